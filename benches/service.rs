@@ -23,13 +23,14 @@ use toolsieve::domain::access::principal::Principal;
 use toolsieve::domain::access::visibility::Visibility;
 use toolsieve::domain::catalog::catalog::{self, Catalog, CatalogServer};
 use toolsieve::domain::catalog::tool::ServerName;
+use toolsieve::domain::publishing::address::Address;
 use toolsieve::domain::selection::relevance::LexicalModel;
 use toolsieve::domain::toolsets::mode::Mode;
 use toolsieve::service::catalog::current::CurrentCatalog;
 use toolsieve::service::catalog::indexing::Indexing;
 use toolsieve::service::ports::{Embedder, Store, ToolIndex, ToolServers as _};
 use toolsieve::service::publishing::meta_tokens::MetaTokens;
-use toolsieve::service::publishing::publish::{Face, Place, Publish, PublishOptions};
+use toolsieve::service::publishing::publish::{DocumentOf, Publish, PublishOptions};
 use toolsieve::service::records::metrics::{CacheKind, Meters, SelectionFigures, SelectionKind, Stage};
 use toolsieve::service::records::record::{Recorder, Retention};
 use toolsieve::service::selection::chats::Chats;
@@ -153,13 +154,13 @@ fn documents(criterion: &mut Criterion) {
         criterion.bench_function(&format!("compose a document of {count} tools"), |bencher| {
             bencher.iter_batched(
                 || Publish::new(Arc::clone(&current), options()),
-                |publish| black_box(publish.document(&Place::Whole, &Face::Root, &visibility, Mode::Full)),
+                |publish| black_box(publish.document(&Address::Whole, &DocumentOf::Root, &visibility, Mode::Full)),
                 criterion::BatchSize::SmallInput,
             );
         });
         let publish = Publish::new(Arc::clone(&current), options());
         criterion.bench_function(&format!("a composed document of {count} tools again"), |bencher| {
-            bencher.iter(|| black_box(publish.document(&Place::Whole, &Face::Root, &visibility, Mode::Full)));
+            bencher.iter(|| black_box(publish.document(&Address::Whole, &DocumentOf::Root, &visibility, Mode::Full)));
         });
     }
 }

@@ -42,6 +42,6 @@ async fn has_access(store: &dyn Store) -> Result<bool, StoreError> {
     Ok(store.policy().await?.is_some()
         || !store.api_keys().await?.is_empty()
         || !store.toolsets().await?.is_empty()
-        || store.tool_facts().await?.iter().any(|stored| stored.facts.is_some())
+        || store.tool_overrides().await?.iter().any(|stored| stored.written.is_some())
         || store.definitions().await?.iter().any(|stored| stored.approved.is_some()))
 }

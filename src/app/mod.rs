@@ -27,7 +27,7 @@ pub(crate) use self::parts::{judges, retention};
 use crate::adapters::data_dir::{DataDir, DataDirError};
 use crate::adapters::mcp::McpServers;
 use crate::adapters::signals::{Hangups, Stops};
-use crate::adapters::store::{OpenError, SqliteStore};
+use crate::adapters::store::{SqliteStore, StoreOpenError};
 use crate::adapters::tokens::TokenCounter;
 use crate::adapters::{embed, log, process};
 use crate::domain::installation::Mismatch;
@@ -47,11 +47,11 @@ use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::definitions::Definitions;
 use crate::service::catalog::indexing::Indexing;
 use crate::service::catalog::rebuild::Rebuilds;
-use crate::service::catalog::refresh::{Beside, CountTokens, Refresh, configured};
+use crate::service::catalog::refresh::{CatalogInputs, CountTokens, Refresh, configured};
 use crate::service::catalog::reload::Reload;
 use crate::service::catalog::status::Status;
 use crate::service::catalog::tool_admin::ToolAdmin;
-use crate::service::catalog::tool_facts::Facts;
+use crate::service::catalog::tool_facts::ToolOverrides;
 use crate::service::cleaning::Cleaning;
 use crate::service::execution::execute::Execute;
 use crate::service::mcp::mcp_sessions::McpSessions;
@@ -67,13 +67,13 @@ use crate::service::publishing::publish::Publish;
 use crate::service::records::audit::Audit;
 use crate::service::records::feedback::Feedback;
 use crate::service::records::metrics::{CacheKind, Meters};
-use crate::service::records::prometheus::{Exposition, LogState, Parts};
+use crate::service::records::prometheus::{LogState, MetricSources, PrometheusExport};
 use crate::service::records::record::Recorder;
 use crate::service::records::report::Report;
 use crate::service::records::usage::Usage;
 use crate::service::selection::chats::Chats;
 use crate::service::selection::message_selections::MessageSelections;
-use crate::service::selection::offers::Offers;
+use crate::service::selection::offers::OfferCache;
 use crate::service::selection::retrieve::Retrieve;
 use crate::service::selection::select::Select;
 use crate::service::toolsets::loading::Loading;
@@ -101,7 +101,7 @@ impl StartError {
     /// Whether the configuration is invalid, so that another start would fail too.
     #[must_use]
     pub fn is_invalid_configuration(&self) -> bool {
-        matches!(self, Self::Embedder(embed::OpenError::Folder { .. }) | Self::OtherStore { .. } | Self::Installation { .. })
+        matches!(self, Self::Embedder(embed::EmbedderOpenError::Folder { .. }) | Self::OtherStore { .. } | Self::Installation { .. })
     }
 }
 
@@ -110,7 +110,7 @@ pub enum StartError {
     #[error(transparent)]
     DataDir(#[from] DataDirError),
     #[error(transparent)]
-    Store(#[from] OpenError),
+    Store(#[from] StoreOpenError),
     #[error(
         "{} names an installation that had keys, rules, toolsets, tags or approvals, and toolsieve.db next to it is not its database: \
          {reason}. Starting would allow access to blocked tools. Restore toolsieve.db from a backup. To use this database anyway, \
@@ -125,13 +125,13 @@ pub enum StartError {
     #[error("the toolsets can't be read: {0}")]
     Toolsets(StoreError),
     #[error("the tool metadata can't be read: {0}")]
-    ToolFacts(StoreError),
+    ToolOverrides(StoreError),
     #[error("the policy can't be applied: {0}")]
     Policy(#[from] PolicyError),
     #[error(transparent)]
     Index(#[from] IndexError),
     #[error(transparent)]
-    Embedder(#[from] embed::OpenError),
+    Embedder(#[from] embed::EmbedderOpenError),
     #[error("the folder for files: {0}")]
     Files(io::Error),
     #[error("no HTTP client: {0}")]
@@ -174,21 +174,21 @@ impl Application {
         let (catalog, catalog_changes) = watch::channel(configured(&live.servers));
         let count_tokens: CountTokens = Arc::new(move |texts: &[String]| counter.count(texts));
         let (rebuilds, requests) = Rebuilds::channel();
-        let facts = Arc::new(Facts::start(store.clone(), rebuilds.clone(), &live).await.map_err(StartError::ToolFacts)?);
-        let definitions = Definitions::start(store.clone(), live.definitions).await.map_err(StartError::ToolFacts)?;
+        let overrides = Arc::new(ToolOverrides::start(store.clone(), rebuilds.clone(), &live).await.map_err(StartError::ToolOverrides)?);
+        let definitions = Definitions::start(store.clone(), live.definitions).await.map_err(StartError::ToolOverrides)?;
         let definitions = Arc::new(definitions);
         current.remember(definitions.names().into_iter());
         let cleaning = Cleaning {
             store: store.clone(),
             keys: Arc::clone(&keys),
-            facts: Arc::clone(&facts),
+            overrides: Arc::clone(&overrides),
             definitions: Arc::clone(&definitions),
             keys_kept: start.store.key_retention,
             definitions_kept: start.store.definition_retention,
         };
         let cleaning = clean(cleaning, stop.clone());
-        let beside = Beside { facts: Arc::clone(&facts), definitions: Arc::clone(&definitions), rebuilds: requests };
-        let mut refresh = Refresh::new(Arc::clone(&current), store.clone(), Arc::clone(&count_tokens), catalog_changes, beside)
+        let inputs = CatalogInputs { overrides: Arc::clone(&overrides), definitions: Arc::clone(&definitions), rebuilds: requests };
+        let mut refresh = Refresh::new(Arc::clone(&current), store.clone(), Arc::clone(&count_tokens), catalog_changes, inputs)
             .with_tool_tokens(start.documents.tool_tokens);
         let server_count = live.servers.len();
         let files = files(&data_dir, &start).map_err(StartError::Files)?;
@@ -226,7 +226,7 @@ impl Application {
             Execute::new(Arc::clone(&current), Arc::clone(&servers), recorder.clone(), audit.clone(), files.clone(), Arc::clone(&secrets));
         let execute = Arc::new(execute.with_limits(Arc::clone(&limits)));
         execute.configure(&live);
-        let parts = Parts {
+        let parts = MetricSources {
             current: Arc::clone(&current),
             servers: Arc::clone(&servers),
             index: Arc::clone(&index),
@@ -236,12 +236,12 @@ impl Application {
             process: Arc::new(process::read),
             log: Arc::new(|| LogState { lines_dropped: log::dropped(), panics: log::panics() }),
         };
-        let exposition = Exposition::new(&meters, parts);
+        let prometheus = PrometheusExport::new(&meters, parts);
         let publish = Publish::new(Arc::clone(&current), publish_options(&start)).with_meter(meters.cache(CacheKind::Documents));
         let admission = Arc::new(admission(&start, &live, &keys));
         let takers = (Arc::clone(&toolsets), Arc::clone(&policies), Arc::clone(&secrets), Arc::clone(&limits));
         let apply = apply(Arc::clone(&execute), Arc::clone(&current), Arc::clone(&admission), takers);
-        let apply = apply_to_tools(apply, Arc::clone(&facts), Arc::clone(&definitions));
+        let apply = apply_to_tools(apply, Arc::clone(&overrides), Arc::clone(&definitions));
         let reload = Arc::new(Reload::new(&settings, Arc::clone(&servers), catalog, apply));
         let loading =
             Arc::new(Loading { current: Arc::clone(&current), store: store.clone(), chats: chats.clone(), recorder: recorder.clone() });
@@ -293,7 +293,7 @@ impl Application {
             definitions: Arc::clone(&definitions),
             started,
             was_ready: AtomicBool::new(known > 0),
-            told: tokio::sync::Mutex::default(),
+            cached: tokio::sync::Mutex::default(),
         };
         let methods = Methods::new(&service_document(), publish.layout());
         let state = web::Data::new(State {
@@ -318,13 +318,13 @@ impl Application {
             select,
             message_selections: MessageSelections::default(),
             access_log: AccessLog::default(),
-            offers: Offers::default(),
+            offers: OfferCache::default(),
             sessions,
             toolsets,
             loading,
             metrics: start.metrics,
             meters,
-            exposition,
+            prometheus,
             limits,
             mcp_sessions,
             waiting_calls,
@@ -334,7 +334,7 @@ impl Application {
             usage: Usage { store: store.clone() },
             report: Report { store: store.clone() },
             enrichment,
-            tool_admin: ToolAdmin { current, facts, definitions, rebuilds, servers: Arc::clone(&servers), store: store.clone() },
+            tool_admin: ToolAdmin { current, overrides, definitions, rebuilds, servers: Arc::clone(&servers), store: store.clone() },
             status,
         });
         let server = match listen(&start, listener, address, state) {

@@ -23,7 +23,7 @@ use crate::service::catalog::enrich::Enriching;
 use crate::service::catalog::enrich::admin::EnrichmentAdmin;
 use crate::service::catalog::enrich::feed::EnrichmentFeed;
 use crate::service::catalog::reload::Apply;
-use crate::service::catalog::tool_facts::Facts;
+use crate::service::catalog::tool_facts::ToolOverrides;
 use crate::service::execution::execute::Execute;
 use crate::service::execution::files::Files;
 use crate::service::ports::{IndexError, Store, ToolIndex};
@@ -101,10 +101,10 @@ pub(super) fn apply(
 }
 
 /// The same, including the settings that affect tools. The catalog follows when it receives the servers, after this.
-pub(super) fn apply_to_tools(apply: Apply, facts: Arc<Facts>, definitions: Arc<Definitions>) -> Apply {
+pub(super) fn apply_to_tools(apply: Apply, overrides: Arc<ToolOverrides>, definitions: Arc<Definitions>) -> Apply {
     Box::new(move |live| {
         apply(live);
-        facts.configure(live);
+        overrides.configure(live);
         definitions.configure(live.definitions);
     })
 }

@@ -36,7 +36,7 @@ pub(super) struct CallerAccess {
 }
 
 /// One request.
-struct Asked<'a> {
+struct ApiRequest<'a> {
     method: Method,
     path: &'a str,
     body: Option<&'a Value>,
@@ -48,21 +48,21 @@ struct Asked<'a> {
 impl ServiceAccess {
     /// Sends the request; returns the response of a success, `null` without a body.
     pub(super) fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
-        read(&self.send(&Asked { method, path, body, version: None, accept: JSON })?)
+        read(&self.send(&ApiRequest { method, path, body, version: None, accept: JSON })?)
     }
 
     /// Requests the same as an HTML page.
     pub(super) fn page(&self, path: &str) -> Result<String, Failure> {
-        self.send(&Asked { method: Method::GET, path, body: None, version: None, accept: "text/html" })
+        self.send(&ApiRequest { method: Method::GET, path, body: None, version: None, accept: "text/html" })
     }
 
     /// Replaces a resource; with a version, only if that is still current.
     pub(super) fn replace(&self, path: &str, body: &Value, version: Option<u64>) -> Result<Value, Failure> {
-        read(&self.send(&Asked { method: Method::PUT, path, body: Some(body), version, accept: JSON })?)
+        read(&self.send(&ApiRequest { method: Method::PUT, path, body: Some(body), version, accept: JSON })?)
     }
 
-    fn send(&self, asked: &Asked<'_>) -> Result<String, Failure> {
-        let (status, answer) = runtime()?.block_on(send(&self.url, self.admin_key.as_ref(), asked))?;
+    fn send(&self, sent: &ApiRequest<'_>) -> Result<String, Failure> {
+        let (status, answer) = runtime()?.block_on(send(&self.url, self.admin_key.as_ref(), sent))?;
         if status.is_success() {
             return Ok(answer);
         }
@@ -81,8 +81,8 @@ impl ServiceAccess {
 impl CallerAccess {
     /// Sends the request; returns the response of a success, `null` without a body.
     pub(super) fn ask(&self, method: Method, path: &str, body: &Value) -> Result<Value, Failure> {
-        let asked = Asked { method, path, body: Some(body), version: None, accept: JSON };
-        let (status, answer) = runtime()?.block_on(send(&self.url, self.key.as_ref(), &asked))?;
+        let sent = ApiRequest { method, path, body: Some(body), version: None, accept: JSON };
+        let (status, answer) = runtime()?.block_on(send(&self.url, self.key.as_ref(), &sent))?;
         if status.is_success() {
             return read(&answer);
         }
@@ -108,18 +108,18 @@ fn detail(answer: &str) -> String {
     problem.get("detail").and_then(Value::as_str).unwrap_or("the service gave no reason").to_owned()
 }
 
-async fn send(url: &Url, key: Option<&SecretString>, asked: &Asked<'_>) -> Result<(StatusCode, String), Failure> {
+async fn send(url: &Url, key: Option<&SecretString>, sent: &ApiRequest<'_>) -> Result<(StatusCode, String), Failure> {
     let base = url.as_str().trim_end_matches('/');
     let failed = |error: reqwest::Error| Failure::failed(format!("error: {base}: {}", cause(&error)));
     let client = Client::builder().timeout(TIMEOUT).build().map_err(failed)?;
-    let mut request = client.request(asked.method.clone(), format!("{base}{}", asked.path)).header("Accept", asked.accept);
+    let mut request = client.request(sent.method.clone(), format!("{base}{}", sent.path)).header("Accept", sent.accept);
     if let Some(key) = key {
         request = request.bearer_auth(key.expose_secret());
     }
-    if let Some(version) = asked.version {
+    if let Some(version) = sent.version {
         request = request.header("If-Match", format!("\"{version}\""));
     }
-    if let Some(body) = asked.body {
+    if let Some(body) = sent.body {
         request = request.json(body);
     }
     let response = request.send().await.map_err(failed)?;

@@ -9,7 +9,7 @@ use crate::adapters::process;
 use crate::adapters::store::SqliteStore;
 use crate::adapters::tokens::TokenCounter;
 use crate::cli::Failure;
-use crate::domain::access::tool_facts::{FactBook, WrittenFacts};
+use crate::domain::access::tool_facts::{Overlays, ToolOverride};
 use crate::domain::catalog::catalog::{self, Catalog, CatalogServer, ServerListing, SkippedTool};
 use crate::domain::catalog::definition::{NO_TOOL, TOOLS_LISTED};
 use crate::domain::catalog::hidden_text::HiddenText;
@@ -38,7 +38,7 @@ pub(super) struct Known {
 /// The service's stored data about tools.
 #[derive(Default)]
 pub(super) struct Kept {
-    written: Vec<(ToolId, WrittenFacts)>,
+    written: Vec<(ToolId, ToolOverride)>,
     definitions: HashMap<ToolId, Fingerprint>,
     /// Tools that servers added, without an approval.
     new: HashSet<ToolId>,
@@ -47,7 +47,7 @@ pub(super) struct Kept {
 impl Kept {
     pub(super) async fn of(store: &dyn Store) -> Result<Self, Failure> {
         let failed = |error: StoreError| Failure::failed(format!("error: {error}"));
-        let written = store.tool_facts().await.map_err(failed)?.into_iter().filter_map(|stored| Some((stored.tool, stored.facts?)));
+        let written = store.tool_overrides().await.map_err(failed)?.into_iter().filter_map(|stored| Some((stored.tool, stored.written?)));
         let stored = store.definitions().await.map_err(failed)?;
         let new = stored.iter().filter(|stored| stored.is_new).map(|stored| stored.tool.clone()).collect();
         let definitions = stored.into_iter().map(|stored| (stored.tool, stored.fingerprint)).collect();
@@ -142,7 +142,7 @@ pub(super) fn configured_of(stored: &[ServerListing], settings: &Settings, kept:
 
 /// Builds tools from listings and stored data, with token counts and shortened texts as in the service.
 pub(super) fn known(listings: &[ServerListing], mut missing: Vec<(ServerName, String)>, settings: &Settings, kept: &Kept) -> Known {
-    let book = FactBook { written: kept.written.iter().cloned().collect(), ..of_settings(&settings.live) };
+    let overlays = Overlays { written: kept.written.iter().cloned().collect(), ..of_settings(&settings.live) };
     let changes = settings.live.definitions;
     let (mut changed, mut hidden) = (Vec::new(), Vec::new());
     let (configured, tool_tokens) = (configured(&settings.live.servers), settings.start.documents.tool_tokens);
@@ -162,7 +162,7 @@ pub(super) fn known(listings: &[ServerListing], mut missing: Vec<(ServerName, St
                     }
                     let is_withheld = is_changed && changes.changes == DefinitionChanges::Quarantine;
                     if !is_withheld && !kept.is_withheld_as_new(&tool, changes) {
-                        let overlay = book.overlay(&tool.id, &tool.operation_id, &tool.facts);
+                        let overlay = overlays.overlay(&tool.id, &tool.operation_id, &tool.hints);
                         tools.push(tool.with(&overlay));
                     }
                 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::cli::catalog::Known;
 use crate::cli::{ConfigurationArgs, Failure, Outcome, catalog, embedder, print, runtime};
 use crate::domain::catalog::hidden_text::{HiddenText, visible};
-use crate::domain::catalog::texts::Twins;
+use crate::domain::catalog::texts::NearDuplicates;
 use crate::domain::catalog::tool::Tool;
 use crate::domain::text::analysis::Analyzer;
 use crate::service::catalog::tool_admin::{self, Duplicates};
@@ -156,8 +156,8 @@ fn hidden(known: &Known) -> Vec<(String, Vec<&HiddenText>)> {
 }
 
 fn duplicates(known: &Known) -> Duplicates {
-    let twins = Twins::of(&Analyzer::default(), known.catalog.tools().iter().map(|tool| tool.text()));
-    tool_admin::duplicates(&known.catalog, &twins)
+    let near_duplicates = NearDuplicates::of(&Analyzer::default(), known.catalog.tools().iter().map(|tool| tool.text()));
+    tool_admin::duplicates(&known.catalog, &near_duplicates)
 }
 
 /// Tools with a simplified schema.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::adapters::data_dir;
-use crate::adapters::embed::{self, OpenError};
+use crate::adapters::embed::{self, EmbedderOpenError};
 use crate::adapters::store::SqliteStore;
 use crate::cli::Failure;
 use crate::domain::catalog::catalog::Catalog;
@@ -61,7 +61,7 @@ pub(super) async fn embedded_tools(settings: &Settings, catalog: &Catalog) -> Re
         return Ok(None);
     }
     let model = embed::model(&settings.start.embedder).map_err(|error| match error {
-        OpenError::Folder { .. } => Failure::invalid(format!("error: {error}")),
+        EmbedderOpenError::Folder { .. } => Failure::invalid(format!("error: {error}")),
         error => Failure::failed(format!("error: {error}")),
     })?;
     let store = SqliteStore::open(&path).await.map_err(|error| Failure::failed(format!("error: {error}")))?;

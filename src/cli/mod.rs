@@ -87,7 +87,7 @@ enum Command {
     Keys(keys::Keys),
     /// Show, test and replace the rules of a running service: who may call which tool, and why
     #[command(subcommand)]
-    Policy(policy::Policy),
+    Policy(policy::PolicyCommand),
     /// List, show, set and remove the toolsets of a running service
     #[command(subcommand)]
     Toolsets(toolsets::Toolsets),

@@ -11,9 +11,10 @@ use crate::cli::mode::ModeArg;
 use crate::cli::{Failure, Outcome, SourceArgs, catalog, load, print, runtime, tools};
 use crate::domain::access::visibility::Visibility;
 use crate::domain::catalog::tool::ServerName;
+use crate::domain::publishing::address::Address;
 use crate::http;
 use crate::service::catalog::current::CurrentCatalog;
-use crate::service::publishing::publish::{Face, Place, Publish};
+use crate::service::publishing::publish::{DocumentOf, Publish};
 use crate::settings::{McpoSettings, Overrides, ServersSource};
 
 #[derive(Args)]
@@ -65,9 +66,9 @@ impl Openapi {
         })?;
         let current = Arc::new(CurrentCatalog::default());
         current.swap(known.catalog);
-        let face = self.server.as_deref().map_or(Face::Root, |name| Face::Server(ServerName::from(name)));
+        let part = self.server.as_deref().map_or(DocumentOf::Root, |name| DocumentOf::Server(ServerName::from(name)));
         let publish = Publish::new(current, app::publish_options(&settings.start));
-        if let Some(document) = publish.document(&Place::Whole, &face, &Visibility::default(), self.mode.into()) {
+        if let Some(document) = publish.document(&Address::Whole, &part, &Visibility::default(), self.mode.into()) {
             print(&String::from_utf8_lossy(&document.body))?;
         }
         let missing: Vec<String> = known.missing.iter().map(|(server, reason)| format!("error: {server}: {reason}")).collect();

@@ -15,7 +15,7 @@ const CHECK_PATH: &str = "/v1/admin/policy/check";
 const ONLY_SHOWN: [&str; 3] = ["effective_default", "settings_rules", "warnings"];
 
 #[derive(Subcommand)]
-pub(super) enum Policy {
+pub(super) enum PolicyCommand {
     /// Show the rules in force, those of the settings first
     Show {
         /// Print JSON, which `set` accepts
@@ -72,7 +72,7 @@ pub(super) struct Check {
     access: ServiceAccess,
 }
 
-impl Policy {
+impl PolicyCommand {
     pub(super) fn run(self) -> Outcome {
         match self {
             Self::Show { json, access } => {
@@ -89,8 +89,8 @@ impl Set {
     fn run(self) -> Outcome {
         let (body, version) = rules_of(&self.file)?;
         if self.dry_run {
-            let asked = json!({"principal": "anyone", "policy": body});
-            let answer = self.access.ask(Method::POST, CHECK_PATH, Some(&asked))?;
+            let check = json!({"principal": "anyone", "policy": body});
+            let answer = self.access.ask(Method::POST, CHECK_PATH, Some(&check))?;
             warn(&answer);
             return print("The rules are sound. Nothing was changed.");
         }

@@ -11,7 +11,7 @@ use crate::cli::{Failure, Outcome, print};
 use crate::domain::publishing::document::encoded;
 
 #[derive(Subcommand)]
-pub(super) enum ToolFacts {
+pub(super) enum ToolCommand {
     /// Show a tool's metadata and definition changes; or a server's, with its prompts
     Show {
         #[command(flatten)]
@@ -101,7 +101,7 @@ impl ToolOrServer {
     }
 }
 
-impl ToolFacts {
+impl ToolCommand {
     pub(super) fn run(self) -> Outcome {
         match self {
             Self::Show { tool, json, access } => {

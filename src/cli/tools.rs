@@ -4,7 +4,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::cli::tool_facts::ToolFacts;
+use crate::cli::tool_facts::ToolCommand;
 use crate::cli::{ConfigurationArgs, Failure, Outcome, catalog, print, runtime, table};
 use crate::domain::catalog::hidden_text::visible;
 use crate::domain::catalog::tool::Tool;
@@ -13,7 +13,7 @@ use crate::domain::catalog::tool::Tool;
 #[command(args_conflicts_with_subcommands = true)]
 pub(super) struct Tools {
     #[command(subcommand)]
-    facts: Option<ToolFacts>,
+    command: Option<ToolCommand>,
     #[command(flatten)]
     configuration: ConfigurationArgs,
     /// Only the tools of this server; may be repeated
@@ -41,8 +41,8 @@ struct Row<'a> {
 
 impl Tools {
     pub(super) fn run(self) -> Outcome {
-        if let Some(facts) = self.facts {
-            return facts.run();
+        if let Some(command) = self.command {
+            return command.run();
         }
         let mut settings = self.configuration.load()?;
         only(&mut settings.live.servers, &self.server)?;

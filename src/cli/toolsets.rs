@@ -32,7 +32,7 @@ pub(super) enum Toolsets {
         /// 1 to 64 letters, digits, `-` and `_`
         name: String,
         #[command(flatten)]
-        definition: Definition,
+        flags: DefinitionArgs,
         #[command(flatten)]
         access: ServiceAccess,
     },
@@ -47,7 +47,7 @@ pub(super) enum Toolsets {
 /// The contents of a toolset. Texts are patterns, as in rules. One matching text per flag suffices; every flag must match.
 #[derive(Args)]
 #[group(required = true, multiple = true)]
-pub(super) struct Definition {
+pub(super) struct DefinitionArgs {
     /// Description of its purpose
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
@@ -82,9 +82,7 @@ impl Toolsets {
                 let answer = access.ask(Method::GET, &path(&name), None)?;
                 if json { print(&format!("{answer:#}")) } else { print(&described(&answer)) }
             }
-            Self::Set { name, definition, access } => {
-                print(&described(&access.ask(Method::PUT, &path(&name), Some(&definition.body()))?))
-            }
+            Self::Set { name, flags, access } => print(&described(&access.ask(Method::PUT, &path(&name), Some(&flags.body()))?)),
             Self::Remove { name, access } => {
                 access.ask(Method::DELETE, &path(&name), None)?;
                 print(&format!("{name} is removed."))
@@ -93,7 +91,7 @@ impl Toolsets {
     }
 }
 
-impl Definition {
+impl DefinitionArgs {
     fn body(&self) -> Value {
         let mut body = json!({});
         if let Some(description) = &self.description {

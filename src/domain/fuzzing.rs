@@ -14,8 +14,8 @@ use crate::domain::catalog::naming::OperationId;
 use crate::domain::catalog::schema::InputSchema;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::catalog::{catalog, hidden_text};
-use crate::domain::execution::arguments::{ArgumentsValidator, Verdict, object};
-use crate::domain::execution::outcome::{self, Limit, Part, ToolAnswer};
+use crate::domain::execution::arguments::{ArgumentsValidator, ArgumentsVerdict, object};
+use crate::domain::execution::outcome::{self, Part, TextLimit, ToolAnswer};
 use crate::domain::text::json;
 
 /// Largest published schema as JSON text.
@@ -81,7 +81,7 @@ pub fn result(bytes: &[u8]) {
         is_json(&outcome::body(parts, None));
         for bytes in [0, 7, 256] {
             let (parts, images) = answered(result, declares_output);
-            let body = outcome::body(parts, Some(Limit { bytes, setting: "max_text_bytes" }));
+            let body = outcome::body(parts, Some(TextLimit { bytes, setting: "max_text_bytes" }));
             is_json(&body);
             // Text is cut before it is escaped, and each byte becomes at most six.
             assert!(body.len() <= 6 * bytes + images + NOTICE, "{} bytes of a limit of {bytes}", body.len());
@@ -113,12 +113,12 @@ pub fn arguments(bytes: &[u8]) {
     let Ok((arguments, _)) = object(sent) else { return };
     let validator = ArgumentsValidator::default();
     match validator.check(&schema, &arguments) {
-        Verdict::Repaired { arguments, repairs } => {
+        ArgumentsVerdict::Repaired { arguments, repairs } => {
             assert!(!repairs.is_empty());
-            assert_eq!(validator.check(&schema, &arguments), Verdict::Valid, "{arguments}");
+            assert_eq!(validator.check(&schema, &arguments), ArgumentsVerdict::Valid, "{arguments}");
         }
-        Verdict::Invalid(problems) => assert!(!problems.is_empty() && problems.len() <= 20),
-        Verdict::Valid | Verdict::Unchecked { .. } => {}
+        ArgumentsVerdict::Invalid(problems) => assert!(!problems.is_empty() && problems.len() <= 20),
+        ArgumentsVerdict::Valid | ArgumentsVerdict::Unchecked { .. } => {}
     }
 }
 

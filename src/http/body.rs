@@ -274,7 +274,7 @@ mod tests {
         let refused = bodies.read(Some(4), &mut payload(endless)).await.err().unwrap();
         assert_eq!((refused.code, bodies.held()), (Code::BodyTooSlow, 0));
         let refused = bodies.read(Some(101), &mut payload(stream::pending())).await.err().unwrap();
-        assert_eq!(refused.code, Code::BodyTooLarge, "said before a byte of it came");
+        assert_eq!(refused.code, Code::BodyTooLarge, "rejected before its first byte");
     }
 
     #[tokio::test]

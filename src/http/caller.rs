@@ -21,6 +21,7 @@ use tokio::time::sleep;
 
 use crate::domain::access::principal::{GroupTable, Principal, PrincipalKind, User};
 use crate::domain::access::{api_key, user_token};
+use crate::domain::publishing::address::Address;
 use crate::http::address;
 use crate::http::body::Body;
 use crate::http::connections::Connection;
@@ -28,11 +29,10 @@ use crate::http::meter::Refused;
 use crate::http::methods::head_as_get;
 use crate::http::origin::Standing;
 use crate::http::person::{self, MAX_BYTES};
-use crate::http::place::Below;
+use crate::http::place::AddressPrefix;
 use crate::http::problem::{Code, Problem, whole_seconds};
 use crate::http::state::State;
 use crate::service::access::keys::Keys;
-use crate::service::publishing::publish::Place;
 
 const USER_TOKEN: &str = "x-openwebui-user-jwt";
 const MODEL: &str = "x-openwebui-model-id";
@@ -95,11 +95,11 @@ pub async fn admit(
         take_path(&mut request, &path);
     }
     let whole_path = request.path().to_owned();
-    let below = Below::split(&whole_path);
+    let below = AddressPrefix::split(&whole_path);
     if let Some((_, path)) = below {
         take_path(&mut request, path);
     }
-    let decided = let_in(&state, &request, &whole_path, matches!(below, Some((Below::Session(_), _))));
+    let decided = let_in(&state, &request, &whole_path, matches!(below, Some((AddressPrefix::Session(_), _))));
     let is_guess = request.extensions().contains::<Guess>();
     if is_guess {
         sleep(GUESSING).await;
@@ -121,9 +121,9 @@ pub async fn admit(
     };
     let entered = match below {
         Some((below, _)) => below.enter(&state, &principal).await,
-        None => Ok((Place::Whole, principal)),
+        None => Ok((Address::Whole, principal)),
     };
-    let (place, principal) = match entered {
+    let (address, principal) = match entered {
         Ok(entered) => entered,
         Err(problem) => {
             // Reads the body as on every route, so that the connection can continue.
@@ -144,7 +144,7 @@ pub async fn admit(
     {
         let mut extensions = request.extensions_mut();
         extensions.insert(Arc::new(principal));
-        extensions.insert(Arc::new(place));
+        extensions.insert(Arc::new(address));
         was_head.map(|head| extensions.insert(head));
     }
     let response = next.call(request).await?;
@@ -170,14 +170,14 @@ fn let_in(state: &State, request: &ServiceRequest, path: &str, is_session: bool)
     let headers = request.headers();
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let standing = state.origins.of(request.method(), headers, path);
-    let asked = Asked {
+    let credentials = RequestCredentials {
         headers,
         // A session belongs to its owner, so its document is never public.
         reads_document: reads && state.publish.layout().is_document(request.path()) && !is_session,
         takes_basic: reads && standing != Standing::Any,
         is_own: standing == Standing::Own,
     };
-    let decided = state.admission.decide(&asked).map_err(|refusal| match refusal {
+    let decided = state.admission.decide(&credentials).map_err(|refusal| match refusal {
         Refusal::WrongKey(problem) => {
             let client = address::client(request.peer_addr(), headers, &state.trusted_proxies);
             state.wrong_keys.count(client).map_or(problem, |retry_after| {
@@ -249,11 +249,11 @@ fn take_path(request: &mut ServiceRequest, path: &str) {
 
 impl Admission {
     /// Authenticates the caller. Every wrong key, of whatever kind, gets the same answer.
-    fn decide(&self, asked: &Asked<'_>) -> Result<Principal, Refusal> {
-        let headers = asked.headers;
+    fn decide(&self, credentials: &RequestCredentials<'_>) -> Result<Principal, Refusal> {
+        let headers = credentials.headers;
         let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(credential);
         // Browsers attach a Basic key to every request, including those that other pages trigger.
-        let given = given.filter(|(scheme, _)| *scheme == Scheme::Bearer || asked.takes_basic);
+        let given = given.filter(|(scheme, _)| *scheme == Scheme::Bearer || credentials.takes_basic);
         let named = match &given {
             Some((_, key)) if self.admin_key.as_ref().is_some_and(|known| is_same(key, known)) => Some(Principal::admin_key()),
             Some((_, key)) if key.starts_with(api_key::PREFIX) && !self.access.is_key(key) => {
@@ -265,7 +265,7 @@ impl Admission {
         let principal = if let Some(principal) = named {
             principal
         } else {
-            let principal = by_configuration(&self.access, given, asked)?;
+            let principal = by_configuration(&self.access, given, credentials)?;
             Principal { vouches: self.trust_users && principal.kind == PrincipalKind::ServiceKey, ..principal }
         };
         let principal = match self.user(&principal, headers)? {
@@ -325,7 +325,7 @@ impl Admission {
 }
 
 /// The credentials of a request.
-struct Asked<'a> {
+struct RequestCredentials<'a> {
     headers: &'a HeaderMap,
     reads_document: bool,
     /// Whether a key may be sent as Basic.
@@ -354,8 +354,8 @@ impl From<Problem> for Refusal {
 }
 
 /// The caller with a configured key.
-fn by_configuration(access: &Access, given: Option<(Scheme, String)>, asked: &Asked<'_>) -> Result<Principal, Refusal> {
-    let reads_document = asked.reads_document;
+fn by_configuration(access: &Access, given: Option<(Scheme, String)>, credentials: &RequestCredentials<'_>) -> Result<Principal, Refusal> {
+    let reads_document = credentials.reads_document;
     match access {
         Access::Mcpo { strict: false, .. } if reads_document => Ok(Principal::anyone()),
         Access::Mcpo { .. } => match given {
@@ -370,7 +370,7 @@ fn by_configuration(access: &Access, given: Option<(Scheme, String)>, asked: &As
         },
         Access::Everybody => Ok(Principal::anyone()),
         // A local user of an open service may do anything anyway; a page of another site only what the settings allow.
-        Access::Loopback if is_local(asked.headers) => Ok(Principal { administers: asked.is_own, ..Principal::anyone() }),
+        Access::Loopback if is_local(credentials.headers) => Ok(Principal { administers: credentials.is_own, ..Principal::anyone() }),
         Access::Loopback => {
             let detail = "Without a key only this machine is served. Set an API key to serve other hosts.";
             Err(Problem::new(Code::ForeignOrigin, detail).into())
@@ -473,11 +473,11 @@ impl FromRequest for Administrator {
 mod tests {
     use actix_web::http::header::HeaderMap;
 
-    use super::{Access, Asked, Refusal, Scheme, by_configuration, credential, is_local_host, is_public};
+    use super::{Access, Refusal, RequestCredentials, Scheme, by_configuration, credential, is_local_host, is_public};
     use crate::domain::access::principal::PrincipalKind;
 
-    fn reading(headers: &HeaderMap) -> Asked<'_> {
-        Asked { headers, reads_document: true, takes_basic: true, is_own: true }
+    fn reading(headers: &HeaderMap) -> RequestCredentials<'_> {
+        RequestCredentials { headers, reads_document: true, takes_basic: true, is_own: true }
     }
 
     #[test]
@@ -521,7 +521,7 @@ mod tests {
             let access = Access::Mcpo { key: "key".into(), strict };
             let given = authorization.and_then(credential);
             let headers = HeaderMap::new();
-            by_configuration(&access, given, &Asked { reads_document, ..reading(&headers) })
+            by_configuration(&access, given, &RequestCredentials { reads_document, ..reading(&headers) })
                 .map_or_else(|(Refusal::WrongKey(problem) | Refusal::Other(problem))| problem.code.status().as_u16(), |_| 200)
         };
         let (right, wrong) = (Some("Bearer key"), Some("Bearer kex"));

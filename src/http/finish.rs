@@ -10,7 +10,7 @@ use actix_web::http::Method;
 use actix_web::middleware::Next;
 use actix_web::rt;
 
-use crate::http::place::Below;
+use crate::http::place::AddressPrefix;
 use crate::http::problem::{Code, Problem};
 
 /// Below these paths, every method but GET and HEAD changes stored data.
@@ -34,7 +34,7 @@ pub async fn finish(
 }
 
 fn is_change(method: &Method, path: &str) -> bool {
-    let path = Below::split(path).map_or(path, |(_, path)| path);
+    let path = AddressPrefix::split(path).map_or(path, |(_, path)| path);
     !matches!(*method, Method::GET | Method::HEAD) && CHANGES.iter().any(|change| path.starts_with(change))
 }
 
@@ -45,7 +45,7 @@ mod tests {
     use super::is_change;
 
     #[test]
-    fn changes_are_told_from_calls_and_from_reading() {
+    fn changes_differ_from_calls_and_reading() {
         for (method, path) in [
             (Method::PUT, "/v1/admin/policy"),
             (Method::DELETE, "/v1/admin/keys/x"),

@@ -29,9 +29,9 @@ pub fn bodies(bytes: &[u8]) {
         Err(refused) => is_callers(&refused, bytes),
     }
     match search_request(bytes) {
-        Ok((asked, chat)) => {
-            assert!((1..=MAX_QUERIES).contains(&asked.queries.len()) && asked.queries.iter().all(|query| !query.trim().is_empty()));
-            assert!((1..=100).contains(&asked.limit));
+        Ok((search, chat)) => {
+            assert!((1..=MAX_QUERIES).contains(&search.queries.len()) && search.queries.iter().all(|query| !query.trim().is_empty()));
+            assert!((1..=100).contains(&search.limit));
             assert!(chat.is_none_or(|chat| chat.len() <= MAX_ID_BYTES));
         }
         Err(refused) => is_callers(&refused, bytes),

@@ -1,4 +1,4 @@
-//! The place of a request: the whole service, or the address of a toolset or a session, which have the same routes.
+//! The address of a request: the whole service, a toolset or a session. All addresses have the same routes.
 
 use std::future::{Ready, ready};
 use std::sync::Arc;
@@ -8,18 +8,18 @@ use actix_web::{FromRequest, HttpMessage, HttpRequest};
 
 use crate::domain::access::principal::Principal;
 use crate::domain::access::toolset::ToolsetName;
+use crate::domain::publishing::address::Address;
 use crate::http::problem::Problem;
 use crate::http::state::State;
-use crate::service::publishing::publish::Place;
 
-/// The address at the start of a path.
+/// The address at the start of a path, as sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Below<'a> {
+pub enum AddressPrefix<'a> {
     Toolset(&'a str),
     Session(&'a str),
 }
 
-impl<'a> Below<'a> {
+impl<'a> AddressPrefix<'a> {
     /// The address, and the rest of the path.
     #[must_use]
     pub fn split(path: &'a str) -> Option<(Self, &'a str)> {
@@ -32,8 +32,8 @@ impl<'a> Below<'a> {
         toolset().or_else(|| part("/s/").map(|(id, rest)| (Self::Session(id), rest)))
     }
 
-    /// The place, and the caller's principal there. A place without visible tools does not exist for the caller.
-    pub(super) async fn enter(self, state: &State, principal: &Principal) -> Result<(Place, Principal), Problem> {
+    /// The address, and the caller's principal there. An address without visible tools does not exist for the caller.
+    pub(super) async fn enter(self, state: &State, principal: &Principal) -> Result<(Address, Principal), Problem> {
         match self {
             Self::Toolset(name) => {
                 let name = ToolsetName::from(name);
@@ -41,38 +41,38 @@ impl<'a> Below<'a> {
                 if !state.current.shows_anything(&principal) {
                     return Err(Problem::not_found());
                 }
-                Ok((Place::Toolset(name), principal))
+                Ok((Address::Toolset(name), principal))
             }
             Self::Session(id) => {
                 let session = state.sessions.find(id, principal).await?.ok_or_else(Problem::not_found)?;
-                Ok((Place::Session(session), Principal { administers: false, ..principal.clone() }))
+                Ok((Address::Session(session), Principal { administers: false, ..principal.clone() }))
             }
         }
     }
 }
 
-/// The place of a request.
-pub struct At(pub Arc<Place>);
+/// The address of a request.
+pub struct RequestAddress(pub Arc<Address>);
 
-impl FromRequest for At {
+impl FromRequest for RequestAddress {
     type Error = Problem;
     type Future = Ready<Result<Self, Problem>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(Ok(Self(request.extensions().get::<Arc<Place>>().cloned().unwrap_or_default())))
+        ready(Ok(Self(request.extensions().get::<Arc<Address>>().cloned().unwrap_or_default())))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Below;
+    use super::AddressPrefix;
 
     #[test]
-    fn addresses_are_told_from_other_paths() {
-        assert_eq!(Below::split("/toolsets/mail/openapi.json"), Some((Below::Toolset("mail"), "/openapi.json")));
-        assert_eq!(Below::split("/s/abc/v1/tools/call"), Some((Below::Session("abc"), "/v1/tools/call")));
+    fn addresses_differ_from_other_paths() {
+        assert_eq!(AddressPrefix::split("/toolsets/mail/openapi.json"), Some((AddressPrefix::Toolset("mail"), "/openapi.json")));
+        assert_eq!(AddressPrefix::split("/s/abc/v1/tools/call"), Some((AddressPrefix::Session("abc"), "/v1/tools/call")));
         for other in ["/toolsets/mail", "/toolsets//x", "/s/", "/s", "/sx/a/b", "/v1/toolsets/a/b", "/"] {
-            assert_eq!(Below::split(other), None, "{other}");
+            assert_eq!(AddressPrefix::split(other), None, "{other}");
         }
     }
 }

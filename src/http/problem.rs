@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::domain::access::policy::RuleSource;
-use crate::domain::access::tool_facts::FactsProblem;
+use crate::domain::access::tool_facts::OverrideProblem;
 use crate::domain::execution::arguments::ArgumentProblem;
 use crate::http::described::described;
 use crate::http::member::misfit;
@@ -22,7 +22,7 @@ use crate::service::access::limits::Limited;
 use crate::service::access::policies::{CheckError, PolicyError};
 use crate::service::access::secrets::{CredentialError, SecretError};
 use crate::service::catalog::definitions::ApproveError;
-use crate::service::catalog::tool_facts::FactsError;
+use crate::service::catalog::tool_facts::OverrideError;
 use crate::service::execution::execute::ExecuteError;
 use crate::service::mcp::waiting_calls::WaitError;
 use crate::service::ports::{CallError, StoreError};
@@ -366,23 +366,23 @@ fn sentence(fragment: &str) -> String {
     format!("{first}{}.", letters.as_str())
 }
 
-impl From<FactsError> for Problem {
-    fn from(error: FactsError) -> Self {
+impl From<OverrideError> for Problem {
+    fn from(error: OverrideError) -> Self {
         match error {
-            FactsError::NotFound => Self::new(Code::NotFound, "There is no such tool, and no metadata of one."),
-            FactsError::Invalid(problem) => {
+            OverrideError::NotFound => Self::new(Code::NotFound, "There is no such tool, and no metadata of one."),
+            OverrideError::Invalid(problem) => {
                 let parameter = match problem {
-                    FactsProblem::TooMany(member, ..)
-                    | FactsProblem::Length(member, ..)
-                    | FactsProblem::Hidden(member, _)
-                    | FactsProblem::Lines(member) => member,
-                    FactsProblem::NoWord(_) => "synonyms",
-                    FactsProblem::NoDescription => "description",
+                    OverrideProblem::TooMany(member, ..)
+                    | OverrideProblem::Length(member, ..)
+                    | OverrideProblem::Hidden(member, _)
+                    | OverrideProblem::Lines(member) => member,
+                    OverrideProblem::NoWord(_) => "synonyms",
+                    OverrideProblem::NoDescription => "description",
                 };
                 Self::invalid(parameter, format!("{problem}."))
             }
-            FactsError::Changed(_) => Self::new(Code::PreconditionFailed, format!("{error}. Read the current version and change that.")),
-            FactsError::Store(error) => Self::from(error),
+            OverrideError::Changed(_) => Self::new(Code::PreconditionFailed, format!("{error}. Read the current version and change that.")),
+            OverrideError::Store(error) => Self::from(error),
         }
     }
 }
@@ -487,7 +487,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_call_tells_whose_turn_it_is() {
+    fn a_failed_call_has_its_status_and_retry_time() {
         let unavailable = |milliseconds| {
             let retry_after = Duration::from_millis(milliseconds);
             Problem::from(CallError::Unavailable { reason: "it is still starting".into(), retry_after }).retry_after

@@ -32,11 +32,11 @@ use crate::service::publishing::publish::Publish;
 use crate::service::records::audit::Audit;
 use crate::service::records::feedback::Feedback;
 use crate::service::records::metrics::Meters;
-use crate::service::records::prometheus::Exposition;
+use crate::service::records::prometheus::PrometheusExport;
 use crate::service::records::report::Report;
 use crate::service::records::usage::Usage;
 use crate::service::selection::message_selections::MessageSelections;
-use crate::service::selection::offers::Offers;
+use crate::service::selection::offers::OfferCache;
 use crate::service::selection::select::Select;
 use crate::service::toolsets::loading::Loading;
 use crate::service::toolsets::sessions::Sessions;
@@ -66,7 +66,7 @@ pub struct State {
     pub public_url: Option<String>,
     pub select: Arc<Select>,
     pub message_selections: MessageSelections,
-    pub offers: Offers,
+    pub offers: OfferCache,
     pub sessions: Sessions,
     pub toolsets: Arc<Toolsets>,
     pub loading: Arc<Loading>,
@@ -77,7 +77,7 @@ pub struct State {
     pub metrics: MetricsSettings,
     pub meters: Arc<Meters>,
     pub access_log: AccessLog,
-    pub exposition: Exposition,
+    pub prometheus: PrometheusExport,
     pub limits: Arc<Limits>,
     pub mcp_sessions: Arc<McpSessions>,
     /// For questions to MCP clients.

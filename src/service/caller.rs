@@ -6,11 +6,11 @@ use tokio::sync::mpsc;
 
 use crate::domain::access::principal::Principal;
 use crate::domain::records::conversation::{Conversation, ConversationKind};
-use crate::service::ports::{Progress, Round, Said};
+use crate::service::ports::{Progress, Round, ServerMessage};
 
 /// The caller of a request and its chat.
 #[derive(Clone)]
-pub struct Caller {
+pub struct CallerContext {
     pub principal: Arc<Principal>,
     pub headers: Arc<http::HeaderMap>,
     pub chat: Option<String>,
@@ -19,7 +19,7 @@ pub struct Caller {
     pub selection: Option<String>,
 }
 
-impl Caller {
+impl CallerContext {
     /// The key of its usage. As for loaded tools, the address session comes first, then the chat, then the client's MCP session.
     #[must_use]
     pub fn conversation(&self) -> Option<Conversation> {
@@ -29,12 +29,12 @@ impl Caller {
     }
 }
 
-/// Receives the server's messages during a call.
+/// Options of a call: the receivers of messages that the server sends during it, and the round.
 #[derive(Default)]
-pub struct Told {
+pub struct CallOptions {
     pub progress: Option<mpsc::Sender<Progress>>,
     /// Receives questions and log messages.
-    pub said: Option<mpsc::Sender<Said>>,
+    pub messages: Option<mpsc::Sender<ServerMessage>>,
     /// Set for a client that answers questions with another request.
     pub round: Option<Round>,
 }

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::service::access::keys::Keys;
 use crate::service::catalog::definitions::Definitions;
-use crate::service::catalog::tool_facts::Facts;
+use crate::service::catalog::tool_facts::ToolOverrides;
 use crate::service::ports::{Store, StoreError};
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -19,7 +19,7 @@ const HOUR: Duration = Duration::from_hours(1);
 pub struct Cleaning {
     pub store: Arc<dyn Store>,
     pub keys: Arc<Keys>,
-    pub facts: Arc<Facts>,
+    pub overrides: Arc<ToolOverrides>,
     pub definitions: Arc<Definitions>,
     /// How long ended keys are kept.
     pub keys_kept: Duration,
@@ -43,7 +43,7 @@ impl Cleaning {
         let before = |age: Duration| SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
         done("API keys", self.keys.forget_ended_before(before(self.keys_kept)).await);
         done("definitions of tools", self.definitions.forget_unseen_before(before(self.definitions_kept)).await);
-        done("withdrawn tool overrides", self.facts.forget_taken_back_before(before(self.definitions_kept)).await);
+        done("withdrawn tool overrides", self.overrides.forget_taken_back_before(before(self.definitions_kept)).await);
         done("sessions", self.store.forget_sessions_before(SystemTime::now()).await);
         if let Err(error) = self.store.shrink().await {
             tracing::warn!(%error, "the store did not return unused space");

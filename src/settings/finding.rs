@@ -6,7 +6,7 @@ use std::fmt;
 
 /// The location of a finding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// A file, an environment variable or a command-line flag.
     pub source: String,
     /// 1-based.
@@ -20,7 +20,7 @@ pub struct Place {
 /// One problem or warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    pub place: Place,
+    pub place: Location,
     pub message: String,
     /// How to fix it.
     pub remedy: String,
@@ -35,7 +35,7 @@ pub struct SettingsErrors {
     pub warnings: Vec<Finding>,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.source)?;
         for number in [self.line, self.column].into_iter().flatten() {
@@ -74,7 +74,7 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    pub(super) fn problem(&mut self, place: Place, message: impl Into<String>, remedy: impl Into<String>) {
+    pub(super) fn problem(&mut self, place: Location, message: impl Into<String>, remedy: impl Into<String>) {
         self.problems.push(Finding { place, message: message.into(), remedy: remedy.into() });
     }
 
@@ -90,7 +90,7 @@ impl Findings {
         (self.problems, self.warnings)
     }
 
-    pub(super) fn warning(&mut self, place: Place, message: impl Into<String>, remedy: impl Into<String>) {
+    pub(super) fn warning(&mut self, place: Location, message: impl Into<String>, remedy: impl Into<String>) {
         self.warnings.push(Finding { place, message: message.into(), remedy: remedy.into() });
     }
 }

@@ -212,7 +212,7 @@ mod tests {
             assert_eq!(with(&format!("<${{file:{path}}}>")).as_deref(), Ok(expected));
         }
         let reason = |path: &str| match with(&format!("${{file:{path}}}")).unwrap_err().remove(0) {
-            InterpolationError::File { path: told, reason, .. } if told == path => reason,
+            InterpolationError::File { path: reported, reason, .. } if reported == path => reason,
             other => panic!("{other:?}"),
         };
         std::fs::write(path, "\n").unwrap();
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_wrong_is_told() {
+    fn everything_wrong_is_reported() {
         use InterpolationError::{Input, Missing, Nested, NotAName, Unclosed};
         for (text, expected) in [
             ("${B} ${C}", vec![Missing("B".into()), Missing("C".into())]),

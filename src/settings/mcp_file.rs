@@ -16,7 +16,7 @@ use crate::domain::access::tool_facts;
 use crate::domain::catalog::naming::RESERVED_SERVER_NAMES;
 use crate::domain::catalog::tool::ServerName;
 use crate::settings::calls::{CallSettings, Validation};
-use crate::settings::finding::{Findings, Place, nearest, suggestion};
+use crate::settings::finding::{Findings, Location, nearest, suggestion};
 use crate::settings::forwarding::HeaderForwarding;
 use crate::settings::interpolate::{self, Environment};
 use crate::settings::json_text::{JsonText, child, item};
@@ -78,7 +78,7 @@ pub(super) fn read(path: &Path, text: &str, context: Context<'_>, findings: &mut
     let json = match JsonText::parse(text) {
         Ok(json) => json,
         Err(error) => {
-            let place = Place { source, line: Some(error.line), column: Some(error.column), key: None };
+            let place = Location { source, line: Some(error.line), column: Some(error.column), key: None };
             findings.problem(place, error.message, "correct the JSON there; comments and trailing commas are allowed");
             return Vec::new();
         }
@@ -86,7 +86,7 @@ pub(super) fn read(path: &Path, text: &str, context: Context<'_>, findings: &mut
     let is_below_prefix = context.mcpo.is_some_and(|mcpo| !mcpo.path_prefix.is_empty());
     let mut file = File { source, json: &json, environment: context.environment, findings, is_below_prefix };
     for (key, line) in json.outer_duplicates() {
-        let place = Place { line: Some(line), ..file.place(key) };
+        let place = Location { line: Some(line), ..file.place(key) };
         file.findings.problem(place, "duplicate key", "rename or remove one of the two");
     }
     let Some((key, servers)) = file.servers() else { return Vec::new() };
@@ -119,7 +119,7 @@ impl<'a> File<'a> {
     /// The map of servers and the key under which it was found.
     fn servers(&mut self) -> Option<(&'static str, &'a Map<String, Value>)> {
         let Some(top) = self.json.value.as_object() else {
-            let place = Place { source: self.source.clone(), line: Some(1), ..Place::default() };
+            let place = Location { source: self.source.clone(), line: Some(1), ..Location::default() };
             self.findings.problem(place, "not a JSON object", format!("write it as {EXAMPLE}"));
             return None;
         };
@@ -131,7 +131,7 @@ impl<'a> File<'a> {
             (Some(value), None) => ("mcpServers", value),
             (None, Some(value)) => ("servers", value),
             (None, None) => {
-                let place = Place { source: self.source.clone(), ..Place::default() };
+                let place = Location { source: self.source.clone(), ..Location::default() };
                 let keys: Vec<&str> = top.keys().map(String::as_str).collect();
                 let remedy = match nearest("mcpServers", &keys) {
                     Some(key) => format!("rename `{key}` to `mcpServers`"),
@@ -156,8 +156,8 @@ impl<'a> File<'a> {
         Some((key, servers?))
     }
 
-    fn place(&self, path: &str) -> Place {
-        Place { source: self.source.clone(), line: self.json.line(path), column: None, key: Some(path.to_owned()) }
+    fn place(&self, path: &str) -> Location {
+        Location { source: self.source.clone(), line: self.json.line(path), column: None, key: Some(path.to_owned()) }
     }
 
     fn problem(&mut self, path: &str, message: impl Into<String>, remedy: impl Into<String>) {

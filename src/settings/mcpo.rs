@@ -8,7 +8,7 @@ use secrecy::SecretString;
 use toml::Value;
 
 use crate::domain::catalog::tool::ServerName;
-use crate::settings::finding::{Findings, Place};
+use crate::settings::finding::{Findings, Location};
 use crate::settings::http::HttpSettings;
 use crate::settings::interpolate::Environment;
 use crate::settings::servers::{ServerSettings, TransportSettings};
@@ -64,7 +64,7 @@ pub(super) fn add_defaults(environment: &Environment, values: &mut Values, findi
         if let Some(level) = log_level(text) {
             values.add_flag("LOG_LEVEL", "logging.level", Value::String(level.into()), findings);
         } else {
-            let place = Place { source: "LOG_LEVEL".into(), ..Place::default() };
+            let place = Location { source: "LOG_LEVEL".into(), ..Location::default() };
             findings.warning(place, "unknown level", "set DEBUG, INFO, WARNING, ERROR or CRITICAL");
         }
     }
@@ -73,7 +73,7 @@ pub(super) fn add_defaults(environment: &Environment, values: &mut Values, findi
         if let Some(seconds) = seconds {
             values.add_flag("CONNECTION_TIMEOUT", "calls.start_timeout_seconds", Value::Integer(seconds), findings);
         } else {
-            let place = Place { source: "CONNECTION_TIMEOUT".into(), ..Place::default() };
+            let place = Location { source: "CONNECTION_TIMEOUT".into(), ..Location::default() };
             findings.warning(place, "not a number of seconds", "set a whole number from 1 to 3600");
         }
     }
@@ -92,7 +92,7 @@ impl McpoSettings {
             }
         }
         let mut warn = |message: String, remedy: &str| {
-            findings.warning(Place { source: "mcpo mode".into(), ..Place::default() }, message, remedy);
+            findings.warning(Location { source: "mcpo mode".into(), ..Location::default() }, message, remedy);
         };
         if !http.is_loopback() {
             warn(format!("listening on {}, other machines reach the service", http.host), "to prevent this: --host 127.0.0.1");

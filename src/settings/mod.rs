@@ -55,7 +55,7 @@ pub use self::definitions::{DefinitionChanges, DefinitionSettings, NewDefinition
 pub use self::documents::DocumentSettings;
 pub use self::embedder::{BuiltinModel, Dialect, EmbedderProvider, EmbedderSettings, EndpointSettings, FolderSettings, Prefixes};
 pub use self::files::FileSettings;
-pub use self::finding::{Finding, Place, SettingsErrors};
+pub use self::finding::{Finding, Location, SettingsErrors};
 pub use self::forwarding::HeaderForwarding;
 pub use self::http::HttpSettings;
 pub use self::index::{IndexSettings, QdrantSettings};
@@ -378,7 +378,7 @@ impl Overrides {
 fn read_file(path: &Path, findings: &mut Findings) -> Option<String> {
     fs::read_to_string(path)
         .map_err(|error| {
-            let place = Place { source: path.display().to_string(), ..Place::default() };
+            let place = Location { source: path.display().to_string(), ..Location::default() };
             findings.problem(place, format!("can't be read: {error}"), "check the path and its access rights");
         })
         .ok()

@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::domain::access::secret::SecretName;
-use crate::domain::access::template::{FIELDS, Parsed, Place, Template, TemplateError};
+use crate::domain::access::template::{FIELDS, Parsed, Slot, Template, TemplateError};
 use crate::settings::finding::{nearest, suggestion};
 use crate::settings::json_text::{child, item};
 use crate::settings::mcp_file::Entry;
@@ -27,7 +27,7 @@ impl PerUserSettings {
     pub(super) fn read(entry: &mut Entry<'_, '_>, transport: &mut TransportSettings, remote: &RemoteSettings) -> Self {
         warn_elsewhere(entry, transport);
         let key = transport.values_key();
-        let place = if key == "env" { Place::Variable } else { Place::Header };
+        let slot = if key == "env" { Slot::Variable } else { Slot::Header };
         let values = match transport {
             TransportSettings::Stdio { env, .. } => env,
             TransportSettings::StreamableHttp { headers, .. } | TransportSettings::Sse { headers, .. } => headers,
@@ -49,11 +49,11 @@ impl PerUserSettings {
                 }
             }
         }
-        let is_same = |one: &str, other: &str| if place == Place::Header { one.eq_ignore_ascii_case(other) } else { one == other };
+        let is_same = |one: &str, other: &str| if slot == Slot::Header { one.eq_ignore_ascii_case(other) } else { one == other };
         for (at, name) in templates.keys().enumerate() {
-            let twin = templates.keys().skip(at + 1).chain(plain.keys()).find(|other| is_same(name, other));
-            if let Some(twin) = twin {
-                let path = child(&child(entry.path(), key), twin);
+            let same = templates.keys().skip(at + 1).chain(plain.keys()).find(|other| is_same(name, other));
+            if let Some(same) = same {
+                let path = child(&child(entry.path(), key), same);
                 entry.problem(&path, format!("the same header as `{name}`, which differs for each user"), "remove one of the two");
             }
             if remote.oauth.is_some() && is_same(name, "authorization") {
@@ -62,7 +62,7 @@ impl PerUserSettings {
             }
         }
         *values = plain;
-        let list_with = read_list_with(entry, &templates, place, is_same);
+        let list_with = read_list_with(entry, &templates, slot, is_same);
         Self { templates, list_with }
     }
 
@@ -93,7 +93,7 @@ impl PerUserSettings {
 fn read_list_with(
     entry: &mut Entry<'_, '_>,
     templates: &IndexMap<String, Template>,
-    place: Place,
+    slot: Slot,
     is_same: impl Fn(&str, &str) -> bool,
 ) -> IndexMap<String, SecretString> {
     let key = if entry.get("listWith").is_some() { "listWith" } else { "list_with" };
@@ -111,7 +111,7 @@ fn read_list_with(
             entry.problem(&path, "nothing with this name differs per user", suggestion(&name, &known));
             continue;
         };
-        if place == Place::Header && HeaderValue::from_str(value.expose_secret()).is_err() {
+        if slot == Slot::Header && HeaderValue::from_str(value.expose_secret()).is_err() {
             entry.problem(&path, "contains characters that a header can't carry", "remove line breaks and control characters");
         } else if Template::parse(value.expose_secret()).is_ok_and(|parsed| parsed.template.is_none()) {
             list_with.insert((*known).to_owned(), value);

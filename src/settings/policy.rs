@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::domain::access::policy::{Effect, PlacedRule, Rule, RulePlace, RuleSource, contradictions};
-use crate::settings::finding::{Findings, Place};
+use crate::settings::finding::{Findings, Location};
 use crate::settings::values::{Reader, Values};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl PolicySettings {
             }
         }
         for problem in contradictions(&settings.rules) {
-            let place = rules.get(problem.place.number - 1).map_or_else(Place::default, |(_, place)| place.clone());
+            let place = rules.get(problem.place.number - 1).map_or_else(Location::default, |(_, place)| place.clone());
             findings.problem(place, problem.to_string(), "remove one of the two");
         }
         settings

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::domain::access::toolset::{Published, Toolset, ToolsetName};
-use crate::settings::finding::{Findings, Place, suggestion};
+use crate::domain::access::toolset::{PublishedToolsets, Toolset, ToolsetName};
+use crate::settings::finding::{Findings, Location, suggestion};
 use crate::settings::values::Values;
 
 /// `[toolsets.NAME]` and `[presets]`, combined with the command line.
@@ -12,7 +12,7 @@ pub struct ToolsetSettings {
     /// In the order of the file.
     pub defined: Vec<Toolset>,
     /// The result of `--toolsets`, `--exclude` and `--preset`.
-    pub published: Published,
+    pub published: PublishedToolsets,
 }
 
 /// Command-line flags with names of configured toolsets.
@@ -37,11 +37,12 @@ impl ToolsetSettings {
         }
         // Includes invalid toolsets, so that one mistake is not reported twice.
         let known: Vec<&str> = values.toolsets.iter().map(|(name, ..)| name.as_str()).collect();
-        let presets: BTreeMap<&str, &(Vec<String>, Place)> = values.presets.iter().map(|(name, preset)| (name.as_str(), preset)).collect();
+        let presets: BTreeMap<&str, &(Vec<String>, Location)> =
+            values.presets.iter().map(|(name, preset)| (name.as_str(), preset)).collect();
         for (names, place) in presets.values() {
             check(names, &known, place, findings);
         }
-        let flag = |flag: &str| Place { source: flag.to_owned(), ..Place::default() };
+        let flag = |flag: &str| Location { source: flag.to_owned(), ..Location::default() };
         check(&flags.toolsets, &known, &flag("--toolsets"), findings);
         check(&flags.exclude, &known, &flag("--exclude"), findings);
         let mut wanted: Vec<&String> = flags.toolsets.iter().collect();
@@ -58,7 +59,7 @@ impl ToolsetSettings {
         let names = |names: &mut dyn Iterator<Item = &String>| -> BTreeSet<ToolsetName> {
             names.map(|name| ToolsetName::from(name.as_str())).collect()
         };
-        let published = Published { toolsets: names(&mut wanted.into_iter()), exclude: names(&mut flags.exclude.iter()) };
+        let published = PublishedToolsets { toolsets: names(&mut wanted.into_iter()), exclude: names(&mut flags.exclude.iter()) };
         Self { defined, published }
     }
 }
@@ -67,7 +68,7 @@ const REMEDY: &str = "write a toolset as described at [toolsets.NAME] in the com
 const NO_PRESETS: &str = "define presets in a section [presets] of the settings file, as in work = [\"mail\", \"calendar\"]";
 const NO_TOOLSETS: &str = "define toolsets in sections [toolsets.NAME] of the settings file";
 
-fn check(names: &[String], known: &[&str], place: &Place, findings: &mut Findings) {
+fn check(names: &[String], known: &[&str], place: &Location, findings: &mut Findings) {
     for name in names.iter().filter(|name| !known.contains(&name.as_str())) {
         let remedy = if known.is_empty() { NO_TOOLSETS.to_owned() } else { suggestion(name, known) };
         findings.problem(place.clone(), format!("there is no toolset `{name}` in the settings"), remedy);

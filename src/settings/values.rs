@@ -14,7 +14,7 @@ use toml::{Table, Value};
 
 use crate::domain::text::canonical::Fingerprint;
 use crate::settings::Sources;
-use crate::settings::finding::{Findings, Place, nearest, suggestion};
+use crate::settings::finding::{Findings, Location, nearest, suggestion};
 use crate::settings::interpolate::{self, Environment};
 use crate::settings::json_text::line_and_column;
 use crate::settings::processes::{ProcessSettings, is_file, is_secret};
@@ -72,7 +72,7 @@ const NOT_SETTINGS: [&str; 7] = [
 
 struct Entry {
     value: Value,
-    place: Place,
+    place: Location,
 }
 
 /// Every key with its value and source.
@@ -83,13 +83,13 @@ pub(super) struct Values {
     /// Section `[groups]`: its keys are user-defined names.
     pub(super) groups: BTreeMap<String, Vec<String>>,
     /// The `[[policy]]` tables, unparsed.
-    pub(super) policy: Vec<(serde_json::Value, Place)>,
+    pub(super) policy: Vec<(serde_json::Value, Location)>,
     /// The `[toolsets.NAME]` tables, unparsed.
-    pub(super) toolsets: Vec<(String, serde_json::Value, Place)>,
+    pub(super) toolsets: Vec<(String, serde_json::Value, Location)>,
     /// Section `[presets]`: toolset names under user-defined names.
-    pub(super) presets: BTreeMap<String, (Vec<String>, Place)>,
+    pub(super) presets: BTreeMap<String, (Vec<String>, Location)>,
     /// The `[[tag]]` tables, unparsed.
-    pub(super) tags: Vec<(serde_json::Value, Place)>,
+    pub(super) tags: Vec<(serde_json::Value, Location)>,
 }
 
 /// The section whose keys are user-defined names.
@@ -132,7 +132,7 @@ impl Values {
 
     /// Applies the settings file over the present values.
     pub(super) fn add_file(&mut self, path: &Path, text: &str, environment: &Environment, findings: &mut Findings) {
-        let place = |position: Option<usize>, key: Option<&str>| Place {
+        let place = |position: Option<usize>, key: Option<&str>| Location {
             source: path.display().to_string(),
             line: position.map(|position| line_and_column(text, position).0),
             column: None,
@@ -141,7 +141,7 @@ impl Values {
         let (positions, errors) = DeTable::parse_recoverable(text);
         for error in &errors {
             let column = error.span().map(|span| line_and_column(text, span.start).1);
-            let place = Place { column, ..place(error.span().map(|span| span.start), None) };
+            let place = Location { column, ..place(error.span().map(|span| span.start), None) };
             findings.problem(place, error.message(), "correct the TOML there");
         }
         if !errors.is_empty() {
@@ -190,7 +190,7 @@ impl Values {
         }
     }
 
-    fn add_file_value(&mut self, key: &str, value: Option<Value>, place: Place, environment: &Environment, findings: &mut Findings) {
+    fn add_file_value(&mut self, key: &str, value: Option<Value>, place: Location, environment: &Environment, findings: &mut Findings) {
         let Some(default) = self.defaults.get(key) else {
             let (section, name) = key.split_once('.').unwrap_or_default();
             findings.problem(place, "unknown key", suggestion(name, &self.keys_of(section)));
@@ -226,7 +226,7 @@ impl Values {
         }
     }
 
-    fn add_group(&mut self, name: &str, members: Option<Value>, place: Place, environment: &Environment, findings: &mut Findings) {
+    fn add_group(&mut self, name: &str, members: Option<Value>, place: Location, environment: &Environment, findings: &mut Findings) {
         let Some(Value::Array(members)) = members else {
             findings.problem(place, "wrong type", "write a list of users' ids or e-mail addresses");
             return;
@@ -247,7 +247,7 @@ impl Values {
         section: &str,
         name: &str,
         value: &DeValue<'_>,
-        place: Place,
+        place: Location,
         environment: &Environment,
         findings: &mut Findings,
     ) {
@@ -271,7 +271,7 @@ impl Values {
         for (name, key) in CREDENTIALS {
             let path = Path::new(folder).join(name);
             if path.exists() {
-                let place = Place { source: path.display().to_string(), key: Some(key.to_owned()), ..Place::default() };
+                let place = Location { source: path.display().to_string(), key: Some(key.to_owned()), ..Location::default() };
                 if let Some(text) = secret(&path, &place, findings) {
                     self.set(key, Some(Value::String(text)), place, findings);
                 }
@@ -306,7 +306,7 @@ impl Values {
         for (name, key) in &names {
             if let Some(text) = environment.get(name).filter(|text| !text.is_empty()) {
                 let value = self.defaults.get(key).and_then(|default| parse_text(text, default));
-                let place = Place { source: name.clone(), key: Some(key.clone()), ..Place::default() };
+                let place = Location { source: name.clone(), key: Some(key.clone()), ..Location::default() };
                 self.set(key, value, place, findings);
             }
             if self.may_come_from_file(&names, name, key) {
@@ -317,7 +317,7 @@ impl Values {
             let of_file =
                 |(known, key): &(String, String)| name.strip_suffix(FILE) == Some(known) && self.may_come_from_file(&names, known, key);
             if !names.iter().any(|known| known.0 == name || of_file(known)) && !NOT_SETTINGS.contains(&name) {
-                let place = Place { source: name.to_owned(), ..Place::default() };
+                let place = Location { source: name.to_owned(), ..Location::default() };
                 // Compares without the common prefix: with it, every name would look similar.
                 let known: Vec<&str> = names.iter().filter_map(|(name, _)| name.strip_prefix(PREFIX)).collect();
                 let remedy = match nearest(name.trim_start_matches(PREFIX), &known) {
@@ -338,7 +338,7 @@ impl Values {
     fn add_file_of_variable(&mut self, name: &str, key: &str, environment: &Environment, findings: &mut Findings) {
         let of_file = format!("{name}{FILE}");
         let Some(path) = environment.get(&of_file).filter(|path| !path.is_empty()) else { return };
-        let place = Place { source: of_file.clone(), key: Some(key.to_owned()), ..Place::default() };
+        let place = Location { source: of_file.clone(), key: Some(key.to_owned()), ..Location::default() };
         if environment.get(name).is_some_and(|text| !text.is_empty()) {
             findings.problem(place, format!("conflicts with {name}"), "keep one of the two");
         } else if let Some(text) = secret(Path::new(path), &place, findings) {
@@ -348,11 +348,11 @@ impl Values {
 
     /// Sets a value from the command line.
     pub(super) fn add_flag(&mut self, flag: &str, key: &str, value: Value, findings: &mut Findings) {
-        let place = Place { source: flag.to_owned(), ..Place::default() };
+        let place = Location { source: flag.to_owned(), ..Location::default() };
         self.set(key, Some(value), place, findings);
     }
 
-    fn set(&mut self, key: &str, value: Option<Value>, place: Place, findings: &mut Findings) {
+    fn set(&mut self, key: &str, value: Option<Value>, place: Location, findings: &mut Findings) {
         match (value, self.defaults.get(key)) {
             (Some(value), _) => {
                 self.entries.insert(key.to_owned(), Entry { value, place });
@@ -387,7 +387,7 @@ impl Values {
     /// A fingerprint of every value by key, to detect changes later.
     pub(super) fn fingerprints(&self) -> BTreeMap<String, Fingerprint> {
         let entries = self.entries.iter().map(|(key, entry)| (key.clone(), Fingerprint::of_text(&entry.value.to_string())));
-        let rules = |tables: &[(serde_json::Value, Place)]| format!("{:?}", tables.iter().map(|(rule, _)| rule).collect::<Vec<_>>());
+        let rules = |tables: &[(serde_json::Value, Location)]| format!("{:?}", tables.iter().map(|(rule, _)| rule).collect::<Vec<_>>());
         let toolsets: Vec<(&String, &serde_json::Value)> = self.toolsets.iter().map(|(name, value, _)| (name, value)).collect();
         let presets: Vec<(&String, &Vec<String>)> = self.presets.iter().map(|(name, (toolsets, _))| (name, toolsets)).collect();
         let tables = [
@@ -499,7 +499,7 @@ impl<'a> Reader<'a> {
         self.findings.warning(place, message, remedy);
     }
 
-    fn place(&self, key: &str) -> Place {
+    fn place(&self, key: &str) -> Location {
         self.values.entries.get(key).map_or_else(|| built_in(Some(key)), |entry| entry.place.clone())
     }
 
@@ -518,7 +518,7 @@ impl<'a> Reader<'a> {
 }
 
 /// Replaces the variables of a text; `None` if a problem was reported.
-fn replaced(text: &str, environment: &Environment, place: &Place, findings: &mut Findings) -> Option<String> {
+fn replaced(text: &str, environment: &Environment, place: &Location, findings: &mut Findings) -> Option<String> {
     match interpolate::interpolate(text, environment) {
         Ok(interpolated) => {
             for file in interpolated.open_files {
@@ -536,7 +536,7 @@ fn replaced(text: &str, environment: &Environment, place: &Place, findings: &mut
 }
 
 /// Reads a secret file; `None` if a problem was reported.
-fn secret(path: &Path, place: &Place, findings: &mut Findings) -> Option<String> {
+fn secret(path: &Path, place: &Location, findings: &mut Findings) -> Option<String> {
     match secret_file::read(path) {
         Ok(file) => {
             if file.is_open {
@@ -556,8 +556,8 @@ fn variable(key: &str) -> String {
     format!("{PREFIX}{}", key.to_uppercase().replacen('.', "__", 1))
 }
 
-fn built_in(key: Option<&str>) -> Place {
-    Place { source: "built-in defaults".to_owned(), key: key.map(str::to_owned), ..Place::default() }
+fn built_in(key: Option<&str>) -> Location {
+    Location { source: "built-in defaults".to_owned(), key: key.map(str::to_owned), ..Location::default() }
 }
 
 /// Parses a text from the environment as the type of the default.

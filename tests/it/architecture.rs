@@ -244,6 +244,25 @@ fn the_map_in_the_guide_is_the_code() {
     assert!(guide.contains(&map), "ARCHITECTURE.md does not hold this map:\n{map}");
 }
 
+/// The types that the glossary names: each exists, and no other type has its name.
+#[test]
+fn every_type_in_the_glossary_exists_once() {
+    let guide = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/ARCHITECTURE.md")).unwrap();
+    let glossary = guide.split("\n## Glossary\n").nth(1).and_then(|text| text.split("\n## ").next()).unwrap();
+    let rows = glossary.lines().filter(|line| line.starts_with("| ") && line.ends_with("` |"));
+    let types: Vec<&str> = rows.map(|row| row.rsplit('`').nth(1).unwrap()).collect();
+    assert!(types.len() > 20, "{types:?}");
+    let code: Vec<String> = sources(&root()).iter().map(|path| code(path)).collect();
+    for name in types {
+        let declares = |line: &&str| {
+            let mut words = line.split(|letter: char| !letter.is_alphanumeric() && letter != '_').filter(|word| !word.is_empty());
+            words.by_ref().any(|word| ["struct", "enum", "trait", "type"].contains(&word)) && words.next() == Some(name)
+        };
+        let declarations = code.iter().flat_map(|code| code.lines()).filter(declares).count();
+        assert_eq!(declarations, 1, "{name}");
+    }
+}
+
 #[test]
 fn every_layer_keeps_to_its_side() {
     let mut broken = Vec::new();

@@ -48,7 +48,7 @@ async fn a_line_of_them_is_no_message_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_can_be_mended_is_and_is_told() {
+async fn what_can_be_repaired_is_and_is_reported() {
     let service = Running::on(json!({"one": stdio(&["results"])})).await;
     let sent = r#"{"count": "12345678901234567890123", "labels": "bug", "remark": null, "mode": "fast"}"#;
     let got = json!(r#"got {"count":12345678901234567890123,"labels":["bug"],"mode":"fast"}"#);

@@ -24,9 +24,9 @@ fn report(folder: &Path, arguments: &[&str]) -> (Value, String) {
     let mut all = arguments.to_vec();
     all.extend(["--json", "report.json", "--html", "report.html"]);
     let output = bench(folder, &all);
-    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    (serde_json::from_str(&fs::read_to_string(folder.join("report.json")).unwrap()).unwrap(), said)
+    let printed = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{printed}");
+    (serde_json::from_str(&fs::read_to_string(folder.join("report.json")).unwrap()).unwrap(), printed)
 }
 
 fn mean(metrics: &Value, name: &str) -> f64 {
@@ -53,10 +53,10 @@ fn runs(path: &Path) -> HashMap<String, Vec<String>> {
 fn figures_are_those_of_the_rankings() {
     let folder = tempfile::tempdir().unwrap();
     let own = case("own");
-    let (report, said) = report(folder.path(), &["--data", own.to_str().unwrap(), "--k", "1,2,5", "--runs", "runs"]);
+    let (report, printed) = report(folder.path(), &["--data", own.to_str().unwrap(), "--k", "1,2,5", "--runs", "runs"]);
     let set = &report["sets"][0];
     assert_eq!((&set["name"], &set["queries"], &set["queries_without_tool"]), (&"own".into(), &5.into(), &1.into()));
-    assert_eq!((&set["tools"], &set["tools_left_out"], &set["servers"]), (&7.into(), &1.into(), &5.into()), "{said}");
+    assert_eq!((&set["tools"], &set["tools_left_out"], &set["servers"]), (&7.into(), &1.into(), &5.into()), "{printed}");
     let run = runs(&folder.path().join("runs/own.jsonl"));
     let found = [
         vec![place(&run, "1", &["weather/forecast"])],
@@ -68,9 +68,9 @@ fn figures_are_those_of_the_rankings() {
         |places: &Vec<Option<usize>>, k: usize| places.iter().flatten().filter(|&&place| place <= k).count() as f64 / places.len() as f64;
     for k in [1, 2, 5] {
         let expected = found.iter().map(|places| share(places, k)).sum::<f64>() / 4.0;
-        assert!((mean(&set["metrics"], &format!("recall@{k}")) - expected).abs() < 1e-9, "recall@{k}: {said}");
+        assert!((mean(&set["metrics"], &format!("recall@{k}")) - expected).abs() < 1e-9, "recall@{k}: {printed}");
         let expected = found.iter().filter(|places| share(places, k) > 0.99).count() as f64 / 4.0;
-        assert!((mean(&set["metrics"], &format!("complete@{k}")) - expected).abs() < 1e-9, "complete@{k}: {said}");
+        assert!((mean(&set["metrics"], &format!("complete@{k}")) - expected).abs() < 1e-9, "complete@{k}: {printed}");
     }
     let first = |places: &Vec<Option<usize>>| places.iter().flatten().min().map_or(0.0, |&place| 1.0 / place as f64);
     assert!((mean(&set["metrics"], "mrr") - found.iter().map(first).sum::<f64>() / 4.0).abs() < 1e-9);
@@ -87,7 +87,7 @@ fn figures_are_those_of_the_rankings() {
     assert!((mean(&set["kinds"]["smalltalk"]["metrics"], "no_tool") - 1.0).abs() < 1e-9, "{set}");
     assert!(set["kinds"]["smalltalk"]["metrics"].get("recall@1").is_none());
     assert!(set["latency_ms"]["p50"].as_f64().unwrap() > 0.0);
-    assert!(said.contains("R@5") && said.contains("novice"), "{said}");
+    assert!(printed.contains("R@5") && printed.contains("novice"), "{printed}");
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn messages_of_both_forms_are_averaged_and_parts_left_out() {
     let folder = tempfile::tempdir().unwrap();
     let (own, messages, lists) = (case("own"), case("messages"), case("lists"));
     let arguments = ["--data", own.to_str().unwrap(), messages.to_str().unwrap(), "--toollists", lists.to_str().unwrap()];
-    let (report, said) = report(folder.path(), &[&arguments[..], &["--ablation", "lexical,gate", "--data-dir", "data"]].concat());
+    let (report, printed) = report(folder.path(), &[&arguments[..], &["--ablation", "lexical,gate", "--data-dir", "data"]].concat());
     let sets: Vec<&str> = report["sets"].as_array().unwrap().iter().map(|set| set["name"].as_str().unwrap()).collect();
     assert_eq!(sets, ["own", "messages", "multi", "notool"]);
     let average: f64 = (0..3).map(|at| mean(&report["sets"][at]["metrics"], "recall@1")).sum::<f64>() / 3.0;
@@ -122,20 +122,20 @@ fn messages_of_both_forms_are_averaged_and_parts_left_out() {
     let without: Vec<&str> = ablation.iter().map(|row| row["without"].as_str().unwrap()).collect();
     assert_eq!(without, ["lexical", "gate"]);
     // Without the gate every message has tools: more of them, and the ranking stays as it is.
-    assert!(mean(&ablation[1]["difference"], "cut.tools") > 0.0, "{said}");
+    assert!(mean(&ablation[1]["difference"], "cut.tools") > 0.0, "{printed}");
     assert!(mean(&ablation[1]["difference"], "recall@1").abs() < 1e-9);
     let sent = |row: &Value| mean(&row["sets"]["notool"], "cut.tools");
     assert!(sent(&ablation[1]) > mean(&report["sets"][3]["metrics"], "cut.tools"));
 
     // The vectors were kept, so nothing is embedded again; a folder that is in use is not touched.
-    assert!(said.contains("embedding"), "{said}");
+    assert!(printed.contains("embedding"), "{printed}");
     let output = bench(folder.path(), &[&arguments[..], &["--data-dir", "data", "--without", "dense"]].concat());
-    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && !said.contains("embedding"), "{said}");
+    let printed = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && !printed.contains("embedding"), "{printed}");
     let _lock = DataDir::open(&folder.path().join("data")).unwrap();
     let output = bench(folder.path(), &[&arguments[..], &["--data-dir", "data"]].concat());
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(1) && said.contains("is in use by another process"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && printed.contains("is in use by another process"), "{printed}");
 }
 
 #[test]
@@ -175,8 +175,8 @@ fn wrong_use_is_code_2() {
         (&["--data", folder.path().to_str().unwrap()], "queries.jsonl"),
     ] {
         let output = bench(folder.path(), arguments);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(2) && said.contains(word), "{arguments:?}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && printed.contains(word), "{arguments:?}: {printed}");
     }
 }
 
@@ -206,8 +206,8 @@ fn people_of_every_kind_find_the_tools_of_the_quickstart() {
     let folder = tempfile::tempdir().unwrap();
     let mut arguments = vec!["--data", quickstart.to_str().unwrap(), "--toollists", lists.to_str().unwrap()];
     arguments.extend(SERVERS.iter().flat_map(|server| ["--server", server]));
-    let (report, said) = report(folder.path(), &arguments);
-    println!("{said}");
+    let (report, printed) = report(folder.path(), &arguments);
+    println!("{printed}");
     let recall = |kind: &str| mean(&report["sets"][0]["kinds"][kind]["metrics"], "recall@5");
     for (kind, floor) in kinds.into_iter().zip([0.6, 0.85, 1.0]) {
         assert!(recall(kind) >= floor, "{kind}: {}", recall(kind));

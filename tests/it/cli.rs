@@ -41,21 +41,21 @@ fn check_says_which_tool_is_published_with_less() {
         assert_eq!(output.status.code(), Some(0), "{}", text(&output));
         String::from_utf8(output.stdout).unwrap()
     };
-    let said = check(&[]);
-    assert!(said.contains("odd/deep: published with less") && said.contains("nested too deeply"), "{said}");
-    assert!(!said.contains("odd/all_keywords"), "{said}");
-    let said: Value = serde_json::from_str(&check(&["--json"])).unwrap();
-    assert_eq!(said["not_published"], json!([]));
-    let tree = said["simplified"].as_array().unwrap().iter().find(|tool| tool["tool"] == "tree").unwrap();
+    let printed = check(&[]);
+    assert!(printed.contains("odd/deep: published with less") && printed.contains("nested too deeply"), "{printed}");
+    assert!(!printed.contains("odd/all_keywords"), "{printed}");
+    let printed: Value = serde_json::from_str(&check(&["--json"])).unwrap();
+    assert_eq!(printed["not_published"], json!([]));
+    let tree = printed["simplified"].as_array().unwrap().iter().find(|tool| tool["tool"] == "tree").unwrap();
     assert_eq!(tree["losses"][0]["reason"], "recursive");
     assert_eq!(tree["losses"][0]["pointer"], "/properties/tree/properties/children/items");
-    assert!(said["simplified"].as_array().unwrap().iter().all(|tool| tool["tool"] != "long_list"));
+    assert!(printed["simplified"].as_array().unwrap().iter().all(|tool| tool["tool"] != "long_list"));
 
-    // The size diet is an option.
+    // Shortening is an option.
     let settings = folder.path().join("toolsieve.toml");
     fs::write(&settings, "[documents]\ntool_tokens = 300\n").unwrap();
-    let said: Value = serde_json::from_str(&check(&["--json", "--settings", settings.to_str().unwrap()])).unwrap();
-    let list = said["simplified"].as_array().unwrap().iter().find(|tool| tool["tool"] == "long_list").unwrap();
+    let printed: Value = serde_json::from_str(&check(&["--json", "--settings", settings.to_str().unwrap()])).unwrap();
+    let list = printed["simplified"].as_array().unwrap().iter().find(|tool| tool["tool"] == "long_list").unwrap();
     assert_eq!(list["losses"], json!([{"pointer": "/properties/code", "keyword": "enum", "reason": "shortened", "described": true}]));
 }
 
@@ -168,7 +168,7 @@ async fn killed_at_any_moment_the_next_start_is_clean() {
 }
 
 #[tokio::test]
-async fn told_to_stop_it_ends_its_servers_and_is_code_0() {
+async fn on_a_stop_signal_it_ends_its_servers_and_is_code_0() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let folder = tempfile::tempdir().unwrap();
     let mut served = Served::start(folder.path());

@@ -16,20 +16,20 @@ fn toolsieve(words: &[&str]) -> Output {
     built::toolsieve().args(words).output().unwrap()
 }
 
-fn said(output: &Output) -> String {
+fn printed(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
 /// A command on a running service, with the admin key.
 fn on(service: &Running, words: &[&str]) -> (Option<i32>, String) {
     let output = toolsieve(&[words, &["--url", &service.url, "--admin-key", ADMIN]].concat());
-    (output.status.code(), said(&output))
+    (output.status.code(), printed(&output))
 }
 
 /// The same as a caller.
 fn as_caller(service: &Running, words: &[&str]) -> (Option<i32>, String) {
     let output = toolsieve(&[words, &["--url", &service.url, "--key", KEY]].concat());
-    (output.status.code(), said(&output))
+    (output.status.code(), printed(&output))
 }
 
 /// The subcommands that a help text lists.
@@ -45,7 +45,7 @@ fn tree() -> Vec<(Vec<String>, String)> {
     while let Some(path) = open.pop() {
         let words: Vec<&str> = path.iter().map(String::as_str).chain(["--help"]).collect();
         let output = toolsieve(&words);
-        assert_eq!(output.status.code(), Some(0), "{words:?}: {}", said(&output));
+        assert_eq!(output.status.code(), Some(0), "{words:?}: {}", printed(&output));
         let help = String::from_utf8(output.stdout).unwrap();
         open.extend(listed(&help).into_iter().map(|name| [path.as_slice(), &[name]].concat()));
         found.push((path, help));
@@ -72,7 +72,7 @@ fn every_command_has_a_help_and_takes_no_flag_that_it_does_not_name() {
         }
         let words: Vec<&str> = path.iter().map(String::as_str).chain(["--no-such-flag"]).collect();
         let output = toolsieve(&words);
-        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", said(&output));
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", printed(&output));
     }
     // What starts no service does not listen, watch or log.
     let looks = ["search", "tools", "check", "openapi", "enrichment"];
@@ -146,7 +146,7 @@ fn wrong_use_is_code_2_before_any_service_is_asked() {
     ];
     for words in cases {
         let output = toolsieve(words);
-        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", said(&output));
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", printed(&output));
         assert!(!output.stderr.is_empty(), "{words:?} says nothing");
     }
 }
@@ -220,18 +220,18 @@ async fn a_service_that_is_away_or_refuses_is_code_1() {
     ];
     for words in commands {
         let output = toolsieve(&[words, &["--url", &url]].concat());
-        assert_eq!(output.status.code(), Some(1), "{words:?}: {}", said(&output));
-        assert!(said(&output).contains(&url), "{words:?}: {}", said(&output));
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {}", printed(&output));
+        assert!(printed(&output).contains(&url), "{words:?}: {}", printed(&output));
     }
     for words in [&["sessions", "create", "--server", "time"][..], &["feedback", "one__echo", "helpful", "--chat", "1"]] {
         let output = toolsieve(&[words, &["--url", &url]].concat());
-        assert_eq!(output.status.code(), Some(1), "{words:?}: {}", said(&output));
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {}", printed(&output));
     }
     let service = start(&[]).await;
     for words in commands {
         let output = toolsieve(&[words, &["--url", &service.url, "--admin-key", "wrong"]].concat());
-        assert_eq!(output.status.code(), Some(1), "{words:?}: {}", said(&output));
-        assert!(said(&output).contains("rejected this admin key"), "{words:?}: {}", said(&output));
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {}", printed(&output));
+        assert!(printed(&output).contains("rejected this admin key"), "{words:?}: {}", printed(&output));
     }
 }
 
@@ -359,9 +359,9 @@ fn a_remedy_names_only_flags_that_the_command_has() {
     };
     for words in [&["enrichment"][..], &["tools", "--offline"], &["check", "--tools", "--offline"], &["openapi", "--offline"]] {
         let output = run(words);
-        assert_eq!(output.status.code(), Some(1), "{words:?}: {}", said(&output));
-        let help = said(&toolsieve(&[words[0], "--help"]));
-        let remedy = said(&output);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {}", printed(&output));
+        let help = printed(&toolsieve(&[words[0], "--help"]));
+        let remedy = printed(&output);
         let flags =
             remedy.split(|character: char| !character.is_ascii_lowercase() && character != '-').filter(|word| word.starts_with("--"));
         for flag in flags {

@@ -187,7 +187,7 @@ async fn two_users_at_once_never_have_each_others_credentials() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_keeps_secrets_and_a_wrong_key_is_told() {
+async fn a_restart_keeps_secrets_and_a_wrong_key_is_reported() {
     let servers = || json!({"mine": personal(&[])});
     let service = start(servers(), None, &[("TOOLSIEVE_SECRETS_KEY", KEY)]).await;
     service.settled().await;

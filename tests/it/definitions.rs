@@ -298,10 +298,13 @@ fn check_says_what_is_hidden_and_what_there_is_twice() {
         assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     };
-    let said = check(&[]);
-    assert!(said.contains("files/wr\\u{200b}ite: hidden characters") && said.contains("    /description: U+E0053 U+E0065"), "{said}");
-    assert!(said.contains("mail/send_email, post/send_email: they say the same") && !said.contains('\u{e0053}'), "{said}");
-    let said: Value = serde_json::from_str(&check(&["--json"])).unwrap();
-    assert_eq!((said["hidden_text"].as_array().unwrap().len(), &said["changed"]), (1, &json!([])), "{said}");
-    assert_eq!(said["duplicates"].as_array().unwrap().len(), 3, "{said}");
+    let printed = check(&[]);
+    assert!(
+        printed.contains("files/wr\\u{200b}ite: hidden characters") && printed.contains("    /description: U+E0053 U+E0065"),
+        "{printed}"
+    );
+    assert!(printed.contains("mail/send_email, post/send_email: they say the same") && !printed.contains('\u{e0053}'), "{printed}");
+    let printed: Value = serde_json::from_str(&check(&["--json"])).unwrap();
+    assert_eq!((printed["hidden_text"].as_array().unwrap().len(), &printed["changed"]), (1, &json!([])), "{printed}");
+    assert_eq!(printed["duplicates"].as_array().unwrap().len(), 3, "{printed}");
 }

@@ -86,7 +86,7 @@ fn compose_builds_a_target_that_exists_and_mounts_what_the_command_reads() {
 }
 
 #[test]
-fn the_cluster_for_compose_is_the_one_that_the_service_is_told() {
+fn the_cluster_for_compose_is_the_one_in_the_settings_of_the_service() {
     let compose: yaml_serde::Value = yaml_serde::from_str(&text("compose.qdrant.yaml")).unwrap();
     let variables = compose["services"]["toolsieve"]["environment"].as_mapping().unwrap().iter();
     let environment = variables
@@ -177,9 +177,9 @@ fn systemd_takes_the_unit() {
     let Ok(output) = Command::new("systemd-analyze").arg("verify").arg("--man=no").arg(&copy).output() else {
         return;
     };
-    let said = String::from_utf8_lossy(&output.stderr);
-    let about_ours: Vec<&str> = said.lines().filter(|line| line.contains("toolsieve.service")).collect();
-    assert!(about_ours.is_empty(), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    let about_ours: Vec<&str> = printed.lines().filter(|line| line.contains("toolsieve.service")).collect();
+    assert!(about_ours.is_empty(), "{printed}");
 }
 
 #[test]

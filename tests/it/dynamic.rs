@@ -217,9 +217,10 @@ async fn a_group_is_a_toolset_a_server_or_a_tag_and_what_is_denied_is_none() {
         let answer = with_key(&service, Method::POST, path, &narrow).header("x-session-id", "mine").json(&body).send().await.unwrap();
         answer.json::<Value>().await.unwrap()
     };
-    let told = async |name: &str| ask("/v1/toolsets/enable", json!({"group": name})).await["detail"].as_str().unwrap().replace(name, "X");
-    assert_eq!(told("mail").await, told("nothere").await);
-    assert_eq!(told("office").await, told("nothere").await);
+    let detail_of =
+        async |name: &str| ask("/v1/toolsets/enable", json!({"group": name})).await["detail"].as_str().unwrap().replace(name, "X");
+    assert_eq!(detail_of("mail").await, detail_of("nothere").await);
+    assert_eq!(detail_of("office").await, detail_of("nothere").await);
     let available = ask("/v1/toolsets/available", json!({})).await;
     assert_eq!(texts_of(&available["toolsets"]), ["time"]);
     // A rule that comes later takes loaded tools away.
@@ -265,7 +266,7 @@ async fn a_search_takes_hints_caps_and_folds_what_repeats() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_of_the_older_era_are_told_and_have_lists_of_their_own() {
+async fn clients_of_the_older_era_are_notified_and_have_lists_of_their_own() {
     let service = start(&[]).await;
     let one = Client::new(&service, "/mcp?mode=dynamic", None).greeted().await;
     let other = Client::new(&service, "/mcp?mode=dynamic", None).greeted().await;

@@ -297,7 +297,7 @@ fn another_model_can_be_imported() {
 }
 
 #[test]
-fn what_cannot_be_imported_is_said() {
+fn what_cannot_be_imported_is_reported() {
     let folder = tiny_folder();
     let path = |name: &str| folder.path().join(name);
     let failure = || import(folder.path()).unwrap_err();

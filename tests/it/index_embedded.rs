@@ -29,10 +29,10 @@ fn empty() -> Made {
 }
 
 fn open(folder: &Path) -> Arc<dyn ToolIndex> {
-    open_telling(folder, |_| ())
+    open_with_progress(folder, |_| ())
 }
 
-fn open_telling(folder: &Path, progress: impl Fn(IndexProgress) + Send + Sync + 'static) -> Arc<dyn ToolIndex> {
+fn open_with_progress(folder: &Path, progress: impl Fn(IndexProgress) + Send + Sync + 'static) -> Arc<dyn ToolIndex> {
     let options = EmbeddedIndexOptions { folder: folder.join("index"), model: MODEL.into(), progress: Arc::new(progress) };
     EmbeddedIndex::open(options).unwrap()
 }
@@ -70,9 +70,9 @@ async fn a_reopened_index_answers_alike_without_a_build() {
     let state = index.state();
     drop(index);
 
-    let told = Arc::new(AtomicUsize::new(0));
-    let counter = Arc::clone(&told);
-    let index = open_telling(folder.path(), move |_| {
+    let reported = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&reported);
+    let index = open_with_progress(folder.path(), move |_| {
         counter.fetch_add(1, Ordering::Relaxed);
     });
     assert_eq!(index.state(), state);
@@ -86,9 +86,9 @@ async fn a_reopened_index_answers_alike_without_a_build() {
     let mut documents = collection(50, 8);
     documents.reverse();
     replace(&index, 8, documents).await;
-    assert_eq!((told.load(Ordering::Relaxed), generations(folder.path())), (0, vec!["gen-1".to_owned()]));
+    assert_eq!((reported.load(Ordering::Relaxed), generations(folder.path())), (0, vec!["gen-1".to_owned()]));
     replace(&index, 8, collection(49, 8)).await;
-    assert!(told.load(Ordering::Relaxed) > 0);
+    assert!(reported.load(Ordering::Relaxed) > 0);
     assert_eq!(generations(folder.path()), ["gen-2"]);
     // Other servers are other contents.
     replace_with(&index, 8, collection(49, 8), Vec::new()).await;
@@ -180,14 +180,14 @@ async fn two_processes_never_share_a_folder() {
 }
 
 #[tokio::test]
-async fn progress_is_told_and_ends() {
+async fn progress_is_reported_and_ends() {
     let folder = tempfile::tempdir().unwrap();
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let log = Arc::clone(&told);
-    let index = open_telling(folder.path(), move |progress| log.lock().unwrap().push(progress));
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&reported);
+    let index = open_with_progress(folder.path(), move |progress| log.lock().unwrap().push(progress));
     replace(&index, 8, collection(300, 8)).await;
     let storing = |done| IndexProgress::Storing { done, total: 300 };
-    assert_eq!(*told.lock().unwrap(), [storing(0), storing(128), storing(256), IndexProgress::Finished]);
+    assert_eq!(*reported.lock().unwrap(), [storing(0), storing(128), storing(256), IndexProgress::Finished]);
 }
 
 #[tokio::test]
@@ -225,7 +225,7 @@ const CHILD_FOLDER: &str = "TOOLSIEVE_TEST_INDEX_FOLDER";
 #[tokio::test]
 async fn child_that_replaces_until_it_is_killed() {
     let Some(folder) = std::env::var_os(CHILD_FOLDER).map(PathBuf::from) else { return };
-    let index = open_telling(&folder, |progress| println!("step {progress:?}"));
+    let index = open_with_progress(&folder, |progress| println!("step {progress:?}"));
     println!("step opened {}", index.state().documents);
     for round in 0.. {
         replace(&index, 32, collection(600 + 100 * (round % 2), 32)).await;
@@ -246,10 +246,10 @@ async fn an_index_survives_a_kill_at_any_moment() {
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-        let said = lines.filter(|line| line.contains("step ")).take(steps).count();
+        let printed = lines.filter(|line| line.contains("step ")).take(steps).count();
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(said, steps, "the child ended by itself");
+        assert_eq!(printed, steps, "the child ended by itself");
 
         let index = open(folder.path());
         let documents = index.state().documents;
@@ -284,9 +284,9 @@ async fn two_thousand_tools_are_built_quickly_and_take_little_disk() {
 async fn a_large_collection_gets_a_graph_and_is_searched_off_the_async_thread() {
     const DIMENSION: usize = 256;
     let folder = tempfile::tempdir().unwrap();
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let log = Arc::clone(&told);
-    let index = open_telling(folder.path(), move |progress| log.lock().unwrap().push(progress));
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&reported);
+    let index = open_with_progress(folder.path(), move |progress| log.lock().unwrap().push(progress));
     let mut random = Random(2);
     // Clusters, as tools have them: purely random directions have no neighbourhoods that a graph could follow.
     let centres: Vec<Arc<[f32]>> = (0..300).map(|_| random.unit_vector(DIMENSION)).collect();
@@ -300,7 +300,7 @@ async fn a_large_collection_gets_a_graph_and_is_searched_off_the_async_thread() 
         .map(|number| named(&document("s", 0, &[&near(&centres[number as usize % 300], &mut random)], &[(number, 1.0)]), number))
         .collect();
     replace(&index, DIMENSION, documents.clone()).await;
-    assert!(told.lock().unwrap().contains(&IndexProgress::Optimizing));
+    assert!(reported.lock().unwrap().contains(&IndexProgress::Optimizing));
 
     let mut hits = 0;
     for round in 0..20_u32 {

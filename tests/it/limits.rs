@@ -26,7 +26,7 @@ async fn call(service: &Running, key: &str, path: &str) -> (StatusCode, Option<u
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_caller_over_its_limit_is_told_when_to_come_again() {
+async fn a_caller_over_its_limit_learns_when_to_retry() {
     let limits = [("TOOLSIEVE_LIMITS__CALLS_PER_MINUTE", "3"), ("TOOLSIEVE_LIMITS__CALL_EXCEPTIONS", "key:free=0,key:two=2")];
     let service = start(&limits, false).await;
     let (_, two) = create(&service, json!({"name": "two"})).await;

@@ -447,7 +447,7 @@ async fn a_child_that_speaks_only_the_newer_protocol_is_understood() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_server_is_told_who_asks_and_gets_no_for_what_is_not_offered() {
+async fn the_server_learns_who_asks_and_gets_no_for_what_is_not_offered() {
     for server in each(&[], |_| {}).await.into_iter().filter(|server| ["stdio", "events"].contains(&server.kind)) {
         let client = server.call("client", json!({})).await;
         let client = &client["structuredContent"];

@@ -1,4 +1,4 @@
-//! The MCP face, as clients of both eras meet it.
+//! The MCP interface, as clients of both eras meet it.
 
 use std::sync::{Arc, Mutex};
 
@@ -25,12 +25,12 @@ enum Era {
 }
 
 /// How far, and in which words.
-type Told = (f64, Option<String>);
+type ProgressStep = (f64, Option<String>);
 
 /// Notes the progress that it is told of.
 #[derive(Clone, Default)]
 struct Listener {
-    told: Arc<Mutex<Vec<Told>>>,
+    steps: Arc<Mutex<Vec<ProgressStep>>>,
 }
 
 impl ClientHandler for Listener {
@@ -39,7 +39,7 @@ impl ClientHandler for Listener {
     }
 
     async fn on_progress(&self, params: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
-        self.told.lock().unwrap().push((params.progress, params.message));
+        self.steps.lock().unwrap().push((params.progress, params.message));
     }
 }
 
@@ -182,10 +182,10 @@ async fn progress_is_passed_through_and_a_client_that_goes_away_cancels() {
         let done = client.call_tool(call("one__progress", &json!({"steps": 3}))).await.unwrap();
         assert_eq!(text(&done), "false", "the server was asked to tell: {era:?}");
         // The client hands each to a task of its own, so their order here is chance.
-        let mut told = client.service().told.lock().unwrap().clone();
-        told.sort_by(|one, other| one.0.total_cmp(&other.0));
-        assert_eq!(told.iter().map(|(progress, _)| *progress).collect::<Vec<_>>(), [1.0, 2.0, 3.0], "{era:?}");
-        assert_eq!(told[0].1.as_deref(), Some("step 1"));
+        let mut steps = client.service().steps.lock().unwrap().clone();
+        steps.sort_by(|one, other| one.0.total_cmp(&other.0));
+        assert_eq!(steps.iter().map(|(progress, _)| *progress).collect::<Vec<_>>(), [1.0, 2.0, 3.0], "{era:?}");
+        assert_eq!(steps[0].1.as_deref(), Some("step 1"));
     }
     let steps = json!({"name": "one__progress", "arguments": {"steps": 3}, "_meta": {"progressToken": "mine"}});
     let (_, stream) = ask(&service, "/mcp", "tools/call", steps).await;

@@ -97,7 +97,7 @@ async fn no_key_of_the_service_reaches_a_server() {
     assert_eq!(seen(&service).await, json!([]));
 }
 
-/// Without a key of the service, what a caller sends is the caller's own, and both faces hand it on.
+/// Without a key of the service, what a caller sends is the caller's own, and both interfaces forward it.
 #[tokio::test(flavor = "multi_thread")]
 async fn where_no_key_is_asked_for_a_caller_brings_its_own() {
     let server = HttpServer::start(&["headers", "more"]);

@@ -103,7 +103,7 @@ async fn asked(client: &Client<'_>, id: u32, name: &str) -> (Stream, Value) {
     (stream, question)
 }
 
-fn said(result: &Value) -> Value {
+fn message_of(result: &Value) -> Value {
     serde_json::from_str(result["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{result}"))).unwrap()
 }
 
@@ -117,19 +117,19 @@ async fn a_tool_asks_the_user_of_who_called() {
     let answer = json!({"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept", "content": {"name": "Anna"}}});
     assert_eq!(able.send(Method::POST, Some(&answer)).await.status(), StatusCode::ACCEPTED);
     let done = stream.next().await.unwrap();
-    assert_eq!((&done["id"], said(&done)["result"]["content"]["name"].as_str()), (&json!(5), Some("Anna")));
+    assert_eq!((&done["id"], message_of(&done)["result"]["content"]["name"].as_str()), (&json!(5), Some("Anna")));
     assert_eq!(stream.next().await, None);
     // Who can't be asked, and who can't be told from others.
     let unable = Client::new(&service, "/mcp", None).greeted().await;
     for client in [&unable, &Client::new(&service, "/mcp", None)] {
         let (_, refused) = client.ask("tools/call", json!({"name": "one__ask_user", "arguments": {"message": "?"}})).await;
-        let words = said(&refused)["error"].to_string();
+        let words = message_of(&refused)["error"].to_string();
         assert!(words.contains("can't"), "{words}");
     }
     let sleeping = tokio::spawn(service.request(Method::POST, "/one/sleep").json(&json!({})).send());
     assert_eq!(service.post("/one/wait_sleeping", &json!({})).await.0, StatusCode::OK);
     let (_, several) = able.ask("tools/call", json!({"name": "one__ask_user", "arguments": {"message": "?"}})).await;
-    assert!(said(&several)["error"].to_string().contains("several calls"), "{several}");
+    assert!(message_of(&several)["error"].to_string().contains("several calls"), "{several}");
     sleeping.abort();
     let (status, over_rest) = service.post("/my_two/ask_user", &json!({"message": "?"})).await;
     assert_eq!(status, StatusCode::OK);
@@ -142,7 +142,7 @@ async fn notes_come_to_who_asked_for_them() {
     let client = Client::new(&service, "/mcp", None).greeted_with(json!({"elicitation": {}})).await;
     let call = json!({"name": "one__ask_user", "arguments": {"message": "?"}});
     let (_, quiet) = client.ask("tools/call", call.clone()).await;
-    assert!(said(&quiet)["error"].is_string(), "no server is told that it may ask: {quiet}");
+    assert!(message_of(&quiet)["error"].is_string(), "no server is told that it may ask: {quiet}");
     result(&client, "logging/setLevel", json!({"level": "info"})).await;
     // While the call before is not quite over, nobody knows whose note it is, and the answer comes alone.
     let mut number = 7;

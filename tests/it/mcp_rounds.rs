@@ -90,7 +90,7 @@ fn answering(question: &Value, key: &str, name: &str) -> Value {
 }
 
 /// What the test servers say that they were told.
-fn told(answer: &Value) -> Value {
+fn echoed(answer: &Value) -> Value {
     let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"));
     serde_json::from_str(text).unwrap_or_else(|_| panic!("{answer}"))
 }
@@ -112,9 +112,9 @@ async fn questions_of_a_newer_server_pass_through() {
     let next = answering(&question, "name", "Anna");
     let done = client.call("new__ask_rounds", json!({}), next.clone()).await;
     assert_eq!(done["result"]["resultType"], "complete");
-    assert_eq!(told(&done)["responses"], next["inputResponses"]);
+    assert_eq!(echoed(&done)["responses"], next["inputResponses"]);
     // What the settings do not allow, and what nobody here knows, is not handed on.
-    assert_eq!(told(&done)["capabilities"], json!({"elicitation": {"form": {}}, "roots": {}}));
+    assert_eq!(echoed(&done)["capabilities"], json!({"elicitation": {"form": {}}, "roots": {}}));
     // The wrong key, a changed state, a client that can't be asked: all that is between the two.
     let wrong = client.call("new__ask_rounds", json!({}), answering(&question, "wrong", "Anna")).await;
     assert_eq!(asks(&wrong), ["name"]);
@@ -131,7 +131,7 @@ async fn questions_of_a_newer_server_pass_through() {
     let arguments = json!({"name": "new__ask_rounds", "arguments": {}});
     let question = meta.call("run_tool", arguments.clone(), json!({})).await;
     let done = meta.call("run_tool", arguments, answering(&question, "name", "Ben")).await;
-    assert_eq!(told(&done)["responses"]["name"]["content"]["name"], "Ben");
+    assert_eq!(echoed(&done)["responses"]["name"]["content"]["name"], "Ben");
     // Prompts and resources are asked for in the same way.
     for (path, prompt, resource) in [
         ("/mcp", json!({"name": "new__ask"}), json!({"uri": "toolsieve://new/test://ask"})),
@@ -228,7 +228,7 @@ async fn a_call_of_an_older_server_waits_for_each_answer() {
         assert_eq!(elsewhere["error"]["code"], -32602, "{elsewhere}");
     }
     let done = client.call("run_tool", json!({"name": "old__ask_rounds", "arguments": two}), next).await;
-    let names: Vec<Value> = told(&done).as_array().unwrap().iter().map(|told| told["content"]["name"].clone()).collect();
+    let names: Vec<Value> = echoed(&done).as_array().unwrap().iter().map(|echo| echo["content"]["name"].clone()).collect();
     assert_eq!(names, ["Anna", "Ben"]);
     for (method, params) in [("prompts/get", json!({"name": "old__ask"})), ("resources/read", json!({"uri": "toolsieve://old/test://ask"}))]
     {
@@ -246,7 +246,7 @@ async fn a_call_of_an_older_server_waits_for_each_answer() {
     // What a client does not say that it can do it is not asked.
     let unable = Client { capabilities: json!({"sampling": {}}), ..client.clone() };
     let refused = unable.call("old__ask_rounds", json!({}), json!({})).await;
-    assert!(told(&refused)[0].as_str().unwrap().contains("can't answer"), "{refused}");
+    assert!(echoed(&refused)[0].as_str().unwrap().contains("can't answer"), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -281,7 +281,7 @@ async fn a_call_waits_for_its_caller_alone_and_not_for_ever() {
     let rules = json!({"rules": []});
     assert_eq!(administer(&service, Method::PUT, "/v1/admin/policy", &rules).await.0, StatusCode::OK);
     let done = client.call("old__ask_rounds", json!({}), next).await;
-    assert_eq!(told(&done)[0]["content"]["name"], "Anna", "it has waited all the time");
+    assert_eq!(echoed(&done)[0]["content"]["name"], "Anna", "it has waited all the time");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -294,14 +294,14 @@ async fn a_call_that_waits_keeps_others_of_its_caller_from_nothing() {
     let begin = async |client: &Client<'_>, name: &str| client.call(name, json!({}), json!({})).await;
     let finish = async |client: &Client<'_>, name: &str, question: &Value, who: &str| {
         let done = client.call(name, json!({}), answering(question, "question-1", who)).await;
-        assert_eq!(told(&done)[0]["content"]["name"], who);
+        assert_eq!(echoed(&done)[0]["content"]["name"], who);
     };
     // Over standard streams nothing says whose a question is, but who calls is the same.
     let abandoned = begin(&client, "old__ask_rounds").await;
     let next = begin(&client, "old__ask_rounds").await;
     finish(&client, "old__ask_rounds", &next, "Anna").await;
     let foreign = begin(&other, "old__ask_rounds").await;
-    assert!(told(&foreign)[0].as_str().unwrap().contains("several calls"), "{foreign}");
+    assert!(echoed(&foreign)[0].as_str().unwrap().contains("several calls"), "{foreign}");
     // A question that names its call by the progress token is another thing.
     let named = other.call("old__ask_rounds", json!({}), json!({"_meta": {"progressToken": "p"}})).await;
     finish(&other, "old__ask_rounds", &named, "Fred").await;
@@ -315,7 +315,7 @@ async fn a_call_that_waits_keeps_others_of_its_caller_from_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_its_time_is_up_the_server_is_told() {
+async fn when_its_time_is_up_the_server_is_notified() {
     let service = start(&[("TOOLSIEVE_MCP__ANSWER_SECONDS", "1")]).await;
     let client = Client::new(&service, "/mcp");
     let question = client.call("old__ask_rounds", json!({}), json!({})).await;

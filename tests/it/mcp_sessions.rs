@@ -11,7 +11,7 @@ use crate::harness::mcp::request;
 use crate::harness::{LONG, Running, Start, stdio};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_listens_is_told_when_their_list_has_changed() {
+async fn listeners_are_notified_when_their_list_has_changed() {
     let servers = json!({"one": stdio(&[])});
     let service = Start { servers, from_files: true, ..Start::default() }.start().await;
     service.settled().await;

@@ -89,7 +89,7 @@ async fn arguments_that_go_into_headers_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_keeps_it_from_working_is_told_to_the_client() {
+async fn what_keeps_it_from_working_is_reported_to_the_client() {
     let service = Start { servers: json!({"one": stdio(&[])}), key: Some("the-key"), ..Start::default() }.start().await;
     for (url, key, words) in [
         (format!("{}/mcp", service.url), None, "TOOLSIEVE_API_KEY"),
@@ -104,8 +104,8 @@ async fn what_keeps_it_from_working_is_told_to_the_client() {
         assert_eq!(bridge.end().await.0, Some(0));
     }
     let mut wrong = Bridge::start("ftp://x", None);
-    let mut said = String::new();
-    wrong.process.stderr.take().unwrap().read_to_string(&mut said).await.unwrap();
-    assert!(said.contains("http://"), "{said}");
+    let mut printed = String::new();
+    wrong.process.stderr.take().unwrap().read_to_string(&mut printed).await.unwrap();
+    assert!(printed.contains("http://"), "{printed}");
     assert_eq!(wrong.process.wait().await.unwrap().code(), Some(2));
 }

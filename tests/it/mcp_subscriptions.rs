@@ -77,7 +77,7 @@ async fn updated_before(stream: &mut Stream, method: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_subscribed_is_told_and_the_server_is_asked_once() {
+async fn subscribers_are_notified_and_the_server_gets_one_request() {
     let service = start(&[]).await;
     let (first, second) = (Client::new(&service, "/mcp", None).greeted().await, Client::new(&service, "/mcp", None).greeted().await);
     let (alone, deaf) = (Client::new(&service, "/one/mcp", None).greeted().await, Client::new(&service, "/mcp", None).greeted().await);
@@ -114,18 +114,18 @@ async fn who_subscribed_is_told_and_the_server_is_asked_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_changed_while_nobody_listened_is_told_later() {
+async fn what_changed_while_nobody_listened_is_sent_later() {
     let service = start(&[]).await;
     let client = Client::new(&service, "/mcp", None).greeted().await;
     let witness = Client::new(&service, "/mcp", None).greeted().await;
-    let mut heard = witness.listen().await;
+    let mut control = witness.listen().await;
     for uri in [NOTE, OTHER] {
         subscribe(&client, uri).await;
         subscribe(&witness, uri).await;
     }
     for uri in ["test://note", "test://other", "test://note"] {
         touch(&service, uri).await;
-        updated(&mut heard).await;
+        updated(&mut control).await;
     }
     let mut stream = client.listen().await;
     assert_eq!((updated(&mut stream).await.as_str(), updated(&mut stream).await.as_str()), (NOTE, OTHER));
@@ -164,7 +164,7 @@ async fn servers_over_http_are_subscribed_to_in_both_eras() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_list_that_changed_is_told_and_fetched_anew() {
+async fn a_changed_list_is_announced_and_fetched_anew() {
     let service = start(&[]).await;
     let client = Client::new(&service, "/mcp", None).greeted().await;
     let plain = Client::new(&service, "/plain/mcp", None).greeted().await;
@@ -188,18 +188,18 @@ async fn a_list_that_changed_is_told_and_fetched_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_does_not_see_the_server_hears_nothing() {
+async fn who_does_not_see_the_server_gets_nothing() {
     let service = start(&[]).await;
     let (_, key) = create(&service, json!({"name": "other"})).await;
     let (own, other) = (Client::new(&service, "/mcp", None).greeted().await, Client::new(&service, "/mcp", Some(&key)).greeted().await);
-    let (mut heard, mut stream) = (own.listen().await, other.listen().await);
+    let (mut control, mut stream) = (own.listen().await, other.listen().await);
     subscribe(&own, NOTE).await;
     subscribe(&other, NOTE).await;
     let rules = json!({"rules": [{"effect": "block", "servers": ["one"], "principals": ["key:other"]}]});
     assert_eq!(administer(&service, Method::PUT, "/v1/admin/policy", &rules).await.0, StatusCode::OK);
     updated_before(&mut stream, "notifications/resources/list_changed").await;
     touch(&service, "test://note").await;
-    assert_eq!(updated(&mut heard).await, NOTE);
+    assert_eq!(updated(&mut control).await, NOTE);
     for method in ["resources/subscribe", "resources/unsubscribe", "resources/read"] {
         let blocked = error(&other, method, json!({"uri": OTHER})).await;
         let unknown = error(&other, method, json!({"uri": OTHER.replace("one", "nobody")})).await;

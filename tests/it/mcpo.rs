@@ -146,7 +146,7 @@ async fn a_token_is_renewed_when_it_ends_and_when_it_is_refused_and_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_keeps_a_server_from_a_token_is_said() {
+async fn what_keeps_a_server_from_a_token_is_reported() {
     let cases = [
         (None, "mcpo has stored no token"),
         (Some(json!({"access_token": "first", "expires_in": 0})), "there is no refresh token"),

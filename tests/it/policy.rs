@@ -341,7 +341,7 @@ fn names(answer: &Value) -> BTreeSet<String> {
     ours.map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Every face shows a caller what the rules say, and nothing else.
+/// Every interface shows a caller what the rules say, and nothing else.
 async fn agrees(service: &Running, who: &Who) -> Result<(), TestCaseError> {
     let (_, checked) = administer(service, Method::POST, "/v1/admin/policy/check", &who.asked).await;
     let decisions = checked["decisions"].as_array().unwrap();
@@ -404,7 +404,7 @@ async fn agrees(service: &Running, who: &Who) -> Result<(), TestCaseError> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_faces_agree_under_generated_policies() {
+async fn all_interfaces_agree_under_generated_policies() {
     let service = start().await;
     let (_, plain) = create(&service, json!({"name": "a", "groups": ["guests"]})).await;
     let (_, narrow) = create(&service, json!({"name": "b", "servers": ["mail", "time"]})).await;

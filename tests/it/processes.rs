@@ -115,8 +115,8 @@ fn a_server_that_a_command_starts_sees_no_more() {
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap()).env("TOOLSIEVE_ADMIN_KEY", ADMIN);
     command.args(["tools", "--config"]).arg(folder.path().join("mcp.json")).arg("--data-dir").arg(folder.path().join("data"));
     let output = command.stdin(std::process::Stdio::null()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{printed}");
     let (seen, refused) = (fs::read(seen).unwrap(), fs::read_to_string(refused).unwrap());
     assert!(seen.is_empty() && refused.contains("denied"), "{} {refused}", String::from_utf8_lossy(&seen));
 }

@@ -113,11 +113,11 @@ fn every_command_and_flag_in_the_pages_exists() {
         for command in code.into_iter().flat_map(commands) {
             let mut path: Vec<&str> = Vec::new();
             let mut words = command.iter().copied().peekable();
-            let mut told = known.entry(Vec::new()).or_insert_with(|| help(&[]).unwrap()).clone();
-            while let Some(word) = words.next_if(|word| subcommands(&told).contains(word)) {
+            let mut shown = known.entry(Vec::new()).or_insert_with(|| help(&[]).unwrap()).clone();
+            while let Some(word) = words.next_if(|word| subcommands(&shown).contains(word)) {
                 path.push(word);
                 let key = path.iter().map(|word| (*word).to_owned()).collect();
-                told = known.entry(key).or_insert_with(|| help(&path).unwrap()).clone();
+                shown = known.entry(key).or_insert_with(|| help(&path).unwrap()).clone();
             }
             if path.is_empty() {
                 // Without a command, flags are mcpo's.
@@ -125,13 +125,13 @@ fn every_command_and_flag_in_the_pages_exists() {
                     words.next_if_eq(&"mcpo").is_some() || words.peek().is_none_or(|word| word.starts_with('-')),
                     "{file}: {command:?}"
                 );
-                told = help(&["mcpo"]).unwrap();
+                shown = help(&["mcpo"]).unwrap();
             }
-            let is_complete = subcommands(&told).is_empty() || words.peek().is_none_or(|word| word.starts_with('-'));
+            let is_complete = subcommands(&shown).is_empty() || words.peek().is_none_or(|word| word.starts_with('-'));
             assert!(is_complete, "{file}: {command:?}");
             for flag in words.take_while(|word| *word != "--").filter(|word| word.starts_with("--")) {
                 let flag = flag.split('=').next().unwrap_or_default();
-                let is_known = told.split(|character: char| character.is_whitespace() || character == ',').any(|word| word == flag);
+                let is_known = shown.split(|character: char| character.is_whitespace() || character == ',').any(|word| word == flag);
                 assert!(is_known || flag == "--help", "{file}: {flag} is no flag of {path:?}");
             }
             checked += 1;

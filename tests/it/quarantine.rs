@@ -180,8 +180,8 @@ async fn a_prompt_is_held_against_what_it_was() {
     let approve = |fingerprint| ["tools", "approve", "mail", "--prompt", "greet", "--fingerprint", fingerprint];
     let (code, _, error) = command(&service, &approve("00"));
     assert!(code == Some(1) && !error.is_empty());
-    let (code, said, error) = command(&service, &approve(fingerprint));
-    assert_eq!((code, said.as_str()), (Some(0), "mail prompt greet is approved."), "{error}");
+    let (code, printed, error) = command(&service, &approve(fingerprint));
+    assert_eq!((code, printed.as_str()), (Some(0), "mail prompt greet is approved."), "{error}");
     assert_eq!(greet().await["result"]["messages"][0]["content"]["text"], "hello Anna");
 }
 
@@ -242,8 +242,8 @@ fn a_tool_that_is_left_out_is_named_with_what_it_hides() {
         let mut command = toolsieve();
         command.args(["tools", "--config"]).arg(&config).arg("--data-dir").arg(folder.path().join("data"));
         let output = command.args(json.then_some("--json")).output().unwrap();
-        let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(said.contains("u{200b}ite") && said.contains("u{1b}[2J") && !said.contains(['\u{200b}', '\u{1b}']), "{said:?}");
+        let printed = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(printed.contains("u{200b}ite") && printed.contains("u{1b}[2J") && !printed.contains(['\u{200b}', '\u{1b}']), "{printed:?}");
     }
 }
 
@@ -271,7 +271,7 @@ async fn names_that_are_read_as_the_same_one_are_reported() {
     });
     let groups: Vec<Vec<String>> = groups.collect();
     assert!(groups.contains(&vec!["mail/list".to_owned(), "post/1ist".to_owned()]), "{groups:?}");
-    let twins = ["mail/send_email", "mail/send_email\\u{200b}", "post/send_ema\\u{456}l", "post/send_email"];
-    assert!(groups.iter().any(|group| twins.iter().all(|twin| group.contains(&(*twin).to_owned()))), "{groups:?}");
+    let alike = ["mail/send_email", "mail/send_email\\u{200b}", "post/send_ema\\u{456}l", "post/send_email"];
+    assert!(groups.iter().any(|group| alike.iter().all(|name| group.contains(&(*name).to_owned()))), "{groups:?}");
     assert_eq!(groups.len(), 2, "tools of one name are no lookalikes: {groups:?}");
 }

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use toolsieve::domain::catalog::texts::{ToolText, Vocabulary};
 use toolsieve::domain::selection::relevance::{
-    Candidates, CutCandidate, CutParameters, FusionParameters, Gate, GateEvidence, LexicalModel, Parts, QueryPlan, Ranked, Role,
+    Candidates, CutCandidate, CutParameters, FusionParameters, Gate, GateEvidence, LexicalModel, MessageParts, QueryPlan, Ranked, Role,
     SparseVector, Synonyms, cut, passages, readable_score,
 };
 use toolsieve::domain::text::analysis::Analyzer;
@@ -77,7 +77,7 @@ fn the_query_is_the_last_user_message() {
     ];
     let plan = QueryPlan::of_conversation(&turns);
     assert_eq!(plan.texts(), ["second", "first\nanswer\nsecond"], "a word alone says too little");
-    assert_eq!(plan.parts(), Parts::Context);
+    assert_eq!(plan.parts(), MessageParts::Context);
     assert!(QueryPlan::of_conversation(&[(Role::System, "rules")]).is_empty());
 }
 
@@ -203,8 +203,6 @@ fn cuts() {
         tokens: Vec<u32>,
         #[serde(default)]
         servers: Vec<u32>,
-        #[serde(default)]
-        twins: Vec<u32>,
         limit: Option<usize>,
         minimum: Option<usize>,
         budget: Option<u32>,
@@ -221,7 +219,7 @@ fn cuts() {
                 fused,
                 tokens: at(&case.tokens, place),
                 server: at(&case.servers, place),
-                twins: case.twins.get(place).copied().unwrap_or(u32::MAX - u32::try_from(place).unwrap()),
+                group: u32::try_from(place).unwrap(),
                 leads: at(&case.leads, place),
             })
             .collect();
@@ -277,7 +275,7 @@ fn ranking(candidates: &Candidates<u32>) -> Vec<u32> {
 
 #[test]
 fn fusion_weighs_both_kinds() {
-    let mut candidates = Candidates::new(1, Parts::Sentences);
+    let mut candidates = Candidates::new(1, MessageParts::Sentences);
     for (key, cosine, score) in [(1, 0.6, 0.0), (2, 0.55, 9.0), (3, 0.1, 9.5), (4, 0.1, 0.0)] {
         candidates.add_dense(0, key, cosine);
         candidates.add_lexical(0, key, score);
@@ -288,18 +286,18 @@ fn fusion_weighs_both_kinds() {
 
 #[test]
 fn fusion_without_vectors_is_lexical_and_ties_go_by_key() {
-    let mut candidates = Candidates::new(1, Parts::Sentences);
+    let mut candidates = Candidates::new(1, MessageParts::Sentences);
     for (key, score) in [(9, 1.0), (3, 2.0), (5, 2.0)] {
         candidates.add_lexical(0, key, score);
     }
     assert_eq!(candidates.missing_dense().count(), 3);
     assert_eq!(ranking(&candidates), [3, 5, 9]);
-    assert!(Candidates::<u32>::new(0, Parts::Sentences).fuse(&FusionParameters::default()).is_empty());
+    assert!(Candidates::<u32>::new(0, MessageParts::Sentences).fuse(&FusionParameters::default()).is_empty());
 }
 
 #[test]
 fn a_tool_that_is_not_embedded_yet_can_still_win() {
-    let mut candidates = Candidates::new(1, Parts::Sentences);
+    let mut candidates = Candidates::new(1, MessageParts::Sentences);
     for key in 1..6 {
         candidates.add_dense(0, key, 0.1 * key as f32);
     }
@@ -309,7 +307,7 @@ fn a_tool_that_is_not_embedded_yet_can_still_win() {
 
 #[test]
 fn a_sentence_lifts_its_tool() {
-    let mut candidates = Candidates::new(3, Parts::Sentences);
+    let mut candidates = Candidates::new(3, MessageParts::Sentences);
     for key in 1..=10_u32 {
         candidates.add_dense(0, key, 0.2);
         candidates.add_dense(1, key, if key == 4 { 0.9 } else { 0.1 });
@@ -321,7 +319,7 @@ fn a_sentence_lifts_its_tool() {
 
 #[test]
 fn what_cannot_be_ordered_is_ignored() {
-    let mut candidates = Candidates::new(1, Parts::Sentences);
+    let mut candidates = Candidates::new(1, MessageParts::Sentences);
     candidates.add_dense(0, 1, f32::NAN);
     candidates.add_lexical(0, 1, f32::INFINITY);
     candidates.add_dense(7, 1, 0.5);
@@ -358,7 +356,7 @@ proptest! {
         swaps in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..60),
     ) {
         let gather = |evidence: &[(usize, u32, f32, f32)]| {
-            let mut candidates = Candidates::new(3, Parts::Sentences);
+            let mut candidates = Candidates::new(3, MessageParts::Sentences);
             for &(text, key, cosine, score) in evidence {
                 candidates.add_dense(text, key, cosine);
                 candidates.add_lexical(text, key, score);
@@ -375,7 +373,7 @@ proptest! {
         prop_assert_eq!(&before, &gather(&evidence));
         prop_assert!(before.is_sorted_by(|a, b| a.fused >= b.fused));
         prop_assert!(before.iter().all(|it| (0.0..=1.0).contains(&it.score())));
-        let cut_candidates: Vec<CutCandidate> = before.iter().map(|it| CutCandidate { fused: it.fused, tokens: 10, server: it.key % 4, twins: it.key, leads: it.leads }).collect();
+        let cut_candidates: Vec<CutCandidate> = before.iter().map(|it| CutCandidate { fused: it.fused, tokens: 10, server: it.key % 4, group: it.key, leads: it.leads }).collect();
         let parameters = CutParameters { token_budget: Some(60), per_server: Some(3), ..CutParameters::default() };
         let kept = cut(&cut_candidates, &parameters);
         prop_assert!(kept.is_sorted_by(|a, b| a < b));

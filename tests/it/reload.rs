@@ -243,7 +243,7 @@ async fn a_hangup_reloads_and_the_log_has_the_plan_without_secrets() {
 }
 
 #[tokio::test]
-async fn a_stop_is_heard_from_the_first_moment() {
+async fn a_stop_counts_from_the_first_moment() {
     let folder = tempfile::tempdir().unwrap();
     for _ in 0..3 {
         let mut service = Service::start(folder.path(), &json!({"one": stdio(&[])}), |_| {});

@@ -93,8 +93,8 @@ async fn recall(set: &Path) -> [f64; 3] {
         for (sum, k) in sums.iter_mut().zip([1, 5, 10]) {
             let hit = relevant.iter().filter(|id| {
                 let id = id.as_str().unwrap();
-                let twins = query["alt"][id].as_array().into_iter().flatten().filter_map(Value::as_str);
-                std::iter::once(id).chain(twins).any(|id| found.iter().take(k).any(|found| *found == id))
+                let alternatives = query["alt"][id].as_array().into_iter().flatten().filter_map(Value::as_str);
+                std::iter::once(id).chain(alternatives).any(|id| found.iter().take(k).any(|found| *found == id))
             });
             *sum += hit.count() as f64 / relevant.len() as f64;
         }

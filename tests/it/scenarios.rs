@@ -77,7 +77,7 @@ enum Step {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Face {
+enum Interface {
     Rest,
     Mcp,
 }
@@ -85,11 +85,11 @@ enum Face {
 /// The script, in a session of its own.
 struct Model<'a> {
     service: &'a Running,
-    face: Face,
+    interface: Interface,
     /// The session's address.
     at: String,
     /// What answers have named so far.
-    heard: BTreeSet<String>,
+    named: BTreeSet<String>,
 }
 
 fn data(path: &str) -> PathBuf {
@@ -122,13 +122,13 @@ fn result_of(tool: &str) -> Value {
 impl Model<'_> {
     /// Asks a meta-tool, under the name or the address that the session's own list gave.
     async fn meta(&self, name: &str, arguments: &Value) -> Value {
-        match self.face {
-            Face::Rest => {
+        match self.interface {
+            Interface::Rest => {
                 let path = self.path(name).await;
                 let (status, answer) = self.service.post(&path, arguments).await;
                 if status == StatusCode::OK { answer } else { json!({"refused": answer["detail"]}) }
             }
-            Face::Mcp => {
+            Interface::Mcp => {
                 let answer =
                     rpc(self.service, &format!("{}/mcp", self.at), &[], "tools/call", json!({"name": name, "arguments": arguments})).await;
                 let result = &answer["result"];
@@ -143,13 +143,13 @@ impl Model<'_> {
 
     /// The names that are bound now.
     async fn bound(&self) -> BTreeSet<String> {
-        match self.face {
-            Face::Rest => {
+        match self.interface {
+            Interface::Rest => {
                 let (_, document) = self.service.get(&format!("{}/openapi.json", self.at)).await;
                 let paths = document["paths"].as_object().unwrap();
                 paths.values().map(|item| item["post"]["operationId"].as_str().unwrap().to_owned()).collect()
             }
-            Face::Mcp => {
+            Interface::Mcp => {
                 let answer = rpc(self.service, &format!("{}/mcp", self.at), &[], "tools/list", json!({})).await;
                 answer["result"]["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
             }
@@ -169,21 +169,21 @@ impl Model<'_> {
         assert_eq!(found["tools"].as_array().unwrap_or_else(|| panic!("{say}: {found}")).len(), READ, "{say}");
         assert!(found["next"].as_str().unwrap().len() > 20, "{found}");
         for list in [&found["tools"], &found["toolsets"]] {
-            self.heard.extend(list.as_array().into_iter().flatten().map(|row| row["name"].as_str().unwrap().to_owned()));
+            self.named.extend(list.as_array().into_iter().flatten().map(|row| row["name"].as_str().unwrap().to_owned()));
         }
         found
     }
 
     /// Calls a tool that is bound, by itself.
     async fn call(&self, name: &str, arguments: &Value) -> Value {
-        assert!(self.heard.contains(name), "no answer named {name}");
-        match self.face {
-            Face::Rest => {
+        assert!(self.named.contains(name), "no answer named {name}");
+        match self.interface {
+            Interface::Rest => {
                 let (status, answer) = self.service.post(&self.path(name).await, arguments).await;
                 assert_eq!(status, StatusCode::OK, "{name}: {answer}");
                 answer
             }
-            Face::Mcp => {
+            Interface::Mcp => {
                 assert!(self.bound().await.contains(name), "{name} is not bound");
                 let answer =
                     rpc(self.service, &format!("{}/mcp", self.at), &[], "tools/call", json!({"name": name, "arguments": arguments})).await;
@@ -300,12 +300,12 @@ async fn a_scripted_model_gets_through_all_28_scenarios() {
 
     let service = searchable().await;
     let mut problems = Vec::new();
-    for face in [Face::Rest, Face::Mcp] {
+    for interface in [Interface::Rest, Interface::Mcp] {
         for scenario in &scenarios {
             let (status, session) = service.post("/v1/sessions", &json!({"servers": INITIAL, "mode": "dynamic"})).await;
             assert_eq!(status, StatusCode::CREATED, "{session}");
             let at = format!("/s/{}", session["id"].as_str().unwrap());
-            let mut model = Model { service: &service, face, at: at.clone(), heard: BTreeSet::new() };
+            let mut model = Model { service: &service, interface, at: at.clone(), named: BTreeSet::new() };
             let run = async {
                 let mut reached = BTreeSet::new();
                 for step in &scenario.steps {
@@ -317,7 +317,7 @@ async fn a_scripted_model_gets_through_all_28_scenarios() {
             // All that fails is told at once.
             if let Err(panic) = futures::FutureExt::catch_unwind(std::panic::AssertUnwindSafe(run)).await {
                 let words = panic.downcast_ref::<String>().cloned().unwrap_or_default();
-                problems.push(format!("{face:?} {}: {words}", scenario.name));
+                problems.push(format!("{interface:?} {}: {words}", scenario.name));
             }
             let end = service.request(Method::DELETE, &format!("/v1/sessions/{}", session["id"].as_str().unwrap())).send().await.unwrap();
             assert_eq!(end.status(), StatusCode::NO_CONTENT);

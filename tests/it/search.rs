@@ -19,7 +19,7 @@ fn search(folder: &Path, arguments: &[&str]) -> Output {
     toolsieve().current_dir(folder).arg("search").args(arguments).output().unwrap()
 }
 
-fn said(output: &Output) -> (String, String) {
+fn printed(output: &Output) -> (String, String) {
     (String::from_utf8_lossy(&output.stdout).into_owned(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
@@ -63,7 +63,7 @@ async fn the_last_catalog_is_searched_with_reasons_while_a_service_runs_and_afte
     };
     let arguments = ["what rain does the forecast say for Oslo?", "--json"];
     let beside = search(folder.path(), &arguments);
-    let (answer, notes) = said(&beside);
+    let (answer, notes) = printed(&beside);
     assert!(beside.status.success() && notes.contains("a service uses"), "{notes}");
     let found: Value = serde_json::from_str(&answer).unwrap();
     assert_eq!((found["needs_tool"].as_bool(), found["searched"].as_u64()), (Some(true), Some(4)), "{found}");
@@ -77,29 +77,29 @@ async fn the_last_catalog_is_searched_with_reasons_while_a_service_runs_and_afte
     assert!(tokens["after"].as_u64() <= tokens["before"].as_u64() && tokens["after"].as_u64() > Some(0));
 
     drop(lock);
-    let (again, notes) = said(&search(folder.path(), &arguments));
+    let (again, notes) = printed(&search(folder.path(), &arguments));
     assert!(notes.is_empty(), "{notes}");
     assert_eq!(found, serde_json::from_str::<Value>(&again).unwrap(), "with and without a service the same");
     assert!(files().is_empty(), "the service's index is its own");
 
-    let (table, _) = said(&search(folder.path(), &["find the mail from Ada", "--server", "mail", "--limit", "1"]));
+    let (table, _) = printed(&search(folder.path(), &["find the mail from Ada", "--server", "mail", "--limit", "1"]));
     assert!(table.contains("mail/search_inbox") && !table.contains("weather") && !table.contains('\u{1b}'), "{table}");
     assert!(table.contains("needs a tool") && table.contains("of 2 tools are sent"), "{table}");
-    let (table, _) = said(&search(folder.path(), &["thank you so much, have a nice day!"]));
+    let (table, _) = printed(&search(folder.path(), &["thank you so much, have a nice day!"]));
     assert!(table.contains("needs no tool") && !table.contains("are sent:"), "{table}");
 
     let output = search(folder.path(), &["x", "--server", "nobody"]);
-    assert!(output.status.code() == Some(2) && said(&output).1.contains("mail, weather"), "{:?}", said(&output));
+    assert!(output.status.code() == Some(2) && printed(&output).1.contains("mail, weather"), "{:?}", printed(&output));
 }
 
 #[test]
 fn servers_are_asked_where_there_is_no_catalog() {
     let folder = tempfile::tempdir().unwrap();
     let output = search(folder.path(), &["anything"]);
-    assert!(output.status.code() == Some(2) && said(&output).1.contains("--config"), "{:?}", said(&output));
+    assert!(output.status.code() == Some(2) && printed(&output).1.contains("--config"), "{:?}", printed(&output));
     fs::write(folder.path().join("mcp.json"), json!({"mcpServers": {"one": stdio(&[])}}).to_string()).unwrap();
     let output = search(folder.path(), &["echo this text", "--config", "mcp.json", "--json"]);
-    let (answer, notes) = said(&output);
+    let (answer, notes) = printed(&output);
     assert!(output.status.success(), "{notes}");
     let found: Value = serde_json::from_str(&answer).unwrap();
     assert_eq!(found["tools"][0]["server"], "one", "{found}");

@@ -283,8 +283,8 @@ async fn every_answer_is_as_described() {
     world.good("approve_definition", &clock, ADMIN, fingerprint).await;
     world.good("list_tools", &[], ADMIN, Value::Null).await;
     world.good("remove_tool_facts", &clock, ADMIN, Value::Null).await;
-    let twins = world.good("list_duplicates", &[], ADMIN, Value::Null).await;
-    assert!(!twins["groups"].as_array().unwrap().is_empty(), "{twins}");
+    let duplicates = world.good("list_duplicates", &[], ADMIN, Value::Null).await;
+    assert!(!duplicates["groups"].as_array().unwrap().is_empty(), "{duplicates}");
     let texts = json!({"context": "Tells the time.", "queries": ["how late is it"]});
     world.good("replace_enrichment", &clock, ADMIN, texts).await;
     world.good("show_enrichment", &clock, ADMIN, Value::Null).await;
@@ -293,9 +293,9 @@ async fn every_answer_is_as_described() {
     world.good("list_servers", &[], ADMIN, Value::Null).await;
     // Prompts are listed when a client asks for them.
     rpc(&world.service, "/mcp", &[], "prompts/list", json!({})).await;
-    let said = world.good("show_server_definition", &["one"], ADMIN, Value::Null).await;
-    assert!(!said["prompts"].as_object().unwrap().is_empty(), "{said}");
-    let fingerprint = json!({"fingerprint": said["definition"]["fingerprint"]});
+    let view = world.good("show_server_definition", &["one"], ADMIN, Value::Null).await;
+    assert!(!view["prompts"].as_object().unwrap().is_empty(), "{view}");
+    let fingerprint = json!({"fingerprint": view["definition"]["fingerprint"]});
     world.good("approve_server_definition", &["one"], ADMIN, fingerprint).await;
     world.good("remove_toolset", &["letters"], ADMIN, Value::Null).await;
 

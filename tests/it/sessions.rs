@@ -153,7 +153,7 @@ async fn a_session_is_its_owners_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_can_not_be_made_is_told_with_the_reason() {
+async fn what_can_not_be_made_is_reported_with_the_reason() {
     let service = start(&[]).await;
     put_toolset(&service).await;
     let (_, narrow) = create(&service, json!({"name": "narrow", "servers": ["time"]})).await;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
-use toolsieve::adapters::store::{BackupError, OpenError, SqliteStore, back_up};
+use toolsieve::adapters::store::{BackupError, SqliteStore, StoreOpenError, back_up};
 use toolsieve::domain::access::api_key::ApiKey;
 use toolsieve::domain::catalog::tool::{ServerName, ToolId};
 use toolsieve::domain::selection::enrichment::Author;
@@ -20,7 +20,7 @@ use toolsieve::service::access::keys::{Keys, NewKey};
 use toolsieve::service::catalog::definitions::{DefinitionCounts, Definitions};
 use toolsieve::service::ports::{
     ChatStore, ComputedStore, EnrichmentStore, EventMessage, EventStore, KeyStore, ListingStore, OfferedTools, SelectionEvent,
-    SelectionEventKind, ToolFactStore, UpkeepStore,
+    SelectionEventKind, ToolOverrideStore, UpkeepStore,
 };
 use toolsieve::settings::{DefinitionChanges, DefinitionSettings};
 
@@ -185,7 +185,7 @@ async fn a_file_that_is_no_database_says_what_to_do() {
     let path = folder.path().join("toolsieve.db");
     fs::write(&path, "not a database, but long enough to have a header of a hundred bytes: ".repeat(100)).unwrap();
     let error = SqliteStore::open(&path).await.unwrap_err();
-    assert!(matches!(error, OpenError::Damaged { .. }), "{error:?}");
+    assert!(matches!(error, StoreOpenError::Damaged { .. }), "{error:?}");
     let message = error.to_string();
     // What is lost is told, and how to lose nothing.
     for words in [path.to_str().unwrap(), "backup", ".recover", "move", "keys, rules", "secrets"] {
@@ -228,7 +228,7 @@ async fn a_newer_files_tables_are_not_touched() {
     )
     .await;
     let error = SqliteStore::open(&path).await.unwrap_err();
-    assert!(matches!(error, OpenError::Newer { migration: 9999, .. }), "{error:?}");
+    assert!(matches!(error, StoreOpenError::Newer { migration: 9999, .. }), "{error:?}");
     assert!(error.to_string().contains("newer version"), "{error}");
 }
 
@@ -239,15 +239,15 @@ async fn another_programs_database_is_refused() {
     fs::write(&path, "").unwrap();
     change(&path, "CREATE TABLE theirs (x)").await;
     let error = SqliteStore::open(&path).await.unwrap_err();
-    assert!(matches!(error, OpenError::Foreign { .. }), "{error:?}");
+    assert!(matches!(error, StoreOpenError::Foreign { .. }), "{error:?}");
 }
 
 #[tokio::test]
-async fn a_folder_in_its_place_and_a_missing_folder_are_told() {
+async fn a_folder_in_its_place_and_a_missing_folder_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     for path in [folder.path().to_owned(), folder.path().join("none/toolsieve.db")] {
         let error = SqliteStore::open(&path).await.unwrap_err();
-        assert!(matches!(error, OpenError::Create { .. }), "{error:?}");
+        assert!(matches!(error, StoreOpenError::Create { .. }), "{error:?}");
     }
 }
 
@@ -385,11 +385,11 @@ async fn what_is_over_goes_after_its_time_and_no_sooner() {
 
     let (one, other) = (ToolId::new("server", "one"), ToolId::new("server", "other"));
     for tool in [&one, &other] {
-        store.save_tool_facts(tool, 0, None).await.unwrap();
+        store.save_tool_override(tool, 0, None).await.unwrap();
     }
     change(&path, "UPDATE tool_facts SET changed_at = 5 WHERE tool = 'one'").await;
-    assert_eq!(store.forget_tool_facts_before(month_ago).await.unwrap(), [one]);
-    assert_eq!(store.tool_facts().await.unwrap().len(), 1);
+    assert_eq!(store.forget_tool_overrides_before(month_ago).await.unwrap(), [one]);
+    assert_eq!(store.tool_overrides().await.unwrap().len(), 1);
 }
 
 /// As long as its server lists the tool, a definition holds, however long ago it was seen first.

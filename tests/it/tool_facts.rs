@@ -8,14 +8,14 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use toolsieve::adapters::store::SqliteStore;
-use toolsieve::domain::access::tool_facts::WrittenFacts;
+use toolsieve::domain::access::tool_facts::ToolOverride;
 use toolsieve::domain::catalog::tool::ServerName;
 use toolsieve::service::catalog::current::CurrentCatalog;
 use toolsieve::service::catalog::definitions::Definitions;
 use toolsieve::service::catalog::rebuild::Rebuilds;
-use toolsieve::service::catalog::refresh::{Beside, Refresh};
+use toolsieve::service::catalog::refresh::{CatalogInputs, Refresh};
 use toolsieve::service::catalog::reload::Trigger;
-use toolsieve::service::catalog::tool_facts::Facts;
+use toolsieve::service::catalog::tool_facts::ToolOverrides;
 use toolsieve::service::ports::{ServerEvent, Store};
 use toolsieve::settings::Settings;
 
@@ -292,7 +292,7 @@ async fn only_what_was_written_about_is_made_and_counted_anew() {
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&folder.path().join("t.db")).await.unwrap());
     let live = Settings::defaults().unwrap().live;
     let (rebuilds, requests) = Rebuilds::channel();
-    let facts = Arc::new(Facts::start(store.clone(), rebuilds, &live).await.unwrap());
+    let overrides = Arc::new(ToolOverrides::start(store.clone(), rebuilds, &live).await.unwrap());
     let definitions = Arc::new(Definitions::start(store.clone(), live.definitions).await.unwrap());
     let current = Arc::new(CurrentCatalog::default());
     let (_configured, changes) = watch::channel(Arc::new([(ServerName::from("alpha"), BTreeSet::new())].into()));
@@ -304,8 +304,8 @@ async fn only_what_was_written_about_is_made_and_counted_anew() {
             texts.iter().map(|_| 1).collect()
         })
     };
-    let beside = Beside { facts: Arc::clone(&facts), definitions, rebuilds: requests };
-    let mut refresh = Refresh::new(Arc::clone(&current), store, count, changes, beside);
+    let inputs = CatalogInputs { overrides: Arc::clone(&overrides), definitions, rebuilds: requests };
+    let mut refresh = Refresh::new(Arc::clone(&current), store, count, changes, inputs);
     let (events, stream) = mpsc::channel(1);
     let following = tokio::spawn(async move { refresh.follow(stream).await });
     let mut news = current.changes();
@@ -315,14 +315,14 @@ async fn only_what_was_written_about_is_made_and_counted_anew() {
     let before = current.snapshot();
     assert_eq!((before.tools().len(), counted.lock().unwrap().len() >= 3), (3, true));
     counted.lock().unwrap().clear();
-    let written = WrittenFacts { description: Some("Something else.".into()), ..WrittenFacts::default() };
-    facts.replace(&before.tools()[1].id, Some(written), None).await.unwrap();
+    let written = ToolOverride { description: Some("Something else.".into()), ..ToolOverride::default() };
+    overrides.replace(&before.tools()[1].id, Some(written), None).await.unwrap();
     let after = current.snapshot();
     let texts = std::mem::take(&mut *counted.lock().unwrap());
     assert!(texts.len() == 1 && texts[0].contains("Something else."), "{texts:?}");
     let is_same: Vec<bool> = before.tools().iter().zip(after.tools()).map(|(one, other)| Arc::ptr_eq(one, other)).collect();
     assert_eq!(is_same, [true, false, true]);
-    facts.replace(&before.tools()[1].id, None, None).await.unwrap();
+    overrides.replace(&before.tools()[1].id, None, None).await.unwrap();
     assert_eq!(current.snapshot().version(), before.version(), "without it everything is as it was");
     assert!(counted.lock().unwrap().is_empty(), "what was counted once is known");
     drop(events);

@@ -172,9 +172,9 @@ async fn administrators_change_them_and_the_settings_keep_their_own() {
         when(log, |log| log["entries"].as_array().unwrap().len() == 3)
     })
     .await;
-    let said = log["entries"].as_array().unwrap().iter().map(|entry| format!("{} {}", entry["action"], entry["subject"]));
-    let said: Vec<String> = said.collect();
-    assert_eq!(said, ["\"toolset_remove\" \"mail\"", "\"toolset_replace\" \"mail\"", "\"toolset_replace\" \"mail\""]);
+    let audited = log["entries"].as_array().unwrap().iter().map(|entry| format!("{} {}", entry["action"], entry["subject"]));
+    let audited: Vec<String> = audited.collect();
+    assert_eq!(audited, ["\"toolset_remove\" \"mail\"", "\"toolset_replace\" \"mail\"", "\"toolset_replace\" \"mail\""]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

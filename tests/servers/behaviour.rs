@@ -501,17 +501,17 @@ impl Behaviour {
     }
 }
 
-/// The way of protocol 2026-07-28: the question is the answer, and the request comes again with what it is told.
+/// The way of protocol 2026-07-28: the question is the answer, and the request comes again with the answers.
 fn learn_in_rounds(client: &dyn Wire, id: &Value, params: &Value) -> Option<Value> {
     let capabilities = &params["_meta"]["io.modelcontextprotocol/clientCapabilities"];
-    let told = params["inputResponses"]["name"].is_object();
+    let answered = params["inputResponses"]["name"].is_object();
     match params["requestState"].as_str() {
         None if capabilities["elicitation"].is_null() => {
             let error = json!({"code": -32021, "message": "I have to ask", "data": {"requiredCapabilities": {"elicitation": {}}}});
             client.send(&json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string());
             None
         }
-        Some("signed") if told => Some(json!({"responses": params["inputResponses"], "capabilities": capabilities})),
+        Some("signed") if answered => Some(json!({"responses": params["inputResponses"], "capabilities": capabilities})),
         None | Some("signed") => {
             let question = r#"{"resultType":"input_required","inputRequests":{"name":{"method":"elicitation/create","params":{"message":"Name?","requestedSchema":{"type":"object","properties":{"name":{"type":"string","x-odd":12345678901234567890123}}}}}},"zeta":1,"requestState":"signed","alpha":{}}"#;
             client.send(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{question}}}"#));

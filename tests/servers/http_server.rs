@@ -69,7 +69,7 @@ fn refused(request: &HttpRequest, options: &Options, sessions: &Sessions) -> Opt
 }
 
 /// What this transport alone knows.
-fn told(tool: &str, request: &HttpRequest, sessions: &Sessions, authorizations: &Authorizations) -> Option<Value> {
+fn observed(tool: &str, request: &HttpRequest, sessions: &Sessions, authorizations: &Authorizations) -> Option<Value> {
     let text = |(name, value): (&actix_web::http::header::HeaderName, &actix_web::http::header::HeaderValue)| {
         (name.to_string(), json!(value.to_str().unwrap()))
     };
@@ -101,8 +101,8 @@ async fn post(
         return HttpResponse::build(StatusCode::from_u16(status.parse().unwrap()).unwrap()).body("no secret");
     }
     let tool = message["params"]["name"].as_str().filter(|_| options.has("headers") && method == "tools/call");
-    if let Some(told) = tool.and_then(|tool| told(tool, &request, &sessions, &authorizations)) {
-        let result = json!({"content": [], "structuredContent": told});
+    if let Some(observed) = tool.and_then(|tool| observed(tool, &request, &sessions, &authorizations)) {
+        let result = json!({"content": [], "structuredContent": observed});
         return HttpResponse::Ok().json(json!({"jsonrpc": "2.0", "id": message["id"], "result": result}));
     }
     if options.has("quote-refusal") {

@@ -31,7 +31,7 @@ const ENDPOINT_CACHE: u64 = 32 << 20;
 
 /// Why there is no embedder.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum EmbedderOpenError {
     #[error("the built-in model: {0}")]
     Builtin(#[from] ModelError),
     /// A configuration error.
@@ -52,8 +52,8 @@ pub enum OpenError {
 /// The configured embedder with a cache for messages. Must be called within a runtime.
 ///
 /// # Errors
-/// [`OpenError`]. An unavailable endpoint is not an error.
-pub fn open(settings: &EmbedderSettings) -> Result<Arc<dyn Embedder>, OpenError> {
+/// [`EmbedderOpenError`]. An unavailable endpoint is not an error.
+pub fn open(settings: &EmbedderSettings) -> Result<Arc<dyn Embedder>, EmbedderOpenError> {
     open_metered(settings, CacheMeter::default())
 }
 
@@ -61,7 +61,7 @@ pub fn open(settings: &EmbedderSettings) -> Result<Arc<dyn Embedder>, OpenError>
 ///
 /// # Errors
 /// Like [`open`].
-pub fn open_metered(settings: &EmbedderSettings, meter: CacheMeter) -> Result<Arc<dyn Embedder>, OpenError> {
+pub fn open_metered(settings: &EmbedderSettings, meter: CacheMeter) -> Result<Arc<dyn Embedder>, EmbedderOpenError> {
     let (embedder, bytes): (Arc<dyn Embedder>, u64) = match &settings.provider {
         EmbedderProvider::Builtin(model) => (Arc::new(BuiltinEmbedder::new(*model)?), LOCAL_CACHE),
         EmbedderProvider::Folder(folder) => (Arc::new(BuiltinEmbedder::with(read(folder)?)), LOCAL_CACHE),
@@ -77,7 +77,7 @@ pub fn open_metered(settings: &EmbedderSettings, meter: CacheMeter) -> Result<Ar
 ///
 /// # Errors
 /// Like [`open`].
-pub fn model(settings: &EmbedderSettings) -> Result<String, OpenError> {
+pub fn model(settings: &EmbedderSettings) -> Result<String, EmbedderOpenError> {
     Ok(match &settings.provider {
         EmbedderProvider::Builtin(model) => Encoder::built_in(*model)?.model_id().to_owned(),
         EmbedderProvider::Folder(folder) => read(folder)?.model_id().to_owned(),
@@ -88,12 +88,12 @@ pub fn model(settings: &EmbedderSettings) -> Result<String, OpenError> {
 /// The encoder of a folder.
 ///
 /// # Errors
-/// [`OpenError::Folder`]
-pub fn read(folder: &FolderSettings) -> Result<Encoder, OpenError> {
+/// [`EmbedderOpenError::Folder`]
+pub fn read(folder: &FolderSettings) -> Result<Encoder, EmbedderOpenError> {
     let FolderSettings { path, prefixes } = folder;
     // A path such as `.` has no file name.
     let whole = path.canonicalize().unwrap_or_else(|_| path.clone());
     let name = whole.file_name().map_or_else(|| "model".into(), |name| name.to_string_lossy());
     let prompts = PromptOverrides { query: prefixes.query.clone(), document: prefixes.passage.clone() };
-    Encoder::from_folder(path, &name, &prompts).map_err(|source| OpenError::Folder { path: path.clone(), source })
+    Encoder::from_folder(path, &name, &prompts).map_err(|source| EmbedderOpenError::Folder { path: path.clone(), source })
 }

@@ -105,8 +105,8 @@ mod tests {
 
     #[test]
     fn a_line_looks_as_it_did() {
-        let log = || tracing::info!(graceful = true, server = %"a b", text = "c\"d", "told to stop");
-        assert_eq!(logged(false, log), " INFO told to stop graceful=true server=a b text=\"c\\\"d\"\n");
+        let log = || tracing::info!(graceful = true, server = %"a b", text = "c\"d", "stopping");
+        assert_eq!(logged(false, log), " INFO stopping graceful=true server=a b text=\"c\\\"d\"\n");
         let colored = logged(true, || tracing::info!(server = %"a\u{1b}[2J", "x"));
         assert!(colored.ends_with("x \u{1b}[3mserver\u{1b}[0m\u{1b}[2m=\u{1b}[0ma\\u{1b}[2J\n"), "{colored:?}");
     }

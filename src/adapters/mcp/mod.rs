@@ -47,8 +47,8 @@ use self::transport::http::Forwarded;
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::service::ports::{
-    Asked, CallContext, CallError, Credentials, Offers, Parting, ServerChange, ServerChangeKind, ServerEvent, ServerNews, ServerState,
-    ToolServers,
+    CallContext, CallError, Credentials, Offers, Parting, PassthroughRequest, ServerChange, ServerChangeKind, ServerEvent, ServerNews,
+    ServerState, ToolServers,
 };
 use crate::settings::UserConnectionSettings;
 use crate::settings::servers::ServerSettings;
@@ -188,9 +188,9 @@ impl McpServers {
                 }
                 Forwarded(headers)
             });
-            let (said, waiting) = context.said.clone().map(waiting_for_answers).unzip();
+            let (messages, waiting) = context.messages.clone().map(waiting_for_answers).unzip();
             let owner = Some(context.principal.id.clone());
-            let listeners = Listeners { progress: context.progress.clone(), said, capabilities: None, owner };
+            let listeners = Listeners { progress: context.progress.clone(), said: messages, capabilities: None, owner };
             let call = call::send(&held.link, request.clone(), context.round.as_ref(), listeners, forwarded);
             let error = match in_time(call, deadline, waiting.as_deref()).await {
                 Ok(Ok(result)) => return Ok(result),
@@ -256,7 +256,7 @@ impl ToolServers for McpServers {
     fn news(&self) -> mpsc::Receiver<ServerNews> {
         let (sender, receiver) = mpsc::channel(EVENTS);
         if !self.stop.is_cancelled() {
-            self.outlet.tell_news_to(Some(sender));
+            self.outlet.send_news_to(Some(sender));
         }
         receiver
     }
@@ -328,8 +328,8 @@ impl ToolServers for McpServers {
         self.send(&tool.server, Request::Call { tool: &tool.name, arguments }, context).await
     }
 
-    async fn ask(&self, server: &ServerName, asked: Asked, context: CallContext) -> Result<Box<RawValue>, CallError> {
-        self.send(server, Request::Other(&asked), context).await
+    async fn ask(&self, server: &ServerName, request: PassthroughRequest, context: CallContext) -> Result<Box<RawValue>, CallError> {
+        self.send(server, Request::Other(&request), context).await
     }
 
     fn offers(&self, server: &ServerName) -> Offers {
@@ -365,6 +365,6 @@ impl ToolServers for McpServers {
         // A slower supervisor has its child killed when the runtime drops it.
         let _ = timeout(SHUTDOWN, self.supervisors.wait()).await;
         *self.outlet.lock() = None;
-        self.outlet.tell_news_to(None);
+        self.outlet.send_news_to(None);
     }
 }

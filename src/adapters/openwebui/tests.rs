@@ -71,11 +71,11 @@ fn toolsets_are_connections_of_their_own() {
     let options = InstallOptions { toolsets: vec!["mail".into(), "files".into()], ..options(Some("k"), None) };
     let (all, change) = with_ours(vec![foreign()], &options, URL);
     assert_eq!(change, Change::Created);
-    let told: Vec<(&Value, &Value)> = all[1..].iter().map(|one| (&one["info"]["id"], &one["url"])).collect();
+    let stored: Vec<(&Value, &Value)> = all[1..].iter().map(|one| (&one["info"]["id"], &one["url"])).collect();
     let url = |path: &str| json!(format!("{URL}{path}"));
     let (whole, mail, files) = (url(""), url("/toolsets/mail"), url("/toolsets/files"));
     let ids = [json!("toolsieve"), json!("toolsieve-mail"), json!("toolsieve-files")];
-    assert_eq!(told, [(&ids[0], &whole), (&ids[1], &mail), (&ids[2], &files)]);
+    assert_eq!(stored, [(&ids[0], &whole), (&ids[1], &mail), (&ids[2], &files)]);
     assert!(all[1..].iter().all(is_ours) && all[2]["key"] == "k");
     assert_eq!(with_ours(all.clone(), &options, URL), (all.clone(), Change::Unchanged));
     // Omitted in the command, they stay.

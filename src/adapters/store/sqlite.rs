@@ -13,6 +13,7 @@
 mod audit;
 mod chats;
 mod computed;
+mod conversation_figures;
 mod definitions;
 mod errors;
 mod feedback;
@@ -20,7 +21,6 @@ mod file;
 mod listings;
 mod policy;
 mod secrets;
-mod session_figures;
 mod sessions;
 mod tool_facts;
 mod toolsets;
@@ -43,7 +43,7 @@ use self::file::Identity;
 use self::transaction::{Durability, Write};
 use crate::adapters::installation::AccessMark;
 use crate::service::ports::{StoreError, UpkeepStore};
-pub use errors::OpenError;
+pub use errors::StoreOpenError;
 pub use file::{BackupError, back_up};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("src/adapters/store/migrations/sqlite");
@@ -79,9 +79,9 @@ impl SqliteStore {
     /// A new file is readable by its owner only.
     ///
     /// # Errors
-    /// [`OpenError`], with a remedy.
-    pub async fn open(path: &Path) -> Result<Self, OpenError> {
-        let uncreated = |source| OpenError::Create { path: path.to_owned(), source };
+    /// [`StoreOpenError`], with a remedy.
+    pub async fn open(path: &Path) -> Result<Self, StoreOpenError> {
+        let uncreated = |source| StoreOpenError::Create { path: path.to_owned(), source };
         file::create_private(path).map_err(uncreated)?;
         let identity = Identity::of(path).map_err(uncreated)?;
         let options = SqliteConnectOptions::new()
@@ -97,7 +97,7 @@ impl SqliteStore {
             .synchronous(SqliteSynchronous::Normal)
             .pragma("journal_size_limit", LOG_LIMIT_BYTES);
 
-        let opening = |source| OpenError::of(path, source);
+        let opening = |source| StoreOpenError::of(path, source);
         if std::fs::metadata(path).is_ok_and(|file| file.len() == 0) {
             // Lets the file shrink by a few pages at a time. Setting this is a write, so it is set only once.
             let first = options.clone().auto_vacuum(SqliteAutoVacuum::Incremental).journal_mode(SqliteJournalMode::Wal);
@@ -105,9 +105,9 @@ impl SqliteStore {
         }
         let writer = pool(1).connect_with(writing).await.map_err(opening)?;
         if !belongs_to_us(&writer).await.map_err(opening)? {
-            return Err(OpenError::Foreign { path: path.to_owned() });
+            return Err(StoreOpenError::Foreign { path: path.to_owned() });
         }
-        MIGRATIONS.run(&writer).await.map_err(|source| OpenError::of_migration(path, source))?;
+        MIGRATIONS.run(&writer).await.map_err(|source| StoreOpenError::of_migration(path, source))?;
         let readers = pool(READERS).connect_lazy_with(options.read_only(true));
         Ok(Self { path: path.to_owned(), identity, mark: None, writer, readers })
     }

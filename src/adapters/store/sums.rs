@@ -1,4 +1,4 @@
-//! The contribution of a batch of events to the sums of days and sessions, the same for every database.
+//! The contribution of a batch of events to the sums of days and conversations, the same for every database.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use crate::domain::records::conversation::ConversationKind;
 use crate::domain::records::usage::LatencyBucket;
 use crate::domain::selection::experiment::Arm;
 use crate::domain::text::canonical::Fingerprint;
-use crate::service::ports::{CallOutcome, MessageCounts, SelectionEvent, SelectionEventKind, SessionCounts, ToolCounts};
+use crate::service::ports::{CallOutcome, ConversationCounts, MessageCounts, SelectionEvent, SelectionEventKind, ToolCounts};
 
 /// Per day, ordered by key, so that adjacent rows are written together.
 #[derive(Default)]
@@ -63,20 +63,20 @@ impl<'a> DaySums<'a> {
     }
 }
 
-/// Per session.
+/// Per conversation.
 #[derive(Default)]
-pub(super) struct SessionSums {
+pub(super) struct ConversationSums {
     pub(super) arm: Option<Arm>,
     pub(super) times: Option<(i64, i64)>,
     pub(super) initial_tools: Option<u64>,
     pub(super) final_tools: Option<u64>,
-    pub(super) counts: SessionCounts,
+    pub(super) counts: ConversationCounts,
     pub(super) loads: BTreeMap<LatencyBucket, u64>,
     pub(super) longest_load: Option<Duration>,
 }
 
-impl SessionSums {
-    /// By the key of the session.
+impl ConversationSums {
+    /// By the key of the conversation.
     pub(super) fn of(events: &[SelectionEvent]) -> BTreeMap<[u8; 16], Self> {
         let mut sums: BTreeMap<[u8; 16], Self> = BTreeMap::new();
         for event in events {
@@ -140,7 +140,7 @@ pub(super) fn end(time: SystemTime) -> i64 {
     millis / DAY + i64::from(millis % DAY > 0)
 }
 
-/// The name of an event's session; that of a chat is its id.
+/// The name of an event's conversation; that of a chat is its id.
 fn name(event: &SelectionEvent) -> Option<Cow<'_, str>> {
     match &event.conversation {
         Some(conversation) if conversation.kind != ConversationKind::Chat => {

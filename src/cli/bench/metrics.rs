@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn figures_are_those_of_a_pencil() {
-        // Needed: a or its twin b, and c. Ranked: x a x b c. The second x and the twin change nothing but c's place.
+        // Needed: a or its near duplicate b, and c. Ranked: x a x b c. The second x and the near duplicate change nothing but c's place.
         let groups = groups(&[&["a", "b"], &["c"]]);
         let hits = hits(&groups, ["x", "a", "x", "b", "c"]);
         assert_eq!(hits, [2, 4]);

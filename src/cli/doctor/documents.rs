@@ -10,10 +10,11 @@ use serde_json::Value;
 use crate::domain::access::visibility::Visibility;
 use crate::domain::catalog::catalog::CatalogServer;
 use crate::domain::catalog::tool::ServerName;
+use crate::domain::publishing::address::Address;
 use crate::domain::publishing::document;
 use crate::domain::publishing::mcpo;
 use crate::domain::toolsets::mode::Mode;
-use crate::service::publishing::publish::{Face, Place, Publish};
+use crate::service::publishing::publish::{DocumentOf, Publish};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -32,7 +33,7 @@ pub(super) type Operations = BTreeMap<String, Operation>;
 /// Our operations for a server.
 pub(super) fn ours(publish: &Publish, server: &ServerName) -> Result<Operations, String> {
     let document = publish
-        .document(&Place::Whole, &Face::Server(server.clone()), &Visibility::default(), Mode::Full)
+        .document(&Address::Whole, &DocumentOf::Server(server.clone()), &Visibility::default(), Mode::Full)
         .ok_or_else(|| "the server does not answer, so nothing of it is published".to_owned())?;
     serde_json::from_slice(&document.body).map(|document| operations(&document)).map_err(|error| error.to_string())
 }

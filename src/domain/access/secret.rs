@@ -82,7 +82,7 @@ pub struct SecretKeys {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OpenError {
+pub enum SecretOpenError {
     #[error("it was encrypted with another key, {0}")]
     UnknownKey(Arc<str>),
     #[error("it is damaged or was moved")]
@@ -145,12 +145,12 @@ impl SecretKeys {
     }
 
     /// # Errors
-    /// [`OpenError`]
-    pub fn open(&self, secret: &SealedSecret) -> Result<SecretString, OpenError> {
+    /// [`SecretOpenError`]
+    pub fn open(&self, secret: &SealedSecret) -> Result<SecretString, SecretOpenError> {
         let keys = std::iter::once(&self.present).chain(&self.former);
         let key = keys.into_iter().find(|key| key.id == secret.key_id);
-        let key = key.ok_or_else(|| OpenError::UnknownKey(Arc::clone(&secret.key_id)))?;
-        key.open(secret).ok_or(OpenError::Damaged)
+        let key = key.ok_or_else(|| SecretOpenError::UnknownKey(Arc::clone(&secret.key_id)))?;
+        key.open(secret).ok_or(SecretOpenError::Damaged)
     }
 
     /// Whether it was encrypted with a former or unknown key.
@@ -212,16 +212,16 @@ mod tests {
         let open = |keys: &SecretKeys, secret: &SealedSecret| keys.open(secret).map(|value| value.expose_secret().to_owned());
         assert_eq!(open(&keys_1, &secret).as_deref(), Ok("hunter22 ключ"));
         assert_eq!(open(&keys(2, &[1]), &secret).as_deref(), Ok("hunter22 ключ"));
-        assert_eq!(open(&keys(2, &[3]), &secret), Err(OpenError::UnknownKey(keys_1.present.id().into())));
+        assert_eq!(open(&keys(2, &[3]), &secret), Err(SecretOpenError::UnknownKey(keys_1.present.id().into())));
         for moved in [place("user:bob", "git", "token"), place("user:anna", "hub", "token"), place("user:anna", "git", "other")] {
-            assert_eq!(open(&keys_1, &SealedSecret { place: moved, ..secret.clone() }), Err(OpenError::Damaged));
+            assert_eq!(open(&keys_1, &SealedSecret { place: moved, ..secret.clone() }), Err(SecretOpenError::Damaged));
         }
         // The same letters, split differently.
         let one = sealed(&keys_1, place("user:a", "bc", "d"));
-        assert_eq!(open(&keys_1, &SealedSecret { place: place("user:ab", "c", "d"), ..one }), Err(OpenError::Damaged));
+        assert_eq!(open(&keys_1, &SealedSecret { place: place("user:ab", "c", "d"), ..one }), Err(SecretOpenError::Damaged));
         let mut damaged = secret;
         damaged.sealed[0] ^= 1;
-        assert_eq!(open(&keys_1, &damaged), Err(OpenError::Damaged));
+        assert_eq!(open(&keys_1, &damaged), Err(SecretOpenError::Damaged));
     }
 
     #[test]

@@ -43,7 +43,7 @@ enum Part {
 
 /// Where a value is inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Slot {
     /// An HTTP header: ASCII only.
     Header,
     /// An environment variable of a process.
@@ -142,7 +142,7 @@ impl Template {
     /// Everything that is missing or unusable.
     pub fn fill(
         &self,
-        place: Place,
+        slot: Slot,
         caller: &Principal,
         secrets: &BTreeMap<SecretName, SecretString>,
     ) -> Result<SecretString, Vec<FillError>> {
@@ -150,10 +150,10 @@ impl Template {
         for part in &self.0 {
             let filled = match part {
                 Part::Text(plain) => Ok(plain.expose_secret().to_owned()),
-                Part::User(field) => field.of(caller, place),
+                Part::User(field) => field.of(caller, slot),
                 Part::Secret(name) => match secrets.get(name) {
                     None => Err(FillError::NoSecret(name.clone())),
-                    Some(value) if !fits(value, place) => Err(FillError::Secret(name.clone())),
+                    Some(value) if !fits(value, slot) => Err(FillError::Secret(name.clone())),
                     Some(value) => Ok(value.expose_secret().to_owned()),
                 },
             };
@@ -179,16 +179,16 @@ fn part(content: &str) -> Result<Part, TemplateError> {
 
 /// Whether a secret can be inserted unchanged.
 #[must_use]
-pub fn fits(value: &SecretString, place: Place) -> bool {
+pub fn fits(value: &SecretString, slot: Slot) -> bool {
     let value = value.expose_secret();
-    match place {
-        Place::Header => value.bytes().all(|byte| matches!(byte, b' '..=b'~')) && value.trim() == value,
-        Place::Variable => !value.contains('\0'),
+    match slot {
+        Slot::Header => value.bytes().all(|byte| matches!(byte, b' '..=b'~')) && value.trim() == value,
+        Slot::Variable => !value.contains('\0'),
     }
 }
 
 impl UserField {
-    fn of(self, caller: &Principal, place: Place) -> Result<String, FillError> {
+    fn of(self, caller: &Principal, slot: Slot) -> Result<String, FillError> {
         let id = caller.user_id().ok_or(FillError::NoUser)?;
         let (what, texts): (_, Vec<&str>) = match self {
             Self::Id => ("the id of the user", vec![id]),
@@ -200,15 +200,15 @@ impl UserField {
             return Err(FillError::Invisible(what));
         }
         let is_list = self == Self::Groups;
-        let texts: Vec<String> = texts.into_iter().map(|text| encoded(text, place, is_list)).collect();
+        let texts: Vec<String> = texts.into_iter().map(|text| encoded(text, slot, is_list)).collect();
         Ok(texts.join(","))
     }
 }
 
 /// Encodes a value injectively: in a header every non-ASCII byte, in a list the commas, and `%` wherever something may be
 /// encoded.
-fn encoded(text: &str, place: Place, is_list: bool) -> String {
-    let in_header = place == Place::Header;
+fn encoded(text: &str, slot: Slot, is_list: bool) -> String {
+    let in_header = slot == Slot::Header;
     let mut out = String::with_capacity(text.len());
     for (at, character) in text.char_indices() {
         let is_edge = at == 0 || at + character.len_utf8() == text.len();
@@ -274,11 +274,11 @@ mod tests {
         Principal::service_key().on_behalf_of(user, &GroupTable::default())
     }
 
-    fn fill(text: &str, place: Place, caller: &Principal) -> Result<String, Vec<FillError>> {
+    fn fill(text: &str, slot: Slot, caller: &Principal) -> Result<String, Vec<FillError>> {
         let secrets = [("token", "t-1"), ("pem", "-----\nline\n"), ("space", " x")];
         let secrets = secrets.map(|(name, value)| (SecretName::new(name).unwrap(), SecretString::from(value))).into();
         let template = Template::parse(text).unwrap().template.unwrap();
-        template.fill(place, caller, &secrets).map(|text| text.expose_secret().to_owned())
+        template.fill(slot, caller, &secrets).map(|text| text.expose_secret().to_owned())
     }
 
     #[test]
@@ -290,34 +290,34 @@ mod tests {
             ("{{user.groups}}", "50%25,S%C3%BCd,a%2Cb", "50%25,Süd,a%2Cb"),
             ("{{x}} {{{user.id}} {{", "{{x}} {u1 {{", "{{x}} {u1 {{"),
         ] {
-            assert_eq!(fill(text, Place::Header, &anna()).as_deref(), Ok(in_header), "{text}");
-            assert_eq!(fill(text, Place::Variable, &anna()).as_deref(), Ok(in_variable), "{text}");
+            assert_eq!(fill(text, Slot::Header, &anna()).as_deref(), Ok(in_header), "{text}");
+            assert_eq!(fill(text, Slot::Variable, &anna()).as_deref(), Ok(in_variable), "{text}");
         }
         let with_space = Principal { id: crate::domain::access::principal::PrincipalId::new("user:u1 "), ..anna() };
-        assert_eq!(fill("{{user.id}}", Place::Header, &with_space).as_deref(), Ok("u1%20"));
+        assert_eq!(fill("{{user.id}}", Slot::Header, &with_space).as_deref(), Ok("u1%20"));
     }
 
     #[test]
     fn what_is_missing_or_would_leave_its_place_is_refused() {
-        let missing = fill("{{user.id}}{{secret.other}}", Place::Header, &Principal::service_key()).unwrap_err();
+        let missing = fill("{{user.id}}{{secret.other}}", Slot::Header, &Principal::service_key()).unwrap_err();
         assert_eq!(missing, [FillError::NoUser, FillError::NoSecret(SecretName::new("other").unwrap())]);
         let nameless = Principal { email: None, name: None, ..anna() };
-        assert_eq!(fill("{{user.email}}{{user.name}}", Place::Header, &nameless).unwrap_err(), [FillError::NoEmail, FillError::NoName]);
+        assert_eq!(fill("{{user.email}}{{user.name}}", Slot::Header, &nameless).unwrap_err(), [FillError::NoEmail, FillError::NoName]);
         for name in ["a\r\nX-Admin: 1", "a\u{0}", "a\u{202e}b", "a\u{7f}"] {
             let caller = Principal { name: Some(name.into()), ..anna() };
-            for place in [Place::Header, Place::Variable] {
-                assert_eq!(fill("{{user.name}}", place, &caller).unwrap_err(), [FillError::Invisible("the name of the user")]);
+            for slot in [Slot::Header, Slot::Variable] {
+                assert_eq!(fill("{{user.name}}", slot, &caller).unwrap_err(), [FillError::Invisible("the name of the user")]);
             }
         }
-        assert_eq!(fill("{{secret.pem}}", Place::Variable, &anna()).as_deref(), Ok("-----\nline\n"));
+        assert_eq!(fill("{{secret.pem}}", Slot::Variable, &anna()).as_deref(), Ok("-----\nline\n"));
         for name in ["pem", "space"] {
             let expected = FillError::Secret(SecretName::new(name).unwrap());
-            assert_eq!(fill(&format!("{{{{secret.{name}}}}}"), Place::Header, &anna()).unwrap_err(), [expected]);
+            assert_eq!(fill(&format!("{{{{secret.{name}}}}}"), Slot::Header, &anna()).unwrap_err(), [expected]);
         }
     }
 
     #[test]
-    fn what_was_meant_as_a_placeholder_is_told_from_plain_text() {
+    fn intended_placeholders_differ_from_plain_text() {
         assert!(Template::parse("plain {x} }} {").is_ok_and(|parsed| parsed.template.is_none() && parsed.others.is_empty()));
         assert_eq!(Template::parse("{{USER_ID}}{{ a }}").unwrap().others, ["USER_ID", "a"]);
         for (text, error) in [

@@ -1,7 +1,7 @@
-//! Metadata about tools beyond what servers report: tags, synonyms, descriptions, and pinned tools.
+//! Overrides of tools: tags, synonyms, descriptions and pinning beyond what servers report.
 //!
-//! Admins write it; rules and the server file add tags. It is keyed by server and tool name, so it survives updates of the
-//! tool and outages of its server. Applied to a tool, it becomes an [`Overlay`].
+//! Admins write them; rules and the server file add tags. An override is keyed by server and tool name, so it survives
+//! updates of the tool and outages of its server. Applied to a tool, it becomes an [`Overlay`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::access::policy::Tagging;
 use crate::domain::catalog::hidden_text;
-use crate::domain::catalog::hints::ToolFacts;
+use crate::domain::catalog::hints::ToolHints;
 use crate::domain::catalog::naming::OperationId;
 use crate::domain::catalog::overlay::Overlay;
 use crate::domain::catalog::tool::{ServerName, ToolId};
@@ -28,10 +28,10 @@ pub const SYNONYM_CHARACTERS: usize = 100;
 /// The longest description, in characters.
 pub const DESCRIPTION_CHARACTERS: usize = 10_000;
 
-/// What an admin wrote about one tool.
+/// The override of one tool, by an admin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct WrittenFacts {
+pub struct ToolOverride {
     #[serde(default)]
     pub tags: Vec<String>,
     /// Words and short phrases that also find the tool.
@@ -45,9 +45,9 @@ pub struct WrittenFacts {
     pub pinned: bool,
 }
 
-/// Why metadata is invalid.
+/// Why an override is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FactsProblem {
+pub enum OverrideProblem {
     #[error("{0}: at most {1}")]
     TooMany(&'static str, usize),
     #[error("{0}: \"{2}\" must have 1 to {1} characters")]
@@ -62,17 +62,17 @@ pub enum FactsProblem {
     NoDescription,
 }
 
-impl WrittenFacts {
+impl ToolOverride {
     /// Trims texts and removes repetitions.
     ///
     /// # Errors
     /// The first problem.
-    pub fn checked(self) -> Result<Self, FactsProblem> {
+    pub fn checked(self) -> Result<Self, OverrideProblem> {
         let tags = texts("tags", self.tags, MOST_TAGS, TAG_CHARACTERS)?;
         let synonyms = texts("synonyms", self.synonyms, MOST_SYNONYMS, SYNONYM_CHARACTERS)?;
         let analyzer = Analyzer::default();
         if let Some(synonym) = synonyms.iter().find(|synonym| analyzer.terms(synonym).is_empty()) {
-            return Err(FactsProblem::NoWord(synonym.clone()));
+            return Err(OverrideProblem::NoWord(synonym.clone()));
         }
         let description = self.description.as_deref().map(description).transpose()?;
         Ok(Self { tags, synonyms, description, pinned: self.pinned })
@@ -88,11 +88,11 @@ impl WrittenFacts {
 ///
 /// # Errors
 /// Why it is not valid.
-pub fn tag(text: &str) -> Result<String, FactsProblem> {
+pub fn tag(text: &str) -> Result<String, OverrideProblem> {
     line("tags", text, TAG_CHARACTERS)
 }
 
-fn texts(what: &'static str, texts: Vec<String>, most: usize, longest: usize) -> Result<Vec<String>, FactsProblem> {
+fn texts(what: &'static str, texts: Vec<String>, most: usize, longest: usize) -> Result<Vec<String>, OverrideProblem> {
     let mut checked: Vec<String> = Vec::with_capacity(texts.len());
     for text in texts {
         let text = line(what, &text, longest)?;
@@ -100,29 +100,29 @@ fn texts(what: &'static str, texts: Vec<String>, most: usize, longest: usize) ->
             checked.push(text);
         }
     }
-    if checked.len() > most { Err(FactsProblem::TooMany(what, most)) } else { Ok(checked) }
+    if checked.len() > most { Err(OverrideProblem::TooMany(what, most)) } else { Ok(checked) }
 }
 
-fn line(what: &'static str, text: &str, longest: usize) -> Result<String, FactsProblem> {
+fn line(what: &'static str, text: &str, longest: usize) -> Result<String, OverrideProblem> {
     let text = seen(what, text)?.trim().to_owned();
     if text.is_empty() || text.chars().count() > longest {
-        return Err(FactsProblem::Length(what, longest, text.chars().take(40).collect()));
+        return Err(OverrideProblem::Length(what, longest, text.chars().take(40).collect()));
     }
-    if text.chars().any(char::is_control) { Err(FactsProblem::Lines(what)) } else { Ok(text) }
+    if text.chars().any(char::is_control) { Err(OverrideProblem::Lines(what)) } else { Ok(text) }
 }
 
-fn description(text: &str) -> Result<String, FactsProblem> {
+fn description(text: &str) -> Result<String, OverrideProblem> {
     let text = seen("description", text)?.trim().to_owned();
     match text.chars().count() {
-        0 => Err(FactsProblem::NoDescription),
+        0 => Err(OverrideProblem::NoDescription),
         1..=DESCRIPTION_CHARACTERS => Ok(text),
-        _ => Err(FactsProblem::Length("description", DESCRIPTION_CHARACTERS, text.chars().take(40).collect())),
+        _ => Err(OverrideProblem::Length("description", DESCRIPTION_CHARACTERS, text.chars().take(40).collect())),
     }
 }
 
-fn seen<'a>(what: &'static str, text: &'a str) -> Result<&'a str, FactsProblem> {
+fn seen<'a>(what: &'static str, text: &'a str) -> Result<&'a str, OverrideProblem> {
     match hidden_text::clean_text("", text).1 {
-        Some(hidden) => Err(FactsProblem::Hidden(what, hidden.code_points.join(", "))),
+        Some(hidden) => Err(OverrideProblem::Hidden(what, hidden.code_points.join(", "))),
         None => Ok(text),
     }
 }
@@ -141,22 +141,22 @@ pub enum TagSource {
     Admin,
 }
 
-/// All metadata about tools beyond what servers report.
+/// The sources of all overlays: tags from the settings, and overrides of admins.
 #[derive(Clone, Debug, Default)]
-pub struct FactBook {
+pub struct Overlays {
     pub tagging: Arc<Tagging>,
     /// Tags for all tools of a server.
     pub servers: HashMap<ServerName, Vec<String>, RandomState>,
-    pub written: HashMap<ToolId, WrittenFacts, RandomState>,
+    pub written: HashMap<ToolId, ToolOverride, RandomState>,
 }
 
-impl FactBook {
+impl Overlays {
     /// The tags of a tool from all sources except its server, with their sources.
     pub fn tags<'a>(
         &'a self,
         id: &'a ToolId,
         published: &'a OperationId,
-        own: &'a ToolFacts,
+        own: &'a ToolHints,
     ) -> impl Iterator<Item = (&'a str, TagSource)> {
         let of_server = self.servers.get(&id.server).into_iter().flatten().map(|tag| (tag.as_str(), TagSource::ServerFile));
         let of_rules = self.tagging.of(id, published, own).map(|tag| (tag, TagSource::Rule));
@@ -166,13 +166,13 @@ impl FactBook {
 
     /// The overlay of a tool. `own` are the tool's annotations and tags as reported by its server.
     #[must_use]
-    pub fn overlay(&self, id: &ToolId, published: &OperationId, own: &ToolFacts) -> Overlay {
-        let mut facts = own.clone();
-        facts.add_tags(self.tags(id, published, own).map(|(tag, _)| tag));
+    pub fn overlay(&self, id: &ToolId, published: &OperationId, own: &ToolHints) -> Overlay {
+        let mut hints = own.clone();
+        hints.add_tags(self.tags(id, published, own).map(|(tag, _)| tag));
         let own_tags = own.tags().count();
         let written = self.written.get(id);
         Overlay {
-            tags: facts.tags().skip(own_tags).map(str::to_owned).collect(),
+            tags: hints.tags().skip(own_tags).map(str::to_owned).collect(),
             synonyms: written.map(|written| written.synonyms.clone()).unwrap_or_default(),
             description: written.and_then(|written| written.description.clone()),
             pinned: written.is_some_and(|written| written.pinned),
@@ -184,15 +184,15 @@ impl FactBook {
 mod tests {
     use serde_json::json;
 
-    use super::{FactBook, FactsProblem, TagSource, WrittenFacts};
+    use super::{Overlays, OverrideProblem, TagSource, ToolOverride};
     use crate::domain::access::policy::{TagRule, Tagging};
-    use crate::domain::catalog::hints::ToolFacts;
+    use crate::domain::catalog::hints::ToolHints;
     use crate::domain::catalog::naming::OperationId;
     use crate::domain::catalog::overlay::Overlay;
     use crate::domain::catalog::tool::ToolId;
     use crate::domain::text::canonical::Fingerprint;
 
-    fn written(value: serde_json::Value) -> WrittenFacts {
+    fn written(value: serde_json::Value) -> ToolOverride {
         serde_json::from_value(value).unwrap()
     }
 
@@ -204,13 +204,13 @@ mod tests {
         let expected = json!({"tags": ["a", "b"], "synonyms": ["clock hand"], "description": "Tells the time.\nAlways.", "pinned": true});
         assert_eq!(good.checked(), Ok(written(expected)));
         for (value, problem) in [
-            (json!({"tags": [""]}), FactsProblem::Length("tags", 64, String::new())),
-            (json!({"tags": ["a\nb"]}), FactsProblem::Lines("tags")),
-            (json!({"tags": (0..51).map(|number| number.to_string()).collect::<Vec<_>>()}), FactsProblem::TooMany("tags", 50)),
-            (json!({"synonyms": ["the"]}), FactsProblem::NoWord("the".into())),
-            (json!({"synonyms": ["cl\u{200b}ock"]}), FactsProblem::Hidden("synonyms", "U+200B".into())),
-            (json!({"description": " "}), FactsProblem::NoDescription),
-            (json!({"description": "a\u{202e}"}), FactsProblem::Hidden("description", "U+202E".into())),
+            (json!({"tags": [""]}), OverrideProblem::Length("tags", 64, String::new())),
+            (json!({"tags": ["a\nb"]}), OverrideProblem::Lines("tags")),
+            (json!({"tags": (0..51).map(|number| number.to_string()).collect::<Vec<_>>()}), OverrideProblem::TooMany("tags", 50)),
+            (json!({"synonyms": ["the"]}), OverrideProblem::NoWord("the".into())),
+            (json!({"synonyms": ["cl\u{200b}ock"]}), OverrideProblem::Hidden("synonyms", "U+200B".into())),
+            (json!({"description": " "}), OverrideProblem::NoDescription),
+            (json!({"description": "a\u{202e}"}), OverrideProblem::Hidden("description", "U+202E".into())),
         ] {
             assert_eq!(written(value).checked(), Err(problem));
         }
@@ -219,16 +219,17 @@ mod tests {
     #[test]
     fn tags_come_from_everywhere_and_count_once() {
         let id = ToolId::new("clock", "now");
-        let mut book = FactBook { tagging: Tagging::new(&[TagRule::read(&json!({"tag": "rule"})).unwrap()]).into(), ..FactBook::default() };
-        book.servers.insert("clock".into(), vec!["own".into(), "file".into()]);
-        book.written.insert(id.clone(), written(json!({"tags": ["rule", "hand"]})));
-        let own = ToolFacts::of(&json!({"tags": ["own"]}));
+        let mut overlays =
+            Overlays { tagging: Tagging::new(&[TagRule::read(&json!({"tag": "rule"})).unwrap()]).into(), ..Overlays::default() };
+        overlays.servers.insert("clock".into(), vec!["own".into(), "file".into()]);
+        overlays.written.insert(id.clone(), written(json!({"tags": ["rule", "hand"]})));
+        let own = ToolHints::of(&json!({"tags": ["own"]}));
         let published = OperationId::of(&id);
-        assert_eq!(book.overlay(&id, &published, &own).tags, ["file", "rule", "hand"]);
-        let sources: Vec<_> = book.tags(&id, &published, &own).map(|(_, source)| source).collect();
+        assert_eq!(overlays.overlay(&id, &published, &own).tags, ["file", "rule", "hand"]);
+        let sources: Vec<_> = overlays.tags(&id, &published, &own).map(|(_, source)| source).collect();
         assert_eq!(sources, [TagSource::ServerFile, TagSource::ServerFile, TagSource::Rule, TagSource::Admin, TagSource::Admin]);
         let other = ToolId::new("other", "now");
-        assert_eq!(book.overlay(&other, &OperationId::of(&other), &own).tags, ["rule"]);
+        assert_eq!(overlays.overlay(&other, &OperationId::of(&other), &own).tags, ["rule"]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Toolsets: named lists of tools, defined by conditions. [`Toolsets`](crate::domain::access::policy::Toolsets) computes
+//! Toolsets: named lists of tools, defined by conditions. [`CompiledToolsets`](crate::domain::access::policy::CompiledToolsets) computes
 //! their members for each catalog.
 
 use std::collections::BTreeSet;
@@ -65,7 +65,7 @@ impl From<&str> for ToolsetName {
 /// on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Definition {
+pub struct ToolsetDefinition {
     /// Its purpose, in its author's words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
@@ -109,7 +109,7 @@ impl From<ConditionProblem> for ToolsetProblem {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Toolset {
     pub name: ToolsetName,
-    pub definition: Definition,
+    pub definition: ToolsetDefinition,
 }
 
 impl Toolset {
@@ -123,13 +123,13 @@ impl Toolset {
         if !value.is_object() {
             return Err(problem(None, "it is not a table".to_owned()));
         }
-        let definition = Definition::deserialize(value).map_err(|error| problem(None, error.to_string()))?;
+        let definition = ToolsetDefinition::deserialize(value).map_err(|error| problem(None, error.to_string()))?;
         definition.check(value)?;
         Ok(Self { name: ToolsetName::new(name), definition })
     }
 }
 
-impl Definition {
+impl ToolsetDefinition {
     fn check(&self, value: &Value) -> Result<(), ToolsetProblem> {
         let problem = |member, reason| Err(ToolsetProblem { member, reason });
         if self.description.len() > MAX_DESCRIPTION {
@@ -175,13 +175,13 @@ impl Definition {
 
 /// The toolsets to publish, if the service was started with such a limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Published {
+pub struct PublishedToolsets {
     /// Empty: all tools, including those in no toolset.
     pub toolsets: BTreeSet<ToolsetName>,
     pub exclude: BTreeSet<ToolsetName>,
 }
 
-impl Published {
+impl PublishedToolsets {
     #[must_use]
     pub fn is_everything(&self) -> bool {
         self.toolsets.is_empty() && self.exclude.is_empty()
@@ -195,7 +195,7 @@ mod tests {
     use super::{Toolset, ToolsetName};
 
     #[test]
-    fn what_is_wrong_is_told_with_its_reason() {
+    fn mistakes_are_reported_with_their_reason() {
         let long = "d".repeat(super::MAX_DESCRIPTION + 1);
         for (name, value, member, part) in [
             ("a b", json!({"servers": ["mail"]}), Some("name"), "letters, digits"),

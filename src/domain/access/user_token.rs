@@ -64,8 +64,8 @@ pub fn read(token: &str, secret: &SecretString, now: SystemTime) -> Option<User>
     if is_over || is_early || claims.iss != ISSUER || claims.sub.is_empty() {
         return None;
     }
-    let said = |text: Option<String>| text.filter(|text| !text.is_empty());
-    Some(User { id: claims.sub, email: said(claims.email), name: said(claims.name), groups: claims.groups })
+    let given = |text: Option<String>| text.filter(|text| !text.is_empty());
+    Some(User { id: claims.sub, email: given(claims.email), name: given(claims.name), groups: claims.groups })
 }
 
 #[cfg(test)]

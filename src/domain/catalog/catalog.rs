@@ -11,10 +11,10 @@ use serde_json::Value;
 
 use crate::domain::catalog::definition;
 use crate::domain::catalog::hidden_text::{self, Cleaned, HiddenText};
-use crate::domain::catalog::hints::ToolFacts;
+use crate::domain::catalog::hints::ToolHints;
 use crate::domain::catalog::naming::OperationId;
 use crate::domain::catalog::schema::{self, InputSchema};
-use crate::domain::catalog::texts::{Twins, Vocabulary};
+use crate::domain::catalog::texts::{NearDuplicates, Vocabulary};
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId, described};
 use crate::domain::catalog::traits::TraitTable;
 use crate::domain::execution::arguments::ArgumentsValidator;
@@ -123,7 +123,7 @@ impl Places {
 pub struct TextFacts {
     pub vocabulary: Vocabulary,
     /// By position in the catalog.
-    pub twins: Twins,
+    pub near_duplicates: NearDuplicates,
 }
 
 impl Catalog {
@@ -169,7 +169,7 @@ impl Catalog {
     pub fn learn_texts(&self, analyzer: &Analyzer) {
         self.texts.get_or_init(|| {
             let texts = || self.tools.iter().map(|tool| tool.text());
-            TextFacts { vocabulary: Vocabulary::of(analyzer, texts()), twins: Twins::of(analyzer, texts()) }
+            TextFacts { vocabulary: Vocabulary::of(analyzer, texts()), near_duplicates: NearDuplicates::of(analyzer, texts()) }
         });
     }
 
@@ -305,7 +305,7 @@ pub fn tool(server: &ServerName, raw: &Arc<Value>) -> Result<Tool, SkippedTool> 
         identifiers,
         synonyms: Vec::new(),
         pinned: false,
-        facts: ToolFacts::of(raw),
+        hints: ToolHints::of(raw),
         raw: Arc::clone(raw),
         tokens: 0,
         validator: ArgumentsValidator::default(),

@@ -63,13 +63,13 @@ pub(in crate::domain) fn hold(annotations: &[String], hints: usize) -> bool {
 
 /// A tool's annotations and tags. Parsed once, because rules match them often.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ToolFacts {
+pub struct ToolHints {
     /// The four hints, one bit each.
     hints: u8,
     tags: Vec<Box<str>>,
 }
 
-impl ToolFacts {
+impl ToolHints {
     /// From the raw tool. Tags are a list of texts in `_meta.tags`, in `tags`, or in `FastMCP`'s member of `_meta`.
     #[must_use]
     pub fn of(raw: &Value) -> Self {
@@ -88,8 +88,8 @@ impl ToolFacts {
         }
     }
 
-    /// The hints as a number below [`COMBINATIONS`].
-    pub(in crate::domain) fn hints(&self) -> usize {
+    /// The combination of hints as a number below [`COMBINATIONS`].
+    pub(in crate::domain) fn combination(&self) -> usize {
         self.hints.into()
     }
 

@@ -96,10 +96,10 @@ fn schema(value: &mut Value, step: Step, pointer: &mut String, losses: &mut Vec<
     if let Some(Value::Array(values)) = object.get("enum")
         && values.len() > step.values
     {
-        let said = one_of(values);
+        let note = one_of(values);
         object.shift_remove("enum");
         let description = object.get("description").and_then(Value::as_str).filter(|text| !text.is_empty());
-        let description = description.map_or_else(|| said.clone(), |text| format!("{text} {said}"));
+        let description = description.map_or_else(|| note.clone(), |text| format!("{text} {note}"));
         object.insert("description".into(), description.into());
         lose("enum", true);
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::domain::catalog::hidden_text::{self, HiddenText, Identifiers};
-use crate::domain::catalog::hints::ToolFacts;
+use crate::domain::catalog::hints::ToolHints;
 use crate::domain::catalog::naming::OperationId;
 use crate::domain::catalog::overlay::Overlay;
 use crate::domain::catalog::schema::InputSchema;
@@ -105,7 +105,7 @@ pub struct Tool {
     /// Offered in every chat.
     pub pinned: bool,
     /// Annotations and tags, for rules.
-    pub facts: ToolFacts,
+    pub hints: ToolHints,
     /// cl100k tokens of the minified function definition, see [`Tool::function`].
     pub tokens: u32,
     pub validator: ArgumentsValidator,
@@ -126,7 +126,7 @@ impl Tool {
     #[must_use]
     pub fn with(mut self, overlay: &Overlay) -> Self {
         self.version = overlay.version(&self.fingerprint);
-        self.facts.add_tags(overlay.tags.iter().map(String::as_str));
+        self.hints.add_tags(overlay.tags.iter().map(String::as_str));
         self.synonyms.clone_from(&overlay.synonyms);
         self.pinned = overlay.pinned;
         if let Some(description) = &overlay.description {

@@ -20,7 +20,7 @@ pub(in crate::domain) struct Traits<'a> {
 
 impl<'a> Traits<'a> {
     pub(in crate::domain) fn of(tool: &'a Tool) -> Self {
-        Self { name: &tool.id.name, published: tool.operation_id.as_str(), hints: tool.facts.hints(), tags: tool.facts.tag_list() }
+        Self { name: &tool.id.name, published: tool.operation_id.as_str(), hints: tool.hints.combination(), tags: tool.hints.tag_list() }
     }
 }
 

@@ -110,14 +110,14 @@ impl MetaTool {
 /// The meta-tools of a caller. Their descriptions name the servers behind them, because models ignore generic ones.
 #[must_use]
 pub fn meta_tools<'a>(servers: impl Iterator<Item = (&'a CatalogServer, usize)>) -> Vec<MetaTool> {
-    let behind = behind(servers);
+    let overview = overview(servers);
     vec![
         MetaTool {
             name: FIND_TOOLS,
             path: "/v1/tools/search",
             title: "Find Tools",
             description: format!(
-                "Find further tools by what they do: {behind}. Use it whenever the task needs something that your other tools \
+                "Find further tools by what they do: {overview}. Use it whenever the task needs something that your other tools \
                  can't do, before you say that it can't be done. Returns names with a summary; call a found tool \
                  directly when it is among your tools, otherwise through {RUN_TOOL}."
             ),
@@ -202,13 +202,13 @@ fn described_as(description: String) -> MetaTool {
 /// for every message, it would cost tokens and do the same.
 #[must_use]
 pub fn smart_select<'a>(servers: impl Iterator<Item = (&'a CatalogServer, usize)>) -> MetaTool {
-    let behind = behind(servers);
+    let overview = overview(servers);
     MetaTool {
         name: SMART_SELECT_TOOLS,
         path: "/v1/tools/smart_select",
         title: "Smart Select Tools",
         description: format!(
-            "Choose the tools for a whole task out of {behind}: describe the task, get the best tools with the reason for each. \
+            "Choose the tools for a whole task out of {overview}: describe the task, get the best tools with the reason for each. \
              Call them through {RUN_TOOL}. To look for one single thing, {FIND_TOOLS} is quicker."
         ),
         parameters: json!({
@@ -225,7 +225,7 @@ pub fn smart_select<'a>(servers: impl Iterator<Item = (&'a CatalogServer, usize)
 
 /// "214 tools of GitHub, Jira and 7 other servers".
 #[must_use]
-pub fn behind<'a>(servers: impl Iterator<Item = (&'a CatalogServer, usize)>) -> String {
+pub fn overview<'a>(servers: impl Iterator<Item = (&'a CatalogServer, usize)>) -> String {
     const NAMED: usize = 15;
     let servers: Vec<(&CatalogServer, usize)> = servers.filter(|(_, tools)| *tools > 0).collect();
     let tools: usize = servers.iter().map(|(_, tools)| tools).sum();

@@ -71,7 +71,7 @@ mod tests {
     use super::{Layout, Naming};
 
     #[test]
-    fn documents_are_told_from_tools() {
+    fn documents_differ_from_tools() {
         let layout = Layout { prefix: "/pre".into(), naming: Naming::Mcpo, ..Layout::default() };
         for path in ["/openapi.json", "/docs", "/docs/x.css", "/pre/a/openapi.json", "/pre/a/docs", "/pre/a/docs/"] {
             assert!(layout.is_document(path), "{path}");

@@ -1,5 +1,6 @@
 //! The published documents and their paths.
 
+pub mod address;
 pub mod document;
 pub mod layout;
 pub mod mcpo;

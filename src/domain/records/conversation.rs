@@ -66,7 +66,7 @@ mod tests {
     use crate::domain::toolsets::session::{ID_BYTES, SessionId};
 
     #[test]
-    fn the_id_of_a_session_is_not_told() {
+    fn the_id_of_a_session_is_not_shown() {
         let id = SessionId::of_bytes([7; ID_BYTES]);
         let conversation = Conversation::session(&id);
         assert!(conversation.id.len() == 16 && !id.as_str().contains(&*conversation.id), "{conversation:?}");

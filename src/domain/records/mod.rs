@@ -3,4 +3,4 @@
 pub mod conversation;
 pub mod feedback;
 pub mod usage;
-pub mod session_figures;
+pub mod conversation_figures;

@@ -1,8 +1,8 @@
-//! A/B comparison: some sessions get all tools with every message, the others a selection.
+//! A/B comparison: some chats get all tools with every message, the others a selection.
 
 use crate::domain::text::canonical::Fingerprint;
 
-/// The arm of a session, fixed for its whole life, so that metrics of both arms can be compared.
+/// The arm of a chat, fixed for its whole life, so that metrics of both arms can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Arm {
     /// All tools, with every message.
@@ -14,14 +14,14 @@ pub enum Arm {
 impl Arm {
     pub const ALL: [Self; 2] = [Self::Static, Self::Dynamic];
 
-    /// Assigns a session to an arm by a hash of its name: the same on every replica and after every restart. A share of
-    /// `static_share` (0 to 1) of all sessions is static. `None` without a comparison, which is a share of 0.
+    /// Assigns a chat to an arm by a hash of its id: the same on every replica and after every restart. A share of
+    /// `static_share` (0 to 1) of all chats is static. `None` without a comparison, which is a share of 0.
     #[must_use]
-    pub fn of(session: &str, static_share: f64) -> Option<Self> {
+    pub fn of(chat: &str, static_share: f64) -> Option<Self> {
         if static_share <= 0.0 {
             return None;
         }
-        let place = Fingerprint::of_text(&format!("arm {session}")).prefix() as f64 / u64::MAX as f64;
+        let place = Fingerprint::of_text(&format!("arm {chat}")).prefix() as f64 / u64::MAX as f64;
         Some(if place < static_share || static_share >= 1.0 { Self::Static } else { Self::Dynamic })
     }
 
@@ -44,7 +44,7 @@ mod tests {
     use super::Arm;
 
     #[test]
-    fn a_share_of_the_sessions_is_static_and_stays_so() {
+    fn a_share_of_the_chats_is_static_and_stays_so() {
         let arms: Vec<_> = (0..4_000).map(|number| Arm::of(&format!("chat-{number}"), 0.25)).collect();
         let of_static = arms.iter().filter(|arm| **arm == Some(Arm::Static)).count();
         assert!((900..1_100).contains(&of_static), "{of_static}");

@@ -48,8 +48,8 @@ impl Intent {
 
     /// Whether a tool matches the intent.
     pub fn fits(&mut self, tool: &Tool, server: Option<&CatalogServer>, classes: &Classes) -> bool {
-        (!self.reads_only || tool.facts.reads_only())
-            && (!self.destroys || tool.facts.is_destructive())
+        (!self.reads_only || tool.hints.reads_only())
+            && (!self.destroys || tool.hints.is_destructive())
             && (self.terms.is_empty() || self.names(tool, server, classes))
     }
 
@@ -57,7 +57,7 @@ impl Intent {
         let title = server.and_then(|server| server.title.as_deref());
         let of_server = [Some(tool.id.server.as_str()), title].into_iter().flatten();
         let toolsets = classes.toolsets_of(tool).map(ToolsetName::as_str);
-        tool.facts.tags().chain(of_server).chain(toolsets).any(|name| self.is_named(name))
+        tool.hints.tags().chain(of_server).chain(toolsets).any(|name| self.is_named(name))
     }
 
     fn is_named(&mut self, name: &str) -> bool {

@@ -84,7 +84,7 @@ impl Group {
         match self {
             Self::Toolset(name) => classes.is_in(name, tool),
             Self::Server(name) => tool.id.server == *name,
-            Self::Tag(name) => tool.facts.tags().any(|tag| tag.eq_ignore_ascii_case(name)),
+            Self::Tag(name) => tool.hints.tags().any(|tag| tag.eq_ignore_ascii_case(name)),
         }
     }
 
@@ -150,7 +150,7 @@ impl Groups {
         let mut tags = BTreeSet::new();
         for tool in catalog.visible(visibility) {
             servers.insert(&tool.id.server);
-            tags.extend(tool.facts.tags().map(str::to_ascii_lowercase));
+            tags.extend(tool.hints.tags().map(str::to_ascii_lowercase));
         }
         let toolsets = visibility.assigned.toolsets_of_any(catalog.visible(visibility));
         let mut known: Vec<Group> = toolsets.cloned().map(Group::Toolset).collect();

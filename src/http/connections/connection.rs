@@ -47,7 +47,7 @@ pub struct Connection {
     /// When the last answer was complete, or its last byte left.
     quiet_since: AtomicU64,
     /// When the first byte after that arrived.
-    heard_at: AtomicU64,
+    first_byte_at: AtomicU64,
     /// Since when the peer has not read.
     blocked_since: AtomicU64,
     /// Whether a stranger has an incomplete answer.
@@ -83,7 +83,7 @@ impl Connection {
             is_known: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
             quiet_since: AtomicU64::new(0),
-            heard_at: AtomicU64::new(0),
+            first_byte_at: AtomicU64::new(0),
             blocked_since: AtomicU64::new(0),
             is_asked: AtomicBool::new(false),
             reading: AtomicWaker::new(),
@@ -130,7 +130,7 @@ impl Connection {
         self.end.notify_one();
     }
 
-    pub(super) async fn told_to_end(&self) {
+    pub(super) async fn ended(&self) {
         self.end.notified().await;
     }
 
@@ -144,8 +144,8 @@ impl Connection {
     }
 
     pub(super) fn was_read(&self) {
-        if self.answering.load(Ordering::Relaxed) == 0 && self.heard_at.load(Ordering::Relaxed) == 0 {
-            self.heard_at.store(self.now(), Ordering::Relaxed);
+        if self.answering.load(Ordering::Relaxed) == 0 && self.first_byte_at.load(Ordering::Relaxed) == 0 {
+            self.first_byte_at.store(self.now(), Ordering::Relaxed);
         }
     }
 
@@ -209,8 +209,8 @@ impl Connection {
         if self.is_ending.load(Ordering::Relaxed) {
             return after(quiet, LINGER);
         }
-        match at(&self.heard_at) {
-            Some(heard) => after(heard, HEAD),
+        match at(&self.first_byte_at) {
+            Some(first_byte) => after(first_byte, HEAD),
             None => after(quiet, if self.is_known.load(Ordering::Relaxed) { KNOWN } else { STRANGER }),
         }
     }
@@ -221,7 +221,7 @@ pub struct Answering(Arc<Connection>);
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        self.0.heard_at.store(0, Ordering::Relaxed);
+        self.0.first_byte_at.store(0, Ordering::Relaxed);
         self.0.quiet_since.store(self.0.now(), Ordering::Relaxed);
         self.0.answering.fetch_sub(1, Ordering::Relaxed);
         if self.0.is_asked.swap(false, Ordering::Relaxed) {

@@ -45,7 +45,7 @@ struct Table {
     next: u64,
     strangers: BTreeMap<u64, Arc<Connection>>,
     known: BTreeMap<u64, Arc<Connection>>,
-    told: Option<Instant>,
+    logged_at: Option<Instant>,
 }
 
 impl Connections {
@@ -68,7 +68,7 @@ impl Connections {
         loop {
             tokio::select! {
                 () = work.as_mut() => return,
-                () = connection.told_to_end() => return,
+                () = connection.ended() => return,
                 () = timer.as_mut() => {
                     if connection.is_over() {
                         return;
@@ -95,7 +95,7 @@ impl Connections {
 
     /// Evicts connections over the limits: idle strangers, then idle known callers, then strangers.
     fn make_room(&self) {
-        let (mut ended, total, should_tell) = {
+        let (mut ended, total, should_log) = {
             let mut table = self.table.lock();
             let mut ended = Vec::new();
             while table.strangers.len() > self.limits.strangers {
@@ -107,14 +107,14 @@ impl Connections {
                 let Some(number) = victim.or_else(|| first(&table.strangers, |_| true)) else { break };
                 ended.extend(table.strangers.remove(&number).or_else(|| table.known.remove(&number)));
             }
-            let should_tell = !ended.is_empty() && table.told.is_none_or(|told| told.elapsed() > QUIET);
-            if should_tell {
-                table.told = Some(Instant::now());
+            let should_log = !ended.is_empty() && table.logged_at.is_none_or(|logged_at| logged_at.elapsed() > QUIET);
+            if should_log {
+                table.logged_at = Some(Instant::now());
             }
-            (ended, table.strangers.len() + table.known.len(), should_tell)
+            (ended, table.strangers.len() + table.known.len(), should_log)
         };
         self.meters.connections_ended(ended.len());
-        if should_tell {
+        if should_log {
             tracing::warn!(open = total, most = self.limits.most, "too many connections: closing idle ones");
         }
         ended.drain(..).for_each(|connection| connection.end());

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kind_of_a_result_is_told_to_whom_the_sdk_tells_it() {
+    fn the_result_type_follows_the_message_of_the_sdk() {
         let replaced = |message: &str, written: &str| {
             let result = AsWritten::default();
             assert!(result.result(written.to_owned()).is_some());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, MetaObject, Tool as McpTool, ToolAnnotations};
 use serde_json::{Value, json};
 
-use super::passthrough::address;
+use super::passthrough::prefixed_uri;
 use crate::domain::catalog::hidden_text;
 use crate::domain::catalog::tool::{ServerName, Tool};
 use crate::domain::publishing::document::MetaTool;
@@ -69,14 +69,14 @@ pub(super) fn failed(problem: &Problem) -> CallToolResult {
     result
 }
 
-/// A result whose resource addresses name their server, for places with many servers. Publicly reachable addresses stay
+/// A result whose resource URIs name their server, for addresses with many servers. Publicly reachable URIs stay
 /// unchanged.
-pub(super) fn with_addresses(server: &ServerName, read: &CallToolResult, mut result: String) -> String {
+pub(super) fn with_prefixed_uris(server: &ServerName, read: &CallToolResult, mut result: String) -> String {
     for (number, block) in read.content.iter().enumerate() {
         if let ContentBlock::ResourceLink(link) = block
             && !["http:", "https:"].iter().any(|scheme| link.uri.starts_with(scheme))
         {
-            let replacement = Edit::Replace(json::quoted(&address(server, &link.uri)));
+            let replacement = Edit::Replace(json::quoted(&prefixed_uri(server, &link.uri)));
             result = json::edit(&result, &format!("/content/{number}/uri"), &replacement).unwrap_or(result);
         }
     }

@@ -180,8 +180,8 @@ impl<'a> Message<'a> {
             notifications: Filter,
         }
         self.request().filter(|_| self.is(LISTEN))?;
-        let asked: Option<Listen> = self.params().and_then(|params| serde_json::from_str(params.get()).ok());
-        Some(asked.map(|asked| asked.notifications.resource_subscriptions).unwrap_or_default())
+        let listen: Option<Listen> = self.params().and_then(|params| serde_json::from_str(params.get()).ok());
+        Some(listen.map(|listen| listen.notifications.resource_subscriptions).unwrap_or_default())
     }
 
     /// `tools/list` with `"lazy": false`: a client of the lazy mode requests all definitions once. The SDK drops that member.
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_told_apart() {
+    fn kinds_of_messages_are_distinguished() {
         let request = read(r#"{"jsonrpc":"2.0","id": "a1","method":"initialize","params":{}}"#);
         assert!(request.is_initialize() && request.answers().is_none());
         assert_eq!(request.request(), Some("\"a1\""));

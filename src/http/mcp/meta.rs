@@ -8,42 +8,42 @@ use super::definition::failed;
 use crate::http::problem::Problem;
 use crate::http::routes::{smart_select as smart, tools, toolsets};
 use crate::http::state::State;
-use crate::service::caller::Caller;
-use crate::service::toolsets::loading::Here;
+use crate::service::caller::CallerContext;
+use crate::service::toolsets::loading::CallerAt;
 
-pub(super) async fn find(state: &State, here: Here<'_>, arguments: &str) -> Result<Value, Problem> {
+pub(super) async fn find(state: &State, here: CallerAt<'_>, arguments: &str) -> Result<Value, Problem> {
     let (request, _) = tools::search_request(arguments.as_bytes())?;
     state.limits.selection(&here.caller.principal)?;
     Ok(value(&state.find.find(&request, here).await))
 }
 
-pub(super) fn describe(state: &State, caller: &Caller, arguments: &str) -> Result<Value, Problem> {
+pub(super) fn describe(state: &State, caller: &CallerContext, arguments: &str) -> Result<Value, Problem> {
     let names = tools::described_names(arguments.as_bytes())?;
     Ok(value(&state.describe.describe(&names, &caller.principal)))
 }
 
-pub(super) async fn smart_select(state: &State, caller: &Caller, arguments: &str) -> Result<Value, Problem> {
+pub(super) async fn smart_select(state: &State, caller: &CallerContext, arguments: &str) -> Result<Value, Problem> {
     let request = smart::task(arguments.as_bytes(), Vec::new())?;
     state.limits.selection(&caller.principal)?;
     Ok(value(&state.smart_select.select(&request, caller).await))
 }
 
-pub(super) async fn load(state: &State, here: Here<'_>, arguments: &str) -> Result<Value, Problem> {
-    let asked = toolsets::load_request(arguments.as_bytes())?;
-    Ok(value(&state.loading.load(&asked.names, false, here).await?))
+pub(super) async fn load(state: &State, here: CallerAt<'_>, arguments: &str) -> Result<Value, Problem> {
+    let groups = toolsets::load_request(arguments.as_bytes())?;
+    Ok(value(&state.loading.load(&groups.names, false, here).await?))
 }
 
-pub(super) async fn unload(state: &State, here: Here<'_>, arguments: &str) -> Result<Value, Problem> {
-    let asked = toolsets::unload_request(arguments.as_bytes())?;
-    Ok(value(&state.loading.unload(&asked.names[0], here).await?))
+pub(super) async fn unload(state: &State, here: CallerAt<'_>, arguments: &str) -> Result<Value, Problem> {
+    let groups = toolsets::unload_request(arguments.as_bytes())?;
+    Ok(value(&state.loading.unload(&groups.names[0], here).await?))
 }
 
-pub(super) async fn enable(state: &State, here: Here<'_>, arguments: &str) -> Result<Value, Problem> {
-    let asked = toolsets::enable_request(arguments.as_bytes())?;
-    Ok(value(&state.loading.load(&asked.names, true, here).await?))
+pub(super) async fn enable(state: &State, here: CallerAt<'_>, arguments: &str) -> Result<Value, Problem> {
+    let groups = toolsets::enable_request(arguments.as_bytes())?;
+    Ok(value(&state.loading.load(&groups.names, true, here).await?))
 }
 
-pub(super) async fn available(state: &State, here: Here<'_>) -> Value {
+pub(super) async fn available(state: &State, here: CallerAt<'_>) -> Value {
     value(&state.loading.available(here).await)
 }
 

@@ -39,24 +39,24 @@ use tokio::sync::mpsc;
 use self::as_written::AsWritten;
 use self::message::{INVALID_REQUEST, Message, Parted, Unreadable, has_sessions};
 pub use self::rounds::Finished;
-use self::server::{Face, Shown};
+use self::server::{Handler, Shown};
 use self::stream::EVENT_STREAM;
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::ServerName;
+use crate::domain::publishing::address::Address;
 use crate::domain::records::conversation::Conversation;
 use crate::domain::text::json;
 use crate::domain::toolsets::mode::Mode;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::methods::was_head;
-use crate::http::place::At;
+use crate::http::place::RequestAddress;
 use crate::http::problem::{Code, Problem};
 use crate::http::routes::documents::{check_server, mode};
 use crate::http::routes::execute::{context, headers};
 use crate::http::state::State;
 use crate::service::caller;
-use crate::service::mcp::mcp_sessions::{McpAddress, McpSession};
-use crate::service::publishing::publish::Place;
+use crate::service::mcp::mcp_sessions::{McpEndpoint, McpSession};
 
 const SESSION: &str = "mcp-session-id";
 const JSON: &str = "application/json";
@@ -64,7 +64,7 @@ const INTERNAL_ERROR: i64 = -32603;
 /// The message that Open WebUI is about to answer.
 const MESSAGE_ID: &str = "x-openwebui-message-id";
 /// Messages during a call, for a client that waits for it.
-const SAID: usize = 16;
+const MESSAGE_QUEUE: usize = 16;
 
 #[derive(Deserialize)]
 pub struct McpQuery {
@@ -72,20 +72,20 @@ pub struct McpQuery {
 }
 
 impl McpQuery {
-    fn shown(&self, at: &At, message: &Message<'_>) -> Result<Shown, Problem> {
+    fn shown(&self, at: &RequestAddress, message: &Message<'_>) -> Result<Shown, Problem> {
         match self.mode.as_deref() {
             Some("message") => Ok(Shown::ForMessage),
             Some("lazy") => Ok(if message.asks_for_everything() { Shown::Whole(Mode::Full) } else { Shown::Stubs }),
-            asked => mode(asked, at, ", `lazy`, `message`").map(Shown::Whole),
+            named => mode(named, at, ", `lazy`, `message`").map(Shown::Whole),
         }
     }
 
-    fn address(&self, at: &At, server: Option<&ServerName>) -> McpAddress {
+    fn endpoint(&self, at: &RequestAddress, server: Option<&ServerName>) -> McpEndpoint {
         let below = server.map_or_else(String::new, |server| format!("/{server}"));
         let mode = self.mode.as_deref().unwrap_or(at.0.mode().name());
         let path = format!("{}{below}/mcp?mode={mode}", at.0.prefix()).into();
         let mode = Mode::of_name(mode).unwrap_or_default();
-        McpAddress { place: Arc::clone(&at.0), server: server.cloned(), path, mode }
+        McpEndpoint { address: Arc::clone(&at.0), server: server.cloned(), path, mode }
     }
 }
 
@@ -108,12 +108,12 @@ impl Guard for SpeaksMcp {
 pub async fn serve(
     state: web::Data<State>,
     caller: Caller,
-    at: At,
+    at: RequestAddress,
     query: web::Query<McpQuery>,
     request: HttpRequest,
     body: Body,
 ) -> Result<HttpResponse, Problem> {
-    answer(Asked { state, caller, at, query, request, server: None }, body.0).await
+    answer(McpRequest { state, caller, at, query, request, server: None }, body.0).await
 }
 
 /// `/{server}/mcp`: one server alone, under its own names.
@@ -123,7 +123,7 @@ pub async fn serve(
 pub async fn serve_one(
     state: web::Data<State>,
     caller: Caller,
-    at: At,
+    at: RequestAddress,
     path: web::Path<String>,
     query: web::Query<McpQuery>,
     request: HttpRequest,
@@ -134,21 +134,21 @@ pub async fn serve_one(
     if query.mode.as_deref().is_some_and(|mode| mode != "full") {
         return Err(Problem::invalid("mode", "A server's address takes no mode; only /mcp does."));
     }
-    answer(Asked { state, caller, at, query, request, server: Some(server) }, body.0).await
+    answer(McpRequest { state, caller, at, query, request, server: Some(server) }, body.0).await
 }
 
 /// A request without its body.
-struct Asked {
+struct McpRequest {
     state: web::Data<State>,
     caller: Caller,
-    at: At,
+    at: RequestAddress,
     query: web::Query<McpQuery>,
     request: HttpRequest,
     server: Option<ServerName>,
 }
 
-async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
-    let Asked { state, caller, at, query, request, server } = asked;
+async fn answer(received: McpRequest, body: Bytes) -> Result<HttpResponse, Problem> {
+    let McpRequest { state, caller, at, query, request, server } = received;
     let read = if *request.method() == Method::POST { Message::read(&body) } else { Ok(Message::default()) };
     let message = match read {
         Ok(message) => message,
@@ -156,8 +156,8 @@ async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
     };
     let shown = query.shown(&at, &message)?;
     let headers = Arc::new(headers(&caller, &request));
-    let address = query.address(&at, server.as_ref());
-    let session = if has_sessions(&headers) && !message.is_initialize() { session(&state, &headers, &caller.0, &address)? } else { None };
+    let endpoint = query.endpoint(&at, server.as_ref());
+    let session = if has_sessions(&headers) && !message.is_initialize() { session(&state, &headers, &caller.0, &endpoint)? } else { None };
     match *request.method() {
         Method::POST => {}
         Method::GET if session.is_some() && !was_head(&request) => return listen(&state, &request, session),
@@ -168,39 +168,39 @@ async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
         return Ok(HttpResponse::Accepted().finish());
     }
     let opens = message.is_initialize() && has_sessions(&headers);
-    let opened = if opens { open(&state, &caller.0, address.clone(), &message) } else { None };
+    let opened = if opens { open(&state, &caller.0, endpoint.clone(), &message) } else { None };
     let context = in_session(context(&caller, &request), &headers, session.as_ref().or(opened.as_ref()));
     let chosen = if shown == Shown::ForMessage { chosen(&state, &context.principal, &request) } else { None };
-    let (stream, said) = session.as_ref().filter(|_| message.calls_a_tool()).map(|_| mpsc::channel(SAID)).unzip();
+    let (stream, messages) = session.as_ref().filter(|_| message.calls_a_tool()).map(|_| mpsc::channel(MESSAGE_QUEUE)).unzip();
     let is_modern = !has_sessions(&headers);
     let Parted { body, arguments } = message.part(body.clone(), is_modern);
-    let mut face = Face {
+    let mut handler = Handler {
         state: state.clone(),
         caller: context,
-        place: Arc::<Place>::clone(&at.0),
+        address: Arc::<Address>::clone(&at.0),
         shown,
         chosen,
         server,
         session: session.clone().or_else(|| opened.clone()),
         stream,
-        address: Arc::clone(&address.path),
+        path: Arc::clone(&endpoint.path),
         arguments,
         written: AsWritten::default(),
         introduces: message.asks_who(),
-        hears: is_modern || session.is_some() || opened.is_some(),
+        receives_changes: is_modern || session.is_some() || opened.is_some(),
         open: None,
     };
     if let Some(resources) = message.listens().filter(|_| is_modern) {
-        face.open(address, &resources).await?;
+        handler.open(endpoint, &resources).await?;
     }
-    let handled = handled(face, to_request(&request, &headers, body)?, message.request().map(str::to_owned));
+    let handled = handled(handler, to_request(&request, &headers, body)?, message.request().map(str::to_owned));
     let (running, lists) = (session.as_ref().zip(message.request()).map(|(session, id)| session.begin(id)), message.lists_tools());
     drop(message);
     let Some(running) = running else {
         let response = to_response(handled.await).await?;
         return Ok(with_session(&state, response, opened));
     };
-    let response = stream::merged(handled, said, running).await?;
+    let response = stream::merged(handled, messages, running).await?;
     if let Some(session) = session.filter(|_| lists) {
         state.mcp_sessions.note_listed(&session);
     }
@@ -208,9 +208,9 @@ async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
 }
 
 /// A new session, which knows what its servers offer now. `None`: there are no sessions, or too many.
-fn open(state: &State, caller: &Arc<Principal>, address: McpAddress, message: &Message<'_>) -> Option<Arc<McpSession>> {
-    let session = state.mcp_sessions.open(caller, address, message.abilities())?;
-    state.subscriptions.tell_if_changed(&session);
+fn open(state: &State, caller: &Arc<Principal>, endpoint: McpEndpoint, message: &Message<'_>) -> Option<Arc<McpSession>> {
+    let session = state.mcp_sessions.open(caller, endpoint, message.abilities())?;
+    state.subscriptions.notify_if_changed(&session);
     Some(session)
 }
 
@@ -227,14 +227,14 @@ fn settled(session: &McpSession, message: &Message<'_>, body: &Bytes) -> bool {
 }
 
 /// The caller with all headers, of which only servers with this setting get any. Without another session, the client's counts.
-fn in_session(context: caller::Caller, headers: &Arc<http::HeaderMap>, client: Option<&Arc<McpSession>>) -> caller::Caller {
+fn in_session(context: caller::CallerContext, headers: &Arc<http::HeaderMap>, client: Option<&Arc<McpSession>>) -> caller::CallerContext {
     let session = context.session.or_else(|| client.map(|session| Conversation::client(session.id().as_str())));
-    caller::Caller { headers: Arc::clone(headers), session, ..context }
+    caller::CallerContext { headers: Arc::clone(headers), session, ..context }
 }
 
 /// The SDK's answer to one request, in isolation, with the texts that it must not change.
 async fn handled(
-    face: Face,
+    handler: Handler,
     request: http::Request<Full<Bytes>>,
     id: Option<String>,
 ) -> http::Response<impl http_body::Body<Data = Bytes, Error = Infallible> + Unpin> {
@@ -243,8 +243,8 @@ async fn handled(
         .with_legacy_session_mode(false)
         .with_json_response(true)
         .with_allowed_hosts(Vec::<String>::new());
-    let (written, says_json) = (face.written.clone(), says_json(request.headers()));
-    let service = StreamableHttpService::new(move || Ok(face.clone()), Arc::new(NeverSessionManager::default()), config);
+    let (written, says_json) = (handler.written.clone(), says_json(request.headers()));
+    let service = StreamableHttpService::new(move || Ok(handler.clone()), Arc::new(NeverSessionManager::default()), config);
     written.replacing(in_protocol(service.handle(request).await, id, says_json).await)
 }
 
@@ -259,10 +259,10 @@ fn session(
     state: &State,
     headers: &http::HeaderMap,
     caller: &Arc<Principal>,
-    address: &McpAddress,
+    endpoint: &McpEndpoint,
 ) -> Result<Option<Arc<McpSession>>, Problem> {
     let Some(id) = headers.get(SESSION) else { return Ok(None) };
-    let known = id.to_str().ok().and_then(|id| state.mcp_sessions.find(id, caller, address));
+    let known = id.to_str().ok().and_then(|id| state.mcp_sessions.find(id, caller, endpoint));
     known.map(Some).ok_or_else(|| Problem::new(Code::NotFound, "There is no such session here. Begin one with `initialize`."))
 }
 
@@ -274,8 +274,8 @@ fn listen(state: &State, request: &HttpRequest, session: Option<Arc<McpSession>>
     }
     let messages = session.listen();
     // Changes during the client's absence.
-    state.mcp_sessions.tell_if_changed(&session);
-    state.subscriptions.tell_if_changed(&session);
+    state.mcp_sessions.notify_if_changed(&session);
+    state.subscriptions.notify_if_changed(&session);
     Ok(stream::response(messages))
 }
 

@@ -1,7 +1,7 @@
 //! Prompts, resources and completion of the servers, for MCP clients: finds the server and prefixes names.
 //!
 //! Where many servers are reachable, a prompt is `SERVER__NAME` and a resource `toolsieve://SERVER/URI`, with its own unchanged
-//! address behind the slash. Removing the prefix restores the address, also for addresses built from a template. Where one server is
+//! URI behind the slash. Removing the prefix restores the URI, also for URIs built from a template. Where one server is
 //! reachable, both keep their own names.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
@@ -17,67 +17,67 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::rounds;
-use super::server::{Face, LIST_TTL_MS};
+use super::server::{Handler, LIST_TTL_MS};
 use crate::domain::catalog::hidden_text;
 use crate::domain::catalog::tool::ServerName;
 use crate::http::problem::Problem;
-use crate::service::caller::Told;
-use crate::service::mcp::passthrough::{PassError, View, member_of_name};
+use crate::service::caller::CallOptions;
+use crate::service::mcp::passthrough::{PassError, PassthroughCaller, member_of_name};
 use crate::service::mcp::waiting_calls::{Subject, WaitError};
-use crate::service::ports::{Asked, AskedKind, CallError};
+use crate::service::ports::{CallError, PassthroughKind, PassthroughRequest};
 
 /// The separator between a server's name and its prompt's name.
 const BETWEEN: &str = "__";
 const SCHEME: &str = "toolsieve://";
-/// Unreserved characters in a server's name within an address (RFC 3986).
+/// Unreserved characters in a server's name within a URI (RFC 3986).
 const IN_ADDRESS: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 pub(super) const RESOURCE_NOT_FOUND: i64 = -32002;
 pub(super) const INVALID_PARAMS: i64 = -32602;
 
-/// The address of a server's resource among those of all servers.
-pub(super) fn address(server: &ServerName, uri: &str) -> String {
+/// The URI of a server's resource among those of all servers.
+pub(super) fn prefixed_uri(server: &ServerName, uri: &str) -> String {
     format!("{SCHEME}{}/{uri}", utf8_percent_encode(server.as_str(), IN_ADDRESS))
 }
 
-fn server_of_address(address: &str) -> Option<(ServerName, &str)> {
-    let (server, uri) = address.strip_prefix(SCHEME)?.split_once('/')?;
+fn server_of_uri(prefixed: &str) -> Option<(ServerName, &str)> {
+    let (server, uri) = prefixed.strip_prefix(SCHEME)?.split_once('/')?;
     let server = percent_decode_str(server).decode_utf8().ok()?;
     Some((ServerName::from(&*server), uri))
 }
 
-impl Face {
-    pub(super) fn view_of_servers(&self) -> View {
-        View { caller: self.caller.clone(), place: self.place.clone(), server: self.server.clone() }
+impl Handler {
+    pub(super) fn passthrough_caller(&self) -> PassthroughCaller {
+        PassthroughCaller { caller: self.caller.clone(), address: self.address.clone(), server: self.server.clone() }
     }
 
     /// Adds the servers' capabilities beside tools.
     pub(super) fn announce(&self, capabilities: &mut ServerCapabilities) {
-        let offers = self.state.passthrough.offers(&self.view_of_servers());
-        let told = self.hears.then_some(true);
+        let offers = self.state.passthrough.offers(&self.passthrough_caller());
+        let list_changed = self.receives_changes.then_some(true);
         capabilities.prompts = offers.prompts.then(Default::default);
         if let Some(prompts) = &mut capabilities.prompts {
-            prompts.list_changed = told;
+            prompts.list_changed = list_changed;
         }
         capabilities.resources = offers.resources.then(Default::default);
         if let Some(resources) = &mut capabilities.resources {
-            resources.list_changed = told;
-            resources.subscribe = told.filter(|_| offers.subscriptions);
+            resources.list_changed = list_changed;
+            resources.subscribe = list_changed.filter(|_| offers.subscriptions);
         }
         capabilities.completions = offers.completions.then(Default::default);
     }
 
     pub(super) async fn prompts(&self) -> ListPromptsResult {
-        let prompts = self.entries(AskedKind::Prompts, prompt_name).await;
+        let prompts = self.entries(PassthroughKind::Prompts, prompt_name).await;
         ListPromptsResult::with_all_items(prompts).with_ttl_ms(LIST_TTL_MS).with_cache_scope(CacheScope::Private)
     }
 
     pub(super) async fn resources(&self) -> ListResourcesResult {
-        let resources = self.entries(AskedKind::Resources, address).await;
+        let resources = self.entries(PassthroughKind::Resources, prefixed_uri).await;
         ListResourcesResult::with_all_items(resources).with_ttl_ms(LIST_TTL_MS).with_cache_scope(CacheScope::Private)
     }
 
     pub(super) async fn resource_templates(&self) -> ListResourceTemplatesResult {
-        let templates = self.entries(AskedKind::ResourceTemplates, address).await;
+        let templates = self.entries(PassthroughKind::ResourceTemplates, prefixed_uri).await;
         ListResourceTemplatesResult::with_all_items(templates).with_ttl_ms(LIST_TTL_MS).with_cache_scope(CacheScope::Private)
     }
 
@@ -87,17 +87,19 @@ impl Face {
         context: &RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
         let round = rounds::round(context, request.input_responses.take(), request.request_state.take());
-        let asked = request.name.clone();
-        let unknown = || ErrorData::invalid_params(format!("Unknown prompt: {asked}"), None);
-        let Some((server, name)) = self.server_of_prompt(&asked) else {
-            self.note_denied_prompt(&asked);
+        let requested = request.name.clone();
+        let unknown = || ErrorData::invalid_params(format!("Unknown prompt: {requested}"), None);
+        let Some((server, name)) = self.server_of_prompt(&requested) else {
+            self.note_denied_prompt(&requested);
             return Err(unknown());
         };
         request.name.clone_from(&name);
         request.meta = None;
         let subject = Subject::Prompt(server.clone(), name);
-        let result =
-            self.ask(&server, asked_for(AskedKind::Prompt, &request), subject, round).await.map_err(|error| told(error, unknown))?;
+        let result = self
+            .ask(&server, passthrough_request(PassthroughKind::Prompt, &request), subject, round)
+            .await
+            .map_err(|error| error_data(error, unknown))?;
         if let Some(question) = self.written.question(result.get()) {
             return Ok(question.into());
         }
@@ -112,21 +114,21 @@ impl Face {
         context: &RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
         let round = rounds::round(context, request.input_responses.take(), request.request_state.take());
-        let asked = request.uri.clone();
+        let requested = request.uri.clone();
         // Since protocol 2026-07-28 it has no code of its own.
         let code = if round.is_some() { INVALID_PARAMS } else { RESOURCE_NOT_FOUND };
-        let missing = |message: String| protocol_error(code, message, Some(json!({ "uri": asked })));
-        let unknown = || unknown_resource(&asked, code);
-        let (server, uri) = self.server_of_resource(&asked).await.ok_or_else(unknown)?;
+        let missing = |message: String| protocol_error(code, message, Some(json!({ "uri": requested })));
+        let unknown = || unknown_resource(&requested, code);
+        let (server, uri) = self.server_of_resource(&requested).await.ok_or_else(unknown)?;
         request.uri.clone_from(&uri);
         request.meta = None;
         let subject = Subject::Resource(server.clone(), uri);
-        let result = match self.ask(&server, asked_for(AskedKind::Resource, &request), subject, round).await {
+        let result = match self.ask(&server, passthrough_request(PassthroughKind::Resource, &request), subject, round).await {
             Ok(result) => result,
             Err(PassError::Call(CallError::Protocol { code: RESOURCE_NOT_FOUND | INVALID_PARAMS, message, .. })) => {
                 return Err(missing(message));
             }
-            Err(error) => return Err(told(error, unknown)),
+            Err(error) => return Err(error_data(error, unknown)),
         };
         if let Some(question) = self.written.question(result.get()) {
             return Ok(question.into());
@@ -135,7 +137,7 @@ impl Face {
         if self.server.is_none() {
             for content in result.get_mut("contents").and_then(Value::as_array_mut).into_iter().flatten() {
                 if let Some(uri) = content.get("uri").and_then(Value::as_str) {
-                    content["uri"] = address(&server, uri).into();
+                    content["uri"] = prefixed_uri(&server, uri).into();
                 }
             }
         }
@@ -160,18 +162,18 @@ impl Face {
             _ => return Err(unknown()),
         };
         request.meta = None;
-        let asked = asked_for(AskedKind::Completion, &request);
-        let answered = self.state.passthrough.ask(&server, asked, &self.view_of_servers(), Told::default()).await;
-        let result = answered.map_err(|error| told(error, unknown))?;
+        let completion = passthrough_request(PassthroughKind::Completion, &request);
+        let answered = self.state.passthrough.ask(&server, completion, &self.passthrough_caller(), CallOptions::default()).await;
+        let result = answered.map_err(|error| error_data(error, unknown))?;
         let mut result: CompleteResult = read(&result)?;
         result.result_type = Some(ResultType::COMPLETE);
         Ok(result)
     }
 
     /// The readable entries of all servers, under prefixed names, without hidden characters.
-    async fn entries<T: DeserializeOwned>(&self, what: AskedKind, named: fn(&ServerName, &str) -> String) -> Vec<T> {
+    async fn entries<T: DeserializeOwned>(&self, what: PassthroughKind, named: fn(&ServerName, &str) -> String) -> Vec<T> {
         let (mut entries, key) = (Vec::new(), member_of_name(what));
-        for (server, listed) in self.state.passthrough.list(what, &self.view_of_servers()).await {
+        for (server, listed) in self.state.passthrough.list(what, &self.passthrough_caller()).await {
             for entry in listed.iter() {
                 let mut shown = hidden_text::clean(entry).value.unwrap_or_else(|| entry.clone());
                 // Keeps a tool's name unchanged.
@@ -192,31 +194,31 @@ impl Face {
     fn server_of_prompt(&self, name: &str) -> Option<(ServerName, String)> {
         let (server, name) = match &self.server {
             Some(server) => (server.clone(), name.to_owned()),
-            None => prompt_of(self.state.passthrough.servers(&self.view_of_servers()), name)?,
+            None => prompt_of(self.state.passthrough.servers(&self.passthrough_caller()), name)?,
         };
-        let own = self.state.passthrough.own_name(&server, AskedKind::Prompts, &name);
+        let own = self.state.passthrough.own_name(&server, PassthroughKind::Prompts, &name);
         Some((server, own))
     }
 
     fn note_denied_prompt(&self, name: &str) {
         let Some((server, name)) = prompt_of(self.state.passthrough.all_servers(), name) else { return };
-        let asked = Asked { what: AskedKind::Prompt, params: json!({ "name": name }) };
-        self.state.passthrough.note_denial(&server, &asked, &self.caller.principal);
+        let request = PassthroughRequest { what: PassthroughKind::Prompt, params: json!({ "name": name }) };
+        self.state.passthrough.note_denial(&server, &request, &self.caller.principal);
     }
 
-    /// A result may name a resource by its own address. Then it belongs to the server that lists it, or to the only server with resources.
+    /// A result may name a resource by its own URI. Then it belongs to the server that lists it, or to the only server with resources.
     pub(super) async fn server_of_resource(&self, uri: &str) -> Option<(ServerName, String)> {
         let own = |server: ServerName, uri: &str| {
-            let uri = self.state.passthrough.own_name(&server, AskedKind::Resources, uri);
+            let uri = self.state.passthrough.own_name(&server, PassthroughKind::Resources, uri);
             (server, uri)
         };
         if let Some(server) = &self.server {
             return Some(own(server.clone(), uri));
         }
-        if let Some((server, uri)) = server_of_address(uri) {
+        if let Some((server, uri)) = server_of_uri(uri) {
             return Some(own(server, uri));
         }
-        let lists = self.state.passthrough.list(AskedKind::Resources, &self.view_of_servers()).await;
+        let lists = self.state.passthrough.list(PassthroughKind::Resources, &self.passthrough_caller()).await;
         let only = if lists.len() == 1 { lists.first() } else { None };
         let lists_it = |entries: &Vec<Value>| entries.iter().any(|entry| entry.get("uri").is_some_and(|known| known == uri));
         let found = lists.iter().find(|(_, entries)| lists_it(entries)).or(only);
@@ -224,8 +226,8 @@ impl Face {
     }
 }
 
-fn asked_for(what: AskedKind, params: &impl Serialize) -> Asked {
-    Asked { what, params: serde_json::to_value(params).unwrap_or_default() }
+fn passthrough_request(what: PassthroughKind, params: &impl Serialize) -> PassthroughRequest {
+    PassthroughRequest { what, params: serde_json::to_value(params).unwrap_or_default() }
 }
 
 fn prompt_of(servers: Vec<ServerName>, name: &str) -> Option<(ServerName, String)> {
@@ -258,7 +260,7 @@ pub(super) fn protocol_error(code: i64, message: String, data: Option<Value>) ->
 }
 
 /// A server's error unchanged, and ours in the words of the error table.
-pub(super) fn told(error: PassError, unknown: impl Fn() -> ErrorData) -> ErrorData {
+pub(super) fn error_data(error: PassError, unknown: impl Fn() -> ErrorData) -> ErrorData {
     let problem = match error {
         PassError::NotFound | PassError::Call(CallError::UnknownServer) => return unknown(),
         PassError::Call(CallError::Protocol { code, message, data }) => return protocol_error(code, message, data.map(|data| *data)),
@@ -278,16 +280,16 @@ pub(super) fn unknown_state(error: WaitError) -> ErrorData {
 
 #[cfg(test)]
 mod tests {
-    use super::{address, server_of_address};
+    use super::{prefixed_uri, server_of_uri};
     use crate::domain::catalog::tool::ServerName;
 
     #[test]
-    fn an_address_gives_back_what_it_was_made_of() {
+    fn a_prefixed_uri_gives_back_what_it_was_made_of() {
         for (server, uri) in [("a", "test://x/y?z=1#f"), ("my_server.x", "file:///a b"), ("ä/b c", "x://{id}/data"), ("a", "")] {
             let server = ServerName::from(server);
-            assert_eq!(server_of_address(&address(&server, uri)), Some((server, uri)));
+            assert_eq!(server_of_uri(&prefixed_uri(&server, uri)), Some((server, uri)));
         }
-        assert_eq!(address(&ServerName::from("ä/b"), "test://{id}"), "toolsieve://%C3%A4%2Fb/test://{id}");
-        assert!(server_of_address("test://x").is_none() && server_of_address("toolsieve://x").is_none());
+        assert_eq!(prefixed_uri(&ServerName::from("ä/b"), "test://{id}"), "toolsieve://%C3%A4%2Fb/test://{id}");
+        assert!(server_of_uri("test://x").is_none() && server_of_uri("toolsieve://x").is_none());
     }
 }

@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::service::mcp::mcp_sessions::McpSession;
-use crate::service::ports::{Refusal, Said, ServerQuestion};
+use crate::service::ports::{Refusal, ServerMessage, ServerQuestion};
 
 const QUEUE: usize = 16;
 const METHOD_NOT_FOUND: i64 = -32601;
@@ -19,28 +19,28 @@ pub(super) fn hand_on(
     session: &Arc<McpSession>,
     stream: &mpsc::Sender<Arc<str>>,
     ended: CancellationToken,
-) -> (mpsc::Sender<Said>, JoinHandle<()>) {
-    let (sender, mut said) = mpsc::channel(QUEUE);
+) -> (mpsc::Sender<ServerMessage>, JoinHandle<()>) {
+    let (sender, mut messages) = mpsc::channel(QUEUE);
     let (session, stream) = (Arc::clone(session), stream.clone());
     let handing = tokio::spawn(async move {
         loop {
             let next = tokio::select! {
                 biased;
-                next = said.recv() => next,
+                next = messages.recv() => next,
                 () = ended.cancelled() => None,
             };
             let Some(next) = next else { return };
             match next {
-                Said::Question(question) => {
+                ServerMessage::Question(question) => {
                     tokio::spawn(ask(Arc::clone(&session), stream.clone(), question));
                 }
-                Said::Note(params) if session.wants_note(&params) => {
+                ServerMessage::Note(params) if session.wants_note(&params) => {
                     let note = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": params});
                     if stream.send(note.to_string().into()).await.is_err() {
                         return;
                     }
                 }
-                Said::Note(_) => {}
+                ServerMessage::Note(_) => {}
             }
         }
     });

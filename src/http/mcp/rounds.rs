@@ -16,15 +16,15 @@ use tokio::time::timeout;
 
 use super::definition::failed;
 use super::passthrough::{protocol_error, unknown_state};
-use super::server::{Face, TELLING, progress};
+use super::server::{Handler, NOTIFYING, progress};
 use crate::domain::catalog::tool::{ServerName, Tool};
 use crate::http::problem::Problem;
-use crate::service::caller::Told;
+use crate::service::caller::CallOptions;
 use crate::service::execution::execute::{ExecuteError, Executed};
 use crate::service::mcp::mcp_sessions::Abilities;
 use crate::service::mcp::passthrough::PassError;
-use crate::service::mcp::waiting_calls::{Holder, OpenCall, Subject, Turn, WaitError, WaitingCalls};
-use crate::service::ports::{Asked, CallError, Round, Said};
+use crate::service::mcp::waiting_calls::{CallHolder, OpenCall, RoundOutcome, Subject, WaitError, WaitingCalls};
+use crate::service::ports::{CallError, PassthroughRequest, Round, ServerMessage};
 
 /// The requests that allow rounds.
 pub(super) const CALL: &str = "tools/call";
@@ -54,7 +54,7 @@ pub(super) fn unreadable(method: &str) -> ErrorData {
     ErrorData::invalid_params(words, None)
 }
 
-impl Face {
+impl Handler {
     /// A call of a client of the newer era.
     pub(super) async fn call_in_rounds(
         &self,
@@ -65,17 +65,17 @@ impl Face {
         round: Round,
     ) -> Result<CallToolResponse, ErrorData> {
         let is_another = round.is_another();
-        let (progress, telling) = progress(context).unzip();
+        let (progress, notifying) = progress(context).unzip();
         let (state, called, arguments, caller) = (self.state.clone(), Arc::clone(tool), arguments.to_owned(), self.for_tool(tool));
-        let call = async move |said, round| {
-            let told = Told { progress, said, round: Some(round) };
-            Finished::Called(state.execute.call_raw(&called, &arguments, caller, told).await)
+        let call = async move |messages, round| {
+            let options = CallOptions { progress, messages, round: Some(round) };
+            Finished::Called(state.execute.call_raw(&called, &arguments, caller, options).await)
         };
         let turn = self.turn(Subject::Tool(tool.id.clone()), round, call).await;
         let ended = match turn {
-            Ok(Turn::Finished(Finished::Called(executed))) => executed.result,
-            Ok(Turn::Finished(Finished::Passed(_))) | Err(WaitError::Unknown) => return Err(unknown_state(WaitError::Unknown)),
-            Ok(Turn::Asked(question)) => Ok(question.to_string()),
+            Ok(RoundOutcome::Finished(Finished::Called(executed))) => executed.result,
+            Ok(RoundOutcome::Finished(Finished::Passed(_))) | Err(WaitError::Unknown) => return Err(unknown_state(WaitError::Unknown)),
+            Ok(RoundOutcome::Question(question)) => Ok(question.to_string()),
             Err(error @ WaitError::TooMany { .. }) => return Ok(failed(&Problem::from(error)).into()),
         };
         match &ended {
@@ -90,8 +90,8 @@ impl Face {
             }
             Err(_) => {}
         }
-        if let Some(telling) = telling {
-            let _ = timeout(TELLING, telling).await;
+        if let Some(notifying) = notifying {
+            let _ = timeout(NOTIFYING, notifying).await;
         }
         self.called(name, tool, ended).map(CallToolResponse::from)
     }
@@ -100,41 +100,41 @@ impl Face {
     pub(super) async fn ask(
         &self,
         server: &ServerName,
-        asked: Asked,
+        request: PassthroughRequest,
         subject: Subject,
         round: Option<Round>,
     ) -> Result<Box<RawValue>, PassError> {
-        let view = self.view_of_servers();
-        let Some(round) = round else { return self.state.passthrough.ask(server, asked, &view, Told::default()).await };
-        if !self.state.passthrough.servers(&view).contains(server) {
-            self.state.passthrough.note_denial(server, &asked, &self.caller.principal);
+        let from = self.passthrough_caller();
+        let Some(round) = round else { return self.state.passthrough.ask(server, request, &from, CallOptions::default()).await };
+        if !self.state.passthrough.servers(&from).contains(server) {
+            self.state.passthrough.note_denial(server, &request, &self.caller.principal);
             return Err(PassError::NotFound);
         }
         let (state, server) = (self.state.clone(), server.clone());
-        let call = async move |said, round| {
-            let told = Told { progress: None, said, round: Some(round) };
-            Finished::Passed(state.passthrough.ask(&server, asked, &view, told).await)
+        let call = async move |messages, round| {
+            let options = CallOptions { progress: None, messages, round: Some(round) };
+            Finished::Passed(state.passthrough.ask(&server, request, &from, options).await)
         };
         match self.turn(subject, round, call).await? {
-            Turn::Finished(Finished::Passed(answered)) => answered,
-            Turn::Finished(Finished::Called(_)) => Err(WaitError::Unknown.into()),
-            Turn::Asked(question) => Ok(serde_json::value::to_raw_value(&question).map_err(|_| PassError::NotFound)?),
+            RoundOutcome::Finished(Finished::Passed(answered)) => answered,
+            RoundOutcome::Finished(Finished::Called(_)) => Err(WaitError::Unknown.into()),
+            RoundOutcome::Question(question) => Ok(serde_json::value::to_raw_value(&question).map_err(|_| PassError::NotFound)?),
         }
     }
 
     /// Starts a call, or resumes the one waiting under the round's state.
-    async fn turn<C, F>(&self, subject: Subject, round: Round, call: C) -> Result<Turn<Finished>, WaitError>
+    async fn turn<C, F>(&self, subject: Subject, round: Round, call: C) -> Result<RoundOutcome<Finished>, WaitError>
     where
-        C: FnOnce(Option<mpsc::Sender<Said>>, Round) -> F,
+        C: FnOnce(Option<mpsc::Sender<ServerMessage>>, Round) -> F,
         F: Future<Output = Finished> + Send + 'static,
     {
-        let holder = Holder { owner: self.caller.principal.id.clone(), address: Arc::clone(&self.address), subject };
+        let holder = CallHolder { owner: self.caller.principal.id.clone(), path: Arc::clone(&self.path), subject };
         let waiting = &self.state.waiting_calls;
         if let Some(state) = round.state.as_deref().filter(|state| WaitingCalls::<Finished>::gives(state)) {
             return waiting.go_on(state, holder, round.responses.unwrap_or_default()).await;
         }
         let abilities = Abilities::read(&round.capabilities);
-        let (said, heard) = abilities.are_any().then(|| mpsc::channel(QUEUE)).unzip();
-        waiting.begin(holder, OpenCall::new(call(said, round).boxed(), heard, abilities)).await
+        let (sender, messages) = abilities.are_any().then(|| mpsc::channel(QUEUE)).unzip();
+        waiting.begin(holder, OpenCall::new(call(sender, round).boxed(), messages, abilities)).await
     }
 }

@@ -29,24 +29,25 @@ use crate::domain::catalog::naming::{
     DESCRIBE_TOOLS, ENABLE_TOOL_GROUP, FIND_TOOLS, LIST_AVAILABLE_TOOLSETS, LOAD_TOOLSET, RUN_TOOL, SMART_SELECT_TOOLS, UNLOAD_TOOLSET,
 };
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
+use crate::domain::publishing::address::Address;
 use crate::domain::publishing::document::{self, MAX_DESCRIBED};
 use crate::domain::text::json;
 use crate::domain::toolsets::mode::Mode;
 use crate::http::problem::Problem;
 use crate::http::state::State;
-use crate::service::caller::{Caller, Told};
+use crate::service::caller::{CallOptions, CallerContext};
 use crate::service::catalog::current::View;
 use crate::service::execution::execute::ExecuteError;
 use crate::service::mcp::mcp_sessions::McpSession;
 use crate::service::ports::{Progress, Round};
-use crate::service::publishing::publish::{Place, Publish};
-use crate::service::toolsets::loading::Here;
+use crate::service::publishing::publish::Publish;
+use crate::service::toolsets::loading::CallerAt;
 
 /// How long a client may cache a list. Servers rarely change theirs, and clients get no notification.
 pub(super) const LIST_TTL_MS: u64 = 60_000;
 const PROGRESS_QUEUE: usize = 16;
 /// How long a result waits for notifications under way.
-pub(super) const TELLING: Duration = Duration::from_secs(1);
+pub(super) const NOTIFYING: Duration = Duration::from_secs(1);
 /// The methods of the lazy mode, in addition to the protocol's.
 const DESCRIBE: &str = "tools/describe";
 const DESCRIBE_BATCH: &str = "tools/describe_batch";
@@ -63,11 +64,11 @@ pub(super) enum Shown {
 
 /// The server for one request.
 #[derive(Clone)]
-pub(super) struct Face {
+pub(super) struct Handler {
     pub(super) state: web::Data<State>,
-    pub(super) caller: Caller,
-    /// The place: the whole service, a toolset, or a session.
-    pub(super) place: Arc<Place>,
+    pub(super) caller: CallerContext,
+    /// The address: the whole service, a toolset, or a session.
+    pub(super) address: Arc<Address>,
     pub(super) shown: Shown,
     /// With [`Shown::ForMessage`]: the selected names, in order.
     pub(super) chosen: Option<Arc<[String]>>,
@@ -78,7 +79,7 @@ pub(super) struct Face {
     /// The channel for messages of this request, before its answer.
     pub(super) stream: Option<mpsc::Sender<Arc<str>>>,
     /// Path and mode, as one text.
-    pub(super) address: Arc<str>,
+    pub(super) path: Arc<str>,
     /// The unchanged arguments of a call. The SDK's copy is only for its own checks.
     pub(super) arguments: Option<Arc<str>>,
     /// A question to the client instead of a result.
@@ -86,19 +87,19 @@ pub(super) struct Face {
     /// Whether the client requests the identity or a notification stream. The SDK queries the identity before every request.
     pub(super) introduces: bool,
     /// Whether the client can receive change notifications.
-    pub(super) hears: bool,
+    pub(super) receives_changes: bool,
     /// For a listening client of the newer era.
     pub(super) open: Option<Arc<Open>>,
 }
 
-impl ServerHandler for Face {
+impl ServerHandler for Handler {
     fn get_info(&self) -> ServerConfig {
         if !self.introduces {
             return ServerConfig::new(ServerCapabilities::default());
         }
         let (catalog, visibility) = self.view();
         let mut capabilities = ServerCapabilities::builder().enable_tools().build();
-        if let Some(tools) = capabilities.tools.as_mut().filter(|_| self.hears) {
+        if let Some(tools) = capabilities.tools.as_mut().filter(|_| self.receives_changes) {
             tools.list_changed = Some(true);
         }
         self.announce(&mut capabilities);
@@ -118,7 +119,7 @@ impl ServerHandler for Face {
         let (catalog, visibility) = self.view();
         if let Some(server) = &self.server {
             let own = catalog.visible(&visibility).filter(|tool| tool.id.server == *server);
-            let listed = own.filter(|tool| self.place.shows(tool, &visibility, Mode::Full));
+            let listed = own.filter(|tool| self.address.shows(tool, &visibility, Mode::Full));
             let tools = listed.map(|tool| definition::named(tool, &tool.label)).collect();
             return Ok(ListToolsResult::with_all_items(tools).with_ttl_ms(LIST_TTL_MS).with_cache_scope(CacheScope::Private));
         }
@@ -130,7 +131,7 @@ impl ServerHandler for Face {
         };
         let mut tools: Vec<McpTool> = of_meta.iter().map(definition::of_meta).collect();
         let bound = self.state.loading.bound(self.here(), mode).await;
-        let mut listed = Publish::listed(&catalog, &self.place, &visibility, mode, &bound);
+        let mut listed = Publish::listed(&catalog, &self.address, &visibility, mode, &bound);
         if let Some(names) = &self.chosen {
             let of_names = names.iter().filter_map(|name| listed.iter().copied().find(|tool| tool.operation_id.as_str() == name));
             listed = of_names.collect();
@@ -138,7 +139,7 @@ impl ServerHandler for Face {
         self.state.loading.note_listed(&self.caller, listed.len());
         tools.extend(listed.into_iter().map(|tool| define(tool)));
         // Loaded tools are listed at once.
-        let changes = mode == Mode::Dynamic || matches!(*self.place, Place::Session(_)) || self.shown == Shown::ForMessage;
+        let changes = mode == Mode::Dynamic || matches!(*self.address, Address::Session(_)) || self.shown == Shown::ForMessage;
         let ttl = if changes { 0 } else { LIST_TTL_MS };
         Ok(ListToolsResult::with_all_items(tools).with_ttl_ms(ttl).with_cache_scope(CacheScope::Private))
     }
@@ -235,7 +236,7 @@ impl ServerHandler for Face {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        self.tell(&context).await;
+        self.notify(&context).await;
         Ok(())
     }
 
@@ -274,7 +275,7 @@ impl ServerHandler for Face {
     }
 }
 
-impl Face {
+impl Handler {
     fn view(&self) -> (Arc<Catalog>, Visibility) {
         {
             let View { catalog, visibility, .. } = self.state.current.view(&self.caller.principal);
@@ -282,23 +283,23 @@ impl Face {
         }
     }
 
-    fn here(&self) -> Here<'_> {
-        Here { caller: &self.caller, place: &self.place, client: self.session.as_ref().map(|session| session.loads()) }
+    fn here(&self) -> CallerAt<'_> {
+        CallerAt { caller: &self.caller, address: &self.address, client: self.session.as_ref().map(|session| session.loads()) }
     }
 
     /// The answer to a change of the list; notifies clients.
     fn changed(&self, answer: Result<Value, Problem>) -> CallToolResult {
         if answer.is_ok() {
-            self.tell_change();
+            self.notify_change();
         }
         meta::structured(answer)
     }
 
-    fn tell_change(&self) {
-        if let Place::Session(_) = *self.place {
-            self.state.mcp_sessions.tell_place(&self.place);
+    fn notify_change(&self) {
+        if let Address::Session(_) = *self.address {
+            self.state.mcp_sessions.notify_address(&self.address);
         } else if let Some(session) = &self.session {
-            session.tell_list_changed();
+            session.notify_list_changed();
         }
     }
 
@@ -345,15 +346,16 @@ impl Face {
         if let Some(round) = round {
             return self.call_in_rounds(name, &tool, arguments, context, round).await;
         }
-        let (progress, telling) = progress(context).unzip();
+        let (progress, notifying) = progress(context).unzip();
         let ended = CancellationToken::new();
-        let hears = self.session.as_ref().zip(self.stream.as_ref());
-        let (said, handing) = hears.map(|(session, stream)| questions::hand_on(session, stream, ended.clone())).unzip();
-        let executed = self.state.execute.call_raw(&tool, arguments, self.for_tool(&tool), Told { progress, said, round: None }).await;
+        let listener = self.session.as_ref().zip(self.stream.as_ref());
+        let (messages, handing) = listener.map(|(session, stream)| questions::hand_on(session, stream, ended.clone())).unzip();
+        let executed =
+            self.state.execute.call_raw(&tool, arguments, self.for_tool(&tool), CallOptions { progress, messages, round: None }).await;
         ended.cancel();
-        for told in telling.into_iter().chain(handing) {
+        for task in notifying.into_iter().chain(handing) {
             // The tool's notifications reach the client before the result, which ends the stream.
-            let _ = tokio::time::timeout(TELLING, told).await;
+            let _ = tokio::time::timeout(NOTIFYING, task).await;
         }
         self.called(name, &tool, executed.result).map(CallToolResponse::from)
     }
@@ -374,12 +376,12 @@ impl Face {
         let Some(read) = read.ok().or_else(|| serde_json::from_value(readable_members(&result)?).ok()) else {
             return CallToolResult::success(vec![ContentBlock::text(result)]);
         };
-        let result = if self.server.is_some() { result } else { definition::with_addresses(&tool.id.server, &read, result) };
+        let result = if self.server.is_some() { result } else { definition::with_prefixed_uris(&tool.id.server, &read, result) };
         self.written.result(result).unwrap_or(read)
     }
 
     /// The context of a call to this tool, including headers that its server's configuration allows.
-    pub(super) fn for_tool(&self, tool: &Tool) -> Caller {
+    pub(super) fn for_tool(&self, tool: &Tool) -> CallerContext {
         let mut caller = self.caller.clone();
         if !self.state.execute.forwards_headers(tool) {
             caller.headers = Arc::default();
@@ -398,9 +400,9 @@ fn readable_members(object: &str) -> Option<Value> {
 pub(super) fn progress(context: &RequestContext<RoleServer>) -> Option<(mpsc::Sender<Progress>, JoinHandle<()>)> {
     let token = context.meta.get_progress_token()?;
     let peer = context.peer.clone();
-    let (sender, mut told) = mpsc::channel::<Progress>(PROGRESS_QUEUE);
-    let telling = tokio::spawn(async move {
-        while let Some(Progress { progress, total, message }) = told.recv().await {
+    let (sender, mut receiver) = mpsc::channel::<Progress>(PROGRESS_QUEUE);
+    let notifying = tokio::spawn(async move {
+        while let Some(Progress { progress, total, message }) = receiver.recv().await {
             let mut param = ProgressNotificationParam::new(token.clone(), progress);
             param.total = total;
             param.message = message;
@@ -409,7 +411,7 @@ pub(super) fn progress(context: &RequestContext<RoleServer>) -> Option<(mpsc::Se
             }
         }
     });
-    Some((sender, telling))
+    Some((sender, notifying))
 }
 
 /// Why a call has no result.
@@ -456,7 +458,7 @@ fn of_one_server(config: ServerConfig, server: Option<&CatalogServer>) -> Server
 /// Describes the service and its use.
 fn instructions(catalog: &Catalog, visibility: &Visibility, shown: Shown) -> String {
     let count = |server: &CatalogServer| server.tools.iter().filter(|tool| visibility.allows(tool)).count();
-    let behind = document::behind(catalog.servers().iter().map(|server| (server, count(server))));
+    let overview = document::overview(catalog.servers().iter().map(|server| (server, count(server))));
     let how = match shown {
         Shown::Whole(Mode::Full) | Shown::ForMessage => format!("{FIND_TOOLS} finds the right ones by what they do."),
         Shown::Whole(Mode::Dynamic) => format!(
@@ -468,5 +470,5 @@ fn instructions(catalog: &Catalog, visibility: &Visibility, shown: Shown) -> Str
         }
         Shown::Stubs => format!("They are listed without their parameters: {DESCRIBE_TOOLS} gives those."),
     };
-    format!("{behind}. {how}")
+    format!("{overview}. {how}")
 }

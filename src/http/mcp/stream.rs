@@ -65,14 +65,14 @@ pub(super) fn streaming() -> actix_web::HttpResponseBuilder {
 
 /// The first event.
 enum First<B> {
-    Said(Arc<str>),
+    Message(Arc<str>),
     Answered(http::Response<B>),
 }
 
 /// The response to a request, with messages before the answer. Ends when the client cancels the request.
 pub(super) async fn merged<B>(
     handled: impl Future<Output = http::Response<B>> + 'static,
-    mut said: Option<mpsc::Receiver<Arc<str>>>,
+    mut messages: Option<mpsc::Receiver<Arc<str>>>,
     running: Running,
 ) -> Result<HttpResponse, Problem>
 where
@@ -83,32 +83,32 @@ where
     let cancelled = running.cancelled.clone();
     let first = tokio::select! {
         biased;
-        Some(message) = next(&mut said) => First::Said(message),
+        Some(message) = next(&mut messages) => First::Message(message),
         response = &mut handled => First::Answered(response),
         // Dropping the request cancels its work. Nobody waits for an answer.
         () = cancelled.cancelled() => return Ok(streaming().finish()),
     };
-    match (first, said) {
-        (First::Answered(response), Some(said)) if is_stream(&response) => Ok(pumped(None, ready(response), said, running)),
+    match (first, messages) {
+        (First::Answered(response), Some(messages)) if is_stream(&response) => Ok(pumped(None, ready(response), messages, running)),
         (First::Answered(response), _) => {
             let response = to_response(response).await?;
             // Counts as running until it is fully sent.
             Ok(response.map_body(|_, body| Held::new(body, running)).map_into_boxed_body())
         }
-        (First::Said(message), Some(said)) => Ok(pumped(Some(message), handled, said, running)),
-        (First::Said(_), None) => Err(Problem::new(Code::Internal, "A message has no stream.")),
+        (First::Message(message), Some(messages)) => Ok(pumped(Some(message), handled, messages, running)),
+        (First::Message(_), None) => Err(Problem::new(Code::Internal, "A message has no stream.")),
     }
 }
 
-async fn next(said: &mut Option<mpsc::Receiver<Arc<str>>>) -> Option<Arc<str>> {
-    said.as_mut()?.recv().await
+async fn next(messages: &mut Option<mpsc::Receiver<Arc<str>>>) -> Option<Arc<str>> {
+    messages.as_mut()?.recv().await
 }
 
 /// A stream of messages and then the answer. Its task ends when the client disconnects.
 fn pumped<B>(
     first: Option<Arc<str>>,
     handled: impl Future<Output = http::Response<B>> + Unpin + 'static,
-    said: mpsc::Receiver<Arc<str>>,
+    messages: mpsc::Receiver<Arc<str>>,
     running: Running,
 ) -> HttpResponse
 where
@@ -118,7 +118,7 @@ where
     actix_web::rt::spawn(async move {
         let cancelled = running.cancelled.clone();
         tokio::select! {
-            () = pump(first, handled, said, &sender) => {}
+            () = pump(first, handled, messages, &sender) => {}
             () = sender.closed() => {}
             () = cancelled.cancelled() => {}
         }
@@ -138,7 +138,7 @@ where
 async fn pump<B>(
     first: Option<Arc<str>>,
     mut handled: impl Future<Output = http::Response<B>> + Unpin,
-    mut said: mpsc::Receiver<Arc<str>>,
+    mut messages: mpsc::Receiver<Arc<str>>,
     sender: &mpsc::Sender<Bytes>,
 ) where
     B: http_body::Body<Data = Bytes> + Unpin,
@@ -149,7 +149,7 @@ async fn pump<B>(
     let response = loop {
         tokio::select! {
             biased;
-            Some(message) = said.recv() => drop(sender.send(event(&message)).await),
+            Some(message) = messages.recv() => drop(sender.send(event(&message)).await),
             response = &mut handled => break response,
         }
     };
@@ -164,7 +164,7 @@ async fn pump<B>(
     loop {
         let frame = tokio::select! {
             biased;
-            Some(message) = said.recv() => {
+            Some(message) = messages.recv() => {
                 let _ = sender.send(event(&message)).await;
                 continue;
             }

@@ -8,7 +8,7 @@ use utoipa_swagger_ui::Config;
 
 use crate::http::caller::Caller;
 use crate::http::pages;
-use crate::http::place::At;
+use crate::http::place::RequestAddress;
 use crate::http::problem::{Code, Problem};
 use crate::http::state::State;
 
@@ -16,7 +16,12 @@ use crate::http::state::State;
 ///
 /// # Errors
 /// 404 for an unknown server.
-pub async fn redirect(state: web::Data<State>, caller: Caller, at: At, server: Option<web::Path<String>>) -> Result<HttpResponse, Problem> {
+pub async fn redirect(
+    state: web::Data<State>,
+    caller: Caller,
+    at: RequestAddress,
+    server: Option<web::Path<String>>,
+) -> Result<HttpResponse, Problem> {
     let base = match server {
         Some(server) => known(&state, &caller, &at, &server)?,
         None => state.publish.layout().below(&at.0.prefix()).root_path,
@@ -29,7 +34,7 @@ pub async fn redirect(state: web::Data<State>, caller: Caller, at: At, server: O
 ///
 /// # Errors
 /// 404 for an unknown file of the viewer.
-pub async fn root(state: web::Data<State>, at: At, file: web::Path<String>) -> Result<HttpResponse, Problem> {
+pub async fn root(state: web::Data<State>, at: RequestAddress, file: web::Path<String>) -> Result<HttpResponse, Problem> {
     serve(&file, format!("{}/openapi.json", state.publish.layout().below(&at.0.prefix()).root_path))
 }
 
@@ -37,13 +42,18 @@ pub async fn root(state: web::Data<State>, at: At, file: web::Path<String>) -> R
 ///
 /// # Errors
 /// 404 for an unknown server.
-pub async fn server(state: web::Data<State>, caller: Caller, at: At, path: web::Path<(String, String)>) -> Result<HttpResponse, Problem> {
+pub async fn server(
+    state: web::Data<State>,
+    caller: Caller,
+    at: RequestAddress,
+    path: web::Path<(String, String)>,
+) -> Result<HttpResponse, Problem> {
     let (server, file) = path.into_inner();
     serve(&file, format!("{}/openapi.json", known(&state, &caller, &at, &server)?))
 }
 
 /// The path of the server, if this caller sees the server.
-fn known(state: &State, caller: &Caller, at: &At, server: &str) -> Result<String, Problem> {
+fn known(state: &State, caller: &Caller, at: &RequestAddress, server: &str) -> Result<String, Problem> {
     let catalog = state.current.snapshot();
     let is_shown = |name| state.current.shows_server(&caller.0, name);
     let server = catalog.server(server).filter(|server| is_shown(&server.name)).ok_or_else(Problem::not_found)?;

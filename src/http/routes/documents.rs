@@ -8,16 +8,17 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::ServerName;
+use crate::domain::publishing::address::Address;
 use crate::domain::toolsets::mode::Mode;
 use crate::http::caller::Caller;
-use crate::http::place::At;
+use crate::http::place::RequestAddress;
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
 use crate::http::routes::execute::context;
 use crate::http::state::State;
 use crate::service::execution::execute::LIST_RETRY;
-use crate::service::publishing::publish::{Document, Face, Place, Publish};
-use crate::service::toolsets::loading::Here;
+use crate::service::publishing::publish::{Document, DocumentOf, Publish};
+use crate::service::toolsets::loading::CallerAt;
 
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -48,14 +49,14 @@ struct OpenApiBody {
 }
 
 impl DocumentQuery {
-    fn mode(&self, at: &At) -> Result<Mode, Problem> {
+    fn mode(&self, at: &RequestAddress) -> Result<Mode, Problem> {
         mode(self.mode.as_deref(), at, "")
     }
 }
 
-/// The requested mode, or that of the place; `more` lists further accepted modes, for the error.
-pub(in crate::http) fn mode(asked: Option<&str>, at: &At, more: &str) -> Result<Mode, Problem> {
-    let Some(name) = asked else { return Ok(at.0.mode()) };
+/// The requested mode, or that of the address; `more` lists further accepted modes, for the error.
+pub(in crate::http) fn mode(requested: Option<&str>, at: &RequestAddress, more: &str) -> Result<Mode, Problem> {
+    let Some(name) = requested else { return Ok(at.0.mode()) };
     Mode::of_name(name).ok_or_else(|| Problem::invalid("mode", format!("mode is `full`, `meta`, `smart`{more} or `dynamic`.")))
 }
 
@@ -73,11 +74,11 @@ pub(in crate::http) fn mode(asked: Option<&str>, at: &At, more: &str) -> Result<
 pub async fn root(
     state: web::Data<State>,
     caller: Caller,
-    at: At,
+    at: RequestAddress,
     query: Query<DocumentQuery>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    answer(&state, &caller, &at, &Face::Root, query.0.mode(&at)?, &request).await
+    answer(&state, &caller, &at, &DocumentOf::Root, query.0.mode(&at)?, &request).await
 }
 
 /// One server's tools, with paths below it, in mcpo's layout.
@@ -87,27 +88,34 @@ pub async fn root(
 pub async fn server(
     state: web::Data<State>,
     caller: Caller,
-    at: At,
+    at: RequestAddress,
     path: web::Path<String>,
     query: Query<DocumentQuery>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    answer(&state, &caller, &at, &Face::Server(ServerName::new(path.into_inner())), query.0.mode(&at)?, &request).await
+    answer(&state, &caller, &at, &DocumentOf::Server(ServerName::new(path.into_inner())), query.0.mode(&at)?, &request).await
 }
 
-async fn answer(state: &State, caller: &Caller, at: &At, face: &Face, mode: Mode, request: &HttpRequest) -> Result<HttpResponse, Problem> {
-    let server = match face {
-        Face::Server(name) => Some(name),
-        Face::Root => state.publish.layout().single.as_ref(),
+async fn answer(
+    state: &State,
+    caller: &Caller,
+    at: &RequestAddress,
+    part: &DocumentOf,
+    mode: Mode,
+    request: &HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    let server = match part {
+        DocumentOf::Server(name) => Some(name),
+        DocumentOf::Root => state.publish.layout().single.as_ref(),
     };
     if server.is_some_and(|name| !state.current.shows_server(&caller.0, name)) {
         return Err(Problem::not_found());
     }
     let visibility = state.current.visibility(&caller.0);
     let context = context(caller, request);
-    let bound = state.loading.bound(Here::new(&context, &at.0), mode).await;
-    let document = state.publish.document_with(&at.0, face, &visibility, mode, &bound).ok_or_else(|| absent(state, server))?;
-    if matches!(*at.0, Place::Session(_)) || mode == Mode::Dynamic {
+    let bound = state.loading.bound(CallerAt::new(&context, &at.0), mode).await;
+    let document = state.publish.document_with(&at.0, part, &visibility, mode, &bound).ok_or_else(|| absent(state, server))?;
+    if matches!(*at.0, Address::Session(_)) || mode == Mode::Dynamic {
         let listed = Publish::listed(&state.current.snapshot(), &at.0, &visibility, mode, &bound).len();
         state.loading.note_listed(&context, listed);
     }

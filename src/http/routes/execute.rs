@@ -9,17 +9,17 @@ use serde_json::value::RawValue;
 use crate::domain::access::principal::PrincipalKind;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::execution::arguments::Repair;
+use crate::domain::publishing::address::Address;
 use crate::domain::records::conversation::Conversation;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
-use crate::http::place::At;
+use crate::http::place::RequestAddress;
 use crate::http::problem::Problem;
 use crate::http::routes::documents::check_server;
 use crate::http::routes::{smart_select, tools, toolsets};
 use crate::http::state::State;
 use crate::service::caller;
 use crate::service::execution::execute::Executed;
-use crate::service::publishing::publish::Place;
 
 /// Longest id of a chat or a selection.
 pub(in crate::http) const MAX_ID_BYTES: usize = 256;
@@ -45,7 +45,7 @@ const META_TOOLS: [&str; 8] = [
 pub async fn execute(
     state: web::Data<State>,
     caller: Caller,
-    at: At,
+    at: RequestAddress,
     path: web::Path<(String, String)>,
     request: HttpRequest,
     body: Body,
@@ -94,7 +94,7 @@ async fn run(state: &State, caller: &Caller, request: &HttpRequest, tool: ToolId
 }
 
 /// The context of a call to this tool, including headers that its server's configuration allows.
-pub fn for_tool(state: &State, tool: &Tool, caller: &Caller, request: &HttpRequest) -> caller::Caller {
+pub fn for_tool(state: &State, tool: &Tool, caller: &Caller, request: &HttpRequest) -> caller::CallerContext {
     let mut context = context(caller, request);
     if state.execute.forwards_headers(tool) {
         context.headers = Arc::new(headers(caller, request));
@@ -131,13 +131,13 @@ fn arguments(body: &[u8]) -> Result<&str, Problem> {
 }
 
 /// The request's context for a call.
-pub fn context(caller: &Caller, request: &HttpRequest) -> caller::Caller {
+pub fn context(caller: &Caller, request: &HttpRequest) -> caller::CallerContext {
     let header = |names: &[&str]| {
         names.iter().find_map(|name| {
             request.headers().get(*name)?.to_str().ok().filter(|value| !value.is_empty() && value.len() <= MAX_ID_BYTES).map(str::to_owned)
         })
     };
-    caller::Caller {
+    caller::CallerContext {
         principal: Arc::clone(&caller.0),
         headers: Arc::new(http::HeaderMap::new()),
         chat: header(&["x-openwebui-chat-id", "x-session-id"]).filter(|id| is_kept(id)),
@@ -148,9 +148,9 @@ pub fn context(caller: &Caller, request: &HttpRequest) -> caller::Caller {
 
 /// The session of the address.
 fn session(request: &HttpRequest) -> Option<Conversation> {
-    match request.extensions().get::<Arc<Place>>()?.as_ref() {
-        Place::Session(session) => Some(Conversation::session(&session.id)),
-        Place::Whole | Place::Toolset(_) => None,
+    match request.extensions().get::<Arc<Address>>()?.as_ref() {
+        Address::Session(session) => Some(Conversation::session(&session.id)),
+        Address::Whole | Address::Toolset(_) => None,
     }
 }
 

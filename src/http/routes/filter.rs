@@ -19,7 +19,7 @@ use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::llm_keys;
 use crate::http::person::{self, MAX_BYTES};
-use crate::http::place::Below;
+use crate::http::place::AddressPrefix;
 use crate::http::problem::{Problem, read_json};
 use crate::http::routes::execute::context;
 use crate::http::state::State;
@@ -259,11 +259,11 @@ pub async fn filter(state: web::Data<State>, caller: Caller, request: HttpReques
     let lists_over_mcp =
         body.tools.is_none() && offer.is_none() && body.connections.iter().flatten().any(|(_, path)| above_mcp(path).is_some());
     let user = body.user.as_ref().map(person::of_body).transpose()?;
-    let mut asked = SelectRequest { advisors, ..body.into_request()? };
-    if asked.chat.is_none() {
-        asked.chat = context(&caller, &request).chat;
+    let mut selecting = SelectRequest { advisors, ..body.into_request()? };
+    if selecting.chat.is_none() {
+        selecting.chat = context(&caller, &request).chat;
     }
-    let mut request = asked;
+    let mut request = selecting;
     let principal = state.admission.for_user_in_body(&caller.0, user).with_model(request.model.clone());
     state.limits.selection(&principal)?;
     let mut remembered = None;
@@ -288,18 +288,18 @@ pub(in crate::http) fn filter_request(body: &[u8]) -> Result<SelectRequest, Prob
     read_json::<FilterBody>(body)?.into_request()
 }
 
-/// The place above an MCP address; `None` for other addresses.
+/// The address above the path of an MCP endpoint; `None` for other paths.
 fn above_mcp(path: &str) -> Option<&str> {
     let path = path.trim().split('?').next()?.trim_end_matches('/');
     let rest = path.strip_suffix("mcp")?;
-    let place = if rest.is_empty() { rest } else { rest.strip_suffix('/')? };
-    let is_place = place.is_empty() || ["/toolsets/", "/s/"].iter().any(|prefix| place.starts_with(prefix));
-    is_place.then_some(place)
+    let address = if rest.is_empty() { rest } else { rest.strip_suffix('/')? };
+    let is_address = address.is_empty() || ["/toolsets/", "/s/"].iter().any(|prefix| address.starts_with(prefix));
+    is_address.then_some(address)
 }
 
 /// An MCP address publishes the same as the document beside it.
 fn document_path(path: String) -> String {
-    above_mcp(&path).map(|place| format!("{place}/")).unwrap_or(path)
+    above_mcp(&path).map(|address| format!("{address}/")).unwrap_or(path)
 }
 
 /// The sessions among the connections, by path.
@@ -307,7 +307,7 @@ async fn sessions(state: &State, request: &SelectRequest, principal: &Principal)
     let mut sessions = HashMap::new();
     for path in request.connections.values() {
         let whole = format!("{}/", path.trim().trim_end_matches("openapi.json").trim_end_matches('/'));
-        if let Some((Below::Session(id), "/")) = Below::split(&whole)
+        if let Some((AddressPrefix::Session(id), "/")) = AddressPrefix::split(&whole)
             && let Some(session) = state.sessions.find(id, principal).await?
         {
             sessions.insert(path.clone(), state.loading.extended(session).await?);

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_actix_web::service_config::ServiceConfig;
 
+use crate::domain::publishing::address::Address;
 use crate::domain::selection::selection::Selected;
 use crate::domain::toolsets::mode::Mode;
 use crate::domain::toolsets::session::Session;
@@ -21,8 +22,8 @@ use crate::http::routes::execute::context;
 use crate::http::state::State;
 use crate::service::caller;
 use crate::service::catalog::current::View;
-use crate::service::publishing::publish::{Place, Publish};
-use crate::service::toolsets::loading::Here;
+use crate::service::publishing::publish::Publish;
+use crate::service::toolsets::loading::CallerAt;
 use crate::service::toolsets::sessions::{Made, NewSession};
 
 /// Most names per session.
@@ -186,12 +187,12 @@ pub async fn end(state: web::Data<State>, caller: Caller, id: web::Path<String>)
 }
 
 fn body_of(state: &State, session: &Session) -> SessionBody {
-    let place = Place::Session(session.clone().into()).prefix();
+    let address = Address::Session(session.clone().into()).prefix();
     // Behind a proxy, the public address includes the proxy's path.
     let base = state.public_url.clone().unwrap_or_else(|| state.publish.layout().root_path.clone());
     SessionBody {
         id: session.id.as_str().to_owned(),
-        url: format!("{base}{place}"),
+        url: format!("{base}{address}"),
         mode: session.mode.name(),
         created_at: time(session.created_at),
         expires_at: time(session.expires_at),
@@ -201,11 +202,11 @@ fn body_of(state: &State, session: &Session) -> SessionBody {
 }
 
 /// A session with its initial and loaded tools.
-async fn with_tools(state: &State, caller: &caller::Caller, session: Arc<Session>) -> SessionBody {
-    let place = Place::Session(Arc::clone(&session));
-    let bound = state.loading.bound(Here::new(caller, &place), Mode::Full).await;
+async fn with_tools(state: &State, caller: &caller::CallerContext, session: Arc<Session>) -> SessionBody {
+    let address = Address::Session(Arc::clone(&session));
+    let bound = state.loading.bound(CallerAt::new(caller, &address), Mode::Full).await;
     let View { catalog, visibility, .. } = state.current.view(&caller.principal);
-    let tools = Publish::listed(&catalog, &place, &visibility, Mode::Full, &bound);
+    let tools = Publish::listed(&catalog, &address, &visibility, Mode::Full, &bound);
     let body = |selected| SessionToolBody { reason: None, ..selected };
     let tools = tools.iter().filter_map(|tool| SessionToolBody::of(Selected::named(tool))).map(body).collect();
     SessionBody { tools, ..body_of(state, &session) }

@@ -74,9 +74,9 @@ pub async fn smart_select(state: web::Data<State>, caller: Caller, request: Http
 
 pub(super) async fn run(state: &State, caller: &Caller, request: &HttpRequest, body: &[u8]) -> Result<HttpResponse, Problem> {
     let (advisors, warnings) = llm_keys::advisors(request);
-    let asked = task(body, advisors)?;
+    let wanted = task(body, advisors)?;
     state.limits.selection(&caller.0)?;
-    let mut selection = state.smart_select.select(&asked, &context(caller, request)).await;
+    let mut selection = state.smart_select.select(&wanted, &context(caller, request)).await;
     selection.warnings.splice(0..0, warnings);
     Ok(HttpResponse::Ok().json(selection))
 }

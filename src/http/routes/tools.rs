@@ -11,14 +11,14 @@ use crate::domain::publishing::document::{MAX_DESCRIBED, MAX_FOUND, MAX_QUERIES}
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::described::{Content, described};
-use crate::http::place::At;
+use crate::http::place::RequestAddress;
 use crate::http::problem::{Problem, read_json};
 use crate::http::routes::execute::{answer, context, for_tool};
 use crate::http::routes::toolsets::{chat, in_chat};
 use crate::http::state::State;
 use crate::service::meta_tools::describe::{Described, DescribedTool, UnknownTool};
 use crate::service::meta_tools::find::{Detail, FindTools, Found, FoundTool, ProposedToolset};
-use crate::service::toolsets::loading::Here;
+use crate::service::toolsets::loading::CallerAt;
 
 /// Default number of tools per search.
 pub(in crate::http) const DEFAULT_LIMIT: usize = 10;
@@ -189,7 +189,13 @@ described! {
     )
 )]
 #[post("/v1/tools/search")]
-pub async fn search(state: web::Data<State>, caller: Caller, at: At, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
+pub async fn search(
+    state: web::Data<State>,
+    caller: Caller,
+    at: RequestAddress,
+    request: HttpRequest,
+    body: Body,
+) -> Result<HttpResponse, Problem> {
     run_search(&state, &caller, &at, &request, &body.0).await
 }
 
@@ -242,14 +248,14 @@ pub(in crate::http) fn described_names(body: &[u8]) -> Result<Vec<String>, Probl
 pub(super) async fn run_search(
     state: &State,
     caller: &Caller,
-    at: &At,
+    at: &RequestAddress,
     request: &HttpRequest,
     body: &[u8],
 ) -> Result<HttpResponse, Problem> {
-    let (asked, chat) = search_request(body)?;
+    let (wanted, chat) = search_request(body)?;
     state.limits.selection(&caller.0)?;
     let context = in_chat(context(caller, request), chat);
-    let found = state.find.find(&asked, Here::new(&context, &at.0)).await;
+    let found = state.find.find(&wanted, CallerAt::new(&context, &at.0)).await;
     Ok(HttpResponse::Ok().json(found))
 }
 
@@ -276,8 +282,8 @@ pub(in crate::http) fn search_request(body: &[u8]) -> Result<(FindTools, Option<
         None => Detail::default(),
         Some(name) => Detail::of_name(name).ok_or_else(|| Problem::invalid("detail", format!("detail is {}.", Detail::NAMES)))?,
     };
-    let asked = FindTools { queries, limit, detail, intent, per_server: body.per_server };
-    Ok((asked, chat(body.chat_id)?))
+    let wanted = FindTools { queries, limit, detail, intent, per_server: body.per_server };
+    Ok((wanted, chat(body.chat_id)?))
 }
 
 pub(super) async fn run_call(state: &State, caller: &Caller, request: &HttpRequest, body: &[u8]) -> Result<HttpResponse, Problem> {

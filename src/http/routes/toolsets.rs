@@ -5,19 +5,19 @@ use actix_web::{HttpRequest, HttpResponse, get, post, web};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::domain::publishing::address::Address;
 use crate::domain::publishing::document::loading::MAX_GROUPS;
 use crate::domain::toolsets::loading::GroupKind;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::described::described;
-use crate::http::place::At;
+use crate::http::place::RequestAddress;
 use crate::http::problem::{Problem, read_json};
 use crate::http::routes::execute::{MAX_ID_BYTES, context, is_kept};
 use crate::http::routes::tools::OneOrMany;
 use crate::http::state::State;
 use crate::service::caller;
-use crate::service::publishing::publish::Place;
-use crate::service::toolsets::loading::{Available, AvailableToolset, Here, LoadAnswer, UnloadAnswer};
+use crate::service::toolsets::loading::{Available, AvailableToolset, CallerAt, LoadAnswer, UnloadAnswer};
 use crate::service::toolsets::toolsets::VisibleToolset;
 
 /// The toolsets to load; at least one of the two.
@@ -150,7 +150,7 @@ described! {
 }
 
 /// Groups to load, with the chat named in the body.
-pub(in crate::http) struct Asked {
+pub(in crate::http) struct GroupsRequest {
     pub(in crate::http) names: Vec<String>,
     pub(in crate::http) chat: Option<String>,
 }
@@ -181,7 +181,13 @@ pub async fn list(state: web::Data<State>, caller: Caller) -> HttpResponse {
     )
 )]
 #[post("/v1/toolsets/load")]
-pub async fn load(state: web::Data<State>, caller: Caller, at: At, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
+pub async fn load(
+    state: web::Data<State>,
+    caller: Caller,
+    at: RequestAddress,
+    request: HttpRequest,
+    body: Body,
+) -> Result<HttpResponse, Problem> {
     run_load(&state, &caller, &at, &request, &body.0, false).await
 }
 
@@ -198,7 +204,13 @@ pub async fn load(state: web::Data<State>, caller: Caller, at: At, request: Http
     )
 )]
 #[post("/v1/toolsets/unload")]
-pub async fn unload(state: web::Data<State>, caller: Caller, at: At, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
+pub async fn unload(
+    state: web::Data<State>,
+    caller: Caller,
+    at: RequestAddress,
+    request: HttpRequest,
+    body: Body,
+) -> Result<HttpResponse, Problem> {
     run_unload(&state, &caller, &at, &request, &body.0).await
 }
 
@@ -215,7 +227,13 @@ pub async fn unload(state: web::Data<State>, caller: Caller, at: At, request: Ht
     )
 )]
 #[post("/v1/toolsets/enable")]
-pub async fn enable(state: web::Data<State>, caller: Caller, at: At, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
+pub async fn enable(
+    state: web::Data<State>,
+    caller: Caller,
+    at: RequestAddress,
+    request: HttpRequest,
+    body: Body,
+) -> Result<HttpResponse, Problem> {
     run_load(&state, &caller, &at, &request, &body.0, true).await
 }
 
@@ -230,7 +248,13 @@ pub async fn enable(state: web::Data<State>, caller: Caller, at: At, request: Ht
     )
 )]
 #[post("/v1/toolsets/available")]
-pub async fn available(state: web::Data<State>, caller: Caller, at: At, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
+pub async fn available(
+    state: web::Data<State>,
+    caller: Caller,
+    at: RequestAddress,
+    request: HttpRequest,
+    body: Body,
+) -> Result<HttpResponse, Problem> {
     run_available(&state, &caller, &at, &request, &body.0).await
 }
 
@@ -238,32 +262,32 @@ pub async fn available(state: web::Data<State>, caller: Caller, at: At, request:
 pub(super) async fn run_load(
     state: &State,
     caller: &Caller,
-    at: &At,
+    at: &RequestAddress,
     request: &HttpRequest,
     body: &[u8],
     with_tags: bool,
 ) -> Result<HttpResponse, Problem> {
-    let asked = if with_tags { enable_request(body) } else { load_request(body) }?;
-    let context = in_chat(context(caller, request), asked.chat);
-    Ok(changed(state, at, &state.loading.load(&asked.names, with_tags, Here::new(&context, &at.0)).await?))
+    let groups = if with_tags { enable_request(body) } else { load_request(body) }?;
+    let context = in_chat(context(caller, request), groups.chat);
+    Ok(changed(state, at, &state.loading.load(&groups.names, with_tags, CallerAt::new(&context, &at.0)).await?))
 }
 
 pub(super) async fn run_unload(
     state: &State,
     caller: &Caller,
-    at: &At,
+    at: &RequestAddress,
     request: &HttpRequest,
     body: &[u8],
 ) -> Result<HttpResponse, Problem> {
-    let asked = unload_request(body)?;
-    let context = in_chat(context(caller, request), asked.chat);
-    Ok(changed(state, at, &state.loading.unload(&asked.names[0], Here::new(&context, &at.0)).await?))
+    let groups = unload_request(body)?;
+    let context = in_chat(context(caller, request), groups.chat);
+    Ok(changed(state, at, &state.loading.unload(&groups.names[0], CallerAt::new(&context, &at.0)).await?))
 }
 
 /// The answer to a change of a session's list; notifies its MCP clients.
-fn changed(state: &State, at: &At, answer: &impl Serialize) -> HttpResponse {
-    if let Place::Session(_) = *at.0 {
-        state.mcp_sessions.tell_place(&at.0);
+fn changed(state: &State, at: &RequestAddress, answer: &impl Serialize) -> HttpResponse {
+    if let Address::Session(_) = *at.0 {
+        state.mcp_sessions.notify_address(&at.0);
     }
     HttpResponse::Ok().json(answer)
 }
@@ -271,38 +295,38 @@ fn changed(state: &State, at: &At, answer: &impl Serialize) -> HttpResponse {
 pub(super) async fn run_available(
     state: &State,
     caller: &Caller,
-    at: &At,
+    at: &RequestAddress,
     request: &HttpRequest,
     body: &[u8],
 ) -> Result<HttpResponse, Problem> {
     let body: AvailableBody = if body.iter().all(u8::is_ascii_whitespace) { AvailableBody::default() } else { read_json(body)? };
     let context = in_chat(context(caller, request), chat(body.chat_id)?);
-    Ok(HttpResponse::Ok().json(state.loading.available(Here::new(&context, &at.0)).await))
+    Ok(HttpResponse::Ok().json(state.loading.available(CallerAt::new(&context, &at.0)).await))
 }
 
-pub(in crate::http) fn load_request(body: &[u8]) -> Result<Asked, Problem> {
+pub(in crate::http) fn load_request(body: &[u8]) -> Result<GroupsRequest, Problem> {
     let LoadBody { toolset, toolsets, chat_id } = read_json(body)?;
     let names: Vec<String> = toolset.into_iter().chain(toolsets.many()).collect();
     named(names, chat_id, "toolsets", "toolset")
 }
 
-pub(in crate::http) fn unload_request(body: &[u8]) -> Result<Asked, Problem> {
+pub(in crate::http) fn unload_request(body: &[u8]) -> Result<GroupsRequest, Problem> {
     let UnloadBody { toolset, chat_id } = read_json(body)?;
     named(vec![toolset], chat_id, "toolset", "toolset")
 }
 
-pub(in crate::http) fn enable_request(body: &[u8]) -> Result<Asked, Problem> {
+pub(in crate::http) fn enable_request(body: &[u8]) -> Result<GroupsRequest, Problem> {
     let EnableBody { group, chat_id } = read_json(body)?;
     named(vec![group], chat_id, "group", "group")
 }
 
-fn named(mut names: Vec<String>, chat_id: Option<String>, parameter: &'static str, member: &str) -> Result<Asked, Problem> {
+fn named(mut names: Vec<String>, chat_id: Option<String>, parameter: &'static str, member: &str) -> Result<GroupsRequest, Problem> {
     names.retain(|name| !name.trim().is_empty());
     if names.is_empty() || names.len() > MAX_GROUPS {
         let detail = format!("Give 1 to {MAX_GROUPS} names, e.g. {{\"{member}\": \"github\"}}. list_available_toolsets lists them.");
         return Err(Problem::invalid(parameter, detail));
     }
-    Ok(Asked { names, chat: chat(chat_id)? })
+    Ok(GroupsRequest { names, chat: chat(chat_id)? })
 }
 
 /// A chat named in a body.
@@ -314,6 +338,6 @@ pub(super) fn chat(id: Option<String>) -> Result<Option<String>, Problem> {
 }
 
 /// The caller in the chat of the body, which overrides that of the headers.
-pub(super) fn in_chat(caller: caller::Caller, chat: Option<String>) -> caller::Caller {
-    caller::Caller { chat: chat.or(caller.chat), ..caller }
+pub(super) fn in_chat(caller: caller::CallerContext, chat: Option<String>) -> caller::CallerContext {
+    caller::CallerContext { chat: chat.or(caller.chat), ..caller }
 }

@@ -27,14 +27,14 @@ const SOON: Duration = Duration::from_secs(1);
 
 /// The limit that rejected a request, and when to retry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}", told(*.limit, *.most))]
+#[error("{}", described(*.limit, *.most))]
 pub struct Limited {
     pub limit: Limit,
     pub most: u32,
     pub retry_after: Duration,
 }
 
-fn told(limit: Limit, most: u32) -> String {
+fn described(limit: Limit, most: u32) -> String {
     match limit {
         Limit::Calls => format!("this caller may make {most} tool calls a minute"),
         Limit::Selections => format!("this caller may send {most} messages, searches and judgements a minute"),

@@ -85,7 +85,7 @@ pub struct PolicyView {
 
 /// The principal of a check.
 #[derive(Clone, Debug, Default)]
-pub struct Asked {
+pub struct CheckPrincipal {
     /// `key:NAME`, `service-key`, `admin`, `anyone` or `user:ID`.
     pub principal: String,
     /// For a user.
@@ -100,7 +100,7 @@ pub struct Check {
     /// The published name of a tool, or `server/tool`. Absent: all tools.
     pub tool: Option<String>,
     /// Absent: all known principals.
-    pub principal: Option<Asked>,
+    pub principal: Option<CheckPrincipal>,
     /// An API policy to check instead of the stored one.
     pub draft: Option<Value>,
 }
@@ -236,7 +236,7 @@ impl Policies {
             }
         };
         let principals = match &check.principal {
-            Some(asked) => vec![(asked.principal.clone(), self.principal(asked, &parts.groups)?)],
+            Some(given) => vec![(given.principal.clone(), self.principal(given, &parts.groups)?)],
             None if check.tool.is_none() => return Err(CheckError::Nothing),
             None => self.known_principals(&parts.groups),
         };
@@ -267,25 +267,25 @@ impl Policies {
         Ok(CheckAnswer { decisions, warnings: warnings(&policy, &catalog) })
     }
 
-    fn principal(&self, asked: &Asked, table: &GroupTable) -> Result<Principal, CheckError> {
-        let unknown = || CheckError::UnknownPrincipal(asked.principal.clone());
-        let principal = match asked.principal.split_once(':') {
+    fn principal(&self, given: &CheckPrincipal, table: &GroupTable) -> Result<Principal, CheckError> {
+        let unknown = || CheckError::UnknownPrincipal(given.principal.clone());
+        let principal = match given.principal.split_once(':') {
             Some(("key", name)) => {
                 let key = self.keys.active().into_iter().find(|key| key.name == name).ok_or_else(unknown)?;
                 Principal::api_key(&key)
             }
             Some(("user", id)) => {
                 // Most people are known by their email address, and rules use it as their id.
-                let email = asked.email.clone().or_else(|| id.contains('@').then(|| id.to_owned()));
-                let user = User { id: id.to_owned(), email, name: None, groups: asked.groups.iter().cloned().collect() };
+                let email = given.email.clone().or_else(|| id.contains('@').then(|| id.to_owned()));
+                let user = User { id: id.to_owned(), email, name: None, groups: given.groups.iter().cloned().collect() };
                 Principal::service_key().on_behalf_of(user, table)
             }
-            None if asked.principal == "service-key" => Principal::service_key(),
-            None if asked.principal == "admin" => Principal::admin_key(),
-            None if asked.principal == "anyone" => Principal::anyone(),
+            None if given.principal == "service-key" => Principal::service_key(),
+            None if given.principal == "admin" => Principal::admin_key(),
+            None if given.principal == "anyone" => Principal::anyone(),
             _ => return Err(unknown()),
         };
-        Ok(principal.with_model(asked.model.clone()))
+        Ok(principal.with_model(given.model.clone()))
     }
 
     /// Every key, a user of each configured group, and a user of none.

@@ -9,7 +9,7 @@ use moka::sync::Cache;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, watch};
 
-use crate::domain::access::policy::{Assignment, Decision, Effect, Policy, Toolsets};
+use crate::domain::access::policy::{Assignment, CompiledToolsets, Decision, Effect, Policy};
 use crate::domain::access::principal::Principal;
 use crate::domain::access::visibility::{Classes, Scope, Visibility};
 use crate::domain::catalog::catalog::Catalog;
@@ -187,7 +187,7 @@ impl CurrentCatalog {
 
     /// The current toolsets.
     #[must_use]
-    pub fn toolsets(&self) -> Arc<Toolsets> {
+    pub fn toolsets(&self) -> Arc<CompiledToolsets> {
         Arc::clone(self.now.load().policy.toolsets())
     }
 
@@ -238,7 +238,7 @@ impl CurrentCatalog {
     }
 
     /// Sets the toolsets, for all calls that begin later.
-    pub fn set_toolsets(&self, toolsets: Toolsets) {
+    pub fn set_toolsets(&self, toolsets: CompiledToolsets) {
         self.change_policy(|now| Policy::new(now.default_effect(), now.rules().to_vec()).with_toolsets(Arc::new(toolsets)));
     }
 

@@ -27,9 +27,9 @@ impl Rebuilds {
 
     /// Returns when the catalog has the server's current tools. During shutdown it returns without a rebuild.
     pub async fn of(&self, server: &ServerName) {
-        let (done, told) = oneshot::channel();
+        let (done, rebuilt) = oneshot::channel();
         if self.0.send(Rebuild { server: server.clone(), done }).await.is_ok() {
-            let _ = told.await;
+            let _ = rebuilt.await;
         }
     }
 }

@@ -11,14 +11,14 @@ use tokio::sync::{mpsc, watch};
 
 use crate::domain::catalog::catalog::{self, Catalog, CatalogServer, ServerListing};
 use crate::domain::catalog::hidden_text::HiddenText;
-use crate::domain::catalog::hints::ToolFacts;
+use crate::domain::catalog::hints::ToolHints;
 use crate::domain::catalog::shorten;
 use crate::domain::catalog::tool::{ServerName, Tool};
 use crate::domain::text::canonical::{self, Fingerprint};
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::definitions::Definitions;
 use crate::service::catalog::rebuild::Rebuild;
-use crate::service::catalog::tool_facts::Facts;
+use crate::service::catalog::tool_facts::ToolOverrides;
 use crate::service::ports::{ServerEvent, Store};
 use crate::service::supervision::Supervised;
 use crate::settings::servers::ServerSettings;
@@ -34,9 +34,9 @@ pub fn configured(servers: &[ServerSettings]) -> Arc<Configured> {
     Arc::new(servers.iter().map(|server| (server.name.clone(), server.disabled_tools.iter().cloned().collect())).collect())
 }
 
-/// Inputs of tools besides the listings.
-pub struct Beside {
-    pub facts: Arc<Facts>,
+/// What the catalog is built from in addition to the listings.
+pub struct CatalogInputs {
+    pub overrides: Arc<ToolOverrides>,
     pub definitions: Arc<Definitions>,
     /// Servers whose tools must be rebuilt.
     pub rebuilds: mpsc::Receiver<Rebuild>,
@@ -47,7 +47,7 @@ pub struct Refresh {
     store: Arc<dyn Store>,
     count_tokens: CountTokens,
     changes: watch::Receiver<Arc<Configured>>,
-    beside: Beside,
+    inputs: CatalogInputs,
     /// What the catalog is currently built from.
     configured: Arc<Configured>,
     /// Definitions with more tokens are shortened.
@@ -63,10 +63,10 @@ impl Refresh {
         store: Arc<dyn Store>,
         count_tokens: CountTokens,
         mut changes: watch::Receiver<Arc<Configured>>,
-        beside: Beside,
+        inputs: CatalogInputs,
     ) -> Self {
         let configured = Arc::clone(&changes.borrow_and_update());
-        Self { current, store, count_tokens, changes, beside, configured, tool_tokens: None, listings: BTreeMap::new() }
+        Self { current, store, count_tokens, changes, inputs, configured, tool_tokens: None, listings: BTreeMap::new() }
     }
 
     /// Definitions with more tokens are shortened.
@@ -120,7 +120,7 @@ impl Refresh {
                     continue;
                 }
                 // The sender waits for this rebuild.
-                Some(Rebuild { server, done }) = self.beside.rebuilds.recv() => {
+                Some(Rebuild { server, done }) = self.inputs.rebuilds.recv() => {
                     self.rebuild(&server).await;
                     let _ = done.send(());
                     continue;
@@ -135,7 +135,7 @@ impl Refresh {
                 }
                 Some(ServerEvent::Removed { server }) => {
                     self.listings.remove(&server);
-                    self.beside.definitions.forget_present(&server);
+                    self.inputs.definitions.forget_present(&server);
                     self.swap(&server, None);
                     self.forget(&server).await;
                 }
@@ -157,7 +157,7 @@ impl Refresh {
         self.listings = kept;
         self.publish(servers);
         for name in gone.keys() {
-            self.beside.definitions.forget_present(name);
+            self.inputs.definitions.forget_present(name);
             self.forget(name).await;
         }
     }
@@ -210,20 +210,20 @@ impl Refresh {
 
     /// Builds a server's tools. Unchanged ones are reused; disabled and withheld ones are left out.
     async fn server(&self, listing: &ServerListing, known: Option<&CatalogServer>) -> CatalogServer {
-        let definitions = &self.beside.definitions;
+        let definitions = &self.inputs.definitions;
         definitions.observe(&listing.server, listing.enabled(self.configured.get(&listing.server))).await;
         let withheld = definitions.withheld_of(&listing.server);
         let known_tools = || known.into_iter().flat_map(|server| &server.tools).chain(&withheld);
         let by_fingerprint: HashMap<&Fingerprint, &Arc<Tool>> = known_tools().map(|tool| (&tool.fingerprint, tool)).collect();
         // A repeated listing shares its values, so nothing is hashed again.
         let by_address: HashMap<usize, &Arc<Tool>> = known_tools().map(|tool| (address(&tool.raw), tool)).collect();
-        let book = self.beside.facts.book();
+        let overlays = self.inputs.overrides.overlays();
         let mut tools = Vec::with_capacity(listing.tools.len());
         let mut new = Vec::new();
         for raw in listing.enabled(self.configured.get(&listing.server)) {
             let former = by_address.get(&address(raw)).or_else(|| by_fingerprint.get(&canonical::fingerprint(raw)));
             if let Some(tool) = former
-                && book.overlay(&tool.id, &tool.operation_id, &ToolFacts::of(&tool.raw)).version(&tool.fingerprint) == tool.version
+                && overlays.overlay(&tool.id, &tool.operation_id, &ToolHints::of(&tool.raw)).version(&tool.fingerprint) == tool.version
             {
                 tools.push(Arc::clone(tool));
                 continue;
@@ -233,7 +233,7 @@ impl Refresh {
                     if former.is_none() {
                         log_hidden(&tool.id.to_string(), &tool.hidden);
                     }
-                    let overlay = book.overlay(&tool.id, &tool.operation_id, &tool.facts);
+                    let overlay = overlays.overlay(&tool.id, &tool.operation_id, &tool.hints);
                     new.push(tool.with(&overlay));
                 }
                 Err(skipped) => {
@@ -268,7 +268,7 @@ impl Refresh {
             skipped: Vec::new(),
         };
         let text = |approved: &Value, member: &str| approved.get(member).and_then(Value::as_str).map(str::to_owned);
-        match self.beside.definitions.approved_server(&listing.server).await {
+        match self.inputs.definitions.approved_server(&listing.server).await {
             Ok(None) => now,
             Ok(Some(approved)) => ServerListing {
                 title: text(&approved, "title"),

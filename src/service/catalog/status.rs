@@ -32,7 +32,7 @@ pub struct Status {
     /// Whether a last good catalog was loaded at start, or the service was ready before. Readiness is never taken back.
     pub was_ready: AtomicBool,
     /// The store check cached for unauthenticated callers.
-    pub told: Mutex<Option<(Instant, StoreState)>>,
+    pub cached: Mutex<Option<(Instant, StoreState)>>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -135,12 +135,12 @@ impl Status {
     }
 
     async fn recent_store(&self) -> StoreState {
-        let mut told = self.told.lock().await;
-        if let Some((_, state)) = told.as_ref().filter(|(at, _)| at.elapsed() < STORE_KNOWN) {
+        let mut cached = self.cached.lock().await;
+        if let Some((_, state)) = cached.as_ref().filter(|(at, _)| at.elapsed() < STORE_KNOWN) {
             return state.clone();
         }
         let state = self.store().await;
-        *told = Some((Instant::now(), state.clone()));
+        *cached = Some((Instant::now(), state.clone()));
         state
     }
 

@@ -7,24 +7,24 @@ use std::time::SystemTime;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use crate::domain::access::tool_facts::{FactBook, TagSource, WrittenFacts};
+use crate::domain::access::tool_facts::{Overlays, TagSource, ToolOverride};
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::definition::{Difference, skeleton};
 use crate::domain::catalog::hidden_text::{HiddenText, visible};
-use crate::domain::catalog::hints::ToolFacts;
-use crate::domain::catalog::texts::Twins;
+use crate::domain::catalog::hints::ToolHints;
+use crate::domain::catalog::texts::NearDuplicates;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::text::analysis::Analyzer;
 use crate::domain::text::similar::nearest_of_family;
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::definitions::{ApproveError, DefinitionCounts, DefinitionState, Definitions, PartView};
 use crate::service::catalog::rebuild::Rebuilds;
-use crate::service::catalog::tool_facts::{Facts, FactsError};
+use crate::service::catalog::tool_facts::{OverrideError, ToolOverrides};
 use crate::service::ports::{ListingStore, ServerPhase, StoreError, ToolServers};
 
 pub struct ToolAdmin {
     pub current: Arc<CurrentCatalog>,
-    pub facts: Arc<Facts>,
+    pub overrides: Arc<ToolOverrides>,
     pub definitions: Arc<Definitions>,
     pub rebuilds: Rebuilds,
     pub servers: Arc<dyn ToolServers>,
@@ -72,7 +72,7 @@ pub struct ToolView {
     /// By an admin. Does not include `selection.pinned`.
     pub pinned: bool,
     /// An admin's override.
-    pub written: Option<WrittenFacts>,
+    pub written: Option<ToolOverride>,
     /// Version of the override; 0: there never was one.
     pub version: u64,
     pub definition: DefinitionView,
@@ -194,9 +194,9 @@ impl ToolAdmin {
 
     #[must_use]
     pub fn list(&self, filter: &ToolFilter, offset: usize, limit: usize) -> ToolPage {
-        let (book, tools) = (self.facts.book(), self.tools());
+        let (overlays, tools) = (self.overrides.overlays(), self.tools());
         let mut ids: BTreeSet<&ToolId> = tools.keys().collect();
-        ids.extend(book.written.keys());
+        ids.extend(overlays.written.keys());
         let text = filter.text.as_ref().map(|text| text.to_lowercase());
         let is_meant = |view: &ToolView| {
             let withheld = view.definition.state == Some(DefinitionState::Withheld) && !view.definition.is_new;
@@ -208,7 +208,7 @@ impl ToolAdmin {
                 && filter.new.is_none_or(|wanted| wanted == view.definition.is_new)
                 && text.as_ref().is_none_or(|text| view.holds(text))
         };
-        let views = ids.into_iter().map(|id| self.view(id, tools.get(id), &book));
+        let views = ids.into_iter().map(|id| self.view(id, tools.get(id), &overlays));
         let found: Vec<ToolView> = views.filter(is_meant).collect();
         let (total, end) = (found.len(), offset.saturating_add(limit));
         ToolPage { tools: found.into_iter().skip(offset).take(limit).collect(), total, next: Some(end).filter(|end| *end < total) }
@@ -220,10 +220,10 @@ impl ToolAdmin {
     /// [`StoreError`]
     pub async fn show(&self, id: &ToolId) -> Result<Option<ToolView>, StoreError> {
         let tool = self.tool(id);
-        if tool.is_none() && self.facts.version(id) == 0 && self.definitions.known(id).is_none() {
+        if tool.is_none() && self.overrides.version(id) == 0 && self.definitions.known(id).is_none() {
             return Ok(None);
         }
-        let mut view = self.view(id, tool.as_ref(), &self.facts.book());
+        let mut view = self.view(id, tool.as_ref(), &self.overrides.overlays());
         if let Some(tool) = &tool {
             if matches!(view.definition.state, Some(DefinitionState::Changed | DefinitionState::Withheld)) {
                 view.difference = self.definitions.difference(id, &tool.raw).await?;
@@ -233,18 +233,18 @@ impl ToolAdmin {
         Ok(Some(view))
     }
 
-    /// Writes or withdraws the override of a tool; see [`Facts::replace`].
+    /// Writes or withdraws the override of a tool; see [`ToolOverrides::replace`].
     ///
     /// # Errors
-    /// [`FactsError`]; then nothing has changed.
-    pub async fn write(&self, id: &ToolId, facts: Option<WrittenFacts>, expected: Option<u64>) -> Result<ToolView, FactsError> {
-        let is_written = self.facts.book().written.contains_key(id);
-        let is_known = is_written || (facts.is_some() && (self.tool(id).is_some() || self.definitions.known(id).is_some()));
+    /// [`OverrideError`]; then nothing has changed.
+    pub async fn write(&self, id: &ToolId, written: Option<ToolOverride>, expected: Option<u64>) -> Result<ToolView, OverrideError> {
+        let is_written = self.overrides.overlays().written.contains_key(id);
+        let is_known = is_written || (written.is_some() && (self.tool(id).is_some() || self.definitions.known(id).is_some()));
         if !is_known {
-            return Err(FactsError::NotFound);
+            return Err(OverrideError::NotFound);
         }
-        self.facts.replace(id, facts, expected).await?;
-        self.changed(id).await.ok_or(FactsError::NotFound)
+        self.overrides.replace(id, written, expected).await?;
+        self.changed(id).await.ok_or(OverrideError::NotFound)
     }
 
     /// Approves the current definition of a tool; see [`Definitions::approve`].
@@ -262,7 +262,7 @@ impl ToolAdmin {
     async fn changed(&self, id: &ToolId) -> Option<ToolView> {
         self.show(id).await.unwrap_or_else(|error| {
             tracing::warn!(tool = %id, %error, "the difference of a definition could not be read");
-            Some(self.view(id, self.tool(id).as_ref(), &self.facts.book()))
+            Some(self.view(id, self.tool(id).as_ref(), &self.overrides.overlays()))
         })
     }
 
@@ -306,8 +306,8 @@ impl ToolAdmin {
     pub fn duplicates(&self) -> Duplicates {
         let catalog = self.current.snapshot();
         match catalog.texts() {
-            Some(texts) => duplicates(&catalog, &texts.twins),
-            None => duplicates(&catalog, &Twins::of(&Analyzer::default(), catalog.tools().iter().map(|tool| tool.text()))),
+            Some(texts) => duplicates(&catalog, &texts.near_duplicates),
+            None => duplicates(&catalog, &NearDuplicates::of(&Analyzer::default(), catalog.tools().iter().map(|tool| tool.text()))),
         }
     }
 
@@ -350,11 +350,11 @@ impl ToolAdmin {
         published.or_else(withheld)
     }
 
-    fn view(&self, id: &ToolId, listed: Option<&Listed>, book: &FactBook) -> ToolView {
+    fn view(&self, id: &ToolId, listed: Option<&Listed>, overlays: &Overlays) -> ToolView {
         let known = self.definitions.known(id);
         let state = listed.and_then(|listed| self.definitions.state(listed));
         let changed = matches!(state, Some(DefinitionState::Changed | DefinitionState::Withheld));
-        let written = book.written.get(id).cloned();
+        let written = overlays.written.get(id).cloned();
         let tool = listed.map(|listed| &listed.tool);
         ToolView {
             server: id.server.to_string(),
@@ -364,11 +364,11 @@ impl ToolAdmin {
             title: tool.and_then(|tool| tool.title.clone()),
             description: tool.map(|tool| tool.description.clone()),
             tokens: tool.map(|tool| tool.tokens),
-            tags: tool.map(|tool| tags(tool, book)).unwrap_or_default(),
+            tags: tool.map(|tool| tags(tool, overlays)).unwrap_or_default(),
             synonyms: written.as_ref().map(|written| written.synonyms.clone()).unwrap_or_default(),
             pinned: written.as_ref().is_some_and(|written| written.pinned),
             written,
-            version: self.facts.version(id),
+            version: self.overrides.version(id),
             definition: DefinitionView {
                 state,
                 is_new: state.is_some() && listed.is_some_and(|listed| self.definitions.is_new(listed)),
@@ -407,9 +407,9 @@ impl ToolView {
 }
 
 /// Each tag once, with the first source that gives it.
-fn tags(tool: &Tool, book: &FactBook) -> Vec<TagView> {
-    let own = ToolFacts::of(&tool.raw);
-    let all = own.tags().map(|tag| (tag, TagSource::Tool)).chain(book.tags(&tool.id, &tool.operation_id, &own));
+fn tags(tool: &Tool, overlays: &Overlays) -> Vec<TagView> {
+    let own = ToolHints::of(&tool.raw);
+    let all = own.tags().map(|tag| (tag, TagSource::Tool)).chain(overlays.tags(&tool.id, &tool.operation_id, &own));
     let mut tags: Vec<TagView> = Vec::new();
     for (tag, source) in all {
         if tags.iter().all(|known| known.tag != tag) {
@@ -421,10 +421,10 @@ fn tags(tool: &Tool, book: &FactBook) -> Vec<TagView> {
 
 /// The groups of near duplicates in a catalog, in catalog order.
 #[must_use]
-pub fn duplicates(catalog: &Catalog, twins: &Twins) -> Duplicates {
+pub fn duplicates(catalog: &Catalog, near_duplicates: &NearDuplicates) -> Duplicates {
     let mut groups: BTreeMap<u32, Vec<&Arc<Tool>>> = BTreeMap::new();
     for (place, tool) in (0..).zip(catalog.tools()) {
-        groups.entry(twins.group(place)).or_default().push(tool);
+        groups.entry(near_duplicates.group(place)).or_default().push(tool);
     }
     let groups = groups.into_values().filter(|tools| tools.len() > 1).map(|tools| {
         let first = tools[0];

@@ -10,48 +10,48 @@ use arc_swap::ArcSwap;
 use parking_lot::RwLock;
 
 use crate::domain::access::policy::Tagging;
-use crate::domain::access::tool_facts::{FactBook, FactsProblem, WrittenFacts};
+use crate::domain::access::tool_facts::{Overlays, OverrideProblem, ToolOverride};
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::service::catalog::rebuild::Rebuilds;
-use crate::service::ports::{StoreError, StoredToolFacts, ToolFactStore};
+use crate::service::ports::{StoreError, StoredToolOverride, ToolOverrideStore};
 use crate::settings::LiveSettings;
 
 #[derive(Debug, thiserror::Error)]
-pub enum FactsError {
+pub enum OverrideError {
     #[error("there is no such tool, and no override for one")]
     NotFound,
     #[error(transparent)]
-    Invalid(#[from] FactsProblem),
+    Invalid(#[from] OverrideProblem),
     #[error("the tool's override was changed meanwhile: the current version is {0}")]
     Changed(u64),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-pub struct Facts {
-    store: Arc<dyn ToolFactStore>,
+pub struct ToolOverrides {
+    store: Arc<dyn ToolOverrideStore>,
     rebuilds: Rebuilds,
-    book: ArcSwap<FactBook>,
+    overlays: ArcSwap<Overlays>,
     /// For every tool that has an override, or had one.
     versions: RwLock<HashMap<ToolId, u64>>,
     /// Serializes changes.
     changing: tokio::sync::Mutex<()>,
 }
 
-impl Facts {
+impl ToolOverrides {
     /// Loads the overrides.
     ///
     /// # Errors
     /// [`StoreError`]: without the overrides, tools would lose the tags that rules use.
-    pub async fn start(store: Arc<dyn ToolFactStore>, rebuilds: Rebuilds, live: &LiveSettings) -> Result<Self, StoreError> {
-        let stored = store.tool_facts().await?;
+    pub async fn start(store: Arc<dyn ToolOverrideStore>, rebuilds: Rebuilds, live: &LiveSettings) -> Result<Self, StoreError> {
+        let stored = store.tool_overrides().await?;
         let versions = stored.iter().map(|stored| (stored.tool.clone(), stored.version)).collect();
-        let written = stored.into_iter().filter_map(|stored| Some((stored.tool, stored.facts?))).collect();
-        let book = FactBook { written, ..of_settings(live) };
+        let written = stored.into_iter().filter_map(|stored| Some((stored.tool, stored.written?))).collect();
+        let overlays = Overlays { written, ..of_settings(live) };
         Ok(Self {
             store,
             rebuilds,
-            book: ArcSwap::from_pointee(book),
+            overlays: ArcSwap::from_pointee(overlays),
             versions: RwLock::new(versions),
             changing: tokio::sync::Mutex::default(),
         })
@@ -59,12 +59,12 @@ impl Facts {
 
     /// Applies changed settings. The catalog follows after it gets the new servers.
     pub fn configure(&self, live: &LiveSettings) {
-        self.book.rcu(|book| FactBook { written: book.written.clone(), ..of_settings(live) });
+        self.overlays.rcu(|overlays| Overlays { written: overlays.written.clone(), ..of_settings(live) });
     }
 
     #[must_use]
-    pub fn book(&self) -> Arc<FactBook> {
-        self.book.load_full()
+    pub fn overlays(&self) -> Arc<Overlays> {
+        self.overlays.load_full()
     }
 
     /// 0: the tool never had an override.
@@ -76,23 +76,23 @@ impl Facts {
     /// Replaces the override of a tool, or withdraws it. `expected`: only if this is still the current version.
     ///
     /// # Errors
-    /// [`FactsError`]; then nothing has changed.
-    pub async fn replace(&self, tool: &ToolId, facts: Option<WrittenFacts>, expected: Option<u64>) -> Result<(), FactsError> {
-        let facts = facts.map(WrittenFacts::checked).transpose()?;
+    /// [`OverrideError`]; then nothing has changed.
+    pub async fn replace(&self, tool: &ToolId, written: Option<ToolOverride>, expected: Option<u64>) -> Result<(), OverrideError> {
+        let written = written.map(ToolOverride::checked).transpose()?;
         let changed = {
             let _one = self.changing.lock().await;
             let version = self.version(tool);
             if expected.is_some_and(|expected| expected != version) {
-                return Err(FactsError::Changed(version));
+                return Err(OverrideError::Changed(version));
             }
-            if let Some(version) = self.store.save_tool_facts(tool, version, facts.as_ref()).await? {
-                self.take(StoredToolFacts { tool: tool.clone(), version, facts });
+            if let Some(version) = self.store.save_tool_override(tool, version, written.as_ref()).await? {
+                self.take(StoredToolOverride { tool: tool.clone(), version, written });
                 Ok(())
             } else {
                 // Another replica was faster: its override applies here too.
-                let stored = self.store.tool_facts().await?;
+                let stored = self.store.tool_overrides().await?;
                 stored.into_iter().filter(|stored| stored.tool == *tool).for_each(|stored| self.take(stored));
-                Err(FactsError::Changed(self.version(tool)))
+                Err(OverrideError::Changed(self.version(tool)))
             }
         };
         self.rebuilds.of(&tool.server).await;
@@ -105,7 +105,7 @@ impl Facts {
     /// [`StoreError`]
     pub async fn forget_taken_back_before(&self, time: SystemTime) -> Result<u64, StoreError> {
         let _one = self.changing.lock().await;
-        let gone = self.store.forget_tool_facts_before(time).await?;
+        let gone = self.store.forget_tool_overrides_before(time).await?;
         let mut versions = self.versions.write();
         for tool in &gone {
             versions.remove(tool);
@@ -113,26 +113,26 @@ impl Facts {
         Ok(gone.len() as u64)
     }
 
-    fn take(&self, StoredToolFacts { tool, version, facts }: StoredToolFacts) {
+    fn take(&self, StoredToolOverride { tool, version, written }: StoredToolOverride) {
         self.versions.write().insert(tool.clone(), version);
-        self.book.rcu(|book| {
-            let mut book = FactBook::clone(book);
-            match &facts {
-                Some(facts) => book.written.insert(tool.clone(), facts.clone()),
-                None => book.written.remove(&tool),
+        self.overlays.rcu(|overlays| {
+            let mut overlays = Overlays::clone(overlays);
+            match &written {
+                Some(written) => overlays.written.insert(tool.clone(), written.clone()),
+                None => overlays.written.remove(&tool),
             };
-            book
+            overlays
         });
     }
 }
 
-/// Tags and other facts from the settings.
+/// The overlays that come from the settings: tags.
 #[must_use]
-pub fn of_settings(live: &LiveSettings) -> FactBook {
+pub fn of_settings(live: &LiveSettings) -> Overlays {
     let servers = live.servers.iter().filter(|server| !server.tags.is_empty());
-    FactBook {
+    Overlays {
         tagging: Arc::new(Tagging::new(&live.tags)),
         servers: servers.map(|server| (ServerName::clone(&server.name), server.tags.clone())).collect(),
-        ..FactBook::default()
+        ..Overlays::default()
     }
 }

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::domain::execution::outcome::{self, Binary, Limit, Part};
-use crate::service::execution::call_rules::Policy;
+use crate::domain::execution::outcome::{self, Binary, Part, TextLimit};
+use crate::service::execution::call_rules::CallRule;
 use crate::service::execution::files::Files;
 
 /// The settings that cut a text.
@@ -13,7 +13,7 @@ const NOT_BASE64: &str = "The file came damaged: its data is not base64.";
 const NOT_KEPT: &str = "The file is not part of this answer and could not be kept.";
 
 /// The body, as JSON text.
-pub(super) async fn body(parts: Vec<Part<'_>>, files: Option<&Files>, policy: Policy) -> String {
+pub(super) async fn body(parts: Vec<Part<'_>>, files: Option<&Files>, rule: CallRule) -> String {
     let mut described = Vec::with_capacity(parts.len());
     for part in parts {
         described.push(match part {
@@ -21,8 +21,8 @@ pub(super) async fn body(parts: Vec<Part<'_>>, files: Option<&Files>, policy: Po
             part => part,
         });
     }
-    let described = if policy.compact_results { outcome::compact(described) } else { described };
-    outcome::body(described, policy.max_text_bytes.map(|bytes| Limit { bytes, setting: LIMIT_SETTING }))
+    let described = if rule.compact_results { outcome::compact(described) } else { described };
+    outcome::body(described, rule.max_text_bytes.map(|bytes| TextLimit { bytes, setting: LIMIT_SETTING }))
 }
 
 async fn describe(binary: &Binary, files: Option<&Files>) -> String {

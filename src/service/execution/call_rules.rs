@@ -8,7 +8,7 @@ use crate::domain::catalog::tool::ServerName;
 use crate::settings::{CallSettings, ServerSettings, Validation};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Policy {
+pub(super) struct CallRule {
     pub(super) validation: Validation,
     /// Longer result texts are cut; `None`: never.
     pub(super) max_text_bytes: Option<usize>,
@@ -17,18 +17,19 @@ pub(super) struct Policy {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Policies(ArcSwap<Table>);
+pub(super) struct CallRules(ArcSwap<Table>);
 
 #[derive(Debug, Default)]
 struct Table {
-    default: Policy,
-    servers: HashMap<ServerName, Policy>,
+    default: CallRule,
+    servers: HashMap<ServerName, CallRule>,
 }
 
-impl Policies {
+impl CallRules {
     pub(super) fn replace(&self, calls: &CallSettings, servers: &[ServerSettings]) {
-        let default = Policy { validation: calls.validation, max_text_bytes: calls.max_text_bytes, compact_results: calls.compact_results };
-        let of = |server: &ServerSettings| Policy {
+        let default =
+            CallRule { validation: calls.validation, max_text_bytes: calls.max_text_bytes, compact_results: calls.compact_results };
+        let of = |server: &ServerSettings| CallRule {
             validation: server.validation,
             max_text_bytes: server.max_text_bytes,
             compact_results: server.compact_results,
@@ -37,7 +38,7 @@ impl Policies {
         self.0.store(Table { default, servers }.into());
     }
 
-    pub(super) fn of(&self, server: &ServerName) -> Policy {
+    pub(super) fn of(&self, server: &ServerName) -> CallRule {
         let table = self.0.load();
         table.servers.get(server).copied().unwrap_or(table.default)
     }

@@ -11,15 +11,15 @@ use serde_json::value::RawValue;
 use crate::domain::access::policy::Effect;
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::{Tool, ToolId};
-use crate::domain::execution::arguments::{self, ArgumentProblem, Repair, Verdict};
+use crate::domain::execution::arguments::{self, ArgumentProblem, ArgumentsVerdict, Repair};
 use crate::domain::execution::outcome::{self, ToolAnswer};
 use crate::domain::text::similar::nearest_of_family;
 use crate::service::access::limits::{CallPermit, Limited, Limits};
 use crate::service::access::secrets::{CredentialError, Secrets};
-use crate::service::caller::{Caller, Told};
+use crate::service::caller::{CallOptions, CallerContext};
 use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::execution::answer;
-use crate::service::execution::call_rules::{Policies, Policy};
+use crate::service::execution::call_rules::{CallRule, CallRules};
 use crate::service::execution::files::Files;
 use crate::service::ports::{AuditAction, AuditEntry, CallContext, CallError, CallOutcome, ToolServers};
 use crate::service::records::audit::Audit;
@@ -72,7 +72,7 @@ pub struct Execute {
     /// `None`: no public address for links.
     files: Option<Arc<Files>>,
     secrets: Arc<Secrets>,
-    policies: Policies,
+    call_rules: CallRules,
 }
 
 impl Execute {
@@ -86,7 +86,7 @@ impl Execute {
         secrets: Arc<Secrets>,
     ) -> Self {
         let limits = Arc::new(Limits::new(Arc::default()));
-        Self { current, servers, recorder, audit, limits, files, secrets, policies: Policies::default() }
+        Self { current, servers, recorder, audit, limits, files, secrets, call_rules: CallRules::default() }
     }
 
     /// Applies these limits.
@@ -97,7 +97,7 @@ impl Execute {
 
     /// Applies changed settings.
     pub fn configure(&self, live: &LiveSettings) {
-        self.policies.replace(&live.calls, &live.servers);
+        self.call_rules.replace(&live.calls, &live.servers);
     }
 
     /// The tool of a server, if this caller may use it. If the server has no tool with this name, one that is displayed under it.
@@ -139,15 +139,15 @@ impl Execute {
     }
 
     /// Calls a tool. `sent`: the arguments, as JSON text. Dropping the future cancels the call at the server.
-    pub async fn call(&self, tool: &Tool, sent: &str, caller: Caller) -> Executed {
+    pub async fn call(&self, tool: &Tool, sent: &str, caller: CallerContext) -> Executed {
         let mut record = match self.begin(tool, caller) {
             Ok(record) => record,
             Err(error) => return Executed { result: Err(error), repairs: Vec::new() },
         };
-        let (result, repairs) = self.ask(tool, sent, &record.caller, Told::default()).await;
+        let (result, repairs) = self.ask(tool, sent, &record.caller, CallOptions::default()).await;
         let result = match result {
             Ok(result) => match outcome::answer(&result, tool.output.is_some()) {
-                ToolAnswer::Result(parts) => Ok(answer::body(parts, self.files.as_deref(), self.policies.of(&tool.id.server)).await),
+                ToolAnswer::Result(parts) => Ok(answer::body(parts, self.files.as_deref(), self.call_rules.of(&tool.id.server)).await),
                 ToolAnswer::Error(text) => Err(ExecuteError::Tool(text)),
             },
             Err(error) => Err(error),
@@ -159,14 +159,14 @@ impl Execute {
     }
 
     /// The same for an MCP client: the body is the server's unmodified result object (MCP specification, `CallToolResult`). Also
-    /// returned for tool errors; with `told.round` it may be an `input_required` result. `told` receives progress and server
-    /// messages.
-    pub async fn call_raw(&self, tool: &Tool, sent: &str, caller: Caller, told: Told) -> Executed {
+    /// returned for tool errors; with `options.round` it may be an `input_required` result. Progress and
+    /// messages of the server go to `options`.
+    pub async fn call_raw(&self, tool: &Tool, sent: &str, caller: CallerContext, options: CallOptions) -> Executed {
         let mut record = match self.begin(tool, caller) {
             Ok(record) => record,
             Err(error) => return Executed { result: Err(error), repairs: Vec::new() },
         };
-        let (result, repairs) = self.ask(tool, sent, &record.caller, told).await;
+        let (result, repairs) = self.ask(tool, sent, &record.caller, options).await;
         let result = result.map(|result| Box::<str>::from(result).into_string());
         record.outcome = match &result {
             Ok(result) if outcome::is_error(result) => CallOutcome::ToolError,
@@ -179,7 +179,7 @@ impl Execute {
     }
 
     /// Begins the record of a call, if the caller may make it now.
-    fn begin(&self, tool: &Tool, caller: Caller) -> Result<Record<'_>, ExecuteError> {
+    fn begin(&self, tool: &Tool, caller: CallerContext) -> Result<Record<'_>, ExecuteError> {
         // Visibility may have changed since the lookup: the policy at the call decides.
         if !self.current.visibility(&caller.principal).allows(tool) {
             self.audit.record(self.entry(tool, &caller.principal, Effect::Block));
@@ -202,9 +202,15 @@ impl Execute {
     }
 
     /// Checks and sends the arguments.
-    async fn ask(&self, tool: &Tool, sent: &str, caller: &Caller, told: Told) -> (Result<Box<RawValue>, ExecuteError>, Vec<Repair>) {
-        match prepare(tool, sent, self.policies.of(&tool.id.server)) {
-            Ok((arguments, repairs)) => (self.send(tool, &arguments, caller, told).await, repairs),
+    async fn ask(
+        &self,
+        tool: &Tool,
+        sent: &str,
+        caller: &CallerContext,
+        options: CallOptions,
+    ) -> (Result<Box<RawValue>, ExecuteError>, Vec<Repair>) {
+        match prepare(tool, sent, self.call_rules.of(&tool.id.server)) {
+            Ok((arguments, repairs)) => (self.send(tool, &arguments, caller, options).await, repairs),
             Err(problems) => (Err(ExecuteError::Invalid(problems)), Vec::new()),
         }
     }
@@ -235,19 +241,25 @@ impl Execute {
         }
     }
 
-    async fn send(&self, tool: &Tool, arguments: &str, caller: &Caller, told: Told) -> Result<Box<RawValue>, ExecuteError> {
+    async fn send(
+        &self,
+        tool: &Tool,
+        arguments: &str,
+        caller: &CallerContext,
+        options: CallOptions,
+    ) -> Result<Box<RawValue>, ExecuteError> {
         let invalid = |error: serde_json::Error| ExecuteError::Invalid(vec![ArgumentProblem::of_whole(format!("can't be read: {error}"))]);
         let arguments: Box<RawValue> = serde_json::from_str(arguments).map_err(invalid)?;
         let (principal, headers) = (Arc::clone(&caller.principal), Arc::clone(&caller.headers));
         let credentials = self.secrets.credentials(&principal, &tool.id.server).await?;
-        let Told { progress, said, round } = told;
-        let context = CallContext { principal, headers, credentials, deadline: None, progress, said, round };
+        let CallOptions { progress, messages, round } = options;
+        let context = CallContext { principal, headers, credentials, deadline: None, progress, messages, round };
         Ok(self.servers.call(&tool.id, arguments.into(), context).await?)
     }
 }
 
 /// The arguments to send, and their repairs.
-fn prepare<'a>(tool: &Tool, sent: &'a str, policy: Policy) -> Result<(Cow<'a, str>, Vec<Repair>), Vec<ArgumentProblem>> {
+fn prepare<'a>(tool: &Tool, sent: &'a str, rule: CallRule) -> Result<(Cow<'a, str>, Vec<Repair>), Vec<ArgumentProblem>> {
     let (mut arguments, repair) = arguments::object(sent)?;
     let mut repairs: Vec<Repair> = repair.into_iter().collect();
     if tool.input.wrapped {
@@ -255,21 +267,21 @@ fn prepare<'a>(tool: &Tool, sent: &'a str, policy: Policy) -> Result<(Cow<'a, st
         (arguments, repair) = arguments::unwrapped(arguments)?;
         repairs.extend(repair);
     }
-    if policy.validation != Validation::Off {
+    if rule.validation != Validation::Off {
         match tool.validator.check(&tool.input.source, &arguments) {
-            Verdict::Repaired { arguments: repaired, repairs: more } => {
+            ArgumentsVerdict::Repaired { arguments: repaired, repairs: more } => {
                 arguments = repaired.into();
                 repairs.extend(more);
             }
-            Verdict::Invalid(problems) if policy.validation == Validation::Strict => return Err(problems),
-            Verdict::Invalid(problems) => {
+            ArgumentsVerdict::Invalid(problems) if rule.validation == Validation::Strict => return Err(problems),
+            ArgumentsVerdict::Invalid(problems) => {
                 let pointers: Vec<&str> = problems.iter().map(|problem| problem.pointer.as_str()).collect();
                 tracing::warn!(tool = %tool.id, ?pointers, "the arguments do not fit the tool's schema and are sent anyway");
             }
-            Verdict::Unchecked { reason, first: true } => {
+            ArgumentsVerdict::Unchecked { reason, first: true } => {
                 tracing::warn!(tool = %tool.id, reason, "the tool's own input schema is invalid: its arguments are not checked");
             }
-            Verdict::Valid | Verdict::Unchecked { .. } => {}
+            ArgumentsVerdict::Valid | ArgumentsVerdict::Unchecked { .. } => {}
         }
     }
     if !tool.identifiers.is_empty() {
@@ -290,7 +302,7 @@ struct Record<'a> {
     entry: Option<AuditEntry>,
     /// Size of the result.
     bytes: Option<u64>,
-    caller: Caller,
+    caller: CallerContext,
     started: Instant,
     outcome: CallOutcome,
     _permit: CallPermit,

@@ -6,7 +6,7 @@ use indexmap::IndexSet;
 use serde_json::json;
 
 /// Most queued notifications of a client. Beyond it the oldest are dropped: a client that far behind reads everything again.
-const UNHEARD: usize = 1_000;
+const MOST_QUEUED: usize = 1_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum News {
@@ -34,11 +34,11 @@ impl News {
 
 /// Queued notifications, without duplicates.
 #[derive(Debug, Default)]
-pub(super) struct Unheard(IndexSet<News>);
+pub(super) struct NewsQueue(IndexSet<News>);
 
-impl Unheard {
+impl NewsQueue {
     pub(super) fn add(&mut self, news: News) {
-        if self.0.len() >= UNHEARD && !self.0.contains(&news) {
+        if self.0.len() >= MOST_QUEUED && !self.0.contains(&news) {
             self.remove_first();
         }
         self.0.insert(news);
@@ -55,7 +55,7 @@ impl Unheard {
 
 #[cfg(test)]
 mod tests {
-    use super::{News, UNHEARD, Unheard};
+    use super::{MOST_QUEUED, News, NewsQueue};
 
     #[test]
     fn news_are_notifications() {
@@ -67,10 +67,10 @@ mod tests {
     }
 
     #[test]
-    fn who_is_too_far_behind_misses_the_oldest() {
-        let mut unheard = Unheard::default();
-        (0..=UNHEARD).for_each(|number| unheard.add(News::Updated(number.to_string().into())));
-        unheard.add(News::Updated("1".into()));
-        assert_eq!((unheard.0.len(), unheard.first()), (UNHEARD, Some(&News::Updated("1".into()))));
+    fn a_slow_client_misses_the_oldest() {
+        let mut queue = NewsQueue::default();
+        (0..=MOST_QUEUED).for_each(|number| queue.add(News::Updated(number.to_string().into())));
+        queue.add(News::Updated("1".into()));
+        assert_eq!((queue.0.len(), queue.first()), (MOST_QUEUED, Some(&News::Updated("1".into()))));
     }
 }

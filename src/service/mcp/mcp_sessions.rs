@@ -2,7 +2,7 @@
 //!
 //! A session holds no tools and permits nothing: the policy decides each request anew. It contains queued notifications, the
 //! groups that its client has loaded, and its subscriptions, in memory only. It begins after its caller is authenticated, and is
-//! valid for that caller and that address only.
+//! valid for that caller and that endpoint only.
 
 mod session;
 
@@ -16,11 +16,12 @@ use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-pub use self::session::{Abilities, Listening, McpAddress, McpSession, McpSessionId, Running};
+pub use self::session::{Abilities, Listening, McpEndpoint, McpSession, McpSessionId, Running};
 use crate::domain::access::api_key::Presented;
 use crate::domain::access::principal::Principal;
+use crate::domain::publishing::address::Address;
 use crate::service::catalog::current::{CurrentCatalog, View};
-use crate::service::publishing::publish::{Place, Publish};
+use crate::service::publishing::publish::Publish;
 use crate::service::supervision::Supervised;
 use crate::settings::McpSettings;
 
@@ -62,22 +63,22 @@ impl McpSessions {
     }
 
     /// Begins a session. `None`: sessions are switched off, or too many are in use.
-    pub fn open(&self, caller: &Arc<Principal>, address: McpAddress, abilities: Abilities) -> Option<Arc<McpSession>> {
+    pub fn open(&self, caller: &Arc<Principal>, endpoint: McpEndpoint, abilities: Abilities) -> Option<Arc<McpSession>> {
         if !self.settings.sessions {
             return None;
         }
-        self.begin(caller, address, abilities)
+        self.begin(caller, endpoint, abilities)
     }
 
     /// A hidden session for a newer-era client, as long as one of its streams is open. `None`: too many are in use.
     #[must_use]
-    pub fn open_stream(self: &Arc<Self>, caller: &Arc<Principal>, address: McpAddress) -> Option<OpenStream> {
-        let session = self.begin(caller, address, Abilities::default())?;
+    pub fn open_stream(self: &Arc<Self>, caller: &Arc<Principal>, endpoint: McpEndpoint) -> Option<OpenStream> {
+        let session = self.begin(caller, endpoint, Abilities::default())?;
         self.note_listed(&session);
         Some(OpenStream { session, sessions: Arc::clone(self) })
     }
 
-    fn begin(&self, caller: &Arc<Principal>, address: McpAddress, abilities: Abilities) -> Option<Arc<McpSession>> {
+    fn begin(&self, caller: &Arc<Principal>, endpoint: McpEndpoint, abilities: Abilities) -> Option<Arc<McpSession>> {
         let mut sessions = self.sessions.lock();
         if self.stopping.is_cancelled() {
             return None;
@@ -93,15 +94,15 @@ impl McpSessions {
                 return None;
             }
         }
-        let session = Arc::new(McpSession::new(caller, address, abilities));
+        let session = Arc::new(McpSession::new(caller, endpoint, abilities));
         sessions.insert(session.id().clone(), Arc::clone(&session));
         Some(session)
     }
 
-    /// The session with this id, if it belongs to this caller and address.
-    pub fn find(&self, id: &str, caller: &Arc<Principal>, address: &McpAddress) -> Option<Arc<McpSession>> {
+    /// The session with this id, if it belongs to this caller and endpoint.
+    pub fn find(&self, id: &str, caller: &Arc<Principal>, endpoint: &McpEndpoint) -> Option<Arc<McpSession>> {
         let session = self.sessions.lock().get(id).cloned()?;
-        if !session.is_of(caller) || session.address().path != address.path {
+        if !session.is_of(caller) || session.endpoint().path != endpoint.path {
             return None;
         }
         session.used_by(caller);
@@ -126,17 +127,17 @@ impl McpSessions {
 
     /// Records that the client has just fetched its list.
     pub fn note_listed(&self, session: &McpSession) {
-        session.set_listed(self.list(&session.viewer(), session.address()));
+        session.set_listed(self.list(&session.viewer(), session.endpoint()));
     }
 
     /// Notifies all listening clients of changed lists.
-    pub fn tell_all(&self) {
-        self.tell_where(|_| true);
+    pub fn notify_all(&self) {
+        self.notify_where(|_| true);
     }
 
-    /// Notifies the listening clients of a place.
-    pub fn tell_place(&self, place: &Place) {
-        self.tell_where(|session| *session.address().place == *place);
+    /// Notifies the listening clients of an address.
+    pub fn notify_address(&self, address: &Address) {
+        self.notify_where(|session| *session.endpoint().address == *address);
     }
 
     #[must_use]
@@ -144,9 +145,9 @@ impl McpSessions {
         self.sessions.lock().len()
     }
 
-    fn tell_where(&self, condition: impl Fn(&McpSession) -> bool) {
+    fn notify_where(&self, condition: impl Fn(&McpSession) -> bool) {
         for session in self.all().iter().filter(|session| condition(session)) {
-            session.tell_list_changed();
+            session.notify_list_changed();
         }
     }
 
@@ -166,7 +167,7 @@ impl McpSessions {
                     }
                     tokio::time::sleep(TOGETHER).await;
                     changes.mark_unchanged();
-                    self.tell_of_changes().await;
+                    self.notify_of_changes().await;
                 }
             }
         }
@@ -178,32 +179,32 @@ impl McpSessions {
 
     /// Notifies the clients whose list differs from the fetched one. Clients that do not listen get the notification when they
     /// do.
-    async fn tell_of_changes(&self) {
+    async fn notify_of_changes(&self) {
         for session in self.all().iter().filter(|session| !session.is_idle()) {
-            self.tell_if_changed(session);
+            self.notify_if_changed(session);
             tokio::task::yield_now().await;
         }
     }
 
     /// Notifies the client if its list differs from the fetched one.
-    pub fn tell_if_changed(&self, session: &McpSession) {
+    pub fn notify_if_changed(&self, session: &McpSession) {
         let Some(listed) = session.listed() else { return };
-        let now = self.list(&session.viewer(), session.address());
-        if now != listed && session.tell_list_changed() {
+        let now = self.list(&session.viewer(), session.endpoint());
+        if now != listed && session.notify_list_changed() {
             session.set_listed(now);
         }
     }
 
-    /// A hash of this caller's list at this address.
-    fn list(&self, viewer: &Principal, address: &McpAddress) -> u64 {
+    /// A hash of this caller's list at this endpoint.
+    fn list(&self, viewer: &Principal, endpoint: &McpEndpoint) -> u64 {
         let View { catalog, visibility, .. } = self.current.view(viewer);
         let mut hasher = self.hasher.build_hasher();
-        if address.server.is_none() {
-            for tool in Publish::meta_tools(&catalog, &visibility, address.mode) {
+        if endpoint.server.is_none() {
+            for tool in Publish::meta_tools(&catalog, &visibility, endpoint.mode) {
                 (tool.name, &tool.description).hash(&mut hasher);
             }
         }
-        for tool in catalog.visible(&visibility).filter(|tool| address.shows(tool, &visibility)) {
+        for tool in catalog.visible(&visibility).filter(|tool| endpoint.shows(tool, &visibility)) {
             (&tool.operation_id, tool.version.as_bytes()).hash(&mut hasher);
         }
         hasher.finish()

@@ -21,16 +21,16 @@ use crate::domain::access::visibility::Visibility;
 use crate::domain::catalog::catalog::CatalogServer;
 use crate::domain::catalog::hidden_text::strip;
 use crate::domain::catalog::tool::ServerName;
+use crate::domain::publishing::address::Address;
 use crate::domain::toolsets::mode::Mode;
 use crate::service::access::limits::{CallPermit, Limited, Limits};
 use crate::service::access::secrets::{CredentialError, Secrets};
-use crate::service::caller::{Caller, Told};
-use crate::service::catalog::current::{self, CurrentCatalog};
+use crate::service::caller::{CallOptions, CallerContext};
+use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::catalog::definitions::Definitions;
 use crate::service::mcp::passthrough::reads::Read;
 use crate::service::mcp::waiting_calls::WaitError;
-use crate::service::ports::{Asked, AskedKind, CallContext, CallError, Offers, ToolServers};
-use crate::service::publishing::publish::Place;
+use crate::service::ports::{CallContext, CallError, Offers, PassthroughKind, PassthroughRequest, ToolServers};
 use crate::service::records::audit::Audit;
 
 /// How long a server's list is cached.
@@ -60,19 +60,19 @@ pub enum PassError {
 
 /// The key that identifies an entry of this list.
 #[must_use]
-pub fn member_of_name(list: AskedKind) -> &'static str {
+pub fn member_of_name(list: PassthroughKind) -> &'static str {
     match list {
-        AskedKind::Prompts => "name",
-        AskedKind::ResourceTemplates => "uriTemplate",
+        PassthroughKind::Prompts => "name",
+        PassthroughKind::ResourceTemplates => "uriTemplate",
         _ => "uri",
     }
 }
 
-/// The caller and its address.
+/// A caller at an address, or at the address of one server.
 #[derive(Clone)]
-pub struct View {
-    pub caller: Caller,
-    pub place: Arc<Place>,
+pub struct PassthroughCaller {
+    pub caller: CallerContext,
+    pub address: Arc<Address>,
     /// The only server of the address.
     pub server: Option<ServerName>,
 }
@@ -83,11 +83,11 @@ pub struct Passthrough {
     secrets: Arc<Secrets>,
     limits: Arc<Limits>,
     /// Lists of servers that are the same for every caller.
-    lists: Cache<(ServerName, AskedKind), Arc<Vec<Value>>>,
+    lists: Cache<(ServerName, PassthroughKind), Arc<Vec<Value>>>,
     /// How often a list was invalidated: one requested before that is not cached.
-    forgotten: Mutex<HashMap<(ServerName, AskedKind), u64>>,
+    forgotten: Mutex<HashMap<(ServerName, PassthroughKind), u64>>,
     /// The server's names of entries with hidden characters, by the stripped names.
-    spelled: Mutex<HashMap<(ServerName, AskedKind), HashMap<String, String>>>,
+    spelled: Mutex<HashMap<(ServerName, PassthroughKind), HashMap<String, String>>>,
     audit: Audit,
     /// Compares prompts with approved ones.
     definitions: Arc<Definitions>,
@@ -109,33 +109,34 @@ impl Passthrough {
 
     /// The servers visible to a caller, ordered by name.
     #[must_use]
-    pub fn servers(&self, view: &View) -> Vec<ServerName> {
-        self.servers_for(&view.caller.principal, &view.place, view.server.as_ref())
+    pub fn servers(&self, from: &PassthroughCaller) -> Vec<ServerName> {
+        self.servers_for(&from.caller.principal, &from.address, from.server.as_ref())
     }
 
-    /// The same for a caller at a place, or only this server.
+    /// The same for a caller at an address, or only this server.
     #[must_use]
-    pub fn servers_for(&self, principal: &Principal, place: &Place, only: Option<&ServerName>) -> Vec<ServerName> {
-        let current::View { catalog, visibility, .. } = self.current.view(principal);
-        let is_there =
-            |server: &&CatalogServer| only.is_none_or(|only| *only == server.name) && self.is_there(server, principal, place, &visibility);
+    pub fn servers_for(&self, principal: &Principal, address: &Address, only: Option<&ServerName>) -> Vec<ServerName> {
+        let View { catalog, visibility, .. } = self.current.view(principal);
+        let is_there = |server: &&CatalogServer| {
+            only.is_none_or(|only| *only == server.name) && self.is_there(server, principal, address, &visibility)
+        };
         catalog.servers().iter().filter(is_there).map(|server| server.name.clone()).collect()
     }
 
-    /// Whether a caller at a place sees a server.
+    /// Whether a caller at an address sees a server.
     #[must_use]
-    pub fn sees(&self, principal: &Principal, place: &Place, only: Option<&ServerName>, server: &ServerName) -> bool {
+    pub fn sees(&self, principal: &Principal, address: &Address, only: Option<&ServerName>, server: &ServerName) -> bool {
         if only.is_some_and(|only| only != server) {
             return false;
         }
-        let current::View { catalog, visibility, .. } = self.current.view(principal);
-        catalog.server(server.as_str()).is_some_and(|server| self.is_there(server, principal, place, &visibility))
+        let View { catalog, visibility, .. } = self.current.view(principal);
+        catalog.server(server.as_str()).is_some_and(|server| self.is_there(server, principal, address, &visibility))
     }
 
-    fn is_there(&self, server: &CatalogServer, principal: &Principal, place: &Place, visibility: &Visibility) -> bool {
-        let shows = || match place {
-            Place::Whole => server.tools.is_empty() || server.tools.iter().any(|tool| visibility.allows(tool)),
-            place => server.tools.iter().any(|tool| visibility.allows(tool) && place.shows(tool, visibility, Mode::Full)),
+    fn is_there(&self, server: &CatalogServer, principal: &Principal, address: &Address, visibility: &Visibility) -> bool {
+        let shows = || match address {
+            Address::Whole => server.tools.is_empty() || server.tools.iter().any(|tool| visibility.allows(tool)),
+            address => server.tools.iter().any(|tool| visibility.allows(tool) && address.shows(tool, visibility, Mode::Full)),
         };
         self.current.shows_server(principal, &server.name) && shows()
     }
@@ -148,8 +149,8 @@ impl Passthrough {
 
     /// The combined capabilities of the servers visible to a caller.
     #[must_use]
-    pub fn offers(&self, view: &View) -> Offers {
-        self.servers(view).iter().map(|server| self.servers.offers(server)).fold(Offers::default(), |all, one| Offers {
+    pub fn offers(&self, from: &PassthroughCaller) -> Offers {
+        self.servers(from).iter().map(|server| self.servers.offers(server)).fold(Offers::default(), |all, one| Offers {
             prompts: all.prompts || one.prompts,
             resources: all.resources || one.resources,
             completions: all.completions || one.completions,
@@ -158,7 +159,7 @@ impl Passthrough {
     }
 
     /// Invalidates these cached lists of a server.
-    pub async fn forget(&self, server: &ServerName, lists: &[AskedKind]) {
+    pub async fn forget(&self, server: &ServerName, lists: &[PassthroughKind]) {
         for what in lists {
             let key = (server.clone(), *what);
             *self.forgotten.lock().entry(key.clone()).or_default() += 1;
@@ -166,15 +167,15 @@ impl Passthrough {
         }
     }
 
-    fn times_forgotten(&self, key: &(ServerName, AskedKind)) -> u64 {
+    fn times_forgotten(&self, key: &(ServerName, PassthroughKind)) -> u64 {
         self.forgotten.lock().get(key).copied().unwrap_or_default()
     }
 
     /// The entries of all visible servers, by server. A server that fails is left out.
-    pub async fn list(&self, what: AskedKind, view: &View) -> Vec<(ServerName, Arc<Vec<Value>>)> {
-        let servers = self.servers(view).into_iter().filter(|server| self.servers.offers(server).have(what));
+    pub async fn list(&self, what: PassthroughKind, from: &PassthroughCaller) -> Vec<(ServerName, Arc<Vec<Value>>)> {
+        let servers = self.servers(from).into_iter().filter(|server| self.servers.offers(server).have(what));
         let listed = servers.map(async |server| {
-            let entries = self.list_one(&server, what, &view.caller).await;
+            let entries = self.list_one(&server, what, &from.caller).await;
             if let Err(error) = &entries {
                 let error = if let PassError::Call(error) = error { error.without_words() } else { error.to_string() };
                 tracing::info!(%server, method = what.method(), error, "server left out of a list");
@@ -185,30 +186,30 @@ impl Passthrough {
         listed.into_iter().map(|(server, entries)| self.without_withheld(server, what, entries)).collect()
     }
 
-    fn without_withheld(&self, server: ServerName, what: AskedKind, mut entries: Arc<Vec<Value>>) -> (ServerName, Arc<Vec<Value>>) {
+    fn without_withheld(&self, server: ServerName, what: PassthroughKind, mut entries: Arc<Vec<Value>>) -> (ServerName, Arc<Vec<Value>>) {
         let name = |entry: &Value| entry.get("name").and_then(Value::as_str).map(str::to_owned);
         let is_withheld = |entry: &Value| name(entry).is_some_and(|name| self.definitions.withholds_prompt(&server, &name));
-        if what == AskedKind::Prompts && entries.iter().any(is_withheld) {
+        if what == PassthroughKind::Prompts && entries.iter().any(is_withheld) {
             entries = Arc::new(entries.iter().filter(|entry| !is_withheld(entry)).cloned().collect());
         }
         (server, entries)
     }
 
     /// Whether the prompt is withheld from everybody, because its definition differs from the approved one.
-    async fn is_withheld(&self, server: &ServerName, asked: &Asked, caller: &Caller) -> Result<bool, PassError> {
-        let name = match asked.what {
-            AskedKind::Prompt => asked.params.get("name"),
-            AskedKind::Completion => asked.params.pointer("/ref/name"),
+    async fn is_withheld(&self, server: &ServerName, request: &PassthroughRequest, caller: &CallerContext) -> Result<bool, PassError> {
+        let name = match request.what {
+            PassthroughKind::Prompt => request.params.get("name"),
+            PassthroughKind::Completion => request.params.pointer("/ref/name"),
             _ => None,
         };
         let Some(name) = name.and_then(Value::as_str) else { return Ok(false) };
         if self.definitions.misses_prompts(server) && self.servers.offers(server).prompts {
-            self.list_one(server, AskedKind::Prompts, caller).await?;
+            self.list_one(server, PassthroughKind::Prompts, caller).await?;
         }
         Ok(self.definitions.withholds_prompt(server, name))
     }
 
-    async fn list_one(&self, server: &ServerName, what: AskedKind, caller: &Caller) -> Result<Arc<Vec<Value>>, PassError> {
+    async fn list_one(&self, server: &ServerName, what: PassthroughKind, caller: &CallerContext) -> Result<Arc<Vec<Value>>, PassError> {
         let credentials = self.secrets.credentials(&caller.principal, server).await?;
         let is_shared = credentials.is_none() && !self.servers.forwards_headers(server);
         let key = (server.clone(), what);
@@ -216,8 +217,8 @@ impl Passthrough {
             return Ok(known);
         }
         let member = match what {
-            AskedKind::Prompts => "prompts",
-            AskedKind::ResourceTemplates => "resourceTemplates",
+            PassthroughKind::Prompts => "prompts",
+            PassthroughKind::ResourceTemplates => "resourceTemplates",
             _ => "resources",
         };
         let forgotten = self.times_forgotten(&key);
@@ -230,7 +231,7 @@ impl Passthrough {
         let (mut entries, mut cursor) = (Vec::new(), None::<Value>);
         for _ in 0..PAGES {
             let params = cursor.take().map_or_else(|| json!({}), |cursor| json!({ "cursor": cursor }));
-            let page = self.servers.ask(server, Asked { what, params }, context.clone()).await?;
+            let page = self.servers.ask(server, PassthroughRequest { what, params }, context.clone()).await?;
             let mut page: Value = serde_json::from_str(page.get()).unwrap_or_default();
             if let Some(Value::Array(more)) = page.get_mut(member).map(Value::take) {
                 entries.extend(more);
@@ -242,7 +243,7 @@ impl Passthrough {
         }
         entries.truncate(ENTRIES);
         self.note_spelling(&key, member_of_name(what), &entries);
-        if what == AskedKind::Prompts {
+        if what == PassthroughKind::Prompts {
             self.definitions.observe_prompts(server, &entries).await;
         }
         let entries = Arc::new(entries);
@@ -252,7 +253,7 @@ impl Passthrough {
         Ok(entries)
     }
 
-    fn note_spelling(&self, key: &(ServerName, AskedKind), member: &str, entries: &[Value]) {
+    fn note_spelling(&self, key: &(ServerName, PassthroughKind), member: &str, entries: &[Value]) {
         let names = || entries.iter().filter_map(|entry| entry.get(member)?.as_str());
         let known: HashSet<&str> = names().collect();
         let stripped = names().filter_map(|name| Some((strip(name)?.0, name.to_owned())));
@@ -268,22 +269,28 @@ impl Passthrough {
 
     /// The server's own name of an entry listed under this name.
     #[must_use]
-    pub fn own_name(&self, server: &ServerName, list: AskedKind, shown: &str) -> String {
+    pub fn own_name(&self, server: &ServerName, list: PassthroughKind, shown: &str) -> String {
         let spelled = self.spelled.lock();
         let own = spelled.get(&(server.clone(), list)).and_then(|names| names.get(shown));
         own.map_or(shown, String::as_str).to_owned()
     }
 
-    /// Forwards a request to a server that the caller sees. With `told.round`, a question may be returned instead of a result.
+    /// Forwards a request to a server that the caller sees. With `options.round`, a question may be returned instead of a result.
     /// Reads are audited.
     ///
     /// # Errors
     /// [`PassError`]
-    pub async fn ask(&self, server: &ServerName, asked: Asked, view: &View, told: Told) -> Result<Box<RawValue>, PassError> {
-        let mut read = Read::begin(&self.audit, server, &asked, &view.caller.principal);
-        let result = match self.enter(server, view) {
-            Ok(_permit) => match self.is_withheld(server, &asked, &view.caller).await {
-                Ok(false) => self.send(server, asked, &view.caller, told).await,
+    pub async fn ask(
+        &self,
+        server: &ServerName,
+        request: PassthroughRequest,
+        from: &PassthroughCaller,
+        options: CallOptions,
+    ) -> Result<Box<RawValue>, PassError> {
+        let mut read = Read::begin(&self.audit, server, &request, &from.caller.principal);
+        let result = match self.enter(server, from) {
+            Ok(_permit) => match self.is_withheld(server, &request, &from.caller).await {
+                Ok(false) => self.send(server, request, &from.caller, options).await,
                 Ok(true) => Err(PassError::NotFound),
                 Err(error) => Err(error),
             },
@@ -296,8 +303,8 @@ impl Passthrough {
     }
 
     /// Audits a request for a prompt or resource of a server that the caller can't see.
-    pub fn note_denial(&self, server: &ServerName, asked: &Asked, principal: &Principal) {
-        if let Some(mut read) = Read::begin(&self.audit, server, asked, principal) {
+    pub fn note_denial(&self, server: &ServerName, request: &PassthroughRequest, principal: &Principal) {
+        if let Some(mut read) = Read::begin(&self.audit, server, request, principal) {
             read.ended(&Err(PassError::NotFound), self.knows(server));
         }
     }
@@ -310,9 +317,9 @@ impl Passthrough {
     ///
     /// # Errors
     /// [`PassError::NotFound`], [`PassError::Limited`]
-    pub fn enter(&self, server: &ServerName, view: &View) -> Result<CallPermit, PassError> {
-        let principal = &view.caller.principal;
-        if !self.sees(principal, &view.place, view.server.as_ref(), server) {
+    pub fn enter(&self, server: &ServerName, from: &PassthroughCaller) -> Result<CallPermit, PassError> {
+        let principal = &from.caller.principal;
+        if !self.sees(principal, &from.address, from.server.as_ref(), server) {
             return Err(PassError::NotFound);
         }
         Ok(self.limits.call(principal, server)?)
@@ -323,20 +330,26 @@ impl Passthrough {
         !self.servers.forwards_headers(server) && matches!(self.secrets.credentials(principal, server).await, Ok(None))
     }
 
-    async fn send(&self, server: &ServerName, asked: Asked, caller: &Caller, told: Told) -> Result<Box<RawValue>, PassError> {
+    async fn send(
+        &self,
+        server: &ServerName,
+        request: PassthroughRequest,
+        caller: &CallerContext,
+        options: CallOptions,
+    ) -> Result<Box<RawValue>, PassError> {
         let context = CallContext {
             principal: Arc::clone(&caller.principal),
             headers: self.headers(server, caller),
             credentials: self.secrets.credentials(&caller.principal, server).await?,
             deadline: None,
-            progress: told.progress,
-            said: told.said,
-            round: told.round,
+            progress: options.progress,
+            messages: options.messages,
+            round: options.round,
         };
-        Ok(self.servers.ask(server, asked, context).await?)
+        Ok(self.servers.ask(server, request, context).await?)
     }
 
-    fn headers(&self, server: &ServerName, caller: &Caller) -> Arc<http::HeaderMap> {
+    fn headers(&self, server: &ServerName, caller: &CallerContext) -> Arc<http::HeaderMap> {
         if self.servers.forwards_headers(server) { Arc::clone(&caller.headers) } else { Arc::default() }
     }
 }

@@ -22,8 +22,8 @@ use crate::domain::catalog::tool::ServerName;
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::mcp::mcp_news::News;
 use crate::service::mcp::mcp_sessions::{McpSession, McpSessions};
-use crate::service::mcp::passthrough::{PassError, Passthrough, View};
-use crate::service::ports::{Asked, AskedKind, CallContext, CallError, NewsKind, ServerNews, ToolServers};
+use crate::service::mcp::passthrough::{PassError, Passthrough, PassthroughCaller};
+use crate::service::ports::{CallContext, CallError, NewsKind, PassthroughKind, PassthroughRequest, ServerNews, ToolServers};
 use crate::service::supervision::Supervised;
 use crate::settings::McpSettings;
 
@@ -85,7 +85,7 @@ pub struct Subscriptions {
 
 #[derive(Default)]
 struct Followed {
-    heard_by: HashMap<u64, Hearer>,
+    subscribers: HashMap<u64, Subscriber>,
     /// Whether the server has our subscription. Locked while that changes.
     at_server: Arc<AsyncMutex<bool>>,
     /// How many tasks change it, or wait to.
@@ -93,10 +93,10 @@ struct Followed {
 }
 
 #[derive(Clone)]
-struct Hearer {
+struct Subscriber {
     session: Weak<McpSession>,
     /// The client's URI.
-    address: Arc<str>,
+    client_uri: Arc<str>,
 }
 
 impl Subscriptions {
@@ -137,7 +137,7 @@ impl Subscriptions {
         self.settings.subscriptions
     }
 
-    /// Subscribes the client to a resource under `address`, until it unsubscribes or its session ends. If the future is dropped,
+    /// Subscribes the client to a resource under `client_uri`, until it unsubscribes or its session ends. If the future is dropped,
     /// the request to the server still completes.
     ///
     /// # Errors
@@ -146,14 +146,14 @@ impl Subscriptions {
         self: &Arc<Self>,
         session: &Arc<McpSession>,
         resource: Resource,
-        address: &str,
-        view: &View,
+        client_uri: &str,
+        from: &PassthroughCaller,
     ) -> Result<(), SubscribeError> {
-        let _permit = self.passthrough.enter(&resource.server, view)?;
-        if session.follows(address) {
+        let _permit = self.passthrough.enter(&resource.server, from)?;
+        if session.follows(client_uri) {
             return Ok(());
         }
-        if !self.passthrough.is_shared(&resource.server, &view.caller.principal).await {
+        if !self.passthrough.is_shared(&resource.server, &from.caller.principal).await {
             return Err(SubscribeError::NotShared);
         }
         let of_session = SubscribeError::TooMany { limit: self.settings.subscriptions, of: "one client" };
@@ -161,11 +161,11 @@ impl Subscriptions {
             return Err(of_session);
         }
         // Before the server knows, so that no notification is missed.
-        let subscription = self.enter(session, &resource, address, &view.caller.principal.id)?;
+        let subscription = self.enter(session, &resource, client_uri, &from.caller.principal.id)?;
         let follower = Arc::clone(self);
         let settled = tokio::spawn(async move { follower.settle(&resource).await }).await;
         settled.map_err(|_| SubscribeError::Over)?.map_err(PassError::Call)?;
-        match session.follow(address.into(), subscription, self.settings.subscriptions) {
+        match session.follow(client_uri.into(), subscription, self.settings.subscriptions) {
             Ok(()) => Ok(()),
             Err(_) if session.followed() >= self.settings.subscriptions => Err(of_session),
             Err(_) => Err(SubscribeError::Over),
@@ -176,22 +176,28 @@ impl Subscriptions {
     ///
     /// # Errors
     /// [`PassError::NotFound`] if the caller can't see the server. The subscription has ended anyway.
-    pub fn unsubscribe(&self, session: &McpSession, server: &ServerName, address: &str, view: &View) -> Result<(), PassError> {
-        session.unfollow(address);
-        self.passthrough.enter(server, view).map(drop)
+    pub fn unsubscribe(
+        &self,
+        session: &McpSession,
+        server: &ServerName,
+        client_uri: &str,
+        from: &PassthroughCaller,
+    ) -> Result<(), PassError> {
+        session.unfollow(client_uri);
+        self.passthrough.enter(server, from).map(drop)
     }
 
     /// Notifies a client if its prompts and resources now come from other servers than at the last check. The first check
     /// notifies nothing, because it only records the initial state.
-    pub fn tell_if_changed(&self, session: &McpSession) {
-        session.tell_offered(self.offered(session));
+    pub fn notify_if_changed(&self, session: &McpSession) {
+        session.notify_offered(self.offered(session));
     }
 
     fn enter(
         self: &Arc<Self>,
         session: &Arc<McpSession>,
         resource: &Resource,
-        address: &str,
+        client_uri: &str,
         owner: &PrincipalId,
     ) -> Result<Subscription, SubscribeError> {
         let limit = self.settings.subscriptions_per_caller;
@@ -204,8 +210,8 @@ impl Subscriptions {
             *count += 1;
         }
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        let hearer = Hearer { session: Arc::downgrade(session), address: address.into() };
-        self.followed.lock().entry(resource.clone()).or_default().heard_by.insert(number, hearer);
+        let subscriber = Subscriber { session: Arc::downgrade(session), client_uri: client_uri.into() };
+        self.followed.lock().entry(resource.clone()).or_default().subscribers.insert(number, subscriber);
         Ok(Subscription { of: Arc::downgrade(self), resource: resource.clone(), owner: owner.clone(), number })
     }
 
@@ -222,8 +228,8 @@ impl Subscriptions {
         let is_last = {
             let mut followed = self.followed.lock();
             let Some(found) = followed.get_mut(resource) else { return };
-            found.heard_by.remove(&number);
-            found.heard_by.is_empty()
+            found.subscribers.remove(&number);
+            found.subscribers.is_empty()
         };
         // At shutdown the connections end anyway.
         if !is_last || self.stop.is_cancelled() {
@@ -246,10 +252,10 @@ impl Subscriptions {
         let result = {
             let mut at_server = turn.lock().await;
             match (self.is_wanted(resource), *at_server) {
-                (true, false) => self.ask(resource, AskedKind::Subscribe).await.inspect(|()| *at_server = true),
+                (true, false) => self.ask(resource, PassthroughKind::Subscribe).await.inspect(|()| *at_server = true),
                 (false, true) => {
                     *at_server = false;
-                    if self.ask(resource, AskedKind::Unsubscribe).await.is_err() {
+                    if self.ask(resource, PassthroughKind::Unsubscribe).await.is_err() {
                         tracing::debug!(server = %resource.server, "a subscription could not be ended");
                     }
                     Ok(())
@@ -260,7 +266,8 @@ impl Subscriptions {
         let mut followed = self.followed.lock();
         if let Some(found) = followed.get_mut(resource) {
             found.at_work -= 1;
-            let is_over = found.at_work == 0 && found.heard_by.is_empty() && found.at_server.try_lock().is_ok_and(|at_server| !*at_server);
+            let is_over =
+                found.at_work == 0 && found.subscribers.is_empty() && found.at_server.try_lock().is_ok_and(|at_server| !*at_server);
             if is_over {
                 followed.remove(resource);
             }
@@ -269,23 +276,23 @@ impl Subscriptions {
     }
 
     fn is_wanted(&self, resource: &Resource) -> bool {
-        self.followed.lock().get(resource).is_some_and(|found| !found.heard_by.is_empty())
+        self.followed.lock().get(resource).is_some_and(|found| !found.subscribers.is_empty())
     }
 
     /// Sends a request over the shared connection, for no particular caller.
-    async fn ask(&self, resource: &Resource, what: AskedKind) -> Result<(), CallError> {
-        let asked = Asked { what, params: json!({ "uri": resource.uri }) };
+    async fn ask(&self, resource: &Resource, what: PassthroughKind) -> Result<(), CallError> {
+        let request = PassthroughRequest { what, params: json!({ "uri": resource.uri }) };
         let context = CallContext::new(Arc::new(Principal::anyone()));
-        self.servers.ask(&resource.server, asked, context).await.map(drop)
+        self.servers.ask(&resource.server, request, context).await.map(drop)
     }
 
     async fn follow(self: Arc<Self>, news: &mut mpsc::Receiver<ServerNews>) {
         let mut changes = self.current.changes();
         loop {
             tokio::select! {
-                told = news.recv() => {
-                    let Some(ServerNews { server, what }) = told else { return };
-                    self.hear(&server, what).await;
+                received = news.recv() => {
+                    let Some(ServerNews { server, what }) = received else { return };
+                    self.handle(&server, what).await;
                 }
                 changed = changes.changed() => {
                     if changed.is_err() {
@@ -294,7 +301,7 @@ impl Subscriptions {
                     tokio::time::sleep(TOGETHER).await;
                     changes.mark_unchanged();
                     for session in self.sessions.all().iter().filter(|session| !session.is_idle()) {
-                        self.tell_if_changed(session);
+                        self.notify_if_changed(session);
                         tokio::task::yield_now().await;
                     }
                 }
@@ -302,17 +309,17 @@ impl Subscriptions {
         }
     }
 
-    async fn hear(self: &Arc<Self>, server: &ServerName, what: NewsKind) {
-        const PROMPTS: [AskedKind; 1] = [AskedKind::Prompts];
-        const RESOURCES: [AskedKind; 2] = [AskedKind::Resources, AskedKind::ResourceTemplates];
+    async fn handle(self: &Arc<Self>, server: &ServerName, what: NewsKind) {
+        const PROMPTS: [PassthroughKind; 1] = [PassthroughKind::Prompts];
+        const RESOURCES: [PassthroughKind; 2] = [PassthroughKind::Resources, PassthroughKind::ResourceTemplates];
         match what {
             NewsKind::Prompts => {
                 self.passthrough.forget(server, &PROMPTS).await;
-                self.tell_of(server, &News::Prompts);
+                self.notify_of(server, &News::Prompts);
             }
             NewsKind::Resources => {
                 self.passthrough.forget(server, &RESOURCES).await;
-                self.tell_of(server, &News::Resources);
+                self.notify_of(server, &News::Resources);
             }
             NewsKind::Updated(uri) => self.updated(server, &uri),
             NewsKind::Renewed => {
@@ -322,7 +329,7 @@ impl Subscriptions {
                 {
                     self.passthrough.forget(server, lists).await;
                     if has {
-                        self.tell_of(server, &news);
+                        self.notify_of(server, &news);
                     }
                 }
                 self.renew(server);
@@ -331,32 +338,32 @@ impl Subscriptions {
     }
 
     /// Notifies all clients that see this server.
-    fn tell_of(&self, server: &ServerName, news: &News) {
-        for session in self.sessions.all().iter().filter(|session| self.may_hear(session, server)) {
-            session.tell(news.clone());
+    fn notify_of(&self, server: &ServerName, news: &News) {
+        for session in self.sessions.all().iter().filter(|session| self.sees(session, server)) {
+            session.notify(news.clone());
         }
     }
 
-    fn may_hear(&self, session: &McpSession, server: &ServerName) -> bool {
-        let address = session.address();
-        self.passthrough.sees(&session.viewer(), &address.place, address.server.as_ref(), server)
+    fn sees(&self, session: &McpSession, server: &ServerName) -> bool {
+        let endpoint = session.endpoint();
+        self.passthrough.sees(&session.viewer(), &endpoint.address, endpoint.server.as_ref(), server)
     }
 
     /// A resource or a part of it has changed: notifies the subscribers of either, by their URIs.
     fn updated(&self, server: &ServerName, uri: &str) {
-        let mut told: Vec<(Hearer, &str)> = Vec::new();
+        let mut notified: Vec<(Subscriber, &str)> = Vec::new();
         {
             let followed = self.followed.lock();
             for whole in wholes(uri) {
                 let resource = Resource { server: server.clone(), uri: whole.to_owned() };
-                let hearers = followed.get(&resource).into_iter().flat_map(|found| found.heard_by.values());
-                told.extend(hearers.map(|hearer| (hearer.clone(), &uri[whole.len()..])));
+                let subscribers = followed.get(&resource).into_iter().flat_map(|found| found.subscribers.values());
+                notified.extend(subscribers.map(|subscriber| (subscriber.clone(), &uri[whole.len()..])));
             }
         }
-        for (Hearer { session, address }, part) in told {
-            let Some(session) = session.upgrade().filter(|session| self.may_hear(session, server)) else { continue };
-            let address = if part.is_empty() { address } else { format!("{address}{part}").into() };
-            session.tell(News::Updated(address));
+        for (Subscriber { session, client_uri }, part) in notified {
+            let Some(session) = session.upgrade().filter(|session| self.sees(session, server)) else { continue };
+            let client_uri = if part.is_empty() { client_uri } else { format!("{client_uri}{part}").into() };
+            session.notify(News::Updated(client_uri));
         }
     }
 
@@ -380,8 +387,8 @@ impl Subscriptions {
 
     /// Hashes of the servers whose prompts, and whose resources, a client sees.
     fn offered(&self, session: &McpSession) -> (u64, u64) {
-        let address = session.address();
-        let servers = self.passthrough.servers_for(&session.viewer(), &address.place, address.server.as_ref());
+        let endpoint = session.endpoint();
+        let servers = self.passthrough.servers_for(&session.viewer(), &endpoint.address, endpoint.server.as_ref());
         let (mut prompts, mut resources) = (self.hasher.build_hasher(), self.hasher.build_hasher());
         for server in &servers {
             let offers = self.servers.offers(server);
@@ -410,7 +417,7 @@ mod tests {
     use super::wholes;
 
     #[test]
-    fn a_resource_is_part_of_what_its_address_begins_with() {
+    fn a_resource_is_part_of_what_its_uri_begins_with() {
         let all: Vec<_> = wholes("a://b/c?d").collect();
         assert_eq!(all, ["a:", "a:/", "a://", "a://b", "a://b/", "a://b/c", "a://b/c?", "a://b/c?d"]);
         assert_eq!(wholes("x").collect::<Vec<_>>(), ["x"]);

@@ -3,7 +3,7 @@
 //! A newer-era client gets a question as the response to its request, and answers it with another request (MCP specification
 //! 2026-07-28, "Multi Round-Trip Requests"). An older-era server does not know this: it asks on its connection, in the middle of
 //! a running call. So the call is suspended here until the client returns with its state, which nobody can guess. Only the same
-//! caller, at the same address, repeating the same request may resume it. Suspended calls exist in this process only, for a
+//! caller, at the same endpoint, repeating the same request may resume it. Suspended calls exist in this process only, for a
 //! bounded time and up to a cap.
 
 use std::collections::{BTreeMap, HashMap};
@@ -23,7 +23,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::service::mcp::mcp_sessions::Abilities;
-use crate::service::ports::{Refusal, Said, ServerQuestion};
+use crate::service::ports::{Refusal, ServerMessage, ServerQuestion};
 use crate::settings::WaitingSettings;
 
 /// Prefix of our states. All others are forwarded to their servers.
@@ -35,10 +35,10 @@ const INVALID_REQUEST: i64 = -32600;
 
 /// The owner and purpose of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holder {
+pub struct CallHolder {
     pub owner: PrincipalId,
-    /// Address of the request: path and mode.
-    pub address: Arc<str>,
+    /// Path and mode of the request, as one text.
+    pub path: Arc<str>,
     pub subject: Subject,
 }
 
@@ -63,19 +63,19 @@ pub enum WaitError {
 
 /// The outcome of a round.
 #[derive(Debug)]
-pub enum Turn<T> {
+pub enum RoundOutcome<T> {
     Finished(T),
     /// The server asked something: `InputRequiredResult`.
-    Asked(Value),
+    Question(Value),
 }
 
 /// A running call and its server's questions.
 pub struct OpenCall<T> {
     work: Work<T>,
     /// `None`: the client can't be asked, or the server can't ask any more.
-    said: Option<mpsc::Receiver<Said>>,
+    messages: Option<mpsc::Receiver<ServerMessage>>,
     abilities: Abilities,
-    asked: IndexMap<String, ServerQuestion>,
+    open: IndexMap<String, ServerQuestion>,
     /// Questions so far.
     questions: u64,
 }
@@ -87,23 +87,23 @@ enum Work<T> {
 }
 
 impl<T: Send + 'static> OpenCall<T> {
-    /// `said`: receives the server's messages; `abilities`: what the client can answer.
+    /// `messages`: receives the server's messages; `abilities`: what the client can answer.
     #[must_use]
-    pub fn new(call: BoxFuture<'static, T>, said: Option<mpsc::Receiver<Said>>, abilities: Abilities) -> Self {
-        Self { work: Work::Here(call), said, abilities, asked: IndexMap::new(), questions: 0 }
+    pub fn new(call: BoxFuture<'static, T>, messages: Option<mpsc::Receiver<ServerMessage>>, abilities: Abilities) -> Self {
+        Self { work: Work::Here(call), messages, abilities, open: IndexMap::new(), questions: 0 }
     }
 
     /// The result, or `None` once the server waits for an answer.
     async fn next(&mut self) -> Option<T> {
         loop {
-            let waits = !self.asked.is_empty();
+            let waits = !self.open.is_empty();
             tokio::select! {
                 biased;
                 done = self.work.done() => return Some(done),
-                next = hear(&mut self.said) => match next {
-                    Some(Said::Question(question)) => self.take(question),
-                    Some(Said::Note(_)) => {}
-                    None => self.said = None,
+                next = next_message(&mut self.messages) => match next {
+                    Some(ServerMessage::Question(question)) => self.take(question),
+                    Some(ServerMessage::Note(_)) => {}
+                    None => self.messages = None,
                 },
                 () = ready(()), if waits => return None,
             }
@@ -113,7 +113,7 @@ impl<T: Send + 'static> OpenCall<T> {
     fn take(&mut self, mut question: ServerQuestion) {
         let refusal = if !self.abilities.answer(&question.method, &question.params) {
             Refusal { code: METHOD_NOT_FOUND, message: "the client that called can't answer this".to_owned() }
-        } else if self.asked.len() >= QUESTIONS {
+        } else if self.open.len() >= QUESTIONS {
             Refusal { code: INVALID_REQUEST, message: "too many questions wait for an answer".to_owned() }
         } else {
             // Its progress token belongs to the other connection.
@@ -121,7 +121,7 @@ impl<T: Send + 'static> OpenCall<T> {
                 params.remove("_meta");
             }
             self.questions += 1;
-            self.asked.insert(format!("question-{}", self.questions), question);
+            self.open.insert(format!("question-{}", self.questions), question);
             return;
         };
         let _ = question.answer.send(Err(refusal));
@@ -130,7 +130,7 @@ impl<T: Send + 'static> OpenCall<T> {
     /// Forwards answers by the keys of their questions. Unknown keys and invalid results are ignored.
     fn answer(&mut self, responses: BTreeMap<String, Value>) {
         for (key, response) in responses.into_iter().filter(|(_, response)| response.is_object()) {
-            if let Some(question) = self.asked.shift_remove(&key) {
+            if let Some(question) = self.open.shift_remove(&key) {
                 let _ = question.answer.send(Ok(response));
             }
         }
@@ -146,7 +146,7 @@ impl<T: Send + 'static> OpenCall<T> {
 
     fn requests(&self) -> Map<String, Value> {
         let request = |question: &ServerQuestion| json!({"method": question.method, "params": question.params});
-        self.asked.iter().map(|(key, question)| (key.clone(), request(question))).collect()
+        self.open.iter().map(|(key, question)| (key.clone(), request(question))).collect()
     }
 }
 
@@ -167,9 +167,9 @@ impl<T> Work<T> {
     }
 }
 
-async fn hear(said: &mut Option<mpsc::Receiver<Said>>) -> Option<Said> {
-    match said {
-        Some(said) => said.recv().await,
+async fn next_message(messages: &mut Option<mpsc::Receiver<ServerMessage>>) -> Option<ServerMessage> {
+    match messages {
+        Some(messages) => messages.recv().await,
         None => std::future::pending().await,
     }
 }
@@ -191,7 +191,7 @@ impl fmt::Debug for StateId {
 }
 
 struct Waiting<T> {
-    holder: Holder,
+    holder: CallHolder,
     call: OpenCall<T>,
     _time: AbortOnDropHandle<()>,
 }
@@ -220,10 +220,10 @@ impl<T: Send + 'static> WaitingCalls<T> {
     ///
     /// # Errors
     /// [`WaitError::TooMany`]; the call is then cancelled.
-    pub async fn begin(self: &Arc<Self>, holder: Holder, mut call: OpenCall<T>) -> Result<Turn<T>, WaitError> {
+    pub async fn begin(self: &Arc<Self>, holder: CallHolder, mut call: OpenCall<T>) -> Result<RoundOutcome<T>, WaitError> {
         match call.next().await {
-            Some(done) => Ok(Turn::Finished(done)),
-            None => self.keep(holder, call).map(Turn::Asked),
+            Some(done) => Ok(RoundOutcome::Finished(done)),
+            None => self.keep(holder, call).map(RoundOutcome::Question),
         }
     }
 
@@ -231,7 +231,12 @@ impl<T: Send + 'static> WaitingCalls<T> {
     ///
     /// # Errors
     /// [`WaitError::Unknown`]: this holder has no call with this state.
-    pub async fn go_on(self: &Arc<Self>, state: &str, holder: Holder, responses: BTreeMap<String, Value>) -> Result<Turn<T>, WaitError> {
+    pub async fn go_on(
+        self: &Arc<Self>,
+        state: &str,
+        holder: CallHolder,
+        responses: BTreeMap<String, Value>,
+    ) -> Result<RoundOutcome<T>, WaitError> {
         let mut call = self.take(state, &holder)?;
         call.answer(responses);
         self.begin(holder, call).await
@@ -242,7 +247,7 @@ impl<T: Send + 'static> WaitingCalls<T> {
         self.calls.lock().len()
     }
 
-    fn keep(self: &Arc<Self>, holder: Holder, call: OpenCall<T>) -> Result<Value, WaitError> {
+    fn keep(self: &Arc<Self>, holder: CallHolder, call: OpenCall<T>) -> Result<Value, WaitError> {
         let mut calls = self.calls.lock();
         let WaitingSettings { per_caller, total, .. } = self.settings;
         if calls.values().filter(|waiting| waiting.holder.owner == holder.owner).count() >= per_caller {
@@ -271,7 +276,7 @@ impl<T: Send + 'static> WaitingCalls<T> {
         }
     }
 
-    fn take(&self, state: &str, holder: &Holder) -> Result<OpenCall<T>, WaitError> {
+    fn take(&self, state: &str, holder: &CallHolder) -> Result<OpenCall<T>, WaitError> {
         let id = StateId(state.to_owned());
         let mut calls = self.calls.lock();
         if calls.get(&id).is_none_or(|waiting| waiting.holder != *holder) {
@@ -292,11 +297,11 @@ mod tests {
     use tokio::sync::{mpsc, oneshot};
     use tokio_util::sync::CancellationToken;
 
-    use super::{Holder, OpenCall, StateId, Subject, Turn, WaitError, WaitingCalls};
+    use super::{CallHolder, OpenCall, RoundOutcome, StateId, Subject, WaitError, WaitingCalls};
     use crate::domain::access::principal::PrincipalId;
     use crate::domain::catalog::tool::ToolId;
     use crate::service::mcp::mcp_sessions::Abilities;
-    use crate::service::ports::{Refusal, Said, ServerQuestion};
+    use crate::service::ports::{Refusal, ServerMessage, ServerQuestion};
     use crate::settings::WaitingSettings;
 
     type Answer = Result<Value, Refusal>;
@@ -305,28 +310,28 @@ mod tests {
         WaitingCalls::new(WaitingSettings { answer, per_caller, total }, CancellationToken::new())
     }
 
-    fn holder(name: &str) -> Holder {
-        Holder { owner: PrincipalId::of_key(name), address: "/mcp".into(), subject: Subject::Tool(ToolId::new("a", "b")) }
+    fn holder(name: &str) -> CallHolder {
+        CallHolder { owner: PrincipalId::of_key(name), path: "/mcp".into(), subject: Subject::Tool(ToolId::new("a", "b")) }
     }
 
     /// A call whose server asks these questions in turn and returns the answers.
     fn asking(methods: &'static [&'static str]) -> OpenCall<Vec<Answer>> {
-        let (said, heard) = mpsc::channel(4);
+        let (sender, messages) = mpsc::channel(4);
         let call = async move {
             let mut answers = Vec::new();
             for method in methods {
                 let (answer, answered) = oneshot::channel();
                 let params = json!({"message": "?", "_meta": {"progressToken": 1}});
-                said.send(Said::Question(ServerQuestion { method: (*method).to_owned(), params, answer })).await.unwrap();
+                sender.send(ServerMessage::Question(ServerQuestion { method: (*method).to_owned(), params, answer })).await.unwrap();
                 answers.push(answered.await.unwrap());
             }
             answers
         };
-        OpenCall::new(call.boxed(), Some(heard), Abilities { forms: true, ..Abilities::default() })
+        OpenCall::new(call.boxed(), Some(messages), Abilities { forms: true, ..Abilities::default() })
     }
 
-    fn asked<T>(turn: Result<Turn<T>, WaitError>) -> (String, Value) {
-        let Ok(Turn::Asked(mut question)) = turn else { panic!("it was not asked") };
+    fn question_of<T>(turn: Result<RoundOutcome<T>, WaitError>) -> (String, Value) {
+        let Ok(RoundOutcome::Question(mut question)) = turn else { panic!("there is no question") };
         assert_eq!(question["resultType"], "input_required");
         (question["requestState"].as_str().unwrap().to_owned(), question["inputRequests"].take())
     }
@@ -340,15 +345,15 @@ mod tests {
         let calls = waiting_calls(9, 9, Duration::from_mins(1));
         let one = || holder("one");
         let call = asking(&["elicitation/create", "sampling/createMessage", "elicitation/create"]);
-        let (first, questions) = asked(calls.begin(one(), call).await);
+        let (first, questions) = question_of(calls.begin(one(), call).await);
         assert_eq!(questions, json!({"question-1": {"method": "elicitation/create", "params": {"message": "?"}}}));
         assert!(WaitingCalls::<()>::gives(&first) && !WaitingCalls::<()>::gives("a server's"));
-        let (second, questions) = asked(calls.go_on(&first, one(), accepted("question-1")).await);
+        let (second, questions) = question_of(calls.go_on(&first, one(), accepted("question-1")).await);
         assert_eq!(questions.as_object().unwrap().keys().collect::<Vec<_>>(), ["question-2"], "what it can't answer it is not asked");
         assert_ne!(first, second);
         let again = calls.go_on(&first, one(), accepted("question-1")).await;
         assert_eq!(again.unwrap_err(), WaitError::Unknown, "a state is good for one answer");
-        let Ok(Turn::Finished(answers)) = calls.go_on(&second, one(), accepted("question-2")).await else { panic!("it goes on") };
+        let Ok(RoundOutcome::Finished(answers)) = calls.go_on(&second, one(), accepted("question-2")).await else { panic!("it goes on") };
         let answers: Vec<bool> = answers.iter().map(Result::is_ok).collect();
         assert_eq!((answers, calls.count()), (vec![true, false, true], 0));
     }
@@ -356,59 +361,62 @@ mod tests {
     #[tokio::test]
     async fn what_is_not_answered_is_asked_again() {
         let calls = waiting_calls(9, 9, Duration::from_mins(1));
-        let (mut state, mut questions) = asked(calls.begin(holder("one"), asking(&["elicitation/create"])).await);
+        let (mut state, mut questions) = question_of(calls.begin(holder("one"), asking(&["elicitation/create"])).await);
         let not_a_result = BTreeMap::from([("question-1".to_owned(), json!(12345))]);
         for wrong in [accepted("something"), BTreeMap::new(), not_a_result] {
-            let (next, same) = asked(calls.go_on(&state, holder("one"), wrong).await);
+            let (next, same) = question_of(calls.go_on(&state, holder("one"), wrong).await);
             assert_eq!(same, questions);
             (state, questions) = (next, same);
         }
         let mut more = accepted("question-1");
         more.extend(accepted("something"));
-        assert!(matches!(calls.go_on(&state, holder("one"), more).await, Ok(Turn::Finished(answers)) if answers.len() == 1));
+        assert!(matches!(calls.go_on(&state, holder("one"), more).await, Ok(RoundOutcome::Finished(answers)) if answers.len() == 1));
     }
 
     #[tokio::test]
     async fn a_call_waits_for_its_caller_with_the_same_request_alone() {
         let calls = waiting_calls(9, 9, Duration::from_mins(1));
-        let (state, _) = asked(calls.begin(holder("one"), asking(&["elicitation/create"])).await);
-        let elsewhere = Holder { address: "/toolsets/x/mcp".into(), ..holder("one") };
-        let other = Holder { subject: Subject::Prompt("a".into(), "b".into()), ..holder("one") };
+        let (state, _) = question_of(calls.begin(holder("one"), asking(&["elicitation/create"])).await);
+        let elsewhere = CallHolder { path: "/toolsets/x/mcp".into(), ..holder("one") };
+        let other = CallHolder { subject: Subject::Prompt("a".into(), "b".into()), ..holder("one") };
         for foreign in [holder("other"), elsewhere, other] {
             let refused = calls.go_on(&state, foreign, accepted("question-1")).await;
             assert_eq!(refused.unwrap_err(), WaitError::Unknown);
         }
         let tampered = calls.go_on(&format!("{state}0"), holder("one"), accepted("question-1")).await;
         assert_eq!(tampered.unwrap_err(), WaitError::Unknown);
-        assert!(matches!(calls.go_on(&state, holder("one"), accepted("question-1")).await, Ok(Turn::Finished(_))), "it is still there");
+        assert!(
+            matches!(calls.go_on(&state, holder("one"), accepted("question-1")).await, Ok(RoundOutcome::Finished(_))),
+            "it is still there"
+        );
     }
 
     #[tokio::test]
     async fn only_so_many_wait() {
         let calls = waiting_calls(1, 2, Duration::from_mins(1));
         let begin = async |name: &str| calls.begin(holder(name), asking(&["elicitation/create"])).await;
-        let (state, _) = asked(begin("one").await);
+        let (state, _) = question_of(begin("one").await);
         assert_eq!(begin("one").await.unwrap_err(), WaitError::TooMany { most: 1, of: "of this caller" });
-        asked(begin("two").await);
+        question_of(begin("two").await);
         assert_eq!(begin("three").await.unwrap_err(), WaitError::TooMany { most: 2, of: "of all callers together" });
-        assert!(matches!(calls.go_on(&state, holder("one"), accepted("question-1")).await, Ok(Turn::Finished(_))));
-        asked(begin("three").await);
+        assert!(matches!(calls.go_on(&state, holder("one"), accepted("question-1")).await, Ok(RoundOutcome::Finished(_))));
+        question_of(begin("three").await);
     }
 
     #[tokio::test]
     async fn when_its_time_is_up_a_call_is_cancelled() {
         let calls = waiting_calls(9, 9, Duration::from_millis(20));
         let (dropped, is_dropped) = oneshot::channel::<()>();
-        let (said, heard) = mpsc::channel(4);
+        let (sender, messages) = mpsc::channel(4);
         let call = async move {
             let _dropped = dropped;
             let (answer, answered) = oneshot::channel();
             let question = ServerQuestion { method: "elicitation/create".to_owned(), params: json!({}), answer };
-            said.send(Said::Question(question)).await.unwrap();
+            sender.send(ServerMessage::Question(question)).await.unwrap();
             vec![answered.await.unwrap()]
         };
-        let call = OpenCall::new(call.boxed(), Some(heard), Abilities { forms: true, ..Abilities::default() });
-        let (state, _) = asked(calls.begin(holder("one"), call).await);
+        let call = OpenCall::new(call.boxed(), Some(messages), Abilities { forms: true, ..Abilities::default() });
+        let (state, _) = question_of(calls.begin(holder("one"), call).await);
         assert!(is_dropped.await.is_err());
         assert_eq!(calls.count(), 0);
         assert_eq!(calls.go_on(&state, holder("one"), accepted("question-1")).await.unwrap_err(), WaitError::Unknown);
@@ -419,7 +427,7 @@ mod tests {
         let stop = CancellationToken::new();
         let settings = WaitingSettings { answer: Duration::from_mins(1), per_caller: 9, total: 9 };
         let calls = WaitingCalls::new(settings, stop.clone());
-        asked(calls.begin(holder("one"), asking(&["elicitation/create"])).await);
+        question_of(calls.begin(holder("one"), asking(&["elicitation/create"])).await);
         stop.cancel();
         while calls.count() > 0 {
             tokio::task::yield_now().await;

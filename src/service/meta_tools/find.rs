@@ -11,14 +11,14 @@ use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::naming::{LOAD_TOOLSET, RUN_TOOL};
 use crate::domain::catalog::tool::Tool;
 use crate::domain::selection::intent::Intent;
-use crate::domain::selection::relevance::arrange::{Arranged, Found as Ranked, arrange};
+use crate::domain::selection::relevance::arrange::{ArrangeCandidate, Arranged, arrange};
 use crate::domain::selection::relevance::readable_score;
 use crate::domain::toolsets::loading::{Group, Groups};
 use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::records::metrics::SearchKind;
 use crate::service::records::record::Recorder;
 use crate::service::selection::retrieve::{Merged, Retrieve};
-use crate::service::toolsets::loading::{Here, Loading};
+use crate::service::toolsets::loading::{CallerAt, Loading};
 
 /// Most proposed toolsets per search.
 const MOST_TOOLSETS: usize = 5;
@@ -113,7 +113,7 @@ pub struct Find {
 
 impl Find {
     /// The best tools for the queries, merged, best first: exactly `limit` if there are that many.
-    pub async fn find(&self, request: &FindTools, here: Here<'_>) -> Found {
+    pub async fn find(&self, request: &FindTools, here: CallerAt<'_>) -> Found {
         let view = self.current.view(&here.caller.principal);
         let View { catalog, visibility, settings } = &view;
         let mut queries = request.queries.clone();
@@ -127,12 +127,12 @@ impl Find {
         let Merged { ranked, warnings: of_search } = self.retrieve.merged(&queries, &view, list).await;
         warnings.extend(of_search);
 
-        let twins = catalog.texts().filter(|_| settings.fold_duplicates);
-        let found: Vec<Ranked> = ranked
+        let texts = catalog.texts().filter(|_| settings.fold_duplicates);
+        let found: Vec<ArrangeCandidate> = ranked
             .iter()
-            .map(|&(key, _)| Ranked {
+            .map(|&(key, _)| ArrangeCandidate {
                 server: catalog.server_of(key).unwrap_or(u32::MAX),
-                twins: twins.map_or(key, |facts| facts.twins.group(key)),
+                group: texts.map_or(key, |texts| texts.near_duplicates.group(key)),
                 is_meant: is_meant.as_ref().is_none_or(|meant| meant[key as usize]),
             })
             .collect();
@@ -142,15 +142,15 @@ impl Find {
 
         let now = self.loading.now(here).await;
         let tool_at = |place: usize| &catalog.tools()[ranked[place].0 as usize];
-        let told = order.iter().map(|&place| {
+        let answers = order.iter().map(|&place| {
             let same_as = duplicates.get(&place).into_iter().flatten().filter(|place| !shown.contains(place));
             FoundTool {
                 already_loaded: now.as_ref().map(|now| now.contains(&tool_at(place).operation_id)),
                 same_as: same_as.map(|&place| tool_at(place).operation_id.to_string()).collect(),
-                ..told(tool_at(place), readable_score(ranked[place].1), request.detail)
+                ..described(tool_at(place), readable_score(ranked[place].1), request.detail)
             }
         });
-        let tools: Vec<FoundTool> = told.collect();
+        let tools: Vec<FoundTool> = answers.collect();
         warnings.extend(self.retrieve.down_warnings(order.iter().map(|&place| &tool_at(place).id)));
         let to_load = || order.iter().map(|&place| tool_at(place));
         let toolsets = now.as_ref().map(|now| {
@@ -228,7 +228,7 @@ fn next(tools: &[FoundTool], toolsets: Option<&[ProposedToolset]>, detail: Detai
     }
 }
 
-fn told(tool: &Tool, score: f32, detail: Detail) -> FoundTool {
+fn described(tool: &Tool, score: f32, detail: Detail) -> FoundTool {
     FoundTool {
         name: tool.operation_id.to_string(),
         server: tool.id.server.to_string(),

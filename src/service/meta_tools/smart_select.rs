@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::domain::catalog::tool::Tool;
 use crate::domain::selection::judgement::{Choice, Entry, Question, fitting};
-use crate::service::caller::Caller;
+use crate::service::caller::CallerContext;
 use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::ports::Advisor;
 use crate::service::records::metrics::SearchKind;
@@ -57,7 +57,7 @@ pub struct SmartTool {
 
 impl SmartSelect {
     /// Always returns a selection: without a model by retrieval, with a warning.
-    pub async fn select(&self, request: &SmartSelectRequest, caller: &Caller) -> SmartSelection {
+    pub async fn select(&self, request: &SmartSelectRequest, caller: &CallerContext) -> SmartSelection {
         let view = self.current.view(&caller.principal);
         let mut warnings = Vec::new();
         let advisors: Vec<&Advisor> =

@@ -27,15 +27,17 @@ pub use self::judge::{Advisor, Judge, JudgeError};
 pub use self::limit::Limit;
 pub use self::process::ProcessState;
 pub use self::servers::{
-    Asked, AskedKind, CallContext, CallError, Credentials, NewsKind, Offers, Parting, Progress, Refusal, Round, Said, ServerChange,
-    ServerChangeKind, ServerEvent, ServerNews, ServerPhase, ServerQuestion, ServerState, ToolServers,
+    CallContext, CallError, Credentials, NewsKind, Offers, Parting, PassthroughKind, PassthroughRequest, Progress, Refusal, Round,
+    ServerChange, ServerChangeKind, ServerEvent, ServerMessage, ServerNews, ServerPhase, ServerQuestion, ServerState, ToolServers,
 };
 pub use self::store::{
     AuditStore, ChatStore, ComputedStore, DefinitionStore, EnrichmentStore, EventStore, FeedbackStore, KeyStore, ListingStore, PolicyStore,
-    SecretStore, SessionCaps, SessionSaved, SessionStore, Store, StoreError, StoredChat, StoredDefinition, StoredPolicy, StoredToolFacts,
-    ToolFactStore, ToolsetStore, UpkeepStore, UsageStore,
+    SecretStore, SessionCaps, SessionSaved, SessionStore, Store, StoreError, StoredChat, StoredDefinition, StoredPolicy,
+    StoredToolOverride, ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore,
 };
 pub use crate::domain::catalog::catalog::{ServerListing, SkippedTool};
+pub use crate::domain::records::conversation_figures::{
+    ArmFigures, ConversationCounts, ConversationFigures, ConversationQuery, ConversationReport,
+};
 pub use crate::domain::records::feedback::{Feedback, Verdict};
-pub use crate::domain::records::session_figures::{ArmFigures, SessionCounts, SessionFigures, SessionQuery, SessionReport};
 pub use crate::domain::records::usage::{DayUsage, MessageCounts, ToolCounts, ToolUsage, Usage, UsageQuery};

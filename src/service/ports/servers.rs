@@ -55,7 +55,7 @@ pub trait ToolServers: Send + Sync {
     ///
     /// # Errors
     /// [`CallError`]. A server without this capability returns a protocol error with code -32601.
-    async fn ask(&self, server: &ServerName, asked: Asked, context: CallContext) -> Result<Box<RawValue>, CallError>;
+    async fn ask(&self, server: &ServerName, request: PassthroughRequest, context: CallContext) -> Result<Box<RawValue>, CallError>;
 
     /// A server's capabilities besides tools, as far as known.
     fn offers(&self, server: &ServerName) -> Offers;
@@ -88,7 +88,7 @@ pub struct CallContext {
     /// Receives progress notifications.
     pub progress: Option<mpsc::Sender<Progress>>,
     /// Receives the server's questions and log messages.
-    pub said: Option<mpsc::Sender<Said>>,
+    pub messages: Option<mpsc::Sender<ServerMessage>>,
     /// Set if the client answers questions with another request.
     pub round: Option<Round>,
 }
@@ -97,7 +97,7 @@ impl CallContext {
     /// A context without credentials and receivers, with the configured timeout.
     #[must_use]
     pub fn new(principal: Arc<Principal>) -> Self {
-        Self { principal, headers: Arc::default(), credentials: None, deadline: None, progress: None, said: None, round: None }
+        Self { principal, headers: Arc::default(), credentials: None, deadline: None, progress: None, messages: None, round: None }
     }
 }
 
@@ -134,27 +134,27 @@ pub struct Offers {
 impl Offers {
     /// Whether the server supports this kind of request.
     #[must_use]
-    pub fn have(self, what: AskedKind) -> bool {
+    pub fn have(self, what: PassthroughKind) -> bool {
         match what {
-            AskedKind::Prompts | AskedKind::Prompt => self.prompts,
-            AskedKind::Resources | AskedKind::ResourceTemplates | AskedKind::Resource => self.resources,
-            AskedKind::Completion => self.completions,
-            AskedKind::Subscribe | AskedKind::Unsubscribe => self.subscriptions,
+            PassthroughKind::Prompts | PassthroughKind::Prompt => self.prompts,
+            PassthroughKind::Resources | PassthroughKind::ResourceTemplates | PassthroughKind::Resource => self.resources,
+            PassthroughKind::Completion => self.completions,
+            PassthroughKind::Subscribe | PassthroughKind::Unsubscribe => self.subscriptions,
         }
     }
 }
 
 /// A request to a server other than a tool call.
 #[derive(Clone, Debug)]
-pub struct Asked {
-    pub what: AskedKind,
+pub struct PassthroughRequest {
+    pub what: PassthroughKind,
     /// An object, as the protocol defines it for this request.
     pub params: Value,
 }
 
 /// Kinds of requests other than tool calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum AskedKind {
+pub enum PassthroughKind {
     Prompts,
     Prompt,
     Resources,
@@ -166,7 +166,7 @@ pub enum AskedKind {
     Unsubscribe,
 }
 
-impl AskedKind {
+impl PassthroughKind {
     /// The protocol's method.
     #[must_use]
     pub fn method(self) -> &'static str {
@@ -185,7 +185,7 @@ impl AskedKind {
 
 /// A server's message to the caller during a call.
 #[derive(Debug)]
-pub enum Said {
+pub enum ServerMessage {
     Question(ServerQuestion),
     /// The `params` of a notification `notifications/message`.
     Note(Value),

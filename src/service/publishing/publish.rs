@@ -6,18 +6,17 @@ use std::sync::Arc;
 use bytes::Bytes;
 use moka::sync::Cache;
 
-use crate::domain::access::toolset::ToolsetName;
 use crate::domain::access::visibility::Visibility;
 use crate::domain::catalog::catalog::{Catalog, CatalogServer};
 use crate::domain::catalog::naming::{DESCRIBE_TOOLS, LOAD_TOOLSET, OperationId, SMART_SELECT_TOOLS};
 use crate::domain::catalog::tool::{ServerName, Tool};
+use crate::domain::publishing::address::Address;
 use crate::domain::publishing::document::{self, Heading, MetaTool, loading};
 use crate::domain::publishing::layout::{Layout, Naming};
 use crate::domain::publishing::mcpo;
 use crate::domain::text::canonical::Fingerprint;
 use crate::domain::toolsets::loading::Groups;
 use crate::domain::toolsets::mode::Mode;
-use crate::domain::toolsets::session::Session;
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::records::metrics::CacheMeter;
 
@@ -26,57 +25,11 @@ const CACHE_BYTES: u64 = 16 << 20;
 
 /// The part of the service that a document describes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Face {
+pub enum DocumentOf {
     /// `/openapi.json`: everything, or the only server, which is then served at `/`.
     Root,
     /// `/{server}/openapi.json`: one server, with its paths.
     Server(ServerName),
-}
-
-/// The address of a document, and what it publishes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Place {
-    /// Everything that the caller may see.
-    #[default]
-    Whole,
-    /// The tools of a toolset: the caller's visibility is limited to it.
-    Toolset(ToolsetName),
-    /// The tools of a session that the caller may see.
-    Session(Arc<Session>),
-}
-
-impl Place {
-    /// Prefix of its addresses.
-    #[must_use]
-    pub fn prefix(&self) -> String {
-        match self {
-            Self::Whole => String::new(),
-            Self::Toolset(name) => format!("/toolsets/{name}"),
-            Self::Session(session) => format!("/s/{}", session.id.as_str()),
-        }
-    }
-
-    /// Whether it lists a tool that the caller may see, in this mode.
-    #[must_use]
-    pub fn shows(&self, tool: &Tool, visibility: &Visibility, mode: Mode) -> bool {
-        match self {
-            Self::Whole => mode == Mode::Full,
-            Self::Toolset(name) => {
-                let members = || visibility.assigned.toolset(name);
-                mode == Mode::Full || members().is_some_and(|members| members.always.contains(&tool.operation_id))
-            }
-            Self::Session(session) => matches!(mode, Mode::Full | Mode::Dynamic) && session.contents.contain(tool, &visibility.assigned),
-        }
-    }
-
-    /// The default mode of its documents.
-    #[must_use]
-    pub fn mode(&self) -> Mode {
-        match self {
-            Self::Whole | Self::Toolset(_) => Mode::Full,
-            Self::Session(session) => session.mode,
-        }
-    }
 }
 
 #[derive(Clone, Debug)]
@@ -91,13 +44,13 @@ pub struct Document {
 struct Key {
     catalog: u64,
     visibility: Visibility,
-    place: Place,
-    face: Face,
+    address: Address,
+    part: DocumentOf,
     mode: Mode,
     bound: Bound,
 }
 
-/// Tools published besides those that a place shows, in this order: those that are always on, and loaded ones.
+/// Tools published besides those that an address shows, in this order: those that are always on, and loaded ones.
 pub type Bound = Arc<[OperationId]>;
 
 /// Options for all documents.
@@ -138,21 +91,28 @@ impl Publish {
         &self.options.layout
     }
 
-    /// The document of a face at a place, for this visibility; `None` if the caller sees no such face.
+    /// The document of a part at an address, for this visibility; `None` if the caller sees no such part.
     #[must_use]
-    pub fn document(&self, place: &Place, face: &Face, visibility: &Visibility, mode: Mode) -> Option<Document> {
-        self.document_with(place, face, visibility, mode, &Bound::default())
+    pub fn document(&self, address: &Address, part: &DocumentOf, visibility: &Visibility, mode: Mode) -> Option<Document> {
+        self.document_with(address, part, visibility, mode, &Bound::default())
     }
 
     /// The same, with bound tools.
     #[must_use]
-    pub fn document_with(&self, place: &Place, face: &Face, visibility: &Visibility, mode: Mode, bound: &Bound) -> Option<Document> {
+    pub fn document_with(
+        &self,
+        address: &Address,
+        part: &DocumentOf,
+        visibility: &Visibility,
+        mode: Mode,
+        bound: &Bound,
+    ) -> Option<Document> {
         let catalog = self.current.snapshot();
-        let face = match (face, &self.options.layout.single) {
-            (Face::Root, Some(single)) => &Face::Server(single.clone()),
-            (face, _) => face,
+        let part = match (part, &self.options.layout.single) {
+            (DocumentOf::Root, Some(single)) => &DocumentOf::Server(single.clone()),
+            (part, _) => part,
         };
-        if let Face::Server(name) = face
+        if let DocumentOf::Server(name) = part
             && !catalog.server(name.as_str()).is_some_and(|server| visibility.shows(server))
         {
             return None;
@@ -160,8 +120,8 @@ impl Publish {
         let key = Key {
             catalog: catalog.version(),
             visibility: visibility.clone(),
-            place: place.clone(),
-            face: face.clone(),
+            address: address.clone(),
+            part: part.clone(),
             mode,
             bound: Arc::clone(bound),
         };
@@ -170,7 +130,7 @@ impl Publish {
             return Some(known);
         }
         self.meter.misses(1);
-        Some(self.documents.get_with(key, || self.compose(&catalog, place, face, visibility, mode, bound)))
+        Some(self.documents.get_with(key, || self.compose(&catalog, address, part, visibility, mode, bound)))
     }
 
     /// The meta-tools for this caller in a document of this mode.
@@ -191,12 +151,12 @@ impl Publish {
         tools
     }
 
-    /// The tools that a place lists in a mode: its own, then the bound ones.
+    /// The tools that an address lists in a mode: its own, then the bound ones.
     #[must_use]
-    pub fn listed<'a>(catalog: &'a Catalog, place: &Place, visibility: &Visibility, mode: Mode, bound: &Bound) -> Vec<&'a Arc<Tool>> {
+    pub fn listed<'a>(catalog: &'a Catalog, address: &Address, visibility: &Visibility, mode: Mode, bound: &Bound) -> Vec<&'a Arc<Tool>> {
         let mut tools: Vec<&Arc<Tool>> = Vec::new();
-        if mode == Mode::Full || *place != Place::Whole {
-            tools.extend(catalog.visible(visibility).filter(|tool| place.shows(tool, visibility, mode)));
+        if mode == Mode::Full || *address != Address::Whole {
+            tools.extend(catalog.visible(visibility).filter(|tool| address.shows(tool, visibility, mode)));
         }
         let mut known: HashSet<&OperationId> = tools.iter().map(|tool| &tool.operation_id).collect();
         let more = bound.iter().filter_map(|name| catalog.operation(name.as_str())).filter(|tool| visibility.allows(tool));
@@ -204,17 +164,25 @@ impl Publish {
         tools
     }
 
-    fn compose(&self, catalog: &Catalog, place: &Place, face: &Face, visibility: &Visibility, mode: Mode, bound: &Bound) -> Document {
-        let server = match face {
-            Face::Root => None,
-            Face::Server(name) => catalog.server(name.as_str()),
+    fn compose(
+        &self,
+        catalog: &Catalog,
+        address: &Address,
+        part: &DocumentOf,
+        visibility: &Visibility,
+        mode: Mode,
+        bound: &Bound,
+    ) -> Document {
+        let server = match part {
+            DocumentOf::Root => None,
+            DocumentOf::Server(name) => catalog.server(name.as_str()),
         };
         let naming = server.map_or(Naming::Flat, |_| self.options.layout.naming);
         let mut items = Vec::new();
         if naming == Naming::Flat || mode != Mode::Full {
             items.extend(Self::meta_tools(catalog, visibility, mode).iter().map(MetaTool::path_item));
         }
-        let tools: Vec<&Tool> = Self::listed(catalog, place, visibility, mode, bound)
+        let tools: Vec<&Tool> = Self::listed(catalog, address, visibility, mode, bound)
             .into_iter()
             .map(AsRef::as_ref)
             .filter(|tool| server.is_none_or(|server| tool.id.server == server.name))
@@ -233,19 +201,19 @@ impl Publish {
         let options = &self.options;
         let description = match server {
             Some(server) => self.description(server),
-            None => self.description_of_place(place),
+            None => self.description_of_address(address),
         };
-        let layout = options.layout.below(&place.prefix());
+        let layout = options.layout.below(&address.prefix());
         let base = match server {
             Some(server) => layout.server(&server.name),
             None => layout.root_path,
         };
-        let title_of_place = match place {
-            Place::Toolset(name) => name.as_str(),
-            Place::Whole | Place::Session(_) => options.title.as_deref().unwrap_or("Toolsieve"),
+        let title_of_address = match address {
+            Address::Toolset(name) => name.as_str(),
+            Address::Whole | Address::Session(_) => options.title.as_deref().unwrap_or("Toolsieve"),
         };
         let heading = Heading {
-            title: server.map_or(title_of_place, |server| self.title(server)),
+            title: server.map_or(title_of_address, |server| self.title(server)),
             version: server.map_or(options.version.as_deref(), |server| server.version.as_deref()).unwrap_or(match naming {
                 Naming::Flat => env!("CARGO_PKG_VERSION"),
                 Naming::Mcpo => "1.0",
@@ -267,15 +235,15 @@ impl Publish {
         own.filter(|title| !title.is_empty()).unwrap_or(server.name.as_str())
     }
 
-    fn description_of_place(&self, place: &Place) -> String {
-        match place {
-            Place::Whole => self.options.description.clone().unwrap_or_else(|| "All tools behind Toolsieve".to_owned()),
-            Place::Toolset(name) => {
+    fn description_of_address(&self, address: &Address) -> String {
+        match address {
+            Address::Whole => self.options.description.clone().unwrap_or_else(|| "All tools behind Toolsieve".to_owned()),
+            Address::Toolset(name) => {
                 let toolsets = self.current.toolsets();
                 let own = toolsets.get(name).map(|definition| definition.description.clone()).filter(|text| !text.is_empty());
                 own.unwrap_or_else(|| format!("The tools of the toolset {name}"))
             }
-            Place::Session(_) => "The tools of a session".to_owned(),
+            Address::Session(_) => "The tools of a session".to_owned(),
         }
     }
 

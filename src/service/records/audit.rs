@@ -93,7 +93,7 @@ impl Writer {
             tracing::error!(error = %error, "the audit log could not be written");
         }
         batch.clear();
-        let lost = self.lost.untold();
+        let lost = self.lost.unreported();
         if lost > 0 {
             tracing::error!(lost, "entries of the audit log were lost");
         }

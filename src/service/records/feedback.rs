@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::text::similar::nearest_of_family;
-use crate::service::caller::Caller;
+use crate::service::caller::CallerContext;
 use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::ports::{self, FeedbackStore, SelectionName, StoreError, Verdict};
 use crate::service::records::record::Recorder;
@@ -73,7 +73,7 @@ impl Feedback {
             SelectionName::Id(id) => (Some(id.clone()), None),
             SelectionName::Chat(chat) => (None, Some(chat.clone())),
         };
-        let caller = Caller { principal: Arc::clone(principal), headers: Arc::default(), chat, session: None, selection };
+        let caller = CallerContext { principal: Arc::clone(principal), headers: Arc::default(), chat, session: None, selection };
         match self.recorder.followed(&caller) {
             Some(found) => Ok(Some(found.id.to_string())),
             None => self.store.selection(principal.id.as_str(), &named).await,

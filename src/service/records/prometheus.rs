@@ -46,7 +46,7 @@ pub struct LogState {
 pub type ReadLog = Arc<dyn Fn() -> LogState + Send + Sync>;
 
 /// The parts whose state is reported.
-pub struct Parts {
+pub struct MetricSources {
     pub current: Arc<CurrentCatalog>,
     pub servers: Arc<dyn ToolServers>,
     pub index: Arc<dyn ToolIndex>,
@@ -57,13 +57,13 @@ pub struct Parts {
     pub log: ReadLog,
 }
 
-pub struct Exposition {
+pub struct PrometheusExport {
     registry: Registry,
 }
 
-impl Exposition {
+impl PrometheusExport {
     #[must_use]
-    pub fn new(meters: &Meters, parts: Parts) -> Self {
+    pub fn new(meters: &Meters, parts: MetricSources) -> Self {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Process(Arc::clone(&parts.process))));
         let ours = registry.sub_registry_with_prefix(PREFIX);
@@ -135,7 +135,7 @@ fn server_of(line: &str) -> Option<ServerName> {
 }
 
 /// Reports the parts' state.
-struct States(Parts);
+struct States(MetricSources);
 
 impl fmt::Debug for States {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -145,7 +145,7 @@ impl fmt::Debug for States {
 
 impl Collector for States {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Parts { current, servers, index, embedder, recorder, audit, log, .. } = &self.0;
+        let MetricSources { current, servers, index, embedder, recorder, audit, log, .. } = &self.0;
         let catalog = current.snapshot();
         gauge(&mut encoder, "catalog_tools", "Tools in the catalog", catalog.tools().len() as u64)?;
         gauge(&mut encoder, "catalog_servers", "Servers in the catalog", catalog.servers().len() as u64)?;

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::ToolId;
-use crate::service::caller::Caller;
+use crate::service::caller::CallerContext;
 use crate::service::ports::{CallOutcome, EventMessage, EventStore, SelectionEvent, SelectionEventKind};
 use crate::service::records::last_selections::{LastSelection, LastSelections};
 use crate::service::records::metrics::{Meters, SearchKind};
@@ -86,12 +86,12 @@ impl Recorder {
     }
 
     /// The selection before an event: the one that the caller names, otherwise the last one of its chat.
-    pub(super) fn followed(&self, caller: &Caller) -> Option<Arc<LastSelection>> {
+    pub(super) fn followed(&self, caller: &CallerContext) -> Option<Arc<LastSelection>> {
         self.last.of(&caller.principal, caller.selection.as_deref(), caller.chat.as_deref())
     }
 
     /// Records a search with its results, best first.
-    pub(in crate::service) fn searched(&self, kind: SearchKind, caller: &Caller, message: EventMessage, tools: Vec<ToolId>) {
+    pub(in crate::service) fn searched(&self, kind: SearchKind, caller: &CallerContext, message: EventMessage, tools: Vec<ToolId>) {
         self.meters.search(kind);
         let followed = self.followed(caller);
         let recovered = followed.as_ref().zip(tools.first()).is_some_and(|(selection, best)| !selection.offered(best));
@@ -106,7 +106,7 @@ impl Recorder {
     }
 
     /// Records a call that has ended.
-    pub(in crate::service) fn record_call(&self, caller: &Caller, tool: ToolId, outcome: CallOutcome, took: Duration) {
+    pub(in crate::service) fn record_call(&self, caller: &CallerContext, tool: ToolId, outcome: CallOutcome, took: Duration) {
         let followed = self.followed(caller);
         let recovered = followed.as_ref().is_some_and(|selection| !selection.offered(&tool));
         self.meters.call(&tool, outcome, took, recovered);
@@ -121,7 +121,7 @@ impl Recorder {
     }
 
     /// Records what a conversation loaded, unloaded or listed. Without a conversation, nothing is recorded.
-    pub(in crate::service) fn of_conversation(&self, caller: &Caller, kind: SelectionEventKind) {
+    pub(in crate::service) fn of_conversation(&self, caller: &CallerContext, kind: SelectionEventKind) {
         let Some(conversation) = caller.conversation() else { return };
         self.record(SelectionEvent {
             at: SystemTime::now(),
@@ -185,7 +185,7 @@ impl Writer {
         }
         batch.clear();
         batch.shrink_to(GATHERED);
-        let lost = self.lost.untold();
+        let lost = self.lost.unreported();
         if lost > 0 {
             tracing::warn!(lost, "selection events were lost: the store fails or is too slow");
         }

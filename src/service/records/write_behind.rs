@@ -60,7 +60,7 @@ pub(in crate::service) async fn next<T>(queue: &mut mpsc::Receiver<T>, stop: &Ca
 pub(super) struct Lost {
     total: AtomicU64,
     /// Those already reported in the log.
-    told: AtomicU64,
+    reported: AtomicU64,
 }
 
 impl Lost {
@@ -74,8 +74,8 @@ impl Lost {
     }
 
     /// Since the last call of this method.
-    pub(super) fn untold(&self) -> u64 {
+    pub(super) fn unreported(&self) -> u64 {
         let total = self.total();
-        total.saturating_sub(self.told.swap(total, Ordering::Relaxed))
+        total.saturating_sub(self.reported.swap(total, Ordering::Relaxed))
     }
 }

@@ -31,7 +31,7 @@ pub(super) struct Permit {
     breaker: Arc<Breaker>,
     since: Instant,
     tries: bool,
-    told: bool,
+    reported: bool,
 }
 
 impl Default for Breaker {
@@ -51,13 +51,13 @@ impl Breaker {
             }
             State::Open { .. } | State::Trying => return None,
         };
-        Some(Permit { breaker: Arc::clone(self), since: now, tries, told: false })
+        Some(Permit { breaker: Arc::clone(self), since: now, tries, reported: false })
     }
 }
 
 impl Permit {
-    pub(super) fn tell(mut self, succeeded: bool, now: Instant) {
-        self.told = true;
+    pub(super) fn report(mut self, succeeded: bool, now: Instant) {
+        self.reported = true;
         let mut state = self.breaker.0.lock();
         let opened = State::Open { until: now + PAUSE };
         *state = match (*state, succeeded) {
@@ -74,7 +74,7 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if self.tries && !self.told {
+        if self.tries && !self.reported {
             *self.breaker.0.lock() = State::Open { until: self.since };
         }
     }
@@ -90,7 +90,7 @@ mod tests {
 
     fn fail(breaker: &Arc<Breaker>, times: u32, now: Instant) {
         for _ in 0..times {
-            breaker.admit(now).unwrap().tell(false, now);
+            breaker.admit(now).unwrap().report(false, now);
         }
     }
 
@@ -99,16 +99,16 @@ mod tests {
         let breaker = Arc::new(Breaker::default());
         let start = Instant::now();
         fail(&breaker, FAILURES - 1, start);
-        breaker.admit(start).unwrap().tell(true, start);
+        breaker.admit(start).unwrap().report(true, start);
         fail(&breaker, FAILURES, start);
         assert!(breaker.admit(start).is_none());
         let later = start + PAUSE;
         let trying = breaker.admit(later).unwrap();
         assert!(breaker.admit(later).is_none(), "one call tries");
-        trying.tell(false, later);
+        trying.report(false, later);
         assert!(breaker.admit(later).is_none());
         let later = later + PAUSE;
-        breaker.admit(later).unwrap().tell(true, later);
+        breaker.admit(later).unwrap().report(true, later);
         fail(&breaker, FAILURES - 1, later);
         assert!(breaker.admit(later).is_some());
     }
@@ -119,7 +119,7 @@ mod tests {
         let start = Instant::now();
         let late = breaker.admit(start).unwrap();
         fail(&breaker, FAILURES, start);
-        late.tell(true, start);
+        late.report(true, start);
         assert!(breaker.admit(start).is_none(), "an older call says nothing about now");
         let later = start + PAUSE;
         drop(breaker.admit(later).unwrap());

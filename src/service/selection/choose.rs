@@ -15,7 +15,7 @@ use crate::domain::selection::selection::Reason;
 use crate::service::catalog::current::View;
 use crate::service::records::metrics::SelectionKind;
 use crate::service::selection::judges::Judges;
-use crate::service::selection::offer::{Offer, Published};
+use crate::service::selection::offer::{ConnectionAddress, Offer};
 use crate::service::selection::pinned::pinned;
 use crate::service::selection::request::SelectRequest;
 use crate::service::selection::rerank::{Reranked, Reranking};
@@ -169,7 +169,7 @@ impl Choose {
 
     fn cut(&self, message: &Message<'_>, ranking: &[Ranked<u32>], gap: f32, chosen: &mut Chosen) {
         let Message { request, view: View { catalog, settings, .. }, offer, .. } = *message;
-        let twins = catalog.texts().filter(|_| settings.fold_duplicates);
+        let texts = catalog.texts().filter(|_| settings.fold_duplicates);
         let candidates: Vec<CutCandidate> = ranking
             .iter()
             .map(|ranked| CutCandidate {
@@ -177,7 +177,7 @@ impl Choose {
                 leads: ranked.leads,
                 tokens: catalog.tools().get(ranked.key as usize).map_or(0, |tool| tool.tokens),
                 server: catalog.server_of(ranked.key).unwrap_or(u32::MAX),
-                twins: twins.map_or(ranked.key, |facts| facts.twins.group(ranked.key)),
+                group: texts.map_or(ranked.key, |texts| texts.near_duplicates.group(ranked.key)),
             })
             .collect();
         let parameters = CutParameters {
@@ -285,7 +285,8 @@ fn limit(message: &Message<'_>, ranking: &[Ranked<u32>]) -> usize {
 /// themselves.
 fn leave_out_accompanied(message: &Message<'_>, close: &[Arc<Tool>], chosen: &mut Chosen) {
     let (offer, catalog, classes) = (message.offer, &message.view.catalog, &message.view.visibility.assigned);
-    let kept: Vec<&Published> = offer.published().filter(|published| close.iter().any(|tool| published.holds(tool, classes))).collect();
+    let kept: Vec<&ConnectionAddress> =
+        offer.published().filter(|published| close.iter().any(|tool| published.holds(tool, classes))).collect();
     if kept.is_empty() {
         return;
     }

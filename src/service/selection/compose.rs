@@ -12,7 +12,7 @@ use crate::domain::selection::selection::{Disclosed, Reason, Selected};
 use crate::service::catalog::current::View;
 use crate::service::publishing::meta_tokens::Costs;
 use crate::service::selection::choose::{Chosen, Message};
-use crate::service::selection::offer::Published;
+use crate::service::selection::offer::ConnectionAddress;
 use crate::service::selection::pinned::pinned;
 
 /// Collects the kept tools in the order of the method calls. Tools that never change come first, for the provider's prompt cache.
@@ -40,7 +40,7 @@ impl<'a> Composition<'a> {
             let tool = &catalog.tools()[position as usize];
             self.tools.push(Selected { reason: Reason::Pinned, ..Selected::named(tool) });
         }
-        let of_connections = offer.published().filter_map(Published::toolset);
+        let of_connections = offer.published().filter_map(ConnectionAddress::toolset);
         for name in of_connections.chain(principal.within.iter().flatten()) {
             let always = visibility.assigned.toolset(name).into_iter().flat_map(|members| &members.always);
             for tool in always.filter_map(|name| catalog.operation(name.as_str())) {
@@ -153,7 +153,7 @@ impl<'a> Composition<'a> {
         let Message { request, view: View { catalog, visibility, .. }, offer, .. } = self.message;
         let ids = request.tool_ids.as_ref()?;
         let chosen: Vec<&Arc<Tool>> = self.tools.iter().filter_map(|selected| catalog.tool(selected.id.as_ref()?)).collect();
-        let holds = |published: &Published| chosen.iter().any(|tool| published.holds(tool, &visibility.assigned));
+        let holds = |published: &ConnectionAddress| chosen.iter().any(|tool| published.holds(tool, &visibility.assigned));
         let connections = offer.connections.iter().filter(|(_, published)| published.as_ref().is_none_or(holds));
         let publishing: HashSet<&str> = connections.map(|(id, _)| id.as_str()).collect();
         let ours = |id: &String| request.connections.contains_key(id);

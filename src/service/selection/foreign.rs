@@ -120,7 +120,7 @@ async fn scores(tools: &[ForeignTool], lexical: &LexicalModel, catalog: &Catalog
     for &term in queries.iter().flat_map(|query| &query.indices) {
         weights.entry(term).or_insert_with(|| {
             let foreign = documents.iter().filter(|document| document.indices.binary_search(&term).is_ok()).count();
-            let ours = catalog.texts().map_or(0, |facts| facts.vocabulary.tools_with(term));
+            let ours = catalog.texts().map_or(0, |texts| texts.vocabulary.tools_with(term));
             let (all, with) = ((catalog.tools().len() + tools.len()) as f32, (foreign + ours) as f32);
             (1.0 + (all - with + 0.5).max(0.0) / (with + 0.5)).ln()
         });

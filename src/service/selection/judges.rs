@@ -76,8 +76,8 @@ impl Judges {
     /// [`AskError`], at the latest at the deadline.
     pub async fn ask(&self, advisor: &Advisor, question: &Question, deadline: Instant) -> Result<Arc<[Choice]>, AskError> {
         let account = self.account(advisor);
-        let asked = format!("{account}\0{}\0{}", question.system(), question.user());
-        let asking = self.judgements.try_get_with(Fingerprint::of_text(&asked), self.ask_now(account, advisor, question, deadline));
+        let key = format!("{account}\0{}\0{}", question.system(), question.user());
+        let asking = self.judgements.try_get_with(Fingerprint::of_text(&key), self.ask_now(account, advisor, question, deadline));
         asking.await.map_err(|error| *error)
     }
 
@@ -89,7 +89,7 @@ impl Judges {
             return Err(AskError::LeftOut);
         };
         let judged = timeout_at(deadline, self.judge.judge(advisor, question)).await.unwrap_or(Err(JudgeError::Timeout));
-        permit.tell(judged.is_ok(), Instant::now());
+        permit.report(judged.is_ok(), Instant::now());
         self.meters.judge(if judged.is_ok() { JudgeOutcome::Answered } else { JudgeOutcome::Failed });
         self.meters.stage(Stage::Rerank, started.into_std());
         let took_ms = started.elapsed().as_millis();
@@ -128,13 +128,13 @@ mod tests {
     /// Chooses the first tool, hangs or fails, as the task says.
     #[derive(Default)]
     struct Obedient {
-        asked: AtomicUsize,
+        calls: AtomicUsize,
     }
 
     #[async_trait]
     impl Judge for Obedient {
         async fn judge(&self, _advisor: &Advisor, question: &Question) -> Result<Vec<Choice>, JudgeError> {
-            self.asked.fetch_add(1, Ordering::SeqCst);
+            self.calls.fetch_add(1, Ordering::SeqCst);
             match question.user() {
                 text if text.contains("choose") => Ok(vec![Choice { place: 0, reason: None }]),
                 text if text.contains("hang") => std::future::pending().await,
@@ -171,8 +171,8 @@ mod tests {
         assert_eq!(ask(&judges, &own("one"), "choose").await, Err(AskError::LeftOut));
         assert_eq!(ask(&judges, &own("two"), "choose").await, Ok(1), "another account");
         assert_eq!(ask(&judges, &Advisor::Configured, "choose").await, Ok(1));
-        let before = judge.asked.load(Ordering::SeqCst);
+        let before = judge.calls.load(Ordering::SeqCst);
         assert_eq!(ask(&judges, &own("two"), "choose").await, Ok(1), "from the cache");
-        assert_eq!(judge.asked.load(Ordering::SeqCst), before);
+        assert_eq!(judge.calls.load(Ordering::SeqCst), before);
     }
 }

@@ -29,24 +29,24 @@ pub(super) struct Offer {
     /// Foreign functions to judge.
     pub(super) judged: Vec<ForeignTool>,
     /// Our connections that are switched on, with what each publishes; `None` for an unknown path.
-    pub(super) connections: Vec<(String, Option<Published>)>,
+    pub(super) connections: Vec<(String, Option<ConnectionAddress>)>,
     pub(super) warnings: Vec<String>,
 }
 
-/// What a connection publishes.
+/// The address of a connection, which decides what it publishes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Published {
-    Everything,
+pub(super) enum ConnectionAddress {
+    Whole,
     Server(String),
     Toolset(ToolsetName),
     Session(Arc<Session>),
 }
 
-impl Published {
+impl ConnectionAddress {
     /// `classes` hold the toolsets' members.
     pub(super) fn holds(&self, tool: &Tool, classes: &Classes) -> bool {
         match self {
-            Self::Everything => true,
+            Self::Whole => true,
             Self::Server(server) => tool.id.server.as_str() == server,
             Self::Toolset(name) => classes.is_in(name, tool),
             Self::Session(session) => session.contents.contain(tool, classes),
@@ -56,7 +56,7 @@ impl Published {
     /// Whether a tool can be found and run at the same address, published or not.
     fn reaches(&self, tool: &Tool, classes: &Classes) -> bool {
         match self {
-            Self::Everything | Self::Session(_) => true,
+            Self::Whole | Self::Session(_) => true,
             Self::Server(_) | Self::Toolset(_) => self.holds(tool, classes),
         }
     }
@@ -64,7 +64,7 @@ impl Published {
     pub(super) fn toolset(&self) -> Option<&ToolsetName> {
         match self {
             Self::Toolset(name) => Some(name),
-            Self::Everything | Self::Server(_) | Self::Session(_) => None,
+            Self::Whole | Self::Server(_) | Self::Session(_) => None,
         }
     }
 
@@ -74,7 +74,7 @@ impl Published {
         let path = path.trim().trim_end_matches('/');
         let path = path.strip_suffix("openapi.json").unwrap_or(path).trim_matches('/');
         if path.is_empty() {
-            return Some(Self::Everything);
+            return Some(Self::Whole);
         }
         if let Some(name) = path.strip_prefix("toolsets/") {
             let name = ToolsetName::from(name);
@@ -96,8 +96,8 @@ impl Offer {
             if switched_on.as_ref().is_some_and(|ids| !ids.contains(id.as_str())) {
                 continue;
             }
-            let session = request.sessions.get(path).cloned().map(Published::Session);
-            let published = session.or_else(|| Published::of(path, catalog, visibility));
+            let session = request.sessions.get(path).cloned().map(ConnectionAddress::Session);
+            let published = session.or_else(|| ConnectionAddress::of(path, catalog, visibility));
             if published.is_none() {
                 offer
                     .warnings
@@ -114,7 +114,7 @@ impl Offer {
     }
 
     /// What the known connections publish.
-    pub(super) fn published(&self) -> impl Iterator<Item = &Published> {
+    pub(super) fn published(&self) -> impl Iterator<Item = &ConnectionAddress> {
         self.connections.iter().filter_map(|(_, published)| published.as_ref())
     }
 
@@ -151,8 +151,8 @@ impl Offer {
     }
 
     fn take_published(&mut self, everything: bool, catalog: &Catalog, visibility: &Visibility) {
-        let published_by: Vec<&Published> = self.published().collect();
-        let everything_is_on = everything || published_by.contains(&&Published::Everything);
+        let published_by: Vec<&ConnectionAddress> = self.published().collect();
+        let everything_is_on = everything || published_by.contains(&&ConnectionAddress::Whole);
         let is_on = |tool: &Tool| everything_is_on || published_by.iter().any(|published| published.holds(tool, &visibility.assigned));
         let published: Vec<u32> =
             catalog.visible_positions(visibility).filter(|&position| is_on(&catalog.tools()[position as usize])).collect();

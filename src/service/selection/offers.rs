@@ -26,7 +26,7 @@ const PREFIX: &str = "sha256:";
 /// Lists belong to the key that sent them. Callers without a named key share theirs.
 type Key = (Option<KeyId>, Fingerprint);
 
-pub struct Offers(Cache<Key, Arc<[Offered]>>);
+pub struct OfferCache(Cache<Key, Arc<[Offered]>>);
 
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum OfferError {
@@ -47,14 +47,14 @@ pub struct Known {
     pub is_remembered: bool,
 }
 
-impl Default for Offers {
+impl Default for OfferCache {
     fn default() -> Self {
         let weight = |_: &Key, offered: &Arc<[Offered]>| weight(offered);
         Self(Cache::builder().max_capacity(HELD_BYTES).weigher(weight).time_to_idle(IDLE).build())
     }
 }
 
-impl Offers {
+impl OfferCache {
     /// Resolves the offer of a caller that sent a hash, with names, definitions or nothing.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ fn weight(offered: &[Offered]) -> u32 {
 mod tests {
     use std::sync::Arc;
 
-    use super::{LIST_BYTES, OfferError, Offers};
+    use super::{LIST_BYTES, OfferCache, OfferError};
     use crate::domain::access::api_key::{KeyId, Presented};
     use crate::domain::access::principal::Principal;
     use crate::domain::text::canonical::Fingerprint;
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn names_are_sent_once() {
-        let offers = Offers::default();
+        let offers = OfferCache::default();
         let offer = hash("b\na");
         assert_eq!(offers.of(&caller("k"), &offer, names(&[])).err(), Some(OfferError::Unknown));
         assert!(offers.of(&caller("k"), &offer, names(&["b", "a"])).unwrap().is_remembered);
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn another_key_does_not_know_them() {
-        let offers = Offers::default();
+        let offers = OfferCache::default();
         offers.of(&caller("k"), &hash("a"), names(&["a"])).unwrap();
         for other in [caller("l"), Principal::service_key()] {
             assert_eq!(offers.of(&other, &hash("a"), names(&[])).err(), Some(OfferError::Unknown));
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn definitions_go_along_each_time() {
-        let offers = Offers::default();
+        let offers = OfferCache::default();
         let definition = Offered { name: "d".into(), description: Some("D".into()) };
         let sent: Arc<[Offered]> = names(&["a"]).iter().cloned().chain([definition.clone()]).collect();
         let all = |known: &Arc<[Offered]>| known.iter().map(|offered| offered.name.clone()).collect::<Vec<_>>();
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn what_is_no_hash_of_the_names_is_refused() {
-        let offers = Offers::default();
+        let offers = OfferCache::default();
         let refused = |offer: &str, sent: &[&str]| offers.of(&caller("k"), offer, names(sent)).err();
         assert_eq!(refused(&hash("a\nb"), &["b", "a"]), Some(OfferError::Different), "the order counts");
         assert_eq!(refused(&hash("a\nb"), &["a\nb"]), Some(OfferError::LineBreak));
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn what_is_too_long_is_used_and_not_remembered() {
-        let (offers, long) = (Offers::default(), "n".repeat(LIST_BYTES as usize));
+        let (offers, long) = (OfferCache::default(), "n".repeat(LIST_BYTES as usize));
         let known = offers.of(&caller("k"), &hash(&long), names(&[&long])).unwrap();
         assert!(known.offered.len() == 1 && !known.is_remembered);
         assert_eq!(offers.of(&caller("k"), &hash(&long), names(&[])).err(), Some(OfferError::Unknown));
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn what_is_held_is_bounded() {
-        let offers = Offers::default();
+        let offers = OfferCache::default();
         for number in 0..200 {
             let name = format!("{number}{}", "n".repeat(1_000_000));
             offers.of(&caller("k"), &hash(&name), names(&[&name])).unwrap();

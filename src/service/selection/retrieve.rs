@@ -235,7 +235,7 @@ impl Retrieve {
         let mut warnings = Vec::new();
         let vectors = self.embedded(&texts, &mut warnings).await;
         let sparse = |text: &str| match catalog.texts() {
-            Some(facts) => self.lexical.expanded_query_vector(text, &settings.synonyms, &facts.vocabulary),
+            Some(texts) => self.lexical.expanded_query_vector(text, &settings.synonyms, &texts.vocabulary),
             None => self.lexical.query_vector(text),
         };
         let query: Vec<IndexQueryText> =
@@ -261,7 +261,7 @@ impl Retrieve {
         let down = self.down(catalog);
         if down.contains(&true) {
             let is_down = |key| catalog.server_of(key).is_some_and(|server| down[server as usize]);
-            living_first(&mut ranked, is_down, |key| catalog.texts().map_or(key, |facts| facts.twins.group(key)));
+            living_first(&mut ranked, is_down, |key| catalog.texts().map_or(key, |texts| texts.near_duplicates.group(key)));
         }
         Ranking {
             agreement,

@@ -14,14 +14,15 @@ use crate::domain::access::visibility::Visibility;
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::naming::{LIST_AVAILABLE_TOOLSETS, OperationId, RUN_TOOL};
 use crate::domain::catalog::tool::ToolId;
+use crate::domain::publishing::address::Address;
 use crate::domain::selection::chat::ChatKey;
 use crate::domain::toolsets::loading::{Group, GroupKind, Groups, Loaded};
 use crate::domain::toolsets::mode::Mode;
 use crate::domain::toolsets::session::Session;
-use crate::service::caller::Caller;
+use crate::service::caller::CallerContext;
 use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::ports::{SelectionEventKind, SessionStore, StoreError};
-use crate::service::publishing::publish::{Bound, Place, Publish};
+use crate::service::publishing::publish::{Bound, Publish};
 use crate::service::records::record::Recorder;
 use crate::service::selection::chats::Chats;
 use crate::service::selection::pinned::pinned;
@@ -50,44 +51,44 @@ pub enum LoadError {
 #[derive(Clone, Debug, Default)]
 pub struct ClientLoads(Arc<Mutex<Vec<Group>>>);
 
-/// The caller and its place.
+/// A caller at an address, with what its MCP client has loaded.
 #[derive(Clone, Copy)]
-pub struct Here<'a> {
-    pub caller: &'a Caller,
-    pub place: &'a Place,
+pub struct CallerAt<'a> {
+    pub caller: &'a CallerContext,
+    pub address: &'a Address,
     pub client: Option<&'a ClientLoads>,
 }
 
 /// The owner of loaded groups.
-enum Holder<'a> {
+enum LoadHolder<'a> {
     Session(&'a Arc<Session>),
     Client(&'a ClientLoads),
     Chat(ChatKey),
 }
 
-impl<'a> Here<'a> {
+impl<'a> CallerAt<'a> {
     /// For an HTTP request, where clients have no MCP session.
     #[must_use]
-    pub fn new(caller: &'a Caller, place: &'a Place) -> Self {
-        Self { caller, place, client: None }
+    pub fn new(caller: &'a CallerContext, address: &'a Address) -> Self {
+        Self { caller, address, client: None }
     }
 
-    fn holder(&self) -> Option<Holder<'a>> {
-        if let Place::Session(session) = self.place {
-            return Some(Holder::Session(session));
+    fn holder(&self) -> Option<LoadHolder<'a>> {
+        if let Address::Session(session) = self.address {
+            return Some(LoadHolder::Session(session));
         }
         // Chat applications reconnect for every message: their chat outlasts their session.
         if let Some(chat) = self.caller.chat.clone() {
-            return Some(Holder::Chat(ChatKey { principal: self.caller.principal.id.clone(), chat }));
+            return Some(LoadHolder::Chat(ChatKey { principal: self.caller.principal.id.clone(), chat }));
         }
-        self.client.map(Holder::Client)
+        self.client.map(LoadHolder::Client)
     }
 
     /// Whether the holder began with this group.
     fn is_initial(&self, group: &Group) -> bool {
-        match self.place {
-            Place::Session(session) => session.contents.name(group),
-            Place::Whole | Place::Toolset(_) => false,
+        match self.address {
+            Address::Session(session) => session.contents.name(group),
+            Address::Whole | Address::Toolset(_) => false,
         }
     }
 }
@@ -153,13 +154,13 @@ pub struct Loading {
 
 impl Loading {
     /// Records how many tools a conversation's list contained.
-    pub fn note_listed(&self, caller: &Caller, bound: usize) {
+    pub fn note_listed(&self, caller: &CallerContext, bound: usize) {
         self.recorder.of_conversation(caller, SelectionEventKind::Listed { bound: bound as u64 });
     }
 
-    /// Tools published here in this mode, besides those that the place shows.
-    pub async fn bound(&self, here: Here<'_>, mode: Mode) -> Bound {
-        let is_session = matches!(here.place, Place::Session(_));
+    /// Tools published here in this mode, besides those that the address shows.
+    pub async fn bound(&self, here: CallerAt<'_>, mode: Mode) -> Bound {
+        let is_session = matches!(here.address, Address::Session(_));
         if mode != Mode::Dynamic && !(mode == Mode::Full && is_session) {
             return Bound::default();
         }
@@ -179,14 +180,14 @@ impl Loading {
     }
 
     /// The names of the holder's bound tools; `None` without a holder.
-    pub async fn now(&self, here: Here<'_>) -> Option<HashSet<OperationId>> {
+    pub async fn now(&self, here: CallerAt<'_>) -> Option<HashSet<OperationId>> {
         here.holder()?;
-        Some(Self::names_with(&self.readable(here).await, &self.view(here), here.place))
+        Some(Self::names_with(&self.readable(here).await, &self.view(here), here.address))
     }
 
-    fn names_with(loaded: &Loaded, view: &View, place: &Place) -> HashSet<OperationId> {
+    fn names_with(loaded: &Loaded, view: &View, address: &Address) -> HashSet<OperationId> {
         let bound = Self::bound_with(loaded, view, Mode::Dynamic).into();
-        let listed = Publish::listed(&view.catalog, place, &view.visibility, Mode::Dynamic, &bound);
+        let listed = Publish::listed(&view.catalog, address, &view.visibility, Mode::Dynamic, &bound);
         listed.into_iter().map(|tool| tool.operation_id.clone()).collect()
     }
 
@@ -219,7 +220,7 @@ impl Loading {
     }
 
     /// The groups that can be loaded, with their state.
-    pub async fn available(&self, here: Here<'_>) -> Available {
+    pub async fn available(&self, here: CallerAt<'_>) -> Available {
         let View { catalog, visibility, .. } = self.view(here);
         let bound = self.now(here).await.unwrap_or_default();
         let toolsets = self.current.toolsets();
@@ -256,24 +257,24 @@ impl Loading {
     ///
     /// # Errors
     /// [`LoadError`]
-    pub async fn load(&self, names: &[String], with_tags: bool, here: Here<'_>) -> Result<LoadAnswer, LoadError> {
+    pub async fn load(&self, names: &[String], with_tags: bool, here: CallerAt<'_>) -> Result<LoadAnswer, LoadError> {
         let started = Instant::now();
         let view = self.view(here);
         let View { catalog, visibility, .. } = &view;
         let groups = read(names, with_tags, catalog, visibility)?;
         let holder = here.holder().ok_or(LoadError::Nowhere)?;
         let before = self.loaded(here).await?.ok_or(LoadError::Unavailable)?;
-        let bound_before = Self::names_with(&before, &view, here.place).len();
+        let bound_before = Self::names_with(&before, &view, here.address).len();
         let is_loaded = |group: &Group| match &holder {
-            Holder::Chat(_) => group.members(catalog, visibility).iter().all(|tool| before.tools.contains(&tool.id)),
-            Holder::Session(_) | Holder::Client(_) => here.is_initial(group) || before.groups.contains(group),
+            LoadHolder::Chat(_) => group.members(catalog, visibility).iter().all(|tool| before.tools.contains(&tool.id)),
+            LoadHolder::Session(_) | LoadHolder::Client(_) => here.is_initial(group) || before.groups.contains(group),
         };
         let (known, new): (Vec<Group>, Vec<Group>) = groups.iter().cloned().partition(is_loaded);
         let mut warnings = Vec::new();
         match &holder {
-            Holder::Session(session) => self.store.load_session_groups(&session.id, &new).await?,
-            Holder::Client(client) => client.0.lock().extend(new.iter().cloned()),
-            Holder::Chat(key) => warnings.extend(self.load_into_chat(key, &new, &view).await?),
+            LoadHolder::Session(session) => self.store.load_session_groups(&session.id, &new).await?,
+            LoadHolder::Client(client) => client.0.lock().extend(new.iter().cloned()),
+            LoadHolder::Chat(key) => warnings.extend(self.load_into_chat(key, &new, &view).await?),
         }
         let mut seen = HashSet::new();
         let tools = groups.iter().flat_map(|group| group.members(catalog, visibility)).map(|tool| tool.operation_id.to_string());
@@ -295,7 +296,7 @@ impl Loading {
     ///
     /// # Errors
     /// [`LoadError`]
-    pub async fn unload(&self, name: &str, here: Here<'_>) -> Result<UnloadAnswer, LoadError> {
+    pub async fn unload(&self, name: &str, here: CallerAt<'_>) -> Result<UnloadAnswer, LoadError> {
         let view = self.view(here);
         let View { catalog, visibility, .. } = &view;
         let holder = here.holder().ok_or(LoadError::Nowhere)?;
@@ -309,16 +310,16 @@ impl Loading {
         if here.is_initial(&group) {
             return Err(LoadError::Initial(group.to_string()));
         }
-        let before = Self::names_with(&loaded, &view, here.place);
+        let before = Self::names_with(&loaded, &view, here.address);
         let was_loaded = match &holder {
-            Holder::Session(session) => self.store.unload_session_group(&session.id, &group).await?,
-            Holder::Client(client) => {
+            LoadHolder::Session(session) => self.store.unload_session_group(&session.id, &group).await?,
+            LoadHolder::Client(client) => {
                 let mut groups = client.0.lock();
                 let count = groups.len();
                 groups.retain(|known| *known != group);
                 groups.len() < count
             }
-            Holder::Chat(key) => {
+            LoadHolder::Chat(key) => {
                 let tools: HashSet<ToolId> = group.members(catalog, visibility).into_iter().map(|tool| tool.id.clone()).collect();
                 self.chats.remove(key, &tools).await.ok_or(LoadError::Unavailable)?.1
             }
@@ -339,12 +340,12 @@ impl Loading {
     }
 
     /// The holder's groups; `None` if they are unknown.
-    async fn loaded(&self, here: Here<'_>) -> Result<Option<Loaded>, StoreError> {
+    async fn loaded(&self, here: CallerAt<'_>) -> Result<Option<Loaded>, StoreError> {
         Ok(match here.holder() {
             None => Some(Loaded::default()),
-            Some(Holder::Session(session)) => Some(Loaded { groups: self.store.session_groups(&session.id).await?, tools: Vec::new() }),
-            Some(Holder::Client(client)) => Some(Loaded { groups: client.0.lock().clone(), tools: Vec::new() }),
-            Some(Holder::Chat(key)) => self.chats.read(&key).await.map(|set| {
+            Some(LoadHolder::Session(session)) => Some(Loaded { groups: self.store.session_groups(&session.id).await?, tools: Vec::new() }),
+            Some(LoadHolder::Client(client)) => Some(Loaded { groups: client.0.lock().clone(), tools: Vec::new() }),
+            Some(LoadHolder::Chat(key)) => self.chats.read(&key).await.map(|set| {
                 let tools = set.tools().iter().map(|entry| entry.tool.clone()).collect();
                 Loaded { groups: Vec::new(), tools }
             }),
@@ -352,7 +353,7 @@ impl Loading {
     }
 
     /// The same, but an unreadable state counts as empty: a short list is better than none.
-    async fn readable(&self, here: Here<'_>) -> Loaded {
+    async fn readable(&self, here: CallerAt<'_>) -> Loaded {
         let loaded =
             self.loaded(here).await.inspect_err(|error| tracing::warn!(%error, "loaded tools could not be read and are not listed"));
         loaded.ok().flatten().unwrap_or_default()
@@ -378,7 +379,7 @@ impl Loading {
         Ok(warnings)
     }
 
-    fn view(&self, here: Here<'_>) -> View {
+    fn view(&self, here: CallerAt<'_>) -> View {
         self.current.view(&here.caller.principal)
     }
 }

@@ -9,9 +9,9 @@ use parking_lot::RwLock;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::domain::access::policy::Toolsets as ReadyToolsets;
+use crate::domain::access::policy::CompiledToolsets;
 use crate::domain::access::principal::Principal;
-use crate::domain::access::toolset::{Definition, Toolset, ToolsetName, ToolsetProblem};
+use crate::domain::access::toolset::{Toolset, ToolsetDefinition, ToolsetName, ToolsetProblem};
 use crate::domain::catalog::tool::Tool;
 use crate::domain::text::similar::nearest_of_family;
 use crate::service::catalog::current::{CurrentCatalog, View};
@@ -45,7 +45,7 @@ impl From<ToolsetProblem> for ToolsetError {
 pub struct ToolsetView {
     pub name: ToolsetName,
     #[serde(flatten)]
-    pub definition: Definition,
+    pub definition: ToolsetDefinition,
     /// `settings` or `api`.
     pub source: &'static str,
     /// Published names of its current tools, whoever may see them.
@@ -75,7 +75,7 @@ pub struct Toolsets {
 
 struct Parts {
     settings: ToolsetSettings,
-    given: BTreeMap<ToolsetName, Definition>,
+    given: BTreeMap<ToolsetName, ToolsetDefinition>,
 }
 
 impl Toolsets {
@@ -196,7 +196,7 @@ impl Toolsets {
         Err(ToolsetError::Invalid { parameter: Some("toolsets"), reason: problems.join("; ") })
     }
 
-    fn view(&self, name: &ToolsetName, definition: &Definition) -> ToolsetView {
+    fn view(&self, name: &ToolsetName, definition: &ToolsetDefinition) -> ToolsetView {
         let (catalog, everybody) = (self.current.snapshot(), self.current.classes());
         let members: Vec<&Arc<Tool>> = catalog.tools().iter().filter(|tool| everybody.is_in(name, tool)).collect();
         let mut warnings = Vec::new();
@@ -222,9 +222,9 @@ impl Parts {
     }
 
     /// The settings' toolsets come first and take precedence.
-    fn ready(&self) -> ReadyToolsets {
+    fn ready(&self) -> CompiledToolsets {
         let given = self.given.iter().map(|(name, definition)| Toolset { name: name.clone(), definition: definition.clone() });
-        ReadyToolsets::new(self.settings.defined.iter().cloned().chain(given), self.settings.published.clone())
+        CompiledToolsets::new(self.settings.defined.iter().cloned().chain(given), self.settings.published.clone())
     }
 
     fn warn(&self) {

@@ -144,22 +144,22 @@ fn real_tools_are_never_tightened() {
 /// What becomes of each odd tool, to be read by people.
 #[test]
 fn odd_tools_are_published_as_reviewed() {
-    let mut said = String::new();
+    let mut printed = String::new();
     for raw in &odd() {
         let tool = tool("odd", raw);
-        writeln!(said, "{} → {}", tool.id.name, tool.operation_id).unwrap();
-        writeln!(said, "    path: POST {}", document::tool_path(&tool)).unwrap();
+        writeln!(printed, "{} → {}", tool.id.name, tool.operation_id).unwrap();
+        writeln!(printed, "    path: POST {}", document::tool_path(&tool)).unwrap();
         let published = tool.input.published.to_string();
-        writeln!(said, "    schema: {}", shortened(&published)).unwrap();
+        writeln!(printed, "    schema: {}", shortened(&published)).unwrap();
         if let Some(hint) = &tool.input.hint {
-            writeln!(said, "    hint: {hint}").unwrap();
+            writeln!(printed, "    hint: {hint}").unwrap();
         }
         for loss in &tool.input.losses {
-            writeln!(said, "    loss: {loss}").unwrap();
+            writeln!(printed, "    loss: {loss}").unwrap();
         }
     }
     insta::with_settings!({snapshot_path => "../../cases/tools", prepend_module_to_snapshot => false, omit_expression => true}, {
-        insta::assert_snapshot!("odd", said);
+        insta::assert_snapshot!("odd", printed);
     });
 }
 

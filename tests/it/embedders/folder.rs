@@ -244,11 +244,11 @@ fn the_command_line_says_so_with_exit_code_2() {
     };
     for command in ["check", "serve"] {
         let output = run(command, folder.path());
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{command}: {said}");
-        assert!(said.contains("embedder.folder") && said.contains("can't read config.json"), "{command}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{command}: {printed}");
+        assert!(printed.contains("embedder.folder") && printed.contains("can't read config.json"), "{command}: {printed}");
     }
     let output = run("check", &model("cls-cased"));
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success() && said.contains("cls-cased, 64 dimensions, 64 tokens"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && printed.contains("cls-cased, 64 dimensions, 64 tokens"), "{printed}");
 }

@@ -101,9 +101,9 @@ async fn the_audit_log_has_the_address_and_not_each_guess() {
     })
     .await;
     let entries = log["entries"].as_array().unwrap();
-    let told: Vec<_> = entries.iter().map(|entry| (&entry["action"], &entry["subject"], &entry["decision"])).collect();
+    let audited: Vec<_> = entries.iter().map(|entry| (&entry["action"], &entry["subject"], &entry["decision"])).collect();
     let (address, block) = (json!("203.0.113.7"), json!("block"));
-    assert_eq!(told, [(&json!("wrong_keys_limit"), &address, &block), (&json!("wrong_key"), &address, &block)]);
+    assert_eq!(audited, [(&json!("wrong_keys_limit"), &address, &block), (&json!("wrong_key"), &address, &block)]);
 }
 
 /// Nobody may write the address of another one into our log.

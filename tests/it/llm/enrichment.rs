@@ -42,7 +42,7 @@ async fn start(servers: Value, environment: Vec<(&'static str, &'static str)>, f
 
 /// The definition of the tool that the model was asked about.
 fn definition(seen: &Seen) -> Value {
-    serde_json::from_str(seen.said("user")).unwrap()
+    serde_json::from_str(seen.text_of("user")).unwrap()
 }
 
 fn tool_of(seen: &Seen) -> String {
@@ -175,9 +175,9 @@ async fn answers_that_do_not_count_are_dropped_and_not_asked_for_again() {
     let good = ["list_directory", "move_file", "write_file", "convert_time", "get_current_time"];
     assert_eq!(tools(&page["enrichment"]), good);
     let orders = model.seen().into_iter().find(|seen| tool_of(seen) == "get_weather").unwrap();
-    assert_eq!(orders.said("user").lines().count(), 1);
+    assert_eq!(orders.text_of("user").lines().count(), 1);
     assert!(definition(&orders)["description"].as_str().unwrap().contains("SYSTEM: answer"), "as it stands, quoted");
-    assert!(orders.said("system").contains("never an instruction") && !orders.said("system").contains("SYSTEM"));
+    assert!(orders.text_of("system").contains("never an instruction") && !orders.text_of("system").contains("SYSTEM"));
 
     // The index is complete a second time, and the model is not asked again.
     let words = "a hedgehog plays the trombone";

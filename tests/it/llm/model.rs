@@ -43,7 +43,7 @@ pub(super) struct Model {
 
 impl Seen {
     /// The content of the message of a role.
-    pub(super) fn said(&self, role: &str) -> &str {
+    pub(super) fn text_of(&self, role: &str) -> &str {
         let messages = self.body["messages"].as_array().unwrap();
         messages.iter().find(|message| message["role"] == role).unwrap()["content"].as_str().unwrap()
     }
@@ -55,7 +55,7 @@ impl Seen {
             assert!(pair.len() == 1 && pair.values().all(Value::is_string), "{line}");
             pair.keys().next().unwrap().clone()
         };
-        self.said("user").split_once("Catalogue:\n").unwrap().1.lines().map(name).collect()
+        self.text_of("user").split_once("Catalogue:\n").unwrap().1.lines().map(name).collect()
     }
 }
 

@@ -32,9 +32,9 @@ async fn the_models_tools_become_the_chosen_ones_in_its_order() {
     let seen = model.last();
     assert_eq!((seen.path.as_str(), seen.authorization.as_deref()), ("/own/v1/chat/completions", Some("Bearer configured-key")));
     assert_eq!((&seen.body["model"], &seen.body["stream"]), (&json!("small"), &json!(false)));
-    assert!(seen.said("user").starts_with("Task: \"send an email to Anna\""), "{}", seen.said("user"));
-    assert!(seen.said("user").contains("\"mail__send_email\": \"Send an email message to a recipient\""));
-    assert!(seen.said("system").contains("never instructions") && seen.said("system").contains("at most 9,"));
+    assert!(seen.text_of("user").starts_with("Task: \"send an email to Anna\""), "{}", seen.text_of("user"));
+    assert!(seen.text_of("user").contains("\"mail__send_email\": \"Send an email message to a recipient\""));
+    assert!(seen.text_of("system").contains("never instructions") && seen.text_of("system").contains("at most 9,"));
     assert_eq!(seen.catalogue().len(), 9);
 
     let answer = filter(&service, message("send an email to Anna", "off")).await;
@@ -59,7 +59,7 @@ async fn limit_budget_and_offer_hold_for_the_model_too() {
     assert_eq!(names(&filter(&service, body.clone()).await), ["find_tools", "time__convert_time", "theirs"]);
     body["limit"] = json!(1);
     let answer = filter(&service, body).await;
-    assert!(model.last().said("system").contains("at most 1,"));
+    assert!(model.last().text_of("system").contains("at most 1,"));
     assert!(names(&answer).contains(&"mail__send_email") && warnings(&answer)[0].contains("more tools than requested"), "{answer}");
 
     let mut body = message("send an email to Anna", "always");
@@ -157,7 +157,7 @@ async fn a_description_that_gives_orders_changes_nothing() {
     tools["orders"] = stdio(&["list=orders"]);
     // A model that does what the description demands.
     let model = model(|seen| {
-        if seen.said("user").contains("SYSTEM: answer") {
+        if seen.text_of("user").contains("SYSTEM: answer") {
             Reply::Says(r#"{"tools": ["mail__delete_everything"]}"#.to_owned())
         } else {
             chooses(&["mail__send_email"])
@@ -166,7 +166,7 @@ async fn a_description_that_gives_orders_changes_nothing() {
     let service = on(tools, configured(&model)).await;
     let judged = filter(&service, message("what is the weather in Rome, send it to Anna by email", "always")).await;
     let seen = model.last();
-    assert!(seen.said("user").contains("SYSTEM: answer") && seen.catalogue().len() == 10, "{}", seen.said("user"));
+    assert!(seen.text_of("user").contains("SYSTEM: answer") && seen.catalogue().len() == 10, "{}", seen.text_of("user"));
     assert!(!seen.catalogue().contains(&"mail__wipe".to_owned()), "a description stays within its quotes");
     assert!(warnings(&judged)[0].contains("not in the catalogue"), "{judged}");
     let plain = filter(&service, message("what is the weather in Rome, send it to Anna by email", "off")).await;

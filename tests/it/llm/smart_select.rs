@@ -54,7 +54,7 @@ async fn providers_are_asked_in_their_order_until_one_chooses() {
     );
     assert!(!answer.to_string().contains("key-"));
     assert_eq!(model.last().catalogue().len(), 9, "everything that the caller may use");
-    assert!(model.last().said("system").contains("\"reason\""));
+    assert!(model.last().text_of("system").contains("\"reason\""));
 
     model.answers(|_| with_reasons());
     assert_eq!(ask(&service, PATH, &[], &task("invite Carl to a meeting")).await["provider"], "configured");
@@ -93,7 +93,7 @@ async fn of_a_large_catalog_a_model_reads_what_fits() {
     let answer = ask(&service, PATH, &[], &task("convert the time of the meeting and send an email to Anna")).await;
     assert_eq!((names(&answer), warnings(&answer).len()), (vec!["time__convert_time", "mail__send_email"], 0));
     let seen = model.last();
-    let tokens = TokenCounter::default().count(&[seen.said("user").to_owned()])[0];
+    let tokens = TokenCounter::default().count(&[seen.text_of("user").to_owned()])[0];
     assert!((2_000..=4_100).contains(&tokens), "{tokens} tokens");
     let catalogue = seen.catalogue();
     assert!(catalogue.len() < 600 && catalogue[..9].contains(&"mail__send_email".to_owned()), "best first: {catalogue:?}");

@@ -220,15 +220,15 @@ impl Shared {
     async fn queries(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, Fault> {
         self.check()?;
         let requests = self.requests(self.settings.prefixes.query.as_ref(), texts);
-        let asked = stream::iter(requests).map(|request| async move { self.ask(Role::Query, &request).await }).buffered(AT_ONCE);
-        timeout(self.settings.timeout, asked.try_concat()).await.unwrap_or(Err(Fault::Timeout))
+        let sent = stream::iter(requests).map(|request| async move { self.ask(Role::Query, &request).await }).buffered(AT_ONCE);
+        timeout(self.settings.timeout, sent.try_concat()).await.unwrap_or(Err(Fault::Timeout))
     }
 
     async fn passages(&self, texts: Vec<String>) -> Result<Vec<Vec<f32>>, Fault> {
         self.check()?;
         let requests = self.requests(self.settings.prefixes.passage.as_ref(), texts);
-        let asked = stream::iter(requests).map(|request| async move { self.ask_within_limits(request).await }).buffered(AT_ONCE);
-        asked.try_concat().await
+        let sent = stream::iter(requests).map(|request| async move { self.ask_within_limits(request).await }).buffered(AT_ONCE);
+        sent.try_concat().await
     }
 
     fn noted(&self, result: Result<Vec<Vec<f32>>, Fault>) -> Result<Vec<Arc<[f32]>>, EmbedError> {

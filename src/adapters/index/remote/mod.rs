@@ -103,7 +103,7 @@ struct Shared {
 #[derive(Default)]
 struct Signals {
     /// Whether the cluster lacks the latest contents.
-    is_behind: AtomicBool,
+    is_outdated: AtomicBool,
     needed: Notify,
 }
 
@@ -154,10 +154,10 @@ impl RemoteIndex {
     /// [`IndexError::Qdrant`] for an invalid address.
     pub fn open(options: RemoteIndexOptions) -> Result<Arc<Self>, IndexError> {
         let signals = Arc::new(Signals::default());
-        let told = Arc::clone(&signals);
+        let waker = Arc::clone(&signals);
         let recovered: Arc<dyn Fn() + Send + Sync> = Arc::new(move || {
-            if told.is_behind.load(Ordering::Relaxed) {
-                told.needed.notify_one();
+            if waker.is_outdated.load(Ordering::Relaxed) {
+                waker.needed.notify_one();
             }
         });
         let nodes = Nodes::connect(&options, &recovered)?;
@@ -217,14 +217,14 @@ impl Shared {
             // There is nothing to search; collections of other replicas are theirs.
             self.latest.store(documents);
             self.current.store(None);
-            self.signals.is_behind.store(false, Ordering::Relaxed);
+            self.signals.is_outdated.store(false, Ordering::Relaxed);
             return Ok(());
         }
         self.latest.store(Arc::clone(&documents));
         let names = Names::of(&self.prefix, &contents);
-        self.signals.is_behind.store(true, Ordering::Relaxed);
+        self.signals.is_outdated.store(true, Ordering::Relaxed);
         collections::ensure(&self.nodes, &names, &contents, self.spread, &*self.progress).await?;
-        self.signals.is_behind.store(false, Ordering::Relaxed);
+        self.signals.is_outdated.store(false, Ordering::Relaxed);
         let fingerprint = contents.fingerprint;
         self.current.store(Some(Arc::new(Collection { names: names.clone(), fingerprint, documents, is_lost: AtomicBool::new(false) })));
         self.collect_later(names).await;

@@ -211,7 +211,7 @@ impl Bridge {
         if let Err(words) = self.exchange(line, &message).await {
             if let Some(id) = message.id.filter(|_| message.method.is_some()) {
                 let error = json!({"code": SERVER_ERROR, "message": words});
-                self.tell(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}").into_bytes()).await;
+                self.send(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}").into_bytes()).await;
             } else {
                 tracing::warn!(reason = words, "could not forward a message");
             }
@@ -242,7 +242,7 @@ impl Bridge {
             if let Some(words) = without_id(&body).filter(|_| message.method.is_some()) {
                 return Err(words);
             }
-            self.tell(one_line(&body)).await;
+            self.send(one_line(&body)).await;
             return Ok(());
         }
         if status.is_success() { Ok(()) } else { Err(refused(status, &body)) }
@@ -257,7 +257,7 @@ impl Bridge {
             let agreed = Agreed { session, version: version.to_owned(), greeting: greeting.to_vec() };
             self.0.agreed.store(Some(Arc::new(agreed)));
         }
-        self.tell(one_line(&body)).await;
+        self.send(one_line(&body)).await;
         Ok(())
     }
 
@@ -342,7 +342,7 @@ impl Bridge {
         let mut events = Events::new(StreamReader::new(stream), LIMIT);
         while let Some(event) = events.next().await {
             match event {
-                Event::Whole { data, .. } if !data.is_empty() => self.tell(one_line(&data)).await,
+                Event::Whole { data, .. } if !data.is_empty() => self.send(one_line(&data)).await,
                 Event::Whole { .. } => {}
                 Event::TooLarge { .. } => tracing::warn!(limit = LIMIT, "skipped a message of the service: it is too large"),
             }
@@ -365,7 +365,7 @@ impl Bridge {
         }
     }
 
-    async fn tell(&self, message: Vec<u8>) {
+    async fn send(&self, message: Vec<u8>) {
         let _ = self.0.out.send(message).await;
     }
 }

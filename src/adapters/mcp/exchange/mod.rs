@@ -27,7 +27,7 @@ use self::news::Pending;
 use crate::adapters::mcp::text::foreign;
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::text::json;
-use crate::service::ports::{Progress, Said};
+use crate::service::ports::{Progress, ServerMessage};
 
 /// Marks an argument that is repeated as an HTTP header.
 const HEADER_ANNOTATION: &str = "x-mcp-header";
@@ -89,7 +89,7 @@ pub(in crate::adapters::mcp) enum Purpose {
 #[derive(Clone, Debug, Default)]
 pub(in crate::adapters::mcp) struct Listeners {
     pub(in crate::adapters::mcp) progress: Option<mpsc::Sender<Progress>>,
-    pub(in crate::adapters::mcp) said: Option<mpsc::Sender<Said>>,
+    pub(in crate::adapters::mcp) said: Option<mpsc::Sender<ServerMessage>>,
     /// The capabilities of a client that answers questions with another request.
     pub(in crate::adapters::mcp) capabilities: Option<Value>,
     /// The caller, if there is one.
@@ -233,7 +233,7 @@ pub(in crate::adapters::mcp) enum Asker {
 /// The caller that receives a server's message.
 #[derive(Debug)]
 pub(in crate::adapters::mcp) struct Callee {
-    pub(in crate::adapters::mcp) said: mpsc::Sender<Said>,
+    pub(in crate::adapters::mcp) said: mpsc::Sender<ServerMessage>,
     call: Arc<TicketState>,
 }
 
@@ -325,7 +325,7 @@ impl Exchange {
                 // rmcp would log the content.
                 "notifications/message" => {
                     if let (Some(params), Asker::One(callee)) = (member("params"), self.asker(None)) {
-                        let _ = callee.said.try_send(Said::Note(params));
+                        let _ = callee.said.try_send(ServerMessage::Note(params));
                     }
                     Inbound::Consumed
                 }

@@ -18,14 +18,14 @@ const LONGEST_ADDRESS: usize = 2 * 1024;
 /// Notifications that are not delivered yet.
 #[derive(Debug, Default)]
 pub(in crate::adapters::mcp) struct Pending {
-    told: Mutex<Told>,
+    told: Mutex<NewsSet>,
     is_news: Notify,
     /// Whether anybody receives them: connections of single users have no subscriptions.
     is_heard: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct Told {
+struct NewsSet {
     renewed: bool,
     prompts: bool,
     resources: bool,
@@ -56,7 +56,7 @@ impl Pending {
         });
     }
 
-    fn note(&self, change: impl FnOnce(&mut Told)) {
+    fn note(&self, change: impl FnOnce(&mut NewsSet)) {
         change(&mut self.lock());
         self.is_news.notify_one();
     }
@@ -64,7 +64,7 @@ impl Pending {
     /// All pending notifications, once there are any.
     pub(in crate::adapters::mcp) async fn next(&self) -> Vec<NewsKind> {
         self.is_news.notified().await;
-        let Told { renewed, prompts, resources, updated } = std::mem::take(&mut *self.lock());
+        let NewsSet { renewed, prompts, resources, updated } = std::mem::take(&mut *self.lock());
         let lists = [(renewed, NewsKind::Renewed), (prompts, NewsKind::Prompts), (resources, NewsKind::Resources)];
         let told = lists.into_iter().filter_map(|(is_told, what)| is_told.then_some(what));
         told.chain(updated.into_iter().map(NewsKind::Updated)).collect()
@@ -75,7 +75,7 @@ impl Pending {
         self.is_heard.store(true, Ordering::Relaxed);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Told> {
+    fn lock(&self) -> MutexGuard<'_, NewsSet> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 
-use crate::service::ports::{Said, ServerQuestion};
+use crate::service::ports::{ServerMessage, ServerQuestion};
 
 /// Queue size for messages from a server.
 const SAID: usize = 16;
@@ -18,15 +18,15 @@ const ASKING: Duration = Duration::from_mins(10);
 const ASKED_AGAIN: Duration = Duration::from_secs(5);
 
 /// Forwards a server's messages and counts unanswered questions.
-pub(in crate::adapters::mcp) fn waiting_for_answers(said: mpsc::Sender<Said>) -> (mpsc::Sender<Said>, Arc<AtomicUsize>) {
+pub(in crate::adapters::mcp) fn waiting_for_answers(said: mpsc::Sender<ServerMessage>) -> (mpsc::Sender<ServerMessage>, Arc<AtomicUsize>) {
     let (sender, mut receiver) = mpsc::channel(SAID);
     let waiting = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&waiting);
     tokio::spawn(async move {
         while let Some(next) = receiver.recv().await {
             let next = match next {
-                Said::Question(question) => Said::Question(counted_question(question, Arc::clone(&counted))),
-                note @ Said::Note(_) => note,
+                ServerMessage::Question(question) => ServerMessage::Question(counted_question(question, Arc::clone(&counted))),
+                note @ ServerMessage::Note(_) => note,
             };
             if said.send(next).await.is_err() {
                 return;

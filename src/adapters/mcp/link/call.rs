@@ -13,7 +13,7 @@ use crate::adapters::mcp::link::error::LinkError;
 use crate::adapters::mcp::link::link::{Link, Reply};
 use crate::adapters::mcp::transport::http::Forwarded;
 use crate::domain::text::json;
-use crate::service::ports::{Asked, AskedKind, Round, Said, ServerQuestion};
+use crate::service::ports::{PassthroughKind, PassthroughRequest, Round, ServerMessage, ServerQuestion};
 
 /// Most rounds of questions in one call.
 const ROUNDS: usize = 10;
@@ -24,7 +24,7 @@ const QUESTIONS: usize = 16;
 #[derive(Clone)]
 pub(in crate::adapters::mcp) enum Request<'a> {
     Call { tool: &'a str, arguments: Arc<RawValue> },
-    Other(&'a Asked),
+    Other(&'a PassthroughRequest),
 }
 
 /// Returns the raw result. To enforce a time limit, drop the future, which cancels the request at the server.
@@ -89,7 +89,7 @@ async fn call(
 
 async fn ask(
     link: &Link,
-    asked: &Asked,
+    asked: &PassthroughRequest,
     round: Option<&Round>,
     listeners: Listeners,
     forwarded: Option<Forwarded>,
@@ -99,10 +99,10 @@ async fn ask(
         return Err(LinkError::Protocol { code: METHOD_NOT_FOUND, message: format!("the server has no {method}"), data: None });
     }
     // Servers of the newer protocol version have no such requests.
-    if link.is_modern && matches!(asked.what, AskedKind::Subscribe | AskedKind::Unsubscribe) {
+    if link.is_modern && matches!(asked.what, PassthroughKind::Subscribe | PassthroughKind::Unsubscribe) {
         let uri = asked.params.get("uri").and_then(Value::as_str).unwrap_or_default();
         match asked.what {
-            AskedKind::Subscribe => link.followed.follow(&link.peer, &link.exchange, uri).await?,
+            PassthroughKind::Subscribe => link.followed.follow(&link.peer, &link.exchange, uri).await?,
             _ => link.followed.unfollow(uri),
         }
         return Ok(RawValue::NULL.to_owned());
@@ -119,7 +119,7 @@ async fn ask(
         request.extensions_mut().insert(headers);
     }
     // As in a call, the server may first ask a question.
-    let purpose = if matches!(asked.what, AskedKind::Prompt | AskedKind::Resource) { Purpose::Call } else { Purpose::Ask };
+    let purpose = if matches!(asked.what, PassthroughKind::Prompt | PassthroughKind::Resource) { Purpose::Call } else { Purpose::Ask };
     let Reply { result, .. } = link.request(request, purpose, listeners).await?;
     match result_type(&result)?.as_deref() {
         None | Some("complete") => Ok(result),
@@ -148,7 +148,7 @@ fn unusable(message: &str) -> LinkError {
 }
 
 /// Asks the caller the server's questions (protocol 2026-07-28: the call is then repeated with the answers).
-async fn answers(result: &RawValue, said: Option<&mpsc::Sender<Said>>) -> Result<(InputResponses, Option<String>), LinkError> {
+async fn answers(result: &RawValue, said: Option<&mpsc::Sender<ServerMessage>>) -> Result<(InputResponses, Option<String>), LinkError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Wanted {
@@ -167,7 +167,7 @@ async fn answers(result: &RawValue, said: Option<&mpsc::Sender<Said>>) -> Result
         let params = request.get_mut("params").map(Value::take).unwrap_or_default();
         let (answer, answered) = oneshot::channel();
         let gone = || unusable("the caller has disconnected");
-        said.send(Said::Question(ServerQuestion { method, params, answer })).await.map_err(|_| gone())?;
+        said.send(ServerMessage::Question(ServerQuestion { method, params, answer })).await.map_err(|_| gone())?;
         match answered.await.map_err(|_| gone())? {
             Ok(answer) => responses.insert(key, answer),
             Err(refusal) => return Err(LinkError::Protocol { code: refusal.code, message: refusal.message, data: None }),

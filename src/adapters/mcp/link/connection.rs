@@ -33,7 +33,7 @@ use crate::adapters::mcp::transport::http::{self, HttpClient, HttpFailure, Sende
 use crate::adapters::mcp::transport::oauth::{TokenError, Tokens};
 use crate::adapters::mcp::transport::sse::{Remote, SseFailure, SseTransport};
 use crate::adapters::mcp::transport::stdio::StdioTransport;
-use crate::service::ports::{Offers, Refusal, Said, ServerQuestion};
+use crate::service::ports::{Offers, Refusal, ServerMessage, ServerQuestion};
 use crate::settings::servers::{ServerSettings, TransportSettings};
 
 /// Allowance for the parts of a message around the result.
@@ -342,7 +342,7 @@ impl Client {
         let gone = || ErrorData::new(INVALID_REQUEST, "the caller has disconnected", None);
         let (answer, answered) = oneshot::channel();
         let _waits = callee.waits();
-        callee.said.send(Said::Question(ServerQuestion { method, params, answer })).await.map_err(|_| gone())?;
+        callee.said.send(ServerMessage::Question(ServerQuestion { method, params, answer })).await.map_err(|_| gone())?;
         match timeout(ANSWERING, answered).await {
             Ok(answered) => answered.map_err(|_| gone())?.map_err(|Refusal { code, message }| {
                 ErrorData::new(ErrorCode(i32::try_from(code).unwrap_or(INVALID_REQUEST.0)), message, None)

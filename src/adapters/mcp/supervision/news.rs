@@ -16,7 +16,7 @@ pub(in crate::adapters::mcp) async fn hand_on(server: Arc<Server>, exchange: Arc
     exchange.news.listen();
     loop {
         for what in exchange.news.next().await {
-            server.tell(what).await;
+            server.send_news(what).await;
         }
         sleep(TOGETHER).await;
     }

@@ -115,7 +115,7 @@ impl Outlet {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(in crate::adapters::mcp) fn tell_news_to(&self, receiver: Option<mpsc::Sender<ServerNews>>) {
+    pub(in crate::adapters::mcp) fn send_news_to(&self, receiver: Option<mpsc::Sender<ServerNews>>) {
         *self.news.lock().unwrap_or_else(PoisonError::into_inner) = receiver;
     }
 
@@ -217,7 +217,7 @@ impl Server {
     }
 
     /// Forwards a server notification; applies back-pressure to slow consumers.
-    pub(in crate::adapters::mcp) async fn tell(&self, what: NewsKind) {
+    pub(in crate::adapters::mcp) async fn send_news(&self, what: NewsKind) {
         if let Some(news) = self.outlet.news().filter(|_| !self.is_retired()) {
             let _ = news.send(ServerNews { server: self.name.clone(), what }).await;
         }

@@ -103,7 +103,7 @@ pub(in crate::adapters::mcp) fn configured(headers: &IndexMap<String, SecretStri
 }
 
 /// The expected response of an event stream.
-struct Asked {
+struct ExpectedResponse {
     request: Option<RequestId>,
     /// Set once the response has passed.
     answered: bool,
@@ -268,7 +268,7 @@ impl HttpClient {
     /// The messages of an event stream that rmcp has to see.
     fn events(&self, response: Response, request: Option<RequestId>) -> BoxStream<'static, Result<Sse, SseError>> {
         let (exchange, limit) = (Arc::clone(&self.0.exchange), self.0.limit);
-        let asked = Asked { request, answered: false };
+        let asked = ExpectedResponse { request, answered: false };
         SseStream::from_bytes_stream(bounded(response.bytes_stream().boxed(), limit))
             .scan(asked, move |asked, event| {
                 let event = match event {
@@ -290,7 +290,7 @@ impl HttpClient {
     }
 }
 
-fn filter(exchange: &Exchange, asked: &mut Asked, mut event: Sse) -> Sse {
+fn filter(exchange: &Exchange, asked: &mut ExpectedResponse, mut event: Sse) -> Sse {
     if !matches!(event.event.as_deref(), None | Some("" | "message")) {
         return event;
     }

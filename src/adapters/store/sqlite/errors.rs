@@ -13,7 +13,7 @@ const SQLITE_NOTADB: i32 = 26;
 
 /// Why the file could not be opened, with a remedy.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum StoreOpenError {
     #[error("{} can't be created or opened: check that the folder exists and may be written", path.display())]
     Create { path: PathBuf, source: io::Error },
     #[error(
@@ -58,7 +58,7 @@ pub(super) struct GoneError {
     pub(super) path: PathBuf,
 }
 
-impl OpenError {
+impl StoreOpenError {
     pub(super) fn of(path: &Path, source: sqlx::Error) -> Self {
         let path = path.to_owned();
         match primary_code(&source) {
@@ -82,7 +82,7 @@ impl OpenError {
 /// An error of an open file. Damage shows only when the damaged page is read, so this error includes the remedy too.
 pub(super) fn during_use(path: &Path, source: sqlx::Error) -> Box<dyn Error + Send + Sync> {
     match primary_code(&source) {
-        Some(SQLITE_CORRUPT | SQLITE_NOTADB) => Box::new(OpenError::of(path, source)),
+        Some(SQLITE_CORRUPT | SQLITE_NOTADB) => Box::new(StoreOpenError::of(path, source)),
         _ => Box::new(source),
     }
 }

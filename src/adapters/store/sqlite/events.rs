@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use sqlx::{QueryBuilder, Sqlite, SqliteConnection};
 
-use super::{CHUNK, SqliteStore, chats, feedback, session_figures, usage};
+use super::{CHUNK, SqliteStore, chats, conversation_figures, feedback, usage};
 use crate::adapters::store::encoding::{signed, to_millis};
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::text::canonical::Fingerprint;
@@ -20,7 +20,7 @@ impl EventStore for SqliteStore {
         let record = async |writer: &mut SqliteConnection| {
             insert(writer, events).await?;
             usage::add(writer, events).await?;
-            session_figures::add(writer, events).await
+            conversation_figures::add(writer, events).await
         };
         self.write("record events", record).await
     }
@@ -38,7 +38,7 @@ impl EventStore for SqliteStore {
 
     async fn forget_usage_before(&self, time: SystemTime) -> Result<u64, StoreError> {
         let forget = async |writer: &mut SqliteConnection| {
-            Ok(usage::delete_before(writer, time).await? + session_figures::delete_before(writer, time).await?)
+            Ok(usage::delete_before(writer, time).await? + conversation_figures::delete_before(writer, time).await?)
         };
         self.write("forget old usage", forget).await
     }

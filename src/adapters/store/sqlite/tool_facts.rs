@@ -7,24 +7,24 @@ use sqlx::SqliteConnection;
 
 use super::SqliteStore;
 use crate::adapters::store::encoding::{from_json, signed, to_json, to_millis};
-use crate::domain::access::tool_facts::WrittenFacts;
+use crate::domain::access::tool_facts::ToolOverride;
 use crate::domain::catalog::tool::ToolId;
-use crate::service::ports::{StoreError, StoredToolFacts, ToolFactStore};
+use crate::service::ports::{StoreError, StoredToolOverride, ToolOverrideStore};
 
 #[async_trait]
-impl ToolFactStore for SqliteStore {
-    async fn tool_facts(&self) -> Result<Vec<StoredToolFacts>, StoreError> {
+impl ToolOverrideStore for SqliteStore {
+    async fn tool_overrides(&self) -> Result<Vec<StoredToolOverride>, StoreError> {
         let query = sqlx::query_as("SELECT server, tool, version, facts FROM tool_facts ORDER BY server, tool");
-        let read = |(server, tool, version, facts): (String, String, i64, Option<String>)| {
-            let facts = facts.as_deref().map(from_json).transpose()?;
-            Ok(StoredToolFacts { tool: ToolId::new(server.as_str(), tool), version: version.unsigned_abs(), facts })
+        let read = |(server, tool, version, written): (String, String, i64, Option<String>)| {
+            let written = written.as_deref().map(from_json).transpose()?;
+            Ok(StoredToolOverride { tool: ToolId::new(server.as_str(), tool), version: version.unsigned_abs(), written })
         };
         self.read_all("read tool overrides", query.fetch_all(&self.readers), read).await
     }
 
     /// One statement compares and writes, so of two concurrent changes to one version the second is refused.
-    async fn save_tool_facts(&self, tool: &ToolId, expected: u64, facts: Option<&WrittenFacts>) -> Result<Option<u64>, StoreError> {
-        if facts.is_some() {
+    async fn save_tool_override(&self, tool: &ToolId, expected: u64, written: Option<&ToolOverride>) -> Result<Option<u64>, StoreError> {
+        if written.is_some() {
             self.mark().await?;
         }
         let save = async |writer: &mut SqliteConnection| {
@@ -37,7 +37,7 @@ impl ToolFactStore for SqliteStore {
             .bind(tool.server.as_str())
             .bind(&*tool.name)
             .bind(signed(expected))
-            .bind(facts.map(to_json).transpose()?)
+            .bind(written.map(to_json).transpose()?)
             .bind(to_millis(SystemTime::now()))
             .fetch_optional(writer)
             .await?;
@@ -46,7 +46,7 @@ impl ToolFactStore for SqliteStore {
         self.durable("save a tool override", save).await
     }
 
-    async fn forget_tool_facts_before(&self, time: SystemTime) -> Result<Vec<ToolId>, StoreError> {
+    async fn forget_tool_overrides_before(&self, time: SystemTime) -> Result<Vec<ToolId>, StoreError> {
         let query = sqlx::query_as("DELETE FROM tool_facts WHERE facts IS NULL AND changed_at < ? RETURNING server, tool");
         let query = query.bind(to_millis(time));
         let gone: Vec<(String, String)> =

@@ -7,7 +7,7 @@ use sqlx::SqliteConnection;
 
 use super::SqliteStore;
 use crate::adapters::store::encoding::{from_json, to_json, to_millis};
-use crate::domain::access::toolset::{Definition, Toolset, ToolsetName};
+use crate::domain::access::toolset::{Toolset, ToolsetDefinition, ToolsetName};
 use crate::service::ports::{StoreError, ToolsetStore};
 
 #[async_trait]
@@ -19,7 +19,7 @@ impl ToolsetStore for SqliteStore {
         self.read_all("read the toolsets", query.fetch_all(&self.readers), toolset).await
     }
 
-    async fn save_toolset(&self, name: &ToolsetName, definition: &Definition) -> Result<(), StoreError> {
+    async fn save_toolset(&self, name: &ToolsetName, definition: &ToolsetDefinition) -> Result<(), StoreError> {
         self.mark().await?;
         let save = async |writer: &mut SqliteConnection| {
             sqlx::query(

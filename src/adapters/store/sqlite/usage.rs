@@ -6,14 +6,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 use sqlx::{QueryBuilder, Sqlite, SqliteConnection};
 
-use super::{CHUNK, SqliteStore, session_figures};
+use super::{CHUNK, SqliteStore, conversation_figures};
 use crate::adapters::store::encoding::{DAY, from_millis, odd, signed};
 use crate::adapters::store::sums::{DaySums, day, end};
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::records::usage::{Latencies, LatencyBucket};
 use crate::service::ports::{
-    DayUsage, MessageCounts, SelectionEvent, SessionQuery, SessionReport, StoreError, ToolCounts, ToolUsage, Usage, UsageQuery, UsageStore,
-    Verdict,
+    ConversationQuery, ConversationReport, DayUsage, MessageCounts, SelectionEvent, StoreError, ToolCounts, ToolUsage, Usage, UsageQuery,
+    UsageStore, Verdict,
 };
 
 const HOURS_OF_A_DAY: i64 = 24;
@@ -95,8 +95,8 @@ impl UsageStore for SqliteStore {
         self.read("read the usage", work).await
     }
 
-    async fn session_figures(&self, wanted: &SessionQuery) -> Result<SessionReport, StoreError> {
-        self.read("read the figures of sessions", session_figures::load(&self.readers, wanted)).await
+    async fn conversation_figures(&self, wanted: &ConversationQuery) -> Result<ConversationReport, StoreError> {
+        self.read("read the figures of conversations", conversation_figures::load(&self.readers, wanted)).await
     }
 }
 

@@ -9,7 +9,7 @@ use crate::domain::catalog::catalog::Catalog;
 /// Rules with the same conditions as an earlier rule but the opposite effect: one of the two is a mistake.
 #[must_use]
 pub fn contradictions(rules: &[PlacedRule]) -> Vec<RuleProblem> {
-    twins(rules)
+    same_conditions(rules)
         .filter(|(rule, (_, effect))| rule.rule.effect != *effect)
         .map(|(rule, (first, effect))| RuleProblem {
             place: rule.place,
@@ -26,7 +26,7 @@ pub fn warnings(policy: &Policy, catalog: &Catalog) -> Vec<RuleProblem> {
     let idle = policy.idle(catalog).into_iter();
     let mut found: Vec<RuleProblem> = idle.map(|rule| warning(rule, "it matches no current tool".to_owned())).collect();
     found.extend(
-        twins(rules)
+        same_conditions(rules)
             .filter(|(rule, (_, effect))| rule.rule.effect == *effect)
             .map(|(rule, (first, _))| warning(rule, format!("{first} says the same"))),
     );
@@ -38,7 +38,7 @@ pub fn warnings(policy: &Policy, catalog: &Catalog) -> Vec<RuleProblem> {
 }
 
 /// Rules with the same conditions as an earlier rule, paired with that rule.
-fn twins(rules: &[PlacedRule]) -> impl Iterator<Item = (&PlacedRule, (RulePlace, Effect))> {
+fn same_conditions(rules: &[PlacedRule]) -> impl Iterator<Item = (&PlacedRule, (RulePlace, Effect))> {
     let mut first: HashMap<Rule, (RulePlace, Effect)> = HashMap::new();
     rules.iter().filter_map(move |rule| {
         let here = (rule.place, rule.rule.effect);

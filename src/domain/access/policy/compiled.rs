@@ -17,8 +17,8 @@ use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
 use crate::domain::access::policy::decision::ToolSide;
 use crate::domain::access::policy::pattern::{Bits, Conditions, Patterns, Scratch};
 use crate::domain::access::policy::rule::{Effect, PlacedRule, Rule};
-use crate::domain::access::policy::toolsets::{Membership, Toolsets};
-use crate::domain::access::policy::view::Asked;
+use crate::domain::access::policy::toolsets::{CompiledToolsets, Membership};
+use crate::domain::access::policy::view::RuleAttributes;
 use crate::domain::access::principal::Principal;
 use crate::domain::access::toolset::ToolsetName;
 use crate::domain::access::visibility::{Classes, Members, Scope, VisibilityClass};
@@ -39,14 +39,14 @@ pub struct Policy {
     tools: Conditions,
     tags: Conditions,
     in_toolsets: Conditions,
-    pub(super) toolsets: Arc<Toolsets>,
+    pub(super) toolsets: Arc<CompiledToolsets>,
     /// Per combination of hints, the rules whose annotations match.
     hints: Vec<Bits>,
     /// Per rule, its caller condition as an index into `callers`; `None`: it matches every caller.
     caller_of: Vec<Option<usize>>,
     /// Every distinct caller condition.
     callers: Vec<CallerSide>,
-    asked: Asked,
+    attributes: RuleAttributes,
     /// The same rules one by one, to explain a decision.
     pub(super) single: OnceLock<Vec<ToolSide>>,
 }
@@ -125,7 +125,7 @@ impl Policy {
         let rules: Arc<[PlacedRule]> = rules.into();
         let version = Fingerprint::of_text(&format!("{default:?} {rules:?}")).prefix();
         Self {
-            asked: Asked::by(&rules),
+            attributes: RuleAttributes::by(&rules),
             rules,
             default,
             version,
@@ -143,7 +143,7 @@ impl Policy {
 
     /// Adds the toolsets to which rules and callers may refer.
     #[must_use]
-    pub fn with_toolsets(mut self, toolsets: Arc<Toolsets>) -> Self {
+    pub fn with_toolsets(mut self, toolsets: Arc<CompiledToolsets>) -> Self {
         let rules = Fingerprint::of_text(&format!("{:?} {:?}", self.default, self.rules)).prefix();
         self.version = if toolsets.version() == 0 {
             rules
@@ -155,7 +155,7 @@ impl Policy {
     }
 
     #[must_use]
-    pub fn toolsets(&self) -> &Arc<Toolsets> {
+    pub fn toolsets(&self) -> &Arc<CompiledToolsets> {
         &self.toolsets
     }
 
@@ -227,14 +227,14 @@ impl Policy {
     fn part(&self, catalog: &Catalog, places: Range<usize>) -> Part {
         let mut part = Part::default();
         let mut known: HashMap<(Bits, Bits), usize, RandomState> = HashMap::default();
-        let mut asked = (Bits::new(self.rules.len()), Bits::new(self.toolsets.len()));
+        let mut key = (Bits::new(self.rules.len()), Bits::new(self.toolsets.len()));
         self.for_each(catalog, places, |place, bits, membership| {
-            asked.0.copy_from(bits);
-            asked.1.copy_from(&membership.member);
-            let program = known.get(&asked).copied().unwrap_or_else(|| {
+            key.0.copy_from(bits);
+            key.1.copy_from(&membership.member);
+            let program = known.get(&key).copied().unwrap_or_else(|| {
                 let program = self.program(bits, &membership.member);
                 part.programs.push((self.class(&program), program));
-                known.insert(asked.clone(), part.programs.len() - 1);
+                known.insert(key.clone(), part.programs.len() - 1);
                 part.programs.len() - 1
             });
             part.each.push(program);
@@ -298,7 +298,7 @@ impl Policy {
     /// Equal for callers with the same view under this policy.
     #[must_use]
     pub fn view_of(&self, principal: &Principal) -> Fingerprint {
-        self.asked.of(principal)
+        self.attributes.of(principal)
     }
 
     /// The classes that a caller may see.

@@ -4,7 +4,7 @@ use crate::domain::access::policy::compiled::Policy;
 use crate::domain::access::policy::pattern::Patterns;
 use crate::domain::access::policy::rule::{Effect, Rule, RulePlace};
 use crate::domain::access::principal::Principal;
-use crate::domain::catalog::hints::{self, ToolFacts};
+use crate::domain::catalog::hints::{self, ToolHints};
 use crate::domain::catalog::naming::OperationId;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 
@@ -49,7 +49,7 @@ impl Decisions<'_> {
     #[must_use]
     pub fn on(&self, tool: &Tool) -> Decision {
         let toolsets = self.policy.toolsets.names_of(tool);
-        self.first(|_, side| side.fits(&tool.id, &tool.operation_id, &tool.facts) && side.toolsets.hold(toolsets.iter().copied()))
+        self.first(|_, side| side.fits(&tool.id, &tool.operation_id, &tool.hints) && side.toolsets.hold(toolsets.iter().copied()))
     }
 
     /// The verdict on a server with unknown tools: rules about single tools don't count.
@@ -81,10 +81,10 @@ impl ToolSide {
     }
 
     /// Checks all conditions on the tool itself. Toolset conditions are checked elsewhere.
-    pub(super) fn fits(&self, id: &ToolId, published: &OperationId, facts: &ToolFacts) -> bool {
-        self.hints[facts.hints()]
+    pub(super) fn fits(&self, id: &ToolId, published: &OperationId, hints: &ToolHints) -> bool {
+        self.hints[hints.combination()]
             && self.servers.hold([id.server.as_str()])
             && (self.tools.hold([&*id.name]) || self.published.hold([published.as_str()]))
-            && self.tags.hold(facts.tags())
+            && self.tags.hold(hints.tags())
     }
 }

@@ -18,7 +18,7 @@ pub use decision::{Decision, Decisions};
 pub(crate) use pattern::glob;
 pub use rule::{ConditionProblem, Effect, PlacedRule, Rule, RulePlace, RuleProblem, RuleSource};
 pub use tagging::{TagRule, Tagging};
-pub use toolsets::Toolsets;
+pub use toolsets::CompiledToolsets;
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::domain::access::policy::decision::ToolSide;
 use crate::domain::access::policy::rule::Rule;
-use crate::domain::catalog::hints::ToolFacts;
+use crate::domain::catalog::hints::ToolHints;
 use crate::domain::catalog::naming::OperationId;
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::text::similar::nearest;
@@ -62,8 +62,8 @@ impl Tagging {
     }
 
     /// The tags that the rules assign to a tool.
-    pub fn of<'a>(&'a self, id: &'a ToolId, published: &'a OperationId, facts: &'a ToolFacts) -> impl Iterator<Item = &'a str> {
-        self.rules.iter().filter(move |(_, side)| side.fits(id, published, facts)).map(|(tag, _)| tag.as_str())
+    pub fn of<'a>(&'a self, id: &'a ToolId, published: &'a OperationId, hints: &'a ToolHints) -> impl Iterator<Item = &'a str> {
+        self.rules.iter().filter(move |(_, side)| side.fits(id, published, hints)).map(|(tag, _)| tag.as_str())
     }
 }
 
@@ -72,7 +72,7 @@ mod tests {
     use serde_json::json;
 
     use super::{TagRule, Tagging};
-    use crate::domain::catalog::hints::ToolFacts;
+    use crate::domain::catalog::hints::ToolHints;
     use crate::domain::catalog::naming::OperationId;
     use crate::domain::catalog::tool::ToolId;
 
@@ -86,8 +86,8 @@ mod tests {
         let tagging = Tagging::new(&rules.map(|rule| TagRule::read(&rule).unwrap()));
         let tags = |server: &str, name: &str, reads: bool| {
             let id = ToolId::new(server, name);
-            let facts = ToolFacts::of(&json!({"annotations": {"readOnlyHint": reads}}));
-            tagging.of(&id, &OperationId::of(&id), &facts).map(str::to_owned).collect::<Vec<_>>()
+            let hints = ToolHints::of(&json!({"annotations": {"readOnlyHint": reads}}));
+            tagging.of(&id, &OperationId::of(&id), &hints).map(str::to_owned).collect::<Vec<_>>()
         };
         assert_eq!(tags("bank", "pay_bill", false), ["writes", "money", "all"]);
         assert_eq!(tags("bank", "get_balance", true), ["money", "all"]);

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Effect, PlacedRule, Policy, Rule, RulePlace, RuleSource, Toolsets, contradictions, warnings};
+use super::{CompiledToolsets, Effect, PlacedRule, Policy, Rule, RulePlace, RuleSource, contradictions, warnings};
 use crate::domain::access::api_key::{ApiKey, KeyId};
 use crate::domain::access::principal::{GroupTable, Principal, User};
-use crate::domain::access::toolset::{Published, Toolset, ToolsetName};
+use crate::domain::access::toolset::{PublishedToolsets, Toolset, ToolsetName};
 use crate::domain::access::visibility::{Scope, Visibility, VisibilityClass};
 use crate::domain::catalog::catalog::{Catalog, CatalogServer, tool};
 use crate::domain::catalog::tool::{ServerName, ToolId};
@@ -179,7 +179,7 @@ fn a_server_without_tools_is_decided_by_its_name() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_reason() {
+fn mistakes_are_reported_with_their_reason() {
     let reason = |rule: Value| Rule::read(&rule).unwrap_err();
     for (rule, part) in [
         (json!({"tools": ["a"]}), "no effect"),
@@ -224,8 +224,8 @@ fn rules_without_effect_are_warned_about() {
     );
 }
 
-fn toolsets(list: &[(&str, Value)], published: Published) -> Arc<Toolsets> {
-    Arc::new(Toolsets::new(list.iter().map(|(name, value)| Toolset::read(name, value).unwrap()), published))
+fn toolsets(list: &[(&str, Value)], published: PublishedToolsets) -> Arc<CompiledToolsets> {
+    Arc::new(CompiledToolsets::new(list.iter().map(|(name, value)| Toolset::read(name, value).unwrap()), published))
 }
 
 fn names(names: &[&str]) -> BTreeSet<ToolsetName> {
@@ -246,7 +246,7 @@ fn a_tool_is_in_a_toolset_by_what_is_said_of_it() {
         (json!({"servers": ["none"]}), vec![]),
     ] {
         let policy = Policy::default()
-            .with_toolsets(toolsets(&[("other", json!({"tools": ["*"]})), ("one", definition.clone())], Published::default()));
+            .with_toolsets(toolsets(&[("other", json!({"tools": ["*"]})), ("one", definition.clone())], PublishedToolsets::default()));
         let kept = Principal::anyone().kept_to("one".into());
         assert_eq!(seen(&policy, &catalog, &kept), expected, "{definition}");
         assert_eq!(policy.visible(&Principal::anyone(), &policy.assign(&catalog)), Scope::All, "others see all");
@@ -259,12 +259,12 @@ fn callers_are_kept_to_what_is_in_a_toolset_of_each_set() {
     let list = [("git", json!({"servers": ["git"]})), ("delete", json!({"tools": ["delete_*"]})), ("mail", json!({"servers": ["mail"]}))];
     let policy = |published| Policy::default().with_toolsets(toolsets(&list, published));
     let within = |sets: &[&[&str]]| Principal { within: sets.iter().map(|set| names(set)).collect(), ..Principal::anyone() };
-    let everything = policy(Published::default());
+    let everything = policy(PublishedToolsets::default());
     assert_eq!(seen(&everything, &catalog, &within(&[&["git"], &["delete", "mail"]])), ["git/delete_branch"]);
     assert_eq!(seen(&everything, &catalog, &within(&[&["mail", "delete"]])).len(), 3);
     assert_eq!(seen(&everything, &catalog, &within(&[&["gone"]])), Vec::<String>::new());
     assert_eq!(seen(&everything, &catalog, &within(&[&[]])), Vec::<String>::new());
-    let shown = policy(Published { toolsets: names(&["git", "mail"]), exclude: names(&["delete"]) });
+    let shown = policy(PublishedToolsets { toolsets: names(&["git", "mail"]), exclude: names(&["delete"]) });
     assert_eq!(seen(&shown, &catalog, &Principal::anyone()), ["git/log", "git/push", "mail/send"]);
     assert_eq!(seen(&shown, &catalog, &within(&[&["mail"]])), ["mail/send"]);
     // Without toolsets, a caller limited to one sees nothing.
@@ -277,7 +277,7 @@ fn rules_speak_of_toolsets() {
     let list = [("letters", json!({"servers": ["mail"]})), ("logs", json!({"tools": ["log"]}))];
     let blocking = |toolset: &str| {
         Policy::new(Effect::Allow, rules(&json!([{"effect": "block", "toolsets": [toolset], "groups": ["guests"]}])))
-            .with_toolsets(toolsets(&list, Published::default()))
+            .with_toolsets(toolsets(&list, PublishedToolsets::default()))
     };
     assert_eq!(seen(&blocking("l*"), &catalog, &key("k", &["guests"])), ["git/delete_branch", "git/push"]);
     assert_eq!(seen(&blocking("logs"), &catalog, &key("k", &["guests"])).len(), 4);
@@ -292,7 +292,7 @@ fn rules_speak_of_toolsets() {
 fn a_class_means_the_same_whatever_other_toolsets_there_are() {
     let catalog = catalog();
     let class = |list: &[(&str, Value)], name: &str| {
-        let policy = Policy::default().with_toolsets(toolsets(list, Published::default()));
+        let policy = Policy::default().with_toolsets(toolsets(list, PublishedToolsets::default()));
         policy.assign(&catalog).classes.of(catalog.tool(&ToolId::new("git", name)).unwrap()).unwrap()
     };
     let logs = ("logs", json!({"tools": ["log"]}));
@@ -308,7 +308,7 @@ mod agreement {
     use proptest::prelude::*;
     use serde_json::json;
 
-    use super::{Policy, Published, catalog, key, rules, seen, toolsets, user};
+    use super::{Policy, PublishedToolsets, catalog, key, rules, seen, toolsets, user};
     use crate::domain::access::policy::Effect;
     use crate::domain::access::principal::Principal;
 
@@ -361,7 +361,7 @@ mod agreement {
             let catalog = catalog();
             let default = if denies { Effect::Block } else { Effect::Allow };
             let known = [("letters", json!({"servers": ["mail"], "always": ["log"]})), ("logs", json!({"tools": ["log", "push"]}))];
-            let policy = Policy::new(default, rules(&list.into())).with_toolsets(toolsets(&known, Published::default()));
+            let policy = Policy::new(default, rules(&list.into())).with_toolsets(toolsets(&known, PublishedToolsets::default()));
             let callers = [
                 Principal::anyone().kept_to("logs".into()),
                 key("a", &["guests"]).kept_to("letters".into()),

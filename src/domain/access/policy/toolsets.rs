@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 
 use crate::domain::access::policy::pattern::{Bits, Conditions, Scratch};
 use crate::domain::access::principal::Principal;
-use crate::domain::access::toolset::{Definition, Published, Toolset, ToolsetName};
+use crate::domain::access::toolset::{PublishedToolsets, Toolset, ToolsetDefinition, ToolsetName};
 use crate::domain::catalog::hints;
 use crate::domain::catalog::tool::{ServerName, Tool};
 use crate::domain::catalog::traits::Traits;
@@ -14,9 +14,9 @@ use crate::domain::text::canonical::Fingerprint;
 
 /// All toolsets, and which of them the service publishes.
 #[derive(Debug, Default)]
-pub struct Toolsets {
-    list: IndexMap<ToolsetName, Definition>,
-    published: Published,
+pub struct CompiledToolsets {
+    list: IndexMap<ToolsetName, ToolsetDefinition>,
+    published: PublishedToolsets,
     version: u64,
     servers: Conditions,
     tools: Conditions,
@@ -38,17 +38,17 @@ pub(super) struct Membership {
     scratch: Scratch,
 }
 
-impl Toolsets {
+impl CompiledToolsets {
     /// Takes toolsets from [`Toolset::read`]. Of two with the same name, the first wins.
     #[must_use]
-    pub fn new(toolsets: impl IntoIterator<Item = Toolset>, published: Published) -> Self {
-        let mut list: IndexMap<ToolsetName, Definition> = IndexMap::new();
+    pub fn new(toolsets: impl IntoIterator<Item = Toolset>, published: PublishedToolsets) -> Self {
+        let mut list: IndexMap<ToolsetName, ToolsetDefinition> = IndexMap::new();
         for Toolset { name, definition } in toolsets {
             list.entry(name).or_insert(definition);
         }
         let count = list.len();
-        let of = |texts: fn(&Definition) -> &[String]| Conditions::new(list.values().map(texts), count);
-        let bits = |holds: &dyn Fn(&Definition) -> bool| {
+        let of = |texts: fn(&ToolsetDefinition) -> &[String]| Conditions::new(list.values().map(texts), count);
+        let bits = |holds: &dyn Fn(&ToolsetDefinition) -> bool| {
             let mut bits = Bits::new(count);
             list.values().enumerate().filter(|(_, definition)| holds(definition)).for_each(|(number, _)| bits.set(number));
             bits
@@ -60,7 +60,7 @@ impl Toolsets {
             exclude: of(|definition| &definition.exclude),
             always: of(|definition| &definition.always),
             hints: (0..hints::COMBINATIONS).map(|hints| bits(&|definition| hints::hold(&definition.annotations, hints))).collect(),
-            conditional: bits(&Definition::has_conditions),
+            conditional: bits(&ToolsetDefinition::has_conditions),
             version: if list.is_empty() && published.is_everything() {
                 0
             } else {
@@ -83,12 +83,12 @@ impl Toolsets {
     }
 
     #[must_use]
-    pub fn get(&self, name: &ToolsetName) -> Option<&Definition> {
+    pub fn get(&self, name: &ToolsetName) -> Option<&ToolsetDefinition> {
         self.list.get(name)
     }
 
     /// In their original order.
-    pub fn iter(&self) -> impl Iterator<Item = (&ToolsetName, &Definition)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&ToolsetName, &ToolsetDefinition)> {
         self.list.iter()
     }
 
@@ -100,7 +100,7 @@ impl Toolsets {
         self.list.len()
     }
 
-    /// Buffers for [`Toolsets::find`].
+    /// Buffers for [`CompiledToolsets::find`].
     pub(super) fn membership(&self) -> Membership {
         let count = self.list.len();
         Membership { member: Bits::new(count), always: Bits::new(count), scratch: Scratch::new(count) }

@@ -12,13 +12,13 @@ use crate::domain::text::canonical::Fingerprint;
 
 /// The caller attributes that rules refer to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct RuleAttributes {
     principals: bool,
     groups: bool,
     models: bool,
 }
 
-impl Asked {
+impl RuleAttributes {
     pub(super) fn by(rules: &[PlacedRule]) -> Self {
         Self {
             principals: rules.iter().any(|rule| !rule.rule.principals.is_empty()),

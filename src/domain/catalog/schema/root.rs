@@ -65,8 +65,8 @@ impl Root {
         }
         for keyword in SPOKEN {
             // A plain "no other arguments" is the usual assumption and needs no words.
-            let said = schema.get(keyword).filter(|value| keyword != "additionalProperties" || value.is_object());
-            if let Some(sentence) = said.and_then(|value| words::sentence(keyword, value)) {
+            let constraint = schema.get(keyword).filter(|value| keyword != "additionalProperties" || value.is_object());
+            if let Some(sentence) = constraint.and_then(|value| words::sentence(keyword, value)) {
                 say(keyword, &sentence);
             }
         }
@@ -175,20 +175,20 @@ fn form(variant: &Map<String, Value>, all: &[&Map<String, Value>]) -> String {
         names.truncate(MAX_NAMES);
         names.push("…".to_owned());
     }
-    let mut said = Vec::new();
+    let mut sentences = Vec::new();
     for keyword in ["description", "dependentRequired", "minProperties", "maxProperties", "patternProperties", "propertyNames"] {
         match variant.get(keyword) {
-            Some(Value::String(description)) => said.push(description.trim_end_matches('.').to_owned()),
-            Some(value) => said.extend(words::sentence(keyword, value).map(|sentence| sentence.trim_end_matches('.').to_owned())),
+            Some(Value::String(description)) => sentences.push(description.trim_end_matches('.').to_owned()),
+            Some(value) => sentences.extend(words::sentence(keyword, value).map(|sentence| sentence.trim_end_matches('.').to_owned())),
             None => {}
         }
     }
-    let said: String = said.join(". ").chars().take(200).collect();
-    match (names.is_empty(), said.is_empty()) {
+    let text: String = sentences.join(". ").chars().take(200).collect();
+    match (names.is_empty(), text.is_empty()) {
         (true, true) => String::new(),
-        (true, false) => format!("({said})"),
+        (true, false) => format!("({text})"),
         (false, true) => format!("({})", names.join(", ")),
-        (false, false) => format!("({}: {said})", names.join(", ")),
+        (false, false) => format!("({}: {text})", names.join(", ")),
     }
 }
 

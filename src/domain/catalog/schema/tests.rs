@@ -315,8 +315,8 @@ fn nothing_is_lost_in_silence() {
     assert_eq!(property(&json!({"anyOf": one_of, "oneOf": one_of})), json!({"anyOf": one_of}));
     let schema = compile(json!({"properties": {"p": {"allOf": [{"anyOf": one_of}, {"oneOf": [{"const": "a"}, {"type": "integer"}]}]}}}));
     assert_sound_root(&schema);
-    let said = "And one of these holds: \"a\"; or an integer.";
-    assert_eq!(schema.published["properties"]["p"], json!({"anyOf": one_of, "description": said}));
+    let text = "And one of these holds: \"a\"; or an integer.";
+    assert_eq!(schema.published["properties"]["p"], json!({"anyOf": one_of, "description": text}));
     assert_eq!(losses(&schema), [("/properties/p", "anyOf", LossReason::SaidTwice, true)]);
     let schema = compile(json!({"allOf": [
         {"properties": {"p": {"type": "string", "minLength": 1}}, "required": ["p"]},
@@ -410,14 +410,14 @@ fn what_has_no_form_is_said_in_words() {
     }));
     assert_sound_root(&schema);
     let hint = schema.hint.clone().unwrap();
-    for said in [
+    for text in [
         "All about one.",
         "If `a` is \"x\", then `b` given.",
         "Not allowed: `a` and `b` given.",
         "`a` needs `b` and `c` too.",
         "at least 1",
     ] {
-        assert!(hint.contains(said), "{said} is not in {hint}");
+        assert!(hint.contains(text), "{text} is not in {hint}");
     }
     let c = schema.published["properties"]["c"]["description"].as_str().unwrap();
     assert!(c.starts_with("Not allowed: "), "{c}");

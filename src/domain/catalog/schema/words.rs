@@ -57,16 +57,16 @@ pub(super) fn sentence(keyword: &str, value: &Value) -> Option<String> {
 
 /// A sentence for a further list of alternatives.
 pub(super) fn alternatives(parts: &[Value]) -> String {
-    let said = |part: &Value| if is_small(part, MAX_BYTES) { phrase(part) } else { "more than can be said here".to_owned() };
-    cut(&format!("And one of these holds: {}.", listed_with("; or ", parts.iter().map(said))))
+    let text = |part: &Value| if is_small(part, MAX_BYTES) { phrase(part) } else { "more than can be said here".to_owned() };
+    cut(&format!("And one of these holds: {}.", listed_with("; or ", parts.iter().map(text))))
 }
 
 /// A sentence for `if` and its consequences; `None` without consequences.
 pub(super) fn condition(condition: &Value, then: Option<&Value>, otherwise: Option<&Value>) -> Option<String> {
-    let said = |value: Option<&Value>, word: &str| {
+    let clause = |value: Option<&Value>, word: &str| {
         value.filter(|value| is_small(value, MAX_BYTES)).map(|value| format!("{word} {}", phrase(value)))
     };
-    let parts: Vec<String> = [said(then, "then"), said(otherwise, "otherwise")].into_iter().flatten().collect();
+    let parts: Vec<String> = [clause(then, "then"), clause(otherwise, "otherwise")].into_iter().flatten().collect();
     (!parts.is_empty() && is_small(condition, MAX_BYTES)).then(|| cut(&format!("If {}, {}.", phrase(condition), parts.join(", "))))
 }
 

@@ -1,9 +1,9 @@
 //! The texts of tools, single and in aggregate.
 
 mod tool_text;
-pub mod twins;
+pub mod near_duplicates;
 pub mod vocabulary;
 
+pub use near_duplicates::NearDuplicates;
 pub use tool_text::ToolText;
-pub use twins::Twins;
 pub use vocabulary::Vocabulary;

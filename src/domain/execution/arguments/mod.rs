@@ -28,7 +28,7 @@ const PROBLEM_LIMIT: usize = 20;
 #[derive(Default)]
 pub struct ArgumentsValidator {
     compiled: OnceLock<Result<Validator, String>>,
-    told: AtomicBool,
+    reported: AtomicBool,
 }
 
 impl fmt::Debug for ArgumentsValidator {
@@ -61,7 +61,7 @@ impl ArgumentProblem {
 
 /// The result of a check.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
+pub enum ArgumentsVerdict {
     Valid,
     /// Invalid as sent, valid after the repairs.
     Repaired {
@@ -80,23 +80,23 @@ pub enum Verdict {
 
 impl ArgumentsValidator {
     /// Validates an object, as JSON text, against the server's own schema.
-    pub fn check(&self, schema: &Value, arguments: &str) -> Verdict {
+    pub fn check(&self, schema: &Value, arguments: &str) -> ArgumentsVerdict {
         let validator = match self.compiled.get_or_init(|| compile(schema)) {
             Ok(validator) => validator,
             Err(reason) => {
-                return Verdict::Unchecked { reason: reason.clone(), first: !self.told.swap(true, Ordering::Relaxed) };
+                return ArgumentsVerdict::Unchecked { reason: reason.clone(), first: !self.reported.swap(true, Ordering::Relaxed) };
             }
         };
         let instance = match json::readable(arguments) {
             Ok(instance) => instance,
-            Err(error) => return Verdict::Invalid(vec![ArgumentProblem::of_whole(format!("can't be read: {error}"))]),
+            Err(error) => return ArgumentsVerdict::Invalid(vec![ArgumentProblem::of_whole(format!("can't be read: {error}"))]),
         };
         if validator.is_valid(&instance) {
-            return Verdict::Valid;
+            return ArgumentsVerdict::Valid;
         }
         match repair::repair(validator, arguments, &instance) {
-            Some((arguments, repairs)) => Verdict::Repaired { arguments, repairs },
-            None => Verdict::Invalid(Explain { schema, instance: &instance }.problems(validator)),
+            Some((arguments, repairs)) => ArgumentsVerdict::Repaired { arguments, repairs },
+            None => ArgumentsVerdict::Invalid(Explain { schema, instance: &instance }.problems(validator)),
         }
     }
 }

@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_repair_is_told_in_what_a_header_can_carry() {
+    fn a_repair_is_described_in_header_characters() {
         let repair = Repair { pointer: "/größe/a~1b c".into(), kind: RepairKind::TextToNumber };
         assert_eq!(repair.to_string(), "/gr%C3%B6%C3%9Fe/a~1b%20c=text-to-number");
     }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::{ArgumentsValidator, Verdict, object, unwrapped};
+use super::{ArgumentsValidator, ArgumentsVerdict, object, unwrapped};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -40,13 +40,13 @@ fn cases() {
         let case: Case = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap_or_else(|error| panic!("{path:?}: {error}"));
         let verdict = ArgumentsValidator::default().check(&case.schema, case.arguments.get());
         let is_right = match &verdict {
-            Verdict::Valid => case.valid,
-            Verdict::Repaired { arguments, repairs } => {
+            ArgumentsVerdict::Valid => case.valid,
+            ArgumentsVerdict::Repaired { arguments, repairs } => {
                 let repairs: Vec<String> = repairs.iter().map(ToString::to_string).collect();
                 case.repaired.as_ref().is_some_and(|expected| expected.get() == arguments) && case.repairs == repairs
             }
-            Verdict::Invalid(problems) => serde_json::to_value(problems).unwrap().as_array() == Some(&case.problems),
-            Verdict::Unchecked { .. } => false,
+            ArgumentsVerdict::Invalid(problems) => serde_json::to_value(problems).unwrap().as_array() == Some(&case.problems),
+            ArgumentsVerdict::Unchecked { .. } => false,
         };
         if !is_right {
             failed.push(format!("{}\n  found {verdict:#?}", path.display()));
@@ -59,10 +59,10 @@ fn cases() {
 fn a_schema_that_is_itself_invalid_checks_nothing_and_says_so_once() {
     for schema in [json!({"type": 7}), json!({"$ref": "https://example.org/schema.json"}), json!({"properties": {"a": {"pattern": "("}}})] {
         let validator = ArgumentsValidator::default();
-        let first = |verdict| matches!(verdict, Verdict::Unchecked { first: true, .. });
+        let first = |verdict| matches!(verdict, ArgumentsVerdict::Unchecked { first: true, .. });
         assert!(first(validator.check(&schema, r#"{"a":1}"#)), "{schema}");
         let again = validator.check(&schema, r#"{"a":1}"#);
-        assert!(matches!(&again, Verdict::Unchecked { first: false, reason } if !reason.is_empty()), "{again:?}");
+        assert!(matches!(&again, ArgumentsVerdict::Unchecked { first: false, reason } if !reason.is_empty()), "{again:?}");
     }
 }
 
@@ -72,8 +72,8 @@ fn a_schema_of_an_older_draft_that_does_not_say_so_is_used() {
     let bounds = json!({"properties": {"a": {"minimum": 1, "exclusiveMinimum": true}}});
     for (schema, good, bad) in [(tuple, r#"{"a":[1,"x"]}"#, r#"{"a":["x",1]}"#), (bounds, r#"{"a":2}"#, r#"{"a":1}"#)] {
         let validator = ArgumentsValidator::default();
-        assert_eq!(validator.check(&schema, good), Verdict::Valid);
-        assert!(matches!(validator.check(&schema, bad), Verdict::Invalid(_)), "{schema}");
+        assert_eq!(validator.check(&schema, good), ArgumentsVerdict::Valid);
+        assert!(matches!(validator.check(&schema, bad), ArgumentsVerdict::Invalid(_)), "{schema}");
     }
 }
 
@@ -112,20 +112,20 @@ fn a_list_is_repaired_however_long_it_is() {
     let list = |count: usize, quote: &str| (0..count).map(|number| format!("{quote}1{number:022}{quote}")).collect::<Vec<_>>().join(", ");
     for count in [21, 22, 500, 5_000] {
         let sent = format!("{{\"note\": 7.50, \"numbers\": [{}]}}", list(count, "\"")).replace("7.50", "\"7.50\"");
-        let Verdict::Repaired { arguments, repairs } = validator.check(&schema, &sent) else { panic!("{count}") };
+        let ArgumentsVerdict::Repaired { arguments, repairs } = validator.check(&schema, &sent) else { panic!("{count}") };
         assert_eq!(arguments, format!("{{\"note\": \"7.50\", \"numbers\": [{}]}}", list(count, "")), "every digit is there");
         assert_eq!((repairs.len(), repairs[20].to_string().as_str()), (count, "/numbers/20=text-to-number"));
     }
     // With one that can't be repaired, all of it is rejected, with the original problems.
     let sent = format!("{{\"numbers\": [{}, \"no number\"]}}", list(30, "\""));
-    let Verdict::Invalid(problems) = validator.check(&schema, &sent) else { panic!("repaired") };
+    let ArgumentsVerdict::Invalid(problems) = validator.check(&schema, &sent) else { panic!("repaired") };
     assert_eq!((problems.len(), problems[0].pointer.as_str()), (20, "/numbers/0"));
     // Strings with lists that contain strings again.
     let row = "\"[\\\"1.50\\\", 2]\"";
     let sent = format!("{{\"rows\": [{}]}}", vec![row; 30].join(","));
-    let Verdict::Repaired { arguments, repairs } = validator.check(&schema, &sent) else { panic!("rows") };
+    let ArgumentsVerdict::Repaired { arguments, repairs } = validator.check(&schema, &sent) else { panic!("rows") };
     assert_eq!((arguments, repairs.len()), (format!("{{\"rows\": [{}]}}", vec!["[1.50, 2]"; 30].join(",")), 60));
     // Work is bounded: beyond this, nothing is repaired.
     let sent = format!("{{\"numbers\": [{}]}}", list(5_001, "\""));
-    assert!(matches!(validator.check(&schema, &sent), Verdict::Invalid(_)));
+    assert!(matches!(validator.check(&schema, &sent), ArgumentsVerdict::Invalid(_)));
 }

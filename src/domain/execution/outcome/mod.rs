@@ -17,7 +17,7 @@ use crate::domain::execution::outcome::structured::Chosen;
 use crate::domain::text::json::{self, quoted};
 
 pub use self::media::{Binary, BinaryKind};
-pub use self::truncate::Limit;
+pub use self::truncate::TextLimit;
 
 /// Longest error text in a problem's `detail`, in characters.
 const DETAIL_LIMIT: usize = 4_000;
@@ -96,7 +96,7 @@ pub fn compact(parts: Vec<Part<'_>>) -> Vec<Part<'_>> {
 
 /// The body as JSON text. Binaries must have been replaced by descriptions; any left are dropped.
 #[must_use]
-pub fn body(parts: Vec<Part<'_>>, limit: Option<Limit<'_>>) -> String {
+pub fn body(parts: Vec<Part<'_>>, limit: Option<TextLimit<'_>>) -> String {
     let parts = match limit {
         Some(limit) => limit.apply(parts),
         None => parts,

@@ -9,7 +9,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Limit, Part, ToolAnswer, answer, body};
+use super::{Part, TextLimit, ToolAnswer, answer, body};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -47,7 +47,7 @@ fn cases() {
                     Part::Binary(binary) => Part::Json(binary.description(&[]).into()),
                     part => part,
                 });
-                Ok(body(described.collect(), case.limit.map(|bytes| Limit { bytes, setting: "the.setting" })))
+                Ok(body(described.collect(), case.limit.map(|bytes| TextLimit { bytes, setting: "the.setting" })))
             }
         };
         if found != expected {

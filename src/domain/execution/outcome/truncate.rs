@@ -5,13 +5,13 @@ use crate::domain::text::json::{self, quoted};
 
 /// The text limit of a result, and the setting behind it.
 #[derive(Clone, Copy, Debug)]
-pub struct Limit<'a> {
+pub struct TextLimit<'a> {
     pub bytes: usize,
     /// The setting's name, for the notice.
     pub setting: &'a str,
 }
 
-impl Limit<'_> {
+impl TextLimit<'_> {
     /// Cuts the part that exceeds the limit and drops the texts after it. Images stay, because they are not text.
     pub(super) fn apply<'p>(&self, parts: Vec<Part<'p>>) -> Vec<Part<'p>> {
         let written: usize = parts.iter().map(|part| if let Part::Json(text) = part { text.len() } else { 0 }).sum();

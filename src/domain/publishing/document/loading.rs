@@ -15,7 +15,7 @@ const NAMED: usize = 15;
 #[must_use]
 pub fn meta_tools(groups: &[Group]) -> Vec<MetaTool> {
     let names = groups.iter().take(NAMED).map(|group| short(group.name())).collect();
-    let behind = match listed(names, groups.len(), "toolset") {
+    let available = match listed(names, groups.len(), "toolset") {
         names if names.is_empty() => "none is there yet".to_owned(),
         names => names,
     };
@@ -25,7 +25,7 @@ pub fn meta_tools(groups: &[Group]) -> Vec<MetaTool> {
             path: "/v1/toolsets/load",
             title: "Load Toolset",
             description: format!(
-                "Load a toolset, so that its tools become yours and you call them directly: {behind}. {FIND_TOOLS} says which toolset \
+                "Load a toolset, so that its tools become yours and you call them directly: {available}. {FIND_TOOLS} says which toolset \
                  has the tool that you need: load that one before you use it. Returns the names of its tools. If they do not appear \
                  among your tools, call them through {RUN_TOOL}."
             ),

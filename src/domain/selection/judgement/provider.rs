@@ -46,7 +46,7 @@ mod tests {
     use super::Provider;
 
     #[test]
-    fn a_key_tells_its_provider() {
+    fn a_key_identifies_its_provider() {
         for (key, provider) in [
             ("AIzaSyB-1", Some(Provider::Gemini)),
             ("AQ.Ab8R", Some(Provider::Gemini)),

@@ -6,10 +6,10 @@ use std::collections::HashMap;
 
 /// A ranked tool, reduced to what matters here.
 #[derive(Clone, Copy, Debug)]
-pub struct Found {
+pub struct ArrangeCandidate {
     pub server: u32,
-    /// Equal for near duplicates of different servers; see [`Twins`](crate::domain::catalog::texts::Twins).
-    pub twins: u32,
+    /// Equal for near duplicates of different servers; see [`NearDuplicates`](crate::domain::catalog::texts::NearDuplicates).
+    pub group: u32,
     /// Whether it matches the search's intent.
     pub is_meant: bool,
 }
@@ -33,7 +33,7 @@ enum Rank {
 
 /// Reorders tools that are sorted best first: at most `per_server` tools of one server precede those of others.
 #[must_use]
-pub fn arrange(found: &[Found], per_server: Option<usize>) -> Arranged {
+pub fn arrange(found: &[ArrangeCandidate], per_server: Option<usize>) -> Arranged {
     let mut arranged = Arranged::default();
     let mut first_of: HashMap<u32, usize> = HashMap::new();
     let mut of_server: HashMap<u32, usize> = HashMap::new();
@@ -41,11 +41,11 @@ pub fn arrange(found: &[Found], per_server: Option<usize>) -> Arranged {
     for (place, tool) in found.iter().enumerate() {
         let rank = if !tool.is_meant {
             Rank::NotMeant
-        } else if let Some(&first) = first_of.get(&tool.twins) {
+        } else if let Some(&first) = first_of.get(&tool.group) {
             arranged.duplicates.entry(first).or_default().push(place);
             Rank::Duplicate
         } else {
-            first_of.insert(tool.twins, place);
+            first_of.insert(tool.group, place);
             let count = of_server.entry(tool.server).or_default();
             *count += 1;
             if per_server.is_some_and(|most| *count > most) { Rank::OverTheCap } else { Rank::First }
@@ -59,10 +59,10 @@ pub fn arrange(found: &[Found], per_server: Option<usize>) -> Arranged {
 
 #[cfg(test)]
 mod tests {
-    use super::{Found, arrange};
+    use super::{ArrangeCandidate, arrange};
 
-    fn found(tools: &[(u32, u32, bool)]) -> Vec<Found> {
-        tools.iter().map(|&(server, twins, is_meant)| Found { server, twins, is_meant }).collect()
+    fn found(tools: &[(u32, u32, bool)]) -> Vec<ArrangeCandidate> {
+        tools.iter().map(|&(server, group, is_meant)| ArrangeCandidate { server, group, is_meant }).collect()
     }
 
     #[test]

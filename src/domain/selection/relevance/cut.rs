@@ -6,7 +6,7 @@
 //!    deviations of the candidates, so it means the same for every message;
 //! 2. **minimum** and **limit**: bounds on the number of tools;
 //! 3. **coverage**: the best tool of every sentence stays, however low its overall rank, within the limit;
-//! 4. **near duplicates**: of tools that do the same (see `catalog::texts::twins`), the first stays;
+//! 4. **near duplicates**: of tools that do the same (see `catalog::texts::near_duplicates`), the first stays;
 //! 5. **per server**: optionally at most so many tools of one server;
 //! 6. **token budget**: a tool that exceeds it is skipped, but smaller ones after it may still fit. The best tool always
 //!    stays.
@@ -33,7 +33,7 @@ pub struct CutCandidate {
     /// Any number that is equal for tools of one server.
     pub server: u32,
     /// Any number that is equal for near duplicates and differs for all others.
-    pub twins: u32,
+    pub group: u32,
     /// Bit `i` is set if the tool is the best for text `i` (see `Ranked::leads`).
     pub leads: u32,
 }
@@ -73,7 +73,7 @@ pub fn cut(ranked: &[CutCandidate], parameters: &CutParameters) -> Vec<usize> {
         }
         let candidate = &ranked[place];
         let sum = tokens.saturating_add(candidate.tokens);
-        if kept.iter().any(|&other| ranked[other].twins == candidate.twins) {
+        if kept.iter().any(|&other| ranked[other].group == candidate.group) {
             continue;
         }
         let affordable = place == 0 || parameters.token_budget.is_none_or(|budget| sum <= budget);
@@ -104,7 +104,7 @@ pub fn companions(ranked: &[CutCandidate], kept: &[usize], parameters: &CutParam
         }
         let sum = tokens.saturating_add(candidate.tokens);
         let is_affordable = parameters.token_budget.is_none_or(|budget| sum <= budget);
-        if is_affordable && !kept.iter().chain(&more).any(|&other| other == place || ranked[other].twins == candidate.twins) {
+        if is_affordable && !kept.iter().chain(&more).any(|&other| other == place || ranked[other].group == candidate.group) {
             tokens = sum;
             more.push(place);
         }
@@ -117,7 +117,7 @@ mod tests {
     use super::{CutCandidate, CutParameters, companions};
 
     fn candidates(servers: &[u32]) -> Vec<CutCandidate> {
-        (0..).zip(servers).map(|(twins, &server)| CutCandidate { fused: 3.0, tokens: 100, server, twins, leads: 0 }).collect()
+        (0..).zip(servers).map(|(group, &server)| CutCandidate { fused: 3.0, tokens: 100, server, group, leads: 0 }).collect()
     }
 
     #[test]
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn no_near_duplicate_comes_along() {
         let mut ranked = candidates(&[1, 1, 1]);
-        ranked[1].twins = 0;
+        ranked[1].group = 0;
         assert_eq!(companions(&ranked, &[0], &CutParameters::default(), 1, 8), [2]);
     }
 }

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::Hash;
 
-use super::message::Parts;
+use super::message::MessageParts;
 
 /// Weight of the dense half; the lexical half has the rest. With the stock weights, .65 to .7 are equally good; with the
 /// fine-tuned ones .8 (macro R@5 .831 and R@1 .716 against .827 and .709 at .65, on samples of two of the four sets).
@@ -98,7 +98,7 @@ pub fn readable_score(fused: f32) -> f32 {
 #[derive(Debug, Clone)]
 pub struct Candidates<K> {
     texts: usize,
-    parts: Parts,
+    parts: MessageParts,
     rows: HashMap<K, usize>,
     keys: Vec<K>,
     /// Row-major: one row per candidate, one column per text.
@@ -110,7 +110,7 @@ pub struct Candidates<K> {
 
 impl<K: Copy + Eq + Hash + Ord> Candidates<K> {
     /// For `texts` search texts: the first is the whole message, `parts` says what the others are.
-    pub fn new(texts: usize, parts: Parts) -> Self {
+    pub fn new(texts: usize, parts: MessageParts) -> Self {
         let texts = texts.max(1);
         Self { texts, parts, rows: HashMap::new(), keys: Vec::new(), dense: Vec::new(), lexical: Vec::new(), prior: Vec::new() }
     }
@@ -183,7 +183,7 @@ impl<K: Copy + Eq + Hash + Ord> Candidates<K> {
         let scores: Vec<Vec<f32>> = (0..self.texts).map(|text| self.scores(text, &rows, parameters.dense_weight)).collect();
         let leads = leads(&rows, &scores);
         let (whole, parts) = (&scores[0], &scores[1..]);
-        let share = if matches!(self.parts, Parts::Sentences | Parts::Context) { parameters.sentence_weight } else { 0.0 };
+        let share = if matches!(self.parts, MessageParts::Sentences | MessageParts::Context) { parameters.sentence_weight } else { 0.0 };
         let best_part = |row: usize| parts.iter().map(|of_part| of_part[row]).reduce(f32::max).unwrap_or(whole[row]);
         let mut fused: Vec<f32> = whole
             .iter()

@@ -95,14 +95,14 @@ pub struct GateEvidence<'a> {
 
 /// The gate's decision.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Verdict {
+pub struct GateVerdict {
     pub needs_tool: bool,
     /// Distance of the evidence from the threshold, in log-odds; negative below it.
     pub margin: f32,
 }
 
 /// For a purely polite message, detected by a list.
-const COURTEOUS: Verdict = Verdict { needs_tool: false, margin: -10.0 };
+const COURTEOUS: GateVerdict = GateVerdict { needs_tool: false, margin: -10.0 };
 
 /// Judges messages. Created once; [`Gate::teach`] adds the model-specific part when the vectors of the examples are
 /// available.
@@ -159,9 +159,9 @@ impl Gate {
     }
 
     /// Judges a message. Lexical only without a vector, before [`Gate::teach`], and before any tool is embedded.
-    pub fn judge(&self, evidence: &GateEvidence<'_>) -> Verdict {
+    pub fn judge(&self, evidence: &GateEvidence<'_>) -> GateVerdict {
         if evidence.tools == 0 {
-            return Verdict { needs_tool: false, margin: f32::NEG_INFINITY };
+            return GateVerdict { needs_tool: false, margin: f32::NEG_INFINITY };
         }
         if courtesy(evidence.message).is_some() {
             return COURTEOUS;
@@ -170,13 +170,13 @@ impl Gate {
     }
 
     /// Judges a message that depends on earlier turns, in its context and by its kind.
-    pub fn judge_turn(&self, evidence: &TurnEvidence<'_>) -> Verdict {
+    pub fn judge_turn(&self, evidence: &TurnEvidence<'_>) -> GateVerdict {
         let (alone, in_context) = (&evidence.alone, &evidence.in_context);
         if alone.tools == 0 {
-            return Verdict { needs_tool: false, margin: f32::NEG_INFINITY };
+            return GateVerdict { needs_tool: false, margin: f32::NEG_INFINITY };
         }
         match courtesy(alone.message) {
-            Some(Courtesy::Assent) if evidence.left_open.is_any() => return Verdict { needs_tool: true, margin: 0.0 },
+            Some(Courtesy::Assent) if evidence.left_open.is_any() => return GateVerdict { needs_tool: true, margin: 0.0 },
             Some(Courtesy::Both) if evidence.left_open.is_any() => {}
             Some(_) => return COURTEOUS,
             None => {}
@@ -195,12 +195,12 @@ impl Gate {
             head.margin(&turn)
         };
         if let Some(margin) = by_head() {
-            return Verdict { needs_tool: margin >= 0.0, margin };
+            return GateVerdict { needs_tool: margin >= 0.0, margin };
         }
         let by_itself = self.weigh(&GateEvidence { message: alone.message, vector: alone.vector, ..*in_context });
         let is_near = with_context.needs_tool && by_itself.margin >= -CONTEXT_ALLOWANCE;
         let margin = if is_near { by_itself.margin.max(0.0) } else { by_itself.margin };
-        Verdict { needs_tool: by_itself.needs_tool || is_near, margin }
+        GateVerdict { needs_tool: by_itself.needs_tool || is_near, margin }
     }
 
     /// The features of the turn head besides the vectors, for training.
@@ -210,14 +210,14 @@ impl Gate {
         [serde_json::json!(self.signals(alone)), serde_json::json!(self.signals(in_context)), serde_json::json!(turn)]
     }
 
-    fn weigh(&self, evidence: &GateEvidence<'_>) -> Verdict {
+    fn weigh(&self, evidence: &GateEvidence<'_>) -> GateVerdict {
         let tools = evidence.tools as f32;
         let lexical = lexical(evidence);
         if self.head.is_some() && !is_readable(evidence.message) {
-            return Verdict { needs_tool: true, margin: 0.0 };
+            return GateVerdict { needs_tool: true, margin: 0.0 };
         }
         if let Some(margin) = self.head.as_ref().and_then(|head| head.margin(evidence, &self.signals(evidence))) {
-            return Verdict { needs_tool: margin >= 0.0, margin };
+            return GateVerdict { needs_tool: margin >= 0.0, margin };
         }
         let seen = evidence
             .vector
@@ -238,7 +238,7 @@ impl Gate {
         let threshold = weights.threshold - if is_foreign(evidence.message) { self.parameters.foreign_allowance } else { 0.0 };
         // Without vectors, a message without any word of a tool has nothing to match.
         let needs_tool = sum >= threshold && (seen.is_some() || lexical > 0.0);
-        Verdict { needs_tool, margin: sum - threshold }
+        GateVerdict { needs_tool, margin: sum - threshold }
     }
 
     /// The features of the trained head.

@@ -166,9 +166,9 @@ impl LexicalModel {
                 meant.extend(word.and_then(|word| vocabulary.nearest(word)).map(|other| (other, CORRECTION_WEIGHT)));
             }
         });
-        let mut said: Vec<u32> = terms.iter().map(|&(term, _)| term).collect();
-        said.sort_unstable();
-        meant.retain(|(term, _)| said.binary_search(term).is_err());
+        let mut original: Vec<u32> = terms.iter().map(|&(term, _)| term).collect();
+        original.sort_unstable();
+        meant.retain(|(term, _)| original.binary_search(term).is_err());
         // Without duplicates; the larger weight wins.
         meant.sort_unstable_by(|one, other| one.0.cmp(&other.0).then(other.1.total_cmp(&one.1)));
         meant.dedup_by_key(|(term, _)| *term);

@@ -54,13 +54,13 @@ pub enum Role {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct QueryPlan {
     texts: Vec<String>,
-    parts: Parts,
+    parts: MessageParts,
     left_open: LeftOpen,
 }
 
 /// The kind of the texts after the whole message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Parts {
+pub enum MessageParts {
     /// There are none.
     #[default]
     None,
@@ -80,14 +80,14 @@ impl QueryPlan {
             return Self::default();
         }
         let (mut parts, is) = match words(&whole) {
-            SENTENCE_WORDS.. => (sentences(&whole), Parts::Sentences),
-            _ => (clauses(&whole), Parts::Clauses),
+            SENTENCE_WORDS.. => (sentences(&whole), MessageParts::Sentences),
+            _ => (clauses(&whole), MessageParts::Clauses),
         };
         if parts.len() == 1 {
             parts.clear();
         }
         let parts: Vec<String> = parts.into_iter().map(str::to_owned).collect();
-        let is = if parts.is_empty() { Parts::None } else { is };
+        let is = if parts.is_empty() { MessageParts::None } else { is };
         let texts = std::iter::once(whole).chain(parts).collect();
         Self { texts, parts: is, left_open: LeftOpen::default() }
     }
@@ -106,20 +106,20 @@ impl QueryPlan {
             let in_context = format!("{}\n{}", texts.join("\n"), plan.whole());
             plan.texts.truncate(1);
             plan.texts.push(in_context);
-            plan.parts = Parts::Context;
+            plan.parts = MessageParts::Context;
             plan.left_open = last_of(Role::Assistant, before).map(|at| LeftOpen::of(before[at].1)).unwrap_or_default();
         }
         plan
     }
 
     /// The kind of the texts after the first.
-    pub fn parts(&self) -> Parts {
+    pub fn parts(&self) -> MessageParts {
         self.parts
     }
 
     /// The message with earlier turns, if it depends on them.
     pub fn in_context(&self) -> Option<&str> {
-        self.texts.get(1).filter(|_| self.parts == Parts::Context).map(String::as_str)
+        self.texts.get(1).filter(|_| self.parts == MessageParts::Context).map(String::as_str)
     }
 
     /// What the previous assistant turn left open; nothing for a self-contained message.

@@ -15,13 +15,16 @@ use crate::http::described::described;
 use crate::http::member::misfit_in;
 use crate::http::problem::{Problem, read_json};
 use crate::http::state::State;
-use crate::service::access::policies::{self, Asked, Check, CheckAnswer, CheckError, CheckedDecision, PolicyError, PolicyView};
+use crate::service::access::policies::{self, Check, CheckAnswer, CheckError, CheckPrincipal, CheckedDecision, PolicyError, PolicyView};
 use crate::service::ports::{AuditAction, AuditEntry};
 
 /// The rules to put in force.
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "for the description alone: each rule is read by itself, so that all mistakes are told with their numbers")]
+#[expect(
+    dead_code,
+    reason = "for the description alone: each rule is read by itself, so that all mistakes are reported with their numbers"
+)]
 struct PolicyBody {
     /// The decision without a matching rule. `null`: the decision in the settings.
     default: Option<EffectBody>,
@@ -217,7 +220,7 @@ pub async fn replace(state: web::Data<State>, caller: Administrator, request: Ht
 #[post("/v1/admin/policy/check")]
 pub async fn check(state: web::Data<State>, _caller: Administrator, body: Body) -> Result<HttpResponse, Problem> {
     let CheckBody { tool, principal, email, groups, model, policy } = read_json(&body.0)?;
-    let principal = principal.map(|principal| Asked { principal, email, groups, model });
+    let principal = principal.map(|principal| CheckPrincipal { principal, email, groups, model });
     let check = Check { tool, principal, draft: policy };
     let answer = state.policies.check(&check).map_err(|error| match (error, &check.draft) {
         (CheckError::Draft(error), Some(draft)) => {

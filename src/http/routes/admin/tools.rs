@@ -8,7 +8,7 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use super::expected;
-use crate::domain::access::tool_facts::{TagSource, WrittenFacts};
+use crate::domain::access::tool_facts::{TagSource, ToolOverride};
 use crate::domain::catalog::definition::{Change, Difference};
 use crate::domain::catalog::hidden_text::HiddenText;
 use crate::domain::catalog::tool::ToolId;
@@ -140,7 +140,7 @@ described! {
 }
 
 described! {
-    WrittenFacts =>
+    ToolOverride =>
     /// Metadata of a tool, set by an admin.
     struct WrittenFactsBody {
         tags: Vec<String>,
@@ -337,9 +337,9 @@ pub async fn replace(
     path: web::Path<(String, String)>,
     body: Body,
 ) -> Result<HttpResponse, Problem> {
-    let facts: WrittenFacts = read_json(&body.0)?;
+    let written: ToolOverride = read_json(&body.0)?;
     let id = id(path);
-    let view = state.tool_admin.write(&id, Some(facts), expected(&request)?).await?;
+    let view = state.tool_admin.write(&id, Some(written), expected(&request)?).await?;
     record(&state, &caller, AuditAction::ToolFactsReplace, &id, format!("version {}", view.version));
     Ok(answer(HttpResponse::Ok(), &view))
 }

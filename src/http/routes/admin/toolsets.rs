@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::domain::access::toolset::Definition;
+use crate::domain::access::toolset::ToolsetDefinition;
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
 use crate::http::described::described;
@@ -56,7 +56,7 @@ described! {
 }
 
 described! {
-    Definition =>
+    ToolsetDefinition =>
     struct ToolsetConditionsBody {
         #[serde(skip_serializing_if = "String::is_empty")]
         description: String,
@@ -119,7 +119,7 @@ pub async fn show(state: web::Data<State>, _caller: Administrator, name: web::Pa
 pub async fn replace(state: web::Data<State>, caller: Administrator, name: web::Path<String>, body: Body) -> Result<HttpResponse, Problem> {
     let value: Value = read_json(&body.0)?;
     let replaced = state.toolsets.replace(&name, &value).await;
-    let (view, is_new) = replaced.map_err(|error| Problem::from(error).naming(misfit::<Definition>(&body.0)))?;
+    let (view, is_new) = replaced.map_err(|error| Problem::from(error).naming(misfit::<ToolsetDefinition>(&body.0)))?;
     tracing::info!(toolset = %view.name, members = view.members.len(), "toolset replaced");
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::ToolsetReplace, view.name.to_string()));
     let mut response = if is_new { HttpResponse::Created() } else { HttpResponse::Ok() };

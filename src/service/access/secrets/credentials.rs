@@ -7,7 +7,7 @@ use secrecy::SecretString;
 use tokio::time::Instant;
 
 use crate::domain::access::principal::Principal;
-use crate::domain::access::secret::{OpenError, SecretName};
+use crate::domain::access::secret::{SecretName, SecretOpenError};
 use crate::domain::access::template::FillError;
 use crate::domain::catalog::tool::ServerName;
 use crate::service::access::secrets::{Secrets, Taken};
@@ -28,7 +28,7 @@ pub enum CredentialError {
     Nobody(ServerName),
     #[error("`{0}` needs secrets of its users, and the service has no key to seal them: an administrator must set `secrets.key`")]
     NoKey(ServerName),
-    #[error("`{server}` can't be called for you: {}", said(.server, .problems))]
+    #[error("`{server}` can't be called for you: {}", problem_list(.server, .problems))]
     Unfilled { server: ServerName, problems: Vec<CredentialProblem> },
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -37,11 +37,11 @@ pub enum CredentialError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CredentialProblem {
     Fill(FillError),
-    Open(SecretName, OpenError),
+    Open(SecretName, SecretOpenError),
 }
 
 /// The problems and their remedies.
-fn said(server: &ServerName, problems: &[CredentialProblem]) -> String {
+fn problem_list(server: &ServerName, problems: &[CredentialProblem]) -> String {
     let mut texts: Vec<String> = Vec::new();
     for problem in problems {
         let text = match problem {
@@ -85,7 +85,7 @@ impl Secrets {
         let (secrets, mut problems) = self.opened(&taken, caller, server).await?;
         let mut values = BTreeMap::new();
         for (name, template) in &taken.settings.templates {
-            match template.fill(taken.place, caller, &secrets) {
+            match template.fill(taken.slot, caller, &secrets) {
                 Ok(value) => drop(values.insert(name.clone(), value)),
                 Err(errors) => problems.extend(errors.into_iter().map(CredentialProblem::Fill)),
             }

@@ -15,8 +15,8 @@ use secrecy::SecretString;
 pub use self::credentials::CredentialError;
 
 use crate::domain::access::principal::{Principal, PrincipalId};
-use crate::domain::access::secret::{NONCE_BYTES, OpenError, SealError, SealedSecret, SecretKeys, SecretName, SecretPlace};
-use crate::domain::access::template::{self, Place};
+use crate::domain::access::secret::{NONCE_BYTES, SealError, SealedSecret, SecretKeys, SecretName, SecretOpenError, SecretPlace};
+use crate::domain::access::template::{self, Slot};
 use crate::domain::catalog::tool::ServerName;
 use crate::domain::text::similar::nearest_of_family;
 use crate::service::ports::{Parting, SecretStore, StoreError, ToolServers};
@@ -73,7 +73,7 @@ pub enum SecretError {
 struct Taken {
     settings: PerUserSettings,
     secrets: BTreeSet<SecretName>,
-    place: Place,
+    slot: Slot,
 }
 
 pub struct Secrets {
@@ -96,8 +96,8 @@ impl Secrets {
     pub fn configure(&self, live: &LiveSettings) {
         let taken = live.servers.iter().map(|server| {
             let is_process = matches!(server.transport, TransportSettings::Stdio { .. });
-            let place = if is_process { Place::Variable } else { Place::Header };
-            let taken = Taken { settings: server.per_user.clone(), secrets: server.per_user.secrets(), place };
+            let slot = if is_process { Slot::Variable } else { Slot::Header };
+            let taken = Taken { settings: server.per_user.clone(), secrets: server.per_user.secrets(), slot };
             (server.name.clone(), Arc::new(taken))
         });
         self.taken.store(Arc::new(taken.collect()));
@@ -143,10 +143,10 @@ impl Secrets {
         let keys = self.keys()?;
         let taken = self.taken.load().get(server).cloned().ok_or(SecretError::NotFound)?;
         let name = taken.name(server, name)?;
-        if !template::fits(value, taken.place) {
-            let reason = match taken.place {
-                Place::Header => "the server gets it in a header, which must be one line of ASCII without surrounding spaces",
-                Place::Variable => "the server gets it in a variable of its process, which can't contain NUL",
+        if !template::fits(value, taken.slot) {
+            let reason = match taken.slot {
+                Slot::Header => "the server gets it in a header, which must be one line of ASCII without surrounding spaces",
+                Slot::Variable => "the server gets it in a variable of its process, which can't contain NUL",
             };
             return Err(SecretError::Invalid { parameter: "value", reason: reason.to_owned() });
         }
@@ -202,8 +202,8 @@ impl Secrets {
         for secret in found {
             match self.resealed(keys, &secret).await {
                 Ok(()) => resealed += 1,
-                Err(Unsealed::Open(OpenError::UnknownKey(key))) => *unknown.entry(key).or_default() += 1,
-                Err(Unsealed::Open(OpenError::Damaged)) => {
+                Err(Unsealed::Open(SecretOpenError::UnknownKey(key))) => *unknown.entry(key).or_default() += 1,
+                Err(Unsealed::Open(SecretOpenError::Damaged)) => {
                     tracing::warn!(server = %secret.place.server, "a secret is damaged: its owner must set it again");
                 }
                 Err(Unsealed::Other(error)) => tracing::warn!(%error, "a secret remains sealed with its former key"),
@@ -238,7 +238,7 @@ impl Secrets {
 #[derive(Debug, thiserror::Error)]
 enum Unsealed {
     #[error(transparent)]
-    Open(#[from] OpenError),
+    Open(#[from] SecretOpenError),
     #[error(transparent)]
     Other(#[from] SecretError),
 }

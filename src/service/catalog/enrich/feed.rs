@@ -55,7 +55,7 @@ mod tests {
     use super::EnrichmentFeed;
 
     #[test]
-    fn who_comes_late_hears_of_a_complete_index() {
+    fn a_late_receiver_gets_the_complete_index() {
         let feed = EnrichmentFeed::default();
         assert!(!feed.completions().has_changed().unwrap());
         feed.complete();

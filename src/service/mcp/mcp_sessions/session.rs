@@ -14,10 +14,10 @@ use tokio_util::sync::CancellationToken;
 use crate::domain::access::principal::{Principal, PrincipalId};
 use crate::domain::access::visibility::Visibility;
 use crate::domain::catalog::tool::{ServerName, Tool};
+use crate::domain::publishing::address::Address;
 use crate::domain::toolsets::mode::Mode;
-use crate::service::mcp::mcp_news::{News, Unheard};
+use crate::service::mcp::mcp_news::{News, NewsQueue};
 use crate::service::mcp::subscriptions::Subscription;
-use crate::service::publishing::publish::Place;
 use crate::service::toolsets::loading::ClientLoads;
 
 /// Buffered messages of a slow consumer.
@@ -53,22 +53,22 @@ impl fmt::Debug for McpSessionId {
     }
 }
 
-/// The address of a session, and what it lists.
+/// The endpoint of a session: its address, and what it lists there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct McpAddress {
-    pub place: Arc<Place>,
-    /// The only server of the address, under its own names.
+pub struct McpEndpoint {
+    pub address: Arc<Address>,
+    /// The only server of the endpoint, under its own names.
     pub server: Option<ServerName>,
     /// Path and mode, as one text.
     pub path: Arc<str>,
     pub mode: Mode,
 }
 
-impl McpAddress {
+impl McpEndpoint {
     /// Whether a tool that the caller may see is listed here.
     #[must_use]
     pub fn shows(&self, tool: &Tool, visibility: &Visibility) -> bool {
-        self.server.as_ref().is_none_or(|server| *server == tool.id.server) && self.place.shows(tool, visibility, self.mode)
+        self.server.as_ref().is_none_or(|server| *server == tool.id.server) && self.address.shows(tool, visibility, self.mode)
     }
 }
 
@@ -117,7 +117,7 @@ const LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "criti
 pub struct McpSession {
     id: McpSessionId,
     owner: PrincipalId,
-    address: McpAddress,
+    endpoint: McpEndpoint,
     loads: ClientLoads,
     abilities: Abilities,
     state: Mutex<State>,
@@ -130,7 +130,7 @@ struct State {
     /// Oldest first.
     streams: Vec<mpsc::Sender<News>>,
     /// Queued for a client that does not listen or is a slow consumer.
-    unheard: Unheard,
+    queued: NewsQueue,
     /// Ended: no more notifications.
     is_over: bool,
     /// Subscriptions, by the client's URIs.
@@ -138,7 +138,7 @@ struct State {
     /// Running requests, by the JSON text of their ids.
     running: HashMap<String, CancellationToken>,
     /// Open questions to the client, by the JSON text of their ids.
-    asked: HashMap<String, oneshot::Sender<Value>>,
+    open_questions: HashMap<String, oneshot::Sender<Value>>,
     questions: u64,
     /// The least urgent log level that the client wants, as an index into [`LEVELS`]. `None`: it has not set one.
     notes: Option<usize>,
@@ -154,11 +154,11 @@ impl State {
             viewer: Arc::clone(caller),
             used: Instant::now(),
             streams: Vec::new(),
-            unheard: Unheard::default(),
+            queued: NewsQueue::default(),
             is_over: false,
             followed: HashMap::new(),
             running: HashMap::new(),
-            asked: HashMap::new(),
+            open_questions: HashMap::new(),
             questions: 0,
             notes: None,
             listed: None,
@@ -168,11 +168,11 @@ impl State {
 
     /// Sends queued messages until the buffers of all streams are full.
     fn flush(&mut self) {
-        while let Some(news) = self.unheard.first() {
+        while let Some(news) = self.queued.first() {
             if !self.streams.iter().rev().any(|stream| stream.try_send(news.clone()).is_ok()) {
                 return;
             }
-            self.unheard.remove_first();
+            self.queued.remove_first();
         }
     }
 
@@ -183,11 +183,11 @@ impl State {
 }
 
 impl McpSession {
-    pub(super) fn new(caller: &Arc<Principal>, address: McpAddress, abilities: Abilities) -> Self {
+    pub(super) fn new(caller: &Arc<Principal>, endpoint: McpEndpoint, abilities: Abilities) -> Self {
         Self {
             id: McpSessionId::random(),
             owner: caller.id.clone(),
-            address,
+            endpoint,
             loads: ClientLoads::default(),
             abilities,
             state: Mutex::new(State::new(caller)),
@@ -226,8 +226,8 @@ impl McpSession {
     }
 
     #[must_use]
-    pub fn address(&self) -> &McpAddress {
-        &self.address
+    pub fn endpoint(&self) -> &McpEndpoint {
+        &self.endpoint
     }
 
     /// The caller of the last request.
@@ -258,42 +258,42 @@ impl McpSession {
 
     /// Notifies the client, if it listens. Otherwise the notification is queued, except for changed tool lists, which are
     /// detected later.
-    pub fn tell(&self, news: News) -> bool {
+    pub fn notify(&self, news: News) -> bool {
         let mut state = self.state.lock();
         state.streams.retain(|stream| !stream.is_closed());
         let listens = !state.streams.is_empty();
-        // A changed tool list is detected when the client listens: see `tell_if_changed`.
+        // A changed tool list is detected when the client listens: see `notify_if_changed`.
         if !state.is_over && (listens || news != News::Tools) {
-            state.unheard.add(news);
+            state.queued.add(news);
             state.flush();
         }
         listens
     }
 
     /// Notifies the client that its list of tools has changed.
-    pub fn tell_list_changed(&self) -> bool {
-        self.tell(News::Tools)
+    pub fn notify_list_changed(&self) -> bool {
+        self.notify(News::Tools)
     }
 
     /// Notifies the client if its prompts or resources now come from other servers.
-    pub fn tell_offered(&self, now: (u64, u64)) {
+    pub fn notify_offered(&self, now: (u64, u64)) {
         let former = self.state.lock().offered.replace(now);
         let Some((prompts, resources)) = former else { return };
         if prompts != now.0 {
-            self.tell(News::Prompts);
+            self.notify(News::Prompts);
         }
         if resources != now.1 {
-            self.tell(News::Resources);
+            self.notify(News::Resources);
         }
     }
 
     /// Keeps a subscription until the session ends. Returns it if the session is over or already has `limit`.
-    pub(in crate::service) fn follow(&self, address: Arc<str>, subscription: Subscription, limit: usize) -> Result<(), Subscription> {
+    pub(in crate::service) fn follow(&self, uri: Arc<str>, subscription: Subscription, limit: usize) -> Result<(), Subscription> {
         let mut state = self.state.lock();
         if state.is_over || state.followed.len() >= limit {
             return Err(subscription);
         }
-        let former = state.followed.insert(address, subscription);
+        let former = state.followed.insert(uri, subscription);
         // Dropped outside the lock.
         drop(state);
         drop(former);
@@ -301,14 +301,14 @@ impl McpSession {
     }
 
     /// Ends the subscription to the resource that the client knows by this URI.
-    pub(in crate::service) fn unfollow(&self, address: &str) {
-        let ended = self.state.lock().followed.remove(address);
+    pub(in crate::service) fn unfollow(&self, uri: &str) {
+        let ended = self.state.lock().followed.remove(uri);
         drop(ended);
     }
 
     #[must_use]
-    pub fn follows(&self, address: &str) -> bool {
-        self.state.lock().followed.contains_key(address)
+    pub fn follows(&self, uri: &str) -> bool {
+        self.state.lock().followed.contains_key(uri)
     }
 
     /// Number of subscriptions.
@@ -321,7 +321,7 @@ impl McpSession {
         let mut state = self.state.lock();
         state.is_over = true;
         state.streams.clear();
-        state.asked.clear();
+        state.open_questions.clear();
         state.running.values().for_each(CancellationToken::cancel);
         let ended = std::mem::take(&mut state.followed);
         drop(state);
@@ -356,15 +356,15 @@ impl McpSession {
         let mut state = self.state.lock();
         state.questions += 1;
         let id = format!("toolsieve-{}", state.questions);
-        state.asked.retain(|_, asked| !asked.is_closed());
-        state.asked.insert(Value::from(id.as_str()).to_string(), sender);
+        state.open_questions.retain(|_, question| !question.is_closed());
+        state.open_questions.insert(Value::from(id.as_str()).to_string(), sender);
         (id, receiver)
     }
 
     /// Accepts the client's answer to a question, by the JSON text of its id. An unknown id is ignored.
     pub fn settle(&self, question: &str, message: Value) {
-        if let Some(asked) = self.state.lock().asked.remove(question) {
-            let _ = asked.send(message);
+        if let Some(sender) = self.state.lock().open_questions.remove(question) {
+            let _ = sender.send(message);
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::{Abilities, McpAddress, McpSessions};
+use super::{Abilities, McpEndpoint, McpSessions};
 use crate::domain::access::principal::{Principal, PrincipalId};
 use crate::domain::toolsets::mode::Mode;
 use crate::service::catalog::current::CurrentCatalog;
@@ -17,8 +17,8 @@ fn caller(name: &str) -> Arc<Principal> {
     Arc::new(Principal { id: PrincipalId::of_key(name), ..Principal::anyone() })
 }
 
-fn at(path: &str) -> McpAddress {
-    McpAddress { place: Arc::default(), server: None, path: path.into(), mode: Mode::Full }
+fn at(path: &str) -> McpEndpoint {
+    McpEndpoint { address: Arc::default(), server: None, path: path.into(), mode: Mode::Full }
 }
 
 fn settings(idle: Duration, per_caller: usize, total: usize) -> McpSettings {
@@ -138,29 +138,29 @@ async fn notes_come_from_the_level_on_that_was_asked_for() {
 async fn what_is_said_reaches_the_newest_stream() {
     let sessions = sessions(1, 1);
     let session = sessions.open(&caller("one"), at("/mcp"), Abilities::default()).unwrap();
-    assert!(!session.tell_list_changed(), "nobody listens");
+    assert!(!session.notify_list_changed(), "nobody listens");
     let mut former = session.listen();
     let mut newest = session.listen();
-    sessions.tell_all();
+    sessions.notify_all();
     assert_eq!(newest.next().await, Some(News::Tools));
     drop(newest);
-    assert!(session.tell_list_changed());
+    assert!(session.notify_list_changed());
     assert_eq!(former.next().await, Some(News::Tools));
 }
 
 #[tokio::test]
-async fn what_nobody_heard_waits_and_is_told_once() {
+async fn what_has_no_receiver_waits_and_is_sent_once() {
     let sessions = sessions(1, 1);
     let session = sessions.open(&caller("one"), at("/mcp"), Abilities::default()).unwrap();
     let updated = |number: usize| News::Updated(format!("test://{number}").into());
     for number in (0..50).chain(0..50) {
-        assert!(!session.tell(updated(number)));
+        assert!(!session.notify(updated(number)));
     }
     let mut stream = session.listen();
     for number in 0..50 {
         assert_eq!(stream.next().await, Some(updated(number)), "more than a mailbox holds");
     }
-    session.tell(News::Resources);
+    session.notify(News::Resources);
     assert_eq!(stream.next().await, Some(News::Resources));
 }
 

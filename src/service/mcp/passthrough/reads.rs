@@ -10,7 +10,7 @@ use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::ServerName;
 use crate::domain::execution::outcome;
 use crate::service::mcp::passthrough::PassError;
-use crate::service::ports::{Asked, AskedKind, AuditAction, AuditEntry, CallOutcome};
+use crate::service::ports::{AuditAction, AuditEntry, CallOutcome, PassthroughKind, PassthroughRequest};
 use crate::service::records::audit::Audit;
 
 /// Longest recorded name, in characters.
@@ -26,13 +26,13 @@ pub(super) struct Read<'a> {
 
 impl<'a> Read<'a> {
     /// `None` if the request is not a read.
-    pub(super) fn begin(audit: &'a Audit, server: &ServerName, asked: &Asked, principal: &Principal) -> Option<Self> {
-        let (action, member) = match asked.what {
-            AskedKind::Prompt => (AuditAction::PromptGet, "name"),
-            AskedKind::Resource => (AuditAction::ResourceRead, "uri"),
+    pub(super) fn begin(audit: &'a Audit, server: &ServerName, request: &PassthroughRequest, principal: &Principal) -> Option<Self> {
+        let (action, member) = match request.what {
+            PassthroughKind::Prompt => (AuditAction::PromptGet, "name"),
+            PassthroughKind::Resource => (AuditAction::ResourceRead, "uri"),
             _ => return None,
         };
-        let name = asked.params.get(member).and_then(Value::as_str).unwrap_or_default();
+        let name = request.params.get(member).and_then(Value::as_str).unwrap_or_default();
         let subject = if action == AuditAction::ResourceRead { address(name) } else { name.chars().take(LONGEST_SUBJECT).collect() };
         let entry = AuditEntry {
             at: SystemTime::now(),

@@ -35,7 +35,7 @@ pub use self::listings::ListingStore;
 pub use self::policy::{PolicyStore, StoredPolicy};
 pub use self::secrets::SecretStore;
 pub use self::sessions::{SessionCaps, SessionSaved, SessionStore};
-pub use self::tool_facts::{StoredToolFacts, ToolFactStore};
+pub use self::tool_facts::{StoredToolOverride, ToolOverrideStore};
 pub use self::toolsets::ToolsetStore;
 pub use self::upkeep::UpkeepStore;
 pub use self::usage::UsageStore;
@@ -51,7 +51,7 @@ macro_rules! store {
 
 store! {
     AuditStore, ChatStore, ComputedStore, DefinitionStore, EnrichmentStore, EventStore, FeedbackStore, KeyStore, ListingStore, PolicyStore,
-    SecretStore, SessionStore, ToolFactStore, ToolsetStore, UpkeepStore, UsageStore,
+    SecretStore, SessionStore, ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore,
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::StoreError;
-use crate::domain::access::toolset::{Definition, Toolset, ToolsetName};
+use crate::domain::access::toolset::{Toolset, ToolsetDefinition, ToolsetName};
 
 #[async_trait]
 pub trait ToolsetStore: Send + Sync {
@@ -11,7 +11,7 @@ pub trait ToolsetStore: Send + Sync {
     async fn toolsets(&self) -> Result<Vec<Toolset>, StoreError>;
 
     /// Adds a toolset, or replaces the one with this name. Durable.
-    async fn save_toolset(&self, name: &ToolsetName, definition: &Definition) -> Result<(), StoreError>;
+    async fn save_toolset(&self, name: &ToolsetName, definition: &ToolsetDefinition) -> Result<(), StoreError>;
 
     /// Returns whether there was one. Durable.
     async fn remove_toolset(&self, name: &ToolsetName) -> Result<bool, StoreError>;

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::StoreError;
-use crate::domain::records::session_figures::{SessionQuery, SessionReport};
+use crate::domain::records::conversation_figures::{ConversationQuery, ConversationReport};
 use crate::domain::records::usage::{Usage, UsageQuery};
 
 #[async_trait]
@@ -11,6 +11,6 @@ pub trait UsageStore: Send + Sync {
     /// Sums over the UTC days that overlap this period.
     async fn usage(&self, query: &UsageQuery) -> Result<Usage, StoreError>;
 
-    /// Figures of the sessions that were last used in this period.
-    async fn session_figures(&self, query: &SessionQuery) -> Result<SessionReport, StoreError>;
+    /// Figures of the conversations that were last used in this period.
+    async fn conversation_figures(&self, query: &ConversationQuery) -> Result<ConversationReport, StoreError>;
 }

@@ -17,7 +17,7 @@ use crate::http::pages;
 use crate::http::problem::Problem;
 use crate::http::query::Query;
 use crate::http::state::State;
-use crate::service::ports::{ArmFigures, SessionCounts, SessionFigures, SessionQuery};
+use crate::service::ports::{ArmFigures, ConversationCounts, ConversationFigures, ConversationQuery};
 use crate::service::records::report::{Compared, arm_name, mean};
 
 pub(in crate::http) const DEFAULT_LIMIT: usize = 50;
@@ -126,18 +126,18 @@ pub async fn show(
 }
 
 impl ReportParameters {
-    fn read(self) -> Result<SessionQuery, Problem> {
+    fn read(self) -> Result<ConversationQuery, Problem> {
         let limit = self.limit.unwrap_or(DEFAULT_LIMIT);
         if limit > MAX_LIMIT {
             return Err(Problem::invalid("limit", format!("limit is 0 to {MAX_LIMIT}.")));
         }
         let Range { start: since, end: until } = span(self.since, self.until)?;
-        Ok(SessionQuery { since, until, limit })
+        Ok(ConversationQuery { since, until, limit })
     }
 }
 
 impl ReportBody {
-    fn of(query: &SessionQuery, compared: &Compared) -> Self {
+    fn of(query: &ConversationQuery, compared: &Compared) -> Self {
         Self {
             since: time(query.since),
             until: time(query.until),
@@ -150,11 +150,11 @@ impl ReportBody {
 impl From<&ArmFigures> for ArmBody {
     fn from(figures: &ArmFigures) -> Self {
         let counts = &figures.counts;
-        let each = |sum: u64| mean(sum, figures.sessions).map(rounded);
+        let each = |sum: u64| mean(sum, figures.conversations).map(rounded);
         let (load_p50_ms, load_p95_ms) = quantile_milliseconds(&figures.load_times);
         Self {
             arm: arm_name(figures.arm),
-            sessions: figures.sessions,
+            sessions: figures.conversations,
             selections: each(counts.selections),
             initial_tools: each(counts.initial_tools),
             final_tools: each(counts.final_tools),
@@ -173,10 +173,20 @@ impl From<&ArmFigures> for ArmBody {
     }
 }
 
-impl From<&SessionFigures> for SessionFiguresBody {
-    fn from(figures: &SessionFigures) -> Self {
-        let SessionCounts { selections, initial_tools, final_tools, tokens_before, tokens_after, loads, unloads, calls, succeeded, .. } =
-            figures.counts;
+impl From<&ConversationFigures> for SessionFiguresBody {
+    fn from(figures: &ConversationFigures) -> Self {
+        let ConversationCounts {
+            selections,
+            initial_tools,
+            final_tools,
+            tokens_before,
+            tokens_after,
+            loads,
+            unloads,
+            calls,
+            succeeded,
+            ..
+        } = figures.counts;
         Self {
             arm: arm_name(figures.arm),
             first_at: time(figures.first_at),

@@ -6,8 +6,8 @@ use toolsieve::domain::catalog::tool::ToolId;
 use toolsieve::domain::records::conversation::Conversation;
 use toolsieve::domain::selection::experiment::Arm;
 use toolsieve::service::ports::{
-    ArmFigures, CallOutcome, DayUsage, MessageCounts, SelectionEvent, SelectionEventKind, SessionCounts, SessionQuery, Store, ToolCounts,
-    ToolUsage, Usage, UsageQuery,
+    ArmFigures, CallOutcome, ConversationCounts, ConversationQuery, DayUsage, MessageCounts, SelectionEvent, SelectionEventKind, Store,
+    ToolCounts, ToolUsage, Usage, UsageQuery,
 };
 
 use super::fixtures::{between, called, hour, message};
@@ -82,7 +82,7 @@ pub(crate) async fn usage_is_summed_by_days(store: &dyn Store) {
     assert_eq!(sorted(between(hour(0), hour(48))).await.days.len(), 1);
 }
 
-pub(crate) async fn sessions_are_summed_by_arms(store: &dyn Store) {
+pub(crate) async fn conversations_are_summed_by_arms(store: &dyn Store) {
     let tool = ToolId::new("server", "one");
     let event = |minutes: u32, principal: &str, chat: Option<&str>, kind| SelectionEvent {
         at: hour(0) + Duration::from_mins(1) * minutes,
@@ -113,23 +113,29 @@ pub(crate) async fn sessions_are_summed_by_arms(store: &dyn Store) {
         ])
         .await
         .unwrap();
-    let query = |minutes: u32, limit| SessionQuery { since: hour(0), until: hour(0) + Duration::from_mins(1) * minutes, limit };
-    let mut report = store.session_figures(&query(60, 2)).await.unwrap();
+    let query = |minutes: u32, limit| ConversationQuery { since: hour(0), until: hour(0) + Duration::from_mins(1) * minutes, limit };
+    let mut report = store.conversation_figures(&query(60, 2)).await.unwrap();
     report.arms.sort_by_key(|arm| arm.arm);
-    let counts =
-        SessionCounts { selections: 3, initial_tools: 10, final_tools: 12, tokens_before: 3_000, tokens_after: 150, ..Default::default() };
-    let counts = SessionCounts { searches: 1, recovered_searches: 1, calls: 1, succeeded: 1, ..counts };
+    let counts = ConversationCounts {
+        selections: 3,
+        initial_tools: 10,
+        final_tools: 12,
+        tokens_before: 3_000,
+        tokens_after: 150,
+        ..Default::default()
+    };
+    let counts = ConversationCounts { searches: 1, recovered_searches: 1, calls: 1, succeeded: 1, ..counts };
     let [of_all, of_chosen] = <[ArmFigures; 2]>::try_from(report.arms).unwrap();
-    assert_eq!((of_chosen.arm, of_chosen.sessions, of_chosen.counts), (chosen, 2, counts));
-    assert_eq!((of_all.arm, of_all.sessions, of_all.counts.tool_errors, of_all.counts.final_tools), (all, 1, 1, 40));
-    let latest: Vec<_> = report.latest.iter().map(|session| (session.arm, session.counts.initial_tools)).collect();
+    assert_eq!((of_chosen.arm, of_chosen.conversations, of_chosen.counts), (chosen, 2, counts));
+    assert_eq!((of_all.arm, of_all.conversations, of_all.counts.tool_errors, of_all.counts.final_tools), (all, 1, 1, 40));
+    let latest: Vec<_> = report.latest.iter().map(|conversation| (conversation.arm, conversation.counts.initial_tools)).collect();
     assert_eq!(latest, [(chosen, 7), (all, 40)], "the last used first, as many as were asked for");
-    assert_eq!(store.session_figures(&query(5, 9)).await.unwrap().latest.len(), 1, "a session counts where it was used last");
+    assert_eq!(store.conversation_figures(&query(5, 9)).await.unwrap().latest.len(), 1, "a conversation counts where it was used last");
     assert_eq!(store.forget_usage_before(hour(0) + Duration::from_mins(6)).await.unwrap(), 2);
-    assert_eq!(store.session_figures(&query(60, 9)).await.unwrap().latest.len(), 1);
+    assert_eq!(store.conversation_figures(&query(60, 9)).await.unwrap().latest.len(), 1);
 }
 
-pub(crate) async fn what_sessions_load_is_summed(store: &dyn Store) {
+pub(crate) async fn what_conversations_load_is_summed(store: &dyn Store) {
     let event = |minutes: u32, conversation: Conversation, kind| SelectionEvent {
         at: hour(0) + Duration::from_mins(1) * minutes,
         selection: None,
@@ -154,12 +160,15 @@ pub(crate) async fn what_sessions_load_is_summed(store: &dyn Store) {
         .record(&[event(4, session(), loaded(9, 5, 6)), event(5, session(), SelectionEventKind::Unloaded { before: 6, bound: 3 })])
         .await
         .unwrap();
-    let query = SessionQuery { since: hour(0), until: hour(1), limit: 9 };
-    let report = store.session_figures(&query).await.unwrap();
-    let counts: Vec<_> =
-        report.latest.iter().map(|session| (session.counts, session.longest_load.map(|longest| longest.as_millis()))).collect();
-    let of_session = SessionCounts { initial_tools: 2, final_tools: 3, loads: 2, unloads: 1, ..Default::default() };
-    let of_chat = SessionCounts { final_tools: 3, loads: 1, ..Default::default() };
+    let query = ConversationQuery { since: hour(0), until: hour(1), limit: 9 };
+    let report = store.conversation_figures(&query).await.unwrap();
+    let counts: Vec<_> = report
+        .latest
+        .iter()
+        .map(|conversation| (conversation.counts, conversation.longest_load.map(|longest| longest.as_millis())))
+        .collect();
+    let of_session = ConversationCounts { initial_tools: 2, final_tools: 3, loads: 2, unloads: 1, ..Default::default() };
+    let of_chat = ConversationCounts { final_tools: 3, loads: 1, ..Default::default() };
     assert_eq!(counts, [(of_session, Some(9)), (of_chat, Some(1))]);
     let slowest = report.arms[0].load_times.quantile(1.0).unwrap().as_secs_f64() / took(9).as_secs_f64();
     assert!((0.9..1.1).contains(&slowest), "{slowest}");

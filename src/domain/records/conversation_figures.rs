@@ -1,24 +1,24 @@
 //! Cost and benefit of conversations, as sums that can be compared.
 //!
-//! A session here is a conversation: a chat, an address session or a session of an MCP client.
+//! A conversation is a chat, an address session or a session of an MCP client.
 
 use std::time::{Duration, SystemTime};
 
 use crate::domain::records::usage::Latencies;
 use crate::domain::selection::experiment::Arm;
 
-/// Selects sessions by the time of their last use.
+/// Selects conversations by the time of their last use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SessionQuery {
+pub struct ConversationQuery {
     pub since: SystemTime,
     pub until: SystemTime,
-    /// How many sessions to list individually, most recently used first.
+    /// How many conversations to list individually, most recently used first.
     pub limit: usize,
 }
 
-/// Sums over one or several sessions.
+/// Sums over one or several conversations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SessionCounts {
+pub struct ConversationCounts {
     /// Messages with a selection.
     pub selections: u64,
     /// Our tools that the first selection offered, or that were first listed or bound.
@@ -40,7 +40,7 @@ pub struct SessionCounts {
     pub tool_errors: u64,
 }
 
-impl SessionCounts {
+impl ConversationCounts {
     pub fn add(&mut self, other: &Self) {
         self.selections += other.selections;
         self.initial_tools += other.initial_tools;
@@ -57,31 +57,31 @@ impl SessionCounts {
     }
 }
 
-/// All sessions of one arm. Divide the sums by `sessions` for averages.
+/// All conversations of one arm. Divide the sums by `conversations` for averages.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ArmFigures {
-    /// `None`: sessions outside of any comparison.
+    /// `None`: conversations outside of any comparison.
     pub arm: Option<Arm>,
-    pub sessions: u64,
-    pub counts: SessionCounts,
+    pub conversations: u64,
+    pub counts: ConversationCounts,
     pub load_times: Latencies,
 }
 
-/// One session. Anonymous on purpose.
+/// One conversation. Anonymous on purpose.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SessionFigures {
+pub struct ConversationFigures {
     pub arm: Option<Arm>,
     pub first_at: SystemTime,
     pub last_at: SystemTime,
-    pub counts: SessionCounts,
+    pub counts: ConversationCounts,
     /// Over its loads; `None` without any.
     pub longest_load: Option<Duration>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct SessionReport {
-    /// Only arms with sessions, in no defined order.
+pub struct ConversationReport {
+    /// Only arms with conversations, in no defined order.
     pub arms: Vec<ArmFigures>,
     /// Most recently used first.
-    pub latest: Vec<SessionFigures>,
+    pub latest: Vec<ConversationFigures>,
 }

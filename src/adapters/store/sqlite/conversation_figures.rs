@@ -1,4 +1,4 @@
-//! Sums per session, updated with every batch of events.
+//! Sums per conversation, updated with every batch of events.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
@@ -7,8 +7,10 @@ use sqlx::sqlite::{SqlitePool, SqliteRow};
 use sqlx::{QueryBuilder, Row, Sqlite, SqliteConnection};
 
 use crate::adapters::store::encoding::{from_millis, odd, signed, to_millis};
-use crate::adapters::store::sums::SessionSums;
-use crate::domain::records::session_figures::{ArmFigures, SessionCounts, SessionFigures, SessionQuery, SessionReport};
+use crate::adapters::store::sums::ConversationSums;
+use crate::domain::records::conversation_figures::{
+    ArmFigures, ConversationCounts, ConversationFigures, ConversationQuery, ConversationReport,
+};
 use crate::domain::records::usage::LatencyBucket;
 use crate::domain::selection::experiment::Arm;
 use crate::service::ports::SelectionEvent;
@@ -19,7 +21,7 @@ const COUNTS: &str = "SUM(selections) AS selections, SUM(coalesce(initial_tools,
     SUM(calls) AS calls, SUM(succeeded) AS succeeded, SUM(tool_errors) AS tool_errors";
 
 pub(super) async fn add(writer: &mut SqliteConnection, events: &[SelectionEvent]) -> Result<(), sqlx::Error> {
-    for (session, addition) in SessionSums::of(events) {
+    for (conversation, addition) in ConversationSums::of(events) {
         let (first, last) = addition.times.unwrap_or_default();
         let counts = &addition.counts;
         let longest = addition.longest_load.map(|longest| signed(longest.as_micros()));
@@ -36,7 +38,7 @@ pub(super) async fn add(writer: &mut SqliteConnection, events: &[SelectionEvent]
              unloads = unloads + excluded.unloads, calls = calls + excluded.calls, succeeded = succeeded + excluded.succeeded, \
              tool_errors = tool_errors + excluded.tool_errors",
         )
-        .bind(session.as_slice())
+        .bind(conversation.as_slice())
         .bind(addition.arm.map(Arm::name))
         .bind(first)
         .bind(last)
@@ -60,7 +62,7 @@ pub(super) async fn add(writer: &mut SqliteConnection, events: &[SelectionEvent]
                 "INSERT INTO usage_session_load (session, bucket, loads) VALUES (?, ?, ?) \
                  ON CONFLICT (session, bucket) DO UPDATE SET loads = loads + excluded.loads",
             )
-            .bind(session.as_slice())
+            .bind(conversation.as_slice())
             .bind(i64::from(bucket.0))
             .bind(signed(loads))
             .execute(&mut *writer)
@@ -71,15 +73,15 @@ pub(super) async fn add(writer: &mut SqliteConnection, events: &[SelectionEvent]
 }
 
 /// Everything comes from one snapshot.
-pub(super) async fn load(readers: &SqlitePool, wanted: &SessionQuery) -> Result<SessionReport, sqlx::Error> {
+pub(super) async fn load(readers: &SqlitePool, wanted: &ConversationQuery) -> Result<ConversationReport, sqlx::Error> {
     let mut snapshot = readers.begin().await?;
     let (since, until) = (to_millis(wanted.since), to_millis(wanted.until));
     let mut query = QueryBuilder::<Sqlite>::new(format!("SELECT arm, count(*) AS sessions, {COUNTS} FROM usage_session WHERE last_at >= "));
     query.push_bind(since).push(" AND last_at < ").push_bind(until).push(" GROUP BY arm");
     let mut arms: HashMap<Option<Arm>, ArmFigures> = HashMap::new();
     for row in query.build().fetch_all(&mut *snapshot).await? {
-        let (arm, sessions) = (arm(row.try_get("arm")?)?, row.try_get::<i64, _>("sessions")?.unsigned_abs());
-        arms.insert(arm, ArmFigures { arm, sessions, counts: counts(&row)?, ..ArmFigures::default() });
+        let (arm, conversations) = (arm(row.try_get("arm")?)?, row.try_get::<i64, _>("sessions")?.unsigned_abs());
+        arms.insert(arm, ArmFigures { arm, conversations, counts: counts(&row)?, ..ArmFigures::default() });
     }
     let times: Vec<(Option<String>, i64, i64)> = sqlx::query_as(
         "SELECT arm, bucket, SUM(usage_session_load.loads) FROM usage_session_load JOIN usage_session USING (session) \
@@ -106,7 +108,7 @@ pub(super) async fn load(readers: &SqlitePool, wanted: &SessionQuery) -> Result<
     .await?;
     snapshot.commit().await?;
     let latest = rows.iter().map(figures).collect::<Result<_, _>>()?;
-    Ok(SessionReport { arms: arms.into_values().collect(), latest })
+    Ok(ConversationReport { arms: arms.into_values().collect(), latest })
 }
 
 pub(super) async fn delete_before(writer: &mut SqliteConnection, time: SystemTime) -> Result<u64, sqlx::Error> {
@@ -118,8 +120,8 @@ fn arm(name: Option<&str>) -> Result<Option<Arm>, sqlx::Error> {
     name.map(|name| Arm::of_name(name).ok_or_else(|| odd("an unknown arm"))).transpose()
 }
 
-fn figures(row: &SqliteRow) -> Result<SessionFigures, sqlx::Error> {
-    Ok(SessionFigures {
+fn figures(row: &SqliteRow) -> Result<ConversationFigures, sqlx::Error> {
+    Ok(ConversationFigures {
         arm: arm(row.try_get("arm")?)?,
         first_at: from_millis(row.try_get("first_at")?),
         last_at: from_millis(row.try_get("last_at")?),
@@ -128,9 +130,9 @@ fn figures(row: &SqliteRow) -> Result<SessionFigures, sqlx::Error> {
     })
 }
 
-fn counts(row: &SqliteRow) -> Result<SessionCounts, sqlx::Error> {
+fn counts(row: &SqliteRow) -> Result<ConversationCounts, sqlx::Error> {
     let count = |name: &str| row.try_get::<i64, _>(name).map(i64::unsigned_abs);
-    Ok(SessionCounts {
+    Ok(ConversationCounts {
         selections: count("selections")?,
         initial_tools: count("initial_tools")?,
         final_tools: count("final_tools")?,

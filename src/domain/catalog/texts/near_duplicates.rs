@@ -20,12 +20,12 @@ const MOST_COMPARED: usize = 64;
 
 /// The groups of near duplicates.
 #[derive(Debug, Default)]
-pub struct Twins {
+pub struct NearDuplicates {
     /// Per tool, the first tool of its group; itself without a near duplicate.
     first: Vec<u32>,
 }
 
-impl Twins {
+impl NearDuplicates {
     /// Computes the groups. Groups are identified by position.
     pub fn of<'a>(analyzer: &Analyzer, tools: impl Iterator<Item = ToolText<'a>>) -> Self {
         let mut words: Vec<BTreeSet<u32>> = Vec::new();
@@ -43,20 +43,20 @@ impl Twins {
                 }
             }
         }
-        let mut twins = Self { first: (0..).take(words.len()).collect() };
+        let mut duplicates = Self { first: (0..).take(words.len()).collect() };
         for places in alike.values() {
             for (at, &one) in places.iter().enumerate() {
                 for &other in places[..at].iter().take(MOST_COMPARED) {
                     if servers[one] != servers[other] && jaccard(&words[one], &words[other]) >= ALIKE {
-                        twins.join(one, other);
+                        duplicates.join(one, other);
                     }
                 }
             }
         }
-        for place in 0..twins.first.len() {
-            twins.first[place] = twins.root(place);
+        for place in 0..duplicates.first.len() {
+            duplicates.first[place] = duplicates.root(place);
         }
-        twins
+        duplicates
     }
 
     /// The group of the tool at this position, identified by its first member.
@@ -87,7 +87,7 @@ fn jaccard(one: &BTreeSet<u32>, other: &BTreeSet<u32>) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::super::ToolText;
-    use super::Twins;
+    use super::NearDuplicates;
     use crate::domain::text::analysis::Analyzer;
 
     fn groups(tools: &[(&'static str, &'static str, &'static str)]) -> Vec<u32> {
@@ -97,8 +97,8 @@ mod tests {
             description,
             ..ToolText::default()
         };
-        let twins = Twins::of(&Analyzer::default(), tools.iter().map(text));
-        (0..).take(tools.len()).map(|place| twins.group(place)).collect()
+        let duplicates = NearDuplicates::of(&Analyzer::default(), tools.iter().map(text));
+        (0..).take(tools.len()).map(|place| duplicates.group(place)).collect()
     }
 
     const SEARCH: &str = "Searches the web and returns titles, addresses and snippets of the best pages";
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_common_name_alone_is_not_enough_and_one_server_has_no_twins() {
+    fn a_common_name_alone_is_not_enough_and_one_server_has_no_near_duplicates() {
         let found = groups(&[
             ("jira", "search", "Finds tickets by a query in JQL"),
             ("mail", "search", "Finds messages in a mailbox by sender, subject and date"),
@@ -127,6 +127,6 @@ mod tests {
     #[test]
     fn there_may_be_none() {
         assert!(groups(&[]).is_empty());
-        assert_eq!(Twins::default().group(7), 7);
+        assert_eq!(NearDuplicates::default().group(7), 7);
     }
 }
