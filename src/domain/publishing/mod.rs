@@ -1,5 +1,6 @@
 //! The published documents and their paths.
 
 pub mod document;
+pub mod meta_tools;
 pub mod layout;
 pub mod mcpo;

@@ -1,23 +1,23 @@
-//! A caller's visible toolsets, and loading them: plain routes, and the implementations of the loading meta-tools.
+//! A caller's visible toolsets, and loading them: plain routes, and the requests of the loading meta-tools.
 #![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use actix_web::{HttpRequest, HttpResponse, get, post, web};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::domain::publishing::document::loading::MAX_GROUPS;
+use crate::domain::publishing::meta_tools::{MAX_GROUPS, MetaTool};
 use crate::domain::toolsets::loading::GroupKind;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::described::described;
+use crate::http::meta_tools::respond;
 use crate::http::place::At;
 use crate::http::problem::{Problem, read_json};
-use crate::http::routes::execute::{MAX_ID_BYTES, context, is_kept};
+use crate::http::routes::execute::{MAX_ID_BYTES, is_kept};
 use crate::http::routes::tools::OneOrMany;
 use crate::http::state::State;
 use crate::service::caller;
-use crate::service::publishing::publish::Place;
-use crate::service::toolsets::loading::{Available, AvailableToolset, Here, LoadAnswer, UnloadAnswer};
+use crate::service::toolsets::loading::{Available, AvailableToolset, LoadAnswer, UnloadAnswer};
 use crate::service::toolsets::toolsets::VisibleToolset;
 
 /// The toolsets to load; at least one of the two.
@@ -182,7 +182,7 @@ pub async fn list(state: web::Data<State>, caller: Caller) -> HttpResponse {
 )]
 #[post("/v1/toolsets/load")]
 pub async fn load(state: web::Data<State>, caller: Caller, at: At, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
-    run_load(&state, &caller, &at, &request, &body.0, false).await
+    respond(MetaTool::LoadToolset, &state, &caller, &at, &request, &body.0).await
 }
 
 /// Unloads a loaded group. Initial groups stay.
@@ -199,7 +199,7 @@ pub async fn load(state: web::Data<State>, caller: Caller, at: At, request: Http
 )]
 #[post("/v1/toolsets/unload")]
 pub async fn unload(state: web::Data<State>, caller: Caller, at: At, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
-    run_unload(&state, &caller, &at, &request, &body.0).await
+    respond(MetaTool::UnloadToolset, &state, &caller, &at, &request, &body.0).await
 }
 
 /// Loads all tools of a kind: a toolset, a server, or the tools with a tag.
@@ -216,7 +216,7 @@ pub async fn unload(state: web::Data<State>, caller: Caller, at: At, request: Ht
 )]
 #[post("/v1/toolsets/enable")]
 pub async fn enable(state: web::Data<State>, caller: Caller, at: At, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
-    run_load(&state, &caller, &at, &request, &body.0, true).await
+    respond(MetaTool::EnableToolGroup, &state, &caller, &at, &request, &body.0).await
 }
 
 /// Lists the groups that can be loaded, and the loaded ones: toolsets, and servers by name.
@@ -231,53 +231,13 @@ pub async fn enable(state: web::Data<State>, caller: Caller, at: At, request: Ht
 )]
 #[post("/v1/toolsets/available")]
 pub async fn available(state: web::Data<State>, caller: Caller, at: At, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
-    run_available(&state, &caller, &at, &request, &body.0).await
+    respond(MetaTool::ListAvailableToolsets, &state, &caller, &at, &request, &body.0).await
 }
 
-/// `with_tags`: includes tags as groups.
-pub(super) async fn run_load(
-    state: &State,
-    caller: &Caller,
-    at: &At,
-    request: &HttpRequest,
-    body: &[u8],
-    with_tags: bool,
-) -> Result<HttpResponse, Problem> {
-    let asked = if with_tags { enable_request(body) } else { load_request(body) }?;
-    let context = in_chat(context(caller, request), asked.chat);
-    Ok(changed(state, at, &state.loading.load(&asked.names, with_tags, Here::new(&context, &at.0)).await?))
-}
-
-pub(super) async fn run_unload(
-    state: &State,
-    caller: &Caller,
-    at: &At,
-    request: &HttpRequest,
-    body: &[u8],
-) -> Result<HttpResponse, Problem> {
-    let asked = unload_request(body)?;
-    let context = in_chat(context(caller, request), asked.chat);
-    Ok(changed(state, at, &state.loading.unload(&asked.names[0], Here::new(&context, &at.0)).await?))
-}
-
-/// The answer to a change of a session's list; notifies its MCP clients.
-fn changed(state: &State, at: &At, answer: &impl Serialize) -> HttpResponse {
-    if let Place::Session(_) = *at.0 {
-        state.mcp_sessions.tell_place(&at.0);
-    }
-    HttpResponse::Ok().json(answer)
-}
-
-pub(super) async fn run_available(
-    state: &State,
-    caller: &Caller,
-    at: &At,
-    request: &HttpRequest,
-    body: &[u8],
-) -> Result<HttpResponse, Problem> {
+/// The chat of a request for the groups that can be loaded. The body may be empty.
+pub(in crate::http) fn available_request(body: &[u8]) -> Result<Option<String>, Problem> {
     let body: AvailableBody = if body.iter().all(u8::is_ascii_whitespace) { AvailableBody::default() } else { read_json(body)? };
-    let context = in_chat(context(caller, request), chat(body.chat_id)?);
-    Ok(HttpResponse::Ok().json(state.loading.available(Here::new(&context, &at.0)).await))
+    chat(body.chat_id)
 }
 
 pub(in crate::http) fn load_request(body: &[u8]) -> Result<Asked, Problem> {
@@ -314,6 +274,6 @@ pub(super) fn chat(id: Option<String>) -> Result<Option<String>, Problem> {
 }
 
 /// The caller in the chat of the body, which overrides that of the headers.
-pub(super) fn in_chat(caller: caller::Caller, chat: Option<String>) -> caller::Caller {
+pub(in crate::http) fn in_chat(caller: caller::Caller, chat: Option<String>) -> caller::Caller {
     caller::Caller { chat: chat.or(caller.chat), ..caller }
 }

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::domain::access::visibility::Visibility;
 use crate::domain::catalog::catalog::Catalog;
-use crate::domain::catalog::naming::{LOAD_TOOLSET, RUN_TOOL};
 use crate::domain::catalog::tool::Tool;
+use crate::domain::publishing::meta_tools::MetaTool::{DescribeTools, LoadToolset, RunTool};
 use crate::domain::selection::intent::Intent;
 use crate::domain::selection::relevance::arrange::{Arranged, Found as Ranked, arrange};
 use crate::domain::selection::relevance::readable_score;
@@ -214,16 +214,16 @@ fn next(tools: &[FoundTool], toolsets: Option<&[ProposedToolset]>, detail: Detai
         (true, ..) => "Nothing was found. Try other words for what the tool should do.".to_owned(),
         (false, Some([]), _) => "All of these are loaded: call them directly.".to_owned(),
         (false, Some([first, ..]), _) => format!(
-            "If one of these is what you need and is not loaded yet, load its toolset ({LOAD_TOOLSET}, e.g. \"{}\") and then call the tool \
+            "If one of these is what you need and is not loaded yet, load its toolset ({LoadToolset}, e.g. \"{}\") and then call the tool \
              directly. If none fits, try other words.",
             first.name
         ),
         (false, None, Detail::Full) => {
-            format!("Call a tool directly if it is among your tools, otherwise through {RUN_TOOL}.")
+            format!("Call a tool directly if it is among your tools, otherwise through {RunTool}.")
         }
         (false, None, Detail::Names | Detail::Summary) => format!(
-            "Call a tool directly if it is among your tools; otherwise get its parameters (describe_tools, or this search again with \
-             detail \"full\") and call it through {RUN_TOOL}."
+            "Call a tool directly if it is among your tools; otherwise get its parameters ({DescribeTools}, or this search again with \
+             detail \"full\") and call it through {RunTool}."
         ),
     }
 }
