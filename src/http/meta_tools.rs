@@ -44,8 +44,7 @@ pub(super) async fn run(tool: MetaTool, state: &State, here: Here<'_>, from_http
     let answer = match tool {
         MetaTool::FindTools => {
             let (asked, chat) = tools::search_request(body)?;
-            state.limits.selection(&here.caller.principal)?;
-            Answer::Found(state.find.find(&asked, Here { caller: &in_chat(chat), ..here }).await)
+            Answer::Found(state.find.find(&asked, Here { caller: &in_chat(chat), ..here }).await?)
         }
         MetaTool::DescribeTools => Answer::Described(state.describe.describe(&tools::described_names(body)?, &here.caller.principal)),
         MetaTool::LoadToolset | MetaTool::EnableToolGroup => {
@@ -68,8 +67,7 @@ pub(super) async fn run(tool: MetaTool, state: &State, here: Here<'_>, from_http
         MetaTool::SmartSelectTools => {
             let (advisors, warnings) = from_http.unwrap_or_default();
             let asked = smart_select::task(body, advisors)?;
-            state.limits.selection(&here.caller.principal)?;
-            let mut selection = state.smart_select.select(&asked, here.caller).await;
+            let mut selection = state.smart_select.select(&asked, here.caller).await?;
             selection.warnings.splice(0..0, warnings);
             Answer::Selected(selection)
         }

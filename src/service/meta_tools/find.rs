@@ -14,6 +14,7 @@ use crate::domain::selection::intent::Intent;
 use crate::domain::selection::relevance::arrange::{Arranged, Found as Ranked, arrange};
 use crate::domain::selection::relevance::readable_score;
 use crate::domain::toolsets::loading::{Group, Groups};
+use crate::service::access::limits::{Limited, Limits};
 use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::records::metrics::SearchKind;
 use crate::service::records::record::Recorder;
@@ -108,12 +109,17 @@ pub struct Find {
     pub current: Arc<CurrentCatalog>,
     pub retrieve: Arc<Retrieve>,
     pub loading: Arc<Loading>,
+    pub limits: Arc<Limits>,
     pub recorder: Recorder,
 }
 
 impl Find {
     /// The best tools for the queries, merged, best first: exactly `limit` if there are that many.
-    pub async fn find(&self, request: &FindTools, here: Here<'_>) -> Found {
+    ///
+    /// # Errors
+    /// [`Limited`]
+    pub async fn find(&self, request: &FindTools, here: Here<'_>) -> Result<Found, Limited> {
+        self.limits.selection(&here.caller.principal)?;
         let view = self.current.view(&here.caller.principal);
         let View { catalog, visibility, settings } = &view;
         let mut queries = request.queries.clone();
@@ -160,7 +166,7 @@ impl Find {
         let next = next(&tools, toolsets.as_deref(), request.detail);
         let message = self.recorder.message(&request.queries.join("\n"));
         self.recorder.searched(SearchKind::FindTools, here.caller, message, to_load().map(|tool| tool.id.clone()).collect());
-        Found { tools, toolsets: toolsets.unwrap_or_default(), next, warnings }
+        Ok(Found { tools, toolsets: toolsets.unwrap_or_default(), next, warnings })
     }
 }
 
