@@ -10,6 +10,7 @@ use crate::http::place::At;
 use crate::http::problem::Problem;
 use crate::http::routes::{execute, smart_select, tools, toolsets};
 use crate::http::state::State;
+use crate::service::caller;
 use crate::service::meta_tools::describe::Described;
 use crate::service::meta_tools::find::Found;
 use crate::service::meta_tools::smart_select::SmartSelection;
@@ -40,7 +41,9 @@ type OwnModels = (Vec<Advisor>, Vec<String>);
 /// Runs a meta-tool. `from_http`: set over HTTP, where the body may name a chat too.
 pub(super) async fn run(tool: MetaTool, state: &State, here: Here<'_>, from_http: Option<OwnModels>, body: &[u8]) -> Result<Ran, Problem> {
     let is_http = from_http.is_some();
-    let in_chat = |chat: Option<String>| toolsets::in_chat(here.caller.clone(), chat.filter(|_| is_http));
+    // The chat of the body overrides that of the headers.
+    let chat = |in_body: Option<String>| in_body.filter(|_| is_http).or_else(|| here.caller.chat.clone());
+    let in_chat = |in_body: Option<String>| caller::Caller { chat: chat(in_body), ..here.caller.clone() };
     let answer = match tool {
         MetaTool::FindTools => {
             let (asked, chat) = tools::search_request(body)?;

@@ -60,12 +60,8 @@ macro_rules! meta_tools {
             pub const ALL: &'static [Self] = &[$(Self::$tool,)*];
 
             fn row(self) -> &'static Row {
-                match self {
-                    $(Self::$tool => {
-                        static ROW: Row = Row { $($columns)* };
-                        &ROW
-                    })*
-                }
+                static ROWS: &[Row] = &[$(Row { $($columns)* },)*];
+                &ROWS[self as usize]
             }
         }
     };

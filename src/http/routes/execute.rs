@@ -70,7 +70,7 @@ async fn run(state: &State, caller: &Caller, request: &HttpRequest, tool: ToolId
     Ok(call(state, &tool, arguments(body)?, context(caller, request), caller, request).await)
 }
 
-/// Calls a tool, with the headers that its server's configuration allows.
+/// Calls a tool, with the headers that its server's configuration allows. The answer reports the repairs of its arguments.
 pub(in crate::http) async fn call(
     state: &State,
     tool: &Arc<Tool>,
@@ -82,7 +82,15 @@ pub(in crate::http) async fn call(
     if state.execute.forwards_headers(tool) {
         context.headers = Arc::new(headers(caller, request));
     }
-    answer(state.execute.call(tool, arguments, context).await)
+    let Executed { result, repairs } = state.execute.call(tool, arguments, context).await;
+    let mut response = match result {
+        Ok(body) => HttpResponse::Ok().content_type("application/json").body(body),
+        Err(error) => Problem::from(error).error_response(),
+    };
+    if let Some(repairs) = header_value(&repairs) {
+        response.headers_mut().insert(REPAIRS, repairs);
+    }
+    response
 }
 
 /// The headers of a request, in the client's types. Every interface takes them from here, so a header left out here reaches no
@@ -140,18 +148,6 @@ fn session(request: &HttpRequest) -> Option<Conversation> {
 /// Open WebUI marks unsaved chats by a prefix of their id.
 pub(super) fn is_kept(chat: &str) -> bool {
     !["local:", "temporary:", "channel:"].iter().any(|prefix| chat.starts_with(prefix))
-}
-
-/// The answer to a call, with the repairs of its arguments.
-fn answer(executed: Executed) -> HttpResponse {
-    let mut response = match executed.result {
-        Ok(body) => HttpResponse::Ok().content_type("application/json").body(body),
-        Err(error) => Problem::from(error).error_response(),
-    };
-    if let Some(repairs) = header_value(&executed.repairs) {
-        response.headers_mut().insert(REPAIRS, repairs);
-    }
-    response
 }
 
 /// `/count=text-to-number, /labels=value-to-list`: as many as fit.

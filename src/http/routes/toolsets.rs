@@ -16,7 +16,6 @@ use crate::http::problem::{Problem, read_json};
 use crate::http::routes::execute::{MAX_ID_BYTES, is_kept};
 use crate::http::routes::tools::OneOrMany;
 use crate::http::state::State;
-use crate::service::caller;
 use crate::service::toolsets::loading::{Available, AvailableToolset, LoadAnswer, UnloadAnswer};
 use crate::service::toolsets::toolsets::VisibleToolset;
 
@@ -271,9 +270,4 @@ pub(super) fn chat(id: Option<String>) -> Result<Option<String>, Problem> {
         Some(id) if id.len() > MAX_ID_BYTES => Err(Problem::invalid("chat_id", format!("chat_id has at most {MAX_ID_BYTES} bytes."))),
         id => Ok(id.filter(|id| !id.is_empty() && is_kept(id))),
     }
-}
-
-/// The caller in the chat of the body, which overrides that of the headers.
-pub(in crate::http) fn in_chat(caller: caller::Caller, chat: Option<String>) -> caller::Caller {
-    caller::Caller { chat: chat.or(caller.chat), ..caller }
 }
