@@ -249,6 +249,7 @@ impl Application {
             current: Arc::clone(&current),
             retrieve: Arc::clone(&retrieve),
             loading: Arc::clone(&loading),
+            limits: Arc::clone(&limits),
             recorder: recorder.clone(),
         };
         let select = Select::new(
@@ -313,7 +314,13 @@ impl Application {
             files,
             find,
             describe: Describe { execute },
-            smart_select: SmartSelect { current: Arc::clone(&current), retrieve, judges, recorder: recorder.clone() },
+            smart_select: SmartSelect {
+                current: Arc::clone(&current),
+                retrieve,
+                judges,
+                limits: Arc::clone(&limits),
+                recorder: recorder.clone(),
+            },
             public_url: start.http.public_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned()),
             select,
             message_selections: MessageSelections::default(),

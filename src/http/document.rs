@@ -8,11 +8,12 @@ use utoipa_actix_web::AppExt;
 use crate::domain::access::api_key;
 use crate::domain::access::tool_facts::{DESCRIPTION_CHARACTERS, MOST_SYNONYMS, MOST_TAGS, SYNONYM_CHARACTERS, TAG_CHARACTERS};
 use crate::domain::access::toolset::MAX_DESCRIPTION;
-use crate::domain::publishing::document::loading::MAX_GROUPS;
-use crate::domain::publishing::document::{MAX_DESCRIBED, MAX_FOUND, MAX_QUERIES};
+use crate::domain::publishing::meta_tools::{
+    DEFAULT_FOUND, DEFAULT_SELECTED, MAX_DESCRIBED, MAX_FOUND, MAX_GROUPS, MAX_QUERIES, MAX_SELECTED, MIN_SELECTED,
+};
 use crate::domain::selection::enrichment::{CONTEXT_CHARACTERS, MOST_QUERIES, QUERY_CHARACTERS};
 use crate::http::problem::{Code, ProblemBody};
-use crate::http::routes::{admin, execute, feedback, filter, sessions, smart_select, tools};
+use crate::http::routes::{admin, execute, feedback, filter, sessions};
 use crate::http::{configure, person};
 use crate::service::access::policies::MAX_RULES;
 use crate::service::access::secrets;
@@ -116,11 +117,11 @@ const MEMBERS: [(&str, &str, Keywords<'_>); 56] = [
     ("FeedbackBody", "chat_id", &[("maxLength", feedback::MAX_ID_BYTES)]),
     ("FeedbackBody", "tool", &[("maxLength", feedback::MAX_ID_BYTES)]),
     ("SearchBody", "queries", &[("maxItems", MAX_QUERIES)]),
-    ("SearchBody", "limit", &[("minimum", 1), ("maximum", MAX_FOUND), ("default", tools::DEFAULT_LIMIT)]),
+    ("SearchBody", "limit", &[("minimum", 1), ("maximum", MAX_FOUND), ("default", DEFAULT_FOUND)]),
     ("SearchBody", "per_server", &[("minimum", 1), ("maximum", MAX_FOUND)]),
     ("SearchBody", "chat_id", &[("maxLength", execute::MAX_ID_BYTES)]),
     ("DescribeBody", "names", &[("minItems", 1), ("maxItems", MAX_DESCRIBED)]),
-    ("SmartSelectBody", "limit", &[("minimum", smart_select::FEWEST), ("maximum", smart_select::MOST), ("default", smart_select::DEFAULT)]),
+    ("SmartSelectBody", "limit", &[("minimum", MIN_SELECTED), ("maximum", MAX_SELECTED), ("default", DEFAULT_SELECTED)]),
     ("LoadBody", "toolsets", &[("maxItems", MAX_GROUPS)]),
     ("LoadBody", "chat_id", &[("maxLength", execute::MAX_ID_BYTES)]),
     ("UnloadBody", "chat_id", &[("maxLength", execute::MAX_ID_BYTES)]),

@@ -3,7 +3,7 @@
 
 use serde_json::value::RawValue;
 
-use crate::domain::publishing::document::{MAX_DESCRIBED, MAX_QUERIES};
+use crate::domain::publishing::meta_tools::{MAX_DESCRIBED, MAX_QUERIES};
 use crate::http::mcp;
 use crate::http::problem::{Fault, Problem};
 use crate::http::routes::filter::filter_request;

@@ -14,6 +14,7 @@ pub mod fuzzing;
 pub mod llm_keys;
 pub mod mcp;
 mod member;
+mod meta_tools;
 mod meter;
 pub mod methods;
 pub mod origin;

@@ -9,6 +9,7 @@ use toolsieve::adapters::tokens::TokenCounter;
 use toolsieve::domain::access::visibility::{Scope, Visibility};
 use toolsieve::domain::catalog::catalog::{self, Catalog, CatalogServer};
 use toolsieve::domain::catalog::tool::ServerName;
+use toolsieve::domain::publishing::meta_tools::{MetaTool, Purpose};
 use toolsieve::domain::toolsets::mode::Mode;
 use toolsieve::service::publishing::publish::Publish;
 
@@ -318,10 +319,34 @@ fn what_a_model_begins_with_does_not_grow_with_the_tools() {
 }
 
 #[test]
+fn every_meta_tool_is_found_by_its_name_and_its_path() {
+    for &tool in MetaTool::ALL {
+        assert_eq!(MetaTool::of_name(tool.name()), Some(tool));
+        assert_eq!(tool.path().strip_prefix('/').and_then(MetaTool::of_path), Some(tool));
+    }
+    assert_eq!((MetaTool::of_name("find"), MetaTool::of_path("v1/tools/searc"), MetaTool::of_path("")), (None, None, None));
+    let of_purpose = [Purpose::Search, Purpose::Load, Purpose::Run].map(|purpose| MetaTool::of_purpose(purpose).count());
+    assert_eq!((of_purpose, MetaTool::ALL.len()), ([2, 4, 2], 8));
+}
+
+#[test]
+fn meta_tools_come_in_one_order() {
+    let names = |mode: Mode| -> Vec<&str> {
+        let tools = Publish::meta_tools(&Catalog::default(), &Visibility::default(), mode);
+        tools.iter().map(|definition| definition.tool.name()).collect()
+    };
+    assert_eq!(names(Mode::Full), ["find_tools", "run_tool"]);
+    assert_eq!(names(Mode::Meta), ["find_tools", "describe_tools", "run_tool"]);
+    assert_eq!(names(Mode::Smart), ["find_tools", "describe_tools", "run_tool", "smart_select_tools"]);
+    let dynamic = ["find_tools", "load_toolset", "unload_toolset", "list_available_toolsets", "enable_tool_group", "run_tool"];
+    assert_eq!(names(Mode::Dynamic), dynamic);
+}
+
+#[test]
 fn meta_tools_say_what_is_behind_them() {
     let describe = |mode: Mode, name: &str, catalog: &Catalog| {
         let tools = Publish::meta_tools(catalog, &Visibility::default(), mode);
-        tools.into_iter().find(|tool| tool.name == name).unwrap().description
+        tools.into_iter().find(|definition| definition.tool.name() == name).unwrap().description
     };
     let (few, many) = (catalog(4, 2), catalog(200, 100));
     let found = describe(Mode::Meta, "find_tools", &few);

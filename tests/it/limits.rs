@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use toolsieve::service::catalog::reload::Trigger;
 
 use crate::harness::keys::{ADMIN, KEY, administer, create, with_key};
+use crate::harness::mcp::rpc;
 use crate::harness::wait::eventually;
 use crate::harness::{Running, Start, stdio};
 
@@ -93,6 +94,14 @@ async fn messages_searches_and_judgements_have_a_limit_of_their_own() {
     for (path, body, _) in &bodies {
         let (status, problem) = service.post(path, body).await;
         assert_eq!((status, &problem["code"]), (StatusCode::TOO_MANY_REQUESTS, &json!("rate_limited")), "{path}");
+    }
+    let tools =
+        [("/mcp", "find_tools", json!({"queries": ["time"]})), ("/mcp?mode=smart", "smart_select_tools", json!({"task": "tell the time"}))];
+    for (path, name, arguments) in tools {
+        let answer = rpc(&service, path, &[], "tools/call", json!({"name": name, "arguments": arguments})).await;
+        let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{name}: {answer}"));
+        assert!(text.starts_with("this caller may send 4 messages, searches and judgements a minute."), "{name}: {text}");
+        assert_eq!(answer["result"]["isError"], true, "{name}");
     }
     assert_eq!(service.post("/one/echo", &json!({})).await.0, StatusCode::OK, "a call is no message");
     assert_eq!(service.get("/openapi.json").await.0, StatusCode::OK);

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Map, Value, json};
+use toolsieve::domain::publishing::meta_tools::MetaTool;
 
 use crate::harness::keys::{ADMIN, KEY, create, start_on, with_key};
 use crate::harness::mcp::rpc;
@@ -137,6 +138,25 @@ fn every_success_is_typed_and_every_error_is_a_problem() {
         let reference = format!("#/components/responses/{name}");
         let found = repeated.iter().filter(|used| **used == reference).count();
         assert!(found >= uses, "{name} is used {found} times");
+    }
+}
+
+#[test]
+fn every_meta_tool_has_its_route_with_the_same_parameters_and_limits() {
+    let document = Document::read();
+    let paths = document.value["paths"].as_object().unwrap();
+    let is_meta = |path: &str| ["/v1/tools/", "/v1/toolsets/"].iter().any(|prefix| path.starts_with(prefix));
+    let routes: BTreeSet<&str> = paths.keys().map(String::as_str).filter(|path| is_meta(path)).collect();
+    assert_eq!(routes, MetaTool::ALL.iter().map(|tool| tool.path()).collect());
+    for tool in MetaTool::ALL {
+        let body = document.resolved(&paths[tool.path()]["post"]["requestBody"]["content"]["application/json"]["schema"]);
+        let parameters = tool.definition("", "").parameters;
+        for (name, published) in parameters["properties"].as_object().unwrap() {
+            let member = body["properties"].get(name).unwrap_or_else(|| panic!("{tool} takes no {name}"));
+            for limit in ["minimum", "maximum", "maxItems"] {
+                assert_eq!(published.get(limit), member.get(limit), "{limit} of {name} of {tool}");
+            }
+        }
     }
 }
 

@@ -17,25 +17,8 @@ const SEPARATOR: &str = "__";
 /// First path segments of the service's own routes: a server with such a name would be unreachable.
 pub const RESERVED_SERVER_NAMES: [&str; 10] = ["v1", "docs", "s", "mcp", "toolsets", "ui", "metrics", "healthz", "readyz", "openapi.json"];
 
-/// The published search tool.
-pub const FIND_TOOLS: &str = "find_tools";
-/// The published tool that returns full definitions.
-pub const DESCRIBE_TOOLS: &str = "describe_tools";
-/// The published tool that runs any other tool by name.
+/// The meta-tool that runs any other tool by name. Descriptions of tools name it; `publishing::meta_tools` has the others.
 pub const RUN_TOOL: &str = "run_tool";
-/// The published tool that lets a language model choose tools for a task.
-pub const SMART_SELECT_TOOLS: &str = "smart_select_tools";
-/// The published tool that binds the tools of a toolset to a chat or session.
-pub const LOAD_TOOLSET: &str = "load_toolset";
-/// The published tool that removes them again.
-pub const UNLOAD_TOOLSET: &str = "unload_toolset";
-/// The published tool that lists what can be loaded.
-pub const LIST_AVAILABLE_TOOLSETS: &str = "list_available_toolsets";
-/// The published tool that adds a toolset, a server's tools, or the tools with a tag.
-pub const ENABLE_TOOL_GROUP: &str = "enable_tool_group";
-/// All meta-tools.
-pub const META_TOOLS: [&str; 8] =
-    [FIND_TOOLS, DESCRIBE_TOOLS, LOAD_TOOLSET, UNLOAD_TOOLSET, LIST_AVAILABLE_TOOLSETS, ENABLE_TOOL_GROUP, RUN_TOOL, SMART_SELECT_TOOLS];
 
 /// The published name of a tool: `^[a-zA-Z][a-zA-Z0-9_-]*$`, at most 64 characters, unique in a catalog.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

@@ -2,5 +2,6 @@
 
 pub mod address;
 pub mod document;
+pub mod meta_tools;
 pub mod layout;
 pub mod mcpo;

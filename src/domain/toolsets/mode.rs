@@ -15,7 +15,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    const ALL: [Self; 4] = [Self::Full, Self::Meta, Self::Smart, Self::Dynamic];
+    pub const ALL: [Self; 4] = [Self::Full, Self::Meta, Self::Smart, Self::Dynamic];
 
     #[must_use]
     pub fn name(self) -> &'static str {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::passthrough::prefixed_uri;
 use crate::domain::catalog::hidden_text;
 use crate::domain::catalog::tool::{ServerName, Tool};
-use crate::domain::publishing::document::MetaTool;
+use crate::domain::publishing::meta_tools::MetaToolDefinition;
 use crate::domain::text::json::{self, Edit};
 use crate::http::problem::Problem;
 
@@ -52,11 +52,11 @@ pub(super) fn stub(tool: &Tool) -> McpTool {
     McpTool::new(tool.operation_id.to_string(), tool.summary().to_owned(), any)
 }
 
-pub(super) fn of_meta(tool: &MetaTool) -> McpTool {
-    let schema = tool.parameters.as_object().cloned().unwrap_or_default();
-    let annotations = if tool.reads_only { ToolAnnotations::new().read_only(true) } else { ToolAnnotations::new() };
-    let mut definition = McpTool::new(tool.name, tool.description.clone(), Arc::new(schema));
-    definition.title = Some(tool.title.to_owned());
+pub(super) fn of_meta(meta: &MetaToolDefinition) -> McpTool {
+    let schema = meta.parameters.as_object().cloned().unwrap_or_default();
+    let annotations = if meta.tool.reads_only() { ToolAnnotations::new().read_only(true) } else { ToolAnnotations::new() };
+    let mut definition = McpTool::new(meta.tool.name(), meta.description.clone(), Arc::new(schema));
+    definition.title = Some(meta.title());
     definition.annotations = Some(annotations);
     definition
 }

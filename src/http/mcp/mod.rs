@@ -12,7 +12,6 @@ mod as_written;
 mod definition;
 pub(in crate::http) mod fuzzing;
 mod message;
-mod meta;
 mod passthrough;
 mod questions;
 mod rounds;

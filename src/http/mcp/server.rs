@@ -22,17 +22,16 @@ use tokio_util::sync::CancellationToken;
 use super::as_written::AsWritten;
 use super::rounds;
 use super::subscriptions::Open;
-use super::{definition, meta, questions};
+use super::{definition, questions};
 use crate::domain::access::visibility::Visibility;
 use crate::domain::catalog::catalog::{Catalog, CatalogServer};
-use crate::domain::catalog::naming::{
-    DESCRIBE_TOOLS, ENABLE_TOOL_GROUP, FIND_TOOLS, LIST_AVAILABLE_TOOLSETS, LOAD_TOOLSET, RUN_TOOL, SMART_SELECT_TOOLS, UNLOAD_TOOLSET,
-};
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::publishing::address::Address;
-use crate::domain::publishing::document::{self, MAX_DESCRIBED};
+use crate::domain::publishing::meta_tools::MetaTool::{self, DescribeTools, FindTools, LoadToolset, RunTool};
+use crate::domain::publishing::meta_tools::{MAX_DESCRIBED, describe_listed, summarize_servers};
 use crate::domain::text::json;
 use crate::domain::toolsets::mode::Mode;
+use crate::http::meta_tools::{self, Ran};
 use crate::http::problem::Problem;
 use crate::http::state::State;
 use crate::service::caller::{CallOptions, CallerContext};
@@ -126,7 +125,7 @@ impl ServerHandler for Handler {
         let mode = self.mode();
         let (of_meta, define): (_, fn(&Tool) -> McpTool) = match self.shown {
             // A client with all names needs no search.
-            Shown::Stubs => (vec![document::describe_listed()], definition::stub),
+            Shown::Stubs => (vec![describe_listed()], definition::stub),
             Shown::Whole(_) | Shown::ForMessage => (Publish::meta_tools(&catalog, &visibility, mode), definition::of),
         };
         let mut tools: Vec<McpTool> = of_meta.iter().map(definition::of_meta).collect();
@@ -150,24 +149,21 @@ impl ServerHandler for Handler {
         let answer = async {
             let arguments = self.arguments.as_deref().unwrap_or("{}");
             let name = &*request.name;
-            if self.server.is_some() || !self.has(name) {
+            let Some(tool) = MetaTool::of_name(name).filter(|tool| self.has(*tool)) else {
                 return self.call(name, arguments, &context, round).await;
-            }
-            let answer = match name {
-                FIND_TOOLS => Ok(meta::structured(meta::find(&self.state, self.here(), arguments).await)),
-                DESCRIBE_TOOLS => Ok(meta::structured(meta::describe(&self.state, &self.caller, arguments))),
-                LOAD_TOOLSET => Ok(self.changed(meta::load(&self.state, self.here(), arguments).await)),
-                UNLOAD_TOOLSET => Ok(self.changed(meta::unload(&self.state, self.here(), arguments).await)),
-                ENABLE_TOOL_GROUP => Ok(self.changed(meta::enable(&self.state, self.here(), arguments).await)),
-                LIST_AVAILABLE_TOOLSETS => Ok(meta::structured(Ok(meta::available(&self.state, self.here()).await))),
-                SMART_SELECT_TOOLS => Ok(meta::structured(meta::smart_select(&self.state, &self.caller, arguments).await)),
-                RUN_TOOL => match meta::run(arguments) {
-                    Ok((name, arguments)) => return self.call(&name, &arguments, &context, round).await,
-                    Err(problem) => Ok(definition::failed(&problem)),
-                },
-                _ => Err(unknown(name, None)),
             };
-            answer.map(CallToolResponse::from)
+            let answer = match meta_tools::run(tool, &self.state, self.here(), None, arguments.as_bytes()).await {
+                Ok(Ran::Call(name, arguments)) => return self.call(&name, &arguments, &context, round).await,
+                Ok(Ran::Answered(answer)) => {
+                    if !tool.reads_only() {
+                        self.notify_change();
+                    }
+                    // Clients without support for structured content get it as text too (MCP specification, "Structured Content").
+                    CallToolResult::structured(serde_json::to_value(answer).unwrap_or_default())
+                }
+                Err(problem) => definition::failed(&problem),
+            };
+            Ok(CallToolResponse::from(answer))
         };
         tokio::select! {
             answer = answer => answer,
@@ -287,14 +283,7 @@ impl Handler {
         CallerAt { caller: &self.caller, address: &self.address, client: self.session.as_ref().map(|session| session.loads()) }
     }
 
-    /// The answer to a change of the list; notifies clients.
-    fn changed(&self, answer: Result<Value, Problem>) -> CallToolResult {
-        if answer.is_ok() {
-            self.notify_change();
-        }
-        meta::structured(answer)
-    }
-
+    /// Notifies clients of a change of the list.
     fn notify_change(&self) {
         if let Address::Session(_) = *self.address {
             self.state.mcp_sessions.notify_address(&self.address);
@@ -320,8 +309,8 @@ impl Handler {
     }
 
     /// Whether this is a meta-tool listed here.
-    fn has(&self, name: &str) -> bool {
-        if self.shown == Shown::Stubs { name == DESCRIBE_TOOLS } else { self.mode().has(name) }
+    fn has(&self, tool: MetaTool) -> bool {
+        self.server.is_none() && if self.shown == Shown::Stubs { tool == DescribeTools } else { tool.is_in(self.mode()) }
     }
 
     /// The mode for listing the servers' tools.
@@ -458,17 +447,17 @@ fn of_one_server(config: ServerConfig, server: Option<&CatalogServer>) -> Server
 /// Describes the service and its use.
 fn instructions(catalog: &Catalog, visibility: &Visibility, shown: Shown) -> String {
     let count = |server: &CatalogServer| server.tools.iter().filter(|tool| visibility.allows(tool)).count();
-    let overview = document::overview(catalog.servers().iter().map(|server| (server, count(server))));
+    let overview = summarize_servers(catalog.servers().iter().map(|server| (server, count(server))));
     let how = match shown {
-        Shown::Whole(Mode::Full) | Shown::ForMessage => format!("{FIND_TOOLS} finds the right ones by what they do."),
+        Shown::Whole(Mode::Full) | Shown::ForMessage => format!("{FindTools} finds the right ones by what they do."),
         Shown::Whole(Mode::Dynamic) => format!(
-            "{FIND_TOOLS} finds them by what they do and says which toolset they are in, {LOAD_TOOLSET} makes that toolset's tools yours; \
-             {RUN_TOOL} runs one without loading."
+            "{FindTools} finds them by what they do and says which toolset they are in, {LoadToolset} makes that toolset's tools yours; \
+             {RunTool} runs one without loading."
         ),
         Shown::Whole(Mode::Meta | Mode::Smart) => {
-            format!("{FIND_TOOLS} finds them by what they do, {DESCRIBE_TOOLS} gives their parameters, {RUN_TOOL} runs them.")
+            format!("{FindTools} finds them by what they do, {DescribeTools} gives their parameters, {RunTool} runs them.")
         }
-        Shown::Stubs => format!("They are listed without their parameters: {DESCRIBE_TOOLS} gives those."),
+        Shown::Stubs => format!("They are listed without their parameters: {DescribeTools} gives those."),
     };
     format!("{overview}. {how}")
 }

@@ -10,13 +10,14 @@ use crate::domain::access::principal::PrincipalKind;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::execution::arguments::Repair;
 use crate::domain::publishing::address::Address;
+use crate::domain::publishing::meta_tools::MetaTool;
 use crate::domain::records::conversation::Conversation;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
+use crate::http::meta_tools;
 use crate::http::place::RequestAddress;
 use crate::http::problem::Problem;
 use crate::http::routes::documents::check_server;
-use crate::http::routes::{smart_select, tools, toolsets};
 use crate::http::state::State;
 use crate::service::caller;
 use crate::service::execution::execute::Executed;
@@ -26,17 +27,6 @@ pub(in crate::http) const MAX_ID_BYTES: usize = 256;
 /// Reports the repairs of arguments, by JSON Pointer.
 const REPAIRS: HeaderName = HeaderName::from_static("x-toolsieve-repairs");
 const MAX_HEADER_BYTES: usize = 2_000;
-/// Our own paths below a server, beside its tools.
-const META_TOOLS: [&str; 8] = [
-    "v1/tools/search",
-    "v1/tools/describe",
-    "v1/tools/call",
-    "v1/tools/smart_select",
-    "v1/toolsets/load",
-    "v1/toolsets/unload",
-    "v1/toolsets/enable",
-    "v1/toolsets/available",
-];
 
 /// `POST /{server}/{tool}`: the body holds the arguments, the answer is the tool's result.
 ///
@@ -53,21 +43,9 @@ pub async fn execute(
     let (server, tool) = path.into_inner();
     // A server's document publishes the meta-tools below the server's path, like its tools. A tool of the server with a colliding
     // name has `%2F` in its path.
-    let written = request.match_info().query("tool");
-    let meta = Some(written).filter(|written| META_TOOLS.contains(written));
-    if meta.is_some() {
+    if let Some(meta_tool) = MetaTool::of_path(request.match_info().query("tool")) {
         check_server(&state, &caller.0, &ServerName::from(server.as_str()))?;
-    }
-    match meta.unwrap_or_default() {
-        "v1/tools/search" => return tools::run_search(&state, &caller, &at, &request, &body.0).await,
-        "v1/toolsets/load" => return toolsets::run_load(&state, &caller, &at, &request, &body.0, false).await,
-        "v1/toolsets/unload" => return toolsets::run_unload(&state, &caller, &at, &request, &body.0).await,
-        "v1/toolsets/enable" => return toolsets::run_load(&state, &caller, &at, &request, &body.0, true).await,
-        "v1/toolsets/available" => return toolsets::run_available(&state, &caller, &at, &request, &body.0).await,
-        "v1/tools/describe" => return tools::run_describe(&state, &caller, &body.0),
-        "v1/tools/call" => return tools::run_call(&state, &caller, &request, &body.0).await,
-        "v1/tools/smart_select" => return smart_select::run(&state, &caller, &request, &body.0).await,
-        _ => {}
+        return meta_tools::respond(meta_tool, &state, &caller, &at, &request, &body.0).await;
     }
     run(&state, &caller, &request, ToolId::new(server.as_str(), tool), &body.0).await
 }
@@ -89,17 +67,30 @@ pub async fn execute_single(
 
 async fn run(state: &State, caller: &Caller, request: &HttpRequest, tool: ToolId, body: &[u8]) -> Result<HttpResponse, Problem> {
     let tool = state.execute.find_by_id(&tool, &caller.0).await?;
-    let arguments = arguments(body)?;
-    Ok(answer(state.execute.call(&tool, arguments, for_tool(state, &tool, caller, request)).await))
+    Ok(call(state, &tool, arguments(body)?, context(caller, request), caller, request).await)
 }
 
-/// The context of a call to this tool, including headers that its server's configuration allows.
-pub fn for_tool(state: &State, tool: &Tool, caller: &Caller, request: &HttpRequest) -> caller::CallerContext {
-    let mut context = context(caller, request);
+/// Calls a tool, with the headers that its server's configuration allows. The answer reports the repairs of its arguments.
+pub(in crate::http) async fn call(
+    state: &State,
+    tool: &Arc<Tool>,
+    arguments: &str,
+    mut context: caller::CallerContext,
+    caller: &Caller,
+    request: &HttpRequest,
+) -> HttpResponse {
     if state.execute.forwards_headers(tool) {
         context.headers = Arc::new(headers(caller, request));
     }
-    context
+    let Executed { result, repairs } = state.execute.call(tool, arguments, context).await;
+    let mut response = match result {
+        Ok(body) => HttpResponse::Ok().content_type("application/json").body(body),
+        Err(error) => Problem::from(error).error_response(),
+    };
+    if let Some(repairs) = header_value(&repairs) {
+        response.headers_mut().insert(REPAIRS, repairs);
+    }
+    response
 }
 
 /// The headers of a request, in the client's types. Every interface takes them from here, so a header left out here reaches no
@@ -157,18 +148,6 @@ fn session(request: &HttpRequest) -> Option<Conversation> {
 /// Open WebUI marks unsaved chats by a prefix of their id.
 pub(super) fn is_kept(chat: &str) -> bool {
     !["local:", "temporary:", "channel:"].iter().any(|prefix| chat.starts_with(prefix))
-}
-
-/// The answer to a call, with the repairs of its arguments.
-pub fn answer(executed: Executed) -> HttpResponse {
-    let mut response = match executed.result {
-        Ok(body) => HttpResponse::Ok().content_type("application/json").body(body),
-        Err(error) => Problem::from(error).error_response(),
-    };
-    if let Some(repairs) = header_value(&executed.repairs) {
-        response.headers_mut().insert(REPAIRS, repairs);
-    }
-    response
 }
 
 /// `/count=text-to-number, /labels=value-to-list`: as many as fit.

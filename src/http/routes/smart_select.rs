@@ -1,24 +1,20 @@
-//! Selects the best tools for a whole task: the plain route, and the implementation of `smart_select_tools`.
+//! Selects the best tools for a whole task: the plain route, and the request of `smart_select_tools`.
 #![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use actix_web::{HttpRequest, HttpResponse, post, web};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
+use crate::domain::publishing::meta_tools::{DEFAULT_SELECTED, MAX_SELECTED, MIN_SELECTED, MetaTool};
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::described::described;
-use crate::http::llm_keys;
+use crate::http::meta_tools::respond;
+use crate::http::place::RequestAddress;
 use crate::http::problem::{Problem, read_json};
-use crate::http::routes::execute::context;
 use crate::http::state::State;
 use crate::service::meta_tools::smart_select::{SmartSelectRequest, SmartSelection, SmartTool};
 use crate::service::ports::Advisor;
-
-/// Most tools per request.
-pub(in crate::http) const FEWEST: usize = 5;
-pub(in crate::http) const MOST: usize = 10;
-pub(in crate::http) const DEFAULT: usize = 8;
 
 #[derive(Deserialize, ToSchema)]
 struct SmartSelectBody {
@@ -68,17 +64,14 @@ described! {
     )
 )]
 #[post("/v1/tools/smart_select")]
-pub async fn smart_select(state: web::Data<State>, caller: Caller, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
-    run(&state, &caller, &request, &body.0).await
-}
-
-pub(super) async fn run(state: &State, caller: &Caller, request: &HttpRequest, body: &[u8]) -> Result<HttpResponse, Problem> {
-    let (advisors, warnings) = llm_keys::advisors(request);
-    let wanted = task(body, advisors)?;
-    state.limits.selection(&caller.0)?;
-    let mut selection = state.smart_select.select(&wanted, &context(caller, request)).await;
-    selection.warnings.splice(0..0, warnings);
-    Ok(HttpResponse::Ok().json(selection))
+pub async fn smart_select(
+    state: web::Data<State>,
+    caller: Caller,
+    at: RequestAddress,
+    request: HttpRequest,
+    body: Body,
+) -> Result<HttpResponse, Problem> {
+    respond(MetaTool::SmartSelectTools, &state, &caller, &at, &request, &body.0).await
 }
 
 pub(in crate::http) fn task(body: &[u8], advisors: Vec<Advisor>) -> Result<SmartSelectRequest, Problem> {
@@ -86,9 +79,9 @@ pub(in crate::http) fn task(body: &[u8], advisors: Vec<Advisor>) -> Result<Smart
     if body.task.trim().is_empty() {
         return Err(Problem::invalid("task", "task is empty: say what is to be done."));
     }
-    let limit = body.limit.unwrap_or(DEFAULT);
-    if !(FEWEST..=MOST).contains(&limit) {
-        return Err(Problem::invalid("limit", format!("limit is {FEWEST} to {MOST}.")));
+    let limit = body.limit.unwrap_or(DEFAULT_SELECTED);
+    if !(MIN_SELECTED..=MAX_SELECTED).contains(&limit) {
+        return Err(Problem::invalid("limit", format!("limit is {MIN_SELECTED} to {MAX_SELECTED}.")));
     }
     Ok(SmartSelectRequest { task: body.task, limit, advisors })
 }

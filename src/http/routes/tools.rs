@@ -1,4 +1,4 @@
-//! Finds tools and runs them by published name: plain routes, and the implementations of `find_tools` and `run_tool`.
+//! Finds tools and runs them by published name: plain routes, and the requests of `find_tools`, `describe_tools` and `run_tool`.
 #![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use actix_web::{HttpRequest, HttpResponse, post, web};
@@ -7,21 +7,17 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use crate::domain::publishing::document::{MAX_DESCRIBED, MAX_FOUND, MAX_QUERIES};
+use crate::domain::publishing::meta_tools::{DEFAULT_FOUND, MAX_DESCRIBED, MAX_FOUND, MAX_QUERIES, MetaTool};
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::described::{Content, described};
+use crate::http::meta_tools::respond;
 use crate::http::place::RequestAddress;
 use crate::http::problem::{Problem, read_json};
-use crate::http::routes::execute::{answer, context, for_tool};
-use crate::http::routes::toolsets::{chat, in_chat};
+use crate::http::routes::toolsets::chat;
 use crate::http::state::State;
 use crate::service::meta_tools::describe::{Described, DescribedTool, UnknownTool};
 use crate::service::meta_tools::find::{Detail, FindTools, Found, FoundTool, ProposedToolset};
-use crate::service::toolsets::loading::CallerAt;
-
-/// Default number of tools per search.
-pub(in crate::http) const DEFAULT_LIMIT: usize = 10;
 
 #[derive(Deserialize, ToSchema)]
 struct SearchBody {
@@ -196,7 +192,7 @@ pub async fn search(
     request: HttpRequest,
     body: Body,
 ) -> Result<HttpResponse, Problem> {
-    run_search(&state, &caller, &at, &request, &body.0).await
+    respond(MetaTool::FindTools, &state, &caller, &at, &request, &body.0).await
 }
 
 /// Runs any tool by its published name.
@@ -214,8 +210,14 @@ pub async fn search(
     )
 )]
 #[post("/v1/tools/call")]
-pub async fn call(state: web::Data<State>, caller: Caller, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
-    run_call(&state, &caller, &request, &body.0).await
+pub async fn call(
+    state: web::Data<State>,
+    caller: Caller,
+    at: RequestAddress,
+    request: HttpRequest,
+    body: Body,
+) -> Result<HttpResponse, Problem> {
+    respond(MetaTool::RunTool, &state, &caller, &at, &request, &body.0).await
 }
 
 /// Returns the whole definitions of tools, by their published names.
@@ -228,12 +230,14 @@ pub async fn call(state: web::Data<State>, caller: Caller, request: HttpRequest,
     )
 )]
 #[post("/v1/tools/describe")]
-pub async fn describe(state: web::Data<State>, caller: Caller, body: Body) -> Result<HttpResponse, Problem> {
-    run_describe(&state, &caller, &body.0)
-}
-
-pub(super) fn run_describe(state: &State, caller: &Caller, body: &[u8]) -> Result<HttpResponse, Problem> {
-    Ok(HttpResponse::Ok().json(state.describe.describe(&described_names(body)?, &caller.0)))
+pub async fn describe(
+    state: web::Data<State>,
+    caller: Caller,
+    at: RequestAddress,
+    request: HttpRequest,
+    body: Body,
+) -> Result<HttpResponse, Problem> {
+    respond(MetaTool::DescribeTools, &state, &caller, &at, &request, &body.0).await
 }
 
 pub(in crate::http) fn described_names(body: &[u8]) -> Result<Vec<String>, Problem> {
@@ -243,20 +247,6 @@ pub(in crate::http) fn described_names(body: &[u8]) -> Result<Vec<String>, Probl
         return Err(Problem::invalid("names", format!("Give 1 to {MAX_DESCRIBED} names, e.g. {{\"names\": [\"github__create_issue\"]}}.")));
     }
     Ok(names)
-}
-
-pub(super) async fn run_search(
-    state: &State,
-    caller: &Caller,
-    at: &RequestAddress,
-    request: &HttpRequest,
-    body: &[u8],
-) -> Result<HttpResponse, Problem> {
-    let (wanted, chat) = search_request(body)?;
-    state.limits.selection(&caller.0)?;
-    let context = in_chat(context(caller, request), chat);
-    let found = state.find.find(&wanted, CallerAt::new(&context, &at.0)).await;
-    Ok(HttpResponse::Ok().json(found))
 }
 
 /// The search, and the chat named in the body.
@@ -271,7 +261,7 @@ pub(in crate::http) fn search_request(body: &[u8]) -> Result<(FindTools, Option<
     if queries.is_empty() || queries.len() > MAX_QUERIES {
         return Err(Problem::invalid("queries", format!("Give 1 to {MAX_QUERIES} queries, e.g. {{\"queries\": [\"send an email\"]}}.")));
     }
-    let limit = body.limit.unwrap_or(DEFAULT_LIMIT);
+    let limit = body.limit.unwrap_or(DEFAULT_FOUND);
     if limit == 0 || limit > MAX_FOUND {
         return Err(Problem::invalid("limit", format!("limit is 1 to {MAX_FOUND}.")));
     }
@@ -284,12 +274,6 @@ pub(in crate::http) fn search_request(body: &[u8]) -> Result<(FindTools, Option<
     };
     let wanted = FindTools { queries, limit, detail, intent, per_server: body.per_server };
     Ok((wanted, chat(body.chat_id)?))
-}
-
-pub(super) async fn run_call(state: &State, caller: &Caller, request: &HttpRequest, body: &[u8]) -> Result<HttpResponse, Problem> {
-    let (name, arguments) = call_request(body)?;
-    let tool = state.execute.find_by_name(&name, &caller.0).await?;
-    Ok(answer(state.execute.call(&tool, &arguments, for_tool(state, &tool, caller, request)).await))
 }
 
 /// The tool to run, and its arguments as JSON text.

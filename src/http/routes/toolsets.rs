@@ -1,23 +1,22 @@
-//! A caller's visible toolsets, and loading them: plain routes, and the implementations of the loading meta-tools.
+//! A caller's visible toolsets, and loading them: plain routes, and the requests of the loading meta-tools.
 #![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use actix_web::{HttpRequest, HttpResponse, get, post, web};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::domain::publishing::address::Address;
-use crate::domain::publishing::document::loading::MAX_GROUPS;
+use crate::domain::publishing::meta_tools::{MAX_GROUPS, MetaTool};
 use crate::domain::toolsets::loading::GroupKind;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::described::described;
+use crate::http::meta_tools::respond;
 use crate::http::place::RequestAddress;
 use crate::http::problem::{Problem, read_json};
-use crate::http::routes::execute::{MAX_ID_BYTES, context, is_kept};
+use crate::http::routes::execute::{MAX_ID_BYTES, is_kept};
 use crate::http::routes::tools::OneOrMany;
 use crate::http::state::State;
-use crate::service::caller;
-use crate::service::toolsets::loading::{Available, AvailableToolset, CallerAt, LoadAnswer, UnloadAnswer};
+use crate::service::toolsets::loading::{Available, AvailableToolset, LoadAnswer, UnloadAnswer};
 use crate::service::toolsets::toolsets::VisibleToolset;
 
 /// The toolsets to load; at least one of the two.
@@ -188,7 +187,7 @@ pub async fn load(
     request: HttpRequest,
     body: Body,
 ) -> Result<HttpResponse, Problem> {
-    run_load(&state, &caller, &at, &request, &body.0, false).await
+    respond(MetaTool::LoadToolset, &state, &caller, &at, &request, &body.0).await
 }
 
 /// Unloads a loaded group. Initial groups stay.
@@ -211,7 +210,7 @@ pub async fn unload(
     request: HttpRequest,
     body: Body,
 ) -> Result<HttpResponse, Problem> {
-    run_unload(&state, &caller, &at, &request, &body.0).await
+    respond(MetaTool::UnloadToolset, &state, &caller, &at, &request, &body.0).await
 }
 
 /// Loads all tools of a kind: a toolset, a server, or the tools with a tag.
@@ -234,7 +233,7 @@ pub async fn enable(
     request: HttpRequest,
     body: Body,
 ) -> Result<HttpResponse, Problem> {
-    run_load(&state, &caller, &at, &request, &body.0, true).await
+    respond(MetaTool::EnableToolGroup, &state, &caller, &at, &request, &body.0).await
 }
 
 /// Lists the groups that can be loaded, and the loaded ones: toolsets, and servers by name.
@@ -255,53 +254,13 @@ pub async fn available(
     request: HttpRequest,
     body: Body,
 ) -> Result<HttpResponse, Problem> {
-    run_available(&state, &caller, &at, &request, &body.0).await
+    respond(MetaTool::ListAvailableToolsets, &state, &caller, &at, &request, &body.0).await
 }
 
-/// `with_tags`: includes tags as groups.
-pub(super) async fn run_load(
-    state: &State,
-    caller: &Caller,
-    at: &RequestAddress,
-    request: &HttpRequest,
-    body: &[u8],
-    with_tags: bool,
-) -> Result<HttpResponse, Problem> {
-    let groups = if with_tags { enable_request(body) } else { load_request(body) }?;
-    let context = in_chat(context(caller, request), groups.chat);
-    Ok(changed(state, at, &state.loading.load(&groups.names, with_tags, CallerAt::new(&context, &at.0)).await?))
-}
-
-pub(super) async fn run_unload(
-    state: &State,
-    caller: &Caller,
-    at: &RequestAddress,
-    request: &HttpRequest,
-    body: &[u8],
-) -> Result<HttpResponse, Problem> {
-    let groups = unload_request(body)?;
-    let context = in_chat(context(caller, request), groups.chat);
-    Ok(changed(state, at, &state.loading.unload(&groups.names[0], CallerAt::new(&context, &at.0)).await?))
-}
-
-/// The answer to a change of a session's list; notifies its MCP clients.
-fn changed(state: &State, at: &RequestAddress, answer: &impl Serialize) -> HttpResponse {
-    if let Address::Session(_) = *at.0 {
-        state.mcp_sessions.notify_address(&at.0);
-    }
-    HttpResponse::Ok().json(answer)
-}
-
-pub(super) async fn run_available(
-    state: &State,
-    caller: &Caller,
-    at: &RequestAddress,
-    request: &HttpRequest,
-    body: &[u8],
-) -> Result<HttpResponse, Problem> {
+/// The chat of a request for the groups that can be loaded. The body may be empty.
+pub(in crate::http) fn available_request(body: &[u8]) -> Result<Option<String>, Problem> {
     let body: AvailableBody = if body.iter().all(u8::is_ascii_whitespace) { AvailableBody::default() } else { read_json(body)? };
-    let context = in_chat(context(caller, request), chat(body.chat_id)?);
-    Ok(HttpResponse::Ok().json(state.loading.available(CallerAt::new(&context, &at.0)).await))
+    chat(body.chat_id)
 }
 
 pub(in crate::http) fn load_request(body: &[u8]) -> Result<GroupsRequest, Problem> {
@@ -335,9 +294,4 @@ pub(super) fn chat(id: Option<String>) -> Result<Option<String>, Problem> {
         Some(id) if id.len() > MAX_ID_BYTES => Err(Problem::invalid("chat_id", format!("chat_id has at most {MAX_ID_BYTES} bytes."))),
         id => Ok(id.filter(|id| !id.is_empty() && is_kept(id))),
     }
-}
-
-/// The caller in the chat of the body, which overrides that of the headers.
-pub(super) fn in_chat(caller: caller::CallerContext, chat: Option<String>) -> caller::CallerContext {
-    caller::CallerContext { chat: chat.or(caller.chat), ..caller }
 }

@@ -200,8 +200,8 @@ impl McpSessions {
         let View { catalog, visibility, .. } = self.current.view(viewer);
         let mut hasher = self.hasher.build_hasher();
         if endpoint.server.is_none() {
-            for tool in Publish::meta_tools(&catalog, &visibility, endpoint.mode) {
-                (tool.name, &tool.description).hash(&mut hasher);
+            for definition in Publish::meta_tools(&catalog, &visibility, endpoint.mode) {
+                (definition.tool.name(), &definition.description).hash(&mut hasher);
             }
         }
         for tool in catalog.visible(&visibility).filter(|tool| endpoint.shows(tool, &visibility)) {

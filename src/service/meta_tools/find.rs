@@ -8,12 +8,13 @@ use serde_json::Value;
 
 use crate::domain::access::visibility::Visibility;
 use crate::domain::catalog::catalog::Catalog;
-use crate::domain::catalog::naming::{LOAD_TOOLSET, RUN_TOOL};
 use crate::domain::catalog::tool::Tool;
+use crate::domain::publishing::meta_tools::MetaTool::{DescribeTools, LoadToolset, RunTool};
 use crate::domain::selection::intent::Intent;
 use crate::domain::selection::relevance::arrange::{ArrangeCandidate, Arranged, arrange};
 use crate::domain::selection::relevance::readable_score;
 use crate::domain::toolsets::loading::{Group, Groups};
+use crate::service::access::limits::{Limited, Limits};
 use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::records::metrics::SearchKind;
 use crate::service::records::record::Recorder;
@@ -108,12 +109,17 @@ pub struct Find {
     pub current: Arc<CurrentCatalog>,
     pub retrieve: Arc<Retrieve>,
     pub loading: Arc<Loading>,
+    pub limits: Arc<Limits>,
     pub recorder: Recorder,
 }
 
 impl Find {
     /// The best tools for the queries, merged, best first: exactly `limit` if there are that many.
-    pub async fn find(&self, request: &FindTools, here: CallerAt<'_>) -> Found {
+    ///
+    /// # Errors
+    /// [`Limited`]
+    pub async fn find(&self, request: &FindTools, here: CallerAt<'_>) -> Result<Found, Limited> {
+        self.limits.selection(&here.caller.principal)?;
         let view = self.current.view(&here.caller.principal);
         let View { catalog, visibility, settings } = &view;
         let mut queries = request.queries.clone();
@@ -160,7 +166,7 @@ impl Find {
         let next = next(&tools, toolsets.as_deref(), request.detail);
         let message = self.recorder.message(&request.queries.join("\n"));
         self.recorder.searched(SearchKind::FindTools, here.caller, message, to_load().map(|tool| tool.id.clone()).collect());
-        Found { tools, toolsets: toolsets.unwrap_or_default(), next, warnings }
+        Ok(Found { tools, toolsets: toolsets.unwrap_or_default(), next, warnings })
     }
 }
 
@@ -214,16 +220,16 @@ fn next(tools: &[FoundTool], toolsets: Option<&[ProposedToolset]>, detail: Detai
         (true, ..) => "Nothing was found. Try other words for what the tool should do.".to_owned(),
         (false, Some([]), _) => "All of these are loaded: call them directly.".to_owned(),
         (false, Some([first, ..]), _) => format!(
-            "If one of these is what you need and is not loaded yet, load its toolset ({LOAD_TOOLSET}, e.g. \"{}\") and then call the tool \
+            "If one of these is what you need and is not loaded yet, load its toolset ({LoadToolset}, e.g. \"{}\") and then call the tool \
              directly. If none fits, try other words.",
             first.name
         ),
         (false, None, Detail::Full) => {
-            format!("Call a tool directly if it is among your tools, otherwise through {RUN_TOOL}.")
+            format!("Call a tool directly if it is among your tools, otherwise through {RunTool}.")
         }
         (false, None, Detail::Names | Detail::Summary) => format!(
-            "Call a tool directly if it is among your tools; otherwise get its parameters (describe_tools, or this search again with \
-             detail \"full\") and call it through {RUN_TOOL}."
+            "Call a tool directly if it is among your tools; otherwise get its parameters ({DescribeTools}, or this search again with \
+             detail \"full\") and call it through {RunTool}."
         ),
     }
 }

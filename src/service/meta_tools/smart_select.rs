@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use crate::domain::catalog::tool::Tool;
 use crate::domain::selection::judgement::{Choice, Entry, Question, fitting};
+use crate::service::access::limits::{Limited, Limits};
 use crate::service::caller::CallerContext;
 use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::ports::Advisor;
@@ -27,6 +28,7 @@ pub struct SmartSelect {
     pub current: Arc<CurrentCatalog>,
     pub retrieve: Arc<Retrieve>,
     pub judges: Arc<Judges>,
+    pub limits: Arc<Limits>,
     pub recorder: Recorder,
 }
 
@@ -56,8 +58,12 @@ pub struct SmartTool {
 }
 
 impl SmartSelect {
-    /// Always returns a selection: without a model by retrieval, with a warning.
-    pub async fn select(&self, request: &SmartSelectRequest, caller: &CallerContext) -> SmartSelection {
+    /// Selects without a model by retrieval, with a warning.
+    ///
+    /// # Errors
+    /// [`Limited`]
+    pub async fn select(&self, request: &SmartSelectRequest, caller: &CallerContext) -> Result<SmartSelection, Limited> {
+        self.limits.selection(&caller.principal)?;
         let view = self.current.view(&caller.principal);
         let mut warnings = Vec::new();
         let advisors: Vec<&Advisor> =
@@ -79,7 +85,7 @@ impl SmartSelect {
         let found = tools.iter().map(|(tool, _)| tool.id.clone()).collect();
         let message = self.recorder.message(&request.task);
         self.recorder.searched(SearchKind::SmartSelect, caller, message, found);
-        SmartSelection { tools: tools.into_iter().map(|(tool, reason)| smart_tool(&tool, reason)).collect(), provider, warnings }
+        Ok(SmartSelection { tools: tools.into_iter().map(|(tool, reason)| smart_tool(&tool, reason)).collect(), provider, warnings })
     }
 
     /// Tries one model after the other, each with an equal share of the remaining time.

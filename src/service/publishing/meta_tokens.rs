@@ -36,7 +36,7 @@ impl MetaTokens {
             let mut tools = Publish::meta_tools(catalog, visibility, Mode::Smart);
             tools.extend(Publish::meta_tools(catalog, visibility, Mode::Dynamic));
             let definitions: Vec<String> = tools.iter().map(|tool| tool.function().to_string()).collect();
-            Arc::new(tools.iter().map(|tool| tool.name).zip((self.count)(&definitions)).collect())
+            Arc::new(tools.iter().map(|definition| definition.tool.name()).zip((self.count)(&definitions)).collect())
         })
     }
 }

@@ -8,12 +8,13 @@ use moka::sync::Cache;
 
 use crate::domain::access::visibility::Visibility;
 use crate::domain::catalog::catalog::{Catalog, CatalogServer};
-use crate::domain::catalog::naming::{DESCRIBE_TOOLS, LOAD_TOOLSET, OperationId, SMART_SELECT_TOOLS};
+use crate::domain::catalog::naming::OperationId;
 use crate::domain::catalog::tool::{ServerName, Tool};
 use crate::domain::publishing::address::Address;
-use crate::domain::publishing::document::{self, Heading, MetaTool, loading};
+use crate::domain::publishing::document::{self, Heading};
 use crate::domain::publishing::layout::{Layout, Naming};
 use crate::domain::publishing::mcpo;
+use crate::domain::publishing::meta_tools::{MetaTool, MetaToolDefinition, summarize_servers, summarize_toolsets};
 use crate::domain::text::canonical::Fingerprint;
 use crate::domain::toolsets::loading::Groups;
 use crate::domain::toolsets::mode::Mode;
@@ -135,20 +136,12 @@ impl Publish {
 
     /// The meta-tools for this caller in a document of this mode.
     #[must_use]
-    pub fn meta_tools(catalog: &Catalog, visibility: &Visibility, mode: Mode) -> Vec<MetaTool> {
+    pub fn meta_tools(catalog: &Catalog, visibility: &Visibility, mode: Mode) -> Vec<MetaToolDefinition> {
         let count = |server: &CatalogServer| server.tools.iter().filter(|tool| visibility.allows(tool)).count();
-        let servers = || catalog.servers().iter().map(|server| (server, count(server)));
-        let mut tools = document::meta_tools(servers());
-        if mode.has(LOAD_TOOLSET) {
-            tools.splice(1..1, loading::meta_tools(Groups::visible(catalog, visibility).known()));
-        }
-        if mode.has(DESCRIBE_TOOLS) {
-            tools.insert(1, document::describe());
-        }
-        if mode.has(SMART_SELECT_TOOLS) {
-            tools.push(document::smart_select(servers()));
-        }
-        tools
+        let servers = summarize_servers(catalog.servers().iter().map(|server| (server, count(server))));
+        let names_toolsets = MetaTool::LoadToolset.is_in(mode);
+        let toolsets = if names_toolsets { summarize_toolsets(Groups::visible(catalog, visibility).known()) } else { String::new() };
+        MetaTool::ALL.iter().filter(|tool| tool.is_in(mode)).map(|tool| tool.definition(&servers, &toolsets)).collect()
     }
 
     /// The tools that an address lists in a mode: its own, then the bound ones.
@@ -180,7 +173,7 @@ impl Publish {
         let naming = server.map_or(Naming::Flat, |_| self.options.layout.naming);
         let mut items = Vec::new();
         if naming == Naming::Flat || mode != Mode::Full {
-            items.extend(Self::meta_tools(catalog, visibility, mode).iter().map(MetaTool::path_item));
+            items.extend(Self::meta_tools(catalog, visibility, mode).iter().map(MetaToolDefinition::path_item));
         }
         let tools: Vec<&Tool> = Self::listed(catalog, address, visibility, mode, bound)
             .into_iter()

@@ -3,10 +3,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::domain::catalog::naming::{
-    DESCRIBE_TOOLS, ENABLE_TOOL_GROUP, FIND_TOOLS, LIST_AVAILABLE_TOOLSETS, LOAD_TOOLSET, RUN_TOOL, SMART_SELECT_TOOLS, UNLOAD_TOOLSET,
-};
 use crate::domain::catalog::tool::{Tool, ToolId};
+use crate::domain::publishing::meta_tools::{MetaTool, Purpose};
 use crate::domain::selection::chat::{ChatSet, ChatTool};
 use crate::domain::selection::selection::{Disclosed, Reason, Selected};
 use crate::service::catalog::current::View;
@@ -30,11 +28,10 @@ impl<'a> Composition<'a> {
     /// Tools that stay whatever the message: the search tool, pinned tools, and the tools of a toolset that are always on.
     pub(super) fn add_fixed(&mut self) {
         let Message { view: View { catalog, visibility, settings }, offer, principal, .. } = self.message;
-        let searching = [FIND_TOOLS, SMART_SELECT_TOOLS, LOAD_TOOLSET, UNLOAD_TOOLSET, LIST_AVAILABLE_TOOLSETS, ENABLE_TOOL_GROUP];
-        self.add_meta(&searching, Reason::SearchTool);
+        self.add_meta([Purpose::Search, Purpose::Load].into_iter().flat_map(MetaTool::of_purpose), Reason::SearchTool);
         if offer.has_meta_document() {
             // Without the tools themselves, these are needed from the first message.
-            self.add_meta(&[DESCRIBE_TOOLS, RUN_TOOL], Reason::RunTool);
+            self.add_running();
         }
         for position in pinned(settings, catalog).filter(|&position| offer.has(position)) {
             let tool = &catalog.tools()[position as usize];
@@ -56,7 +53,7 @@ impl<'a> Composition<'a> {
         let Message { view: View { catalog, .. }, offer, .. } = self.message;
         for entry in set.tools() {
             if entry.tool == run_tool() {
-                self.add_meta(&[RUN_TOOL], Reason::RunTool);
+                self.add_meta([MetaTool::RunTool].into_iter(), Reason::RunTool);
                 continue;
             }
             let Some(position) = offer.position(&entry.tool, catalog) else {
@@ -100,8 +97,8 @@ impl<'a> Composition<'a> {
         let mut known: HashSet<String> = self.tools.iter().map(|kept| kept.name.clone()).collect();
         for name in &request.keep {
             let position = catalog.operation_position(name).filter(|&position| offer.has(position));
-            let kept = match (offer.meta.iter().find(|meta| *meta == name), position) {
-                (Some(name), _) => meta(name, Reason::Kept),
+            let kept = match (offer.meta.iter().find(|tool| tool.name() == name), position) {
+                (Some(tool), _) => meta(tool.name(), Reason::Kept),
                 (None, Some(position)) => Selected { reason: Reason::Kept, ..Selected::named(&catalog.tools()[position as usize]) },
                 (None, None) => continue,
             };
@@ -123,7 +120,7 @@ impl<'a> Composition<'a> {
 
     /// The meta-tools that describe and run other tools.
     pub(super) fn add_running(&mut self) {
-        self.add_meta(&[DESCRIBE_TOOLS, RUN_TOOL], Reason::RunTool);
+        self.add_meta(MetaTool::of_purpose(Purpose::Run), Reason::RunTool);
     }
 
     /// Foreign functions.
@@ -135,10 +132,10 @@ impl<'a> Composition<'a> {
     }
 
     /// Adds the offered ones among these meta-tools, each once.
-    fn add_meta(&mut self, names: &[&str], reason: Reason) {
-        for name in names.iter().filter(|name| self.message.offer.meta.contains(name)) {
-            if !self.tools.iter().any(|kept| kept.name == **name) {
-                self.tools.push(meta(name, reason));
+    fn add_meta(&mut self, tools: impl Iterator<Item = MetaTool>, reason: Reason) {
+        for tool in tools.filter(|tool| self.message.offer.meta.contains(tool)) {
+            if !self.tools.iter().any(|kept| kept.name == tool.name()) {
+                self.tools.push(meta(tool.name(), reason));
             }
         }
     }
@@ -166,7 +163,7 @@ impl<'a> Composition<'a> {
         let Message { view: View { catalog, .. }, offer, .. } = self.message;
         let meta = |name: &str| u64::from(of_meta.get(name).copied().unwrap_or_default());
         let ours = offer.tools(catalog).map(|tool| u64::from(tool.tokens)).sum::<u64>();
-        let before = ours + offer.meta.iter().map(|name| meta(name)).sum::<u64>();
+        let before = ours + offer.meta.iter().map(|tool| meta(tool.name())).sum::<u64>();
         let after = self.tools.iter().map(|selected| match &selected.id {
             Some(id) => catalog.tool(id).map_or(0, |tool| u64::from(tool.tokens)),
             None => meta(&selected.name),
@@ -177,7 +174,7 @@ impl<'a> Composition<'a> {
 
 /// `run_tool` as an entry of a chat's set, which identifies tools by server and name. No server has an empty name.
 pub(super) fn run_tool() -> ToolId {
-    ToolId::new("", RUN_TOOL)
+    ToolId::new("", MetaTool::RunTool.name())
 }
 
 fn meta(name: &str, reason: Reason) -> Selected {

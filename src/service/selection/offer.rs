@@ -8,8 +8,8 @@ use percent_encoding::percent_decode_str;
 use crate::domain::access::toolset::ToolsetName;
 use crate::domain::access::visibility::{Classes, Visibility};
 use crate::domain::catalog::catalog::Catalog;
-use crate::domain::catalog::naming::{DESCRIBE_TOOLS, FIND_TOOLS, META_TOOLS, RUN_TOOL};
 use crate::domain::catalog::tool::{Tool, ToolId};
+use crate::domain::publishing::meta_tools::MetaTool;
 use crate::domain::selection::selection::Disclosed;
 use crate::domain::toolsets::session::Session;
 use crate::service::catalog::current::{CurrentCatalog, View};
@@ -23,7 +23,7 @@ pub(super) struct Offer {
     pub(super) ours: Vec<u32>,
     /// Whether [`Offer::ours`] contains the tool, for each tool of the catalog.
     mask: Vec<bool>,
-    pub(super) meta: Vec<&'static str>,
+    pub(super) meta: Vec<MetaTool>,
     /// Foreign functions to keep.
     pub(super) foreign: Vec<String>,
     /// Foreign functions to judge.
@@ -135,7 +135,7 @@ impl Offer {
 
     /// Whether a connection publishes only the meta-tools, apart from tools that are always on.
     pub(super) fn has_meta_document(&self) -> bool {
-        self.ours.is_empty() || self.meta.contains(&DESCRIBE_TOOLS)
+        self.ours.is_empty() || self.meta.contains(&MetaTool::DescribeTools)
     }
 
     /// Discloses a tool that is not offered itself but that an offered tool can run; `None` if none can.
@@ -160,7 +160,7 @@ impl Offer {
             self.add(position);
         }
         if everything || !self.connections.is_empty() {
-            self.meta = vec![FIND_TOOLS, RUN_TOOL];
+            self.meta = vec![MetaTool::FindTools, MetaTool::RunTool];
         }
     }
 
@@ -180,9 +180,8 @@ impl Offer {
             if !seen.insert(function.name.as_str()) {
                 continue;
             }
-            let meta = META_TOOLS.into_iter().find(|name| *name == function.name);
-            match (meta, &function.description) {
-                (Some(name), _) => self.meta.push(name),
+            match (MetaTool::of_name(&function.name), &function.description) {
+                (Some(tool), _) => self.meta.push(tool),
                 (None, _) if current.is_former(&function.name) => {}
                 (None, Some(description)) if narrow_foreign => {
                     self.judged.push(ForeignTool { name: function.name.clone(), description: description.clone() });

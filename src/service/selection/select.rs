@@ -7,8 +7,8 @@ use uuid::Uuid;
 
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::catalog::Catalog;
-use crate::domain::catalog::naming::{FIND_TOOLS, LOAD_TOOLSET, RUN_TOOL};
 use crate::domain::catalog::tool::ToolId;
+use crate::domain::publishing::meta_tools::MetaTool;
 use crate::domain::records::conversation::Conversation;
 use crate::domain::selection::chat::{ChatKey, ChatSet, Wanted};
 use crate::domain::selection::experiment::Arm;
@@ -83,7 +83,7 @@ impl Select {
             answer.add_all();
         }
         // If nothing else is offered, the tools that run others are needed; if tools are loaded, for those not bound yet.
-        if offer.ours.is_empty() || is_static || offer.meta.contains(&LOAD_TOOLSET) {
+        if offer.ours.is_empty() || is_static || offer.meta.contains(&MetaTool::LoadToolset) {
             answer.add_running();
         }
         answer.add_foreign(&chosen);
@@ -176,10 +176,11 @@ impl Select {
 /// The tools that the conversation called, in call order, which is the order in which they stay.
 fn called(request: &SelectRequest, offer: &Offer, view: &View) -> Vec<ToolId> {
     let names = request.turns.iter().flat_map(|turn| turn.called.iter().map(String::as_str));
-    let called = names.filter_map(|name| match name {
+    let runs_found = offer.meta.contains(&MetaTool::RunTool);
+    let called = names.filter_map(|name| {
         // After a search, it is needed to run what was found; from now on it has its place here.
-        FIND_TOOLS if offer.meta.contains(&RUN_TOOL) => Some(run_tool()),
-        name => view.operation(name).map(|tool| tool.id.clone()),
+        let is_search = runs_found && name == MetaTool::FindTools.name();
+        if is_search { Some(run_tool()) } else { view.operation(name).map(|tool| tool.id.clone()) }
     });
     called.collect()
 }

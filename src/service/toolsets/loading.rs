@@ -12,9 +12,10 @@ use serde::Serialize;
 
 use crate::domain::access::visibility::Visibility;
 use crate::domain::catalog::catalog::Catalog;
-use crate::domain::catalog::naming::{LIST_AVAILABLE_TOOLSETS, OperationId, RUN_TOOL};
+use crate::domain::catalog::naming::OperationId;
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::publishing::address::Address;
+use crate::domain::publishing::meta_tools::MetaTool::{EnableToolGroup, ListAvailableToolsets, LoadToolset, RunTool};
 use crate::domain::selection::chat::ChatKey;
 use crate::domain::toolsets::loading::{Group, GroupKind, Groups, Loaded};
 use crate::domain::toolsets::mode::Mode;
@@ -33,7 +34,7 @@ pub enum LoadError {
     #[error("{0}")]
     Unknown(String),
     #[error(
-        "there is no session or chat here that tools could be loaded into: call them through {RUN_TOOL}, which needs no loading; to \
+        "there is no session or chat here that tools could be loaded into: call them through {RunTool}, which needs no loading; to \
          load, use the address of a session (POST /v1/sessions {{\"mode\": \"dynamic\"}}) or send X-OpenWebUI-Chat-Id"
     )]
     Nowhere,
@@ -245,9 +246,9 @@ impl Loading {
         let toolsets: Vec<AvailableToolset> = available.collect();
         let next = match (toolsets.is_empty(), here.holder().is_some()) {
             (true, _) => "There is nothing that could be loaded.".to_owned(),
-            (false, true) => "Load what you need with load_toolset, then call its tools directly.".to_owned(),
+            (false, true) => format!("Load what you need with {LoadToolset}, then call its tools directly."),
             (false, false) => {
-                format!("Nothing can be loaded here, because nothing is kept between your requests: call tools through {RUN_TOOL}.")
+                format!("Nothing can be loaded here, because nothing is kept between your requests: call tools through {RunTool}.")
             }
         };
         Available { toolsets, bound: bound.len(), next }
@@ -287,7 +288,7 @@ impl Loading {
             self.recorder.of_conversation(here.caller, SelectionEventKind::Loaded { took, before, bound: now });
         }
         let next = format!(
-            "They are among your tools from your next step on: call them directly. If you do not see them there, call them through {RUN_TOOL}."
+            "They are among your tools from your next step on: call them directly. If you do not see them there, call them through {RunTool}."
         );
         Ok(LoadAnswer { loaded: names(&new), already_loaded: names(&known), tools, bound, next, warnings })
     }
@@ -335,7 +336,7 @@ impl Loading {
             unloaded: group.to_string(),
             tools: gone.into_iter().collect(),
             bound: after.len(),
-            next: "They are not among your tools any more. load_toolset brings them back.".to_owned(),
+            next: format!("They are not among your tools any more. {LoadToolset} brings them back."),
         })
     }
 
@@ -396,9 +397,9 @@ fn read(names: &[String], with_tags: bool, catalog: &Catalog, visibility: &Visib
             None => {
                 let of_tool = || {
                     let tool = catalog.operation(name.trim()).filter(|tool| visibility.allows(tool))?;
-                    Some(format!("; it is a tool of `{}`: load that, or call the tool through {RUN_TOOL}", tool.id.server))
+                    Some(format!("; it is a tool of `{}`: load that, or call the tool through {RunTool}", tool.id.server))
                 };
-                let of_tag = || known.find(name, true).map(|_| "; it is a tag: enable_tool_group takes those".to_owned());
+                let of_tag = || known.find(name, true).map(|_| format!("; it is a tag: {EnableToolGroup} takes those"));
                 let meant = || known.nearest(name, with_tags).map(|known| format!("; did you mean `{known}`?"));
                 let hint = of_tool().or_else(of_tag).or_else(meant).unwrap_or_default();
                 problems.push(format!("there is no {what} `{name}`{hint}"));
@@ -408,7 +409,7 @@ fn read(names: &[String], with_tags: bool, catalog: &Catalog, visibility: &Visib
     if problems.is_empty() {
         Ok(groups)
     } else {
-        Err(LoadError::Unknown(format!("{} ({LIST_AVAILABLE_TOOLSETS} names them)", problems.join("; "))))
+        Err(LoadError::Unknown(format!("{} ({ListAvailableToolsets} names them)", problems.join("; "))))
     }
 }
 

@@ -1,0 +1,360 @@
+//! The meta-tools: one table for names, routes, documents, lists and limits.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+use self::MetaTool::{FindTools, LoadToolset, RunTool};
+use crate::domain::catalog::catalog::CatalogServer;
+use crate::domain::catalog::naming::RUN_TOOL;
+use crate::domain::publishing::document::{CONTENT, operation, path_item, title_case};
+use crate::domain::toolsets::loading::Group;
+use crate::domain::toolsets::mode::Mode;
+
+/// Most queries per search.
+pub const MAX_QUERIES: usize = 16;
+/// Most tools per search.
+pub const MAX_FOUND: usize = 100;
+/// Default number of tools per search.
+pub const DEFAULT_FOUND: usize = 10;
+/// Most tools per describe request.
+pub const MAX_DESCRIBED: usize = 20;
+/// Most groups per load request.
+pub const MAX_GROUPS: usize = 20;
+/// Limits on the number of tools for a task.
+pub const MIN_SELECTED: usize = 5;
+pub const MAX_SELECTED: usize = 10;
+pub const DEFAULT_SELECTED: usize = 8;
+/// Most servers or toolsets named in a description.
+const NAMED: usize = 15;
+
+/// What a model needs a meta-tool for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    Search,
+    Load,
+    Run,
+}
+
+/// The columns of the table.
+struct Row {
+    name: &'static str,
+    path: &'static str,
+    purpose: Purpose,
+    reads_only: bool,
+    modes: &'static [Mode],
+    /// Of the servers and the toolsets that the caller can reach, both in words: models ignore generic descriptions.
+    description: fn(servers: &str, toolsets: &str) -> String,
+    parameters: fn() -> Value,
+}
+
+/// Declares the meta-tools with their rows.
+macro_rules! meta_tools {
+    ($($tool:ident { $($columns:tt)* })*) => {
+        /// A tool of the service itself.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum MetaTool { $($tool,)* }
+
+        impl MetaTool {
+            /// In the order of documents and lists.
+            pub const ALL: &'static [Self] = &[$(Self::$tool,)*];
+
+            fn row(self) -> &'static Row {
+                static ROWS: &[Row] = &[$(Row { $($columns)* },)*];
+                &ROWS[self as usize]
+            }
+        }
+    };
+}
+
+meta_tools! {
+    FindTools {
+        name: "find_tools",
+        path: "/v1/tools/search",
+        purpose: Purpose::Search,
+        reads_only: true,
+        modes: &Mode::ALL,
+        description: |servers, _| format!(
+            "Find further tools by what they do: {servers}. Use it whenever the task needs something that your other tools can't do, \
+             before you say that it can't be done. Returns names with a summary; call a found tool directly when it is among your \
+             tools, otherwise through {RunTool}."
+        ),
+        parameters: || json!({
+            "type": "object",
+            "properties": {
+                "queries": texts(MAX_QUERIES, "What the tools shall do, one short phrase for each need, e.g. [\"send an email\", \"read a calendar\"]"),
+                "limit": number(1, MAX_FOUND, DEFAULT_FOUND, "How many tools to return"),
+                "detail": {
+                    "type": "string",
+                    "enum": ["names", "summary", "full"],
+                    "default": "summary",
+                    "description": "How much of each tool: its name, one sentence, or the whole definition with its parameters"
+                },
+                "intent": {"type": "string", "description": "A kind of tools that goes first, by tag, toolset or server, e.g. \"databases\" or \"read-only\""}
+            },
+            "required": ["queries"]
+        }),
+    }
+    // Where all tools are bound already, it would only cost tokens.
+    DescribeTools {
+        name: "describe_tools",
+        path: "/v1/tools/describe",
+        purpose: Purpose::Run,
+        reads_only: true,
+        modes: &[Mode::Meta, Mode::Smart],
+        description: |_, _| format!(
+            "Get the description and the parameters of tools that {FindTools} found, several at once, before you call them through \
+             {RunTool}."
+        ),
+        parameters: || json!({
+            "type": "object",
+            "properties": {
+                "names": texts(MAX_DESCRIBED, "The tools' names as they were found, e.g. [\"github__create_issue\"]")
+            },
+            "required": ["names"]
+        }),
+    }
+    LoadToolset {
+        name: "load_toolset",
+        path: "/v1/toolsets/load",
+        purpose: Purpose::Load,
+        reads_only: false,
+        modes: &[Mode::Dynamic],
+        description: |_, toolsets| format!(
+            "Load a toolset, so that its tools become yours and you call them directly: {toolsets}. {FindTools} says which toolset \
+             has the tool that you need: load that one before you use it. Returns the names of its tools. If they do not appear \
+             among your tools, call them through {RunTool}."
+        ),
+        parameters: || json!({
+            "type": "object",
+            "properties": {
+                "toolset": {"type": "string", "description": "Its name, as find_tools or list_available_toolsets gave it"},
+                "toolsets": texts(MAX_GROUPS, "Or several names")
+            }
+        }),
+    }
+    UnloadToolset {
+        name: "unload_toolset",
+        path: "/v1/toolsets/unload",
+        purpose: Purpose::Load,
+        reads_only: false,
+        modes: &[Mode::Dynamic],
+        description: |_, _| format!("Take back a toolset that {LoadToolset} loaded, when its tools are not needed any more."),
+        parameters: || one_name("toolset", "The name under which it was loaded"),
+    }
+    ListAvailableToolsets {
+        name: "list_available_toolsets",
+        path: "/v1/toolsets/available",
+        purpose: Purpose::Load,
+        reads_only: true,
+        modes: &[Mode::Dynamic],
+        description: |_, _| format!(
+            "List the toolsets that can be loaded, with the number of their tools and whether they are loaded. To look for a tool by \
+             what it does, {FindTools} is better."
+        ),
+        parameters: || json!({"type": "object", "properties": {}}),
+    }
+    EnableToolGroup {
+        name: "enable_tool_group",
+        path: "/v1/toolsets/enable",
+        purpose: Purpose::Load,
+        reads_only: false,
+        modes: &[Mode::Dynamic],
+        description: |_, _| format!(
+            "Load all tools of a kind, without knowing their names: a toolset, a server or a tag. As {LoadToolset}, which takes no tags."
+        ),
+        parameters: || one_name("group", "The name of a toolset, of a server, or a tag of tools"),
+    }
+    RunTool {
+        name: RUN_TOOL,
+        path: "/v1/tools/call",
+        purpose: Purpose::Run,
+        reads_only: false,
+        modes: &Mode::ALL,
+        description: |_, _| format!(
+            "Run a tool that {FindTools} found and that is not among your own tools. Ask {FindTools} with detail \"full\" for its \
+             parameters first."
+        ),
+        parameters: || json!({
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "description": "The tool's name as it was found, e.g. \"github__create_issue\""},
+                "arguments": {"type": "object", "description": "The tool's arguments", "additionalProperties": true}
+            },
+            "required": ["name"]
+        }),
+    }
+    // Only documents without other tools have it: where the filter chooses for every message, it would cost tokens and do the same.
+    SmartSelectTools {
+        name: "smart_select_tools",
+        path: "/v1/tools/smart_select",
+        purpose: Purpose::Search,
+        reads_only: true,
+        modes: &[Mode::Smart],
+        description: |servers, _| format!(
+            "Choose the tools for a whole task out of {servers}: describe the task, get the best tools with the reason for each. \
+             Call them through {RunTool}. To look for one single thing, {FindTools} is quicker."
+        ),
+        parameters: || json!({
+            "type": "object",
+            "properties": {
+                "task": {"type": "string", "description": "The task with all its steps, in a sentence or a few"},
+                "limit": number(MIN_SELECTED, MAX_SELECTED, DEFAULT_SELECTED, "At most this many tools")
+            },
+            "required": ["task"]
+        }),
+    }
+}
+
+impl MetaTool {
+    /// Its published name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    #[must_use]
+    pub fn path(self) -> &'static str {
+        self.row().path
+    }
+
+    /// Whether it never changes anything.
+    #[must_use]
+    pub fn reads_only(self) -> bool {
+        self.row().reads_only
+    }
+
+    /// Whether documents of this mode contain it.
+    #[must_use]
+    pub fn is_in(self, mode: Mode) -> bool {
+        self.row().modes.contains(&mode)
+    }
+
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|tool| tool.name() == name)
+    }
+
+    /// `path`: without its leading slash.
+    #[must_use]
+    pub fn of_path(path: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|tool| &tool.path()[1..] == path)
+    }
+
+    /// Those of a purpose, in order.
+    pub fn of_purpose(purpose: Purpose) -> impl Iterator<Item = Self> {
+        Self::ALL.iter().copied().filter(move |tool| tool.row().purpose == purpose)
+    }
+
+    /// `servers` and `toolsets`: the result of [`summarize_servers`] and [`summarize_toolsets`].
+    #[must_use]
+    pub fn definition(self, servers: &str, toolsets: &str) -> MetaToolDefinition {
+        let row = self.row();
+        MetaToolDefinition { tool: self, description: (row.description)(servers, toolsets), parameters: (row.parameters)() }
+    }
+}
+
+impl fmt::Display for MetaTool {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+/// A meta-tool as models see it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MetaToolDefinition {
+    pub tool: MetaTool,
+    pub description: String,
+    pub parameters: Value,
+}
+
+impl MetaToolDefinition {
+    /// `find_tools` → `Find Tools`.
+    #[must_use]
+    pub fn title(&self) -> String {
+        title_case(self.tool.name())
+    }
+
+    #[must_use]
+    pub fn path_item(&self) -> String {
+        let result = json!({"$ref": CONTENT});
+        let operation = operation(self.tool.name(), &self.title(), &self.description, "toolsieve", &self.parameters, &result);
+        path_item(self.tool.path(), &operation)
+    }
+
+    /// The function definition that a model gets.
+    #[must_use]
+    pub fn function(&self) -> Value {
+        json!({"name": self.tool.name(), "description": self.description, "parameters": self.parameters})
+    }
+}
+
+/// `describe_tools` for tools that are listed without parameters, in as few words as possible.
+#[must_use]
+pub fn describe_listed() -> MetaToolDefinition {
+    let mut parameters = (MetaTool::DescribeTools.row().parameters)();
+    if let Some(names) = parameters["properties"]["names"].as_object_mut() {
+        names.remove("description");
+    }
+    let description = "Get the parameters of tools, several at once, before you call them.".to_owned();
+    MetaToolDefinition { tool: MetaTool::DescribeTools, description, parameters }
+}
+
+fn texts(most: usize, description: &str) -> Value {
+    json!({"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": most, "description": description})
+}
+
+fn number(least: usize, most: usize, default: usize, description: &str) -> Value {
+    json!({"type": "integer", "minimum": least, "maximum": most, "default": default, "description": description})
+}
+
+fn one_name(property: &str, description: &str) -> Value {
+    json!({"type": "object", "properties": {property: {"type": "string", "description": description}}, "required": [property]})
+}
+
+/// "214 tools of GitHub, Jira and 7 other servers", of servers with their numbers of tools.
+#[must_use]
+pub fn summarize_servers<'a>(servers: impl Iterator<Item = (&'a CatalogServer, usize)>) -> String {
+    let servers: Vec<(&CatalogServer, usize)> = servers.filter(|(_, tools)| *tools > 0).collect();
+    let tools: usize = servers.iter().map(|(_, tools)| tools).sum();
+    // The servers with the most tools, ordered by name.
+    let mut largest: Vec<usize> = (0..servers.len()).collect();
+    largest.sort_by_key(|&place| (std::cmp::Reverse(servers[place].1), place));
+    largest.truncate(NAMED);
+    largest.sort_unstable();
+    let names = largest.iter().map(|&place| short(servers[place].0.name.as_str())).collect();
+    let counted = if tools == 1 { "1 tool".to_owned() } else { format!("{tools} tools") };
+    let listed = listed(names, servers.len(), "server");
+    if listed.is_empty() { counted } else { format!("{counted} of {listed}") }
+}
+
+/// "GitHub, Jira and 7 other toolsets".
+#[must_use]
+pub fn summarize_toolsets(groups: &[Group]) -> String {
+    let names = groups.iter().take(NAMED).map(|group| short(group.name())).collect();
+    let listed = listed(names, groups.len(), "toolset");
+    if listed.is_empty() { "none is there yet".to_owned() } else { listed }
+}
+
+/// Names some and counts the rest.
+fn listed(mut names: Vec<String>, all: usize, of_what: &str) -> String {
+    match all - names.len() {
+        0 => {}
+        1 => names.push(format!("1 other {of_what}")),
+        more => names.push(format!("{more} other {of_what}s")),
+    }
+    match names.as_slice() {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
+/// Shortens a name to a few words.
+fn short(name: &str) -> String {
+    const LONGEST: usize = 40;
+    match name.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &name[..end]),
+        None => name.to_owned(),
+    }
+}

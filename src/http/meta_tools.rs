@@ -1,0 +1,111 @@
+//! Runs the meta-tools, with the same requests and answers over HTTP and MCP.
+
+use actix_web::{HttpRequest, HttpResponse};
+use serde::Serialize;
+
+use crate::domain::publishing::address::Address;
+use crate::domain::publishing::meta_tools::MetaTool;
+use crate::http::caller::Caller;
+use crate::http::llm_keys;
+use crate::http::place::RequestAddress;
+use crate::http::problem::Problem;
+use crate::http::routes::{execute, smart_select, tools, toolsets};
+use crate::http::state::State;
+use crate::service::caller;
+use crate::service::meta_tools::describe::Described;
+use crate::service::meta_tools::find::Found;
+use crate::service::meta_tools::smart_select::SmartSelection;
+use crate::service::ports::Advisor;
+use crate::service::toolsets::loading::{Available, CallerAt, LoadAnswer, UnloadAnswer};
+
+pub(super) enum Ran {
+    Answered(Answer),
+    /// A tool to call, and its arguments as JSON text. Each interface calls tools in its own way.
+    Call(String, String),
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(super) enum Answer {
+    Found(Found),
+    Described(Described),
+    Loaded(LoadAnswer),
+    Unloaded(UnloadAnswer),
+    Available(Available),
+    Selected(SmartSelection),
+}
+
+/// Language models on the caller's own accounts, and warnings about the keys.
+type OwnModels = (Vec<Advisor>, Vec<String>);
+
+/// Runs a meta-tool. `from_http`: set over HTTP, where the body may name a chat too.
+pub(super) async fn run(
+    tool: MetaTool,
+    state: &State,
+    here: CallerAt<'_>,
+    from_http: Option<OwnModels>,
+    body: &[u8],
+) -> Result<Ran, Problem> {
+    let is_http = from_http.is_some();
+    // The chat of the body overrides that of the headers.
+    let chat = |in_body: Option<String>| in_body.filter(|_| is_http).or_else(|| here.caller.chat.clone());
+    let in_chat = |in_body: Option<String>| caller::CallerContext { chat: chat(in_body), ..here.caller.clone() };
+    let answer = match tool {
+        MetaTool::FindTools => {
+            let (wanted, chat) = tools::search_request(body)?;
+            Answer::Found(state.find.find(&wanted, CallerAt { caller: &in_chat(chat), ..here }).await?)
+        }
+        MetaTool::DescribeTools => Answer::Described(state.describe.describe(&tools::described_names(body)?, &here.caller.principal)),
+        MetaTool::LoadToolset | MetaTool::EnableToolGroup => {
+            let with_tags = tool == MetaTool::EnableToolGroup;
+            let wanted = if with_tags { toolsets::enable_request(body) } else { toolsets::load_request(body) }?;
+            Answer::Loaded(state.loading.load(&wanted.names, with_tags, CallerAt { caller: &in_chat(wanted.chat), ..here }).await?)
+        }
+        MetaTool::UnloadToolset => {
+            let wanted = toolsets::unload_request(body)?;
+            Answer::Unloaded(state.loading.unload(&wanted.names[0], CallerAt { caller: &in_chat(wanted.chat), ..here }).await?)
+        }
+        MetaTool::ListAvailableToolsets => {
+            let chat = if is_http { toolsets::available_request(body)? } else { None };
+            Answer::Available(state.loading.available(CallerAt { caller: &in_chat(chat), ..here }).await)
+        }
+        MetaTool::RunTool => {
+            let (name, arguments) = tools::call_request(body)?;
+            return Ok(Ran::Call(name, arguments));
+        }
+        MetaTool::SmartSelectTools => {
+            let (advisors, warnings) = from_http.unwrap_or_default();
+            let wanted = smart_select::task(body, advisors)?;
+            let mut selection = state.smart_select.select(&wanted, here.caller).await?;
+            selection.warnings.splice(0..0, warnings);
+            Answer::Selected(selection)
+        }
+    };
+    Ok(Ran::Answered(answer))
+}
+
+/// Answers an HTTP request to a meta-tool.
+pub(super) async fn respond(
+    tool: MetaTool,
+    state: &State,
+    caller: &Caller,
+    at: &RequestAddress,
+    request: &HttpRequest,
+    body: &[u8],
+) -> Result<HttpResponse, Problem> {
+    let context = execute::context(caller, request);
+    let own_models = if tool == MetaTool::SmartSelectTools { llm_keys::advisors(request) } else { OwnModels::default() };
+    match run(tool, state, CallerAt::new(&context, &at.0), Some(own_models), body).await? {
+        Ran::Answered(answer) => {
+            // MCP clients of a session learn that its list has changed.
+            if !tool.reads_only() && matches!(*at.0, Address::Session(_)) {
+                state.mcp_sessions.notify_address(&at.0);
+            }
+            Ok(HttpResponse::Ok().json(answer))
+        }
+        Ran::Call(name, arguments) => {
+            let tool = state.execute.find_by_name(&name, &caller.0).await?;
+            Ok(execute::call(state, &tool, &arguments, context, caller, request).await)
+        }
+    }
+}
