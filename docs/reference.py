@@ -337,11 +337,11 @@ def errors_page(source: str) -> str:
     for name, status, fault, title in table:
         body.append(f"| `{name}` | {numbers[status]} | {cell(title)} | {whose[fault]} |")
     introduction = (
-        "Every error is a problem document (RFC 9457, `application/problem+json`) with a stable `code`. `detail` says "
-        "what happened and what to do next. The header `X-Request-Id` repeats `request_id`. With `invalid_request`, "
-        "`parameter` names the invalid parameter, header or member of the body, if it is a single one. With "
-        "`invalid_arguments`, `errors` says what is wrong with each argument, by JSON Pointer. Over MCP, a failed "
-        "meta-tool names its invalid argument in `_meta`, as `toolsieve/parameter`."
+        "Every error is a problem document (RFC 9457, `application/problem+json`) with a stable `code`. `detail` "
+        "explains what happened and how to fix it. The header `X-Request-Id` contains the same id as `request_id`. "
+        "If a single parameter, header or body member caused `invalid_request`, `parameter` names it. For "
+        "`invalid_arguments`, `errors` describes the problem with each argument, by JSON Pointer. Over MCP, a "
+        "failed meta-tool names its invalid argument in `_meta`, as `toolsieve/parameter`."
     )
     return page("Errors", "src/http/problem.rs", introduction, body)
 
