@@ -2,7 +2,7 @@
 
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::settings::http::{HttpSettings, header_key};
+use crate::settings::http::{HttpSettings, OWN_KEY};
 use crate::settings::values::Reader;
 use crate::settings::weak_key::weakness;
 
@@ -23,7 +23,7 @@ pub struct AccessSettings {
 impl AccessSettings {
     pub(super) fn read(reader: &mut Reader<'_>) -> Self {
         Self {
-            admin_key: header_key("access.admin_key", reader),
+            admin_key: reader.header_key("access.admin_key", OWN_KEY),
             trust_users: reader.switch("access.trust_users"),
             user_jwt_secret: user_jwt_secret(reader),
         }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 
+use crate::domain::text::named::named;
 use crate::settings::finding::suggestion;
 use crate::settings::servers::ServerSettings;
 use crate::settings::values::Reader;
@@ -27,29 +28,17 @@ pub struct CallSettings {
     pub validation_exceptions: IndexMap<String, Validation>,
 }
 
-/// What happens to arguments that do not match the tool's input schema.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Validation {
-    /// Not checked.
-    Off,
-    /// Errors are logged, and the call is sent.
-    Warn,
-    /// The call is rejected.
-    #[default]
-    Strict,
-}
-
-impl Validation {
-    const NAMES: [&str; 3] = ["off", "warn", "strict"];
-
-    /// Parses the name of a mode.
-    pub(super) fn named(name: &str) -> Option<Self> {
-        match name {
-            "off" => Some(Self::Off),
-            "warn" => Some(Self::Warn),
-            "strict" => Some(Self::Strict),
-            _ => None,
-        }
+named! {
+    /// What happens to arguments that do not match the tool's input schema.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Validation {
+        /// Not checked.
+        Off = "off",
+        /// Errors are logged, and the call is sent.
+        Warn = "warn",
+        /// The call is rejected.
+        #[default]
+        Strict = "strict",
     }
 }
 
@@ -86,7 +75,7 @@ fn max_text_bytes(reader: &mut Reader<'_>) -> Option<usize> {
 
 fn validation(reader: &mut Reader<'_>) -> Validation {
     let name = reader.text("calls.validation");
-    Validation::named(&name).unwrap_or_else(|| {
+    Validation::of_name(&name).unwrap_or_else(|| {
         reader.problem("calls.validation", "unknown mode", suggestion(&name, &Validation::NAMES));
         Validation::default()
     })
@@ -96,7 +85,7 @@ fn validation(reader: &mut Reader<'_>) -> Validation {
 fn exceptions(reader: &mut Reader<'_>) -> IndexMap<String, Validation> {
     let mut exceptions = IndexMap::new();
     for text in reader.list(EXCEPTIONS) {
-        match text.rsplit_once('=').map(|(server, rule)| (server.trim(), Validation::named(rule.trim()))) {
+        match text.rsplit_once('=').map(|(server, rule)| (server.trim(), Validation::of_name(rule.trim()))) {
             Some((server, Some(rule))) if !server.is_empty() => {
                 exceptions.insert(server.to_owned(), rule);
             }

@@ -8,7 +8,10 @@ use secrecy::SecretString;
 use url::Url;
 
 use crate::settings::tls::Tls;
-use crate::settings::values::Reader;
+use crate::settings::values::{Reader, plain_url};
+
+/// Remedy for a key of ours that a header cannot carry.
+pub(super) const OWN_KEY: &str = "use letters, digits and punctuation only";
 
 /// Section `[http]`.
 #[derive(Clone, Debug)]
@@ -40,7 +43,7 @@ impl HttpSettings {
         Self {
             host: host(reader),
             port: u16::try_from(reader.whole("http.port", 0..=65535)).unwrap_or_default(),
-            api_key: api_key(reader),
+            api_key: reader.header_key("http.api_key", OWN_KEY),
             insecure: reader.switch("http.insecure"),
             public_url: public_url(reader),
             max_body_bytes: reader.whole("http.max_body_bytes", 1024..=1 << 30),
@@ -97,32 +100,9 @@ fn host(reader: &mut Reader<'_>) -> IpAddr {
     })
 }
 
-fn api_key(reader: &mut Reader<'_>) -> Option<SecretString> {
-    header_key("http.api_key", reader)
-}
-
-/// A key that callers send in a header.
-pub(super) fn header_key(name: &str, reader: &mut Reader<'_>) -> Option<SecretString> {
-    let key = reader.optional_text(name)?;
-    if !key.bytes().all(|byte| byte.is_ascii_graphic()) {
-        reader.problem(
-            name,
-            "contains a space, a line break or a non-ASCII character, which a header can't carry",
-            "use letters, digits and punctuation only",
-        );
-    }
-    Some(SecretString::from(key))
-}
-
 fn public_url(reader: &mut Reader<'_>) -> Option<Url> {
     let text = reader.optional_text("http.public_url")?;
-    let url = Url::parse(&text).ok().filter(|url| {
-        matches!(url.scheme(), "http" | "https")
-            && url.query().is_none()
-            && url.fragment().is_none()
-            && url.username().is_empty()
-            && url.password().is_none()
-    });
+    let url = plain_url(&text);
     if url.is_none() {
         reader.problem(
             "http.public_url",

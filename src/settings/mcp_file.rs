@@ -578,7 +578,7 @@ fn tags(entry: &mut Entry<'_, '_>, key: &str) -> Option<Vec<String>> {
 
 fn validation(entry: &mut Entry<'_, '_>, key: &str) -> Option<Validation> {
     let path = child(entry.path, key);
-    match entry.get(key)?.as_str().and_then(Validation::named) {
+    match entry.get(key)?.as_str().and_then(Validation::of_name) {
         Some(validation) => Some(validation),
         None => entry.wrong_kind(&path, "\"off\", \"warn\" or \"strict\""),
     }

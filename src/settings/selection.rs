@@ -2,6 +2,7 @@
 
 use crate::domain::selection::relevance::Synonyms;
 use crate::domain::text::analysis::Analyzer;
+use crate::domain::text::named::named;
 use crate::settings::Settings;
 use crate::settings::values::Reader;
 
@@ -34,28 +35,16 @@ pub struct SelectionSettings {
     pub static_share: f64,
 }
 
-/// When a language model reranks the best candidates.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Rerank {
-    Off,
-    /// If the ranking is ambiguous.
-    #[default]
-    Auto,
-    /// For every message that needs a tool.
-    Always,
-}
-
-impl Rerank {
-    pub const NAMES: &str = "`auto`, `off` or `always`";
-
-    #[must_use]
-    pub fn of(name: &str) -> Option<Self> {
-        match name {
-            "off" => Some(Self::Off),
-            "auto" => Some(Self::Auto),
-            "always" => Some(Self::Always),
-            _ => None,
-        }
+named! {
+    /// When a language model reranks the best candidates.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Rerank {
+        Off = "off",
+        /// If the ranking is ambiguous.
+        #[default]
+        Auto = "auto",
+        /// For every message that needs a tool.
+        Always = "always",
     }
 }
 
@@ -80,7 +69,7 @@ impl SelectionSettings {
             fold_duplicates: reader.switch("selection.fold_duplicates"),
             static_share: reader.fraction("selection.static_share", 0.0..=1.0),
             per_server: Some(reader.whole("selection.per_server", 0..=128)).filter(|most| *most > 0),
-            rerank: rerank(reader),
+            rerank: reader.choice("selection.rerank", Rerank::of_name, ("unknown mode", "write \"auto\", \"off\" or \"always\"")),
         };
         for (key, value) in [("selection.chat_budget", settings.chat_budget), ("selection.candidates", settings.candidates)] {
             if value < settings.limit {
@@ -95,14 +84,6 @@ impl SelectionSettings {
 #[expect(clippy::cast_possible_truncation, reason = "a weight between 0 and 1")]
 fn dense_weight(reader: &mut Reader<'_>) -> f32 {
     reader.fraction("selection.dense_weight", 0.0..=1.0) as f32
-}
-
-fn rerank(reader: &mut Reader<'_>) -> Rerank {
-    let name = reader.text("selection.rerank");
-    Rerank::of(&name).unwrap_or_else(|| {
-        reader.problem("selection.rerank", "unknown mode", format!("write {}", Rerank::NAMES.replace('`', "\"")));
-        Rerank::default()
-    })
 }
 
 fn synonyms(reader: &mut Reader<'_>) -> Synonyms {

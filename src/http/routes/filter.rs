@@ -281,7 +281,7 @@ impl FilterBody {
         }
         let rerank = match &self.rerank {
             None => None,
-            Some(name) => Some(Rerank::of(name).ok_or_else(|| Problem::invalid("rerank", format!("rerank is {}.", Rerank::NAMES)))?),
+            Some(name) => Some(Rerank::of_name(name).ok_or_else(|| Problem::invalid("rerank", "rerank is `auto`, `off` or `always`."))?),
         };
         let user = self.user.as_ref().and_then(|user| user.get("id")).and_then(Value::as_str).map(str::to_owned);
         let not_empty = |text: Option<String>| text.filter(|text| !text.is_empty());

@@ -7,24 +7,17 @@ use serde_json::Value;
 
 use crate::domain::access::policy::pattern;
 use crate::domain::catalog::hints::Hint;
+use crate::domain::text::named::named;
 
-/// The effect of a rule on what it matches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Effect {
-    #[default]
-    Allow,
-    #[serde(alias = "deny")]
-    Block,
-}
-
-impl Effect {
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Allow => "allow",
-            Self::Block => "block",
-        }
+named! {
+    /// The effect of a rule on what it matches.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Effect {
+        #[default]
+        Allow = "allow",
+        #[serde(alias = "deny")]
+        Block = "block",
     }
 }
 
@@ -132,8 +125,8 @@ impl Rule {
         }
         let mut hints: Vec<(Hint, bool)> = Vec::new();
         for text in &self.annotations {
-            let (hint, stated) = Hint::read(text)
-                .ok_or_else(|| format!("annotations: write {}, each also with =false", Hint::ALL.map(Hint::name).join(", ")))?;
+            let (hint, stated) =
+                Hint::read(text).ok_or_else(|| format!("annotations: write {}, each also with =false", Hint::NAMES.join(", ")))?;
             if hints.iter().any(|(known, value)| *known == hint && *value != stated) {
                 return Err(format!("annotations: {} is both required and excluded", hint.name()));
             }

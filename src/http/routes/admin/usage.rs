@@ -153,10 +153,7 @@ impl UsageParameters {
         }
         let order = match self.order {
             None => UsageOrder::default(),
-            Some(name) => UsageOrder::ALL
-                .into_iter()
-                .find(|order| order.name() == name)
-                .ok_or_else(|| Problem::invalid("order", "order is called, offered or recovered."))?,
+            Some(name) => UsageOrder::of_name(&name).ok_or_else(|| Problem::invalid("order", "order is called, offered or recovered."))?,
         };
         let Range { start: since, end: until } = span(self.since, self.until)?;
         Ok((UsageQuery { since, until, server: self.server, tool: self.tool }, order, limit))

@@ -1,0 +1,29 @@
+//! Closed sets whose members have names: in settings, requests, the store, metrics and logs.
+
+/// Declares an enum, and each member's name beside it: `named! { pub enum Effect { Allow = "allow", Block = "block" } }`.
+macro_rules! named {
+    ($(#[$meta:meta])* $vis:vis enum $set:ident { $($(#[$member_meta:meta])* $member:ident = $name:literal,)* }) => {
+        $(#[$meta])*
+        $vis enum $set { $($(#[$member_meta])* $member,)* }
+
+        #[allow(dead_code, reason = "not every set is listed, or read by name")]
+        impl $set {
+            /// All members, in the order of the declaration.
+            $vis const ALL: [Self; Self::NAMES.len()] = [$(Self::$member),*];
+            /// The names of all members.
+            $vis const NAMES: [&'static str; [$($name),*].len()] = [$($name),*];
+
+            #[must_use]
+            $vis const fn name(self) -> &'static str {
+                match self { $(Self::$member => $name,)* }
+            }
+
+            #[must_use]
+            $vis fn of_name(name: &str) -> Option<Self> {
+                Self::ALL.into_iter().find(|member| member.name() == name)
+            }
+        }
+    };
+}
+
+pub(crate) use named;
