@@ -144,9 +144,6 @@ pub enum StartError {
 
 impl Application {
     /// Starts everything and returns when the service listens. MCP servers connect in the background.
-    ///
-    /// # Errors
-    /// [`StartError`]
     #[expect(clippy::too_many_lines, reason = "the composition root names every part once, in the order in which they need each other")]
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
         let started = Instant::now();

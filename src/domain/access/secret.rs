@@ -144,19 +144,11 @@ impl SecretKeys {
         Ok(SealedSecret { place, key_id: Arc::clone(&self.present.id), nonce, sealed, updated_at })
     }
 
-    /// # Errors
-    /// [`OpenError`]
     pub fn open(&self, secret: &SealedSecret) -> Result<SecretString, OpenError> {
         let keys = std::iter::once(&self.present).chain(&self.former);
         let key = keys.into_iter().find(|key| key.id == secret.key_id);
         let key = key.ok_or_else(|| OpenError::UnknownKey(Arc::clone(&secret.key_id)))?;
         key.open(secret).ok_or(OpenError::Damaged)
-    }
-
-    /// Whether it was encrypted with a former or unknown key.
-    #[must_use]
-    pub fn is_of_another_key(&self, secret: &SealedSecret) -> bool {
-        secret.key_id != self.present.id
     }
 }
 

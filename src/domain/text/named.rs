@@ -1,4 +1,4 @@
-//! Closed sets whose members have names: in settings, requests, the store, metrics and logs.
+//! Names: of the members of closed sets (in settings, requests, the store, metrics and logs), and types that hold one.
 
 /// Declares an enum, and each member's name beside it: `named! { pub enum Effect { Allow = "allow", Block = "block" } }`.
 macro_rules! named {
@@ -26,4 +26,28 @@ macro_rules! named {
     };
 }
 
-pub(crate) use named;
+/// A type that holds a name and shows it as it is.
+macro_rules! name_text {
+    ($name:ident) => {
+        impl $name {
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                formatter.write_str(&self.0)
+            }
+        }
+
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(formatter, "{:?}", &*self.0)
+            }
+        }
+    };
+}
+
+pub(crate) use {name_text, named};

@@ -125,9 +125,6 @@ impl Keys {
     }
 
     /// Creates a key. The secret is returned only here.
-    ///
-    /// # Errors
-    /// [`KeyError`]
     pub async fn create(&self, new: NewKey) -> Result<(ApiKey, SecretString), KeyError> {
         let now = SystemTime::now();
         api_key::check_name(&new.name).map_err(KeyError::Invalid)?;
@@ -176,9 +173,6 @@ impl Keys {
 
     /// Revokes a key for good, and removes everything stored under its name. Returns whether this changed anything: a second
     /// revocation does not.
-    ///
-    /// # Errors
-    /// [`KeyError`]
     pub async fn revoke(&self, id: &KeyId) -> Result<(ApiKey, bool), KeyError> {
         let _one = self.changing.lock().await;
         let mut key = self.get(id)?;
@@ -192,9 +186,6 @@ impl Keys {
     }
 
     /// Forgets keys that were revoked or expired before `time`; returns how many.
-    ///
-    /// # Errors
-    /// [`StoreError`]
     pub async fn forget_ended_before(&self, time: SystemTime) -> Result<u64, StoreError> {
         let _one = self.changing.lock().await;
         let gone = self.store.forget_keys_ended_before(time).await?;

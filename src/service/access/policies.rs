@@ -194,9 +194,6 @@ impl Policies {
     }
 
     /// Who may call what, with the deciding rules. Changes nothing.
-    ///
-    /// # Errors
-    /// [`PolicyError`]
     pub fn check(&self, check: &Check) -> Result<CheckAnswer, PolicyError> {
         let parts = self.parts.read();
         let draft = match &check.draft {

@@ -411,9 +411,6 @@ impl Definitions {
     }
 
     /// Forgets the definitions of tools that no server has listed since `time`, except approved ones; returns how many.
-    ///
-    /// # Errors
-    /// [`StoreError`]
     pub async fn forget_unseen_before(&self, time: SystemTime) -> Result<u64, StoreError> {
         let _one = self.approving.lock().await;
         let present: Vec<(ServerName, Vec<Arc<str>>)> = {
@@ -436,9 +433,6 @@ impl Definitions {
 
     /// The difference between the first seen or last approved definition of a tool and what its server sends; `None`: there is
     /// none.
-    ///
-    /// # Errors
-    /// [`StoreError`]
     pub async fn difference(&self, tool: &ToolId, raw: &Value) -> Result<Option<Difference>, StoreError> {
         let Some(text) = self.store.definition(tool).await? else { return Ok(None) };
         let before: Value = serde_json::from_str(&text).unwrap_or_default();
@@ -446,9 +440,6 @@ impl Definitions {
     }
 
     /// A server's approved definition, if the current one differs and is withheld.
-    ///
-    /// # Errors
-    /// [`StoreError`]
     pub async fn approved_server(&self, server: &ServerName) -> Result<Option<Value>, StoreError> {
         let id = ToolId::new(server.clone(), SERVER_KEY);
         if !self.is_withheld(&id) {
@@ -460,9 +451,6 @@ impl Definitions {
 
     /// The state of a server's own definition or of one of its prompts; `None`: not listed since the start, or definitions are
     /// not compared.
-    ///
-    /// # Errors
-    /// [`StoreError`]
     pub async fn part(&self, server: &ServerName, prompt: Option<&str>) -> Result<Option<PartView>, StoreError> {
         let id = part_id(server, prompt);
         let (state, fingerprint, raw) = {

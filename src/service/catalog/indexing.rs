@@ -265,9 +265,6 @@ async fn settled(changes: &mut watch::Receiver<u64>) {
 }
 
 /// How many tools have all their vectors in the store.
-///
-/// # Errors
-/// [`StoreError`]
 pub async fn embedded(catalog: &Catalog, store: &dyn ComputedStore, model: &str) -> Result<usize, StoreError> {
     let hashes = |tool: &Tool| passages(tool).iter().map(|text| Fingerprint::of_text(text)).collect::<Vec<_>>();
     let tools: Vec<Vec<Fingerprint>> = catalog.tools().iter().map(|tool| hashes(tool)).collect();

@@ -276,9 +276,6 @@ impl Passthrough {
 
     /// Forwards a request to a server that the caller sees. With `told.round`, a question may be returned instead of a result.
     /// Reads are audited.
-    ///
-    /// # Errors
-    /// [`PassError`]
     pub async fn ask(&self, server: &ServerName, asked: Asked, view: &View, told: Told) -> Result<Box<RawValue>, PassError> {
         let mut read = Read::begin(&self.audit, server, &asked, &view.caller.principal);
         let result = match self.enter(server, view) {

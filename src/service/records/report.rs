@@ -19,8 +19,6 @@ pub struct Compared {
 }
 
 impl Report {
-    /// # Errors
-    /// [`StoreError`]
     pub async fn compare(&self, query: &SessionQuery) -> Result<Compared, StoreError> {
         let SessionReport { mut arms, latest } = self.store.session_figures(query).await?;
         arms.sort_by_key(|figures| figures.arm);

@@ -66,9 +66,6 @@ impl UsageOrder {
 
 impl Usage {
     /// The sums over a period, with the first `limit` tools.
-    ///
-    /// # Errors
-    /// [`StoreError`]
     pub async fn report(&self, query: &UsageQuery, order: UsageOrder, limit: usize) -> Result<UsageReport, StoreError> {
         let ports::Usage { mut tools, mut days } = self.store.usage(query).await?;
         days.sort_by_key(|day| day.day);

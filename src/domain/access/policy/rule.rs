@@ -61,13 +61,15 @@ pub struct RulePlace {
     pub number: usize,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RuleSource {
-    /// `[[policy]]` in the settings file; these come first.
-    Settings,
-    /// The admin API.
-    Api,
+named! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum RuleSource {
+        /// `[[policy]]` in the settings file; these come first.
+        Settings = "settings",
+        /// The admin API.
+        Api = "api",
+    }
 }
 
 impl fmt::Display for RulePlace {
