@@ -164,6 +164,9 @@ fn describe_errors(operation: &mut Value) {
     for (_, response) in responses.iter_mut().filter(|(status, response)| is_error(status) && response.get("content").is_none()) {
         *response = problem(response["description"].as_str().unwrap_or_default());
     }
+    if administers {
+        responses.entry("404").or_insert_with(|| problem("The caller is not an administrator"));
+    }
     for Shared { name, code, routes, .. } in &SHARED {
         let answers = match routes {
             Routes::All => true,

@@ -39,6 +39,9 @@ pub enum Fault {
     Us,
 }
 
+/// The answer of a route.
+pub type Answer = Result<HttpResponse, Problem>;
+
 /// `Retry-After` when the session table is full, in seconds.
 const SESSIONS_RETRY_SECONDS: u64 = 60;
 

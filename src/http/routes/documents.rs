@@ -1,5 +1,4 @@
 //! OpenAPI documents of a caller's visible tools.
-#![expect(unreachable_pub, unused_qualifications, reason = "the route macros repeat visibility and paths on an inner function")]
 
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, get, web};
@@ -11,7 +10,7 @@ use crate::domain::catalog::tool::ServerName;
 use crate::domain::toolsets::mode::Mode;
 use crate::http::caller::Caller;
 use crate::http::place::At;
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::{Answer, Code, Problem};
 use crate::http::query::Query;
 use crate::http::routes::execute::context;
 use crate::http::state::State;
@@ -70,13 +69,7 @@ pub(in crate::http) fn mode(asked: Option<&str>, at: &At, more: &str) -> Result<
     )
 )]
 #[get("/openapi.json")]
-pub async fn root(
-    state: web::Data<State>,
-    caller: Caller,
-    at: At,
-    query: Query<DocumentQuery>,
-    request: HttpRequest,
-) -> Result<HttpResponse, Problem> {
+pub async fn root(state: web::Data<State>, caller: Caller, at: At, query: Query<DocumentQuery>, request: HttpRequest) -> Answer {
     answer(&state, &caller, &at, &Face::Root, query.0.mode(&at)?, &request).await
 }
 
@@ -91,11 +84,11 @@ pub async fn server(
     path: web::Path<String>,
     query: Query<DocumentQuery>,
     request: HttpRequest,
-) -> Result<HttpResponse, Problem> {
+) -> Answer {
     answer(&state, &caller, &at, &Face::Server(ServerName::new(path.into_inner())), query.0.mode(&at)?, &request).await
 }
 
-async fn answer(state: &State, caller: &Caller, at: &At, face: &Face, mode: Mode, request: &HttpRequest) -> Result<HttpResponse, Problem> {
+async fn answer(state: &State, caller: &Caller, at: &At, face: &Face, mode: Mode, request: &HttpRequest) -> Answer {
     let server = match face {
         Face::Server(name) => Some(name),
         Face::Root => state.publish.layout().single.as_ref(),

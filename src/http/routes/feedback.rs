@@ -1,5 +1,4 @@
 //! Callers' verdicts on tools of a selection.
-#![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use actix_web::{HttpResponse, post, web};
 use serde::{Deserialize, Serialize};
@@ -7,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::http::body::Body;
 use crate::http::caller::Caller;
-use crate::http::problem::{Code, Problem, read_json};
+use crate::http::problem::{Answer, Code, Problem, read_json};
 use crate::http::state::State;
 use crate::service::ports::{SelectionName, Verdict};
 use crate::service::records::feedback::FeedbackError;
@@ -53,7 +52,7 @@ struct FeedbackAnswer {
     )
 )]
 #[post("/v1/feedback")]
-pub async fn feedback(state: web::Data<State>, caller: Caller, body: Body) -> Result<HttpResponse, Problem> {
+pub async fn feedback(state: web::Data<State>, caller: Caller, body: Body) -> Answer {
     if body.0.len() > MAX_BYTES {
         return Err(Problem::new(Code::BodyTooLarge, format!("Feedback has at most {MAX_BYTES} bytes.")));
     }

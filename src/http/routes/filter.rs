@@ -1,5 +1,4 @@
 //! Selects tools for a message: the Open WebUI filter calls this before every model call.
-#![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +19,7 @@ use crate::http::caller::Caller;
 use crate::http::llm_keys;
 use crate::http::person::{self, MAX_BYTES};
 use crate::http::place::Below;
-use crate::http::problem::{Problem, read_json};
+use crate::http::problem::{Answer, Problem, read_json};
 use crate::http::routes::execute::context;
 use crate::http::state::State;
 use crate::service::selection::request::{Offered, SelectRequest, Turn, TurnRole};
@@ -189,7 +188,7 @@ struct TokensBody {
     )
 )]
 #[post("/v1/filter")]
-pub async fn filter(state: web::Data<State>, caller: Caller, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
+pub async fn filter(state: web::Data<State>, caller: Caller, request: HttpRequest, body: Body) -> Answer {
     let mut body: FilterBody = read_json(&body.0)?;
     let offer = body.offer.take();
     let (advisors, warnings) = llm_keys::advisors(&request);

@@ -1,5 +1,4 @@
 //! Liveness and readiness.
-#![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use actix_web::{HttpResponse, get, web};
 use serde::Serialize;

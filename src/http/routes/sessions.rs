@@ -1,5 +1,4 @@
 //! Sessions: private addresses with their own documents.
-#![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use crate::domain::toolsets::mode::Mode;
 use crate::domain::toolsets::session::Session;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
-use crate::http::problem::{Problem, read_json};
+use crate::http::problem::{Answer, Problem, read_json};
 use crate::http::routes::admin::time;
 use crate::http::routes::execute::context;
 use crate::http::state::State;
@@ -33,7 +32,7 @@ pub(in crate::http) const MOST_TOOLS: usize = 128;
 pub(in crate::http) const LONGEST_TASK: usize = 64 << 10;
 
 pub fn configure(config: &mut ServiceConfig<'_>) {
-    config.service(create).service(list).service(show).service(end);
+    config.service(create_session).service(list_sessions).service(show_session).service(end_session);
 }
 
 /// The contents of a session; at least one of the first four.
@@ -100,7 +99,6 @@ struct SessionsBody {
 /// Creates a session: a private address with its own document. The session decides what is published there. `find_tools` and
 /// `run_tool` reach everything that its owner may use.
 #[utoipa::path(
-    operation_id = "create_session",
     tag = "sessions",
     request_body = NewSessionBody,
     responses(
@@ -110,7 +108,7 @@ struct SessionsBody {
     )
 )]
 #[post("/v1/sessions")]
-pub async fn create(state: web::Data<State>, caller: Caller, body: Body) -> Result<HttpResponse, Problem> {
+pub async fn create_session(state: web::Data<State>, caller: Caller, body: Body) -> Answer {
     let body: NewSessionBody = read_json(&body.0)?;
     let names = [("toolsets", body.toolsets.len()), ("servers", body.servers.len()), ("tools", body.tools.len())];
     if names.iter().map(|(_, count)| count).sum::<usize>() > MOST_NAMES {
@@ -140,12 +138,11 @@ pub async fn create(state: web::Data<State>, caller: Caller, body: Body) -> Resu
 
 /// Lists the caller's own sessions, oldest first.
 #[utoipa::path(
-    operation_id = "list_sessions",
     tag = "sessions",
     responses((status = 200, description = "Without expired sessions", body = SessionsBody))
 )]
 #[get("/v1/sessions")]
-pub async fn list(state: web::Data<State>, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
+pub async fn list_sessions(state: web::Data<State>, caller: Caller, request: HttpRequest) -> Answer {
     let context = context(&caller, &request);
     let mut sessions = Vec::new();
     for session in state.sessions.of(&caller.0).await? {
@@ -156,7 +153,6 @@ pub async fn list(state: web::Data<State>, caller: Caller, request: HttpRequest)
 
 /// Returns one of the caller's own sessions.
 #[utoipa::path(
-    operation_id = "show_session",
     tag = "sessions",
     params(("id" = String, Path, description = "Its id")),
     responses(
@@ -165,14 +161,13 @@ pub async fn list(state: web::Data<State>, caller: Caller, request: HttpRequest)
     )
 )]
 #[get("/v1/sessions/{id}")]
-pub async fn show(state: web::Data<State>, caller: Caller, id: web::Path<String>, request: HttpRequest) -> Result<HttpResponse, Problem> {
+pub async fn show_session(state: web::Data<State>, caller: Caller, id: web::Path<String>, request: HttpRequest) -> Answer {
     let session = state.sessions.find(&id, &caller.0).await?.ok_or_else(Problem::not_found)?;
     Ok(HttpResponse::Ok().json(with_tools(&state, &context(&caller, &request), session).await))
 }
 
 /// Ends one of the caller's own sessions.
 #[utoipa::path(
-    operation_id = "end_session",
     tag = "sessions",
     params(("id" = String, Path, description = "Its id")),
     responses(
@@ -181,7 +176,7 @@ pub async fn show(state: web::Data<State>, caller: Caller, id: web::Path<String>
     )
 )]
 #[delete("/v1/sessions/{id}")]
-pub async fn end(state: web::Data<State>, caller: Caller, id: web::Path<String>) -> Result<HttpResponse, Problem> {
+pub async fn end_session(state: web::Data<State>, caller: Caller, id: web::Path<String>) -> Answer {
     if state.sessions.end(&id, &caller.0).await? { Ok(HttpResponse::NoContent().finish()) } else { Err(Problem::not_found()) }
 }
 

@@ -1,5 +1,4 @@
 //! Selects the best tools for a whole task: the plain route, and the implementation of `smart_select_tools`.
-#![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use actix_web::{HttpRequest, HttpResponse, post, web};
 use serde::Deserialize;
@@ -9,7 +8,7 @@ use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::described::described;
 use crate::http::llm_keys;
-use crate::http::problem::{Problem, read_json};
+use crate::http::problem::{Answer, Problem, read_json};
 use crate::http::routes::execute::context;
 use crate::http::state::State;
 use crate::service::meta_tools::smart_select::{SmartSelectRequest, SmartSelection, SmartTool};
@@ -68,11 +67,11 @@ described! {
     )
 )]
 #[post("/v1/tools/smart_select")]
-pub async fn smart_select(state: web::Data<State>, caller: Caller, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
+pub async fn smart_select(state: web::Data<State>, caller: Caller, request: HttpRequest, body: Body) -> Answer {
     run(&state, &caller, &request, &body.0).await
 }
 
-pub(super) async fn run(state: &State, caller: &Caller, request: &HttpRequest, body: &[u8]) -> Result<HttpResponse, Problem> {
+pub(super) async fn run(state: &State, caller: &Caller, request: &HttpRequest, body: &[u8]) -> Answer {
     let (advisors, warnings) = llm_keys::advisors(request);
     let asked = task(body, advisors)?;
     state.limits.selection(&caller.0)?;

@@ -1,5 +1,4 @@
 //! Finds tools and runs them by published name: plain routes, and the implementations of `find_tools` and `run_tool`.
-#![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use actix_web::{HttpRequest, HttpResponse, post, web};
 use serde::Deserialize;
@@ -12,7 +11,7 @@ use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::described::{Content, described};
 use crate::http::place::At;
-use crate::http::problem::{Problem, read_json};
+use crate::http::problem::{Answer, Problem, read_json};
 use crate::http::routes::execute::{answer, context, for_tool};
 use crate::http::routes::toolsets::{chat, in_chat};
 use crate::http::state::State;
@@ -189,7 +188,7 @@ described! {
     )
 )]
 #[post("/v1/tools/search")]
-pub async fn search(state: web::Data<State>, caller: Caller, at: At, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
+pub async fn search(state: web::Data<State>, caller: Caller, at: At, request: HttpRequest, body: Body) -> Answer {
     run_search(&state, &caller, &at, &request, &body.0).await
 }
 
@@ -208,7 +207,7 @@ pub async fn search(state: web::Data<State>, caller: Caller, at: At, request: Ht
     )
 )]
 #[post("/v1/tools/call")]
-pub async fn call(state: web::Data<State>, caller: Caller, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
+pub async fn call(state: web::Data<State>, caller: Caller, request: HttpRequest, body: Body) -> Answer {
     run_call(&state, &caller, &request, &body.0).await
 }
 
@@ -222,11 +221,11 @@ pub async fn call(state: web::Data<State>, caller: Caller, request: HttpRequest,
     )
 )]
 #[post("/v1/tools/describe")]
-pub async fn describe(state: web::Data<State>, caller: Caller, body: Body) -> Result<HttpResponse, Problem> {
+pub async fn describe(state: web::Data<State>, caller: Caller, body: Body) -> Answer {
     run_describe(&state, &caller, &body.0)
 }
 
-pub(super) fn run_describe(state: &State, caller: &Caller, body: &[u8]) -> Result<HttpResponse, Problem> {
+pub(super) fn run_describe(state: &State, caller: &Caller, body: &[u8]) -> Answer {
     Ok(HttpResponse::Ok().json(state.describe.describe(&described_names(body)?, &caller.0)))
 }
 
@@ -239,13 +238,7 @@ pub(in crate::http) fn described_names(body: &[u8]) -> Result<Vec<String>, Probl
     Ok(names)
 }
 
-pub(super) async fn run_search(
-    state: &State,
-    caller: &Caller,
-    at: &At,
-    request: &HttpRequest,
-    body: &[u8],
-) -> Result<HttpResponse, Problem> {
+pub(super) async fn run_search(state: &State, caller: &Caller, at: &At, request: &HttpRequest, body: &[u8]) -> Answer {
     let (asked, chat) = search_request(body)?;
     state.limits.selection(&caller.0)?;
     let context = in_chat(context(caller, request), chat);
@@ -280,7 +273,7 @@ pub(in crate::http) fn search_request(body: &[u8]) -> Result<(FindTools, Option<
     Ok((asked, chat(body.chat_id)?))
 }
 
-pub(super) async fn run_call(state: &State, caller: &Caller, request: &HttpRequest, body: &[u8]) -> Result<HttpResponse, Problem> {
+pub(super) async fn run_call(state: &State, caller: &Caller, request: &HttpRequest, body: &[u8]) -> Answer {
     let (name, arguments) = call_request(body)?;
     let tool = state.execute.find_by_name(&name, &caller.0).await?;
     Ok(answer(state.execute.call(&tool, &arguments, for_tool(state, &tool, caller, request)).await))

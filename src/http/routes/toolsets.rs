@@ -1,5 +1,4 @@
 //! A caller's visible toolsets, and loading them: plain routes, and the implementations of the loading meta-tools.
-#![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use actix_web::{HttpRequest, HttpResponse, get, post, web};
 use serde::{Deserialize, Serialize};
@@ -11,7 +10,7 @@ use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::described::described;
 use crate::http::place::At;
-use crate::http::problem::{Problem, read_json};
+use crate::http::problem::{Answer, Problem, read_json};
 use crate::http::routes::execute::{MAX_ID_BYTES, context, is_kept};
 use crate::http::routes::tools::OneOrMany;
 use crate::http::state::State;
@@ -157,20 +156,18 @@ pub(in crate::http) struct Asked {
 
 /// Lists the toolsets with a tool visible to this caller, by name.
 #[utoipa::path(
-    operation_id = "list_toolsets",
     tag = "toolsets",
     responses(
         (status = 200, description = "By name", body = VisibleToolsetsBody)
     )
 )]
 #[get("/v1/toolsets")]
-pub async fn list(state: web::Data<State>, caller: Caller) -> HttpResponse {
+pub async fn list_toolsets(state: web::Data<State>, caller: Caller) -> HttpResponse {
     HttpResponse::Ok().json(VisibleToolsetsBody { toolsets: state.toolsets.visible(&caller.0) })
 }
 
 /// Loads toolsets, or servers by name, into the session of the address or into the chat. Their tools are bound from then on.
 #[utoipa::path(
-    operation_id = "load_toolset",
     tag = "toolsets",
     request_body = LoadBody,
     responses(
@@ -181,13 +178,12 @@ pub async fn list(state: web::Data<State>, caller: Caller) -> HttpResponse {
     )
 )]
 #[post("/v1/toolsets/load")]
-pub async fn load(state: web::Data<State>, caller: Caller, at: At, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
+pub async fn load_toolset(state: web::Data<State>, caller: Caller, at: At, request: HttpRequest, body: Body) -> Answer {
     run_load(&state, &caller, &at, &request, &body.0, false).await
 }
 
 /// Unloads a loaded group. Initial groups stay.
 #[utoipa::path(
-    operation_id = "unload_toolset",
     tag = "toolsets",
     request_body = UnloadBody,
     responses(
@@ -198,13 +194,12 @@ pub async fn load(state: web::Data<State>, caller: Caller, at: At, request: Http
     )
 )]
 #[post("/v1/toolsets/unload")]
-pub async fn unload(state: web::Data<State>, caller: Caller, at: At, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
+pub async fn unload_toolset(state: web::Data<State>, caller: Caller, at: At, request: HttpRequest, body: Body) -> Answer {
     run_unload(&state, &caller, &at, &request, &body.0).await
 }
 
 /// Loads all tools of a kind: a toolset, a server, or the tools with a tag.
 #[utoipa::path(
-    operation_id = "enable_tool_group",
     tag = "toolsets",
     request_body = EnableBody,
     responses(
@@ -215,13 +210,12 @@ pub async fn unload(state: web::Data<State>, caller: Caller, at: At, request: Ht
     )
 )]
 #[post("/v1/toolsets/enable")]
-pub async fn enable(state: web::Data<State>, caller: Caller, at: At, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
+pub async fn enable_tool_group(state: web::Data<State>, caller: Caller, at: At, request: HttpRequest, body: Body) -> Answer {
     run_load(&state, &caller, &at, &request, &body.0, true).await
 }
 
 /// Lists the groups that can be loaded, and the loaded ones: toolsets, and servers by name.
 #[utoipa::path(
-    operation_id = "list_available_toolsets",
     tag = "toolsets",
     request_body = Option<AvailableBody>,
     responses(
@@ -230,31 +224,18 @@ pub async fn enable(state: web::Data<State>, caller: Caller, at: At, request: Ht
     )
 )]
 #[post("/v1/toolsets/available")]
-pub async fn available(state: web::Data<State>, caller: Caller, at: At, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
+pub async fn list_available_toolsets(state: web::Data<State>, caller: Caller, at: At, request: HttpRequest, body: Body) -> Answer {
     run_available(&state, &caller, &at, &request, &body.0).await
 }
 
 /// `with_tags`: includes tags as groups.
-pub(super) async fn run_load(
-    state: &State,
-    caller: &Caller,
-    at: &At,
-    request: &HttpRequest,
-    body: &[u8],
-    with_tags: bool,
-) -> Result<HttpResponse, Problem> {
+pub(super) async fn run_load(state: &State, caller: &Caller, at: &At, request: &HttpRequest, body: &[u8], with_tags: bool) -> Answer {
     let asked = if with_tags { enable_request(body) } else { load_request(body) }?;
     let context = in_chat(context(caller, request), asked.chat);
     Ok(changed(state, at, &state.loading.load(&asked.names, with_tags, Here::new(&context, &at.0)).await?))
 }
 
-pub(super) async fn run_unload(
-    state: &State,
-    caller: &Caller,
-    at: &At,
-    request: &HttpRequest,
-    body: &[u8],
-) -> Result<HttpResponse, Problem> {
+pub(super) async fn run_unload(state: &State, caller: &Caller, at: &At, request: &HttpRequest, body: &[u8]) -> Answer {
     let asked = unload_request(body)?;
     let context = in_chat(context(caller, request), asked.chat);
     Ok(changed(state, at, &state.loading.unload(&asked.names[0], Here::new(&context, &at.0)).await?))
@@ -268,13 +249,7 @@ fn changed(state: &State, at: &At, answer: &impl Serialize) -> HttpResponse {
     HttpResponse::Ok().json(answer)
 }
 
-pub(super) async fn run_available(
-    state: &State,
-    caller: &Caller,
-    at: &At,
-    request: &HttpRequest,
-    body: &[u8],
-) -> Result<HttpResponse, Problem> {
+pub(super) async fn run_available(state: &State, caller: &Caller, at: &At, request: &HttpRequest, body: &[u8]) -> Answer {
     let body: AvailableBody = if body.iter().all(u8::is_ascii_whitespace) { AvailableBody::default() } else { read_json(body)? };
     let context = in_chat(context(caller, request), chat(body.chat_id)?);
     Ok(HttpResponse::Ok().json(state.loading.available(Here::new(&context, &at.0)).await))

@@ -1,5 +1,4 @@
 //! The policy: which caller may use which tool.
-#![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, get, post, put, web};
@@ -12,7 +11,7 @@ use crate::domain::access::policy::{Effect, Rule, RulePlace, RuleProblem, RuleSo
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
 use crate::http::described::described;
-use crate::http::problem::{Problem, read_json};
+use crate::http::problem::{Answer, read_json};
 use crate::http::state::State;
 use crate::service::access::policies::{Asked, Check, CheckAnswer, CheckedDecision, PolicyView};
 use crate::service::ports::{AuditAction, AuditEntry};
@@ -160,33 +159,29 @@ described! {
 
 /// Returns the rules in force.
 #[utoipa::path(
-    operation_id = "show_policy",
     tag = "administration",
     responses(
-        (status = 200, description = "The rules in force", body = PolicyViewBody),
-        (status = 404, description = "The caller is not an administrator")
+        (status = 200, description = "The rules in force", body = PolicyViewBody)
     )
 )]
 #[get("/v1/admin/policy")]
-pub async fn show(state: web::Data<State>, _caller: Administrator) -> HttpResponse {
+pub async fn show_policy(state: web::Data<State>, _caller: Administrator) -> HttpResponse {
     answer(&state.policies.view())
 }
 
 /// Replaces the rules set over the API. They are in force before the response.
 #[utoipa::path(
-    operation_id = "replace_policy",
     tag = "administration",
     request_body = PolicyBody,
     params(("If-Match" = Option<String>, Header, description = "The ETag of the rules to replace; after another change, the request has no effect")),
     responses(
         (status = 200, description = "The rules in force", body = PolicyViewBody),
-        (status = 404, description = "The caller is not an administrator"),
         (status = 412, description = "The rules have changed since that ETag"),
         (status = 422, description = "Unreadable or contradictory rules, each with its number and the reason")
     )
 )]
 #[put("/v1/admin/policy")]
-pub async fn replace(state: web::Data<State>, caller: Administrator, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
+pub async fn replace_policy(state: web::Data<State>, caller: Administrator, request: HttpRequest, body: Body) -> Answer {
     let body: Value = read_json(&body.0)?;
     let view = state.policies.replace(&body, expected(&request)?).await?;
     tracing::info!(version = view.version, rules = view.rules.len(), "policy replaced");
@@ -196,17 +191,15 @@ pub async fn replace(state: web::Data<State>, caller: Administrator, request: Ht
 
 /// Explains who may call what, and which rule decides; also for rules that are not in force. Changes nothing.
 #[utoipa::path(
-    operation_id = "check_policy",
     tag = "administration",
     request_body = CheckBody,
     responses(
         (status = 200, description = "The decisions", body = CheckAnswerBody),
-        (status = 404, description = "The caller is not an administrator"),
         (status = 422, description = "Neither a tool nor a principal, an unknown one, or invalid rules")
     )
 )]
 #[post("/v1/admin/policy/check")]
-pub async fn check(state: web::Data<State>, _caller: Administrator, body: Body) -> Result<HttpResponse, Problem> {
+pub async fn check_policy(state: web::Data<State>, _caller: Administrator, body: Body) -> Answer {
     let CheckBody { tool, principal, email, groups, model, policy } = read_json(&body.0)?;
     let principal = principal.map(|principal| Asked { principal, email, groups, model });
     Ok(HttpResponse::Ok().json(state.policies.check(&Check { tool, principal, draft: policy })?))

@@ -1,5 +1,4 @@
 //! The tools: their state, their metadata, and approvals of their definitions.
-#![expect(unreachable_pub, unused_qualifications, reason = "the route macros repeat visibility and paths on an inner function")]
 
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, delete, get, post, put, web};
@@ -15,7 +14,7 @@ use crate::domain::catalog::tool::ToolId;
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
 use crate::http::described::described;
-use crate::http::problem::{Code, Problem, read_json};
+use crate::http::problem::{Answer, Code, Problem, read_json};
 use crate::http::query::Query;
 use crate::http::state::State;
 use crate::service::catalog::definitions::DefinitionState;
@@ -257,17 +256,15 @@ described! {
 
 /// Lists all tools, including withheld ones, and unlisted ones with metadata.
 #[utoipa::path(
-    operation_id = "list_tools",
     tag = "administration",
     params(ToolParameters),
     responses(
         (status = 200, description = "A part of the list", body = ToolPageBody),
-        (status = 404, description = "The caller is not an administrator"),
         (status = 422, description = "An invalid value")
     )
 )]
 #[get("/v1/admin/tools")]
-pub async fn list(state: web::Data<State>, _caller: Administrator, query: Query<ToolParameters>) -> Result<HttpResponse, Problem> {
+pub async fn list_tools(state: web::Data<State>, _caller: Administrator, query: Query<ToolParameters>) -> Answer {
     let query = query.0;
     let limit = query.limit.unwrap_or(DEFAULT_LIMIT);
     if !(1..=MAX_LIMIT).contains(&limit) {
@@ -281,15 +278,13 @@ pub async fn list(state: web::Data<State>, _caller: Administrator, query: Query<
 
 /// Lists tools of different servers with the same or nearly the same definitions.
 #[utoipa::path(
-    operation_id = "list_duplicates",
     tag = "administration",
     responses(
-        (status = 200, description = "Near duplicates, and names that look alike", body = DuplicatesBody),
-        (status = 404, description = "The caller is not an administrator")
+        (status = 200, description = "Near duplicates, and names that look alike", body = DuplicatesBody)
     )
 )]
 #[get("/v1/admin/tools/duplicates")]
-pub async fn duplicates(state: web::Data<State>, _caller: Administrator) -> Result<HttpResponse, Problem> {
+pub async fn list_duplicates(state: web::Data<State>, _caller: Administrator) -> Answer {
     let found = web::block(move || state.tool_admin.duplicates()).await;
     let found = found.map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
     Ok(HttpResponse::Ok().json(found))
@@ -297,7 +292,6 @@ pub async fn duplicates(state: web::Data<State>, _caller: Administrator) -> Resu
 
 /// Returns all data about one tool.
 #[utoipa::path(
-    operation_id = "show_tool_facts",
     tag = "administration",
     params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's own name")),
     responses(
@@ -306,7 +300,7 @@ pub async fn duplicates(state: web::Data<State>, _caller: Administrator) -> Resu
     )
 )]
 #[get("/v1/admin/tools/{server}/{tool:.+}")]
-pub async fn show(state: web::Data<State>, _caller: Administrator, path: web::Path<(String, String)>) -> Result<HttpResponse, Problem> {
+pub async fn show_tool_facts(state: web::Data<State>, _caller: Administrator, path: web::Path<(String, String)>) -> Answer {
     let view = state.tool_admin.show(&id(path)).await?.ok_or_else(unknown)?;
     Ok(answer(HttpResponse::Ok(), &view))
 }
@@ -314,7 +308,6 @@ pub async fn show(state: web::Data<State>, _caller: Administrator, path: web::Pa
 /// Replaces the metadata of a tool. It is in force before the response, and searches use it a moment later. It survives
 /// updates of the tool and absences of its server.
 #[utoipa::path(
-    operation_id = "replace_tool_facts",
     tag = "administration",
     request_body = ToolFactsBody,
     params(
@@ -330,13 +323,13 @@ pub async fn show(state: web::Data<State>, _caller: Administrator, path: web::Pa
     )
 )]
 #[put("/v1/admin/tools/{server}/{tool:.+}")]
-pub async fn replace(
+pub async fn replace_tool_facts(
     state: web::Data<State>,
     caller: Administrator,
     request: HttpRequest,
     path: web::Path<(String, String)>,
     body: Body,
-) -> Result<HttpResponse, Problem> {
+) -> Answer {
     let facts: WrittenFacts = read_json(&body.0)?;
     let id = id(path);
     let view = state.tool_admin.write(&id, Some(facts), expected(&request)?).await?;
@@ -346,7 +339,6 @@ pub async fn replace(
 
 /// Deletes the metadata of a tool.
 #[utoipa::path(
-    operation_id = "remove_tool_facts",
     tag = "administration",
     params(
         ("server" = String, Path, description = "The server's name"),
@@ -360,12 +352,12 @@ pub async fn replace(
     )
 )]
 #[delete("/v1/admin/tools/{server}/{tool:.+}")]
-pub async fn remove(
+pub async fn remove_tool_facts(
     state: web::Data<State>,
     caller: Administrator,
     request: HttpRequest,
     path: web::Path<(String, String)>,
-) -> Result<HttpResponse, Problem> {
+) -> Answer {
     let id = id(path);
     let view = state.tool_admin.write(&id, None, expected(&request)?).await?;
     record(&state, &caller, AuditAction::ToolFactsRemove, &id, format!("version {}", view.version));
@@ -374,7 +366,6 @@ pub async fn remove(
 
 /// Approves the current definition of a tool. Later ones are compared with it, and a withheld tool is published again.
 #[utoipa::path(
-    operation_id = "approve_definition",
     tag = "administration",
     request_body = ApprovalBody,
     params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's own name")),
@@ -387,12 +378,7 @@ pub async fn remove(
     )
 )]
 #[post("/v1/admin/tools/{server}/{tool:.+}/approve")]
-pub async fn approve(
-    state: web::Data<State>,
-    caller: Administrator,
-    path: web::Path<(String, String)>,
-    body: Body,
-) -> Result<HttpResponse, Problem> {
+pub async fn approve_definition(state: web::Data<State>, caller: Administrator, path: web::Path<(String, String)>, body: Body) -> Answer {
     let ApprovalBody { fingerprint } = read_json(&body.0)?;
     let id = id(path);
     let view = state.tool_admin.approve(&id, &fingerprint).await?;

@@ -1,5 +1,4 @@
 //! Usage of tools: counts and success.
-#![expect(unreachable_pub, unused_qualifications, reason = "the route macros repeat visibility and paths on an inner function")]
 
 use std::ops::Range;
 
@@ -11,7 +10,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::{quantile_milliseconds, span, time};
 use crate::domain::records::usage::Latencies;
 use crate::http::caller::Administrator;
-use crate::http::problem::Problem;
+use crate::http::problem::{Answer, Problem};
 use crate::http::query::Query;
 use crate::http::state::State;
 use crate::service::ports::{DayUsage, MessageCounts, ToolCounts, ToolUsage, UsageQuery};
@@ -133,12 +132,11 @@ struct DayBody {
     params(UsageParameters),
     responses(
         (status = 200, description = "Sums over whole days, UTC. The last half second may be missing.", body = UsageBody),
-        (status = 404, description = "The caller is not an administrator"),
         (status = 422, description = "An invalid value")
     )
 )]
 #[get("/v1/admin/usage")]
-pub async fn show(state: web::Data<State>, _caller: Administrator, query: Query<UsageParameters>) -> Result<HttpResponse, Problem> {
+pub async fn show(state: web::Data<State>, _caller: Administrator, query: Query<UsageParameters>) -> Answer {
     let parameters = query.0;
     let (query, order, limit) = parameters.read()?;
     let report = state.usage.report(&query, order, limit).await?;
