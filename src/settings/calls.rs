@@ -7,25 +7,27 @@ use indexmap::IndexMap;
 use crate::domain::text::named::named;
 use crate::settings::finding::suggestion;
 use crate::settings::servers::ServerSettings;
-use crate::settings::values::Reader;
+use crate::settings::values::{Reader, section};
 
 const EXCEPTIONS: &str = "calls.validation_exceptions";
 
-/// Section `[calls]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CallSettings {
-    pub timeout: Duration,
-    /// For connecting to a server and listing its tools.
-    pub start_timeout: Duration,
-    /// A larger result is an error.
-    pub max_result_bytes: usize,
-    /// Longer text in a result is truncated; `None`: never.
-    pub max_text_bytes: Option<usize>,
-    /// Whether objects and lists in results become JSON text without whitespace.
-    pub compact_results: bool,
-    pub validation: Validation,
-    /// Exceptions by server name.
-    pub validation_exceptions: IndexMap<String, Validation>,
+section! {
+    /// Section `[calls]`.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct CallSettings = read(reader) {
+        pub timeout: Duration = reader.seconds("calls.timeout_seconds", 1..=86_400),
+        /// For connecting to a server and listing its tools.
+        pub start_timeout: Duration = reader.seconds("calls.start_timeout_seconds", 1..=3600),
+        /// A larger result is an error.
+        pub max_result_bytes: usize = reader.whole("calls.max_result_bytes", 1024..=1 << 30),
+        /// Longer text in a result is truncated; `None`: never.
+        pub max_text_bytes: Option<usize> = max_text_bytes(reader),
+        /// Whether objects and lists in results become JSON text without whitespace.
+        pub compact_results: bool = reader.switch("calls.compact_results"),
+        pub validation: Validation = validation(reader),
+        /// Exceptions by server name.
+        pub validation_exceptions: IndexMap<String, Validation> = exceptions(reader),
+    }
 }
 
 named! {
@@ -43,18 +45,6 @@ named! {
 }
 
 impl CallSettings {
-    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
-        Self {
-            timeout: reader.seconds("calls.timeout_seconds", 1..=86_400),
-            start_timeout: reader.seconds("calls.start_timeout_seconds", 1..=3600),
-            max_result_bytes: reader.whole("calls.max_result_bytes", 1024..=1 << 30),
-            max_text_bytes: max_text_bytes(reader),
-            compact_results: reader.switch("calls.compact_results"),
-            validation: validation(reader),
-            validation_exceptions: exceptions(reader),
-        }
-    }
-
     /// Warns about exceptions for unknown servers: most likely a typo.
     pub(super) fn check_exceptions(&self, servers: &[ServerSettings], reader: &mut Reader<'_>) {
         let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();

@@ -8,53 +8,39 @@ use secrecy::SecretString;
 use url::Url;
 
 use crate::settings::tls::Tls;
-use crate::settings::values::{Reader, plain_url};
+use crate::settings::values::{Reader, plain_url, section};
 
 /// Remedy for a key of ours that a header cannot carry.
 pub(super) const OWN_KEY: &str = "use letters, digits and punctuation only";
 
-/// Section `[http]`.
-#[derive(Clone, Debug)]
-pub struct HttpSettings {
-    pub host: IpAddr,
-    /// 0 picks a free port.
-    pub port: u16,
-    /// `None`: callers need no key.
-    pub api_key: Option<SecretString>,
-    /// Whether a non-loopback address may be served without a key.
-    pub insecure: bool,
-    /// Public URL of the service, for links.
-    pub public_url: Option<Url>,
-    pub max_body_bytes: usize,
-    /// Memory for all request bodies together.
-    pub max_bodies_bytes: usize,
-    /// How long a body may take to arrive, plus an allowance for its size.
-    pub body_timeout: Duration,
-    /// Proxies whose forwarding headers are trusted.
-    pub trusted_proxies: Vec<IpNet>,
-    /// Origins as browsers send them, or `*`.
-    pub cors_origins: Vec<String>,
-    /// `None`: plain HTTP.
-    pub tls: Option<Tls>,
+section! {
+    /// Section `[http]`.
+    #[derive(Clone, Debug)]
+    pub struct HttpSettings = read(reader) {
+        pub host: IpAddr = host(reader),
+        /// 0 picks a free port.
+        pub port: u16 = u16::try_from(reader.whole("http.port", 0..=65535)).unwrap_or_default(),
+        /// `None`: callers need no key.
+        pub api_key: Option<SecretString> = reader.header_key("http.api_key", OWN_KEY),
+        /// Whether a non-loopback address may be served without a key.
+        pub insecure: bool = reader.switch("http.insecure"),
+        /// Public URL of the service, for links.
+        pub public_url: Option<Url> = public_url(reader),
+        pub max_body_bytes: usize = reader.whole("http.max_body_bytes", 1024..=1 << 30),
+        /// Memory for all request bodies together.
+        pub max_bodies_bytes: usize = reader.whole("http.max_bodies_bytes", 1024..=1 << 40),
+        /// How long a body may take to arrive, plus an allowance for its size.
+        pub body_timeout: Duration = reader.seconds("http.body_timeout_seconds", 1..=3600),
+        /// Proxies whose forwarding headers are trusted.
+        pub trusted_proxies: Vec<IpNet> = trusted_proxies(reader),
+        /// Origins as browsers send them, or `*`.
+        pub cors_origins: Vec<String> = cors_origins(reader),
+        /// `None`: plain HTTP.
+        pub tls: Option<Tls> = Tls::read(reader),
+    }
 }
 
 impl HttpSettings {
-    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
-        Self {
-            host: host(reader),
-            port: u16::try_from(reader.whole("http.port", 0..=65535)).unwrap_or_default(),
-            api_key: reader.header_key("http.api_key", OWN_KEY),
-            insecure: reader.switch("http.insecure"),
-            public_url: public_url(reader),
-            max_body_bytes: reader.whole("http.max_body_bytes", 1024..=1 << 30),
-            max_bodies_bytes: reader.whole("http.max_bodies_bytes", 1024..=1 << 40),
-            body_timeout: reader.seconds("http.body_timeout_seconds", 1..=3600),
-            trusted_proxies: trusted_proxies(reader),
-            cors_origins: cors_origins(reader),
-            tls: Tls::read(reader),
-        }
-    }
-
     /// Whether the address is reachable from this machine only.
     #[must_use]
     pub fn is_loopback(&self) -> bool {

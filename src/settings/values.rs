@@ -426,6 +426,24 @@ impl Values {
     }
 }
 
+/// A section of the settings, each field with its value: `section! { pub struct X = read(reader) { pub field: Type = value, } }`.
+macro_rules! section {
+    ($(#[$meta:meta])* pub struct $section:ident = $read:ident($reader:ident) {
+        $($(#[$field_meta:meta])* pub $field:ident: $type:ty = $value:expr,)*
+    }) => {
+        $(#[$meta])*
+        pub struct $section { $($(#[$field_meta])* pub $field: $type,)* }
+
+        impl $section {
+            pub(super) fn $read($reader: &mut $crate::settings::values::Reader<'_>) -> Self {
+                Self { $($field: $value,)* }
+            }
+        }
+    };
+}
+
+pub(super) use section;
+
 /// Converts values to their types and checks ranges. A value out of range is reported and replaced by the default, so that
 /// later checks still make sense.
 pub(super) struct Reader<'a> {
