@@ -1,4 +1,4 @@
-//! Whatever a tool answers. What must hold: `domain::fuzzing::result`.
+//! Whatever a tool answers. What must hold: `invariants::result`.
 //!
 //!     cargo install cargo-fuzz
 //!     cargo +nightly fuzz run --fuzz-dir tests/fuzz results tests/fuzz/corpus/results tests/cases/fuzz/results -- -max_total_time=300
@@ -7,5 +7,7 @@
 
 #[path = "../../../src/domain/mod.rs"]
 mod domain;
+#[path = "../invariants.rs"]
+mod invariants;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| domain::fuzzing::result(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| invariants::result(bytes));

@@ -1,4 +1,4 @@
-//! Whatever a server lists as its tools. What must hold: `domain::fuzzing::tools`.
+//! Whatever a server lists as its tools. What must hold: `invariants::tools`.
 //!
 //!     cargo install cargo-fuzz
 //!     cargo +nightly fuzz run --fuzz-dir tests/fuzz tools tests/fuzz/corpus/tools tests/cases/fuzz/tools -- -max_total_time=300
@@ -7,5 +7,7 @@
 
 #[path = "../../../src/domain/mod.rs"]
 mod domain;
+#[path = "../invariants.rs"]
+mod invariants;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| domain::fuzzing::tools(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| invariants::tools(bytes));
