@@ -146,11 +146,9 @@ mod tests {
     #[expect(dead_code, reason = "it is only read")]
     struct Outer {
         name: String,
-        #[serde(default)]
         limit: Option<u8>,
         #[serde(default)]
         inner: Vec<Inner>,
-        #[serde(default)]
         raw: Option<Box<RawValue>>,
     }
 
@@ -158,7 +156,6 @@ mod tests {
     #[expect(dead_code, reason = "it is only read")]
     struct Inner {
         role: String,
-        #[serde(default)]
         text: Option<String>,
     }
 

@@ -15,9 +15,7 @@ named! {
         /// The tool is hidden until an admin approves it.
         Quarantine = "quarantine",
     }
-}
 
-named! {
     /// What happens to a tool or prompt that a known server adds.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum NewDefinitions {

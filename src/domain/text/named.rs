@@ -1,8 +1,8 @@
 //! Names: of the members of closed sets (in settings, requests, the store, metrics and logs), and types that hold one.
 
-/// Declares an enum, and each member's name beside it: `named! { pub enum Effect { Allow = "allow", Block = "block" } }`.
+/// Declares enums, and each member's name beside it: `named! { pub enum Effect { Allow = "allow", Block = "block" } }`.
 macro_rules! named {
-    ($(#[$meta:meta])* $vis:vis enum $set:ident { $($(#[$member_meta:meta])* $member:ident = $name:literal,)* }) => {
+    ($($(#[$meta:meta])* $vis:vis enum $set:ident { $($(#[$member_meta:meta])* $member:ident = $name:literal,)* })*) => {$(
         $(#[$meta])*
         $vis enum $set { $($(#[$member_meta])* $member,)* }
 
@@ -23,7 +23,7 @@ macro_rules! named {
                 Self::ALL.into_iter().find(|member| member.name() == name)
             }
         }
-    };
+    )*};
 }
 
 /// A type that holds a name and shows it as it is.

@@ -20,10 +20,8 @@ pub(in crate::http) const MAX_ID_BYTES: usize = 256;
 #[serde(deny_unknown_fields)]
 struct FeedbackBody {
     /// The `selection_id` of the caller's `/v1/filter` response.
-    #[serde(default)]
     selection_id: Option<String>,
     /// Instead, a chat: the verdict is for its last selection.
-    #[serde(default)]
     chat_id: Option<String>,
     /// The published name of a tool.
     tool: String,

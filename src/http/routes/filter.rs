@@ -42,7 +42,6 @@ struct FilterBody {
     #[schema(value_type = Object)]
     connections: Option<IndexMap<String, String>>,
     /// The tool ids switched on in the chat.
-    #[serde(default)]
     tool_ids: Option<Vec<String>>,
     /// The functions on offer: names, or whole definitions.
     #[serde(default)]
@@ -50,39 +49,29 @@ struct FilterBody {
     tools: Option<Vec<OfferedTool>>,
     /// `sha256:` and the hexadecimal SHA-256 of the names among `tools`, in their order, joined by line feeds. Send it once with the
     /// names, and afterwards in their place. Always send definitions.
-    #[serde(default)]
     offer: Option<String>,
     /// Names that the model found with the meta-tools. The answer defines them and the chat's earlier tools, if they are not on
     /// offer. Absent: the answer has only functions on offer.
-    #[serde(default)]
     disclose: Option<Vec<String>>,
     /// Names on offer that stay in any case, if the caller may use them: tools that the chat called before `messages` begin, and
     /// tools that an administrator keeps.
-    #[serde(default)]
     keep: Option<Vec<String>>,
     /// Whether to judge foreign definitions too.
-    #[serde(default)]
     narrow_foreign: Option<bool>,
     /// Accepted only from trusted callers. An unreadable user is rejected.
     #[serde(default)]
     #[schema(value_type = Option<PersonBody>)]
     user: Option<Value>,
-    #[serde(default)]
     chat_id: Option<String>,
     /// With a connection over MCP, `/mcp?mode=message` lists the selection for this message.
-    #[serde(default)]
     message_id: Option<String>,
-    #[serde(default)]
     model: Option<String>,
     /// Most newly chosen tools. Default: `selection.limit`. Pinned tools, the chat's set and the search tool come on top.
-    #[serde(default)]
     limit: Option<usize>,
     /// Most tokens of newly chosen definitions.
-    #[serde(default)]
     token_budget: Option<usize>,
     /// Whether a language model chooses among the best ranked tools: `auto` (if the ranking is ambiguous), `off` or
     /// `always`. The default is the service's.
-    #[serde(default)]
     rerank: Option<String>,
 }
 
@@ -99,9 +88,7 @@ struct PersonBody {
 #[derive(Deserialize)]
 struct Message {
     role: String,
-    #[serde(default)]
     content: Option<Content>,
-    #[serde(default)]
     tool_calls: Option<Vec<Value>>,
 }
 

@@ -49,17 +49,13 @@ struct NewSessionBody {
     #[serde(default)]
     tools: Vec<String>,
     /// The task in words. Tools are chosen for it, as for a message. It is not stored.
-    #[serde(default)]
     task: Option<String>,
     /// Most tools chosen for the task. Default: `selection.limit`.
-    #[serde(default)]
     limit: Option<usize>,
     /// The mode of its documents and its MCP address, for requests without one: `full` (default), `meta`, `smart` or
     /// `dynamic`. A `dynamic` session may start empty.
-    #[serde(default)]
     mode: Option<String>,
     /// Lifetime of the session, in seconds.
-    #[serde(default)]
     ttl_seconds: Option<u64>,
 }
 

@@ -28,20 +28,16 @@ struct SmartSelectBody {
 }
 
 described! {
-    SmartSelection =>
     /// The chosen tools.
-    struct SmartSelectionBody {
+    struct SmartSelectionBody of SmartSelection {
         /// Best first.
         tools: Vec<SmartToolBody>,
         /// The chooser: `gemini`, `openai`, `anthropic`, `configured` or `heuristic`.
         provider: String,
         warnings: Vec<String>,
     }
-}
 
-described! {
-    SmartTool =>
-    struct SmartToolBody {
+    struct SmartToolBody of SmartTool {
         /// The published name.
         name: String,
         server: String,

@@ -64,8 +64,7 @@ struct VisibleToolsetsBody {
 }
 
 described! {
-    VisibleToolset =>
-    struct VisibleToolsetBody {
+    struct VisibleToolsetBody of VisibleToolset {
         name: String,
         description: String,
         /// Number of its tools that the caller sees.
@@ -73,31 +72,23 @@ described! {
         /// cl100k tokens of their definitions.
         tokens: u64,
     }
-}
 
-described! {
-    LoadAnswer =>
     /// The loaded groups.
-    struct LoadedBody {
+    struct LoadedBody of LoadAnswer {
         /// Names of toolsets, servers or tags.
         loaded: Vec<String>,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        already_loaded: Vec<String>,
+        already_loaded unless "Vec::is_empty": Vec<String>,
         /// Published names of their tools.
         tools: Vec<String>,
         /// Number of loaded tools, without the meta-tools.
         bound: usize,
         /// The next step, for the model.
         next: String,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        warnings: Vec<String>,
+        warnings unless "Vec::is_empty": Vec<String>,
     }
-}
 
-described! {
-    UnloadAnswer =>
     /// The unloaded group.
-    struct UnloadedBody {
+    struct UnloadedBody of UnloadAnswer {
         unloaded: String,
         /// Published names of the tools that are no longer loaded.
         tools: Vec<String>,
@@ -106,42 +97,31 @@ described! {
         /// The next step, for the model.
         next: String,
     }
-}
 
-described! {
-    Available =>
     /// The groups that can be loaded.
-    struct AvailableToolsetsBody {
+    struct AvailableToolsetsBody of Available {
         toolsets: Vec<AvailableToolsetBody>,
         /// Number of loaded tools, without the meta-tools.
         bound: usize,
         /// The next step, for the model.
         next: String,
     }
-}
 
-described! {
-    AvailableToolset =>
-    struct AvailableToolsetBody {
+    struct AvailableToolsetBody of AvailableToolset {
         name: String,
         kind: GroupKindBody,
-        #[serde(skip_serializing_if = "String::is_empty")]
-        description: String,
+        description unless "String::is_empty": String,
         /// Number of its tools that the caller sees.
         tools: usize,
         /// cl100k tokens of their definitions.
         tokens: u64,
         loaded: bool,
         /// Whether it was loaded initially and can't be unloaded. Absent: no.
-        #[serde(skip_serializing_if = "std::ops::Not::not")]
-        initial: bool,
+        initial unless "std::ops::Not::not": bool,
     }
-}
 
-described! {
-    GroupKind =>
     #[serde(rename_all = "lowercase")]
-    enum GroupKindBody {
+    enum GroupKindBody of GroupKind {
         Toolset,
         Server,
         Tag,

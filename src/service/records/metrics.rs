@@ -39,9 +39,7 @@ named! {
         /// A part failed; the selection relies on the others.
         Degraded = "degraded",
     }
-}
 
-named! {
     /// A timed stage of a selection or a search.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Stage {
@@ -50,18 +48,14 @@ named! {
         /// Judgement of a language model.
         Rerank = "rerank",
     }
-}
 
-named! {
     /// The way in which a model searched for tools.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum SearchKind {
         FindTools = "find_tools",
         SmartSelect = "smart_select",
     }
-}
 
-named! {
     /// The outcome of a request to a language model.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum JudgeOutcome {

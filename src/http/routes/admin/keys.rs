@@ -33,10 +33,8 @@ struct NewKeyBody {
     /// 1 to 64 letters, digits, `-`, `_` and `.`. Rules call the key `key:NAME`.
     name: String,
     /// The only servers that this key reaches. Omitted: all.
-    #[serde(default)]
     servers: Option<BTreeSet<String>>,
     /// The only toolsets that this key reaches; tools outside them are hidden. Omitted: all tools.
-    #[serde(default)]
     toolsets: Option<BTreeSet<String>>,
     /// The groups of callers with this key. For users of a trusted key, only these groups count.
     #[serde(default)]
@@ -45,9 +43,7 @@ struct NewKeyBody {
     #[serde(default)]
     trusted: bool,
     /// RFC 3339, such as `2027-01-31T00:00:00Z`. Without it and `expires_in_days`, the key never expires.
-    #[serde(default)]
     expires_at: Option<String>,
-    #[serde(default)]
     expires_in_days: Option<u32>,
 }
 
@@ -56,9 +52,7 @@ struct NewKeyBody {
 #[serde(deny_unknown_fields)]
 struct EndBody {
     /// RFC 3339, such as `2027-01-31T00:00:00Z`.
-    #[serde(default)]
     expires_at: Option<String>,
-    #[serde(default)]
     expires_in_days: Option<u32>,
 }
 

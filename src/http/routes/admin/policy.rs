@@ -32,18 +32,14 @@ struct PolicyBody {
 #[serde(deny_unknown_fields)]
 struct CheckBody {
     /// A published name, or `server/tool`. Without it: all tools.
-    #[serde(default)]
     tool: Option<String>,
     /// `key:NAME`, `user:ID`, `service-key`, `admin` or `anyone`. Without it: all known callers.
-    #[serde(default)]
     principal: Option<String>,
     /// The e-mail address of a user.
-    #[serde(default)]
     email: Option<String>,
     /// The groups of a user, in addition to those of the settings.
     #[serde(default)]
     groups: Vec<String>,
-    #[serde(default)]
     model: Option<String>,
     /// Rules to test, instead of those set over the API.
     #[serde(default)]
@@ -52,9 +48,8 @@ struct CheckBody {
 }
 
 described! {
-    PolicyView =>
     /// The rules in force.
-    struct PolicyViewBody {
+    struct PolicyViewBody of PolicyView {
         /// Version of the rules set over the API; 0: none.
         version: u64,
         /// As set over the API. `null`: the settings decide.
@@ -68,83 +63,54 @@ described! {
         /// Rules without effect.
         warnings: Vec<RuleProblemBody>,
     }
-}
 
-described! {
-    Effect =>
     #[serde(rename_all = "snake_case")]
-    enum EffectBody {
+    enum EffectBody of Effect {
         Allow,
         Block,
     }
-}
 
-described! {
-    Rule =>
     /// A rule: all its conditions must hold. One matching text per condition suffices; `annotations` must all hold.
-    struct RuleBody {
+    struct RuleBody of Rule {
         effect: EffectBody,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        servers: Vec<String>,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        tools: Vec<String>,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        tags: Vec<String>,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        annotations: Vec<String>,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        toolsets: Vec<String>,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        principals: Vec<String>,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        groups: Vec<String>,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        models: Vec<String>,
+        servers unless "Vec::is_empty": Vec<String>,
+        tools unless "Vec::is_empty": Vec<String>,
+        tags unless "Vec::is_empty": Vec<String>,
+        annotations unless "Vec::is_empty": Vec<String>,
+        toolsets unless "Vec::is_empty": Vec<String>,
+        principals unless "Vec::is_empty": Vec<String>,
+        groups unless "Vec::is_empty": Vec<String>,
+        models unless "Vec::is_empty": Vec<String>,
     }
-}
 
-described! {
-    RulePlace =>
     /// The position of a rule.
-    struct RulePlaceBody {
+    struct RulePlaceBody of RulePlace {
         source: RuleSourceBody,
         /// Counted from 1 in its source.
         number: usize,
     }
-}
 
-described! {
-    RuleSource =>
     #[serde(rename_all = "snake_case")]
-    enum RuleSourceBody {
+    enum RuleSourceBody of RuleSource {
         Settings,
         Api,
     }
-}
 
-described! {
-    RuleProblem =>
     /// An error or a warning about a rule.
-    struct RuleProblemBody {
+    struct RuleProblemBody of RuleProblem {
         #[serde(flatten)]
         place: RulePlaceBody,
         reason: String,
     }
-}
 
-described! {
-    CheckAnswer =>
     /// The decisions.
-    struct CheckAnswerBody {
+    struct CheckAnswerBody of CheckAnswer {
         decisions: Vec<CheckedDecisionBody>,
         /// Rules without effect.
         warnings: Vec<RuleProblemBody>,
     }
-}
 
-described! {
-    CheckedDecision =>
-    struct CheckedDecisionBody {
+    struct CheckedDecisionBody of CheckedDecision {
         principal: String,
         /// The published name.
         name: String,

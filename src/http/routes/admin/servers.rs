@@ -35,9 +35,8 @@ struct ServersBody {
 }
 
 described! {
-    ServerView =>
     /// An MCP server.
-    struct ServerViewBody {
+    struct ServerViewBody of ServerView {
         server: String,
         phase: ServerPhaseBody,
         /// Its own name for itself.
@@ -55,30 +54,23 @@ described! {
         /// Error of the last connection attempt.
         error: Option<String>,
     }
-}
 
-described! {
-    ServerDefinitionView =>
     /// A server's texts and its prompts, with their changes.
-    struct ServerDefinitionBody {
+    struct ServerDefinitionBody of ServerDefinitionView {
         server: String,
         /// Its title and instructions.
         definition: Option<PartBody>,
         /// By name, the prompts listed since the start.
         prompts: BTreeMap<String, PartBody>,
     }
-}
 
-described! {
-    PartView =>
-    struct PartBody {
+    struct PartBody of PartView {
         /// `null`: definitions are not compared.
         state: Option<DefinitionStateBody>,
         /// The fingerprint for an approval.
         fingerprint: String,
         /// The differences from the approved definition.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        difference: Option<DifferenceBody>,
+        difference unless "Option::is_none": Option<DifferenceBody>,
     }
 }
 

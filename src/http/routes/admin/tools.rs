@@ -71,20 +71,16 @@ struct ApprovalBody {
 }
 
 described! {
-    ToolPage =>
-    struct ToolPageBody {
+    struct ToolPageBody of ToolPage {
         /// In the order of servers and tools.
         tools: Vec<ToolViewBody>,
         total: usize,
         /// The offset of the next part, if there is one.
         next: Option<usize>,
     }
-}
 
-described! {
-    ToolView =>
     /// All data about one tool.
-    struct ToolViewBody {
+    struct ToolViewBody of ToolView {
         server: String,
         /// The server's name for it.
         tool: String,
@@ -109,39 +105,29 @@ described! {
         /// Characters hidden from models.
         hidden_text: Vec<HiddenTextBody>,
         /// The differences from the approved definition. Only in responses about one tool.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        difference: Option<DifferenceBody>,
+        difference unless "Option::is_none": Option<DifferenceBody>,
         /// As its server sent it. Only in responses about one tool.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schema(value_type = Option<Object>)]
         raw: Option<Value>,
     }
-}
 
-described! {
-    TagView =>
-    struct TagBody {
+    struct TagBody of TagView {
         tag: String,
         source: TagSourceBody,
     }
-}
 
-described! {
-    TagSource =>
     /// The source of a tag: the `tool` itself, the `server_file`, a `rule` of the settings, or an `admin`.
     #[serde(rename_all = "snake_case")]
-    enum TagSourceBody {
+    enum TagSourceBody of TagSource {
         Tool,
         ServerFile,
         Rule,
         Admin,
     }
-}
 
-described! {
-    WrittenFacts =>
     /// Metadata of a tool, set by an admin.
-    struct WrittenFactsBody {
+    struct WrittenFactsBody of WrittenFacts {
         tags: Vec<String>,
         synonyms: Vec<String>,
         /// Replaces the server's description.
@@ -164,21 +150,17 @@ struct DefinitionStatusBody {
 }
 
 described! {
-    DefinitionState =>
     /// `new`: its server added it later, without an approval yet. `withheld`: it is changed or new, and not published.
     #[serde(rename_all = "snake_case")]
-    enum DefinitionStateBody {
+    enum DefinitionStateBody of DefinitionState {
         Same,
         New,
         Changed,
         Withheld,
     }
-}
 
-described! {
-    HiddenText =>
     /// Hidden characters at one place of a definition.
-    struct HiddenTextBody {
+    struct HiddenTextBody of HiddenText {
         /// JSON Pointer (RFC 6901) into the definition.
         pointer: String,
         /// The first distinct ones, such as `U+200B`.
@@ -186,22 +168,16 @@ described! {
         /// Number of characters.
         characters: usize,
     }
-}
 
-described! {
-    Difference =>
     /// The differences between two definitions.
-    struct DifferenceBody {
+    struct DifferenceBody of Difference {
         changes: Vec<ChangeBody>,
         /// Number of further differences.
         more: usize,
     }
-}
 
-described! {
-    Change =>
     /// A changed value. Strings are unchanged, other values are JSON; both are shortened.
-    struct ChangeBody {
+    struct ChangeBody of Change {
         /// JSON Pointer (RFC 6901) into the definition.
         pointer: String,
         /// `null`: the value is new.
@@ -209,43 +185,31 @@ described! {
         /// `null`: the value was removed.
         after: Option<String>,
     }
-}
 
-described! {
-    Duplicates =>
     /// Near duplicates, and names that look alike.
-    struct DuplicatesBody {
+    struct DuplicatesBody of Duplicates {
         groups: Vec<DuplicateGroupBody>,
         /// Tools with different names that look the same to people.
         lookalikes: Vec<Vec<LookalikeToolBody>>,
     }
-}
 
-described! {
-    DuplicateGroup =>
-    struct DuplicateGroupBody {
+    struct DuplicateGroupBody of DuplicateGroup {
         /// Whether all have the same name on their servers.
         same_name: bool,
         /// Whether all have the same description and input schema.
         same_definition: bool,
         tools: Vec<DuplicateToolBody>,
     }
-}
 
-described! {
-    DuplicateTool =>
-    struct DuplicateToolBody {
+    struct DuplicateToolBody of DuplicateTool {
         server: String,
         tool: String,
         /// The published name.
         name: String,
         summary: String,
     }
-}
 
-described! {
-    LookalikeTool =>
-    struct LookalikeToolBody {
+    struct LookalikeToolBody of LookalikeTool {
         server: String,
         /// Every hidden or non-ASCII character is escaped, such as `\u{200b}`.
         tool: String,

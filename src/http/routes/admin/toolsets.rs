@@ -39,9 +39,8 @@ struct ToolsetsBody {
 }
 
 described! {
-    ToolsetView =>
     /// A toolset with its tools.
-    struct ToolsetBody {
+    struct ToolsetBody of ToolsetView {
         name: String,
         #[serde(flatten)]
         definition: ToolsetConditionsBody,
@@ -49,28 +48,17 @@ described! {
         source: String,
         /// Published names of its current tools, regardless of visibility.
         members: Vec<String>,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        warnings: Vec<String>,
+        warnings unless "Vec::is_empty": Vec<String>,
     }
-}
 
-described! {
-    Definition =>
-    struct ToolsetConditionsBody {
-        #[serde(skip_serializing_if = "String::is_empty")]
-        description: String,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        servers: Vec<String>,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        tools: Vec<String>,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        tags: Vec<String>,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        annotations: Vec<String>,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        exclude: Vec<String>,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        always: Vec<String>,
+    struct ToolsetConditionsBody of Definition {
+        description unless "String::is_empty": String,
+        servers unless "Vec::is_empty": Vec<String>,
+        tools unless "Vec::is_empty": Vec<String>,
+        tags unless "Vec::is_empty": Vec<String>,
+        annotations unless "Vec::is_empty": Vec<String>,
+        exclude unless "Vec::is_empty": Vec<String>,
+        always unless "Vec::is_empty": Vec<String>,
     }
 }
 
