@@ -39,7 +39,6 @@ pub enum PolicyError {
 #[serde(deny_unknown_fields)]
 struct Body {
     /// `None`: the default of the settings.
-    #[serde(default)]
     default: Option<Effect>,
     #[serde(default)]
     rules: Vec<Value>,
