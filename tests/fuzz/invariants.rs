@@ -129,7 +129,7 @@ fn published(tool: &Tool) {
         assert!(hidden_text::strip(text).is_none(), "hidden characters are shown: {text:?}");
     }
     compiled(&tool.input);
-    let function = Tool::function(&tool.operation_id, &tool.description, &tool.input);
+    let function = tool.function();
     assert_eq!(function["parameters"], *tool.input.published);
 }
 

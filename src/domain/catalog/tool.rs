@@ -100,11 +100,11 @@ pub struct Tool {
 impl Tool {
     /// The function definition for a model, in the format that Open WebUI sends to providers.
     #[must_use]
-    pub fn function(operation_id: &OperationId, description: &str, input: &InputSchema) -> Value {
+    pub fn function(&self) -> Value {
         let mut function = Map::new();
-        function.insert("name".into(), operation_id.as_str().into());
-        function.insert("description".into(), description.into());
-        function.insert("parameters".into(), (*input.published).clone());
+        function.insert("name".into(), self.operation_id.as_str().into());
+        function.insert("description".into(), self.description.as_str().into());
+        function.insert("parameters".into(), (*self.input.published).clone());
         Value::Object(function)
     }
 
