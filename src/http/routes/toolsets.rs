@@ -137,9 +137,7 @@ pub(in crate::http) struct Asked {
 /// Lists the toolsets with a tool visible to this caller, by name.
 #[utoipa::path(
     tag = "toolsets",
-    responses(
-        (status = 200, description = "By name", body = VisibleToolsetsBody)
-    )
+    responses((status = 200, description = "By name", body = VisibleToolsetsBody))
 )]
 #[get("/v1/toolsets")]
 pub async fn list_toolsets(state: web::Data<State>, caller: Caller) -> HttpResponse {

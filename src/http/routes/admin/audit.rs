@@ -78,7 +78,6 @@ struct AuditBody {
 
 /// Lists calls, reads and changes with their caller, decision and outcome. Never contains arguments or results.
 #[utoipa::path(
-    tag = "administration",
     params(AuditParameters),
     responses(
         (status = 200, description = "Entries, newest first. The last tenth of a second may be missing.", body = AuditBody),

@@ -71,7 +71,6 @@ struct EnrichmentPageBody {
 
 /// Lists the tools with descriptions by a model or an admin, with their author.
 #[utoipa::path(
-    tag = "administration",
     params(Part),
     responses(
         (status = 200, description = "In the order of servers and tools", body = EnrichmentPageBody),
@@ -92,7 +91,6 @@ pub async fn list_enrichment(_caller: Administrator, state: web::Data<State>, pa
 
 /// Returns the description of one tool.
 #[utoipa::path(
-    tag = "administration",
     params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's own name")),
     responses(
         (status = 200, description = "The description", body = EnrichmentEntryBody),
@@ -107,7 +105,6 @@ pub async fn show_enrichment(_caller: Administrator, state: web::Data<State>, pa
 
 /// Sets the description of one tool. No language model overwrites it. A changed tool counts as another tool.
 #[utoipa::path(
-    tag = "administration",
     params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's own name")),
     request_body = EnrichmentBody,
     responses(
@@ -132,7 +129,6 @@ pub async fn replace_enrichment(caller: Administrator, state: web::Data<State>, 
 /// Deletes the current description of a tool. After an admin's, a language model's counts again. After a model's, the model writes
 /// a new one.
 #[utoipa::path(
-    tag = "administration",
     params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's own name")),
     responses(
         (status = 204, description = "The description is deleted; searches stop using it a moment later"),

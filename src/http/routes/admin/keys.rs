@@ -92,7 +92,6 @@ struct KeysBody {
 
 /// Creates a key. Only this response contains it.
 #[utoipa::path(
-    tag = "administration",
     request_body = NewKeyBody,
     responses(
         (status = 201, description = "The key, and its stored data", body = SecretBody),
@@ -130,10 +129,7 @@ pub async fn create_key(state: web::Data<State>, caller: Administrator, body: Bo
 }
 
 /// Lists all keys, including expired and revoked ones, without their secrets.
-#[utoipa::path(
-    tag = "administration",
-    responses((status = 200, description = "Oldest first", body = KeysBody))
-)]
+#[utoipa::path(responses((status = 200, description = "Oldest first", body = KeysBody)))]
 #[get("/v1/admin/keys")]
 pub async fn list_keys(state: web::Data<State>, _caller: Administrator) -> HttpResponse {
     HttpResponse::Ok().json(KeysBody { keys: state.keys.list().iter().map(KeyBody::from).collect() })
@@ -141,7 +137,6 @@ pub async fn list_keys(state: web::Data<State>, _caller: Administrator) -> HttpR
 
 /// Replaces the secret of a key. The old secret stops working.
 #[utoipa::path(
-    tag = "administration",
     params(("id" = String, Path, description = "The id of the key")),
     request_body(content = EndBody, description = "A new expiry; optional"),
     responses(
@@ -162,7 +157,6 @@ pub async fn rotate_key(state: web::Data<State>, caller: Administrator, id: web:
 
 /// Revokes a key at once, for good.
 #[utoipa::path(
-    tag = "administration",
     params(("id" = String, Path, description = "The id of the key")),
     responses(
         (status = 200, description = "The stored data of the key", body = KeyBody),

@@ -124,12 +124,7 @@ described! {
 }
 
 /// Returns the rules in force.
-#[utoipa::path(
-    tag = "administration",
-    responses(
-        (status = 200, description = "The rules in force", body = PolicyViewBody)
-    )
-)]
+#[utoipa::path(responses((status = 200, description = "The rules in force", body = PolicyViewBody)))]
 #[get("/v1/admin/policy")]
 pub async fn show_policy(state: web::Data<State>, _caller: Administrator) -> HttpResponse {
     answer(&state.policies.view())
@@ -137,7 +132,6 @@ pub async fn show_policy(state: web::Data<State>, _caller: Administrator) -> Htt
 
 /// Replaces the rules set over the API. They are in force before the response.
 #[utoipa::path(
-    tag = "administration",
     request_body = PolicyBody,
     params(("If-Match" = Option<String>, Header, description = "The ETag of the rules to replace; after another change, the request has no effect")),
     responses(
@@ -157,7 +151,6 @@ pub async fn replace_policy(state: web::Data<State>, caller: Administrator, requ
 
 /// Explains who may call what, and which rule decides; also for rules that are not in force. Changes nothing.
 #[utoipa::path(
-    tag = "administration",
     request_body = CheckBody,
     responses(
         (status = 200, description = "The decisions", body = CheckAnswerBody),

@@ -17,7 +17,6 @@ struct RemovedSecretsBody {
 
 /// Deletes all secrets of a user or a named key, and closes their connections.
 #[utoipa::path(
-    tag = "administration",
     params(("principal" = String, Path, description = "`user:ID` or `key:NAME`")),
     responses(
         (status = 200, description = "The number of deleted secrets", body = RemovedSecretsBody),

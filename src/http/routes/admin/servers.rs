@@ -75,12 +75,7 @@ described! {
 }
 
 /// Lists all configured servers.
-#[utoipa::path(
-    tag = "administration",
-    responses(
-        (status = 200, description = "All servers", body = ServersBody)
-    )
-)]
+#[utoipa::path(responses((status = 200, description = "All servers", body = ServersBody)))]
 #[get("/v1/admin/servers")]
 pub async fn list_servers(state: web::Data<State>, _caller: Administrator) -> Answer {
     let servers = state.tool_admin.servers().await?;
@@ -89,7 +84,6 @@ pub async fn list_servers(state: web::Data<State>, _caller: Administrator) -> An
 
 /// Returns a server's texts and its prompts, with the differences from the approved ones.
 #[utoipa::path(
-    tag = "administration",
     params(("server" = String, Path, description = "The server's name")),
     responses(
         (status = 200, description = "The server's definition", body = ServerDefinitionBody),
@@ -105,7 +99,6 @@ pub async fn show_server_definition(state: web::Data<State>, _caller: Administra
 
 /// Approves the current texts of a server, or one of its prompts.
 #[utoipa::path(
-    tag = "administration",
     request_body = ServerApprovalBody,
     params(("server" = String, Path, description = "The server's name")),
     responses(

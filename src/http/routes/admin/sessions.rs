@@ -40,7 +40,6 @@ struct AnySessionsBody {
 
 /// Lists the sessions of all callers, oldest first: owner, expiry, and published tools, as far as the owner may see them.
 #[utoipa::path(
-    tag = "administration",
     params(SessionsQuery),
     responses(
         (status = 200, description = "Without expired sessions", body = AnySessionsBody),
@@ -58,7 +57,6 @@ pub async fn list_all_sessions(state: web::Data<State>, _caller: Administrator, 
 /// Ends a session of any caller. Its address stops working before the response; in other processes on the same store within
 /// five seconds.
 #[utoipa::path(
-    tag = "administration",
     params(("id" = String, Path, description = "Its id")),
     responses((status = 204, description = "The session has ended"), (status = 404, description = "No such session, or the caller is not an administrator"))
 )]

@@ -220,7 +220,6 @@ described! {
 
 /// Lists all tools, including withheld ones, and unlisted ones with metadata.
 #[utoipa::path(
-    tag = "administration",
     params(ToolParameters),
     responses(
         (status = 200, description = "A part of the list", body = ToolPageBody),
@@ -241,12 +240,7 @@ pub async fn list_tools(state: web::Data<State>, _caller: Administrator, query: 
 }
 
 /// Lists tools of different servers with the same or nearly the same definitions.
-#[utoipa::path(
-    tag = "administration",
-    responses(
-        (status = 200, description = "Near duplicates, and names that look alike", body = DuplicatesBody)
-    )
-)]
+#[utoipa::path(responses((status = 200, description = "Near duplicates, and names that look alike", body = DuplicatesBody)))]
 #[get("/v1/admin/tools/duplicates")]
 pub async fn list_duplicates(state: web::Data<State>, _caller: Administrator) -> Answer {
     let found = web::block(move || state.tool_admin.duplicates()).await;
@@ -256,7 +250,6 @@ pub async fn list_duplicates(state: web::Data<State>, _caller: Administrator) ->
 
 /// Returns all data about one tool.
 #[utoipa::path(
-    tag = "administration",
     params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's own name")),
     responses(
         (status = 200, description = "All data about the tool, with `raw` and, for a changed one, the `difference`", body = ToolViewBody),
@@ -272,7 +265,6 @@ pub async fn show_tool_facts(state: web::Data<State>, _caller: Administrator, pa
 /// Replaces the metadata of a tool. It is in force before the response, and searches use it a moment later. It survives
 /// updates of the tool and absences of its server.
 #[utoipa::path(
-    tag = "administration",
     request_body = ToolFactsBody,
     params(
         ("server" = String, Path, description = "The server's name"),
@@ -303,7 +295,6 @@ pub async fn replace_tool_facts(
 
 /// Deletes the metadata of a tool.
 #[utoipa::path(
-    tag = "administration",
     params(
         ("server" = String, Path, description = "The server's name"),
         ("tool" = String, Path, description = "The tool's own name"),
@@ -330,7 +321,6 @@ pub async fn remove_tool_facts(
 
 /// Approves the current definition of a tool. Later ones are compared with it, and a withheld tool is published again.
 #[utoipa::path(
-    tag = "administration",
     request_body = ApprovalBody,
     params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's own name")),
     responses(

@@ -63,12 +63,7 @@ described! {
 }
 
 /// Lists all toolsets with their tools.
-#[utoipa::path(
-    tag = "administration",
-    responses(
-        (status = 200, description = "By name", body = ToolsetsBody)
-    )
-)]
+#[utoipa::path(responses((status = 200, description = "By name", body = ToolsetsBody)))]
 #[get("/v1/admin/toolsets")]
 pub async fn list_all_toolsets(state: web::Data<State>, _caller: Administrator) -> HttpResponse {
     HttpResponse::Ok().json(ToolsetsBody { toolsets: state.toolsets.list() })
@@ -76,7 +71,6 @@ pub async fn list_all_toolsets(state: web::Data<State>, _caller: Administrator) 
 
 /// Returns one toolset.
 #[utoipa::path(
-    tag = "administration",
     params(("name" = String, Path, description = "Its name")),
     responses((status = 200, description = "The toolset", body = ToolsetBody), (status = 404, description = "No such toolset, or the caller is not an administrator"))
 )]
@@ -87,7 +81,6 @@ pub async fn show_toolset(state: web::Data<State>, _caller: Administrator, name:
 
 /// Adds or replaces a toolset. It is in force before the response.
 #[utoipa::path(
-    tag = "administration",
     request_body = ToolsetDefinitionBody,
     params(("name" = String, Path, description = "1 to 64 letters, digits, `-` and `_`")),
     responses(
@@ -119,7 +112,6 @@ pub async fn replace_toolset(state: web::Data<State>, caller: Administrator, nam
 
 /// Deletes a toolset. Its address stops working before the response; keys limited to it alone reach nothing.
 #[utoipa::path(
-    tag = "administration",
     params(("name" = String, Path, description = "Its name")),
     responses(
         (status = 204, description = "The toolset is deleted"),

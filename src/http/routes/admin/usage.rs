@@ -127,7 +127,6 @@ struct DayBody {
 
 /// Returns counts of offers and calls, outcomes and latencies, by tool, server and day. Contains no data about callers.
 #[utoipa::path(
-    tag = "administration",
     operation_id = "show_usage",
     params(UsageParameters),
     responses(

@@ -95,7 +95,6 @@ struct SessionFiguresBody {
 /// Returns costs and results of sessions. A session is a chat, a session's address, or a session of an MCP client. Compares
 /// `static` and `dynamic` sessions if `selection.static_share` is set. With `Accept: text/html` it is a page with plots.
 #[utoipa::path(
-    tag = "administration",
     operation_id = "show_report",
     params(ReportParameters),
     responses(
