@@ -201,6 +201,11 @@ fn time(row: &SqliteRow, column: &str) -> Result<SystemTime, sqlx::Error> {
     row.try_get(column).map(from_millis)
 }
 
+/// A column with a count, which is never negative.
+fn count(row: &SqliteRow, column: &str) -> Result<u64, sqlx::Error> {
+    row.try_get::<i64, _>(column).map(i64::unsigned_abs)
+}
+
 fn optional_time(row: &SqliteRow, column: &str) -> Result<Option<SystemTime>, sqlx::Error> {
     Ok(row.try_get::<Option<i64>, _>(column)?.map(from_millis))
 }

@@ -16,6 +16,11 @@ macro_rules! counts {
             pub fn add(&mut self, other: &Self) {
                 $(self.$count += other.$count;)*
             }
+
+            /// Reads each count by its name.
+            pub fn by_name<E>(count: impl Fn(&'static str) -> Result<u64, E>) -> Result<Self, E> {
+                Ok(Self { $($count: count(stringify!($count))?,)* })
+            }
         }
     };
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use sqlx::sqlite::{SqlitePool, SqliteRow};
 use sqlx::{QueryBuilder, Row, Sqlite, SqliteConnection};
 
+use super::count;
 use crate::adapters::store::encoding::{from_millis, odd, signed, to_millis};
 use crate::adapters::store::sums::SessionSums;
 use crate::domain::records::session_figures::{ArmFigures, SessionCounts, SessionFigures, SessionQuery, SessionReport};
@@ -79,7 +80,7 @@ pub(super) async fn load(readers: &SqlitePool, wanted: &SessionQuery) -> Result<
     let mut arms: HashMap<Option<Arm>, ArmFigures> = HashMap::new();
     for row in query.build().fetch_all(&mut *snapshot).await? {
         let (arm, sessions) = (arm(row.try_get("arm")?)?, row.try_get::<i64, _>("sessions")?.unsigned_abs());
-        arms.insert(arm, ArmFigures { arm, sessions, counts: counts(&row)?, ..ArmFigures::default() });
+        arms.insert(arm, ArmFigures { arm, sessions, counts: SessionCounts::by_name(|name| count(&row, name))?, ..ArmFigures::default() });
     }
     let times: Vec<(Option<String>, i64, i64)> = sqlx::query_as(
         "SELECT arm, bucket, SUM(usage_session_load.loads) FROM usage_session_load JOIN usage_session USING (session) \
@@ -123,25 +124,7 @@ fn figures(row: &SqliteRow) -> Result<SessionFigures, sqlx::Error> {
         arm: arm(row.try_get("arm")?)?,
         first_at: from_millis(row.try_get("first_at")?),
         last_at: from_millis(row.try_get("last_at")?),
-        counts: counts(row)?,
+        counts: SessionCounts::by_name(|name| count(row, name))?,
         longest_load: row.try_get::<Option<i64>, _>("longest_load_us")?.map(|micros| Duration::from_micros(micros.unsigned_abs())),
-    })
-}
-
-fn counts(row: &SqliteRow) -> Result<SessionCounts, sqlx::Error> {
-    let count = |name: &str| row.try_get::<i64, _>(name).map(i64::unsigned_abs);
-    Ok(SessionCounts {
-        selections: count("selections")?,
-        initial_tools: count("initial_tools")?,
-        final_tools: count("final_tools")?,
-        tokens_before: count("tokens_before")?,
-        tokens_after: count("tokens_after")?,
-        searches: count("searches")?,
-        recovered_searches: count("recovered_searches")?,
-        loads: count("loads")?,
-        unloads: count("unloads")?,
-        calls: count("calls")?,
-        succeeded: count("succeeded")?,
-        tool_errors: count("tool_errors")?,
     })
 }
