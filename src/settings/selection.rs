@@ -28,12 +28,12 @@ section! {
         pub synonyms: Synonyms = synonyms(reader),
         /// Whether near duplicates of different servers are offered once.
         pub fold_duplicates: bool = reader.switch("selection.fold_duplicates"),
+        /// Share of chats, 0 to 1, that get all tools, for comparison; 0: no comparison.
+        pub static_share: f64 = reader.fraction("selection.static_share", 0.0..=1.0),
         /// The most newly chosen tools per server.
         pub per_server: Option<usize> = Some(reader.whole("selection.per_server", 0..=128)).filter(|most| *most > 0),
         /// When a language model reranks, if there is one.
         pub rerank: Rerank = reader.choice("selection.rerank", Rerank::of_name, ("unknown mode", "write \"auto\", \"off\" or \"always\"")),
-        /// Share of chats, 0 to 1, that get all tools, for comparison; 0: no comparison.
-        pub static_share: f64 = reader.fraction("selection.static_share", 0.0..=1.0),
     }
 }
 

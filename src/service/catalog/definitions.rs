@@ -276,14 +276,7 @@ impl Definitions {
             match known.and_then(|known| known.get(name)) {
                 None if count + news.added.len() >= MOST_KNOWN => news.beyond.push(Arc::clone(name)),
                 None => {
-                    let stored = StoredDefinition {
-                        tool: tool(),
-                        fingerprint: *fingerprint,
-                        is_new: is_known,
-                        first_seen: now,
-                        noticed: None,
-                        approved: None,
-                    };
+                    let stored = StoredDefinition::first(tool(), *fingerprint, is_known, now);
                     news.added.push((stored, definition_of(name, raw).to_string()));
                 }
                 Some(stored) if stored.fingerprint != *fingerprint => {
@@ -296,14 +289,7 @@ impl Definitions {
         }
         if let Some(key) = kind.listed().filter(|_| !is_listed) {
             let nothing = json!({});
-            let stored = StoredDefinition {
-                tool: ToolId::new(server.clone(), key),
-                fingerprint: canonical::fingerprint(&nothing),
-                is_new: false,
-                first_seen: now,
-                noticed: None,
-                approved: None,
-            };
+            let stored = StoredDefinition::first(ToolId::new(server.clone(), key), canonical::fingerprint(&nothing), false, now);
             news.added.push((stored, nothing.to_string()));
         }
         news

@@ -60,7 +60,7 @@ named! {
 }
 
 impl AuditEntry {
-    /// A change by this principal.
+    /// A permitted change by this principal, or a read before its end.
     #[must_use]
     pub fn of_change(principal: &Principal, action: AuditAction, subject: String) -> Self {
         Self {
