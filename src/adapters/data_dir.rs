@@ -100,12 +100,6 @@ impl DataDir {
         InstallationFile::new(self.path.join(INSTALLATION_FILE))
     }
 
-    /// The folder for OAuth tokens of MCP servers. Created with the first token.
-    #[must_use]
-    pub fn oauth(&self) -> PathBuf {
-        oauth(&self.path)
-    }
-
     /// The folder of the index: a cache that may be deleted while the service is stopped. The index creates it.
     #[must_use]
     pub fn index(&self) -> PathBuf {

@@ -36,9 +36,6 @@ impl InstallationFile {
     }
 
     /// Writes atomically and syncs to disk.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub fn write(&self, installation: &Installation) -> io::Result<()> {
         let draft = self.0.with_extension("new");
         let mut options = OpenOptions::new();
@@ -71,8 +68,6 @@ impl AccessMark {
     pub(super) fn missing(&self) -> Option<Uuid> {
         (!self.is_set.load(Ordering::Relaxed)).then_some(self.id)
     }
-    /// # Errors
-    /// Those of the file system.
     pub(super) fn set(&self) -> io::Result<()> {
         self.file.write(&Installation { id: self.id, had_rules_or_keys: true })?;
         self.is_set.store(true, Ordering::Relaxed);

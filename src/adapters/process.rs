@@ -6,9 +6,6 @@ use crate::service::ports::ProcessState;
 
 /// From now on, other processes of this user, including MCP servers, can't read this process's memory or environment, which
 /// contain keys, and core dumps are disabled. Root still can, and so can debug it (`prctl(2)`, `PR_SET_DUMPABLE`).
-///
-/// # Errors
-/// The system's error.
 pub fn hide() -> io::Result<()> {
     #[cfg(target_os = "linux")]
     nix::sys::prctl::set_dumpable(false)?;

@@ -22,9 +22,6 @@ pub struct Hangups {
 
 impl Hangups {
     /// From now on, the signal does not kill the process.
-    ///
-    /// # Errors
-    /// The system's error.
     pub fn listen() -> io::Result<Self> {
         let ends_with_terminal = has_terminal() && !is_ignored();
         Ok(Self { signals: signal(SignalKind::hangup())?, ends_with_terminal })
@@ -49,9 +46,6 @@ pub struct Stops {
 
 impl Stops {
     /// From now on, these signals do not kill the process by themselves.
-    ///
-    /// # Errors
-    /// The system's error.
     pub fn listen() -> io::Result<Self> {
         let [terminate, interrupt, quit] = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::quit()].map(signal);
         Ok(Self { terminate: terminate?, interrupt: interrupt?, quit: quit? })

@@ -39,8 +39,6 @@ pub struct FileWatch {
 }
 
 impl FileWatch {
-    /// # Errors
-    /// [`WatchError`]
     pub fn start(files: &[PathBuf]) -> Result<Self, WatchError> {
         let entries = Arc::new(ArcSwap::from_pointee(BTreeSet::new()));
         let touched = Arc::new(Notify::new());

@@ -22,8 +22,8 @@ use tokio_util::sync::CancellationToken;
 use self::background::{clean, end_sessions, follow_changes, follow_stops, keep_indexed, reseal, teach};
 use self::listening::{SHUTDOWN_SECONDS, admission, bind, listen};
 pub use self::parts::publish_options;
-use self::parts::{apply, apply_to_tools, enrichment, files, mcp_options, open_index};
-pub(crate) use self::parts::{judges, retention};
+use self::parts::{apply, apply_to_tools, enrichment, files, open_index};
+pub(crate) use self::parts::{judges, mcp_options, retention};
 use crate::adapters::data_dir::{DataDir, DataDirError};
 use crate::adapters::mcp::McpServers;
 use crate::adapters::signals::{Hangups, Stops};
@@ -144,9 +144,6 @@ pub enum StartError {
 
 impl Application {
     /// Starts everything and returns when the service listens. MCP servers connect in the background.
-    ///
-    /// # Errors
-    /// [`StartError`]
     #[expect(clippy::too_many_lines, reason = "the composition root names every part once, in the order in which they need each other")]
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
         let started = Instant::now();
@@ -192,7 +189,7 @@ impl Application {
             .with_tool_tokens(start.documents.tool_tokens);
         let server_count = live.servers.len();
         let files = files(&data_dir, &start).map_err(StartError::Files)?;
-        let servers: Arc<dyn ToolServers> = McpServers::start(live.servers.clone(), mcp_options(&start, &data_dir)?);
+        let servers: Arc<dyn ToolServers> = McpServers::start(live.servers.clone(), mcp_options(&start, data_dir.path())?);
         let known = refresh.load_last_good().await;
 
         let (recorder, recording) = Recorder::start(store.clone(), retention(&start), stop.clone());

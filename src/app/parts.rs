@@ -1,13 +1,14 @@
 //! Builds single parts of the service from the settings.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::{StartError, progress};
-use crate::adapters::data_dir::DataDir;
+use crate::adapters::data_dir::{DataDir, oauth};
 use crate::adapters::files::FileFolder;
 use crate::adapters::index::{AnnouncedIndex, EmbeddedIndex, EmbeddedIndexOptions, RemoteIndex, RemoteIndexOptions, Spread, Timing};
 use crate::adapters::llm::ChatModels;
@@ -42,14 +43,13 @@ pub(super) fn files(data_dir: &DataDir, start: &StartSettings) -> io::Result<Opt
     Ok(Some(Arc::new(Files::new(Arc::new(folder), key, public_url, start.files.lifetime))))
 }
 
-pub(super) fn mcp_options(settings: &StartSettings, data_dir: &DataDir) -> Result<mcp::Options, StartError> {
-    let client = mcp::client_builder().build().map_err(StartError::Client)?;
-    let timing = mcp::Timing { drain: settings.reload.drain, ping: settings.processes.ping, ..mcp::Timing::default() };
+/// `data_dir`: the folder, which a command does not lock.
+pub(crate) fn mcp_options(settings: &StartSettings, data_dir: &Path) -> Result<mcp::Options, StartError> {
     Ok(mcp::Options {
-        client,
-        processes: Arc::new(mcp::Processes::of(settings, data_dir.path())),
-        oauth: Some(data_dir.oauth()),
-        timing,
+        client: mcp::client_builder().build().map_err(StartError::Client)?,
+        processes: Arc::new(mcp::Processes::of(settings, data_dir)),
+        oauth: Some(oauth(data_dir)),
+        timing: mcp::Timing { drain: settings.reload.drain, ping: settings.processes.ping, ..mcp::Timing::default() },
         users: settings.user_connections.clone(),
         questions: mcp::Questions { elicitation: settings.mcp.elicitation, sampling: settings.mcp.sampling },
     })

@@ -8,7 +8,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use url::Url;
 
-use crate::cli::{Failure, runtime, service_url};
+use crate::cli::{Failure, Outcome, print, runtime, service_url};
 
 const JSON: &str = "application/json";
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -22,6 +22,16 @@ pub(super) struct ServiceAccess {
     /// Admin key (`access.admin_key`); not needed if the service has no key at all
     #[arg(long, value_name = "KEY", env = "TOOLSIEVE_ADMIN_KEY", hide_env_values = true)]
     admin_key: Option<SecretString>,
+}
+
+/// What the service answers, as text or JSON.
+#[derive(Args)]
+pub(super) struct Shown {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    access: ServiceAccess,
 }
 
 /// Address of the service, and the key of a caller, who owns what the command creates.
@@ -75,6 +85,14 @@ impl ServiceAccess {
             }
             _ => refused(status, &detail),
         })
+    }
+}
+
+impl Shown {
+    /// Requests and prints a resource.
+    pub(super) fn get(&self, path: &str, as_text: impl FnOnce(&Value) -> String) -> Outcome {
+        let answer = self.access.ask(Method::GET, path, None)?;
+        print(&if self.json { format!("{answer:#}") } else { as_text(&answer) })
     }
 }
 

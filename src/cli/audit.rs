@@ -7,6 +7,7 @@ use reqwest::Method;
 use serde_json::Value;
 
 use crate::cli::admin::ServiceAccess;
+use crate::cli::table::cell as text;
 use crate::cli::{Outcome, print, table};
 use crate::domain::publishing::document::encoded;
 
@@ -82,10 +83,10 @@ impl Audit {
 }
 
 fn as_table(answer: &Value) -> String {
-    let mut out = table::table(&["At", "Who", "What", "Server", "Tool or subject", "Decision", "Outcome", "ms"]);
-    for entry in answer["entries"].as_array().into_iter().flatten() {
+    let head = ["At", "Who", "What", "Server", "Tool or subject", "Decision", "Outcome", "ms"];
+    table::of_list(&head, &answer["entries"], |entry| {
         let what = if entry["tool"].is_string() { &entry["tool"] } else { &entry["subject"] };
-        out.add_row([
+        [
             text(&entry["at"]),
             text(&entry["principal"]),
             text(&entry["action"]),
@@ -94,11 +95,6 @@ fn as_table(answer: &Value) -> String {
             text(&entry["decision"]),
             text(&entry["outcome"]),
             entry["took_ms"].to_string(),
-        ]);
-    }
-    table::text(&out)
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
+        ]
+    })
 }

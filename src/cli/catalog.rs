@@ -1,21 +1,22 @@
 //! The tools of the configured servers, for commands that inspect them: listed now, or as last stored.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::Arc;
 
 use crate::adapters::data_dir;
 use crate::adapters::mcp::{self, McpServers};
 use crate::adapters::process;
 use crate::adapters::store::SqliteStore;
 use crate::adapters::tokens::TokenCounter;
+use crate::app;
 use crate::cli::Failure;
 use crate::domain::access::tool_facts::{Overlays, ToolOverride};
-use crate::domain::catalog::catalog::{self, Catalog, CatalogServer, ServerListing, SkippedTool};
+use crate::domain::catalog::catalog::{Catalog, CatalogServer, ServerListing, SkippedTool};
 use crate::domain::catalog::definition::{NO_TOOL, TOOLS_LISTED};
 use crate::domain::catalog::hidden_text::HiddenText;
 use crate::domain::catalog::shorten;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::text::canonical::Fingerprint;
+use crate::service::catalog::build::build;
 use crate::service::catalog::refresh::configured;
 use crate::service::catalog::tool_facts::of_settings;
 use crate::service::ports::{ListingStore, ServerEvent, Store, StoreError, ToolServers};
@@ -82,15 +83,9 @@ impl Kept {
 /// Starts the servers, lists their tools, and stops them. They can't look into this process, which holds keys.
 pub(super) async fn ask(settings: &Settings) -> Result<Known, Failure> {
     process::hide().map_err(|error| Failure::failed(format!("error: the process can't be hidden from others: {error}")))?;
-    let client = mcp::client_builder().build().map_err(|error| Failure::failed(format!("error: no HTTP client: {error}")))?;
-    let options = mcp::Options {
-        client,
-        processes: Arc::new(mcp::Processes::of(&settings.start, &settings.start.store.data_dir)),
-        oauth: Some(data_dir::oauth(&settings.start.store.data_dir)),
-        timing: mcp::Timing::default(),
-        users: settings.start.user_connections.clone(),
-        questions: mcp::Questions { elicitation: settings.start.mcp.elicitation, sampling: settings.start.mcp.sampling },
-    };
+    let options = app::mcp_options(&settings.start, &settings.start.store.data_dir);
+    let options = options.map_err(|error| Failure::failed(format!("error: {error}")))?;
+    let options = mcp::Options { timing: mcp::Timing::default(), ..options };
     let mut waiting: BTreeSet<ServerName> = settings.live.servers.iter().map(|server| server.name.clone()).collect();
     let servers = McpServers::start(settings.live.servers.clone(), options);
     let mut events = servers.events();
@@ -152,25 +147,18 @@ pub(super) fn known(listings: &[ServerListing], mut missing: Vec<(ServerName, St
         let disabled = configured.get(&listing.server);
         let is_enabled = |tool: &&SkippedTool| disabled.is_none_or(|disabled| !disabled.contains(&tool.tool));
         skipped.extend(listing.skipped.iter().filter(is_enabled).map(|tool| (listing.server.clone(), tool.clone())));
-        let mut tools: Vec<Tool> = Vec::new();
-        for raw in listing.enabled(disabled) {
-            match catalog::tool(&listing.server, raw) {
-                Ok(tool) => {
-                    let is_changed = changes.changes != DefinitionChanges::Off && kept.is_changed(&tool);
-                    if is_changed {
-                        changed.push(tool.id.clone());
-                    }
-                    let is_withheld = is_changed && changes.changes == DefinitionChanges::Quarantine;
-                    if !is_withheld && !kept.is_withheld_as_new(&tool, changes) {
-                        let overlay = overlays.overlay(&tool.id, &tool.operation_id, &tool.hints);
-                        tools.push(tool.with(&overlay));
-                    }
-                }
-                Err(tool) => skipped.push((listing.server.clone(), tool)),
+        let built = build(listing, disabled, &overlays, |_| None);
+        skipped.extend(built.skipped.into_iter().map(|tool| (listing.server.clone(), tool)));
+        let mut tools = built.new;
+        tools.retain(|tool| {
+            let is_changed = changes.changes != DefinitionChanges::Off && kept.is_changed(tool);
+            if is_changed {
+                changed.push(tool.id.clone());
             }
-        }
-        let definitions: Vec<String> =
-            tools.iter().map(|tool| Tool::function(&tool.operation_id, &tool.description, &tool.input).to_string()).collect();
+            let is_withheld = is_changed && changes.changes == DefinitionChanges::Quarantine;
+            !is_withheld && !kept.is_withheld_as_new(tool, changes)
+        });
+        let definitions: Vec<String> = tools.iter().map(|tool| tool.function().to_string()).collect();
         for (tool, count) in tools.iter_mut().zip(counter.count(&definitions)) {
             tool.tokens = count;
         }

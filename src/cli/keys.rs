@@ -4,7 +4,8 @@ use clap::{Args, Subcommand};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::cli::admin::ServiceAccess;
+use crate::cli::admin::{ServiceAccess, Shown};
+use crate::cli::table::{cell as text, list};
 use crate::cli::{Failure, Outcome, print, table};
 
 #[derive(Subcommand)]
@@ -32,11 +33,8 @@ pub(super) enum Keys {
     },
     /// List all keys, without their secrets
     List {
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
         #[command(flatten)]
-        access: ServiceAccess,
+        shown: Shown,
     },
     /// Replace the secret of a key and print the new one once; the old one stops working
     Rotate {
@@ -76,10 +74,7 @@ impl Keys {
                 }
                 shown_once(&access.ask(Method::POST, "/v1/admin/keys", Some(&body))?)
             }
-            Self::List { json, access } => {
-                let answer = access.ask(Method::GET, "/v1/admin/keys", None)?;
-                if json { print(&format!("{answer:#}")) } else { print(&as_table(&answer)) }
-            }
+            Self::List { shown } => shown.get("/v1/admin/keys", as_table),
             Self::Rotate { key, end, access } => {
                 let id = id_of(&key, &access)?;
                 let body = json!({"expires_in_days": end.expires_in_days});
@@ -112,11 +107,11 @@ fn id_of(key: &str, access: &ServiceAccess) -> Result<String, Failure> {
 }
 
 fn as_table(answer: &Value) -> String {
-    let mut out = table::table(&["Id", "Name", "State", "Servers", "Toolsets", "Groups", "Trusted", "Expires", "Last used"]);
-    for key in answer["keys"].as_array().into_iter().flatten() {
+    let head = ["Id", "Name", "State", "Servers", "Toolsets", "Groups", "Trusted", "Expires", "Last used"];
+    table::of_list(&head, &answer["keys"], |key| {
         let limit = |name: &str| if key[name].is_null() { "all".to_owned() } else { list(&key[name]) };
         let trusted = if key["trusted"] == true { "yes" } else { "" };
-        out.add_row([
+        [
             text(&key["id"]),
             text(&key["name"]),
             text(&key["state"]),
@@ -126,15 +121,6 @@ fn as_table(answer: &Value) -> String {
             trusted.to_owned(),
             text(&key["expires_at"]),
             text(&key["last_used_at"]),
-        ]);
-    }
-    table::text(&out)
-}
-
-fn list(value: &Value) -> String {
-    value.as_array().into_iter().flatten().map(text).collect::<Vec<String>>().join(", ")
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
+        ]
+    })
 }

@@ -277,6 +277,10 @@ mod tests {
         })
     }
 
+    fn words(line: &str) -> Vec<&str> {
+        line.split_whitespace().collect()
+    }
+
     fn load(arguments: &[&str]) -> Settings {
         load_with(arguments, &[]).unwrap_or_else(|error| panic!("{arguments:?}: {error}")).0
     }
@@ -310,99 +314,25 @@ mod tests {
         let mcpo = settings.start.mcpo.unwrap();
         assert!(!mcpo.strict_auth && mcpo.path_prefix.is_empty() && mcpo.root_path.is_empty());
         assert_eq!(warnings.len(), 4, "no key, every interface, every origin, the whole environment: {warnings:#?}");
-        let closed = load_with(
-            &[
-                "-h",
-                "127.0.0.1",
-                "-k",
-                "a-key-that-nobody-guesses",
-                "--strict-auth",
-                "--cors-allow-origins",
-                "https://a.example",
-                "--type",
-                "streamable-http",
-                "--",
-                "http://h/",
-            ],
-            &[],
-        );
+        let closed = "-h 127.0.0.1 -k a-key-that-nobody-guesses --strict-auth --cors-allow-origins https://a.example --type \
+            streamable-http -- http://h/";
+        let closed = load_with(&words(closed), &[]);
         assert_eq!(closed.map(|(_, warnings)| warnings), Ok(Vec::new()));
     }
 
     #[test]
     fn every_flag_in_both_forms() {
-        let long = load(&[
-            "--host=1.2.3.4",
-            "--port",
-            "9",
-            "--api-key",
-            "k",
-            "--cors-allow-origins",
-            "https://a.example",
-            "--cors-allow-origins",
-            "https://b.example",
-            "--strict-auth",
-            "--name",
-            "N",
-            "--description",
-            "D",
-            "--version",
-            "9.9",
-            "--root-path",
-            "r/",
-            "--log-level",
-            "WARNING",
-            "--hot-reload",
-            "--env",
-            "A=1",
-            "--env",
-            "B=x=y",
-            "--server-type",
-            "stdio",
-            "--data-dir",
-            "d",
-            "--",
-            "uvx",
-            "-p",
-            "${HOME}",
-            "--name",
-            "x",
-        ]);
-        let short = load(&[
-            "-h",
-            "1.2.3.4",
-            "-p9",
-            "-kk",
-            "--cors-allow-origins",
-            "https://a.example",
-            "--cors-allow-origins",
-            "https://b.example",
-            "--strict-auth",
-            "-n",
-            "N",
-            "-d",
-            "D",
-            "-v",
-            "9.9",
-            "--root-path",
-            "/r",
-            "--log-level",
-            "warn",
-            "--hot-reload",
-            "-e",
-            "A=1",
-            "-eB=x=y",
-            "--type",
-            "stdio",
-            "--data-dir",
-            "d",
-            "--",
-            "uvx",
-            "-p",
-            "${HOME}",
-            "--name",
-            "x",
-        ]);
+        let long = load(&words(
+            "--host=1.2.3.4 --port 9 --api-key k --cors-allow-origins https://a.example --cors-allow-origins \
+             https://b.example --strict-auth --name N --description D --version 9.9 --root-path r/ --log-level \
+             WARNING --hot-reload --env A=1 --env B=x=y --server-type stdio --data-dir d -- uvx -p ${HOME} --name \
+             x",
+        ));
+        let short = load(&words(
+            "-h 1.2.3.4 -p9 -kk --cors-allow-origins https://a.example --cors-allow-origins https://b.example \
+             --strict-auth -n N -d D -v 9.9 --root-path /r --log-level warn --hot-reload -e A=1 -eB=x=y --type \
+             stdio --data-dir d -- uvx -p ${HOME} --name x",
+        ));
         assert_eq!(format!("{long:?}"), format!("{short:?}"));
         let (start, server) = (&long.start, &long.live.servers[0]);
         assert_eq!((start.http.host.to_string().as_str(), start.http.port), ("1.2.3.4", 9));

@@ -4,8 +4,9 @@ use clap::Subcommand;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::cli::admin::{CallerAccess, ServiceAccess};
+use crate::cli::admin::{CallerAccess, ServiceAccess, Shown};
 use crate::cli::mode::ModeArg;
+use crate::cli::table::cell as text;
 use crate::cli::{Failure, Outcome, print, table};
 use crate::domain::publishing::document::encoded;
 use crate::domain::toolsets::mode::Mode;
@@ -17,11 +18,8 @@ pub(super) enum Sessions {
         /// Only sessions of this caller: user:ID, key:NAME, service-key, admin or anyone
         #[arg(long, value_name = "WHO")]
         principal: Option<String>,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
         #[command(flatten)]
-        access: ServiceAccess,
+        shown: Shown,
     },
     /// Create a session for the key's caller and print its address
     Create {
@@ -64,10 +62,9 @@ pub(super) enum Sessions {
 impl Sessions {
     pub(super) fn run(self) -> Outcome {
         match self {
-            Self::List { principal, json, access } => {
+            Self::List { principal, shown } => {
                 let query = principal.map(|principal| format!("?principal={}", encoded(&principal))).unwrap_or_default();
-                let answer = access.ask(Method::GET, &format!("/v1/admin/sessions{query}"), None)?;
-                if json { print(&format!("{answer:#}")) } else { print(&as_table(&answer)) }
+                shown.get(&format!("/v1/admin/sessions{query}"), as_table)
             }
             Self::Create { toolsets, servers, tools, task, limit, mode, ttl_seconds, json, access } => {
                 if toolsets.is_empty() && servers.is_empty() && tools.is_empty() && task.is_none() && mode.is_none() {
@@ -98,9 +95,8 @@ impl Sessions {
 }
 
 fn as_table(answer: &Value) -> String {
-    let mut out = table::table(&["Id", "Of", "Toolsets", "Servers", "Tools", "Created", "Expires"]);
-    for session in answer["sessions"].as_array().into_iter().flatten() {
-        out.add_row([
+    table::of_list(&["Id", "Of", "Toolsets", "Servers", "Tools", "Created", "Expires"], &answer["sessions"], |session| {
+        [
             text(&session["id"]),
             text(&session["principal"]),
             table::list(&session["toolsets"]),
@@ -108,11 +104,6 @@ fn as_table(answer: &Value) -> String {
             table::list(&session["tools"]),
             text(&session["created_at"]),
             text(&session["expires_at"]),
-        ]);
-    }
-    table::text(&out)
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
+        ]
+    })
 }

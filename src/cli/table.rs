@@ -22,6 +22,22 @@ pub(super) fn text(table: &Table) -> String {
     table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
+/// A table with a row for each item of a JSON list.
+pub(super) fn of_list<Row: IntoIterator<Item = String>>(head: &[&str], list: &Value, row: impl Fn(&Value) -> Row) -> String {
+    let mut table = table(head);
+    table.add_rows(list.as_array().into_iter().flatten().map(row));
+    text(&table)
+}
+
+/// A JSON value in one cell: a text without quotes, nothing for `null`.
+pub(super) fn cell(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
 /// The texts of a JSON list, in one cell.
 pub(super) fn list(value: &Value) -> String {
     value.as_array().into_iter().flatten().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")

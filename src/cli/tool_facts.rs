@@ -6,7 +6,8 @@ use clap::{Args, Subcommand};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::cli::admin::ServiceAccess;
+use crate::cli::admin::{ServiceAccess, Shown};
+use crate::cli::table::cell as text;
 use crate::cli::{Failure, Outcome, print};
 use crate::domain::publishing::document::encoded;
 
@@ -16,11 +17,8 @@ pub(super) enum ToolCommand {
     Show {
         #[command(flatten)]
         tool: ToolOrServer,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
         #[command(flatten)]
-        access: ServiceAccess,
+        shown: Shown,
     },
     /// Set metadata of a tool; omitted flags keep their values
     Set {
@@ -104,11 +102,7 @@ impl ToolOrServer {
 impl ToolCommand {
     pub(super) fn run(self) -> Outcome {
         match self {
-            Self::Show { tool, json, access } => {
-                let view = access.ask(Method::GET, &tool.path()?, None)?;
-                let text = || if tool.is_server() { described_server(&view) } else { described(&view) };
-                print(&if json { format!("{view:#}") } else { text() })
-            }
+            Self::Show { tool, shown } => shown.get(&tool.path()?, if tool.is_server() { described_server } else { described }),
             Self::Set { tool, tags, synonyms, description, pinned, access } => {
                 let path = tool.path()?;
                 let view = access.ask(Method::GET, &path, None)?;
@@ -152,7 +146,6 @@ impl ToolCommand {
 }
 
 fn described(view: &Value) -> String {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let texts = |value: &Value, member: &str| {
         let items = value.as_array().into_iter().flatten();
         items.map(|item| text(if member.is_empty() { item } else { &item[member] })).collect::<Vec<_>>().join(", ")

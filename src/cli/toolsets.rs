@@ -4,7 +4,8 @@ use clap::{Args, Subcommand};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::cli::admin::ServiceAccess;
+use crate::cli::admin::{ServiceAccess, Shown};
+use crate::cli::table::cell as text;
 use crate::cli::{Outcome, print, table};
 use crate::domain::publishing::document::encoded;
 
@@ -12,20 +13,14 @@ use crate::domain::publishing::document::encoded;
 pub(super) enum Toolsets {
     /// List all toolsets, including those of the settings
     List {
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
         #[command(flatten)]
-        access: ServiceAccess,
+        shown: Shown,
     },
     /// Show a toolset and its tools
     Show {
         name: String,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
         #[command(flatten)]
-        access: ServiceAccess,
+        shown: Shown,
     },
     /// Add a toolset, or replace the one with this name; toolsets of the settings change only there
     Set {
@@ -74,14 +69,8 @@ pub(super) struct DefinitionArgs {
 impl Toolsets {
     pub(super) fn run(self) -> Outcome {
         match self {
-            Self::List { json, access } => {
-                let answer = access.ask(Method::GET, "/v1/admin/toolsets", None)?;
-                if json { print(&format!("{answer:#}")) } else { print(&as_table(&answer)) }
-            }
-            Self::Show { name, json, access } => {
-                let answer = access.ask(Method::GET, &path(&name), None)?;
-                if json { print(&format!("{answer:#}")) } else { print(&described(&answer)) }
-            }
+            Self::List { shown } => shown.get("/v1/admin/toolsets", as_table),
+            Self::Show { name, shown } => shown.get(&path(&name), described),
             Self::Set { name, flags, access } => print(&described(&access.ask(Method::PUT, &path(&name), Some(&flags.body()))?)),
             Self::Remove { name, access } => {
                 access.ask(Method::DELETE, &path(&name), None)?;
@@ -118,12 +107,10 @@ fn path(name: &str) -> String {
 }
 
 fn as_table(answer: &Value) -> String {
-    let mut out = table::table(&["Name", "From", "Tools", "Description"]);
-    for toolset in answer["toolsets"].as_array().into_iter().flatten() {
+    table::of_list(&["Name", "From", "Tools", "Description"], &answer["toolsets"], |toolset| {
         let tools = toolset["members"].as_array().map_or(0, Vec::len);
-        out.add_row([text(&toolset["name"]), text(&toolset["source"]), tools.to_string(), text(&toolset["description"])]);
-    }
-    table::text(&out)
+        [text(&toolset["name"]), text(&toolset["source"]), tools.to_string(), text(&toolset["description"])]
+    })
 }
 
 fn described(toolset: &Value) -> String {
@@ -139,8 +126,4 @@ fn described(toolset: &Value) -> String {
         }
     }
     lines.join("\n")
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
 }

@@ -2,11 +2,11 @@
 
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
-use reqwest::Method;
 use serde_json::Value;
 
-use crate::cli::admin::ServiceAccess;
-use crate::cli::{Outcome, print, table};
+use crate::cli::admin::Shown;
+use crate::cli::table::cell as text;
+use crate::cli::{Outcome, table};
 
 #[derive(Args)]
 pub(super) struct Usage {
@@ -19,28 +19,23 @@ pub(super) struct Usage {
     /// Number of tools to show
     #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
-    access: ServiceAccess,
+    shown: Shown,
 }
 
 impl Usage {
     pub(super) fn run(self) -> Outcome {
         let since = Timestamp::now().saturating_sub(SignedDuration::from_hours(24 * i64::from(self.days))).unwrap_or(Timestamp::UNIX_EPOCH);
         let path = format!("/v1/admin/usage?since={since:.0}&order={}&limit={}", self.order, self.limit);
-        let answer = self.access.ask(Method::GET, &path, None)?;
-        if self.json { print(&format!("{answer:#}")) } else { print(&as_text(&answer)) }
+        self.shown.get(&path, as_text)
     }
 }
 
 fn as_text(answer: &Value) -> String {
-    let mut out = table::table(&["Server", "Tool", "Offered", "Called", "Succeeded", "Recovered", "p50 ms", "p95 ms", "Last called"]);
-    let tools = answer["tools"].as_array().map(Vec::as_slice).unwrap_or_default();
-    for tool in tools {
+    let head = ["Server", "Tool", "Offered", "Called", "Succeeded", "Recovered", "p50 ms", "p95 ms", "Last called"];
+    let rows = table::of_list(&head, &answer["tools"], |tool| {
         let rate = tool["success_rate"].as_f64().map_or_else(String::new, |rate| format!("{:.0} %", rate * 100.0));
-        out.add_row([
+        [
             text(&tool["server"]),
             text(&tool["tool"]),
             text(&tool["offered"]),
@@ -50,8 +45,8 @@ fn as_text(answer: &Value) -> String {
             text(&tool["p50_ms"]),
             text(&tool["p95_ms"]),
             text(&tool["last_called_at"]),
-        ]);
-    }
+        ]
+    });
     let totals = &answer["totals"];
     let summary = format!(
         "{} selections: {} tokens of definitions before, {} after. {} searches, {} for what was not offered. {} calls, {} of what was not \
@@ -63,16 +58,8 @@ fn as_text(answer: &Value) -> String {
         totals["recovered_searches"],
         totals["called"],
         totals["recovered"],
-        tools.len(),
+        answer["tools"].as_array().map_or(0, Vec::len),
         answer["tool_count"],
     );
-    format!("{}\n\n{summary}", table::text(&out))
-}
-
-fn text(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Null => String::new(),
-        other => other.to_string(),
-    }
+    format!("{rows}\n\n{summary}")
 }

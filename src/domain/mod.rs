@@ -8,8 +8,6 @@ pub mod text;
 pub mod execution;
 pub mod catalog;
 pub mod access;
-#[doc(hidden)]
-pub mod fuzzing;
 pub mod selection;
 pub mod toolsets;
 pub mod publishing;

@@ -81,9 +81,6 @@ const GUESSING: Duration = Duration::from_millis(250);
 struct Guess;
 
 /// Admits or rejects a request before routing, and before reading any byte of its body.
-///
-/// # Errors
-/// Those of the routes.
 pub async fn admit(
     mut request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,

@@ -7,20 +7,27 @@ use utoipa::openapi::schema::SchemaType;
 use utoipa::openapi::{Object, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-/// A struct: `described! { Described => struct Body { members } }`.
+/// Structs and enums: `described! { struct Body of Described { members } … }`. A member `unless "Vec::is_empty"` is absent then.
 macro_rules! described {
-    ($described:ty => $(#[$meta:meta])* struct $body:ident { $($(#[$member_meta:meta])* $member:ident: $type:ty,)* }) => {
+    () => {};
+    ($(#[$meta:meta])* struct $body:ident of $described:ty {
+        $($(#[$member_meta:meta])* $member:ident $(unless $absent:tt)?: $type:ty,)*
+    } $($more:tt)*) => {
         #[derive(serde::Serialize, utoipa::ToSchema)]
         $(#[$meta])*
-        pub(in crate::http) struct $body { $($(#[$member_meta])* $member: $type,)* }
+        pub(in crate::http) struct $body {
+            $($(#[$member_meta])* $(#[serde(skip_serializing_if = $absent)])? $member: $type,)*
+        }
 
         const _: () = {
             type Counterpart = $described;
             const fn has_the_same_members(&Counterpart { $($member: _,)* }: &Counterpart) {}
             let _ = has_the_same_members;
         };
+
+        $crate::http::described::described! { $($more)* }
     };
-    ($described:ty => $(#[$meta:meta])* enum $body:ident { $($(#[$variant_meta:meta])* $variant:ident,)* }) => {
+    ($(#[$meta:meta])* enum $body:ident of $described:ty { $($(#[$variant_meta:meta])* $variant:ident,)* } $($more:tt)*) => {
         #[derive(serde::Serialize, utoipa::ToSchema)]
         $(#[$meta])*
         #[expect(dead_code, reason = "for the description alone")]
@@ -33,6 +40,8 @@ macro_rules! described {
             }
             let _ = has_the_same_variants;
         };
+
+        $crate::http::described::described! { $($more)* }
     };
 }
 

@@ -172,11 +172,19 @@ const PARAMETERS: [(&str, &str, Keywords<'_>); 5] = [
 pub fn service_document() -> String {
     let (_, document) = App::new().into_utoipa_app().openapi(ServiceApi::openapi()).configure(configure).split_for_parts();
     let mut document = serde_json::to_value(document).unwrap_or_default();
+    tag_administration(&mut document);
     operations(&mut document).for_each(describe_errors);
     let shared = SHARED.iter().map(|shared| (shared.name.to_owned(), problem(shared.description)));
     document["components"]["responses"] = Value::Object(shared.collect());
     write_limits(&mut document);
     format!("{document:#}")
+}
+
+fn tag_administration(document: &mut Value) {
+    let items = document["paths"].as_object_mut().into_iter().flatten().filter(|(path, _)| path.starts_with("/v1/admin/"));
+    for operation in items.filter_map(|(_, item)| item.as_object_mut()).flat_map(Map::values_mut).filter_map(Value::as_object_mut) {
+        operation.shift_insert(0, "tags".to_owned(), json!(["administration"]));
+    }
 }
 
 /// Gives every error the schema of problems, and every operation its shared errors.
@@ -186,6 +194,9 @@ fn describe_errors(operation: &mut Value) {
     let Some(responses) = operation["responses"].as_object_mut() else { return };
     for (_, response) in responses.iter_mut().filter(|(status, response)| is_error(status) && response.get("content").is_none()) {
         *response = problem(response["description"].as_str().unwrap_or_default());
+    }
+    if administers {
+        responses.entry("404").or_insert_with(|| problem("The caller is not an administrator"));
     }
     for Shared { name, code, routes, .. } in &SHARED {
         let answers = match routes {

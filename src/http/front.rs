@@ -23,9 +23,6 @@ use crate::http::{meter, pages};
 const EXPOSED: HeaderValue = HeaderValue::from_static("etag, retry-after, mcp-session-id, x-request-id, x-toolsieve-repairs");
 
 /// Rejects pages of other sites, counts the outcome of the request, and closes the connection after an unread body.
-///
-/// # Errors
-/// Those of the routes.
 pub async fn enter(request: ServiceRequest, next: Next<impl MessageBody + 'static>) -> Result<ServiceResponse<Sent>, Error> {
     let began = Instant::now();
     let connection = request.conn_data::<Arc<Connection>>().cloned();

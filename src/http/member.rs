@@ -151,11 +151,9 @@ mod tests {
     #[expect(dead_code, reason = "it is only read")]
     struct Outer {
         name: String,
-        #[serde(default)]
         limit: Option<u8>,
         #[serde(default)]
         inner: Vec<Inner>,
-        #[serde(default)]
         raw: Option<Box<RawValue>>,
     }
 
@@ -163,7 +161,6 @@ mod tests {
     #[expect(dead_code, reason = "it is only read")]
     struct Inner {
         role: String,
-        #[serde(default)]
         text: Option<String>,
     }
 

@@ -39,6 +39,9 @@ pub enum Fault {
     Us,
 }
 
+/// The answer of a route.
+pub type Answer = Result<HttpResponse, Problem>;
+
 /// `Retry-After` when the session table is full, in seconds.
 const SESSIONS_RETRY_SECONDS: u64 = 60;
 
@@ -136,18 +139,15 @@ pub struct ProblemBody<'a> {
 }
 
 described! {
-    ArgumentProblem =>
     /// An error in one argument of a tool.
-    struct ArgumentProblemBody {
+    struct ArgumentProblemBody of ArgumentProblem {
         /// JSON Pointer (RFC 6901) to the argument; empty for the whole object.
         pointer: String,
         message: String,
         /// The expected value.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        expected: Option<String>,
+        expected unless "Option::is_none": Option<String>,
         /// The most likely intended name or value.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        did_you_mean: Option<String>,
+        did_you_mean unless "Option::is_none": Option<String>,
     }
 }
 

@@ -2,33 +2,27 @@
 
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::settings::http::{HttpSettings, header_key};
-use crate::settings::values::Reader;
+use crate::settings::http::{HttpSettings, OWN_KEY};
+use crate::settings::values::{Reader, section};
 use crate::settings::weak_key::weakness;
 
 /// HS256 needs a key as long as its hash (RFC 7518, section 3.2). Half of that already rules out guessing.
 const SHORTEST_SECRET: usize = 16;
 
-/// Section `[access]`.
-#[derive(Clone, Debug)]
-pub struct AccessSettings {
-    /// `None`: nobody is admin, except callers on this machine if there is no key at all.
-    pub admin_key: Option<SecretString>,
-    /// Whether callers with the service key may state the user they act for.
-    pub trust_users: bool,
-    /// `None`: users arrive in plain headers.
-    pub user_jwt_secret: Option<SecretString>,
+section! {
+    /// Section `[access]`.
+    #[derive(Clone, Debug)]
+    pub struct AccessSettings = read(reader) {
+        /// `None`: nobody is admin, except callers on this machine if there is no key at all.
+        pub admin_key: Option<SecretString> = reader.header_key("access.admin_key", OWN_KEY),
+        /// Whether callers with the service key may state the user they act for.
+        pub trust_users: bool = reader.switch("access.trust_users"),
+        /// `None`: users arrive in plain headers.
+        pub user_jwt_secret: Option<SecretString> = user_jwt_secret(reader),
+    }
 }
 
 impl AccessSettings {
-    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
-        Self {
-            admin_key: header_key("access.admin_key", reader),
-            trust_users: reader.switch("access.trust_users"),
-            user_jwt_secret: user_jwt_secret(reader),
-        }
-    }
-
     pub(super) fn check(&self, http: &HttpSettings, reader: &mut Reader<'_>) {
         http.check_exposure(self.admin_key.is_some(), reader);
         let text = |key: &Option<SecretString>| key.as_ref().map(|key| key.expose_secret().to_owned());

@@ -4,68 +4,47 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 
+use crate::domain::text::named::named;
 use crate::settings::finding::suggestion;
 use crate::settings::servers::ServerSettings;
-use crate::settings::values::Reader;
+use crate::settings::values::{Reader, section};
 
 const EXCEPTIONS: &str = "calls.validation_exceptions";
 
-/// Section `[calls]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CallSettings {
-    pub timeout: Duration,
-    /// For connecting to a server and listing its tools.
-    pub start_timeout: Duration,
-    /// A larger result is an error.
-    pub max_result_bytes: usize,
-    /// Longer text in a result is truncated; `None`: never.
-    pub max_text_bytes: Option<usize>,
-    /// Whether objects and lists in results become JSON text without whitespace.
-    pub compact_results: bool,
-    pub validation: Validation,
-    /// Exceptions by server name.
-    pub validation_exceptions: IndexMap<String, Validation>,
+section! {
+    /// Section `[calls]`.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct CallSettings = read(reader) {
+        pub timeout: Duration = reader.seconds("calls.timeout_seconds", 1..=86_400),
+        /// For connecting to a server and listing its tools.
+        pub start_timeout: Duration = reader.seconds("calls.start_timeout_seconds", 1..=3600),
+        /// A larger result is an error.
+        pub max_result_bytes: usize = reader.whole("calls.max_result_bytes", 1024..=1 << 30),
+        /// Longer text in a result is truncated; `None`: never.
+        pub max_text_bytes: Option<usize> = max_text_bytes(reader),
+        /// Whether objects and lists in results become JSON text without whitespace.
+        pub compact_results: bool = reader.switch("calls.compact_results"),
+        pub validation: Validation = validation(reader),
+        /// Exceptions by server name.
+        pub validation_exceptions: IndexMap<String, Validation> = exceptions(reader),
+    }
 }
 
-/// What happens to arguments that do not match the tool's input schema.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Validation {
-    /// Not checked.
-    Off,
-    /// Errors are logged, and the call is sent.
-    Warn,
-    /// The call is rejected.
-    #[default]
-    Strict,
-}
-
-impl Validation {
-    const NAMES: [&str; 3] = ["off", "warn", "strict"];
-
-    /// Parses the name of a mode.
-    pub(super) fn named(name: &str) -> Option<Self> {
-        match name {
-            "off" => Some(Self::Off),
-            "warn" => Some(Self::Warn),
-            "strict" => Some(Self::Strict),
-            _ => None,
-        }
+named! {
+    /// What happens to arguments that do not match the tool's input schema.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Validation {
+        /// Not checked.
+        Off = "off",
+        /// Errors are logged, and the call is sent.
+        Warn = "warn",
+        /// The call is rejected.
+        #[default]
+        Strict = "strict",
     }
 }
 
 impl CallSettings {
-    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
-        Self {
-            timeout: reader.seconds("calls.timeout_seconds", 1..=86_400),
-            start_timeout: reader.seconds("calls.start_timeout_seconds", 1..=3600),
-            max_result_bytes: reader.whole("calls.max_result_bytes", 1024..=1 << 30),
-            max_text_bytes: max_text_bytes(reader),
-            compact_results: reader.switch("calls.compact_results"),
-            validation: validation(reader),
-            validation_exceptions: exceptions(reader),
-        }
-    }
-
     /// Warns about exceptions for unknown servers: most likely a typo.
     pub(super) fn check_exceptions(&self, servers: &[ServerSettings], reader: &mut Reader<'_>) {
         let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
@@ -86,7 +65,7 @@ fn max_text_bytes(reader: &mut Reader<'_>) -> Option<usize> {
 
 fn validation(reader: &mut Reader<'_>) -> Validation {
     let name = reader.text("calls.validation");
-    Validation::named(&name).unwrap_or_else(|| {
+    Validation::of_name(&name).unwrap_or_else(|| {
         reader.problem("calls.validation", "unknown mode", suggestion(&name, &Validation::NAMES));
         Validation::default()
     })
@@ -96,7 +75,7 @@ fn validation(reader: &mut Reader<'_>) -> Validation {
 fn exceptions(reader: &mut Reader<'_>) -> IndexMap<String, Validation> {
     let mut exceptions = IndexMap::new();
     for text in reader.list(EXCEPTIONS) {
-        match text.rsplit_once('=').map(|(server, rule)| (server.trim(), Validation::named(rule.trim()))) {
+        match text.rsplit_once('=').map(|(server, rule)| (server.trim(), Validation::of_name(rule.trim()))) {
             Some((server, Some(rule))) if !server.is_empty() => {
                 exceptions.insert(server.to_owned(), rule);
             }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use secrecy::SecretString;
 use url::Url;
 
-use crate::settings::llm::is_key;
-use crate::settings::values::Reader;
+use crate::domain::text::named::named;
+use crate::settings::values::{Reader, plain_url};
 
 /// Section `[embedder]`.
 #[derive(Clone, Debug)]
@@ -64,26 +64,15 @@ pub enum Dialect {
     Voyage,
 }
 
-/// A model whose weights are compiled in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum BuiltinModel {
-    /// all-MiniLM-L6-v2, fine-tuned for finding tools.
-    #[default]
-    ToolsieveMinilm,
-    /// The stock model.
-    AllMinilmL6V2,
-}
-
-impl BuiltinModel {
-    pub const ALL: [Self; 2] = [Self::ToolsieveMinilm, Self::AllMinilmL6V2];
-
-    /// The name in the settings.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::ToolsieveMinilm => "toolsieve-minilm",
-            Self::AllMinilmL6V2 => "all-minilm-l6-v2",
-        }
+named! {
+    /// A model whose weights are compiled in.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum BuiltinModel {
+        /// all-MiniLM-L6-v2, fine-tuned for finding tools.
+        #[default]
+        ToolsieveMinilm = "toolsieve-minilm",
+        /// The stock model.
+        AllMinilmL6V2 = "all-minilm-l6-v2",
     }
 }
 
@@ -97,7 +86,7 @@ impl EmbedderSettings {
         let endpoint = EndpointSettings {
             base_url: url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned()).unwrap_or_default(),
             model: model.clone(),
-            api_key: api_key(reader),
+            api_key: reader.header_key("embedder.api_key", "copy the key from the provider again"),
             dialect: dialect(reader, url.as_ref()),
             dimensions: Some(reader.whole("embedder.dimensions", 0..=8192)).filter(|dimensions| *dimensions > 0),
             prefixes: prefixes.clone(),
@@ -152,8 +141,8 @@ fn at_endpoint(reader: &mut Reader<'_>, endpoint: EndpointSettings) -> EmbedderP
 }
 
 fn builtin(reader: &mut Reader<'_>, name: &str) -> BuiltinModel {
-    BuiltinModel::ALL.into_iter().find(|model| model.name() == name).unwrap_or_else(|| {
-        let known = BuiltinModel::ALL.map(|model| format!("{:?}", model.name())).join(" or ");
+    BuiltinModel::of_name(name).unwrap_or_else(|| {
+        let known = BuiltinModel::NAMES.map(|name| format!("{name:?}")).join(" or ");
         let remedy = format!("write {known}; the model of an endpoint needs embedder.url, one of a folder embedder.folder alone");
         reader.problem("embedder.model", "not a built-in model", remedy);
         BuiltinModel::default()
@@ -169,13 +158,7 @@ fn prefix(reader: &mut Reader<'_>, key: &str) -> Option<String> {
 fn url(reader: &mut Reader<'_>) -> Option<Url> {
     const KEY: &str = "embedder.url";
     let text = reader.optional_text(KEY)?;
-    let url = Url::parse(&text).ok().filter(|url| {
-        matches!(url.scheme(), "http" | "https")
-            && url.query().is_none()
-            && url.fragment().is_none()
-            && url.username().is_empty()
-            && url.password().is_none()
-    });
+    let url = plain_url(&text);
     if url.is_none() {
         // Omits the address itself: it may contain a password.
         let remedy = "write it as https://host/v1, without user, query and fragment; /embeddings is appended";
@@ -194,13 +177,4 @@ fn dialect(reader: &mut Reader<'_>, url: Option<&Url>) -> Dialect {
             Dialect::OpenAi
         }
     }
-}
-
-fn api_key(reader: &mut Reader<'_>) -> Option<SecretString> {
-    let key = reader.optional_text("embedder.api_key")?;
-    if !is_key(&key) {
-        let message = "contains a space, a line break or a non-ASCII character, which a header can't carry";
-        reader.problem("embedder.api_key", message, "copy the key from the provider again");
-    }
-    Some(SecretString::from(key))
 }

@@ -8,50 +8,39 @@ use secrecy::SecretString;
 use url::Url;
 
 use crate::settings::tls::Tls;
-use crate::settings::values::Reader;
+use crate::settings::values::{Reader, plain_url, section};
 
-/// Section `[http]`.
-#[derive(Clone, Debug)]
-pub struct HttpSettings {
-    pub host: IpAddr,
-    /// 0 picks a free port.
-    pub port: u16,
-    /// `None`: callers need no key.
-    pub api_key: Option<SecretString>,
-    /// Whether a non-loopback address may be served without a key.
-    pub insecure: bool,
-    /// Public URL of the service, for links.
-    pub public_url: Option<Url>,
-    pub max_body_bytes: usize,
-    /// Memory for all request bodies together.
-    pub max_bodies_bytes: usize,
-    /// How long a body may take to arrive, plus an allowance for its size.
-    pub body_timeout: Duration,
-    /// Proxies whose forwarding headers are trusted.
-    pub trusted_proxies: Vec<IpNet>,
-    /// Origins as browsers send them, or `*`.
-    pub cors_origins: Vec<String>,
-    /// `None`: plain HTTP.
-    pub tls: Option<Tls>,
+/// Remedy for a key of ours that a header cannot carry.
+pub(super) const OWN_KEY: &str = "use letters, digits and punctuation only";
+
+section! {
+    /// Section `[http]`.
+    #[derive(Clone, Debug)]
+    pub struct HttpSettings = read(reader) {
+        pub host: IpAddr = host(reader),
+        /// 0 picks a free port.
+        pub port: u16 = u16::try_from(reader.whole("http.port", 0..=65535)).unwrap_or_default(),
+        /// `None`: callers need no key.
+        pub api_key: Option<SecretString> = reader.header_key("http.api_key", OWN_KEY),
+        /// Whether a non-loopback address may be served without a key.
+        pub insecure: bool = reader.switch("http.insecure"),
+        /// Public URL of the service, for links.
+        pub public_url: Option<Url> = public_url(reader),
+        pub max_body_bytes: usize = reader.whole("http.max_body_bytes", 1024..=1 << 30),
+        /// Memory for all request bodies together.
+        pub max_bodies_bytes: usize = reader.whole("http.max_bodies_bytes", 1024..=1 << 40),
+        /// How long a body may take to arrive, plus an allowance for its size.
+        pub body_timeout: Duration = reader.seconds("http.body_timeout_seconds", 1..=3600),
+        /// Proxies whose forwarding headers are trusted.
+        pub trusted_proxies: Vec<IpNet> = trusted_proxies(reader),
+        /// Origins as browsers send them, or `*`.
+        pub cors_origins: Vec<String> = cors_origins(reader),
+        /// `None`: plain HTTP.
+        pub tls: Option<Tls> = Tls::read(reader),
+    }
 }
 
 impl HttpSettings {
-    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
-        Self {
-            host: host(reader),
-            port: u16::try_from(reader.whole("http.port", 0..=65535)).unwrap_or_default(),
-            api_key: api_key(reader),
-            insecure: reader.switch("http.insecure"),
-            public_url: public_url(reader),
-            max_body_bytes: reader.whole("http.max_body_bytes", 1024..=1 << 30),
-            max_bodies_bytes: reader.whole("http.max_bodies_bytes", 1024..=1 << 40),
-            body_timeout: reader.seconds("http.body_timeout_seconds", 1..=3600),
-            trusted_proxies: trusted_proxies(reader),
-            cors_origins: cors_origins(reader),
-            tls: Tls::read(reader),
-        }
-    }
-
     /// Whether the address is reachable from this machine only.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
@@ -97,32 +86,9 @@ fn host(reader: &mut Reader<'_>) -> IpAddr {
     })
 }
 
-fn api_key(reader: &mut Reader<'_>) -> Option<SecretString> {
-    header_key("http.api_key", reader)
-}
-
-/// A key that callers send in a header.
-pub(super) fn header_key(name: &str, reader: &mut Reader<'_>) -> Option<SecretString> {
-    let key = reader.optional_text(name)?;
-    if !key.bytes().all(|byte| byte.is_ascii_graphic()) {
-        reader.problem(
-            name,
-            "contains a space, a line break or a non-ASCII character, which a header can't carry",
-            "use letters, digits and punctuation only",
-        );
-    }
-    Some(SecretString::from(key))
-}
-
 fn public_url(reader: &mut Reader<'_>) -> Option<Url> {
     let text = reader.optional_text("http.public_url")?;
-    let url = Url::parse(&text).ok().filter(|url| {
-        matches!(url.scheme(), "http" | "https")
-            && url.query().is_none()
-            && url.fragment().is_none()
-            && url.username().is_empty()
-            && url.password().is_none()
-    });
+    let url = plain_url(&text);
     if url.is_none() {
         reader.problem(
             "http.public_url",

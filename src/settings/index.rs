@@ -5,7 +5,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 use url::Url;
 
-use crate::settings::values::Reader;
+use crate::settings::values::{Reader, plain_url};
 
 /// Qdrant's gRPC port, and its HTTP port.
 const PORT: u16 = 6334;
@@ -37,7 +37,7 @@ impl IndexSettings {
         let settings = QdrantSettings {
             urls: urls(reader),
             api_key: api_key(reader),
-            timeout: Duration::from_millis(reader.whole("index.qdrant_timeout_ms", 10..=60_000) as u64),
+            timeout: reader.milliseconds("index.qdrant_timeout_ms", 10..=60_000),
             prefix: prefix(reader),
             shards: whole(reader, "index.qdrant_shards"),
             replicas: whole(reader, "index.qdrant_replicas"),
@@ -54,14 +54,7 @@ fn urls(reader: &mut Reader<'_>) -> Vec<Url> {
     let mut urls = Vec::new();
     let mut is_wrong = false;
     for text in reader.list(KEY) {
-        let plain = Url::parse(&text).ok().filter(|url| {
-            matches!(url.scheme(), "http" | "https")
-                && matches!(url.path(), "" | "/")
-                && url.query().is_none()
-                && url.fragment().is_none()
-                && url.username().is_empty()
-                && url.password().is_none()
-        });
+        let plain = plain_url(&text).filter(|url| matches!(url.path(), "" | "/"));
         let Some(mut url) = plain else {
             is_wrong = true;
             continue;

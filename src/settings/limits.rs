@@ -3,45 +3,37 @@
 use crate::domain::access::policy;
 use crate::settings::finding::suggestion;
 use crate::settings::servers::ServerSettings;
-use crate::settings::values::Reader;
+use crate::settings::values::{Reader, section};
 
 const MOST_PER_MINUTE: usize = 1_000_000;
 const MOST_AT_ONCE: usize = 10_000;
 
-/// Section `[limits]`. 0 means no limit.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LimitSettings {
-    /// Per caller and minute.
-    pub calls: u32,
-    /// Caller patterns with their limits; the first match counts.
-    pub call_exceptions: Vec<(String, u32)>,
-    /// Per caller and minute.
-    pub selections: u32,
-    pub selection_exceptions: Vec<(String, u32)>,
-    /// How many of a minute's requests may arrive at once; 0: all.
-    pub burst: u32,
-    /// Per server and minute, over all callers.
-    pub server_calls: u32,
-    /// Server names with their limits.
-    pub server_exceptions: Vec<(String, u32)>,
-    /// Concurrent calls per server.
-    pub concurrent_calls: u32,
-    pub concurrent_exceptions: Vec<(String, u32)>,
+section! {
+    /// Section `[limits]`. 0 means no limit.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    pub struct LimitSettings = values(reader) {
+        /// Per caller and minute.
+        pub calls: u32 = number("limits.calls_per_minute", MOST_PER_MINUTE, reader),
+        /// Caller patterns with their limits; the first match counts.
+        pub call_exceptions: Vec<(String, u32)> = exceptions("limits.call_exceptions", MOST_PER_MINUTE, reader),
+        /// Per caller and minute.
+        pub selections: u32 = number("limits.selections_per_minute", MOST_PER_MINUTE, reader),
+        pub selection_exceptions: Vec<(String, u32)> = exceptions("limits.selection_exceptions", MOST_PER_MINUTE, reader),
+        /// How many of a minute's requests may arrive at once; 0: all.
+        pub burst: u32 = number("limits.burst", MOST_PER_MINUTE, reader),
+        /// Per server and minute, over all callers.
+        pub server_calls: u32 = number("limits.server_calls_per_minute", MOST_PER_MINUTE, reader),
+        /// Server names with their limits.
+        pub server_exceptions: Vec<(String, u32)> = exceptions("limits.server_exceptions", MOST_PER_MINUTE, reader),
+        /// Concurrent calls per server.
+        pub concurrent_calls: u32 = number("limits.concurrent_calls", MOST_AT_ONCE, reader),
+        pub concurrent_exceptions: Vec<(String, u32)> = exceptions("limits.concurrent_exceptions", MOST_AT_ONCE, reader),
+    }
 }
 
 impl LimitSettings {
     pub(super) fn read(reader: &mut Reader<'_>) -> Self {
-        let settings = Self {
-            calls: number("limits.calls_per_minute", MOST_PER_MINUTE, reader),
-            call_exceptions: exceptions("limits.call_exceptions", MOST_PER_MINUTE, reader),
-            selections: number("limits.selections_per_minute", MOST_PER_MINUTE, reader),
-            selection_exceptions: exceptions("limits.selection_exceptions", MOST_PER_MINUTE, reader),
-            burst: number("limits.burst", MOST_PER_MINUTE, reader),
-            server_calls: number("limits.server_calls_per_minute", MOST_PER_MINUTE, reader),
-            server_exceptions: exceptions("limits.server_exceptions", MOST_PER_MINUTE, reader),
-            concurrent_calls: number("limits.concurrent_calls", MOST_AT_ONCE, reader),
-            concurrent_exceptions: exceptions("limits.concurrent_exceptions", MOST_AT_ONCE, reader),
-        };
+        let settings = Self::values(reader);
         for (key, patterns) in
             [("limits.call_exceptions", &settings.call_exceptions), ("limits.selection_exceptions", &settings.selection_exceptions)]
         {

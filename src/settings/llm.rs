@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use secrecy::SecretString;
-use url::Url;
 
 use crate::domain::selection::enrichment::MOST_QUERIES;
 use crate::domain::selection::judgement::Provider;
-use crate::settings::values::Reader;
+use crate::settings::values::{Reader, plain_url};
 
 /// Section `[llm]`.
 #[derive(Clone, Debug)]
@@ -57,7 +56,7 @@ impl LlmSettings {
         Self {
             enrichment: enrichment(reader, configured.as_ref()),
             configured,
-            api_key: api_key(reader),
+            api_key: reader.header_key("llm.api_key", "copy the key from the provider again"),
             timeout: reader.milliseconds("llm.timeout_ms", 10..=60_000),
             candidates: reader.whole("llm.candidates", 2..=200),
             smart_select_timeout: reader.milliseconds("llm.smart_select_timeout_ms", 10..=120_000),
@@ -105,13 +104,7 @@ fn enrichment(reader: &mut Reader<'_>, configured: Option<&Endpoint>) -> Option<
 fn endpoint(reader: &mut Reader<'_>, url_key: &str, model_key: &str) -> Option<Endpoint> {
     let model = reader.optional_text(model_key);
     let text = reader.optional_text(url_key)?;
-    let url = Url::parse(&text).ok().filter(|url| {
-        matches!(url.scheme(), "http" | "https")
-            && url.query().is_none()
-            && url.fragment().is_none()
-            && url.username().is_empty()
-            && url.password().is_none()
-    });
+    let url = plain_url(&text);
     let Some(url) = url else {
         let remedy = "write it as https://host/v1, without user, query and fragment; /chat/completions is appended";
         reader.problem(url_key, "not a plain http or https address", remedy);
@@ -122,13 +115,4 @@ fn endpoint(reader: &mut Reader<'_>, url_key: &str, model_key: &str) -> Option<E
         return None;
     };
     Some(Endpoint { base_url: url.as_str().trim_end_matches('/').to_owned(), model })
-}
-
-fn api_key(reader: &mut Reader<'_>) -> Option<SecretString> {
-    let key = reader.optional_text("llm.api_key")?;
-    if !is_key(&key) {
-        let message = "contains a space, a line break or a non-ASCII character, which a header can't carry";
-        reader.problem("llm.api_key", message, "copy the key from the provider again");
-    }
-    Some(SecretString::from(key))
 }

@@ -2,6 +2,7 @@
 
 use tracing_subscriber::EnvFilter;
 
+use crate::domain::text::named::named;
 use crate::settings::finding::suggestion;
 use crate::settings::values::Reader;
 
@@ -15,15 +16,21 @@ pub struct LoggingSettings {
     pub format: LogFormat,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
-    Text,
-    Json,
+named! {
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum LogFormat {
+        #[default]
+        Text = "text",
+        Json = "json",
+    }
 }
 
 impl LoggingSettings {
     pub(super) fn read(reader: &mut Reader<'_>) -> Self {
-        Self { filter: filter(reader), format: format(reader) }
+        Self {
+            filter: filter(reader),
+            format: reader.choice("logging.format", LogFormat::of_name, ("unknown format", "write \"text\" or \"json\"")),
+        }
     }
 }
 
@@ -41,15 +48,4 @@ fn filter(reader: &mut Reader<'_>) -> String {
         );
     }
     filter
-}
-
-fn format(reader: &mut Reader<'_>) -> LogFormat {
-    match reader.text("logging.format").as_str() {
-        "text" => LogFormat::Text,
-        "json" => LogFormat::Json,
-        _ => {
-            reader.problem("logging.format", "unknown format", "write \"text\" or \"json\"");
-            LogFormat::Text
-        }
-    }
 }

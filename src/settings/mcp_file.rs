@@ -538,22 +538,18 @@ fn timeout(entry: &mut Entry<'_, '_>, key: &str) -> Option<Duration> {
 }
 
 fn bytes(entry: &mut Entry<'_, '_>, key: &str) -> Option<usize> {
-    let path = child(entry.path, key);
-    let number = entry.get(key)?.as_u64().and_then(|number| usize::try_from(number).ok());
-    match number.filter(|number| (1024..=1 << 30).contains(number)) {
-        Some(number) => Some(number),
-        None => entry.wrong_kind(&path, "a whole number of bytes from 1024 to 1073741824"),
-    }
+    whole(entry, key, |number| (1024..=1 << 30).contains(&number), "a whole number of bytes from 1024 to 1073741824")
 }
 
 /// 0: no truncation.
 fn text_bytes(entry: &mut Entry<'_, '_>, key: &str) -> Option<usize> {
-    let path = child(entry.path, key);
+    let expected = "a whole number of bytes from 256 to 1073741824, or 0 for no truncation";
+    whole(entry, key, |number| number == 0 || (256..=1 << 30).contains(&number), expected)
+}
+
+fn whole(entry: &mut Entry<'_, '_>, key: &str, is_allowed: impl Fn(usize) -> bool, expected: &str) -> Option<usize> {
     let number = entry.get(key)?.as_u64().and_then(|number| usize::try_from(number).ok());
-    match number.filter(|number| *number == 0 || (256..=1 << 30).contains(number)) {
-        Some(number) => Some(number),
-        None => entry.wrong_kind(&path, "a whole number of bytes from 256 to 1073741824, or 0 for no truncation"),
-    }
+    number.filter(|number| is_allowed(*number)).or_else(|| entry.wrong_kind(&child(entry.path, key), expected))
 }
 
 fn tags(entry: &mut Entry<'_, '_>, key: &str) -> Option<Vec<String>> {
@@ -578,7 +574,7 @@ fn tags(entry: &mut Entry<'_, '_>, key: &str) -> Option<Vec<String>> {
 
 fn validation(entry: &mut Entry<'_, '_>, key: &str) -> Option<Validation> {
     let path = child(entry.path, key);
-    match entry.get(key)?.as_str().and_then(Validation::named) {
+    match entry.get(key)?.as_str().and_then(Validation::of_name) {
         Some(validation) => Some(validation),
         None => entry.wrong_kind(&path, "\"off\", \"warn\" or \"strict\""),
     }

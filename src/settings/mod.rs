@@ -426,9 +426,6 @@ mod tests {
         assert_eq!(settings.start.store.data_dir.to_str(), Some("toolsieve-data"));
         assert_eq!(settings.live.calls.timeout.as_secs(), 60);
         let selection = &settings.live.selection;
-        assert_eq!(
-            (selection.limit, selection.chat_budget, selection.token_budget),
-            (10, crate::domain::selection::chat::DEFAULT_CHAT_BUDGET, None)
-        );
+        assert_eq!((selection.limit, selection.chat_budget, selection.token_budget), (10, 24, None));
     }
 }

@@ -2,60 +2,51 @@
 
 use crate::domain::selection::relevance::Synonyms;
 use crate::domain::text::analysis::Analyzer;
+use crate::domain::text::named::named;
 use crate::settings::Settings;
-use crate::settings::values::Reader;
+use crate::settings::values::{Reader, section};
 
-/// Section `[selection]`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SelectionSettings {
-    /// The most newly chosen tools per message.
-    pub limit: usize,
-    /// The most tools that a chat keeps.
-    pub chat_budget: usize,
-    /// Length of each candidate list from the index.
-    pub candidates: usize,
-    /// Weight of the dense score, 0 to 1; the lexical score gets the rest.
-    pub dense_weight: f32,
-    /// Whether a message that needs no tool gets none.
-    pub gate: bool,
-    /// Token budget of newly chosen definitions.
-    pub token_budget: Option<usize>,
-    /// Published names of tools that every chat gets.
-    pub pinned: Vec<String>,
-    /// Synonyms of words in messages.
-    pub synonyms: Synonyms,
-    /// Whether near duplicates of different servers are offered once.
-    pub fold_duplicates: bool,
-    /// The most newly chosen tools per server.
-    pub per_server: Option<usize>,
-    /// When a language model reranks, if there is one.
-    pub rerank: Rerank,
-    /// Share of chats, 0 to 1, that get all tools, for comparison; 0: no comparison.
-    pub static_share: f64,
+section! {
+    /// Section `[selection]`.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct SelectionSettings = values(reader) {
+        /// The most newly chosen tools per message.
+        pub limit: usize = reader.whole("selection.limit", 1..=128),
+        /// The most tools that a chat keeps.
+        pub chat_budget: usize = reader.whole("selection.chat_budget", 1..=512),
+        /// Length of each candidate list from the index.
+        pub candidates: usize = reader.whole("selection.candidates", 1..=1000),
+        /// Weight of the dense score, 0 to 1; the lexical score gets the rest.
+        pub dense_weight: f32 = dense_weight(reader),
+        /// Whether a message that needs no tool gets none.
+        pub gate: bool = reader.switch("selection.gate"),
+        /// Token budget of newly chosen definitions.
+        pub token_budget: Option<usize> = Some(reader.whole("selection.token_budget", 0..=10_000_000)).filter(|budget| *budget > 0),
+        /// Published names of tools that every chat gets.
+        pub pinned: Vec<String> = pinned(reader),
+        /// Synonyms of words in messages.
+        pub synonyms: Synonyms = synonyms(reader),
+        /// Whether near duplicates of different servers are offered once.
+        pub fold_duplicates: bool = reader.switch("selection.fold_duplicates"),
+        /// Share of chats, 0 to 1, that get all tools, for comparison; 0: no comparison.
+        pub static_share: f64 = reader.fraction("selection.static_share", 0.0..=1.0),
+        /// The most newly chosen tools per server.
+        pub per_server: Option<usize> = Some(reader.whole("selection.per_server", 0..=128)).filter(|most| *most > 0),
+        /// When a language model reranks, if there is one.
+        pub rerank: Rerank = reader.choice("selection.rerank", Rerank::of_name, ("unknown mode", "write \"auto\", \"off\" or \"always\"")),
+    }
 }
 
-/// When a language model reranks the best candidates.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Rerank {
-    Off,
-    /// If the ranking is ambiguous.
-    #[default]
-    Auto,
-    /// For every message that needs a tool.
-    Always,
-}
-
-impl Rerank {
-    pub const NAMES: &str = "`auto`, `off` or `always`";
-
-    #[must_use]
-    pub fn of(name: &str) -> Option<Self> {
-        match name {
-            "off" => Some(Self::Off),
-            "auto" => Some(Self::Auto),
-            "always" => Some(Self::Always),
-            _ => None,
-        }
+named! {
+    /// When a language model reranks the best candidates.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Rerank {
+        Off = "off",
+        /// If the ranking is ambiguous.
+        #[default]
+        Auto = "auto",
+        /// For every message that needs a tool.
+        Always = "always",
     }
 }
 
@@ -68,20 +59,7 @@ impl Default for SelectionSettings {
 
 impl SelectionSettings {
     pub(super) fn read(reader: &mut Reader<'_>) -> Self {
-        let settings = Self {
-            limit: reader.whole("selection.limit", 1..=128),
-            chat_budget: reader.whole("selection.chat_budget", 1..=512),
-            candidates: reader.whole("selection.candidates", 1..=1000),
-            dense_weight: dense_weight(reader),
-            gate: reader.switch("selection.gate"),
-            token_budget: Some(reader.whole("selection.token_budget", 0..=10_000_000)).filter(|budget| *budget > 0),
-            pinned: pinned(reader),
-            synonyms: synonyms(reader),
-            fold_duplicates: reader.switch("selection.fold_duplicates"),
-            static_share: reader.fraction("selection.static_share", 0.0..=1.0),
-            per_server: Some(reader.whole("selection.per_server", 0..=128)).filter(|most| *most > 0),
-            rerank: rerank(reader),
-        };
+        let settings = Self::values(reader);
         for (key, value) in [("selection.chat_budget", settings.chat_budget), ("selection.candidates", settings.candidates)] {
             if value < settings.limit {
                 let remedy = format!("write at least {}, or lower selection.limit", settings.limit);
@@ -95,14 +73,6 @@ impl SelectionSettings {
 #[expect(clippy::cast_possible_truncation, reason = "a weight between 0 and 1")]
 fn dense_weight(reader: &mut Reader<'_>) -> f32 {
     reader.fraction("selection.dense_weight", 0.0..=1.0) as f32
-}
-
-fn rerank(reader: &mut Reader<'_>) -> Rerank {
-    let name = reader.text("selection.rerank");
-    Rerank::of(&name).unwrap_or_else(|| {
-        reader.problem("selection.rerank", "unknown mode", format!("write {}", Rerank::NAMES.replace('`', "\"")));
-        Rerank::default()
-    })
 }
 
 fn synonyms(reader: &mut Reader<'_>) -> Synonyms {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
+use url::Url;
 
 use crate::domain::text::canonical::Fingerprint;
 use crate::settings::Sources;
@@ -425,6 +426,24 @@ impl Values {
     }
 }
 
+/// A section of the settings, each field with its value: `section! { pub struct X = read(reader) { pub field: Type = value, } }`.
+macro_rules! section {
+    ($(#[$meta:meta])* pub struct $section:ident = $read:ident($reader:ident) {
+        $($(#[$field_meta:meta])* pub $field:ident: $type:ty = $value:expr,)*
+    }) => {
+        $(#[$meta])*
+        pub struct $section { $($(#[$field_meta])* pub $field: $type,)* }
+
+        impl $section {
+            pub(super) fn $read($reader: &mut $crate::settings::values::Reader<'_>) -> Self {
+                Self { $($field: $value,)* }
+            }
+        }
+    };
+}
+
+pub(super) use section;
+
 /// Converts values to their types and checks ranges. A value out of range is reported and replaced by the default, so that
 /// later checks still make sense.
 pub(super) struct Reader<'a> {
@@ -444,6 +463,24 @@ impl<'a> Reader<'a> {
     /// An empty text means "not set".
     pub(super) fn optional_text(&mut self, key: &str) -> Option<String> {
         Some(self.text(key)).filter(|text| !text.is_empty())
+    }
+
+    /// A key to send in a header. `remedy`: the advice about one that a header can't carry.
+    pub(super) fn header_key(&mut self, key: &str, remedy: &str) -> Option<SecretString> {
+        let text = self.optional_text(key)?;
+        if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            self.problem(key, "contains a space, a line break or a non-ASCII character, which a header can't carry", remedy);
+        }
+        Some(SecretString::from(text))
+    }
+
+    /// One of several names. `unknown`: the problem with any other, and the names to write.
+    pub(super) fn choice<T: Default>(&mut self, key: &str, of_name: fn(&str) -> Option<T>, unknown: (&str, &str)) -> T {
+        let name = self.text(key);
+        of_name(&name).unwrap_or_else(|| {
+            self.problem(key, unknown.0, unknown.1);
+            T::default()
+        })
     }
 
     pub(super) fn switch(&mut self, key: &str) -> bool {
@@ -515,6 +552,17 @@ impl<'a> Reader<'a> {
     fn default(&self, key: &str) -> Option<Value> {
         self.values.defaults.get(key).cloned()
     }
+}
+
+/// An http or https address without user, query and fragment.
+pub(super) fn plain_url(text: &str) -> Option<Url> {
+    Url::parse(text).ok().filter(|url| {
+        matches!(url.scheme(), "http" | "https")
+            && url.query().is_none()
+            && url.fragment().is_none()
+            && url.username().is_empty()
+            && url.password().is_none()
+    })
 }
 
 /// Replaces the variables of a text; `None` if a problem was reported.

@@ -7,8 +7,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use toolsieve::adapters::mcp::fuzzing::exchange;
-use toolsieve::domain::fuzzing::{arguments, result, schema, tools};
+use toolsieve::domain;
 use toolsieve::http::fuzzing::{bodies, messages};
+
+use self::invariants::{arguments, result, schema, tools};
+
+#[path = "../fuzz/invariants.rs"]
+mod invariants;
 
 /// Mutations of each file in a run.
 const ROUNDS: usize = 400;

@@ -290,7 +290,6 @@ fn fusion_without_vectors_is_lexical_and_ties_go_by_key() {
     for (key, score) in [(9, 1.0), (3, 2.0), (5, 2.0)] {
         candidates.add_lexical(0, key, score);
     }
-    assert_eq!(candidates.missing_dense().count(), 3);
     assert_eq!(ranking(&candidates), [3, 5, 9]);
     assert!(Candidates::<u32>::new(0, MessageParts::Sentences).fuse(&FusionParameters::default()).is_empty());
 }
@@ -323,7 +322,7 @@ fn what_cannot_be_ordered_is_ignored() {
     candidates.add_dense(0, 1, f32::NAN);
     candidates.add_lexical(0, 1, f32::INFINITY);
     candidates.add_dense(7, 1, 0.5);
-    assert!(candidates.is_empty());
+    assert!(ranking(&candidates).is_empty());
 }
 
 fn well_formed(vector: &SparseVector) -> bool {

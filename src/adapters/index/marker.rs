@@ -62,9 +62,6 @@ impl Marker {
     }
 
     /// Writes the marker atomically.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub(super) fn write(&self, folder: &Path) -> io::Result<()> {
         let body = serde_json::to_string(self)?;
         let draft = folder.join("generation.json.new");

@@ -32,16 +32,19 @@ mod events;
 mod keys;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use sqlx::migrate::Migrator;
-use sqlx::sqlite::{SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{ConnectOptions, Connection, SqliteConnection};
+use sqlx::sqlite::{
+    SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
+};
+use sqlx::{ConnectOptions, Connection, Row, SqliteConnection};
 
 use self::errors::GoneError;
 use self::file::Identity;
 use self::transaction::{Durability, Write};
 use crate::adapters::installation::AccessMark;
+use crate::adapters::store::encoding::from_millis;
 use crate::service::ports::{StoreError, UpkeepStore};
 pub use errors::StoreOpenError;
 pub use file::{BackupError, back_up};
@@ -191,6 +194,20 @@ impl SqliteStore {
         let path = self.path.clone();
         move |source| StoreError::Failed { action, source: errors::during_use(&path, source) }
     }
+}
+
+/// A column with a time.
+fn time(row: &SqliteRow, column: &str) -> Result<SystemTime, sqlx::Error> {
+    row.try_get(column).map(from_millis)
+}
+
+/// A column with a count, which is never negative.
+fn count(row: &SqliteRow, column: &str) -> Result<u64, sqlx::Error> {
+    row.try_get::<i64, _>(column).map(i64::unsigned_abs)
+}
+
+fn optional_time(row: &SqliteRow, column: &str) -> Result<Option<SystemTime>, sqlx::Error> {
+    Ok(row.try_get::<Option<i64>, _>(column)?.map(from_millis))
 }
 
 fn pool(connections: u32) -> SqlitePoolOptions {

@@ -16,6 +16,7 @@ use subtle::ConstantTimeEq;
 use crate::domain::access::toolset::ToolsetName;
 use crate::domain::catalog::tool::ServerName;
 use crate::domain::text::canonical::Fingerprint;
+use crate::domain::text::named::named;
 
 /// Prefix of every key, so that people and secret scanners recognise one.
 pub const PREFIX: &str = "tsk_";
@@ -81,21 +82,12 @@ pub struct Presented {
     pub hash: Fingerprint,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyState {
-    Active,
-    Expired,
-    Revoked,
-}
-
-impl KeyState {
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Active => "active",
-            Self::Expired => "expired",
-            Self::Revoked => "revoked",
-        }
+named! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum KeyState {
+        Active = "active",
+        Expired = "expired",
+        Revoked = "revoked",
     }
 }
 

@@ -144,19 +144,11 @@ impl SecretKeys {
         Ok(SealedSecret { place, key_id: Arc::clone(&self.present.id), nonce, sealed, updated_at })
     }
 
-    /// # Errors
-    /// [`SecretOpenError`]
     pub fn open(&self, secret: &SealedSecret) -> Result<SecretString, SecretOpenError> {
         let keys = std::iter::once(&self.present).chain(&self.former);
         let key = keys.into_iter().find(|key| key.id == secret.key_id);
         let key = key.ok_or_else(|| SecretOpenError::UnknownKey(Arc::clone(&secret.key_id)))?;
         key.open(secret).ok_or(SecretOpenError::Damaged)
-    }
-
-    /// Whether it was encrypted with a former or unknown key.
-    #[must_use]
-    pub fn is_of_another_key(&self, secret: &SealedSecret) -> bool {
-        secret.key_id != self.present.id
     }
 }
 

@@ -38,7 +38,6 @@ pub struct ToolOverride {
     #[serde(default)]
     pub synonyms: Vec<String>,
     /// Replaces the server's description. `None`: no replacement.
-    #[serde(default)]
     pub description: Option<String>,
     /// Offered in every chat, like `selection.pinned`.
     #[serde(default)]

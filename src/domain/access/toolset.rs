@@ -2,13 +2,13 @@
 //! their members for each catalog.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::domain::access::policy::{ConditionProblem, Effect, Rule};
+use crate::domain::text::named::name_text;
 
 /// Longest name of a toolset.
 const MAX_NAME: usize = 64;
@@ -25,11 +25,6 @@ impl ToolsetName {
         Self(name.into())
     }
 
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
     /// Validates the name of a toolset.
     ///
     /// # Errors
@@ -43,17 +38,7 @@ impl ToolsetName {
     }
 }
 
-impl fmt::Display for ToolsetName {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for ToolsetName {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{:?}", &*self.0)
-    }
-}
+name_text!(ToolsetName);
 
 impl From<&str> for ToolsetName {
     fn from(name: &str) -> Self {

@@ -30,15 +30,12 @@ struct Header {
 #[derive(Deserialize)]
 struct Claims {
     sub: String,
-    #[serde(default)]
     email: Option<String>,
-    #[serde(default)]
     name: Option<String>,
     #[serde(default)]
     groups: BTreeSet<String>,
     iss: String,
     exp: u64,
-    #[serde(default)]
     nbf: Option<u64>,
 }
 

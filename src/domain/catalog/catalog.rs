@@ -28,7 +28,6 @@ pub struct ServerListing {
     /// `serverInfo.title` or `serverInfo.name`.
     pub title: Option<String>,
     /// `serverInfo.name`.
-    #[serde(default)]
     pub program: Option<String>,
     pub version: Option<String>,
     pub instructions: Option<String>,

@@ -2,27 +2,20 @@
 
 use serde_json::Value;
 
-/// Claims of a server about a tool's behaviour (MCP specification, `ToolAnnotations`). Servers may lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::domain) enum Hint {
-    ReadOnly,
-    Destructive,
-    Idempotent,
-    OpenWorld,
+use crate::domain::text::named::named;
+
+named! {
+    /// Claims of a server about a tool's behaviour (MCP specification, `ToolAnnotations`). Servers may lie.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(in crate::domain) enum Hint {
+        ReadOnly = "readOnlyHint",
+        Destructive = "destructiveHint",
+        Idempotent = "idempotentHint",
+        OpenWorld = "openWorldHint",
+    }
 }
 
 impl Hint {
-    pub(in crate::domain) const ALL: [Self; 4] = [Self::ReadOnly, Self::Destructive, Self::Idempotent, Self::OpenWorld];
-
-    pub(in crate::domain) fn name(self) -> &'static str {
-        match self {
-            Self::ReadOnly => "readOnlyHint",
-            Self::Destructive => "destructiveHint",
-            Self::Idempotent => "idempotentHint",
-            Self::OpenWorld => "openWorldHint",
-        }
-    }
-
     /// Parses `readOnlyHint` or `readOnlyHint=false`.
     pub(in crate::domain) fn read(text: &str) -> Option<(Self, bool)> {
         let (name, value) = text.split_once('=').unwrap_or((text, "true"));

@@ -1,12 +1,12 @@
 //! Published names of tools, and names reserved by the service.
 
-use std::fmt;
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::text::canonical::Fingerprint;
+use crate::domain::text::named::name_text;
 
 /// The longest function name that every provider accepts.
 const MAX_LENGTH: usize = 64;
@@ -55,24 +55,9 @@ impl OperationId {
         }
         Self(name.into())
     }
-
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
-impl fmt::Display for OperationId {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for OperationId {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{:?}", &*self.0)
-    }
-}
+name_text!(OperationId);
 
 impl std::borrow::Borrow<str> for OperationId {
     fn borrow(&self) -> &str {

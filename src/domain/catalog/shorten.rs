@@ -53,7 +53,7 @@ pub fn shorten(tools: &mut [Tool], budget: u32, count: &dyn Fn(&[String]) -> Vec
             .map(|(tool, description, input)| {
                 tool.input = shortened(input, step);
                 tool.description = described(description, input.hint.as_deref(), step.characters);
-                Tool::function(&tool.operation_id, &tool.description, &tool.input).to_string()
+                tool.function().to_string()
             })
             .collect();
         for ((tool, ..), tokens) in long.iter_mut().zip(count(&definitions)) {
@@ -176,7 +176,7 @@ mod tests {
 
     fn tool(raw: Value) -> Tool {
         let mut tool = catalog::tool(&ServerName::from("s"), &Arc::new(raw)).unwrap();
-        tool.tokens = count(&[Tool::function(&tool.operation_id, &tool.description, &tool.input).to_string()])[0];
+        tool.tokens = count(&[tool.function().to_string()])[0];
         tool
     }
 

@@ -15,32 +15,18 @@ use crate::domain::catalog::schema::InputSchema;
 use crate::domain::catalog::texts::ToolText;
 use crate::domain::execution::arguments::ArgumentsValidator;
 use crate::domain::text::canonical::Fingerprint;
+use crate::domain::text::named::name_text;
 
 /// The name of a configured MCP server: the key in the `mcpServers` map.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ServerName(Arc<str>);
 
+name_text!(ServerName);
+
 impl ServerName {
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self(name.into())
-    }
-
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for ServerName {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for ServerName {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{:?}", &*self.0)
     }
 }
 
@@ -114,11 +100,11 @@ pub struct Tool {
 impl Tool {
     /// The function definition for a model, in the format that Open WebUI sends to providers.
     #[must_use]
-    pub fn function(operation_id: &OperationId, description: &str, input: &InputSchema) -> Value {
+    pub fn function(&self) -> Value {
         let mut function = Map::new();
-        function.insert("name".into(), operation_id.as_str().into());
-        function.insert("description".into(), description.into());
-        function.insert("parameters".into(), (*input.published).clone());
+        function.insert("name".into(), self.operation_id.as_str().into());
+        function.insert("description".into(), self.description.as_str().into());
+        function.insert("parameters".into(), (*self.input.published).clone());
         Value::Object(function)
     }
 

@@ -3,30 +3,22 @@
 use std::sync::Arc;
 
 use crate::domain::text::canonical::Fingerprint;
+use crate::domain::text::named::named;
 use crate::domain::toolsets::session::SessionId;
 
 /// Length of the hash that replaces a confidential id.
 const SHORT: usize = 16;
 
-/// What kind of conversation it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ConversationKind {
-    /// A chat in a chat application.
-    Chat,
-    /// An address session.
-    Session,
-    /// A session of an MCP client.
-    Client,
-}
-
-impl ConversationKind {
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Chat => "chat",
-            Self::Session => "session",
-            Self::Client => "client",
-        }
+named! {
+    /// What kind of conversation it is.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum ConversationKind {
+        /// A chat in a chat application.
+        Chat = "chat",
+        /// An address session.
+        Session = "session",
+        /// A session of an MCP client.
+        Client = "client",
     }
 }
 

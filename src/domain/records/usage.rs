@@ -5,6 +5,28 @@ use std::time::{Duration, SystemTime};
 
 use crate::domain::catalog::tool::ToolId;
 
+/// Counts that can be added up.
+macro_rules! counts {
+    ($(#[$meta:meta])* pub struct $counts:ident { $($(#[$count_meta:meta])* pub $count:ident,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $counts { $($(#[$count_meta])* pub $count: u64,)* }
+
+        impl $counts {
+            pub fn add(&mut self, other: &Self) {
+                $(self.$count += other.$count;)*
+            }
+
+            /// Reads each count by its name.
+            pub fn by_name<E>(count: impl Fn(&'static str) -> Result<u64, E>) -> Result<Self, E> {
+                Ok(Self { $($count: count(stringify!($count))?,)* })
+            }
+        }
+    };
+}
+
+pub(super) use counts;
+
 /// Selects the sums.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageQuery {
@@ -38,24 +60,15 @@ pub struct ToolUsage {
     pub missing: u64,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ToolCounts {
-    /// Selections that kept the tool.
-    pub offered: u64,
-    pub called: u64,
-    pub succeeded: u64,
-    pub tool_errors: u64,
-    /// Calls of a tool that was missing from the chat's last selection.
-    pub recovered: u64,
-}
-
-impl ToolCounts {
-    pub fn add(&mut self, other: &Self) {
-        self.offered += other.offered;
-        self.called += other.called;
-        self.succeeded += other.succeeded;
-        self.tool_errors += other.tool_errors;
-        self.recovered += other.recovered;
+counts! {
+    pub struct ToolCounts {
+        /// Selections that kept the tool.
+        pub offered,
+        pub called,
+        pub succeeded,
+        pub tool_errors,
+        /// Calls of a tool that was missing from the chat's last selection.
+        pub recovered,
     }
 }
 
@@ -69,24 +82,15 @@ pub struct DayUsage {
     pub tools: ToolCounts,
 }
 
-/// Counts per message, independent of tools.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MessageCounts {
-    pub selections: u64,
-    pub searches: u64,
-    /// Searches whose best tool was missing from the chat's last selection.
-    pub recovered_searches: u64,
-    pub tokens_before: u64,
-    pub tokens_after: u64,
-}
-
-impl MessageCounts {
-    pub fn add(&mut self, other: &Self) {
-        self.selections += other.selections;
-        self.searches += other.searches;
-        self.recovered_searches += other.recovered_searches;
-        self.tokens_before += other.tokens_before;
-        self.tokens_after += other.tokens_after;
+counts! {
+    /// Counts per message, independent of tools.
+    pub struct MessageCounts {
+        pub selections,
+        pub searches,
+        /// Searches whose best tool was missing from the chat's last selection.
+        pub recovered_searches,
+        pub tokens_before,
+        pub tokens_after,
     }
 }
 

@@ -11,9 +11,6 @@ use serde::{Deserialize, Serialize};
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::ToolId;
 
-/// Default number of tools that a chat keeps.
-pub const DEFAULT_CHAT_BUDGET: usize = 24;
-
 /// A chat belongs to a principal: the same id under another key is another chat.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ChatKey {

@@ -1,19 +1,20 @@
 //! A/B comparison: some chats get all tools with every message, the others a selection.
 
 use crate::domain::text::canonical::Fingerprint;
+use crate::domain::text::named::named;
 
-/// The arm of a chat, fixed for its whole life, so that metrics of both arms can be compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Arm {
-    /// All tools, with every message.
-    Static,
-    /// Selected, found or loaded tools.
-    Dynamic,
+named! {
+    /// The arm of a chat, fixed for its whole life, so that metrics of both arms can be compared.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Arm {
+        /// All tools, with every message.
+        Static = "static",
+        /// Selected, found or loaded tools.
+        Dynamic = "dynamic",
+    }
 }
 
 impl Arm {
-    pub const ALL: [Self; 2] = [Self::Static, Self::Dynamic];
-
     /// Assigns a chat to an arm by a hash of its id: the same on every replica and after every restart. A share of
     /// `static_share` (0 to 1) of all chats is static. `None` without a comparison, which is a share of 0.
     #[must_use]
@@ -23,19 +24,6 @@ impl Arm {
         }
         let place = Fingerprint::of_text(&format!("arm {chat}")).prefix() as f64 / u64::MAX as f64;
         Some(if place < static_share || static_share >= 1.0 { Self::Static } else { Self::Dynamic })
-    }
-
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Static => "static",
-            Self::Dynamic => "dynamic",
-        }
-    }
-
-    #[must_use]
-    pub fn of_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|arm| arm.name() == name)
     }
 }
 

@@ -13,6 +13,7 @@ use crate::domain::access::toolset::ToolsetName;
 use crate::domain::access::visibility::{Classes, Visibility};
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
+use crate::domain::text::named::named;
 use crate::domain::text::similar::nearest_of_family;
 
 /// Tools that are loaded together.
@@ -23,30 +24,14 @@ pub enum Group {
     Tag(Arc<str>),
 }
 
-/// The kind of a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum GroupKind {
-    Toolset,
-    Server,
-    Tag,
-}
-
-impl GroupKind {
-    const ALL: [Self; 3] = [Self::Toolset, Self::Server, Self::Tag];
-
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Toolset => "toolset",
-            Self::Server => "server",
-            Self::Tag => "tag",
-        }
-    }
-
-    #[must_use]
-    pub fn of_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
+named! {
+    /// The kind of a group.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum GroupKind {
+        Toolset = "toolset",
+        Server = "server",
+        Tag = "tag",
     }
 }
 

@@ -9,19 +9,14 @@ use utoipa_swagger_ui::Config;
 use crate::http::caller::Caller;
 use crate::http::pages;
 use crate::http::place::RequestAddress;
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::{Answer, Code, Problem};
 use crate::http::state::State;
 
 /// The page uses relative addresses, so the viewer's address ends with a slash.
 ///
 /// # Errors
 /// 404 for an unknown server.
-pub async fn redirect(
-    state: web::Data<State>,
-    caller: Caller,
-    at: RequestAddress,
-    server: Option<web::Path<String>>,
-) -> Result<HttpResponse, Problem> {
+pub async fn redirect(state: web::Data<State>, caller: Caller, at: RequestAddress, server: Option<web::Path<String>>) -> Answer {
     let base = match server {
         Some(server) => known(&state, &caller, &at, &server)?,
         None => state.publish.layout().below(&at.0.prefix()).root_path,
@@ -34,7 +29,7 @@ pub async fn redirect(
 ///
 /// # Errors
 /// 404 for an unknown file of the viewer.
-pub async fn root(state: web::Data<State>, at: RequestAddress, file: web::Path<String>) -> Result<HttpResponse, Problem> {
+pub async fn root(state: web::Data<State>, at: RequestAddress, file: web::Path<String>) -> Answer {
     serve(&file, format!("{}/openapi.json", state.publish.layout().below(&at.0.prefix()).root_path))
 }
 
@@ -42,12 +37,7 @@ pub async fn root(state: web::Data<State>, at: RequestAddress, file: web::Path<S
 ///
 /// # Errors
 /// 404 for an unknown server.
-pub async fn server(
-    state: web::Data<State>,
-    caller: Caller,
-    at: RequestAddress,
-    path: web::Path<(String, String)>,
-) -> Result<HttpResponse, Problem> {
+pub async fn server(state: web::Data<State>, caller: Caller, at: RequestAddress, path: web::Path<(String, String)>) -> Answer {
     let (server, file) = path.into_inner();
     serve(&file, format!("{}/openapi.json", known(&state, &caller, &at, &server)?))
 }
@@ -60,7 +50,7 @@ fn known(state: &State, caller: &Caller, at: &RequestAddress, server: &str) -> R
     Ok(state.publish.layout().below(&at.0.prefix()).server(&server.name))
 }
 
-fn serve(file: &str, document: String) -> Result<HttpResponse, Problem> {
+fn serve(file: &str, document: String) -> Answer {
     let config = Config::from(document).try_it_out_enabled(true).display_request_duration(true);
     let file = utoipa_swagger_ui::serve(file, Arc::new(config))
         .map_err(|error| Problem::new(Code::Internal, error.to_string()))?

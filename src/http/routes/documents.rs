@@ -1,5 +1,4 @@
 //! OpenAPI documents of a caller's visible tools.
-#![expect(unreachable_pub, unused_qualifications, reason = "the route macros repeat visibility and paths on an inner function")]
 
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, get, web};
@@ -12,7 +11,7 @@ use crate::domain::publishing::address::Address;
 use crate::domain::toolsets::mode::Mode;
 use crate::http::caller::Caller;
 use crate::http::place::RequestAddress;
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::{Answer, Code, Problem};
 use crate::http::query::Query;
 use crate::http::routes::execute::context;
 use crate::http::state::State;
@@ -77,7 +76,7 @@ pub async fn root(
     at: RequestAddress,
     query: Query<DocumentQuery>,
     request: HttpRequest,
-) -> Result<HttpResponse, Problem> {
+) -> Answer {
     answer(&state, &caller, &at, &DocumentOf::Root, query.0.mode(&at)?, &request).await
 }
 
@@ -92,18 +91,11 @@ pub async fn server(
     path: web::Path<String>,
     query: Query<DocumentQuery>,
     request: HttpRequest,
-) -> Result<HttpResponse, Problem> {
+) -> Answer {
     answer(&state, &caller, &at, &DocumentOf::Server(ServerName::new(path.into_inner())), query.0.mode(&at)?, &request).await
 }
 
-async fn answer(
-    state: &State,
-    caller: &Caller,
-    at: &RequestAddress,
-    part: &DocumentOf,
-    mode: Mode,
-    request: &HttpRequest,
-) -> Result<HttpResponse, Problem> {
+async fn answer(state: &State, caller: &Caller, at: &RequestAddress, part: &DocumentOf, mode: Mode, request: &HttpRequest) -> Answer {
     let server = match part {
         DocumentOf::Server(name) => Some(name),
         DocumentOf::Root => state.publish.layout().single.as_ref(),

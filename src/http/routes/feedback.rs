@@ -1,5 +1,4 @@
 //! Callers' verdicts on tools of a selection.
-#![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use actix_web::{HttpResponse, post, web};
 use serde::{Deserialize, Serialize};
@@ -7,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::http::body::Body;
 use crate::http::caller::Caller;
-use crate::http::problem::{Code, Problem, read_json};
+use crate::http::problem::{Answer, Code, Problem, read_json};
 use crate::http::state::State;
 use crate::service::ports::{SelectionName, Verdict};
 use crate::service::records::feedback::FeedbackError;
@@ -21,10 +20,8 @@ pub(in crate::http) const MAX_ID_BYTES: usize = 256;
 #[serde(deny_unknown_fields)]
 struct FeedbackBody {
     /// The `selection_id` of the caller's `/v1/filter` response.
-    #[serde(default)]
     selection_id: Option<String>,
     /// Instead, a chat: the verdict is for its last selection.
-    #[serde(default)]
     chat_id: Option<String>,
     /// The published name of a tool.
     tool: String,
@@ -53,7 +50,7 @@ struct FeedbackAnswer {
     )
 )]
 #[post("/v1/feedback")]
-pub async fn feedback(state: web::Data<State>, caller: Caller, body: Body) -> Result<HttpResponse, Problem> {
+pub async fn feedback(state: web::Data<State>, caller: Caller, body: Body) -> Answer {
     if body.0.len() > MAX_BYTES {
         return Err(Problem::new(Code::BodyTooLarge, format!("Feedback has at most {MAX_BYTES} bytes.")));
     }

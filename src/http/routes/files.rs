@@ -1,12 +1,11 @@
 //! Files that tools returned, behind signed links.
-#![expect(unreachable_pub, unused_qualifications, reason = "the route macros repeat visibility and paths on an inner function")]
 
 use actix_web::http::header;
 use actix_web::{HttpResponse, get, web};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::{Answer, Code, Problem};
 use crate::http::state::State;
 use crate::service::ports::StoredFile;
 
@@ -36,7 +35,7 @@ pub struct Link {
     security(())
 )]
 #[get("/v1/files/{id}")]
-pub async fn file(state: web::Data<State>, id: web::Path<String>, link: Option<web::Query<Link>>) -> Result<HttpResponse, Problem> {
+pub async fn file(state: web::Data<State>, id: web::Path<String>, link: Option<web::Query<Link>>) -> Answer {
     let found = match (&state.files, link) {
         (Some(files), Some(link)) => {
             files.open(&id, link.expires, &link.signature).await.map_err(|error| Problem::new(Code::Internal, error.to_string()))?

@@ -1,5 +1,4 @@
 //! Selects tools for a message: the Open WebUI filter calls this before every model call.
-#![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +19,7 @@ use crate::http::caller::Caller;
 use crate::http::llm_keys;
 use crate::http::person::{self, MAX_BYTES};
 use crate::http::place::AddressPrefix;
-use crate::http::problem::{Problem, read_json};
+use crate::http::problem::{Answer, Problem, read_json};
 use crate::http::routes::execute::context;
 use crate::http::state::State;
 use crate::service::selection::request::{Offered, SelectRequest, Turn, TurnRole};
@@ -43,7 +42,6 @@ struct FilterBody {
     #[schema(value_type = Option<HashMap<String, String>>)]
     connections: Option<IndexMap<String, String>>,
     /// The tool ids switched on in the chat.
-    #[serde(default)]
     tool_ids: Option<Vec<String>>,
     /// The functions on offer: names, or whole definitions.
     #[serde(default)]
@@ -51,39 +49,29 @@ struct FilterBody {
     tools: Option<Vec<OfferedTool>>,
     /// `sha256:` and the hexadecimal SHA-256 of the names among `tools`, in their order, joined by line feeds. Send it once with the
     /// names, and afterwards in their place. Always send definitions.
-    #[serde(default)]
     offer: Option<String>,
     /// Names that the model found with the meta-tools. The answer defines them and the chat's earlier tools, if they are not on
     /// offer. Absent: the answer has only functions on offer.
-    #[serde(default)]
     disclose: Option<Vec<String>>,
     /// Names on offer that stay in any case, if the caller may use them: tools that the chat called before `messages` begin, and
     /// tools that an administrator keeps.
-    #[serde(default)]
     keep: Option<Vec<String>>,
     /// Whether to judge foreign definitions too.
-    #[serde(default)]
     narrow_foreign: Option<bool>,
     /// Accepted only from trusted callers. An unreadable user is rejected.
     #[serde(default)]
     #[schema(value_type = Option<PersonBody>)]
     user: Option<Value>,
-    #[serde(default)]
     chat_id: Option<String>,
     /// With a connection over MCP, `/mcp?mode=message` lists the selection for this message.
-    #[serde(default)]
     message_id: Option<String>,
-    #[serde(default)]
     model: Option<String>,
     /// Most newly chosen tools. Default: `selection.limit`. Pinned tools, the chat's set and the search tool come on top.
-    #[serde(default)]
     limit: Option<usize>,
     /// Most tokens of newly chosen definitions.
-    #[serde(default)]
     token_budget: Option<usize>,
     /// Whether a language model chooses among the best ranked tools: `auto` (if the ranking is ambiguous), `off` or
     /// `always`. The default is the service's.
-    #[serde(default)]
     rerank: Option<String>,
 }
 
@@ -162,9 +150,7 @@ struct PersonBody {
 #[derive(Deserialize)]
 struct Message {
     role: String,
-    #[serde(default)]
     content: Option<Content>,
-    #[serde(default)]
     tool_calls: Option<Vec<Value>>,
 }
 
@@ -251,7 +237,7 @@ struct TokensBody {
     )
 )]
 #[post("/v1/filter")]
-pub async fn filter(state: web::Data<State>, caller: Caller, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
+pub async fn filter(state: web::Data<State>, caller: Caller, request: HttpRequest, body: Body) -> Answer {
     let mut body: FilterBody = read_json(&body.0)?;
     let offer = body.offer.take();
     let (advisors, warnings) = llm_keys::advisors(&request);
@@ -343,7 +329,7 @@ impl FilterBody {
         }
         let rerank = match &self.rerank {
             None => None,
-            Some(name) => Some(Rerank::of(name).ok_or_else(|| Problem::invalid("rerank", format!("rerank is {}.", Rerank::NAMES)))?),
+            Some(name) => Some(Rerank::of_name(name).ok_or_else(|| Problem::invalid("rerank", "rerank is `auto`, `off` or `always`."))?),
         };
         let user = self.user.as_ref().and_then(|user| user.get("id")).and_then(Value::as_str).map(str::to_owned);
         let not_empty = |text: Option<String>| text.filter(|text| !text.is_empty());

@@ -1,5 +1,4 @@
 //! Liveness and readiness.
-#![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use actix_web::{HttpResponse, get, web};
 use serde::Serialize;
@@ -14,9 +13,8 @@ use crate::service::catalog::status::{EmbedderState, IndexView, Indexed, Readine
 use crate::service::ports::{IndexState, QdrantState, ServerPhase, ServerState};
 
 described! {
-    Readiness =>
     /// The state of each component. Callers see the servers that they may see. Without a key, errors and details are left out.
-    struct ReadinessBody {
+    struct ReadinessBody of Readiness {
         ready: bool,
         /// Number of tools.
         tools: usize,
@@ -26,91 +24,67 @@ described! {
         embedder: EmbedderBody,
         reload: ReloadBody,
         /// For administrators.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        definitions: Option<DefinitionCountsBody>,
+        definitions unless "Option::is_none": Option<DefinitionCountsBody>,
     }
-}
 
-described! {
-    ServerState =>
     /// The state of an MCP server.
-    struct ServerStateBody {
+    struct ServerStateBody of ServerState {
         server: String,
         phase: ServerPhaseBody,
         /// Number of tools in the last listing.
         tools: usize,
         /// Number of unreadable tools among them; the log has the reasons. Absent: none.
-        #[serde(skip_serializing_if = "no")]
-        left_out: usize,
+        left_out unless "no": usize,
         /// Error of the last connection attempt.
         error: Option<String>,
         /// The negotiated version of MCP.
         protocol: Option<String>,
         /// Connections on behalf of single users. Absent if the server has none.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        user_connections: Option<usize>,
+        user_connections unless "Option::is_none": Option<usize>,
     }
-}
 
-described! {
-    ServerPhase =>
     /// `starting`: the first attempt is running. `retrying`: the last attempt failed, and the next one is scheduled.
     #[serde(rename_all = "snake_case")]
-    enum ServerPhaseBody {
+    enum ServerPhaseBody of ServerPhase {
         Starting,
         Connected,
         Retrying,
     }
-}
 
-described! {
-    IndexView =>
     /// The search index. Tools missing from it are found by their words.
-    struct IndexBody {
+    struct IndexBody of IndexView {
         state: IndexedBody,
         #[serde(flatten)]
         holds: IndexStateBody,
     }
-}
 
-described! {
-    Indexed =>
     /// `building`: the index differs from the catalog. `embedding`: some tools have no vector yet.
     #[serde(rename_all = "snake_case")]
-    enum IndexedBody {
+    enum IndexedBody of Indexed {
         Building,
         Embedding,
         Complete,
     }
-}
 
-described! {
-    IndexState =>
-    struct IndexStateBody {
+    struct IndexStateBody of IndexState {
         /// Tools in the index.
         documents: usize,
         /// Tools with a vector.
         embedded: usize,
         /// Why search is lexical only.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        error: Option<String>,
+        error unless "Option::is_none": Option<String>,
         /// Only for an index on a Qdrant cluster.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        qdrant: Option<QdrantBody>,
+        qdrant unless "Option::is_none": Option<QdrantBody>,
     }
-}
 
-described! {
-    QdrantState =>
     /// The nodes of a Qdrant cluster.
-    struct QdrantBody {
+    struct QdrantBody of QdrantState {
         nodes: usize,
         answering: usize,
         /// Whether searches use the cluster. Otherwise search is lexical, in memory.
         searched: bool,
         /// The last error of a node.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        error: Option<String>,
+        error unless "Option::is_none": Option<String>,
     }
 }
 
@@ -125,15 +99,13 @@ struct StoreBody {
 }
 
 described! {
-    EmbedderState =>
     /// The embedding model.
-    struct EmbedderBody {
+    struct EmbedderBody of EmbedderState {
         model: String,
         /// 0 until the first response of an endpoint.
         dimension: usize,
         /// Why embedding fails now.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        error: Option<String>,
+        error unless "Option::is_none": Option<String>,
     }
 }
 
@@ -153,9 +125,8 @@ struct ReloadBody {
 }
 
 described! {
-    DefinitionCounts =>
     /// Number of tools with unapproved definitions.
-    struct DefinitionCountsBody {
+    struct DefinitionCountsBody of DefinitionCounts {
         /// Number of withheld tools among them.
         changed: usize,
         withheld: usize,

@@ -1,11 +1,10 @@
 //! Metrics for Prometheus.
-#![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, get, web};
 
 use crate::http::caller::Caller;
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::{Answer, Code, Problem};
 use crate::http::state::State;
 use crate::service::records::prometheus::Form;
 
@@ -27,7 +26,7 @@ const PLAIN_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
     )
 )]
 #[get("/metrics")]
-pub async fn metrics(state: web::Data<State>, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
+pub async fn metrics(state: web::Data<State>, caller: Caller, request: HttpRequest) -> Answer {
     if !state.metrics.enabled {
         return Err(Problem::not_found());
     }

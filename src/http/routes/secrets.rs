@@ -1,5 +1,4 @@
 //! Callers' secrets for MCP servers. Values are write-only.
-#![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use actix_web::{HttpResponse, delete, get, put, web};
 use secrecy::{ExposeSecret, SecretString};
@@ -9,7 +8,7 @@ use utoipa::ToSchema;
 use crate::domain::catalog::tool::ServerName;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
-use crate::http::problem::{Code, Problem, read_json};
+use crate::http::problem::{Answer, Code, Problem, read_json};
 use crate::http::routes::admin::time;
 use crate::http::state::State;
 use crate::service::access::secrets::{KnownSecret, MAX_BYTES, SecretState};
@@ -43,7 +42,6 @@ struct KeptSecretsBody {
 
 /// Stores a secret of the caller for a server, encrypted. Replaces an earlier one.
 #[utoipa::path(
-    operation_id = "give_secret",
     tag = "secrets",
     params(("server" = String, Path, description = "The server that needs it"), ("name" = String, Path, description = "Its name there")),
     request_body = SecretValueBody,
@@ -56,7 +54,7 @@ struct KeptSecretsBody {
     )
 )]
 #[put("/v1/secrets/{server}/{name}")]
-pub async fn put(state: web::Data<State>, caller: Caller, path: web::Path<(String, String)>, body: Body) -> Result<HttpResponse, Problem> {
+pub async fn give_secret(state: web::Data<State>, caller: Caller, path: web::Path<(String, String)>, body: Body) -> Answer {
     let (server, name) = path.into_inner();
     let server = ServerName::new(server);
     let body: SecretValueBody = read_json(&body.0).map_err(|problem| match problem.code {
@@ -79,7 +77,6 @@ pub async fn put(state: web::Data<State>, caller: Caller, path: web::Path<(Strin
 
 /// Lists the caller's secrets, and missing ones that servers need. Never contains a value.
 #[utoipa::path(
-    operation_id = "list_secrets",
     tag = "secrets",
     responses(
         (status = 200, description = "By server and name", body = KeptSecretsBody),
@@ -88,14 +85,13 @@ pub async fn put(state: web::Data<State>, caller: Caller, path: web::Path<(Strin
     )
 )]
 #[get("/v1/secrets")]
-pub async fn list(state: web::Data<State>, caller: Caller) -> Result<HttpResponse, Problem> {
+pub async fn list_secrets(state: web::Data<State>, caller: Caller) -> Answer {
     let known = state.secrets.list(&caller.0, |server| state.current.shows_server(&caller.0, server)).await?;
     Ok(HttpResponse::Ok().json(KeptSecretsBody { secrets: known.into_iter().map(KeptSecretBody::from).collect() }))
 }
 
 /// Deletes a secret of the caller, and closes the connections made with it.
 #[utoipa::path(
-    operation_id = "remove_secret",
     tag = "secrets",
     params(("server" = String, Path, description = "The server that needs it"), ("name" = String, Path, description = "Its name there")),
     responses(
@@ -105,7 +101,7 @@ pub async fn list(state: web::Data<State>, caller: Caller) -> Result<HttpRespons
     )
 )]
 #[delete("/v1/secrets/{server}/{name}")]
-pub async fn remove(state: web::Data<State>, caller: Caller, path: web::Path<(String, String)>) -> Result<HttpResponse, Problem> {
+pub async fn remove_secret(state: web::Data<State>, caller: Caller, path: web::Path<(String, String)>) -> Answer {
     let (server, name) = path.into_inner();
     let server = ServerName::new(server);
     state.secrets.remove(&caller.0, &server, &name).await?;

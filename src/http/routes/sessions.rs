@@ -1,5 +1,4 @@
 //! Sessions: private addresses with their own documents.
-#![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +15,7 @@ use crate::domain::toolsets::mode::Mode;
 use crate::domain::toolsets::session::Session;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
-use crate::http::problem::{Problem, read_json};
+use crate::http::problem::{Answer, Problem, read_json};
 use crate::http::routes::admin::time;
 use crate::http::routes::execute::context;
 use crate::http::state::State;
@@ -34,7 +33,7 @@ pub(in crate::http) const MOST_TOOLS: usize = 128;
 pub(in crate::http) const LONGEST_TASK: usize = 64 << 10;
 
 pub fn configure(config: &mut ServiceConfig<'_>) {
-    config.service(create).service(list).service(show).service(end);
+    config.service(create_session).service(list_sessions).service(show_session).service(end_session);
 }
 
 /// The contents of a session; at least one of the first four.
@@ -51,17 +50,13 @@ struct NewSessionBody {
     #[serde(default)]
     tools: Vec<String>,
     /// The task in words. Tools are chosen for it, as for a message. It is not stored.
-    #[serde(default)]
     task: Option<String>,
     /// Most tools chosen for the task. Default: `selection.limit`.
-    #[serde(default)]
     limit: Option<usize>,
     /// The mode of its documents and its MCP address, for requests without one: `full` (default), `meta`, `smart` or
     /// `dynamic`. A `dynamic` session may start empty.
-    #[serde(default)]
     mode: Option<String>,
     /// Lifetime of the session, in seconds, at most `sessions.longest_ttl_seconds`. Default: `sessions.ttl_seconds`.
-    #[serde(default)]
     ttl_seconds: Option<u64>,
 }
 
@@ -101,7 +96,6 @@ struct SessionsBody {
 /// Creates a session: a private address with its own document. The session decides what is published there. `find_tools` and
 /// `run_tool` reach everything that its owner may use.
 #[utoipa::path(
-    operation_id = "create_session",
     tag = "sessions",
     request_body = NewSessionBody,
     responses(
@@ -111,7 +105,7 @@ struct SessionsBody {
     )
 )]
 #[post("/v1/sessions")]
-pub async fn create(state: web::Data<State>, caller: Caller, body: Body) -> Result<HttpResponse, Problem> {
+pub async fn create_session(state: web::Data<State>, caller: Caller, body: Body) -> Answer {
     let body: NewSessionBody = read_json(&body.0)?;
     let names = [("toolsets", body.toolsets.len()), ("servers", body.servers.len()), ("tools", body.tools.len())];
     if names.iter().map(|(_, count)| count).sum::<usize>() > MOST_NAMES {
@@ -141,12 +135,11 @@ pub async fn create(state: web::Data<State>, caller: Caller, body: Body) -> Resu
 
 /// Lists the caller's own sessions, oldest first.
 #[utoipa::path(
-    operation_id = "list_sessions",
     tag = "sessions",
     responses((status = 200, description = "Without expired sessions", body = SessionsBody))
 )]
 #[get("/v1/sessions")]
-pub async fn list(state: web::Data<State>, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
+pub async fn list_sessions(state: web::Data<State>, caller: Caller, request: HttpRequest) -> Answer {
     let context = context(&caller, &request);
     let mut sessions = Vec::new();
     for session in state.sessions.of(&caller.0).await? {
@@ -157,7 +150,6 @@ pub async fn list(state: web::Data<State>, caller: Caller, request: HttpRequest)
 
 /// Returns one of the caller's own sessions.
 #[utoipa::path(
-    operation_id = "show_session",
     tag = "sessions",
     params(("id" = String, Path, description = "Its id")),
     responses(
@@ -166,14 +158,13 @@ pub async fn list(state: web::Data<State>, caller: Caller, request: HttpRequest)
     )
 )]
 #[get("/v1/sessions/{id}")]
-pub async fn show(state: web::Data<State>, caller: Caller, id: web::Path<String>, request: HttpRequest) -> Result<HttpResponse, Problem> {
+pub async fn show_session(state: web::Data<State>, caller: Caller, id: web::Path<String>, request: HttpRequest) -> Answer {
     let session = state.sessions.find(&id, &caller.0).await?.ok_or_else(Problem::not_found)?;
     Ok(HttpResponse::Ok().json(with_tools(&state, &context(&caller, &request), session).await))
 }
 
 /// Ends one of the caller's own sessions.
 #[utoipa::path(
-    operation_id = "end_session",
     tag = "sessions",
     params(("id" = String, Path, description = "Its id")),
     responses(
@@ -182,7 +173,7 @@ pub async fn show(state: web::Data<State>, caller: Caller, id: web::Path<String>
     )
 )]
 #[delete("/v1/sessions/{id}")]
-pub async fn end(state: web::Data<State>, caller: Caller, id: web::Path<String>) -> Result<HttpResponse, Problem> {
+pub async fn end_session(state: web::Data<State>, caller: Caller, id: web::Path<String>) -> Answer {
     if state.sessions.end(&id, &caller.0).await? { Ok(HttpResponse::NoContent().finish()) } else { Err(Problem::not_found()) }
 }
 

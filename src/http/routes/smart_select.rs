@@ -1,7 +1,6 @@
 //! Selects the best tools for a whole task: the plain route, and the request of `smart_select_tools`.
-#![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
-use actix_web::{HttpRequest, HttpResponse, post, web};
+use actix_web::{HttpRequest, post, web};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -11,7 +10,7 @@ use crate::http::caller::Caller;
 use crate::http::described::described;
 use crate::http::meta_tools::respond;
 use crate::http::place::RequestAddress;
-use crate::http::problem::{Problem, read_json};
+use crate::http::problem::{Answer, Problem, read_json};
 use crate::http::state::State;
 use crate::service::meta_tools::smart_select::{SmartSelectRequest, SmartSelection, SmartTool};
 use crate::service::ports::Advisor;
@@ -25,20 +24,16 @@ struct SmartSelectBody {
 }
 
 described! {
-    SmartSelection =>
     /// The chosen tools.
-    struct SmartSelectionBody {
+    struct SmartSelectionBody of SmartSelection {
         /// Best first.
         tools: Vec<SmartToolBody>,
         /// The chooser: `gemini`, `openai`, `anthropic`, `configured` or `heuristic`.
         provider: String,
         warnings: Vec<String>,
     }
-}
 
-described! {
-    SmartTool =>
-    struct SmartToolBody {
+    struct SmartToolBody of SmartTool {
         /// The published name.
         name: String,
         server: String,
@@ -64,13 +59,7 @@ described! {
     )
 )]
 #[post("/v1/tools/smart_select")]
-pub async fn smart_select(
-    state: web::Data<State>,
-    caller: Caller,
-    at: RequestAddress,
-    request: HttpRequest,
-    body: Body,
-) -> Result<HttpResponse, Problem> {
+pub async fn smart_select(state: web::Data<State>, caller: Caller, at: RequestAddress, request: HttpRequest, body: Body) -> Answer {
     respond(MetaTool::SmartSelectTools, &state, &caller, &at, &request, &body.0).await
 }
 

@@ -1,7 +1,6 @@
 //! Finds tools and runs them by published name: plain routes, and the requests of `find_tools`, `describe_tools` and `run_tool`.
-#![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
-use actix_web::{HttpRequest, HttpResponse, post, web};
+use actix_web::{HttpRequest, post, web};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -13,7 +12,7 @@ use crate::http::caller::Caller;
 use crate::http::described::{Content, described};
 use crate::http::meta_tools::respond;
 use crate::http::place::RequestAddress;
-use crate::http::problem::{Problem, read_json};
+use crate::http::problem::{Answer, Problem, read_json};
 use crate::http::routes::toolsets::chat;
 use crate::http::state::State;
 use crate::service::meta_tools::describe::{Described, DescribedTool, UnknownTool};
@@ -77,24 +76,18 @@ struct CallBody {
 }
 
 described! {
-    Found =>
     /// The result of a search.
-    struct FoundBody {
+    struct FoundBody of Found {
         /// Best first: `limit` of them if there are that many.
         tools: Vec<FoundToolBody>,
         /// With a session or a chat: toolsets to load for tools that are not loaded, best first.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        toolsets: Vec<ProposedToolsetBody>,
+        toolsets unless "Vec::is_empty": Vec<ProposedToolsetBody>,
         /// The next step, for the model.
         next: String,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        warnings: Vec<String>,
+        warnings unless "Vec::is_empty": Vec<String>,
     }
-}
 
-described! {
-    FoundTool =>
-    struct FoundToolBody {
+    struct FoundToolBody of FoundTool {
         /// The published name.
         name: String,
         server: String,
@@ -102,57 +95,42 @@ described! {
         /// 0 to 1.
         score: f32,
         /// With `detail` `summary`.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        summary: Option<String>,
+        summary unless "Option::is_none": Option<String>,
         /// With `detail` `full`.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        description: Option<String>,
+        description unless "Option::is_none": Option<String>,
         /// With `detail` `full`: a JSON Schema.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schema(value_type = Option<Object>)]
         parameters: Option<Value>,
         /// With a session or a chat: whether it is loaded.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        already_loaded: Option<bool>,
+        already_loaded unless "Option::is_none": Option<bool>,
         /// Published names of near duplicates on other servers.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        same_as: Vec<String>,
+        same_as unless "Vec::is_empty": Vec<String>,
     }
-}
 
-described! {
-    ProposedToolset =>
-    struct ProposedToolsetBody {
+    struct ProposedToolsetBody of ProposedToolset {
         name: String,
         /// Number of its tools.
         tools: usize,
         /// The found tools in it.
         has: Vec<String>,
     }
-}
 
-described! {
-    Described =>
     /// Definitions of tools.
-    struct DescribedBody {
+    struct DescribedBody of Described {
         /// In the order of the names.
         tools: Vec<DescribedToolBody>,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        unknown: Vec<UnknownToolBody>,
+        unknown unless "Vec::is_empty": Vec<UnknownToolBody>,
         /// The next step, for the model.
         next: String,
     }
-}
 
-described! {
-    DescribedTool =>
-    struct DescribedToolBody {
+    struct DescribedToolBody of DescribedTool {
         /// The published name.
         name: String,
         server: String,
         tool: String,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        title: Option<String>,
+        title unless "Option::is_none": Option<String>,
         description: String,
         /// JSON Schema of the arguments.
         #[schema(value_type = Object)]
@@ -162,15 +140,11 @@ described! {
         #[schema(value_type = Option<Object>)]
         returns: Option<Value>,
     }
-}
 
-described! {
-    UnknownTool =>
     /// A name without a tool.
-    struct UnknownToolBody {
+    struct UnknownToolBody of UnknownTool {
         name: String,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        did_you_mean: Option<String>,
+        did_you_mean unless "Option::is_none": Option<String>,
     }
 }
 
@@ -185,13 +159,7 @@ described! {
     )
 )]
 #[post("/v1/tools/search")]
-pub async fn search(
-    state: web::Data<State>,
-    caller: Caller,
-    at: RequestAddress,
-    request: HttpRequest,
-    body: Body,
-) -> Result<HttpResponse, Problem> {
+pub async fn search(state: web::Data<State>, caller: Caller, at: RequestAddress, request: HttpRequest, body: Body) -> Answer {
     respond(MetaTool::FindTools, &state, &caller, &at, &request, &body.0).await
 }
 
@@ -210,13 +178,7 @@ pub async fn search(
     )
 )]
 #[post("/v1/tools/call")]
-pub async fn call(
-    state: web::Data<State>,
-    caller: Caller,
-    at: RequestAddress,
-    request: HttpRequest,
-    body: Body,
-) -> Result<HttpResponse, Problem> {
+pub async fn call(state: web::Data<State>, caller: Caller, at: RequestAddress, request: HttpRequest, body: Body) -> Answer {
     respond(MetaTool::RunTool, &state, &caller, &at, &request, &body.0).await
 }
 
@@ -230,13 +192,7 @@ pub async fn call(
     )
 )]
 #[post("/v1/tools/describe")]
-pub async fn describe(
-    state: web::Data<State>,
-    caller: Caller,
-    at: RequestAddress,
-    request: HttpRequest,
-    body: Body,
-) -> Result<HttpResponse, Problem> {
+pub async fn describe(state: web::Data<State>, caller: Caller, at: RequestAddress, request: HttpRequest, body: Body) -> Answer {
     respond(MetaTool::DescribeTools, &state, &caller, &at, &request, &body.0).await
 }
 

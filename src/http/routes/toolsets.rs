@@ -1,5 +1,4 @@
 //! A caller's visible toolsets, and loading them: plain routes, and the requests of the loading meta-tools.
-#![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use actix_web::{HttpRequest, HttpResponse, get, post, web};
 use serde::{Deserialize, Serialize};
@@ -12,7 +11,7 @@ use crate::http::caller::Caller;
 use crate::http::described::described;
 use crate::http::meta_tools::respond;
 use crate::http::place::RequestAddress;
-use crate::http::problem::{Problem, read_json};
+use crate::http::problem::{Answer, Problem, read_json};
 use crate::http::routes::execute::{MAX_ID_BYTES, is_kept};
 use crate::http::routes::tools::OneOrMany;
 use crate::http::state::State;
@@ -64,8 +63,7 @@ struct VisibleToolsetsBody {
 }
 
 described! {
-    VisibleToolset =>
-    struct VisibleToolsetBody {
+    struct VisibleToolsetBody of VisibleToolset {
         name: String,
         description: String,
         /// Number of its tools that the caller sees.
@@ -73,31 +71,23 @@ described! {
         /// cl100k tokens of their definitions.
         tokens: u64,
     }
-}
 
-described! {
-    LoadAnswer =>
     /// The loaded groups.
-    struct LoadedBody {
+    struct LoadedBody of LoadAnswer {
         /// Names of toolsets, servers or tags.
         loaded: Vec<String>,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        already_loaded: Vec<String>,
+        already_loaded unless "Vec::is_empty": Vec<String>,
         /// Published names of their tools.
         tools: Vec<String>,
         /// Number of loaded tools, without the meta-tools.
         bound: usize,
         /// The next step, for the model.
         next: String,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        warnings: Vec<String>,
+        warnings unless "Vec::is_empty": Vec<String>,
     }
-}
 
-described! {
-    UnloadAnswer =>
     /// The unloaded group.
-    struct UnloadedBody {
+    struct UnloadedBody of UnloadAnswer {
         unloaded: String,
         /// Published names of the tools that are no longer loaded.
         tools: Vec<String>,
@@ -106,42 +96,31 @@ described! {
         /// The next step, for the model.
         next: String,
     }
-}
 
-described! {
-    Available =>
     /// The groups that can be loaded.
-    struct AvailableToolsetsBody {
+    struct AvailableToolsetsBody of Available {
         toolsets: Vec<AvailableToolsetBody>,
         /// Number of loaded tools, without the meta-tools.
         bound: usize,
         /// The next step, for the model.
         next: String,
     }
-}
 
-described! {
-    AvailableToolset =>
-    struct AvailableToolsetBody {
+    struct AvailableToolsetBody of AvailableToolset {
         name: String,
         kind: GroupKindBody,
-        #[serde(skip_serializing_if = "String::is_empty")]
-        description: String,
+        description unless "String::is_empty": String,
         /// Number of its tools that the caller sees.
         tools: usize,
         /// cl100k tokens of their definitions.
         tokens: u64,
         loaded: bool,
         /// Whether it was loaded initially and can't be unloaded. Absent: no.
-        #[serde(skip_serializing_if = "std::ops::Not::not")]
-        initial: bool,
+        initial unless "std::ops::Not::not": bool,
     }
-}
 
-described! {
-    GroupKind =>
     #[serde(rename_all = "lowercase")]
-    enum GroupKindBody {
+    enum GroupKindBody of GroupKind {
         Toolset,
         Server,
         Tag,
@@ -156,20 +135,16 @@ pub(in crate::http) struct GroupsRequest {
 
 /// Lists the toolsets with a tool visible to this caller, by name.
 #[utoipa::path(
-    operation_id = "list_toolsets",
     tag = "toolsets",
-    responses(
-        (status = 200, description = "By name", body = VisibleToolsetsBody)
-    )
+    responses((status = 200, description = "By name", body = VisibleToolsetsBody))
 )]
 #[get("/v1/toolsets")]
-pub async fn list(state: web::Data<State>, caller: Caller) -> HttpResponse {
+pub async fn list_toolsets(state: web::Data<State>, caller: Caller) -> HttpResponse {
     HttpResponse::Ok().json(VisibleToolsetsBody { toolsets: state.toolsets.visible(&caller.0) })
 }
 
 /// Loads toolsets, or servers by name, into the session of the address or into the chat. Their tools are bound from then on.
 #[utoipa::path(
-    operation_id = "load_toolset",
     tag = "toolsets",
     request_body = LoadBody,
     responses(
@@ -180,19 +155,12 @@ pub async fn list(state: web::Data<State>, caller: Caller) -> HttpResponse {
     )
 )]
 #[post("/v1/toolsets/load")]
-pub async fn load(
-    state: web::Data<State>,
-    caller: Caller,
-    at: RequestAddress,
-    request: HttpRequest,
-    body: Body,
-) -> Result<HttpResponse, Problem> {
+pub async fn load_toolset(state: web::Data<State>, caller: Caller, at: RequestAddress, request: HttpRequest, body: Body) -> Answer {
     respond(MetaTool::LoadToolset, &state, &caller, &at, &request, &body.0).await
 }
 
 /// Unloads a loaded group. Initial groups stay.
 #[utoipa::path(
-    operation_id = "unload_toolset",
     tag = "toolsets",
     request_body = UnloadBody,
     responses(
@@ -203,19 +171,12 @@ pub async fn load(
     )
 )]
 #[post("/v1/toolsets/unload")]
-pub async fn unload(
-    state: web::Data<State>,
-    caller: Caller,
-    at: RequestAddress,
-    request: HttpRequest,
-    body: Body,
-) -> Result<HttpResponse, Problem> {
+pub async fn unload_toolset(state: web::Data<State>, caller: Caller, at: RequestAddress, request: HttpRequest, body: Body) -> Answer {
     respond(MetaTool::UnloadToolset, &state, &caller, &at, &request, &body.0).await
 }
 
 /// Loads all tools of a kind: a toolset, a server, or the tools with a tag.
 #[utoipa::path(
-    operation_id = "enable_tool_group",
     tag = "toolsets",
     request_body = EnableBody,
     responses(
@@ -226,19 +187,12 @@ pub async fn unload(
     )
 )]
 #[post("/v1/toolsets/enable")]
-pub async fn enable(
-    state: web::Data<State>,
-    caller: Caller,
-    at: RequestAddress,
-    request: HttpRequest,
-    body: Body,
-) -> Result<HttpResponse, Problem> {
+pub async fn enable_tool_group(state: web::Data<State>, caller: Caller, at: RequestAddress, request: HttpRequest, body: Body) -> Answer {
     respond(MetaTool::EnableToolGroup, &state, &caller, &at, &request, &body.0).await
 }
 
 /// Lists the groups that can be loaded, and the loaded ones: toolsets, and servers by name.
 #[utoipa::path(
-    operation_id = "list_available_toolsets",
     tag = "toolsets",
     request_body = Option<AvailableBody>,
     responses(
@@ -247,13 +201,13 @@ pub async fn enable(
     )
 )]
 #[post("/v1/toolsets/available")]
-pub async fn available(
+pub async fn list_available_toolsets(
     state: web::Data<State>,
     caller: Caller,
     at: RequestAddress,
     request: HttpRequest,
     body: Body,
-) -> Result<HttpResponse, Problem> {
+) -> Answer {
     respond(MetaTool::ListAvailableToolsets, &state, &caller, &at, &request, &body.0).await
 }
 

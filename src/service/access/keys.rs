@@ -126,9 +126,6 @@ impl Keys {
     }
 
     /// Creates a key. The secret is returned only here.
-    ///
-    /// # Errors
-    /// [`KeyError`]
     pub async fn create(&self, new: NewKey) -> Result<(ApiKey, SecretString), KeyError> {
         let now = SystemTime::now();
         let invalid = |parameter, reason| KeyError::Invalid { parameter, reason };
@@ -181,9 +178,6 @@ impl Keys {
 
     /// Revokes a key for good, and removes everything stored under its name. Returns whether this changed anything: a second
     /// revocation does not.
-    ///
-    /// # Errors
-    /// [`KeyError`]
     pub async fn revoke(&self, id: &KeyId) -> Result<(ApiKey, bool), KeyError> {
         let _one = self.changing.lock().await;
         let mut key = self.get(id)?;
@@ -197,9 +191,6 @@ impl Keys {
     }
 
     /// Forgets keys that were revoked or expired before `time`; returns how many.
-    ///
-    /// # Errors
-    /// [`StoreError`]
     pub async fn forget_ended_before(&self, time: SystemTime) -> Result<u64, StoreError> {
         let _one = self.changing.lock().await;
         let gone = self.store.forget_keys_ended_before(time).await?;

@@ -98,9 +98,6 @@ impl Limits {
     }
 
     /// Permits or rejects a call. Hold the permit until the call ends.
-    ///
-    /// # Errors
-    /// [`Limited`]
     pub fn call(&self, principal: &Principal, server: &ServerName) -> Result<CallPermit, Limited> {
         let table = self.now.load();
         let now = self.started.elapsed();
@@ -116,9 +113,6 @@ impl Limits {
     }
 
     /// Permits or rejects a message, a search or a feedback entry.
-    ///
-    /// # Errors
-    /// [`Limited`]
     pub fn selection(&self, principal: &Principal) -> Result<(), Limited> {
         let taken = self.now.load().selections.take(principal, self.started.elapsed());
         taken.map_err(|refused| refused.by(Limit::Selections)).inspect_err(|limited| self.meters.limited(limited.limit))

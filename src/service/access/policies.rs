@@ -54,7 +54,6 @@ pub enum CheckError {
 #[serde(deny_unknown_fields)]
 pub struct Body {
     /// `None`: the default of the settings.
-    #[serde(default)]
     default: Option<Effect>,
     #[serde(default)]
     rules: Vec<Value>,
@@ -209,9 +208,6 @@ impl Policies {
     }
 
     /// Who may call what, with the deciding rules. Changes nothing.
-    ///
-    /// # Errors
-    /// [`CheckError`]
     pub fn check(&self, check: &Check) -> Result<CheckAnswer, CheckError> {
         let parts = self.parts.read();
         let draft = match &check.draft {

@@ -276,14 +276,7 @@ impl Definitions {
             match known.and_then(|known| known.get(name)) {
                 None if count + news.added.len() >= MOST_KNOWN => news.beyond.push(Arc::clone(name)),
                 None => {
-                    let stored = StoredDefinition {
-                        tool: tool(),
-                        fingerprint: *fingerprint,
-                        is_new: is_known,
-                        first_seen: now,
-                        noticed: None,
-                        approved: None,
-                    };
+                    let stored = StoredDefinition::first(tool(), *fingerprint, is_known, now);
                     news.added.push((stored, definition_of(name, raw).to_string()));
                 }
                 Some(stored) if stored.fingerprint != *fingerprint => {
@@ -296,14 +289,7 @@ impl Definitions {
         }
         if let Some(key) = kind.listed().filter(|_| !is_listed) {
             let nothing = json!({});
-            let stored = StoredDefinition {
-                tool: ToolId::new(server.clone(), key),
-                fingerprint: canonical::fingerprint(&nothing),
-                is_new: false,
-                first_seen: now,
-                noticed: None,
-                approved: None,
-            };
+            let stored = StoredDefinition::first(ToolId::new(server.clone(), key), canonical::fingerprint(&nothing), false, now);
             news.added.push((stored, nothing.to_string()));
         }
         news
@@ -411,9 +397,6 @@ impl Definitions {
     }
 
     /// Forgets the definitions of tools that no server has listed since `time`, except approved ones; returns how many.
-    ///
-    /// # Errors
-    /// [`StoreError`]
     pub async fn forget_unseen_before(&self, time: SystemTime) -> Result<u64, StoreError> {
         let _one = self.approving.lock().await;
         let present: Vec<(ServerName, Vec<Arc<str>>)> = {
@@ -436,9 +419,6 @@ impl Definitions {
 
     /// The difference between the first seen or last approved definition of a tool and what its server sends; `None`: there is
     /// none.
-    ///
-    /// # Errors
-    /// [`StoreError`]
     pub async fn difference(&self, tool: &ToolId, raw: &Value) -> Result<Option<Difference>, StoreError> {
         let Some(text) = self.store.definition(tool).await? else { return Ok(None) };
         let before: Value = serde_json::from_str(&text).unwrap_or_default();
@@ -446,9 +426,6 @@ impl Definitions {
     }
 
     /// A server's approved definition, if the current one differs and is withheld.
-    ///
-    /// # Errors
-    /// [`StoreError`]
     pub async fn approved_server(&self, server: &ServerName) -> Result<Option<Value>, StoreError> {
         let id = ToolId::new(server.clone(), SERVER_KEY);
         if !self.is_withheld(&id) {
@@ -460,9 +437,6 @@ impl Definitions {
 
     /// The state of a server's own definition or of one of its prompts; `None`: not listed since the start, or definitions are
     /// not compared.
-    ///
-    /// # Errors
-    /// [`StoreError`]
     pub async fn part(&self, server: &ServerName, prompt: Option<&str>) -> Result<Option<PartView>, StoreError> {
         let id = part_id(server, prompt);
         let (state, fingerprint, raw) = {

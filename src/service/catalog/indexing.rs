@@ -153,7 +153,7 @@ impl Indexing {
         let passages = Passages::of(catalog, &self.written(catalog).await);
         let texts = passages.texts().map(|text| Fingerprint::of_text(text));
         let texts: Vec<Fingerprint> = texts.chain(Gate::example_texts().map(Fingerprint::of_text)).collect();
-        let definitions = catalog.tools().iter().map(|tool| Tool::function(&tool.operation_id, &tool.description, &tool.input).to_string());
+        let definitions = catalog.tools().iter().map(|tool| tool.function().to_string());
         let definitions: Vec<Fingerprint> = definitions.map(|definition| Fingerprint::of_text(&definition)).collect();
         let since = SystemTime::now().checked_sub(self.unused_retention).unwrap_or(SystemTime::UNIX_EPOCH);
         match self.store.forget_unused(self.embedder.model(), &texts, &definitions, since).await {
@@ -265,9 +265,6 @@ async fn settled(changes: &mut watch::Receiver<u64>) {
 }
 
 /// How many tools have all their vectors in the store.
-///
-/// # Errors
-/// [`StoreError`]
 pub async fn embedded(catalog: &Catalog, store: &dyn ComputedStore, model: &str) -> Result<usize, StoreError> {
     let hashes = |tool: &Tool| passages(tool).iter().map(|text| Fingerprint::of_text(text)).collect::<Vec<_>>();
     let tools: Vec<Vec<Fingerprint>> = catalog.tools().iter().map(|tool| hashes(tool)).collect();

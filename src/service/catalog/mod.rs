@@ -1,5 +1,6 @@
 //! The catalog and the index: synchronisation with the servers, and administration.
 
+pub mod build;
 pub mod current;
 pub mod definitions;
 pub mod enrich;

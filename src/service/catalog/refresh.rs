@@ -9,12 +9,12 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
-use crate::domain::catalog::catalog::{self, Catalog, CatalogServer, ServerListing};
+use crate::domain::catalog::catalog::{Catalog, CatalogServer, ServerListing};
 use crate::domain::catalog::hidden_text::HiddenText;
-use crate::domain::catalog::hints::ToolHints;
 use crate::domain::catalog::shorten;
 use crate::domain::catalog::tool::{ServerName, Tool};
 use crate::domain::text::canonical::{self, Fingerprint};
+use crate::service::catalog::build::{Built, build};
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::definitions::Definitions;
 use crate::service::catalog::rebuild::Rebuild;
@@ -218,28 +218,13 @@ impl Refresh {
         // A repeated listing shares its values, so nothing is hashed again.
         let by_address: HashMap<usize, &Arc<Tool>> = known_tools().map(|tool| (address(&tool.raw), tool)).collect();
         let overlays = self.inputs.overrides.overlays();
-        let mut tools = Vec::with_capacity(listing.tools.len());
-        let mut new = Vec::new();
-        for raw in listing.enabled(self.configured.get(&listing.server)) {
-            let former = by_address.get(&address(raw)).or_else(|| by_fingerprint.get(&canonical::fingerprint(raw)));
-            if let Some(tool) = former
-                && overlays.overlay(&tool.id, &tool.operation_id, &ToolHints::of(&tool.raw)).version(&tool.fingerprint) == tool.version
-            {
-                tools.push(Arc::clone(tool));
-                continue;
-            }
-            match catalog::tool(&listing.server, raw) {
-                Ok(tool) => {
-                    if former.is_none() {
-                        log_hidden(&tool.id.to_string(), &tool.hidden);
-                    }
-                    let overlay = overlays.overlay(&tool.id, &tool.operation_id, &tool.hints);
-                    new.push(tool.with(&overlay));
-                }
-                Err(skipped) => {
-                    tracing::warn!(server = %listing.server, tool = skipped.tool, reason = skipped.reason, "tool left out");
-                }
-            }
+        let former = |raw: &Arc<Value>| by_address.get(&address(raw)).or_else(|| by_fingerprint.get(&canonical::fingerprint(raw))).copied();
+        let Built { kept: mut tools, mut new, skipped } = build(listing, self.configured.get(&listing.server), &overlays, former);
+        for tool in new.iter().filter(|tool| !by_fingerprint.contains_key(&tool.fingerprint)) {
+            log_hidden(&tool.id.to_string(), &tool.hidden);
+        }
+        for skipped in skipped {
+            tracing::warn!(server = %listing.server, tool = skipped.tool, reason = skipped.reason, "tool left out");
         }
         self.count_tokens(&mut new).await;
         if let Some(budget) = self.tool_tokens {
@@ -296,7 +281,7 @@ impl Refresh {
     }
 
     async fn count_tokens(&self, tools: &mut [Tool]) {
-        let definitions = tools.iter().map(|tool| Tool::function(&tool.operation_id, &tool.description, &tool.input).to_string()).collect();
+        let definitions = tools.iter().map(|tool| tool.function().to_string()).collect();
         for (tool, count) in tools.iter_mut().zip(self.tokens(definitions).await) {
             tool.tokens = count;
         }

@@ -215,9 +215,6 @@ impl ToolAdmin {
     }
 
     /// Everything about one tool; `None`: it was never seen and has no override.
-    ///
-    /// # Errors
-    /// [`StoreError`]
     pub async fn show(&self, id: &ToolId) -> Result<Option<ToolView>, StoreError> {
         let tool = self.tool(id);
         if tool.is_none() && self.overrides.version(id) == 0 && self.definitions.known(id).is_none() {
@@ -267,9 +264,6 @@ impl ToolAdmin {
     }
 
     /// The definitions of a server and of its prompts; `None`: there is no such server.
-    ///
-    /// # Errors
-    /// [`StoreError`]
     pub async fn server_definition(&self, server: &ServerName) -> Result<Option<ServerDefinitionView>, StoreError> {
         if !self.servers.states().iter().any(|state| state.server == *server) {
             return Ok(None);
@@ -312,9 +306,6 @@ impl ToolAdmin {
     }
 
     /// All configured servers.
-    ///
-    /// # Errors
-    /// [`StoreError`]
     pub async fn servers(&self) -> Result<Vec<ServerView>, StoreError> {
         let (catalog, listed) = (self.current.snapshot(), self.store.listing_times().await?);
         let view = |state: crate::service::ports::ServerState| {

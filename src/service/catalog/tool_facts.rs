@@ -100,9 +100,6 @@ impl ToolOverrides {
     }
 
     /// Forgets the versions of overrides withdrawn before `time`; returns of how many tools.
-    ///
-    /// # Errors
-    /// [`StoreError`]
     pub async fn forget_taken_back_before(&self, time: SystemTime) -> Result<u64, StoreError> {
         let _one = self.changing.lock().await;
         let gone = self.store.forget_tool_overrides_before(time).await?;

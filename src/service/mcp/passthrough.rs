@@ -277,9 +277,6 @@ impl Passthrough {
 
     /// Forwards a request to a server that the caller sees. With `options.round`, a question may be returned instead of a result.
     /// Reads are audited.
-    ///
-    /// # Errors
-    /// [`PassError`]
     pub async fn ask(
         &self,
         server: &ServerName,

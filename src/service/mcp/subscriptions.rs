@@ -139,9 +139,6 @@ impl Subscriptions {
 
     /// Subscribes the client to a resource under `client_uri`, until it unsubscribes or its session ends. If the future is dropped,
     /// the request to the server still completes.
-    ///
-    /// # Errors
-    /// [`SubscribeError`]
     pub async fn subscribe(
         self: &Arc<Self>,
         session: &Arc<McpSession>,

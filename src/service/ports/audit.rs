@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use crate::domain::access::policy::{Effect, RulePlace};
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::{ServerName, ToolId};
+use crate::domain::text::named::named;
 use crate::service::ports::CallOutcome;
 
 /// An audited action. Contains no arguments and no results.
@@ -30,90 +31,36 @@ pub struct AuditEntry {
     pub bytes: Option<u64>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AuditAction {
-    Call,
-    PromptGet,
-    ResourceRead,
-    KeyCreate,
-    KeyRotate,
-    KeyRevoke,
-    PolicyReplace,
-    ToolsetReplace,
-    ToolsetRemove,
-    EnrichmentReplace,
-    EnrichmentRemove,
-    ToolFactsReplace,
-    ToolFactsRemove,
-    DefinitionApprove,
-    SecretReplace,
-    SecretRemove,
-    SecretsForget,
-    SessionEnd,
-    /// The first wrong key of a burst from one address.
-    WrongKey,
-    /// The wrong key with which the address exceeded the limit.
-    WrongKeysLimit,
-}
-
-impl AuditAction {
-    const ALL: [Self; 20] = [
-        Self::Call,
-        Self::PromptGet,
-        Self::ResourceRead,
-        Self::KeyCreate,
-        Self::KeyRotate,
-        Self::KeyRevoke,
-        Self::PolicyReplace,
-        Self::ToolsetReplace,
-        Self::ToolsetRemove,
-        Self::EnrichmentReplace,
-        Self::EnrichmentRemove,
-        Self::ToolFactsReplace,
-        Self::ToolFactsRemove,
-        Self::DefinitionApprove,
-        Self::SecretReplace,
-        Self::SecretRemove,
-        Self::SecretsForget,
-        Self::SessionEnd,
-        Self::WrongKey,
-        Self::WrongKeysLimit,
-    ];
-
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Call => "call",
-            Self::PromptGet => "prompt_get",
-            Self::ResourceRead => "resource_read",
-            Self::KeyCreate => "key_create",
-            Self::KeyRotate => "key_rotate",
-            Self::KeyRevoke => "key_revoke",
-            Self::PolicyReplace => "policy_replace",
-            Self::ToolsetReplace => "toolset_replace",
-            Self::ToolsetRemove => "toolset_remove",
-            Self::EnrichmentReplace => "enrichment_replace",
-            Self::EnrichmentRemove => "enrichment_remove",
-            Self::ToolFactsReplace => "tool_facts_replace",
-            Self::ToolFactsRemove => "tool_facts_remove",
-            Self::DefinitionApprove => "definition_approve",
-            Self::SecretReplace => "secret_replace",
-            Self::SecretRemove => "secret_remove",
-            Self::SecretsForget => "secrets_forget",
-            Self::SessionEnd => "session_end",
-            Self::WrongKey => "wrong_key",
-            Self::WrongKeysLimit => "wrong_keys_limit",
-        }
-    }
-
-    #[must_use]
-    pub fn of_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|action| action.name() == name)
+named! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum AuditAction {
+        Call = "call",
+        PromptGet = "prompt_get",
+        ResourceRead = "resource_read",
+        KeyCreate = "key_create",
+        KeyRotate = "key_rotate",
+        KeyRevoke = "key_revoke",
+        PolicyReplace = "policy_replace",
+        ToolsetReplace = "toolset_replace",
+        ToolsetRemove = "toolset_remove",
+        EnrichmentReplace = "enrichment_replace",
+        EnrichmentRemove = "enrichment_remove",
+        ToolFactsReplace = "tool_facts_replace",
+        ToolFactsRemove = "tool_facts_remove",
+        DefinitionApprove = "definition_approve",
+        SecretReplace = "secret_replace",
+        SecretRemove = "secret_remove",
+        SecretsForget = "secrets_forget",
+        SessionEnd = "session_end",
+        /// The first wrong key of a burst from one address.
+        WrongKey = "wrong_key",
+        /// The wrong key with which the address exceeded the limit.
+        WrongKeysLimit = "wrong_keys_limit",
     }
 }
 
 impl AuditEntry {
-    /// A change by this principal.
+    /// A permitted change by this principal, or a read before its end.
     #[must_use]
     pub fn of_change(principal: &Principal, action: AuditAction, subject: String) -> Self {
         Self {

@@ -15,15 +15,9 @@ pub trait Embedder: Send + Sync {
     fn dimension(&self) -> usize;
 
     /// Vectors of queries: few short texts, with low latency.
-    ///
-    /// # Errors
-    /// [`EmbedError`]
     async fn embed_queries(&self, texts: &[&str]) -> Result<Vec<Arc<[f32]>>, EmbedError>;
 
     /// Vectors of tool texts: many, in the background, on all cores.
-    ///
-    /// # Errors
-    /// [`EmbedError`]
     async fn embed_passages(&self, texts: Vec<String>) -> Result<Vec<Arc<[f32]>>, EmbedError>;
 
     /// Why it can't embed now, if known; for `/readyz`. Free of secrets.

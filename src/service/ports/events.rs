@@ -9,6 +9,7 @@ use crate::domain::catalog::tool::ToolId;
 use crate::domain::records::conversation::Conversation;
 use crate::domain::selection::experiment::Arm;
 use crate::domain::text::canonical::Fingerprint;
+use crate::domain::text::named::named;
 
 /// An event of a selection. Contains no arguments and no results, and a message's text only if the settings want it.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,45 +93,24 @@ pub struct EventMessage {
     pub text: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CallOutcome {
-    Success,
-    /// The tool returned an error (`isError`).
-    ToolError,
-    /// The caller's mistake: invalid arguments.
-    Rejected,
-    /// Server down, timeout, protocol error.
-    Failed,
-    /// The caller disconnected before the response.
-    Cancelled,
-    /// Rejected by a limit.
-    Limited,
-    /// The server asked for input instead of returning a result, and the caller's next request resumes the call. Neither a
-    /// failure nor the end of the call; only the audit log records it.
-    InputRequired,
-}
-
-impl CallOutcome {
-    const ALL: [Self; 7] =
-        [Self::Success, Self::ToolError, Self::Rejected, Self::Failed, Self::Cancelled, Self::Limited, Self::InputRequired];
-
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Success => "success",
-            Self::ToolError => "tool_error",
-            Self::Rejected => "rejected",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-            Self::Limited => "limited",
-            Self::InputRequired => "input_required",
-        }
-    }
-
-    #[must_use]
-    pub fn of_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|outcome| outcome.name() == name)
+named! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum CallOutcome {
+        Success = "success",
+        /// The tool returned an error (`isError`).
+        ToolError = "tool_error",
+        /// The caller's mistake: invalid arguments.
+        Rejected = "rejected",
+        /// Server down, timeout, protocol error.
+        Failed = "failed",
+        /// The caller disconnected before the response.
+        Cancelled = "cancelled",
+        /// Rejected by a limit.
+        Limited = "limited",
+        /// The server asked for input instead of returning a result, and the caller's next request resumes the call. Neither a
+        /// failure nor the end of the call; only the audit log records it.
+        InputRequired = "input_required",
     }
 }
 

@@ -10,15 +10,9 @@ use uuid::Uuid;
 #[async_trait]
 pub trait FileStore: Send + Sync {
     /// Saves a file under a new id.
-    ///
-    /// # Errors
-    /// [`FileStoreError`]
     async fn save(&self, id: Uuid, file: StoredFile) -> Result<(), FileStoreError>;
 
     /// The file, if it still exists.
-    ///
-    /// # Errors
-    /// [`FileStoreError`]
     async fn read(&self, id: Uuid) -> Result<Option<StoredFile>, FileStoreError>;
 }
 

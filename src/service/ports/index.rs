@@ -32,9 +32,6 @@ pub trait ToolIndex: Send + Sync {
     /// scores for all texts. A missing dense score is computed; a missing lexical one is 0. If requested and a text has a vector,
     /// all visible servers with vectors are scored too. The order of both is undefined. An unreachable index returns lexical
     /// scores and a warning.
-    ///
-    /// # Errors
-    /// [`IndexError`]
     async fn search(&self, request: &IndexQuery<'_>) -> Result<IndexAnswer, IndexError>;
 
     /// Number and source of the documents, for `/readyz` and to skip a rebuild at start.

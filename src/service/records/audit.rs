@@ -51,9 +51,6 @@ impl Audit {
     }
 
     /// Entries, newest first.
-    ///
-    /// # Errors
-    /// [`StoreError`]
     pub async fn find(&self, query: &AuditQuery) -> Result<Vec<StoredAuditEntry>, StoreError> {
         self.store.audit(query).await
     }

@@ -34,9 +34,6 @@ pub enum FeedbackError {
 impl Feedback {
     /// Stores a verdict on a tool, by its published name, and returns the id of the selection. Replaces an earlier verdict on the
     /// two.
-    ///
-    /// # Errors
-    /// [`FeedbackError`]
     pub async fn give(
         &self,
         named: SelectionName,

@@ -13,6 +13,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::domain::catalog::tool::{ServerName, ToolId};
+use crate::domain::text::named::named;
 use crate::service::ports::{CallOutcome, Limit, Verdict};
 
 /// Seconds. A selection takes one to three milliseconds with the built-in embedder, and some hundred with an endpoint.
@@ -24,43 +25,45 @@ const WRONG_KEY_ANSWERS: [&str; 2] = ["refused", "limited"];
 /// Most series of single tools, one per tool and outcome. Further calls are counted per server only.
 const MOST_TOOLS: usize = 10_000;
 
-/// The outcome of a selection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SelectionKind {
-    Chosen,
-    /// The message needs no tool.
-    NoneNeeded,
-    /// None of our tools was offered, or the message was empty.
-    NothingOnOffer,
-    /// All tools stay: the static arm of a comparison.
-    Static,
-    /// A part failed; the selection relies on the others.
-    Degraded,
-}
+named! {
+    /// The outcome of a selection.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum SelectionKind {
+        Chosen = "chosen",
+        /// The message needs no tool.
+        NoneNeeded = "none_needed",
+        /// None of our tools was offered, or the message was empty.
+        NothingOnOffer = "nothing_on_offer",
+        /// All tools stay: the static arm of a comparison.
+        Static = "static",
+        /// A part failed; the selection relies on the others.
+        Degraded = "degraded",
+    }
 
-/// A timed stage of a selection or a search.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    Embed,
-    Index,
-    /// Judgement of a language model.
-    Rerank,
-}
+    /// A timed stage of a selection or a search.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Stage {
+        Embed = "embed",
+        Index = "index",
+        /// Judgement of a language model.
+        Rerank = "rerank",
+    }
 
-/// The way in which a model searched for tools.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SearchKind {
-    FindTools,
-    SmartSelect,
-}
+    /// The way in which a model searched for tools.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum SearchKind {
+        FindTools = "find_tools",
+        SmartSelect = "smart_select",
+    }
 
-/// The outcome of a request to a language model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JudgeOutcome {
-    Answered,
-    Failed,
-    /// Skipped: the circuit breaker is open.
-    LeftOut,
+    /// The outcome of a request to a language model.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum JudgeOutcome {
+        Answered = "answered",
+        Failed = "failed",
+        /// Skipped: the circuit breaker is open.
+        LeftOut = "left_out",
+    }
 }
 
 /// A cache with metrics.
@@ -215,19 +218,19 @@ impl Meters {
         for kind in SelectionKind::ALL {
             drop(self.selections.get_or_create(&KindLabels { kind: kind.name() }));
         }
-        for kind in [SearchKind::FindTools, SearchKind::SmartSelect] {
+        for kind in SearchKind::ALL {
             drop(self.searches.get_or_create(&KindLabels { kind: kind.name() }));
         }
-        for outcome in [JudgeOutcome::Answered, JudgeOutcome::Failed, JudgeOutcome::LeftOut] {
+        for outcome in JudgeOutcome::ALL {
             drop(self.judge_requests.get_or_create(&OutcomeLabels { outcome: outcome.name() }));
         }
-        for limit in [Limit::Calls, Limit::Selections, Limit::ServerCalls, Limit::ConcurrentCalls] {
+        for limit in Limit::ALL {
             drop(self.limited.get_or_create(&LimitLabels { limit: limit.name() }));
         }
         for verdict in Verdict::ALL {
             drop(self.feedback.get_or_create(&VerdictLabels { verdict: verdict.name() }));
         }
-        for stage in [Stage::Embed, Stage::Index, Stage::Rerank] {
+        for stage in Stage::ALL {
             drop(self.stage_seconds.get_or_create(&StageLabels { stage: stage.name() }));
         }
     }
@@ -346,49 +349,6 @@ impl Meters {
 
     pub fn feedback(&self, verdict: Verdict) {
         self.feedback.get_or_create(&VerdictLabels { verdict: verdict.name() }).inc();
-    }
-}
-
-impl SelectionKind {
-    const ALL: [Self; 5] = [Self::Chosen, Self::NoneNeeded, Self::NothingOnOffer, Self::Static, Self::Degraded];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Chosen => "chosen",
-            Self::NoneNeeded => "none_needed",
-            Self::NothingOnOffer => "nothing_on_offer",
-            Self::Static => "static",
-            Self::Degraded => "degraded",
-        }
-    }
-}
-
-impl Stage {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Embed => "embed",
-            Self::Index => "index",
-            Self::Rerank => "rerank",
-        }
-    }
-}
-
-impl SearchKind {
-    fn name(self) -> &'static str {
-        match self {
-            Self::FindTools => "find_tools",
-            Self::SmartSelect => "smart_select",
-        }
-    }
-}
-
-impl JudgeOutcome {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Answered => "answered",
-            Self::Failed => "failed",
-            Self::LeftOut => "left_out",
-        }
     }
 }
 

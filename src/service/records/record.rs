@@ -95,14 +95,7 @@ impl Recorder {
         self.meters.search(kind);
         let followed = self.followed(caller);
         let recovered = followed.as_ref().zip(tools.first()).is_some_and(|(selection, best)| !selection.offered(best));
-        self.record(SelectionEvent {
-            at: SystemTime::now(),
-            selection: followed.map(|selection| selection.id.to_string()),
-            principal: caller.principal.id.as_str().to_owned(),
-            chat: caller.chat.clone(),
-            conversation: caller.conversation(),
-            kind: SelectionEventKind::Searched { message, tools, recovered },
-        });
+        self.record(event(caller, followed.as_deref(), SelectionEventKind::Searched { message, tools, recovered }));
     }
 
     /// Records a call that has ended.
@@ -110,33 +103,32 @@ impl Recorder {
         let followed = self.followed(caller);
         let recovered = followed.as_ref().is_some_and(|selection| !selection.offered(&tool));
         self.meters.call(&tool, outcome, took, recovered);
-        self.record(SelectionEvent {
-            at: SystemTime::now(),
-            selection: followed.map(|selection| selection.id.to_string()),
-            principal: caller.principal.id.as_str().to_owned(),
-            chat: caller.chat.clone(),
-            conversation: caller.conversation(),
-            kind: SelectionEventKind::Called { tool, outcome, took, recovered },
-        });
+        self.record(event(caller, followed.as_deref(), SelectionEventKind::Called { tool, outcome, took, recovered }));
     }
 
     /// Records what a conversation loaded, unloaded or listed. Without a conversation, nothing is recorded.
     pub(in crate::service) fn of_conversation(&self, caller: &CallerContext, kind: SelectionEventKind) {
-        let Some(conversation) = caller.conversation() else { return };
-        self.record(SelectionEvent {
-            at: SystemTime::now(),
-            selection: None,
-            principal: caller.principal.id.as_str().to_owned(),
-            chat: caller.chat.clone(),
-            conversation: Some(conversation),
-            kind,
-        });
+        if caller.conversation().is_some() {
+            self.record(event(caller, None, kind));
+        }
     }
 
     /// The message as recorded.
     pub(in crate::service) fn message(&self, text: &str) -> EventMessage {
         let end = text.char_indices().nth(MAX_TEXT_CHARACTERS).map_or(text.len(), |(at, _)| at);
         EventMessage { text: self.keeps_text.then(|| text[..end].to_owned()) }
+    }
+}
+
+/// An event of a caller, and the selection that it follows.
+fn event(caller: &CallerContext, followed: Option<&LastSelection>, kind: SelectionEventKind) -> SelectionEvent {
+    SelectionEvent {
+        at: SystemTime::now(),
+        selection: followed.map(|selection| selection.id.to_string()),
+        principal: caller.principal.id.as_str().to_owned(),
+        chat: caller.chat.clone(),
+        conversation: caller.conversation(),
+        kind,
     }
 }
 

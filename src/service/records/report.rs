@@ -19,8 +19,6 @@ pub struct Compared {
 }
 
 impl Report {
-    /// # Errors
-    /// [`StoreError`]
     pub async fn compare(&self, query: &ConversationQuery) -> Result<Compared, StoreError> {
         let ConversationReport { mut arms, latest } = self.store.conversation_figures(query).await?;
         arms.sort_by_key(|figures| figures.arm);

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::domain::catalog::tool::ServerName;
 use crate::domain::records::usage::Latencies;
+use crate::domain::text::named::named;
 use crate::service::ports::{self, DayUsage, MessageCounts, StoreError, ToolCounts, ToolUsage, UsageQuery, UsageStore};
 
 pub struct Usage {
@@ -41,27 +42,18 @@ pub struct ServerUsage {
     pub called_at: Option<SystemTime>,
 }
 
-/// The order of tools and servers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum UsageOrder {
-    #[default]
-    Called,
-    Offered,
-    Recovered,
+named! {
+    /// The order of tools and servers.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum UsageOrder {
+        #[default]
+        Called = "called",
+        Offered = "offered",
+        Recovered = "recovered",
+    }
 }
 
 impl UsageOrder {
-    pub const ALL: [Self; 3] = [Self::Called, Self::Offered, Self::Recovered];
-
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Called => "called",
-            Self::Offered => "offered",
-            Self::Recovered => "recovered",
-        }
-    }
-
     /// Larger keys come first.
     fn of(self, counts: &ToolCounts) -> (u64, u64, u64) {
         match self {
@@ -74,9 +66,6 @@ impl UsageOrder {
 
 impl Usage {
     /// The sums over a period, with the first `limit` tools.
-    ///
-    /// # Errors
-    /// [`StoreError`]
     pub async fn report(&self, query: &UsageQuery, order: UsageOrder, limit: usize) -> Result<UsageReport, StoreError> {
         let ports::Usage { mut tools, mut days } = self.store.usage(query).await?;
         days.sort_by_key(|day| day.day);

@@ -143,7 +143,7 @@ impl Offer {
         let carrier =
             || self.connections.iter().find(|(_, published)| published.as_ref().is_some_and(|published| published.reaches(tool, classes)));
         let tool_id = if self.connections.is_empty() { None } else { Some(carrier()?.0.clone()) };
-        Some(Disclosed { tool_id, function: Tool::function(&tool.operation_id, &tool.description, &tool.input) })
+        Some(Disclosed { tool_id, function: tool.function() })
     }
 
     pub(super) fn tools<'a>(&'a self, catalog: &'a Catalog) -> impl Iterator<Item = &'a Tool> {

@@ -48,11 +48,6 @@ impl Select {
         Self { current, choose, chats, recorder, meta_tokens }
     }
 
-    #[must_use]
-    pub fn catalog(&self) -> Arc<Catalog> {
-        self.current.snapshot()
-    }
-
     /// Whether a selection among these tools is final.
     #[must_use]
     pub fn is_complete(&self, catalog: &Catalog) -> bool {

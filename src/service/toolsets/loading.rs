@@ -193,9 +193,6 @@ impl Loading {
     }
 
     /// The session, as if it had begun with its loaded groups.
-    ///
-    /// # Errors
-    /// [`StoreError`]
     pub async fn extended(&self, session: Arc<Session>) -> Result<Arc<Session>, StoreError> {
         let groups = self.store.session_groups(&session.id).await?;
         if groups.is_empty() {
@@ -255,9 +252,6 @@ impl Loading {
     }
 
     /// Loads all of these groups, or none.
-    ///
-    /// # Errors
-    /// [`LoadError`]
     pub async fn load(&self, names: &[String], with_tags: bool, here: CallerAt<'_>) -> Result<LoadAnswer, LoadError> {
         let started = Instant::now();
         let view = self.view(here);
@@ -294,9 +288,6 @@ impl Loading {
     }
 
     /// Unloads a group.
-    ///
-    /// # Errors
-    /// [`LoadError`]
     pub async fn unload(&self, name: &str, here: CallerAt<'_>) -> Result<UnloadAnswer, LoadError> {
         let view = self.view(here);
         let View { catalog, visibility, .. } = &view;

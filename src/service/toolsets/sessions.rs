@@ -117,9 +117,6 @@ impl Sessions {
     }
 
     /// Creates a session for this caller.
-    ///
-    /// # Errors
-    /// [`SessionError`]
     pub async fn make(&self, new: NewSession, owner: &Principal) -> Result<Made, SessionError> {
         let ttl = new.ttl.unwrap_or(self.settings.ttl);
         if ttl < Duration::from_secs(SHORTEST_TTL_SECONDS as u64) || ttl > self.settings.longest_ttl {
@@ -175,9 +172,6 @@ impl Sessions {
     }
 
     /// The session with this id, if it belongs to this caller and has not expired. Records its use.
-    ///
-    /// # Errors
-    /// [`StoreError`]
     pub async fn find(&self, id: &str, caller: &Principal) -> Result<Option<Arc<Session>>, StoreError> {
         let Some(id) = SessionId::read(id) else { return Ok(None) };
         let session = if let Some(session) = self.held.get(&id).await {
@@ -224,25 +218,16 @@ impl Sessions {
     }
 
     /// This caller's sessions, oldest first.
-    ///
-    /// # Errors
-    /// [`StoreError`]
     pub async fn of(&self, caller: &Principal) -> Result<Vec<Session>, StoreError> {
         self.store.sessions(Some(&caller.id), SystemTime::now()).await
     }
 
     /// The sessions of all callers, or of one, oldest first.
-    ///
-    /// # Errors
-    /// [`StoreError`]
     pub async fn all(&self, owner: Option<&PrincipalId>) -> Result<Vec<Session>, StoreError> {
         self.store.sessions(owner, SystemTime::now()).await
     }
 
     /// Ends a session of this caller. Returns whether there was one.
-    ///
-    /// # Errors
-    /// [`StoreError`]
     pub async fn end(&self, id: &str, caller: &Principal) -> Result<bool, StoreError> {
         match self.find(id, caller).await? {
             Some(session) => self.end_any(session.id.as_str()).await,
@@ -251,18 +236,12 @@ impl Sessions {
     }
 
     /// The owner of a session; `None`: there is no session with this id.
-    ///
-    /// # Errors
-    /// [`StoreError`]
     pub async fn owner(&self, id: &str) -> Result<Option<PrincipalId>, StoreError> {
         let Some(id) = SessionId::read(id) else { return Ok(None) };
         Ok(self.store.session(&id).await?.filter(|session| session.expires_at > SystemTime::now()).map(|session| session.owner))
     }
 
     /// Ends any caller's session. Returns whether there was one.
-    ///
-    /// # Errors
-    /// [`StoreError`]
     pub async fn end_any(&self, id: &str) -> Result<bool, StoreError> {
         let Some(id) = SessionId::read(id) else { return Ok(false) };
         let removed = self.store.remove_session(&id).await?;

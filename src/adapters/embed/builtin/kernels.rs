@@ -19,16 +19,19 @@ use super::{
     quantize::{self, PANEL, Quantized},
     weights::ModelError,
 };
+use crate::domain::text::named::named;
 
-/// A code path of the encoder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kernel {
-    /// AVX-512 with `vpdpbusd`: 8-bit activations.
-    Vnni,
-    /// AVX2 and FMA: 7-bit activations, because `vpmaddubsw` would saturate with 8.
-    Avx2,
-    /// Plain Rust for any processor: 8-bit activations.
-    Portable,
+named! {
+    /// A code path of the encoder.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Kernel {
+        /// AVX-512 with `vpdpbusd`: 8-bit activations.
+        Vnni = "avx512-vnni",
+        /// AVX2 and FMA: 7-bit activations, because `vpmaddubsw` would saturate with 8.
+        Avx2 = "avx2",
+        /// Plain Rust for any processor: 8-bit activations.
+        Portable = "portable",
+    }
 }
 
 impl Kernel {
@@ -43,16 +46,6 @@ impl Kernel {
     pub fn available() -> Vec<Self> {
         let all = [Self::Vnni, Self::Avx2, Self::Portable];
         all.into_iter().filter(|kernel| kernel.is_available()).collect()
-    }
-
-    /// The name used in logs and reports.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Vnni => "avx512-vnni",
-            Self::Avx2 => "avx2",
-            Self::Portable => "portable",
-        }
     }
 
     #[cfg(target_arch = "x86_64")]

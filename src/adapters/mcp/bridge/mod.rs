@@ -57,7 +57,6 @@ const LISTING: &str = "mcp-stdio";
 struct Message<'a> {
     #[serde(borrow, default)]
     id: Option<&'a RawValue>,
-    #[serde(default)]
     method: Option<String>,
     #[serde(borrow, default)]
     params: Option<Params<'a>>,
@@ -65,9 +64,7 @@ struct Message<'a> {
 
 #[derive(Default, Deserialize)]
 struct Params<'a> {
-    #[serde(default)]
     name: Option<Value>,
-    #[serde(default)]
     uri: Option<Value>,
     #[serde(borrow, default)]
     arguments: Option<&'a RawValue>,
@@ -411,7 +408,6 @@ fn one_line(message: &[u8]) -> Vec<u8> {
 fn without_id(message: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Answer {
-        #[serde(default)]
         id: Option<Value>,
         error: Error,
     }

@@ -3,33 +3,17 @@
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use sqlx::{FromRow, QueryBuilder, Sqlite, SqliteConnection};
+use sqlx::sqlite::SqliteRow;
+use sqlx::{QueryBuilder, Row, Sqlite, SqliteConnection};
 
-use super::SqliteStore;
-use crate::adapters::store::encoding::{from_millis, odd, signed, to_millis};
+use super::{SqliteStore, time};
+use crate::adapters::store::encoding::{odd, signed, to_millis};
 use crate::domain::access::policy::{Effect, RulePlace, RuleSource};
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::service::ports::{AuditAction, AuditEntry, AuditQuery, AuditStore, CallOutcome, StoreError, StoredAuditEntry};
 
 /// Rows of one statement. The statement for so many is prepared once.
 const ROWS: usize = 100;
-
-#[derive(FromRow)]
-struct Row {
-    id: i64,
-    at: i64,
-    principal: String,
-    action: String,
-    server: Option<String>,
-    tool: Option<String>,
-    subject: Option<String>,
-    allowed: bool,
-    rule_source: Option<String>,
-    rule_number: Option<i64>,
-    outcome: Option<String>,
-    took_us: i64,
-    bytes: Option<i64>,
-}
 
 #[async_trait]
 impl AuditStore for SqliteStore {
@@ -47,7 +31,7 @@ impl AuditStore for SqliteStore {
                         .push_bind(entry.tool.as_ref().map(|tool| &*tool.name))
                         .push_bind(&entry.subject)
                         .push_bind(entry.decision == Effect::Allow)
-                        .push_bind(entry.rule.map(|rule| source_name(rule.source)))
+                        .push_bind(entry.rule.map(|rule| rule.source.name()))
                         .push_bind(entry.rule.and_then(|rule| i64::try_from(rule.number).ok()))
                         .push_bind(entry.outcome.map(CallOutcome::name))
                         .push_bind(signed(entry.took.as_micros()))
@@ -62,8 +46,8 @@ impl AuditStore for SqliteStore {
 
     async fn audit(&self, wanted: &AuditQuery) -> Result<Vec<StoredAuditEntry>, StoreError> {
         let mut query = select(wanted);
-        let query = query.build_query_as().persistent(false);
-        self.read_all("read the audit log", query.fetch_all(&self.readers), Row::into_entry).await
+        let query = query.build().persistent(false);
+        self.read_all("read the audit log", query.fetch_all(&self.readers), |row| read(&row)).await
     }
 
     async fn forget_audit_before(&self, time: SystemTime) -> Result<u64, StoreError> {
@@ -105,44 +89,35 @@ fn select(wanted: &AuditQuery) -> QueryBuilder<Sqlite> {
     query
 }
 
-fn source_name(source: RuleSource) -> &'static str {
-    match source {
-        RuleSource::Settings => "settings",
-        RuleSource::Api => "api",
-    }
-}
-
-impl Row {
-    fn into_entry(self) -> Result<StoredAuditEntry, sqlx::Error> {
-        let unknown = |what: &str| odd(&format!("an unknown {what}"));
-        let rule = match (self.rule_source.as_deref(), self.rule_number) {
-            (Some(source), Some(number)) => {
-                let source = [RuleSource::Settings, RuleSource::Api].into_iter().find(|known| source_name(*known) == source);
-                let source = source.ok_or_else(|| unknown("source of a rule"))?;
-                Some(RulePlace { source, number: usize::try_from(number).unwrap_or_default() })
-            }
-            _ => None,
-        };
-        let outcome = self.outcome.map(|name| CallOutcome::of_name(&name).ok_or_else(|| unknown("outcome"))).transpose()?;
-        let (server, tool) = match (self.server, self.tool) {
-            (Some(server), Some(tool)) => (None, Some(ToolId::new(server.as_str(), tool))),
-            (server, _) => (server.as_deref().map(ServerName::from), None),
-        };
-        Ok(StoredAuditEntry {
-            id: self.id.unsigned_abs(),
-            entry: AuditEntry {
-                at: from_millis(self.at),
-                principal: self.principal,
-                action: AuditAction::of_name(&self.action).ok_or_else(|| unknown("action"))?,
-                tool,
-                server,
-                subject: self.subject,
-                decision: if self.allowed { Effect::Allow } else { Effect::Block },
-                rule,
-                outcome,
-                took: Duration::from_micros(self.took_us.unsigned_abs()),
-                bytes: self.bytes.map(i64::unsigned_abs),
-            },
-        })
-    }
+fn read(row: &SqliteRow) -> Result<StoredAuditEntry, sqlx::Error> {
+    let unknown = |what: &str| odd(&format!("an unknown {what}"));
+    let text = |column| row.try_get::<Option<&str>, _>(column);
+    let rule = match (text("rule_source")?, row.try_get::<Option<i64>, _>("rule_number")?) {
+        (Some(source), Some(number)) => {
+            let source = RuleSource::of_name(source).ok_or_else(|| unknown("source of a rule"))?;
+            Some(RulePlace { source, number: usize::try_from(number).unwrap_or_default() })
+        }
+        _ => None,
+    };
+    let outcome = text("outcome")?.map(|name| CallOutcome::of_name(name).ok_or_else(|| unknown("outcome"))).transpose()?;
+    let (server, tool) = match (text("server")?, text("tool")?) {
+        (Some(server), Some(tool)) => (None, Some(ToolId::new(server, tool))),
+        (server, _) => (server.map(ServerName::from), None),
+    };
+    Ok(StoredAuditEntry {
+        id: row.try_get::<i64, _>("id")?.unsigned_abs(),
+        entry: AuditEntry {
+            at: time(row, "at")?,
+            principal: row.try_get("principal")?,
+            action: AuditAction::of_name(row.try_get("action")?).ok_or_else(|| unknown("action"))?,
+            tool,
+            server,
+            subject: row.try_get("subject")?,
+            decision: if row.try_get("allowed")? { Effect::Allow } else { Effect::Block },
+            rule,
+            outcome,
+            took: Duration::from_micros(row.try_get::<i64, _>("took_us")?.unsigned_abs()),
+            bytes: row.try_get::<Option<i64>, _>("bytes")?.map(i64::unsigned_abs),
+        },
+    })
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use sqlx::sqlite::{SqlitePool, SqliteRow};
 use sqlx::{QueryBuilder, Row, Sqlite, SqliteConnection};
 
+use super::count;
 use crate::adapters::store::encoding::{from_millis, odd, signed, to_millis};
 use crate::adapters::store::sums::ConversationSums;
 use crate::domain::records::conversation_figures::{
@@ -81,7 +82,8 @@ pub(super) async fn load(readers: &SqlitePool, wanted: &ConversationQuery) -> Re
     let mut arms: HashMap<Option<Arm>, ArmFigures> = HashMap::new();
     for row in query.build().fetch_all(&mut *snapshot).await? {
         let (arm, conversations) = (arm(row.try_get("arm")?)?, row.try_get::<i64, _>("sessions")?.unsigned_abs());
-        arms.insert(arm, ArmFigures { arm, conversations, counts: counts(&row)?, ..ArmFigures::default() });
+        let counts = ConversationCounts::by_name(|name| count(&row, name))?;
+        arms.insert(arm, ArmFigures { arm, conversations, counts, ..ArmFigures::default() });
     }
     let times: Vec<(Option<String>, i64, i64)> = sqlx::query_as(
         "SELECT arm, bucket, SUM(usage_session_load.loads) FROM usage_session_load JOIN usage_session USING (session) \
@@ -125,25 +127,7 @@ fn figures(row: &SqliteRow) -> Result<ConversationFigures, sqlx::Error> {
         arm: arm(row.try_get("arm")?)?,
         first_at: from_millis(row.try_get("first_at")?),
         last_at: from_millis(row.try_get("last_at")?),
-        counts: counts(row)?,
+        counts: ConversationCounts::by_name(|name| count(row, name))?,
         longest_load: row.try_get::<Option<i64>, _>("longest_load_us")?.map(|micros| Duration::from_micros(micros.unsigned_abs())),
-    })
-}
-
-fn counts(row: &SqliteRow) -> Result<ConversationCounts, sqlx::Error> {
-    let count = |name: &str| row.try_get::<i64, _>(name).map(i64::unsigned_abs);
-    Ok(ConversationCounts {
-        selections: count("selections")?,
-        initial_tools: count("initial_tools")?,
-        final_tools: count("final_tools")?,
-        tokens_before: count("tokens_before")?,
-        tokens_after: count("tokens_after")?,
-        searches: count("searches")?,
-        recovered_searches: count("recovered_searches")?,
-        loads: count("loads")?,
-        unloads: count("unloads")?,
-        calls: count("calls")?,
-        succeeded: count("succeeded")?,
-        tool_errors: count("tool_errors")?,
     })
 }

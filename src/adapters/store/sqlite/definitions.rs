@@ -4,34 +4,23 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use async_trait::async_trait;
-use sqlx::{FromRow, QueryBuilder, Sqlite, SqliteConnection};
+use sqlx::sqlite::SqliteRow;
+use sqlx::{QueryBuilder, Row, Sqlite, SqliteConnection};
 
-use super::{CHUNK, SqliteStore};
-use crate::adapters::store::encoding::{DAY, fingerprint_from_bytes, from_millis, odd, to_json, to_millis};
+use super::{CHUNK, SqliteStore, optional_time, time};
+use crate::adapters::store::encoding::{DAY, fingerprint_from_bytes, odd, to_json, to_millis};
 use crate::domain::catalog::definition::LISTED;
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::{DefinitionStore, StoreError, StoredDefinition};
 
-#[derive(FromRow)]
-struct Row {
-    server: String,
-    tool: String,
-    fingerprint: Vec<u8>,
-    is_new: bool,
-    first_seen: i64,
-    noticed: Option<Vec<u8>>,
-    noticed_at: Option<i64>,
-    approved_at: Option<i64>,
-}
-
 #[async_trait]
 impl DefinitionStore for SqliteStore {
     async fn definitions(&self) -> Result<Vec<StoredDefinition>, StoreError> {
-        let query = sqlx::query_as(
+        let query = sqlx::query(
             "SELECT server, tool, fingerprint, is_new, first_seen, noticed, noticed_at, approved_at FROM definition ORDER BY server, tool",
         );
-        self.read_all("read the definitions of tools", query.fetch_all(&self.readers), Row::into_definition).await
+        self.read_all("read the definitions of tools", query.fetch_all(&self.readers), |row| read(&row)).await
     }
 
     async fn definition(&self, tool: &ToolId) -> Result<Option<String>, StoreError> {
@@ -114,17 +103,15 @@ impl DefinitionStore for SqliteStore {
     }
 }
 
-impl Row {
-    fn into_definition(self) -> Result<StoredDefinition, sqlx::Error> {
-        let fingerprint = |bytes: &[u8]| fingerprint_from_bytes(bytes).ok_or_else(|| odd("a hash of another length"));
-        let noticed = self.noticed.as_deref().map(fingerprint).transpose()?;
-        Ok(StoredDefinition {
-            tool: ToolId::new(self.server.as_str(), self.tool),
-            fingerprint: fingerprint(&self.fingerprint)?,
-            is_new: self.is_new,
-            first_seen: from_millis(self.first_seen),
-            noticed: noticed.zip(self.noticed_at.map(from_millis)),
-            approved: self.approved_at.map(from_millis),
-        })
-    }
+fn read(row: &SqliteRow) -> Result<StoredDefinition, sqlx::Error> {
+    let fingerprint = |bytes: &[u8]| fingerprint_from_bytes(bytes).ok_or_else(|| odd("a hash of another length"));
+    let noticed = row.try_get::<Option<&[u8]>, _>("noticed")?.map(fingerprint).transpose()?;
+    Ok(StoredDefinition {
+        tool: ToolId::new(row.try_get::<&str, _>("server")?, row.try_get::<&str, _>("tool")?),
+        fingerprint: fingerprint(row.try_get("fingerprint")?)?,
+        is_new: row.try_get("is_new")?,
+        first_seen: time(row, "first_seen")?,
+        noticed: noticed.zip(optional_time(row, "noticed_at")?),
+        approved: optional_time(row, "approved_at")?,
+    })
 }

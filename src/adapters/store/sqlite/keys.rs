@@ -3,37 +3,23 @@
 use std::time::SystemTime;
 
 use async_trait::async_trait;
-use sqlx::{FromRow, SqliteConnection};
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Row, SqliteConnection};
 
-use super::{SqliteStore, chats, secrets, sessions};
-use crate::adapters::store::encoding::{fingerprint_from_bytes, from_json, from_millis, odd, to_json, to_millis};
+use super::{SqliteStore, chats, optional_time, secrets, sessions, time};
+use crate::adapters::store::encoding::{fingerprint_from_bytes, from_json, odd, to_json, to_millis};
 use crate::domain::access::api_key::{ApiKey, KeyId};
 use crate::domain::access::principal::PrincipalId;
 use crate::service::ports::{KeyStore, StoreError};
 
-#[derive(FromRow)]
-struct Row {
-    id: String,
-    name: String,
-    hash: Vec<u8>,
-    servers: Option<String>,
-    toolsets: Option<String>,
-    key_groups: String,
-    trusted: bool,
-    created_at: i64,
-    expires_at: Option<i64>,
-    revoked_at: Option<i64>,
-    last_used_at: Option<i64>,
-}
-
 #[async_trait]
 impl KeyStore for SqliteStore {
     async fn api_keys(&self) -> Result<Vec<ApiKey>, StoreError> {
-        let query = sqlx::query_as(
+        let query = sqlx::query(
             "SELECT id, name, hash, servers, toolsets, key_groups, trusted, created_at, expires_at, revoked_at, last_used_at \
              FROM api_key ORDER BY created_at, id",
         );
-        self.read_all("read the API keys", query.fetch_all(&self.readers), Row::into_key).await
+        self.read_all("read the API keys", query.fetch_all(&self.readers), |row| read(&row)).await
     }
 
     async fn save_api_key(&self, key: &ApiKey) -> Result<(), StoreError> {
@@ -105,20 +91,18 @@ async fn remove_belongings(writer: &mut SqliteConnection, name: &str) -> Result<
     chats::remove_all(writer, &owner).await
 }
 
-impl Row {
-    fn into_key(self) -> Result<ApiKey, sqlx::Error> {
-        Ok(ApiKey {
-            id: KeyId::new(self.id),
-            name: self.name,
-            hash: fingerprint_from_bytes(&self.hash).ok_or_else(|| odd("a hash of another length"))?,
-            servers: self.servers.as_deref().map(from_json).transpose()?,
-            toolsets: self.toolsets.as_deref().map(from_json).transpose()?,
-            groups: from_json(&self.key_groups)?,
-            trusted: self.trusted,
-            created_at: from_millis(self.created_at),
-            expires_at: self.expires_at.map(from_millis),
-            revoked_at: self.revoked_at.map(from_millis),
-            last_used_at: self.last_used_at.map(from_millis),
-        })
-    }
+fn read(row: &SqliteRow) -> Result<ApiKey, sqlx::Error> {
+    Ok(ApiKey {
+        id: KeyId::new(row.try_get::<String, _>("id")?),
+        name: row.try_get("name")?,
+        hash: fingerprint_from_bytes(row.try_get("hash")?).ok_or_else(|| odd("a hash of another length"))?,
+        servers: row.try_get::<Option<&str>, _>("servers")?.map(from_json).transpose()?,
+        toolsets: row.try_get::<Option<&str>, _>("toolsets")?.map(from_json).transpose()?,
+        groups: from_json(row.try_get("key_groups")?)?,
+        trusted: row.try_get("trusted")?,
+        created_at: time(row, "created_at")?,
+        expires_at: optional_time(row, "expires_at")?,
+        revoked_at: optional_time(row, "revoked_at")?,
+        last_used_at: optional_time(row, "last_used_at")?,
+    })
 }

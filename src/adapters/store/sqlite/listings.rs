@@ -4,30 +4,20 @@ use std::collections::HashMap;
 use std::time::SystemTime;
 
 use async_trait::async_trait;
-use sqlx::{FromRow, SqliteConnection};
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Row, SqliteConnection};
 
 use super::SqliteStore;
 use crate::adapters::store::encoding::{from_millis, to_json, to_millis};
 use crate::domain::catalog::tool::ServerName;
 use crate::service::ports::{ListingStore, ServerListing, StoreError};
 
-#[derive(FromRow)]
-struct Row {
-    server: String,
-    title: Option<String>,
-    program: Option<String>,
-    version: Option<String>,
-    instructions: Option<String>,
-    tools: String,
-    skipped: String,
-}
-
 #[async_trait]
 impl ListingStore for SqliteStore {
     async fn listings(&self) -> Result<Vec<ServerListing>, StoreError> {
-        let query = sqlx::query_as("SELECT server, title, program, version, instructions, tools, skipped FROM listing ORDER BY server");
-        let rows: Vec<Row> = self.read("read the listings", query.fetch_all(&self.readers)).await?;
-        Ok(rows.into_iter().filter_map(Row::into_listing).collect())
+        let query = sqlx::query("SELECT server, title, program, version, instructions, tools, skipped FROM listing ORDER BY server");
+        let listings = self.read_all("read the listings", query.fetch_all(&self.readers), |row| read(&row)).await?;
+        Ok(listings.into_iter().flatten().collect())
     }
 
     async fn listing_times(&self) -> Result<HashMap<ServerName, SystemTime>, StoreError> {
@@ -66,14 +56,23 @@ impl ListingStore for SqliteStore {
     }
 }
 
-impl Row {
-    /// An unreadable listing is skipped: its server will be listed again, and the others must stay visible.
-    fn into_listing(self) -> Option<ServerListing> {
-        let decoded = serde_json::from_str(&self.tools).and_then(|tools| Ok((tools, serde_json::from_str(&self.skipped)?)));
-        let (tools, skipped) = decoded
-            .inspect_err(|error| tracing::warn!(server = self.server, %error, "a stored listing can't be read and is left out"))
-            .ok()?;
-        let Self { server, title, program, version, instructions, .. } = self;
-        Some(ServerListing { server: ServerName::new(server), title, program, version, instructions, tools, skipped })
-    }
+/// An unreadable listing is skipped: its server will be listed again, and the others must stay visible.
+fn read(row: &SqliteRow) -> Result<Option<ServerListing>, sqlx::Error> {
+    let server: String = row.try_get("server")?;
+    let (tools, skipped) = (row.try_get("tools")?, row.try_get("skipped")?);
+    let decoded = serde_json::from_str(tools).and_then(|tools| Ok((tools, serde_json::from_str(skipped)?)));
+    let Ok((tools, skipped)) =
+        decoded.inspect_err(|error| tracing::warn!(server, %error, "a stored listing can't be read and is left out"))
+    else {
+        return Ok(None);
+    };
+    Ok(Some(ServerListing {
+        server: ServerName::new(server),
+        title: row.try_get("title")?,
+        program: row.try_get("program")?,
+        version: row.try_get("version")?,
+        instructions: row.try_get("instructions")?,
+        tools,
+        skipped,
+    }))
 }

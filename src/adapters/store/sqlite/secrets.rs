@@ -1,39 +1,29 @@
 //! Sealed secrets of users.
 
 use async_trait::async_trait;
-use sqlx::{FromRow, SqliteConnection};
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Row, SqliteConnection};
 
-use super::SqliteStore;
-use crate::adapters::store::encoding::{from_millis, odd, to_millis};
+use super::{SqliteStore, time};
+use crate::adapters::store::encoding::{odd, to_millis};
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::access::secret::{SealedSecret, SecretName, SecretPlace};
 use crate::domain::catalog::tool::ServerName;
 use crate::service::ports::{SecretStore, StoreError};
 
-#[derive(FromRow)]
-struct Row {
-    owner: String,
-    server: String,
-    name: String,
-    key_id: String,
-    nonce: Vec<u8>,
-    sealed: Vec<u8>,
-    updated_at: i64,
-}
-
 #[async_trait]
 impl SecretStore for SqliteStore {
     async fn secrets(&self, owner: &PrincipalId) -> Result<Vec<SealedSecret>, StoreError> {
         let query = "SELECT owner, server, name, key_id, nonce, sealed, updated_at FROM secret WHERE owner = ? ORDER BY server, name";
-        let query = sqlx::query_as(query).bind(owner.as_str());
-        self.read_all("read a caller's secrets", query.fetch_all(&self.readers), Row::into_secret).await
+        let query = sqlx::query(query).bind(owner.as_str());
+        self.read_all("read a caller's secrets", query.fetch_all(&self.readers), |row| read(&row)).await
     }
 
     async fn secrets_of_other_keys(&self, key_id: &str) -> Result<Vec<SealedSecret>, StoreError> {
         let query =
             "SELECT owner, server, name, key_id, nonce, sealed, updated_at FROM secret WHERE key_id <> ? ORDER BY owner, server, name";
-        let query = sqlx::query_as(query).bind(key_id);
-        self.read_all("read the secrets of former keys", query.fetch_all(&self.readers), Row::into_secret).await
+        let query = sqlx::query(query).bind(key_id);
+        self.read_all("read the secrets of former keys", query.fetch_all(&self.readers), |row| read(&row)).await
     }
 
     async fn save_secret(&self, secret: &SealedSecret) -> Result<(), StoreError> {
@@ -85,15 +75,16 @@ pub(super) async fn remove_all(writer: &mut SqliteConnection, owner: &PrincipalI
     Ok(sqlx::query("DELETE FROM secret WHERE owner = ?").bind(owner.as_str()).execute(writer).await?.rows_affected())
 }
 
-impl Row {
-    fn into_secret(self) -> Result<SealedSecret, sqlx::Error> {
-        let name = SecretName::new(&self.name).ok_or_else(|| odd("a name of a secret that is none"))?;
-        Ok(SealedSecret {
-            place: SecretPlace { owner: PrincipalId::new(self.owner), server: ServerName::new(self.server), name },
-            key_id: self.key_id.into(),
-            nonce: self.nonce.try_into().map_err(|_| odd("a nonce of another length"))?,
-            sealed: self.sealed,
-            updated_at: from_millis(self.updated_at),
-        })
-    }
+fn read(row: &SqliteRow) -> Result<SealedSecret, sqlx::Error> {
+    Ok(SealedSecret {
+        place: SecretPlace {
+            owner: PrincipalId::new(row.try_get::<String, _>("owner")?),
+            server: ServerName::new(row.try_get::<String, _>("server")?),
+            name: SecretName::new(row.try_get("name")?).ok_or_else(|| odd("a name of a secret that is none"))?,
+        },
+        key_id: row.try_get::<&str, _>("key_id")?.into(),
+        nonce: row.try_get::<&[u8], _>("nonce")?.try_into().map_err(|_| odd("a nonce of another length"))?,
+        sealed: row.try_get("sealed")?,
+        updated_at: time(row, "updated_at")?,
+    })
 }

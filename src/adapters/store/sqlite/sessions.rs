@@ -3,45 +3,35 @@
 use std::time::SystemTime;
 
 use async_trait::async_trait;
-use sqlx::{FromRow, SqliteConnection};
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Row, SqliteConnection};
 
-use super::SqliteStore;
-use crate::adapters::store::encoding::{from_json, from_millis, odd, signed, to_json, to_millis};
+use super::{SqliteStore, time};
+use crate::adapters::store::encoding::{from_json, odd, signed, to_json, to_millis};
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::toolsets::loading::{Group, GroupKind};
 use crate::domain::toolsets::mode::Mode;
 use crate::domain::toolsets::session::{Session, SessionContents, SessionId};
 use crate::service::ports::{SessionCaps, SessionSaved, SessionStore, StoreError};
 
-#[derive(FromRow)]
-struct Row {
-    id: String,
-    principal: String,
-    contents: String,
-    mode: String,
-    created_at: i64,
-    expires_at: i64,
-}
-
 #[async_trait]
 impl SessionStore for SqliteStore {
     async fn session(&self, id: &SessionId) -> Result<Option<Session>, StoreError> {
         let work = async {
-            let query = sqlx::query_as("SELECT id, principal, contents, mode, created_at, expires_at FROM session WHERE id = ?");
-            let row: Option<Row> = query.bind(id.as_str()).fetch_optional(&self.readers).await?;
-            row.map(Row::into_session).transpose()
+            let query = sqlx::query("SELECT id, principal, contents, mode, created_at, expires_at FROM session WHERE id = ?");
+            query.bind(id.as_str()).fetch_optional(&self.readers).await?.as_ref().map(read).transpose()
         };
         self.read("read a session", work).await
     }
 
     async fn sessions(&self, owner: Option<&PrincipalId>, now: SystemTime) -> Result<Vec<Session>, StoreError> {
-        let query = sqlx::query_as(
+        let query = sqlx::query(
             "SELECT id, principal, contents, mode, created_at, expires_at FROM session \
              WHERE principal = coalesce(?, principal) AND expires_at > ? ORDER BY created_at, id",
         )
         .bind(owner.map(PrincipalId::as_str))
         .bind(to_millis(now));
-        self.read_all("read sessions", query.fetch_all(&self.readers), Row::into_session).await
+        self.read_all("read sessions", query.fetch_all(&self.readers), |row| read(&row)).await
     }
 
     async fn save_session(&self, session: &Session, caps: SessionCaps) -> Result<SessionSaved, StoreError> {
@@ -147,15 +137,13 @@ pub(super) async fn remove_all(writer: &mut SqliteConnection, owner: &PrincipalI
     sqlx::query("DELETE FROM session WHERE principal = ?").bind(owner.as_str()).execute(writer).await.map(drop)
 }
 
-impl Row {
-    fn into_session(self) -> Result<Session, sqlx::Error> {
-        Ok(Session {
-            id: SessionId::read(&self.id).ok_or_else(|| odd("no id of a session"))?,
-            owner: PrincipalId::new(self.principal),
-            contents: from_json(&self.contents)?,
-            mode: Mode::of_name(&self.mode).ok_or_else(|| odd("an unknown mode"))?,
-            created_at: from_millis(self.created_at),
-            expires_at: from_millis(self.expires_at),
-        })
-    }
+fn read(row: &SqliteRow) -> Result<Session, sqlx::Error> {
+    Ok(Session {
+        id: SessionId::read(row.try_get("id")?).ok_or_else(|| odd("no id of a session"))?,
+        owner: PrincipalId::new(row.try_get::<String, _>("principal")?),
+        contents: from_json(row.try_get("contents")?)?,
+        mode: Mode::of_name(row.try_get("mode")?).ok_or_else(|| odd("an unknown mode"))?,
+        created_at: time(row, "created_at")?,
+        expires_at: time(row, "expires_at")?,
+    })
 }

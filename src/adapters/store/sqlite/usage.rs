@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
-use sqlx::{QueryBuilder, Sqlite, SqliteConnection};
+use sqlx::{QueryBuilder, Row, Sqlite, SqliteConnection};
 
-use super::{CHUNK, SqliteStore, conversation_figures};
+use super::{CHUNK, SqliteStore, conversation_figures, count};
 use crate::adapters::store::encoding::{DAY, from_millis, odd, signed};
 use crate::adapters::store::sums::{DaySums, day, end};
 use crate::domain::catalog::tool::ToolId;
@@ -17,9 +17,6 @@ use crate::service::ports::{
 };
 
 const HOURS_OF_A_DAY: i64 = 24;
-
-/// Server, tool, [`SUMS`], time of the last call.
-type ToolRow = (String, String, i64, i64, i64, i64, i64, i64);
 
 pub(super) async fn add(writer: &mut SqliteConnection, events: &[SelectionEvent]) -> Result<(), sqlx::Error> {
     let DaySums { days, tools, latencies } = DaySums::of(events);
@@ -104,11 +101,10 @@ async fn tools(reader: &mut SqliteConnection, wanted: &UsageQuery) -> Result<Vec
     let mut tools: HashMap<ToolId, ToolUsage> = HashMap::new();
     let mut query = select(&format!("server, tool, {SUMS}, MAX(called_at) AS called_at FROM usage_tool"), "day", wanted);
     query.push(" GROUP BY server, tool");
-    let rows: Vec<ToolRow> = query.build_query_as().persistent(false).fetch_all(&mut *reader).await?;
-    for (server, tool, offered, called, succeeded, errors, recovered, called_at) in rows {
-        let tool = ToolId::new(server.as_str(), tool);
-        let counts = counts([offered, called, succeeded, errors, recovered]);
-        let called_at = (called_at > 0).then(|| from_millis(called_at));
+    for row in query.build().persistent(false).fetch_all(&mut *reader).await? {
+        let tool = ToolId::new(row.try_get::<&str, _>("server")?, row.try_get::<&str, _>("tool")?);
+        let counts = ToolCounts::by_name(|name| count(&row, name))?;
+        let called_at = Some(row.try_get::<i64, _>("called_at")?).filter(|at| *at > 0).map(from_millis);
         tools.insert(tool.clone(), ToolUsage { counts, called_at, ..empty(tool) });
     }
 
@@ -156,19 +152,16 @@ async fn days(reader: &mut SqliteConnection, wanted: &UsageQuery) -> Result<Vec<
     );
     push_days(&mut query, wanted);
     query.push(" GROUP BY day");
-    let rows: Vec<(i64, i64, i64, i64, i64, i64)> = query.build_query_as().persistent(false).fetch_all(&mut *reader).await?;
-    for (day, selections, searches, recovered, before, after) in rows {
-        let sums = [selections, searches, recovered, before, after].map(i64::unsigned_abs);
-        let [selections, searches, recovered_searches, tokens_before, tokens_after] = sums;
-        days.entry(day).or_insert_with(|| none(day)).messages =
-            MessageCounts { selections, searches, recovered_searches, tokens_before, tokens_after };
+    for row in query.build().persistent(false).fetch_all(&mut *reader).await? {
+        let day = row.try_get("day")?;
+        days.entry(day).or_insert_with(|| none(day)).messages = MessageCounts::by_name(|name| count(&row, name))?;
     }
 
     let mut query = select(&format!("day, {SUMS} FROM usage_tool"), "day", wanted);
     query.push(" GROUP BY day");
-    let rows: Vec<(i64, i64, i64, i64, i64, i64)> = query.build_query_as().persistent(false).fetch_all(&mut *reader).await?;
-    for (day, offered, called, succeeded, errors, recovered) in rows {
-        days.entry(day).or_insert_with(|| none(day)).tools = counts([offered, called, succeeded, errors, recovered]);
+    for row in query.build().persistent(false).fetch_all(&mut *reader).await? {
+        let day = row.try_get("day")?;
+        days.entry(day).or_insert_with(|| none(day)).tools = ToolCounts::by_name(|name| count(&row, name))?;
     }
     Ok(days.into_values().collect())
 }
@@ -201,9 +194,4 @@ fn entry<'a>(tools: &'a mut HashMap<ToolId, ToolUsage>, server: &str, tool: Stri
 
 fn empty(tool: ToolId) -> ToolUsage {
     ToolUsage { tool, counts: ToolCounts::default(), latencies: Latencies::default(), called_at: None, helpful: 0, wrong: 0, missing: 0 }
-}
-
-fn counts(sums: [i64; 5]) -> ToolCounts {
-    let [offered, called, succeeded, tool_errors, recovered] = sums.map(i64::unsigned_abs);
-    ToolCounts { offered, called, succeeded, tool_errors, recovered }
 }

@@ -7,24 +7,17 @@ use serde_json::Value;
 
 use crate::domain::access::policy::pattern;
 use crate::domain::catalog::hints::Hint;
+use crate::domain::text::named::named;
 
-/// The effect of a rule on what it matches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Effect {
-    #[default]
-    Allow,
-    #[serde(alias = "deny")]
-    Block,
-}
-
-impl Effect {
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Allow => "allow",
-            Self::Block => "block",
-        }
+named! {
+    /// The effect of a rule on what it matches.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Effect {
+        #[default]
+        Allow = "allow",
+        #[serde(alias = "deny")]
+        Block = "block",
     }
 }
 
@@ -68,13 +61,15 @@ pub struct RulePlace {
     pub number: usize,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RuleSource {
-    /// `[[policy]]` in the settings file; these come first.
-    Settings,
-    /// The admin API.
-    Api,
+named! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum RuleSource {
+        /// `[[policy]]` in the settings file; these come first.
+        Settings = "settings",
+        /// The admin API.
+        Api = "api",
+    }
 }
 
 impl fmt::Display for RulePlace {
@@ -141,8 +136,8 @@ impl Rule {
         let invalid = |reason| ConditionProblem { condition: "annotations", reason };
         let mut hints: Vec<(Hint, bool)> = Vec::new();
         for text in &self.annotations {
-            let (hint, stated) = Hint::read(text)
-                .ok_or_else(|| invalid(format!("write {}, each also with =false", Hint::ALL.map(Hint::name).join(", "))))?;
+            let (hint, stated) =
+                Hint::read(text).ok_or_else(|| invalid(format!("write {}, each also with =false", Hint::NAMES.join(", "))))?;
             if hints.iter().any(|(known, value)| *known == hint && *value != stated) {
                 return Err(invalid(format!("{} is both required and excluded", hint.name())));
             }

@@ -7,8 +7,11 @@ use serde_json::{Map, Value, json};
 
 use crate::domain::catalog::schema::{InputSchema, LossReason};
 
+/// Compiles a schema, which holds the invariants of every published one.
 fn compile(source: Value) -> InputSchema {
-    InputSchema::compile(Arc::new(source))
+    let schema = InputSchema::compile(Arc::new(source));
+    assert_sound_root(&schema);
+    schema
 }
 
 /// Invariants of every published schema.
@@ -63,9 +66,7 @@ fn assert_sound_root(schema: &InputSchema) {
 }
 
 fn property(source: &Value) -> Value {
-    let schema = compile(json!({"type": "object", "properties": {"p": source}}));
-    assert_sound_root(&schema);
-    schema.published["properties"]["p"].clone()
+    compile(json!({"type": "object", "properties": {"p": source}})).published["properties"]["p"].clone()
 }
 
 fn losses(schema: &InputSchema) -> Vec<(&str, &str, LossReason, bool)> {
@@ -80,7 +81,6 @@ fn references_are_inlined_and_siblings_win() {
         "required": ["p"],
         "$defs": {"P": {"type": "object", "description": "x", "properties": {"age": {"type": "integer", "minimum": 0}}}}
     }));
-    assert_sound(&schema.published);
     assert_eq!(schema.published["properties"]["p"]["description"], "the person");
     assert_eq!(schema.published["properties"]["q"]["properties"]["age"]["minimum"], 0);
     assert_eq!(schema.published["required"], json!(["p"]));
@@ -93,7 +93,6 @@ fn cycles_are_cut() {
         "properties": {"tree": {"$ref": "#/$defs/Node"}, "self": {"$ref": "#"}},
         "$defs": {"Node": {"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#/$defs/Node"}}}}}
     }));
-    assert_sound(&schema.published);
     let child = &schema.published["properties"]["tree"]["properties"]["children"]["items"];
     assert_eq!(*child, json!({"type": "object", "additionalProperties": true, "description": "The same structure as `tree`, nested."}));
     assert!(schema.published["properties"]["self"]["description"].as_str().unwrap().contains("all arguments together"));
@@ -111,7 +110,7 @@ fn what_freezes_open_webui_is_gone() {
         json!({"type": "object", "properties": {"a": {"allOf": [{"$ref": "#/properties/a"}]}}}),
         json!({}),
     ] {
-        assert_sound(&compile(nasty).published);
+        compile(nasty);
     }
 }
 
@@ -123,7 +122,6 @@ fn alternatives_keep_what_they_can() {
         "constant": {"const": "z"},
         "mixed": {"enum": [1, "a"]}
     }}));
-    assert_sound(&schema.published);
     let properties = &schema.published["properties"];
     assert_eq!(properties["nullable"], json!({"enum": ["a", null], "type": ["string", "null"]}));
     assert_eq!(properties["either"], json!({"anyOf": [{"type": "string"}, {"type": "integer"}]}));
@@ -137,7 +135,6 @@ fn a_root_of_alternatives_becomes_one_object() {
         {"properties": {"id": {"type": "string"}, "dry": {"type": "boolean"}}, "required": ["id", "dry"]},
         {"properties": {"name": {"type": "string"}, "dry": {"type": "boolean"}}, "required": ["name", "dry"]}
     ]}));
-    assert_sound(&schema.published);
     assert_eq!(schema.published["required"], json!(["dry"]));
     assert_eq!(schema.published["properties"].as_object().unwrap().len(), 3);
     assert_eq!(schema.hint.as_deref(), Some("Give one of these: (id, dry) or (name, dry)."));
@@ -162,9 +159,7 @@ fn references_that_multiply_each_other_stay_bounded() {
         definitions.insert(format!("l{level}"), json!({"type": "object", "properties": {"a": {"$ref": next}, "b": {"$ref": next}}}));
     }
     definitions.insert("l20".into(), json!({"type": "string"}));
-    let schema = compile(json!({"type": "object", "properties": {"x": {"$ref": "#/$defs/l0"}}, "$defs": definitions}));
-    assert_sound(&schema.published);
-    assert!(schema.published.to_string().len() < 1_000_000);
+    compile(json!({"type": "object", "properties": {"x": {"$ref": "#/$defs/l0"}}, "$defs": definitions}));
 }
 
 #[test]
@@ -174,7 +169,6 @@ fn a_property_of_several_root_variants_accepts_what_each_accepts() {
         {"properties": {"action": {"const": "delete"}, "at": {"type": "integer"}, "same": {"type": "boolean"}}},
         {"properties": {"action": {"const": 3}, "at": {"anyOf": [{"type": "integer"}, {"type": "boolean"}]}}}
     ]}));
-    assert_sound_root(&schema);
     assert_eq!(schema.published["properties"]["action"], json!({"type": ["string", "integer"], "enum": ["create", "delete", 3]}));
     assert_eq!(schema.published["properties"]["at"], json!({"anyOf": [{"type": "string"}, {"type": "integer"}, {"type": "boolean"}]}));
     assert_eq!(schema.published["properties"]["same"], json!({"type": "boolean"}));
@@ -193,7 +187,6 @@ fn what_a_variant_says_itself_wins() {
             {"type": "array", "items": {"type": "integer"}}
         ]
     }}}));
-    assert_sound_root(&schema);
     let variants = &schema.published["properties"]["p"]["anyOf"];
     assert_eq!(variants[0]["properties"]["kind"], json!({"type": "string", "const": "a", "description": "A"}));
     assert_eq!(variants[0]["properties"]["id"], json!({"type": "string"}));
@@ -211,7 +204,6 @@ fn the_only_alternative_is_merged_with_what_is_beside_it() {
         },
         "anyOf": [{"properties": {"b": {"type": "string"}}, "required": ["b"]}, {"type": "null"}]
     }));
-    assert_sound_root(&schema);
     let properties = schema.published["properties"].as_object().unwrap();
     assert_eq!(properties.keys().collect::<Vec<_>>(), ["a", "n", "b"]);
     assert_eq!(schema.published["required"], json!(["b"]));
@@ -225,7 +217,6 @@ fn null_among_variants_joins_a_list_of_types() {
         "b": {"oneOf": [{"$ref": "#/$defs/none"}, {"type": "object", "properties": {}}, {"type": "array"}]},
         "c": {"anyOf": [{"type": "null"}]}
     }, "$defs": {"none": {"const": null}}}));
-    assert_sound_root(&schema);
     let properties = &schema.published["properties"];
     assert_eq!(properties["a"]["anyOf"][1]["type"], json!(["string", "null"]));
     assert_eq!(properties["b"]["anyOf"][0]["type"], json!(["object", "null"]));
@@ -239,7 +230,6 @@ fn a_long_text_is_not_copied_for_every_reference() {
         let properties: Map<String, Value> = (0..2_000).map(|index| (format!("p{index}"), json!({"$ref": "#/$defs/D"}))).collect();
         let definitions = json!({"D": {"type": "string", "description": "x".repeat(bytes), "minLength": 1}});
         let schema = compile(json!({"type": "object", "properties": properties, "$defs": definitions}));
-        assert_sound_root(&schema);
         assert!(schema.losses.iter().any(|loss| loss.reason == LossReason::TooLarge), "{:?}", schema.losses);
         assert_eq!(schema.published["properties"]["p7"]["type"], "string");
     }
@@ -259,7 +249,7 @@ fn long_lists_stay_bounded() {
         json!({"properties": links("#/$defs/a"), "$defs": {"a": {"anyOf": variants}}}),
         json!({"anyOf": variants}),
     ] {
-        assert_sound_root(&compile(source));
+        compile(source);
     }
     assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
 }
@@ -275,7 +265,6 @@ fn free_form_input_behind_a_reference_or_all_of_is_wrapped() {
         json!({"anyOf": [{"$ref": "#/$defs/Args"}, {"type": "object", "properties": {}}], "$defs": definitions}),
     ] {
         let schema = compile(source);
-        assert_sound_root(&schema);
         assert!(schema.wrapped, "{}", schema.source);
     }
     let closed = compile(json!({"type": "object", "allOf": [{"additionalProperties": false, "properties": {}}]}));
@@ -292,7 +281,6 @@ fn a_reference_that_is_not_followed_keeps_what_is_known() {
             "Any": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"$ref": "#/$defs/Any"}}]}
         }
     }));
-    assert_sound_root(&schema);
     let properties = &schema.published["properties"];
     assert_eq!(properties["list"]["items"]["type"], "array");
     assert_eq!(properties["list"]["items"]["description"], "inner. The same structure as `list`, nested.");
@@ -314,7 +302,6 @@ fn nothing_is_lost_in_silence() {
     let one_of = json!([{"type": "string"}, {"type": "integer"}]);
     assert_eq!(property(&json!({"anyOf": one_of, "oneOf": one_of})), json!({"anyOf": one_of}));
     let schema = compile(json!({"properties": {"p": {"allOf": [{"anyOf": one_of}, {"oneOf": [{"const": "a"}, {"type": "integer"}]}]}}}));
-    assert_sound_root(&schema);
     let text = "And one of these holds: \"a\"; or an integer.";
     assert_eq!(schema.published["properties"]["p"], json!({"anyOf": one_of, "description": text}));
     assert_eq!(losses(&schema), [("/properties/p", "anyOf", LossReason::SaidTwice, true)]);
@@ -322,7 +309,6 @@ fn nothing_is_lost_in_silence() {
         {"properties": {"p": {"type": "string", "minLength": 1}}, "required": ["p"]},
         {"properties": {"p": {"maxLength": 9, "description": "both"}, "q": {"required": true, "minimum": 1}}, "required": ["p"]}
     ]}));
-    assert_sound_root(&schema);
     assert_eq!(schema.published["properties"]["p"], json!({"type": "string", "minLength": 1, "maxLength": 9, "description": "both"}));
     assert_eq!(schema.published["properties"]["q"], json!({"type": "number", "minimum": 1}));
     assert_eq!(schema.published["required"], json!(["p", "q"]));
@@ -368,7 +354,6 @@ fn references_are_found_by_anchor_identifier_and_moved_definitions() {
             "B": {"$id": "https://example.org/address", "type": "object", "properties": {"zip": {"$ref": "#/$defs/zip"}}, "$defs": {"zip": {"type": "string", "pattern": "^[0-9]+$"}}}
         }
     }));
-    assert_sound_root(&schema);
     let properties = &schema.published["properties"];
     let zip = json!({"type": "string", "pattern": "^[0-9]+$"});
     assert_eq!(properties["anchor"], json!({"type": "integer"}));
@@ -390,7 +375,6 @@ fn what_has_a_form_is_kept() {
         "if": {"type": "object", "properties": {"k": {"type": "string"}}, "if": {"properties": {"k": {"const": "x"}}}, "then": {"required": ["v"]}}
     }, "required": ["text"], "additionalProperties": false});
     let schema = compile(all.clone());
-    assert_sound_root(&schema);
     assert_eq!(*schema.published, all);
     assert_eq!(schema.losses, []);
     assert_eq!(schema.hint, None);
@@ -408,7 +392,6 @@ fn what_has_no_form_is_said_in_words() {
         "minProperties": 1,
         "$defs": {"no": {"enum": [1, 2]}}
     }));
-    assert_sound_root(&schema);
     let hint = schema.hint.clone().unwrap();
     for text in [
         "All about one.",
@@ -439,7 +422,6 @@ fn anything_stays_anything() {
 #[test]
 fn a_required_name_without_a_schema_becomes_a_property() {
     let schema = compile(json!({"type": "object", "required": ["x"], "additionalProperties": {"type": "integer"}}));
-    assert_sound_root(&schema);
     assert_eq!(schema.published["properties"]["x"], json!({"type": "integer"}));
     assert_eq!(schema.published["required"], json!(["x"]));
     assert!(schema.hint.unwrap().contains("run_tool"));
@@ -450,7 +432,6 @@ fn names_of_properties_are_never_changed() {
     let names = ["Binding.Alg", "$filter", "名前", "a b", "a/b~c", "__x", "", "type", "properties", "items", "anyOf", "$ref"];
     let properties: Map<String, Value> = names.iter().map(|name| ((*name).to_owned(), json!({"type": "string"}))).collect();
     let schema = compile(json!({"type": "object", "properties": properties, "required": names}));
-    assert_sound_root(&schema);
     assert_eq!(schema.published["properties"], Value::Object(properties));
     assert_eq!(schema.published["required"], json!(names));
 }
@@ -458,7 +439,6 @@ fn names_of_properties_are_never_changed() {
 #[test]
 fn a_wrapper_keeps_what_is_known() {
     let schema = compile(json!({"type": "object", "additionalProperties": {"type": "number"}, "description": "Rates"}));
-    assert_sound_root(&schema);
     let inner = json!({"type": "object", "additionalProperties": {"type": "number"}, "description": "Rates"});
     assert_eq!(schema.published["properties"]["arguments"], inner);
     assert!(schema.wrapped);
@@ -472,6 +452,10 @@ fn the_stricter_bound_holds() {
     assert_eq!(both, json!({"type": "integer", "minimum": 3, "maximum": 5}));
     let lists = property(&json!({"allOf": [{"enum": ["a", "b"]}, {"enum": ["b"]}]}));
     assert_eq!(lists, json!({"type": "string", "enum": ["b"]}));
+}
+
+fn one_of(words: &'static str) -> impl Strategy<Value = &'static str> + Clone {
+    prop::sample::select(words.split(' ').collect::<Vec<_>>())
 }
 
 fn odd_value() -> impl Strategy<Value = Value> {
@@ -493,17 +477,7 @@ fn odd_value() -> impl Strategy<Value = Value> {
 }
 
 fn any_schema() -> impl Strategy<Value = Value> {
-    let reference = prop::sample::select(vec![
-        "#",
-        "#/$defs/a",
-        "#/$defs/b",
-        "#/properties/a",
-        "#/anyOf/0",
-        "#/allOf/0",
-        "#/$defs/none",
-        "x#y",
-        "#/%24defs/c",
-    ]);
+    let reference = one_of("# #/$defs/a #/$defs/b #/properties/a #/anyOf/0 #/allOf/0 #/$defs/none x#y #/%24defs/c");
     let kind = prop::sample::select(vec![
         json!("object"),
         json!("array"),
@@ -523,47 +497,13 @@ fn any_schema() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(5, 60, 5, move |inner| {
         let named = || prop::collection::btree_map("[abc]", inner.clone(), 0..4).prop_map(|map| json!(map));
         let listed = || vec(inner.clone(), 0..4).prop_map(Value::Array);
-        let plain = prop::sample::select(vec![
-            "title",
-            "description",
-            "enum",
-            "const",
-            "default",
-            "examples",
-            "format",
-            "minimum",
-            "exclusiveMinimum",
-            "minItems",
-            "required",
-            "properties",
-            "items",
-            "anyOf",
-            "oneOf",
-            "allOf",
-            "$ref",
-            "type",
-            "additionalProperties",
-            "patternProperties",
-            "not",
-            "if",
-            "then",
-            "contains",
-            "maxContains",
-            "nullable",
-            "prefixItems",
-            "additionalItems",
-            "dependentRequired",
-            "dependencies",
-            "dependentSchemas",
-            "propertyNames",
-            "unevaluatedProperties",
-            "multipleOf",
-            "minProperties",
-            "$id",
-            "$anchor",
-            "$dynamicRef",
-            "pattern",
-        ]);
+        let plain = one_of(
+            "title description enum const default examples format minimum exclusiveMinimum minItems required \
+             properties items anyOf oneOf allOf $ref type additionalProperties patternProperties not if then \
+             contains maxContains nullable prefixItems additionalItems dependentRequired dependencies \
+             dependentSchemas propertyNames unevaluatedProperties multipleOf minProperties $id $anchor $dynamicRef \
+             pattern",
+        );
         let keyword = prop_oneof![
             4 => named().prop_map(|value| ("properties", value)),
             2 => named().prop_map(|value| ("$defs", value)),
@@ -598,7 +538,6 @@ proptest! {
     #[test]
     fn whatever_a_server_sends_is_published_soundly(source in any_schema()) {
         let schema = compile(source);
-        assert_sound_root(&schema);
         prop_assert!(jsonschema::draft202012::meta::is_valid(&schema.published), "{}", schema.published);
         // Publishing is idempotent.
         let again = compile((*schema.published).clone());

@@ -6,6 +6,8 @@ use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use serde_json::{Map, Value};
 
+use crate::domain::text::named::named;
+
 /// Image types that every provider accepts. Another one (SVG, TIFF) would fail the whole chat.
 const IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 /// Characters of base64 that cover a file's magic bytes.
@@ -17,21 +19,13 @@ const LONGEST_MIME_TYPE: usize = 100;
 const LENIENT: GeneralPurpose =
     GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent));
 
-/// The content type under which a file was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BinaryKind {
-    Image,
-    Audio,
-    Resource,
-}
-
-impl BinaryKind {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Image => "image",
-            Self::Audio => "audio",
-            Self::Resource => "resource",
-        }
+named! {
+    /// The content type under which a file was sent.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum BinaryKind {
+        Image = "image",
+        Audio = "audio",
+        Resource = "resource",
     }
 }
 

@@ -23,9 +23,6 @@ pub enum Unpublishable {
 }
 
 /// The body of mcpo's operation for a tool; `None` for a tool without properties, which has no body in mcpo.
-///
-/// # Errors
-/// [`Unpublishable`]
 pub fn published(tool: &str, input: &Value) -> Result<Option<Value>, Unpublishable> {
     let definitions = input.get("$defs").and_then(Value::as_object).cloned().unwrap_or_default();
     let empty = Map::new();

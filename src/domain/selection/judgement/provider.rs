@@ -2,17 +2,19 @@
 
 use std::fmt;
 
-/// A provider with an OpenAI-compatible endpoint, in order of preference.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Provider {
-    Gemini,
-    OpenAi,
-    Anthropic,
+use crate::domain::text::named::named;
+
+named! {
+    /// A provider with an OpenAI-compatible endpoint, in order of preference.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Provider {
+        Gemini = "gemini",
+        OpenAi = "openai",
+        Anthropic = "anthropic",
+    }
 }
 
 impl Provider {
-    pub const ALL: [Self; 3] = [Self::Gemini, Self::OpenAi, Self::Anthropic];
-
     /// The provider of a key, by its prefix. Gemini's keys began with `AIza` until 2026, and with `AQ.` since.
     #[must_use]
     pub fn of_key(key: &str) -> Option<Self> {
@@ -22,15 +24,6 @@ impl Provider {
             () if begins(&["sk-ant-"]) => Some(Self::Anthropic),
             () if begins(&["sk-"]) => Some(Self::OpenAi),
             () => None,
-        }
-    }
-
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Gemini => "gemini",
-            Self::OpenAi => "openai",
-            Self::Anthropic => "anthropic",
         }
     }
 }

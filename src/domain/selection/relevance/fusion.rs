@@ -1,8 +1,7 @@
 //! Fuses two kinds of evidence into one ranking.
 //!
 //! For every search text (the message, and the sentences of a long one), the index returns the candidates with the best
-//! cosines and those with the best BM25 scores. [`Candidates`] collects both by key. [`Candidates::missing_dense`] lists
-//! candidates from the lexical list whose cosine the caller should still compute; a missing lexical score is 0.
+//! cosines and those with the best BM25 scores. [`Candidates`] collects both by key; a missing lexical score is 0.
 //! [`Candidates::fuse`] then normalises each kind to z-scores over the union, per text, and adds them with a weight. The
 //! score of a long message combines that of the whole message and that of its best sentence. A message of several sentences
 //! or clauses is ranked for coverage: a tool for a part without a tool precedes another one for a covered part.
@@ -32,10 +31,6 @@ pub const COVERAGE_WEIGHT: f32 = 0.5;
 pub const SERVER_WEIGHT: f32 = 0.1;
 /// Positions that are ranked for coverage.
 const COVERED: usize = 20;
-/// Candidates to request from the index for the whole message, per kind of evidence. With 50, macro R@5 is .003 lower.
-pub const CANDIDATES_PER_LIST: usize = 100;
-/// Candidates to request from the index for each sentence, per kind of evidence. More than 30 gain nothing.
-pub const SENTENCE_CANDIDATES_PER_LIST: usize = 30;
 
 /// Slope of the readable score, per standard deviation.
 pub const SCORE_SLOPE: f32 = 1.35;
@@ -115,14 +110,6 @@ impl<K: Copy + Eq + Hash + Ord> Candidates<K> {
         Self { texts, parts, rows: HashMap::new(), keys: Vec::new(), dense: Vec::new(), lexical: Vec::new(), prior: Vec::new() }
     }
 
-    pub fn len(&self) -> usize {
-        self.keys.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.keys.is_empty()
-    }
-
     /// Adds a cosine (-1 to 1); the best one per tool and text counts. Non-finite numbers and texts out of range are
     /// ignored.
     pub fn add_dense(&mut self, text: usize, key: K, cosine: f32) {
@@ -149,12 +136,6 @@ impl<K: Copy + Eq + Hash + Ord> Candidates<K> {
         for (prior, key) in self.prior.iter_mut().zip(&self.keys) {
             *prior = Some(prior_of(*key)).filter(|prior| prior.is_finite()).unwrap_or(0.0);
         }
-    }
-
-    /// The pairs of text and key without a cosine.
-    pub fn missing_dense(&self) -> impl Iterator<Item = (usize, K)> {
-        let texts = self.texts;
-        self.dense.iter().enumerate().filter(|(_, cosine)| cosine.is_none()).map(move |(at, _)| (at % texts, self.keys[at / texts]))
     }
 
     fn row(&mut self, key: K) -> usize {

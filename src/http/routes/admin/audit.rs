@@ -1,5 +1,4 @@
 //! The audit log.
-#![expect(unreachable_pub, unused_qualifications, reason = "the route macros repeat visibility and paths on an inner function")]
 
 use actix_web::http::header;
 use actix_web::{HttpResponse, get, web};
@@ -10,7 +9,7 @@ use super::policy::RulePlaceBody;
 use super::{principal, time, time_of};
 use crate::domain::access::policy::{Effect, RulePlace};
 use crate::http::caller::Administrator;
-use crate::http::problem::Problem;
+use crate::http::problem::{Answer, Problem};
 use crate::http::query::Query;
 use crate::http::state::State;
 use crate::service::ports::{AuditAction, AuditQuery, CallOutcome, StoredAuditEntry};
@@ -79,17 +78,14 @@ struct AuditBody {
 
 /// Lists calls, reads and changes with their caller, decision and outcome. Never contains arguments or results.
 #[utoipa::path(
-    operation_id = "list_audit",
-    tag = "administration",
     params(AuditParameters),
     responses(
         (status = 200, description = "Entries, newest first. The last tenth of a second may be missing.", body = AuditBody),
-        (status = 404, description = "The caller is not an administrator"),
         (status = 422, description = "An invalid value")
     )
 )]
 #[get("/v1/admin/audit")]
-pub async fn find(state: web::Data<State>, _caller: Administrator, query: Query<AuditParameters>) -> Result<HttpResponse, Problem> {
+pub async fn list_audit(state: web::Data<State>, _caller: Administrator, query: Query<AuditParameters>) -> Answer {
     let query = query.0.read()?;
     let found = state.audit.find(&query).await?;
     let next = found.last().filter(|_| found.len() == query.limit).map(|last| last.id);

@@ -1,5 +1,4 @@
 //! Descriptions of tools by language models and admins: reads and changes them.
-#![expect(unreachable_pub, unused_qualifications, reason = "the route macros repeat visibility and paths on an inner function")]
 
 use actix_web::{HttpResponse, delete, get, put, web};
 use serde::Deserialize;
@@ -9,7 +8,7 @@ use crate::domain::catalog::tool::ToolId;
 use crate::domain::selection::enrichment::{Enrichment, MOST_QUERIES};
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
-use crate::http::problem::{Code, Problem, read_json};
+use crate::http::problem::{Answer, Code, Problem, read_json};
 use crate::http::query::Query;
 use crate::http::state::State;
 use crate::service::ports::{AuditAction, AuditEntry};
@@ -72,17 +71,14 @@ struct EnrichmentPageBody {
 
 /// Lists the tools with descriptions by a model or an admin, with their author.
 #[utoipa::path(
-    operation_id = "list_enrichment",
-    tag = "administration",
     params(Part),
     responses(
         (status = 200, description = "In the order of servers and tools", body = EnrichmentPageBody),
-        (status = 404, description = "The caller is not an administrator"),
         (status = 422, description = "An invalid value")
     )
 )]
 #[get("/v1/admin/enrichment")]
-pub async fn list(_caller: Administrator, state: web::Data<State>, part: Result<Query<Part>, Problem>) -> Result<HttpResponse, Problem> {
+pub async fn list_enrichment(_caller: Administrator, state: web::Data<State>, part: Result<Query<Part>, Problem>) -> Answer {
     let detail = format!("limit is 1 to {MOST}, offset a whole number from 0.");
     let invalid = |parameter| Problem { parameter, ..Problem::new(Code::InvalidRequest, detail) };
     let part = match part {
@@ -95,8 +91,6 @@ pub async fn list(_caller: Administrator, state: web::Data<State>, part: Result<
 
 /// Returns the description of one tool.
 #[utoipa::path(
-    operation_id = "show_enrichment",
-    tag = "administration",
     params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's own name")),
     responses(
         (status = 200, description = "The description", body = EnrichmentEntryBody),
@@ -104,15 +98,13 @@ pub async fn list(_caller: Administrator, state: web::Data<State>, part: Result<
     )
 )]
 #[get("/v1/admin/enrichment/{server}/{tool:.+}")]
-pub async fn show(_caller: Administrator, state: web::Data<State>, path: web::Path<(String, String)>) -> Result<HttpResponse, Problem> {
+pub async fn show_enrichment(_caller: Administrator, state: web::Data<State>, path: web::Path<(String, String)>) -> Answer {
     let entry = state.enrichment.get(&id(path)).await?;
     entry.map(|entry| HttpResponse::Ok().json(entry)).ok_or_else(nothing)
 }
 
 /// Sets the description of one tool. No language model overwrites it. A changed tool counts as another tool.
 #[utoipa::path(
-    operation_id = "replace_enrichment",
-    tag = "administration",
     params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's own name")),
     request_body = EnrichmentBody,
     responses(
@@ -122,12 +114,7 @@ pub async fn show(_caller: Administrator, state: web::Data<State>, path: web::Pa
     )
 )]
 #[put("/v1/admin/enrichment/{server}/{tool:.+}")]
-pub async fn replace(
-    caller: Administrator,
-    state: web::Data<State>,
-    path: web::Path<(String, String)>,
-    body: Body,
-) -> Result<HttpResponse, Problem> {
+pub async fn replace_enrichment(caller: Administrator, state: web::Data<State>, path: web::Path<(String, String)>, body: Body) -> Answer {
     let EnrichmentBody { context, queries } = read_json(&body.0)?;
     let enrichment = Enrichment::new(&context, &queries, MOST_QUERIES).map_err(|problem| {
         let fits_alone = Enrichment::new(&context, &[], MOST_QUERIES).is_ok();
@@ -142,8 +129,6 @@ pub async fn replace(
 /// Deletes the current description of a tool. After an admin's, a language model's counts again. After a model's, the model writes
 /// a new one.
 #[utoipa::path(
-    operation_id = "remove_enrichment",
-    tag = "administration",
     params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's own name")),
     responses(
         (status = 204, description = "The description is deleted; searches stop using it a moment later"),
@@ -151,7 +136,7 @@ pub async fn replace(
     )
 )]
 #[delete("/v1/admin/enrichment/{server}/{tool:.+}")]
-pub async fn remove(caller: Administrator, state: web::Data<State>, path: web::Path<(String, String)>) -> Result<HttpResponse, Problem> {
+pub async fn remove_enrichment(caller: Administrator, state: web::Data<State>, path: web::Path<(String, String)>) -> Answer {
     let id = id(path);
     if !state.enrichment.remove(&id).await? {
         return Err(nothing());

@@ -1,5 +1,4 @@
 //! API keys.
-#![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -18,7 +17,7 @@ use crate::domain::access::toolset::ToolsetName;
 use crate::domain::catalog::tool::ServerName;
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
-use crate::http::problem::{Problem, read_json};
+use crate::http::problem::{Answer, Problem, read_json};
 use crate::http::state::State;
 use crate::service::access::keys::{KeyError, NewKey};
 use crate::service::ports::{AuditAction, AuditEntry};
@@ -34,10 +33,8 @@ struct NewKeyBody {
     /// 1 to 64 letters, digits, `-`, `_` and `.`. Rules call the key `key:NAME`.
     name: String,
     /// The only servers that this key reaches. Omitted: all.
-    #[serde(default)]
     servers: Option<BTreeSet<String>>,
     /// The only toolsets that this key reaches; tools outside them are hidden. Omitted: all tools.
-    #[serde(default)]
     toolsets: Option<BTreeSet<String>>,
     /// The groups of callers with this key. For users of a trusted key, only these groups count.
     #[serde(default)]
@@ -46,9 +43,7 @@ struct NewKeyBody {
     #[serde(default)]
     trusted: bool,
     /// RFC 3339, such as `2027-01-31T00:00:00Z`. Without it and `expires_in_days`, the key never expires.
-    #[serde(default)]
     expires_at: Option<String>,
-    #[serde(default)]
     expires_in_days: Option<u32>,
 }
 
@@ -57,9 +52,7 @@ struct NewKeyBody {
 #[serde(deny_unknown_fields)]
 struct EndBody {
     /// RFC 3339, such as `2027-01-31T00:00:00Z`.
-    #[serde(default)]
     expires_at: Option<String>,
-    #[serde(default)]
     expires_in_days: Option<u32>,
 }
 
@@ -99,18 +92,15 @@ struct KeysBody {
 
 /// Creates a key. Only this response contains it.
 #[utoipa::path(
-    operation_id = "create_key",
-    tag = "administration",
     request_body = NewKeyBody,
     responses(
         (status = 201, description = "The key, and its stored data", body = SecretBody),
-        (status = 404, description = "The caller is not an administrator"),
         (status = 409, description = "A key of this name exists"),
         (status = 422, description = "An invalid value, or an unknown server or toolset")
     )
 )]
 #[post("/v1/admin/keys")]
-pub async fn create(state: web::Data<State>, caller: Administrator, body: Body) -> Result<HttpResponse, Problem> {
+pub async fn create_key(state: web::Data<State>, caller: Administrator, body: Body) -> Answer {
     let body: NewKeyBody = read_json(&body.0)?;
     let count = |names: &Option<BTreeSet<String>>| names.as_ref().map_or(0, BTreeSet::len);
     let names = [("servers", count(&body.servers)), ("toolsets", count(&body.toolsets)), ("groups", body.groups.len())];
@@ -133,20 +123,14 @@ pub async fn create(state: web::Data<State>, caller: Administrator, body: Body) 
 }
 
 /// Lists all keys, including expired and revoked ones, without their secrets.
-#[utoipa::path(
-    operation_id = "list_keys",
-    tag = "administration",
-    responses((status = 200, description = "Oldest first", body = KeysBody), (status = 404, description = "The caller is not an administrator"))
-)]
+#[utoipa::path(responses((status = 200, description = "Oldest first", body = KeysBody)))]
 #[get("/v1/admin/keys")]
-pub async fn list(state: web::Data<State>, _caller: Administrator) -> HttpResponse {
+pub async fn list_keys(state: web::Data<State>, _caller: Administrator) -> HttpResponse {
     HttpResponse::Ok().json(KeysBody { keys: state.keys.list().iter().map(KeyBody::from).collect() })
 }
 
 /// Replaces the secret of a key. The old secret stops working.
 #[utoipa::path(
-    operation_id = "rotate_key",
-    tag = "administration",
     params(("id" = String, Path, description = "The id of the key")),
     request_body(content = EndBody, description = "A new expiry; optional"),
     responses(
@@ -156,7 +140,7 @@ pub async fn list(state: web::Data<State>, _caller: Administrator) -> HttpRespon
     )
 )]
 #[post("/v1/admin/keys/{id}/rotate")]
-pub async fn rotate(state: web::Data<State>, caller: Administrator, id: web::Path<String>, body: Body) -> Result<HttpResponse, Problem> {
+pub async fn rotate_key(state: web::Data<State>, caller: Administrator, id: web::Path<String>, body: Body) -> Answer {
     let end: EndBody = if body.0.is_empty() { EndBody::default() } else { read_json(&body.0)? };
     let rotated = state.keys.rotate(&KeyId::new(id.into_inner()), end.time()?).await;
     let (key, secret) = rotated.map_err(|error| end.problem(error))?;
@@ -167,8 +151,6 @@ pub async fn rotate(state: web::Data<State>, caller: Administrator, id: web::Pat
 
 /// Revokes a key at once, for good.
 #[utoipa::path(
-    operation_id = "revoke_key",
-    tag = "administration",
     params(("id" = String, Path, description = "The id of the key")),
     responses(
         (status = 200, description = "The stored data of the key", body = KeyBody),
@@ -176,7 +158,7 @@ pub async fn rotate(state: web::Data<State>, caller: Administrator, id: web::Pat
     )
 )]
 #[delete("/v1/admin/keys/{id}")]
-pub async fn revoke(state: web::Data<State>, caller: Administrator, id: web::Path<String>) -> Result<HttpResponse, Problem> {
+pub async fn revoke_key(state: web::Data<State>, caller: Administrator, id: web::Path<String>) -> Answer {
     let (key, is_new) = state.keys.revoke(&KeyId::new(id.into_inner())).await?;
     // Later this may be another key's name; that key keeps its own data.
     if is_new {

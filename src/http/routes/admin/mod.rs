@@ -29,17 +29,25 @@ use crate::service::records::usage::quantiles;
 const DEFAULT_SPAN: Duration = Duration::from_hours(30 * 24);
 
 pub fn configure(config: &mut ServiceConfig<'_>) {
-    config.service(keys::create).service(keys::list).service(keys::rotate).service(keys::revoke);
-    config.service(policy::show).service(policy::replace).service(policy::check).service(audit::find);
-    config.service(sessions::list).service(sessions::end);
-    config.service(toolsets::list).service(toolsets::show).service(toolsets::replace).service(toolsets::remove);
-    config.service(secrets::forget);
+    config.service(keys::create_key).service(keys::list_keys).service(keys::rotate_key).service(keys::revoke_key);
+    config.service(policy::show_policy).service(policy::replace_policy).service(policy::check_policy).service(audit::list_audit);
+    config.service(sessions::list_all_sessions).service(sessions::end_any_session);
+    config
+        .service(toolsets::list_all_toolsets)
+        .service(toolsets::show_toolset)
+        .service(toolsets::replace_toolset)
+        .service(toolsets::remove_toolset);
+    config.service(secrets::forget_secrets);
     config.service(usage::show).service(report::show);
-    config.service(enrichment::list).service(enrichment::show).service(enrichment::replace).service(enrichment::remove);
+    config
+        .service(enrichment::list_enrichment)
+        .service(enrichment::show_enrichment)
+        .service(enrichment::replace_enrichment)
+        .service(enrichment::remove_enrichment);
     // Before the route with any tool name.
-    config.service(tools::list).service(tools::duplicates).service(tools::approve);
-    config.service(tools::show).service(tools::replace).service(tools::remove);
-    config.service(servers::list).service(servers::definition).service(servers::approve);
+    config.service(tools::list_tools).service(tools::list_duplicates).service(tools::approve_definition);
+    config.service(tools::show_tool_facts).service(tools::replace_tool_facts).service(tools::remove_tool_facts);
+    config.service(servers::list_servers).service(servers::show_server_definition).service(servers::approve_server_definition);
 }
 
 /// RFC 3339, to the second, in universal time.

@@ -1,5 +1,4 @@
 //! The policy: which caller may use which tool.
-#![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, get, post, put, web};
@@ -13,7 +12,7 @@ use crate::http::body::Body;
 use crate::http::caller::Administrator;
 use crate::http::described::described;
 use crate::http::member::misfit_in;
-use crate::http::problem::{Problem, read_json};
+use crate::http::problem::{Answer, Problem, read_json};
 use crate::http::state::State;
 use crate::service::access::policies::{self, Check, CheckAnswer, CheckError, CheckPrincipal, CheckedDecision, PolicyError, PolicyView};
 use crate::service::ports::{AuditAction, AuditEntry};
@@ -37,18 +36,14 @@ struct PolicyBody {
 #[serde(deny_unknown_fields)]
 struct CheckBody {
     /// A published name, or `server/tool`. Without it: all tools.
-    #[serde(default)]
     tool: Option<String>,
     /// `key:NAME`, `user:ID`, `service-key`, `admin` or `anyone`. Without it: all known callers.
-    #[serde(default)]
     principal: Option<String>,
     /// The e-mail address of a user.
-    #[serde(default)]
     email: Option<String>,
     /// The groups of a user, in addition to those of the settings.
     #[serde(default)]
     groups: Vec<String>,
-    #[serde(default)]
     model: Option<String>,
     /// Rules to test, instead of those set over the API.
     #[serde(default)]
@@ -57,9 +52,8 @@ struct CheckBody {
 }
 
 described! {
-    PolicyView =>
     /// The rules in force.
-    struct PolicyViewBody {
+    struct PolicyViewBody of PolicyView {
         /// Version of the rules set over the API; 0: none.
         version: u64,
         /// As set over the API. `null`: the settings decide.
@@ -73,91 +67,62 @@ described! {
         /// Rules without effect.
         warnings: Vec<RuleProblemBody>,
     }
-}
 
-described! {
-    Effect =>
     #[serde(rename_all = "snake_case")]
-    enum EffectBody {
+    enum EffectBody of Effect {
         Allow,
         Block,
     }
-}
 
-described! {
-    Rule =>
     /// A rule: all its conditions must hold. One matching text per condition suffices; `annotations` must all hold.
-    struct RuleBody {
+    struct RuleBody of Rule {
         effect: EffectBody,
         /// Patterns of server names.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        servers: Vec<String>,
+        servers unless "Vec::is_empty": Vec<String>,
         /// Patterns of the servers' own tool names. Patterns with `__` also match published names.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        tools: Vec<String>,
+        tools unless "Vec::is_empty": Vec<String>,
         /// Patterns of tags.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        tags: Vec<String>,
+        tags unless "Vec::is_empty": Vec<String>,
         /// `readOnlyHint`, `destructiveHint`, `idempotentHint` or `openWorldHint`, each optionally with `=false`.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        annotations: Vec<String>,
+        annotations unless "Vec::is_empty": Vec<String>,
         /// Patterns of toolset names.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        toolsets: Vec<String>,
+        toolsets unless "Vec::is_empty": Vec<String>,
         /// Patterns of callers, such as `key:NAME` and `user:ID`.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        principals: Vec<String>,
+        principals unless "Vec::is_empty": Vec<String>,
         /// Patterns of group names.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        groups: Vec<String>,
+        groups unless "Vec::is_empty": Vec<String>,
         /// Patterns of model names.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        models: Vec<String>,
+        models unless "Vec::is_empty": Vec<String>,
     }
-}
 
-described! {
-    RulePlace =>
     /// The position of a rule.
-    struct RulePlaceBody {
+    struct RulePlaceBody of RulePlace {
         source: RuleSourceBody,
         /// Counted from 1 in its source.
         number: usize,
     }
-}
 
-described! {
-    RuleSource =>
     #[serde(rename_all = "snake_case")]
-    enum RuleSourceBody {
+    enum RuleSourceBody of RuleSource {
         Settings,
         Api,
     }
-}
 
-described! {
-    RuleProblem =>
     /// An error or a warning about a rule.
-    struct RuleProblemBody {
+    struct RuleProblemBody of RuleProblem {
         #[serde(flatten)]
         place: RulePlaceBody,
         reason: String,
     }
-}
 
-described! {
-    CheckAnswer =>
     /// The decisions.
-    struct CheckAnswerBody {
+    struct CheckAnswerBody of CheckAnswer {
         decisions: Vec<CheckedDecisionBody>,
         /// Rules without effect.
         warnings: Vec<RuleProblemBody>,
     }
-}
 
-described! {
-    CheckedDecision =>
-    struct CheckedDecisionBody {
+    struct CheckedDecisionBody of CheckedDecision {
         principal: String,
         /// The published name.
         name: String,
@@ -171,34 +136,24 @@ described! {
 }
 
 /// Returns the rules in force.
-#[utoipa::path(
-    operation_id = "show_policy",
-    tag = "administration",
-    responses(
-        (status = 200, description = "The rules in force", body = PolicyViewBody),
-        (status = 404, description = "The caller is not an administrator")
-    )
-)]
+#[utoipa::path(responses((status = 200, description = "The rules in force", body = PolicyViewBody)))]
 #[get("/v1/admin/policy")]
-pub async fn show(state: web::Data<State>, _caller: Administrator) -> HttpResponse {
+pub async fn show_policy(state: web::Data<State>, _caller: Administrator) -> HttpResponse {
     answer(&state.policies.view())
 }
 
 /// Replaces the rules set over the API. They are in force before the response.
 #[utoipa::path(
-    operation_id = "replace_policy",
-    tag = "administration",
     request_body = PolicyBody,
     params(("If-Match" = Option<String>, Header, description = "The ETag of the rules to replace; after another change, the request has no effect")),
     responses(
         (status = 200, description = "The rules in force", body = PolicyViewBody),
-        (status = 404, description = "The caller is not an administrator"),
         (status = 412, description = "The rules have changed since that ETag"),
         (status = 422, description = "Unreadable or contradictory rules, each with its number and the reason")
     )
 )]
 #[put("/v1/admin/policy")]
-pub async fn replace(state: web::Data<State>, caller: Administrator, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
+pub async fn replace_policy(state: web::Data<State>, caller: Administrator, request: HttpRequest, body: Body) -> Answer {
     let body: Value = read_json(&body.0)?;
     let view = state.policies.replace(&body, expected(&request)?).await.map_err(|error| invalid(error, &body))?;
     tracing::info!(version = view.version, rules = view.rules.len(), "policy replaced");
@@ -208,17 +163,14 @@ pub async fn replace(state: web::Data<State>, caller: Administrator, request: Ht
 
 /// Explains who may call what, and which rule decides; also for rules that are not in force. Changes nothing.
 #[utoipa::path(
-    operation_id = "check_policy",
-    tag = "administration",
     request_body = CheckBody,
     responses(
         (status = 200, description = "The decisions", body = CheckAnswerBody),
-        (status = 404, description = "The caller is not an administrator"),
         (status = 422, description = "Neither a tool nor a principal, an unknown one, or invalid rules")
     )
 )]
 #[post("/v1/admin/policy/check")]
-pub async fn check(state: web::Data<State>, _caller: Administrator, body: Body) -> Result<HttpResponse, Problem> {
+pub async fn check_policy(state: web::Data<State>, _caller: Administrator, body: Body) -> Answer {
     let CheckBody { tool, principal, email, groups, model, policy } = read_json(&body.0)?;
     let principal = principal.map(|principal| CheckPrincipal { principal, email, groups, model });
     let check = Check { tool, principal, draft: policy };

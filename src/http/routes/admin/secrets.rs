@@ -1,5 +1,4 @@
 //! Deletes users' secrets, as an administrator.
-#![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use actix_web::{HttpResponse, delete, web};
 use serde::Serialize;
@@ -7,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::domain::access::principal::PrincipalId;
 use crate::http::caller::Administrator;
-use crate::http::problem::Problem;
+use crate::http::problem::{Answer, Problem};
 use crate::http::state::State;
 use crate::service::ports::{AuditAction, AuditEntry};
 
@@ -18,17 +17,14 @@ struct RemovedSecretsBody {
 
 /// Deletes all secrets of a user or a named key, and closes their connections.
 #[utoipa::path(
-    operation_id = "forget_secrets",
-    tag = "administration",
     params(("principal" = String, Path, description = "`user:ID` or `key:NAME`")),
     responses(
         (status = 200, description = "The number of deleted secrets", body = RemovedSecretsBody),
-        (status = 404, description = "The caller is not an administrator"),
         (status = 422, description = "Neither `user:ID` nor `key:NAME`")
     )
 )]
 #[delete("/v1/admin/secrets/{principal}")]
-pub async fn forget(state: web::Data<State>, caller: Administrator, principal: web::Path<String>) -> Result<HttpResponse, Problem> {
+pub async fn forget_secrets(state: web::Data<State>, caller: Administrator, principal: web::Path<String>) -> Answer {
     let owner = PrincipalId::of_owner(&principal)
         .ok_or_else(|| Problem::invalid("principal", format!("`{principal}` has no secrets: write user:ID or key:NAME.")))?;
     let removed = state.secrets.forget(&owner).await?;

@@ -1,5 +1,4 @@
 //! The MCP servers and their current state.
-#![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use std::collections::BTreeMap;
 
@@ -13,7 +12,7 @@ use crate::domain::catalog::tool::ServerName;
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
 use crate::http::described::described;
-use crate::http::problem::{Code, Problem, read_json};
+use crate::http::problem::{Answer, Code, Problem, read_json};
 use crate::http::routes::health::{DefinitionCountsBody, ServerPhaseBody};
 use crate::http::state::State;
 use crate::service::catalog::definitions::PartView;
@@ -36,9 +35,8 @@ struct ServersBody {
 }
 
 described! {
-    ServerView =>
     /// An MCP server.
-    struct ServerViewBody {
+    struct ServerViewBody of ServerView {
         server: String,
         phase: ServerPhaseBody,
         /// Its own name for itself.
@@ -56,52 +54,36 @@ described! {
         /// Error of the last connection attempt.
         error: Option<String>,
     }
-}
 
-described! {
-    ServerDefinitionView =>
     /// A server's texts and its prompts, with their changes.
-    struct ServerDefinitionBody {
+    struct ServerDefinitionBody of ServerDefinitionView {
         server: String,
         /// Its title and instructions.
         definition: Option<PartBody>,
         /// By name, the prompts listed since the start.
         prompts: BTreeMap<String, PartBody>,
     }
-}
 
-described! {
-    PartView =>
-    struct PartBody {
+    struct PartBody of PartView {
         /// `null`: definitions are not compared.
         state: Option<DefinitionStateBody>,
         /// The fingerprint for an approval.
         fingerprint: String,
         /// The differences from the approved definition.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        difference: Option<DifferenceBody>,
+        difference unless "Option::is_none": Option<DifferenceBody>,
     }
 }
 
 /// Lists all configured servers.
-#[utoipa::path(
-    operation_id = "list_servers",
-    tag = "administration",
-    responses(
-        (status = 200, description = "All servers", body = ServersBody),
-        (status = 404, description = "The caller is not an administrator")
-    )
-)]
+#[utoipa::path(responses((status = 200, description = "All servers", body = ServersBody)))]
 #[get("/v1/admin/servers")]
-pub async fn list(state: web::Data<State>, _caller: Administrator) -> Result<HttpResponse, Problem> {
+pub async fn list_servers(state: web::Data<State>, _caller: Administrator) -> Answer {
     let servers = state.tool_admin.servers().await?;
     Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(ServersBody { servers }))
 }
 
 /// Returns a server's texts and its prompts, with the differences from the approved ones.
 #[utoipa::path(
-    operation_id = "show_server_definition",
-    tag = "administration",
     params(("server" = String, Path, description = "The server's name")),
     responses(
         (status = 200, description = "The server's definition", body = ServerDefinitionBody),
@@ -109,7 +91,7 @@ pub async fn list(state: web::Data<State>, _caller: Administrator) -> Result<Htt
     )
 )]
 #[get("/v1/admin/servers/{server}/definition")]
-pub async fn definition(state: web::Data<State>, _caller: Administrator, path: web::Path<String>) -> Result<HttpResponse, Problem> {
+pub async fn show_server_definition(state: web::Data<State>, _caller: Administrator, path: web::Path<String>) -> Answer {
     let server = ServerName::from(path.into_inner().as_str());
     let view = state.tool_admin.server_definition(&server).await?.ok_or_else(unknown)?;
     Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(view))
@@ -117,8 +99,6 @@ pub async fn definition(state: web::Data<State>, _caller: Administrator, path: w
 
 /// Approves the current texts of a server, or one of its prompts.
 #[utoipa::path(
-    operation_id = "approve_server_definition",
-    tag = "administration",
     request_body = ServerApprovalBody,
     params(("server" = String, Path, description = "The server's name")),
     responses(
@@ -130,7 +110,7 @@ pub async fn definition(state: web::Data<State>, _caller: Administrator, path: w
     )
 )]
 #[post("/v1/admin/servers/{server}/definition/approve")]
-pub async fn approve(state: web::Data<State>, caller: Administrator, path: web::Path<String>, body: Body) -> Result<HttpResponse, Problem> {
+pub async fn approve_server_definition(state: web::Data<State>, caller: Administrator, path: web::Path<String>, body: Body) -> Answer {
     let ServerApprovalBody { fingerprint, prompt } = read_json(&body.0)?;
     let server = ServerName::from(path.into_inner().as_str());
     let view = state.tool_admin.approve_server(&server, prompt.as_deref(), &fingerprint).await?;

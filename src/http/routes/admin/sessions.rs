@@ -1,5 +1,4 @@
 //! Sessions, for administrators.
-#![expect(unreachable_pub, unused_qualifications, reason = "the route macros repeat visibility and paths on an inner function")]
 
 use actix_web::{HttpResponse, delete, get, web};
 use serde::{Deserialize, Serialize};
@@ -8,7 +7,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::{principal, time};
 use crate::domain::toolsets::session::{Session, SessionContents};
 use crate::http::caller::Administrator;
-use crate::http::problem::Problem;
+use crate::http::problem::{Answer, Problem};
 use crate::http::query::Query;
 use crate::http::state::State;
 use crate::service::ports::{AuditAction, AuditEntry};
@@ -41,17 +40,14 @@ struct AnySessionsBody {
 
 /// Lists the sessions of all callers, oldest first: owner, expiry, and published tools, as far as the owner may see them.
 #[utoipa::path(
-    operation_id = "list_all_sessions",
-    tag = "administration",
     params(SessionsQuery),
     responses(
         (status = 200, description = "Without expired sessions", body = AnySessionsBody),
-        (status = 404, description = "The caller is not an administrator"),
         (status = 422, description = "An unknown parameter, or an impossible principal")
     )
 )]
 #[get("/v1/admin/sessions")]
-pub async fn list(state: web::Data<State>, _caller: Administrator, query: Query<SessionsQuery>) -> Result<HttpResponse, Problem> {
+pub async fn list_all_sessions(state: web::Data<State>, _caller: Administrator, query: Query<SessionsQuery>) -> Answer {
     let query = query.0;
     let owner = query.principal.as_deref().map(principal).transpose()?;
     let sessions = state.sessions.all(owner.as_ref()).await?;
@@ -61,13 +57,11 @@ pub async fn list(state: web::Data<State>, _caller: Administrator, query: Query<
 /// Ends a session of any caller. Its address stops working before the response; in other processes on the same store within
 /// five seconds.
 #[utoipa::path(
-    operation_id = "end_any_session",
-    tag = "administration",
     params(("id" = String, Path, description = "Its id")),
     responses((status = 204, description = "The session has ended"), (status = 404, description = "No such session, or the caller is not an administrator"))
 )]
 #[delete("/v1/admin/sessions/{id}")]
-pub async fn end(state: web::Data<State>, caller: Administrator, id: web::Path<String>) -> Result<HttpResponse, Problem> {
+pub async fn end_any_session(state: web::Data<State>, caller: Administrator, id: web::Path<String>) -> Answer {
     let owner = state.sessions.owner(&id).await?.ok_or_else(Problem::not_found)?;
     if !state.sessions.end_any(&id).await? {
         return Err(Problem::not_found());

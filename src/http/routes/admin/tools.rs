@@ -1,5 +1,4 @@
 //! The tools: their state, their metadata, and approvals of their definitions.
-#![expect(unreachable_pub, unused_qualifications, reason = "the route macros repeat visibility and paths on an inner function")]
 
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, delete, get, post, put, web};
@@ -15,7 +14,7 @@ use crate::domain::catalog::tool::ToolId;
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
 use crate::http::described::described;
-use crate::http::problem::{Code, Problem, read_json};
+use crate::http::problem::{Answer, Code, Problem, read_json};
 use crate::http::query::Query;
 use crate::http::state::State;
 use crate::service::catalog::definitions::DefinitionState;
@@ -72,20 +71,16 @@ struct ApprovalBody {
 }
 
 described! {
-    ToolPage =>
-    struct ToolPageBody {
+    struct ToolPageBody of ToolPage {
         /// In the order of servers and tools.
         tools: Vec<ToolViewBody>,
         total: usize,
         /// The offset of the next part, if there is one.
         next: Option<usize>,
     }
-}
 
-described! {
-    ToolView =>
     /// All data about one tool.
-    struct ToolViewBody {
+    struct ToolViewBody of ToolView {
         server: String,
         /// The server's name for it.
         tool: String,
@@ -110,39 +105,29 @@ described! {
         /// Characters hidden from models.
         hidden_text: Vec<HiddenTextBody>,
         /// The differences from the approved definition. Only in responses about one tool.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        difference: Option<DifferenceBody>,
+        difference unless "Option::is_none": Option<DifferenceBody>,
         /// As its server sent it. Only in responses about one tool.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schema(value_type = Option<Object>)]
         raw: Option<Value>,
     }
-}
 
-described! {
-    TagView =>
-    struct TagBody {
+    struct TagBody of TagView {
         tag: String,
         source: TagSourceBody,
     }
-}
 
-described! {
-    TagSource =>
     /// The source of a tag: the `tool` itself, the `server_file`, a `rule` of the settings, or an `admin`.
     #[serde(rename_all = "snake_case")]
-    enum TagSourceBody {
+    enum TagSourceBody of TagSource {
         Tool,
         ServerFile,
         Rule,
         Admin,
     }
-}
 
-described! {
-    ToolOverride =>
     /// Metadata of a tool, set by an admin.
-    struct WrittenFactsBody {
+    struct WrittenFactsBody of ToolOverride {
         tags: Vec<String>,
         synonyms: Vec<String>,
         /// Replaces the server's description.
@@ -165,21 +150,17 @@ struct DefinitionStatusBody {
 }
 
 described! {
-    DefinitionState =>
     /// `new`: its server added it later, without an approval yet. `withheld`: it is changed or new, and not published.
     #[serde(rename_all = "snake_case")]
-    enum DefinitionStateBody {
+    enum DefinitionStateBody of DefinitionState {
         Same,
         New,
         Changed,
         Withheld,
     }
-}
 
-described! {
-    HiddenText =>
     /// Hidden characters at one place of a definition.
-    struct HiddenTextBody {
+    struct HiddenTextBody of HiddenText {
         /// JSON Pointer (RFC 6901) into the definition.
         pointer: String,
         /// The first distinct ones, such as `U+200B`.
@@ -187,22 +168,16 @@ described! {
         /// Number of characters.
         characters: usize,
     }
-}
 
-described! {
-    Difference =>
     /// The differences between two definitions.
-    struct DifferenceBody {
+    struct DifferenceBody of Difference {
         changes: Vec<ChangeBody>,
         /// Number of further differences.
         more: usize,
     }
-}
 
-described! {
-    Change =>
     /// A changed value. Strings are unchanged, other values are JSON; both are shortened.
-    struct ChangeBody {
+    struct ChangeBody of Change {
         /// JSON Pointer (RFC 6901) into the definition.
         pointer: String,
         /// `null`: the value is new.
@@ -210,43 +185,31 @@ described! {
         /// `null`: the value was removed.
         after: Option<String>,
     }
-}
 
-described! {
-    Duplicates =>
     /// Near duplicates, and names that look alike.
-    struct DuplicatesBody {
+    struct DuplicatesBody of Duplicates {
         groups: Vec<DuplicateGroupBody>,
         /// Tools with different names that look the same to people.
         lookalikes: Vec<Vec<LookalikeToolBody>>,
     }
-}
 
-described! {
-    DuplicateGroup =>
-    struct DuplicateGroupBody {
+    struct DuplicateGroupBody of DuplicateGroup {
         /// Whether all have the same name on their servers.
         same_name: bool,
         /// Whether all have the same description and input schema.
         same_definition: bool,
         tools: Vec<DuplicateToolBody>,
     }
-}
 
-described! {
-    DuplicateTool =>
-    struct DuplicateToolBody {
+    struct DuplicateToolBody of DuplicateTool {
         server: String,
         tool: String,
         /// The published name.
         name: String,
         summary: String,
     }
-}
 
-described! {
-    LookalikeTool =>
-    struct LookalikeToolBody {
+    struct LookalikeToolBody of LookalikeTool {
         server: String,
         /// Every hidden or non-ASCII character is escaped, such as `\u{200b}`.
         tool: String,
@@ -257,17 +220,14 @@ described! {
 
 /// Lists all tools, including withheld ones, and unlisted ones with metadata.
 #[utoipa::path(
-    operation_id = "list_tools",
-    tag = "administration",
     params(ToolParameters),
     responses(
         (status = 200, description = "A part of the list", body = ToolPageBody),
-        (status = 404, description = "The caller is not an administrator"),
         (status = 422, description = "An invalid value")
     )
 )]
 #[get("/v1/admin/tools")]
-pub async fn list(state: web::Data<State>, _caller: Administrator, query: Query<ToolParameters>) -> Result<HttpResponse, Problem> {
+pub async fn list_tools(state: web::Data<State>, _caller: Administrator, query: Query<ToolParameters>) -> Answer {
     let query = query.0;
     let limit = query.limit.unwrap_or(DEFAULT_LIMIT);
     if !(1..=MAX_LIMIT).contains(&limit) {
@@ -280,16 +240,9 @@ pub async fn list(state: web::Data<State>, _caller: Administrator, query: Query<
 }
 
 /// Lists tools of different servers with the same or nearly the same definitions.
-#[utoipa::path(
-    operation_id = "list_duplicates",
-    tag = "administration",
-    responses(
-        (status = 200, description = "Near duplicates, and names that look alike", body = DuplicatesBody),
-        (status = 404, description = "The caller is not an administrator")
-    )
-)]
+#[utoipa::path(responses((status = 200, description = "Near duplicates, and names that look alike", body = DuplicatesBody)))]
 #[get("/v1/admin/tools/duplicates")]
-pub async fn duplicates(state: web::Data<State>, _caller: Administrator) -> Result<HttpResponse, Problem> {
+pub async fn list_duplicates(state: web::Data<State>, _caller: Administrator) -> Answer {
     let found = web::block(move || state.tool_admin.duplicates()).await;
     let found = found.map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
     Ok(HttpResponse::Ok().json(found))
@@ -297,8 +250,6 @@ pub async fn duplicates(state: web::Data<State>, _caller: Administrator) -> Resu
 
 /// Returns all data about one tool.
 #[utoipa::path(
-    operation_id = "show_tool_facts",
-    tag = "administration",
     params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's own name")),
     responses(
         (status = 200, description = "All data about the tool, with `raw` and, for a changed one, the `difference`", body = ToolViewBody),
@@ -306,7 +257,7 @@ pub async fn duplicates(state: web::Data<State>, _caller: Administrator) -> Resu
     )
 )]
 #[get("/v1/admin/tools/{server}/{tool:.+}")]
-pub async fn show(state: web::Data<State>, _caller: Administrator, path: web::Path<(String, String)>) -> Result<HttpResponse, Problem> {
+pub async fn show_tool_facts(state: web::Data<State>, _caller: Administrator, path: web::Path<(String, String)>) -> Answer {
     let view = state.tool_admin.show(&id(path)).await?.ok_or_else(unknown)?;
     Ok(answer(HttpResponse::Ok(), &view))
 }
@@ -314,8 +265,6 @@ pub async fn show(state: web::Data<State>, _caller: Administrator, path: web::Pa
 /// Replaces the metadata of a tool. It is in force before the response, and searches use it a moment later. It survives
 /// updates of the tool and absences of its server.
 #[utoipa::path(
-    operation_id = "replace_tool_facts",
-    tag = "administration",
     request_body = ToolFactsBody,
     params(
         ("server" = String, Path, description = "The server's name"),
@@ -330,13 +279,13 @@ pub async fn show(state: web::Data<State>, _caller: Administrator, path: web::Pa
     )
 )]
 #[put("/v1/admin/tools/{server}/{tool:.+}")]
-pub async fn replace(
+pub async fn replace_tool_facts(
     state: web::Data<State>,
     caller: Administrator,
     request: HttpRequest,
     path: web::Path<(String, String)>,
     body: Body,
-) -> Result<HttpResponse, Problem> {
+) -> Answer {
     let written: ToolOverride = read_json(&body.0)?;
     let id = id(path);
     let view = state.tool_admin.write(&id, Some(written), expected(&request)?).await?;
@@ -346,8 +295,6 @@ pub async fn replace(
 
 /// Deletes the metadata of a tool.
 #[utoipa::path(
-    operation_id = "remove_tool_facts",
-    tag = "administration",
     params(
         ("server" = String, Path, description = "The server's name"),
         ("tool" = String, Path, description = "The tool's own name"),
@@ -360,12 +307,12 @@ pub async fn replace(
     )
 )]
 #[delete("/v1/admin/tools/{server}/{tool:.+}")]
-pub async fn remove(
+pub async fn remove_tool_facts(
     state: web::Data<State>,
     caller: Administrator,
     request: HttpRequest,
     path: web::Path<(String, String)>,
-) -> Result<HttpResponse, Problem> {
+) -> Answer {
     let id = id(path);
     let view = state.tool_admin.write(&id, None, expected(&request)?).await?;
     record(&state, &caller, AuditAction::ToolFactsRemove, &id, format!("version {}", view.version));
@@ -374,8 +321,6 @@ pub async fn remove(
 
 /// Approves the current definition of a tool. Later ones are compared with it, and a withheld tool is published again.
 #[utoipa::path(
-    operation_id = "approve_definition",
-    tag = "administration",
     request_body = ApprovalBody,
     params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's own name")),
     responses(
@@ -387,12 +332,7 @@ pub async fn remove(
     )
 )]
 #[post("/v1/admin/tools/{server}/{tool:.+}/approve")]
-pub async fn approve(
-    state: web::Data<State>,
-    caller: Administrator,
-    path: web::Path<(String, String)>,
-    body: Body,
-) -> Result<HttpResponse, Problem> {
+pub async fn approve_definition(state: web::Data<State>, caller: Administrator, path: web::Path<(String, String)>, body: Body) -> Answer {
     let ApprovalBody { fingerprint } = read_json(&body.0)?;
     let id = id(path);
     let view = state.tool_admin.approve(&id, &fingerprint).await?;

@@ -1,5 +1,4 @@
 //! Toolsets: changes by administrators.
-#![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use actix_web::{HttpResponse, delete, get, put, web};
 use serde::Serialize;
@@ -11,7 +10,7 @@ use crate::http::body::Body;
 use crate::http::caller::Administrator;
 use crate::http::described::described;
 use crate::http::member::misfit;
-use crate::http::problem::{Problem, read_json};
+use crate::http::problem::{Answer, Problem, read_json};
 use crate::http::state::State;
 use crate::service::ports::{AuditAction, AuditEntry};
 use crate::service::toolsets::toolsets::ToolsetView;
@@ -40,9 +39,8 @@ struct ToolsetsBody {
 }
 
 described! {
-    ToolsetView =>
     /// A toolset with its tools.
-    struct ToolsetBody {
+    struct ToolsetBody of ToolsetView {
         name: String,
         #[serde(flatten)]
         definition: ToolsetConditionsBody,
@@ -50,73 +48,50 @@ described! {
         source: String,
         /// Published names of its current tools, regardless of visibility.
         members: Vec<String>,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        warnings: Vec<String>,
+        warnings unless "Vec::is_empty": Vec<String>,
     }
-}
 
-described! {
-    ToolsetDefinition =>
-    struct ToolsetConditionsBody {
-        #[serde(skip_serializing_if = "String::is_empty")]
-        description: String,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        servers: Vec<String>,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        tools: Vec<String>,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        tags: Vec<String>,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        annotations: Vec<String>,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        exclude: Vec<String>,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        always: Vec<String>,
+    struct ToolsetConditionsBody of ToolsetDefinition {
+        description unless "String::is_empty": String,
+        servers unless "Vec::is_empty": Vec<String>,
+        tools unless "Vec::is_empty": Vec<String>,
+        tags unless "Vec::is_empty": Vec<String>,
+        annotations unless "Vec::is_empty": Vec<String>,
+        exclude unless "Vec::is_empty": Vec<String>,
+        always unless "Vec::is_empty": Vec<String>,
     }
 }
 
 /// Lists all toolsets with their tools.
-#[utoipa::path(
-    operation_id = "list_all_toolsets",
-    tag = "administration",
-    responses(
-        (status = 200, description = "By name", body = ToolsetsBody),
-        (status = 404, description = "The caller is not an administrator")
-    )
-)]
+#[utoipa::path(responses((status = 200, description = "By name", body = ToolsetsBody)))]
 #[get("/v1/admin/toolsets")]
-pub async fn list(state: web::Data<State>, _caller: Administrator) -> HttpResponse {
+pub async fn list_all_toolsets(state: web::Data<State>, _caller: Administrator) -> HttpResponse {
     HttpResponse::Ok().json(ToolsetsBody { toolsets: state.toolsets.list() })
 }
 
 /// Returns one toolset.
 #[utoipa::path(
-    operation_id = "show_toolset",
-    tag = "administration",
     params(("name" = String, Path, description = "Its name")),
     responses((status = 200, description = "The toolset", body = ToolsetBody), (status = 404, description = "No such toolset, or the caller is not an administrator"))
 )]
 #[get("/v1/admin/toolsets/{name}")]
-pub async fn show(state: web::Data<State>, _caller: Administrator, name: web::Path<String>) -> Result<HttpResponse, Problem> {
+pub async fn show_toolset(state: web::Data<State>, _caller: Administrator, name: web::Path<String>) -> Answer {
     Ok(HttpResponse::Ok().json(state.toolsets.get(&name)?))
 }
 
 /// Adds or replaces a toolset. It is in force before the response.
 #[utoipa::path(
-    operation_id = "replace_toolset",
-    tag = "administration",
     request_body = ToolsetDefinitionBody,
     params(("name" = String, Path, description = "1 to 64 letters, digits, `-` and `_`")),
     responses(
         (status = 200, description = "The toolset was replaced", body = ToolsetBody),
         (status = 201, description = "The toolset is new", body = ToolsetBody),
-        (status = 404, description = "The caller is not an administrator"),
         (status = 409, description = "The toolset is defined in the settings; change it there"),
         (status = 422, description = "An invalid value")
     )
 )]
 #[put("/v1/admin/toolsets/{name}")]
-pub async fn replace(state: web::Data<State>, caller: Administrator, name: web::Path<String>, body: Body) -> Result<HttpResponse, Problem> {
+pub async fn replace_toolset(state: web::Data<State>, caller: Administrator, name: web::Path<String>, body: Body) -> Answer {
     let value: Value = read_json(&body.0)?;
     let replaced = state.toolsets.replace(&name, &value).await;
     let (view, is_new) = replaced.map_err(|error| Problem::from(error).naming(misfit::<ToolsetDefinition>(&body.0)))?;
@@ -128,8 +103,6 @@ pub async fn replace(state: web::Data<State>, caller: Administrator, name: web::
 
 /// Deletes a toolset. Its address stops working before the response; keys limited to it alone reach nothing.
 #[utoipa::path(
-    operation_id = "remove_toolset",
-    tag = "administration",
     params(("name" = String, Path, description = "Its name")),
     responses(
         (status = 204, description = "The toolset is deleted"),
@@ -138,7 +111,7 @@ pub async fn replace(state: web::Data<State>, caller: Administrator, name: web::
     )
 )]
 #[delete("/v1/admin/toolsets/{name}")]
-pub async fn remove(state: web::Data<State>, caller: Administrator, name: web::Path<String>) -> Result<HttpResponse, Problem> {
+pub async fn remove_toolset(state: web::Data<State>, caller: Administrator, name: web::Path<String>) -> Answer {
     state.toolsets.remove(&name).await?;
     tracing::info!(toolset = name.as_str(), "toolset removed");
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::ToolsetRemove, name.into_inner()));

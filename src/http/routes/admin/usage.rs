@@ -1,5 +1,4 @@
 //! Usage of tools: counts and success.
-#![expect(unreachable_pub, unused_qualifications, reason = "the route macros repeat visibility and paths on an inner function")]
 
 use std::ops::Range;
 
@@ -11,7 +10,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::{quantile_milliseconds, span, time};
 use crate::domain::records::usage::Latencies;
 use crate::http::caller::Administrator;
-use crate::http::problem::Problem;
+use crate::http::problem::{Answer, Problem};
 use crate::http::query::Query;
 use crate::http::state::State;
 use crate::service::ports::{DayUsage, MessageCounts, ToolCounts, ToolUsage, UsageQuery};
@@ -128,17 +127,15 @@ struct DayBody {
 
 /// Returns counts of offers and calls, outcomes and latencies, by tool, server and day. Contains no data about callers.
 #[utoipa::path(
-    tag = "administration",
     operation_id = "show_usage",
     params(UsageParameters),
     responses(
         (status = 200, description = "Sums over whole days, UTC. The last half second may be missing.", body = UsageBody),
-        (status = 404, description = "The caller is not an administrator"),
         (status = 422, description = "An invalid value")
     )
 )]
 #[get("/v1/admin/usage")]
-pub async fn show(state: web::Data<State>, _caller: Administrator, query: Query<UsageParameters>) -> Result<HttpResponse, Problem> {
+pub async fn show(state: web::Data<State>, _caller: Administrator, query: Query<UsageParameters>) -> Answer {
     let parameters = query.0;
     let (query, order, limit) = parameters.read()?;
     let report = state.usage.report(&query, order, limit).await?;
@@ -153,10 +150,7 @@ impl UsageParameters {
         }
         let order = match self.order {
             None => UsageOrder::default(),
-            Some(name) => UsageOrder::ALL
-                .into_iter()
-                .find(|order| order.name() == name)
-                .ok_or_else(|| Problem::invalid("order", "order is called, offered or recovered."))?,
+            Some(name) => UsageOrder::of_name(&name).ok_or_else(|| Problem::invalid("order", "order is called, offered or recovered."))?,
         };
         let Range { start: since, end: until } = span(self.since, self.until)?;
         Ok((UsageQuery { since, until, server: self.server, tool: self.tool }, order, limit))

@@ -69,9 +69,6 @@ fn problem_list(server: &ServerName, problems: &[CredentialProblem]) -> String {
 
 impl Secrets {
     /// `None` if the server gets nothing from its callers.
-    ///
-    /// # Errors
-    /// [`CredentialError`]
     pub async fn credentials(&self, caller: &Principal, server: &ServerName) -> Result<Option<Arc<Credentials>>, CredentialError> {
         let taken = self.taken.load().get(server).filter(|taken| !taken.settings.is_empty()).cloned();
         let Some(taken) = taken else { return Ok(None) };

@@ -104,9 +104,6 @@ impl Secrets {
     }
 
     /// The caller's secrets, and those that the servers visible to it take.
-    ///
-    /// # Errors
-    /// [`SecretError`]
     pub async fn list(&self, caller: &Principal, may_know: impl Fn(&ServerName) -> bool) -> Result<Vec<KnownSecret>, SecretError> {
         let owner = owner(caller)?;
         let keys = self.keys()?;
@@ -135,9 +132,6 @@ impl Secrets {
     }
 
     /// Stores a value, replacing a former one.
-    ///
-    /// # Errors
-    /// [`SecretError`]
     pub async fn put(&self, caller: &Principal, server: &ServerName, name: &str, value: &SecretString) -> Result<SystemTime, SecretError> {
         let owner = owner(caller)?.clone();
         let keys = self.keys()?;
@@ -162,9 +156,6 @@ impl Secrets {
     }
 
     /// Removes a secret, even if its server is no longer configured.
-    ///
-    /// # Errors
-    /// [`SecretError`]
     pub async fn remove(&self, caller: &Principal, server: &ServerName, name: &str) -> Result<(), SecretError> {
         let owner = owner(caller)?.clone();
         let name = SecretName::new(name).ok_or(SecretError::NotFound)?;
@@ -177,9 +168,6 @@ impl Secrets {
     }
 
     /// Removes all secrets of an owner and ends their connections; returns how many there were.
-    ///
-    /// # Errors
-    /// [`StoreError`]
     pub async fn forget(&self, owner: &PrincipalId) -> Result<u64, StoreError> {
         let removed = self.store.remove_secrets(owner).await?;
         self.disconnect(owner);

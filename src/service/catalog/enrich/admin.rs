@@ -47,9 +47,6 @@ pub struct Page {
 
 impl EnrichmentAdmin {
     /// The tools with an enrichment, ordered by server and name.
-    ///
-    /// # Errors
-    /// [`StoreError`]
     pub async fn list(&self, offset: usize, limit: usize) -> Result<Page, StoreError> {
         let catalog = self.current.snapshot();
         let mut written = in_force(&catalog, self.store.as_ref(), self.feed.model()).await?;
@@ -65,18 +62,12 @@ impl EnrichmentAdmin {
     }
 
     /// `None`: there is no such tool, or it has no enrichment.
-    ///
-    /// # Errors
-    /// [`StoreError`]
     pub async fn get(&self, id: &ToolId) -> Result<Option<Entry>, StoreError> {
         let Some(tool) = self.tool(id) else { return Ok(None) };
         Ok(self.written(&tool).await?.map(|written| entry(&tool, written)))
     }
 
     /// Writes as the admin, whose texts take precedence over every model's. `None`: there is no such tool.
-    ///
-    /// # Errors
-    /// [`StoreError`]
     pub async fn put(&self, id: &ToolId, enrichment: Enrichment) -> Result<Option<Entry>, StoreError> {
         let Some(tool) = self.tool(id) else { return Ok(None) };
         let written = Written { author: Author::Admin, enrichment };
@@ -87,9 +78,6 @@ impl EnrichmentAdmin {
 
     /// Removes the enrichment in force: an admin's, so that a model's applies again, or else the model's, so that the model is
     /// asked again. Returns whether there was one.
-    ///
-    /// # Errors
-    /// [`StoreError`]
     pub async fn remove(&self, id: &ToolId) -> Result<bool, StoreError> {
         let Some(tool) = self.tool(id) else { return Ok(false) };
         let Some(written) = self.written(&tool).await? else { return Ok(false) };

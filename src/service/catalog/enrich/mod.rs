@@ -47,9 +47,6 @@ struct Refused {
 }
 
 /// The enrichments in force for a catalog's tools, by key.
-///
-/// # Errors
-/// [`StoreError`]
 pub async fn in_force(
     catalog: &Catalog,
     store: &dyn EnrichmentStore,

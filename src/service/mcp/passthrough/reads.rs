@@ -1,6 +1,6 @@
 //! Audits which caller got which prompt and read which resource. Never arguments or contents.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -35,17 +35,9 @@ impl<'a> Read<'a> {
         let name = request.params.get(member).and_then(Value::as_str).unwrap_or_default();
         let subject = if action == AuditAction::ResourceRead { address(name) } else { name.chars().take(LONGEST_SUBJECT).collect() };
         let entry = AuditEntry {
-            at: SystemTime::now(),
-            principal: principal.id.as_str().to_owned(),
-            action,
-            tool: None,
             server: Some(server.clone()),
-            subject: Some(subject),
-            decision: Effect::Allow,
-            rule: None,
             outcome: Some(CallOutcome::Cancelled),
-            took: Duration::ZERO,
-            bytes: None,
+            ..AuditEntry::of_change(principal, action, subject)
         };
         Some(Self { audit, entry: Some(entry), started: Instant::now() })
     }

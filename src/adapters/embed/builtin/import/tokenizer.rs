@@ -26,9 +26,7 @@ pub(super) struct Tokenizer {
 struct WordPiece {
     #[serde(default = "word_piece", rename = "type")]
     kind: String,
-    #[serde(default)]
     continuing_subword_prefix: Option<String>,
-    #[serde(default)]
     max_input_chars_per_word: Option<usize>,
     vocab: BTreeMap<String, usize>,
 }

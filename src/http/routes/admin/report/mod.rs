@@ -1,5 +1,4 @@
 //! Costs and results of sessions, and the comparison of all tools with chosen tools.
-#![expect(unreachable_pub, unused_qualifications, reason = "the route macros repeat visibility and paths on an inner function")]
 
 mod page;
 
@@ -14,7 +13,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::{quantile_milliseconds, span, time};
 use crate::http::caller::Administrator;
 use crate::http::pages;
-use crate::http::problem::Problem;
+use crate::http::problem::{Answer, Problem};
 use crate::http::query::Query;
 use crate::http::state::State;
 use crate::service::ports::{ArmFigures, ConversationCounts, ConversationFigures, ConversationQuery};
@@ -96,22 +95,15 @@ struct SessionFiguresBody {
 /// Returns costs and results of sessions. A session is a chat, a session's address, or a session of an MCP client. Compares
 /// `static` and `dynamic` sessions if `selection.static_share` is set. With `Accept: text/html` it is a page with plots.
 #[utoipa::path(
-    tag = "administration",
     operation_id = "show_report",
     params(ReportParameters),
     responses(
         (status = 200, description = "Means and sums. The last half second may be missing.", content((ReportBody = "application/json"), (String = "text/html"))),
-        (status = 404, description = "The caller is not an administrator"),
         (status = 422, description = "An invalid value")
     )
 )]
 #[get("/v1/admin/report")]
-pub async fn show(
-    state: web::Data<State>,
-    _caller: Administrator,
-    request: HttpRequest,
-    query: Query<ReportParameters>,
-) -> Result<HttpResponse, Problem> {
+pub async fn show(state: web::Data<State>, _caller: Administrator, request: HttpRequest, query: Query<ReportParameters>) -> Answer {
     let query = query.0.read()?;
     let compared = state.report.compare(&query).await?;
     let body = ReportBody::of(&query, &compared);

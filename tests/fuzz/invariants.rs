@@ -1,7 +1,7 @@
 //! Invariants over arbitrary server input.
 //!
-//! Functions that panic on a violation, for fuzz targets (`tests/fuzz`)
-//! and for tests with a corpus and mutations of it; the service does not call them.
+//! Functions that panic on a violation, for the fuzz targets and for `tests/it/fuzz.rs`, which feeds a corpus and mutations
+//! of it. `domain` is a module beside this one.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -10,13 +10,13 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::domain::catalog::naming::OperationId;
-use crate::domain::catalog::schema::InputSchema;
-use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
-use crate::domain::catalog::{catalog, hidden_text};
-use crate::domain::execution::arguments::{ArgumentsValidator, ArgumentsVerdict, object};
-use crate::domain::execution::outcome::{self, Part, TextLimit, ToolAnswer};
-use crate::domain::text::json;
+use super::domain::catalog::naming::OperationId;
+use super::domain::catalog::schema::InputSchema;
+use super::domain::catalog::tool::{ServerName, Tool, ToolId};
+use super::domain::catalog::{catalog, hidden_text};
+use super::domain::execution::arguments::{ArgumentsValidator, ArgumentsVerdict, object};
+use super::domain::execution::outcome::{self, Part, TextLimit, ToolAnswer};
+use super::domain::text::json;
 
 /// Largest published schema as JSON text.
 const MAX_PUBLISHED: usize = 1_000_000;
@@ -28,20 +28,14 @@ const MAX_ERROR_CHARACTERS: usize = 4_100;
 const NOTICE: usize = 1_000;
 
 /// An input schema compiles to a valid one of bounded size, and compiling that one changes nothing.
-///
-/// # Panics
-/// On a violation.
-pub fn schema(bytes: &[u8]) {
+pub(crate) fn schema(bytes: &[u8]) {
     let Ok(source) = serde_json::from_slice::<Value>(bytes) else { return };
     compiled(&InputSchema::compile(Arc::new(source)));
 }
 
 /// `{"tools": […], "arguments": […]}`, as in `tools/list` and in calls: every accepted tool has a publishable name, text
 /// and schema, and the published schema accepts arguments that its server accepts.
-///
-/// # Panics
-/// On a violation.
-pub fn tools(bytes: &[u8]) {
+pub(crate) fn tools(bytes: &[u8]) {
     let Ok(mut list) = serde_json::from_slice::<Value>(bytes) else { return };
     let Some(Value::Array(raw)) = list.get_mut("tools").map(Value::take) else { return };
     let arguments: Vec<Value> = list.get("arguments").and_then(Value::as_array).cloned().unwrap_or_default();
@@ -63,10 +57,7 @@ pub fn tools(bytes: &[u8]) {
 }
 
 /// A `tools/call` result: its body is JSON, also with a limit, and then of bounded size; an error is a bounded text.
-///
-/// # Panics
-/// On a violation.
-pub fn result(bytes: &[u8]) {
+pub(crate) fn result(bytes: &[u8]) {
     let Ok(result) = serde_json::from_slice::<&RawValue>(bytes) else { return };
     for declares_output in [false, true] {
         let parts = match outcome::answer(result, declares_output) {
@@ -100,10 +91,7 @@ pub fn result(bytes: &[u8]) {
 }
 
 /// Two lines, a schema and arguments: repaired arguments are valid, and repairing them again changes nothing.
-///
-/// # Panics
-/// On a violation.
-pub fn arguments(bytes: &[u8]) {
+pub(crate) fn arguments(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let Some((schema, sent)) = text.split_once('\n') else { return };
     let Ok(schema) = serde_json::from_str::<Value>(schema) else { return };
@@ -141,7 +129,7 @@ fn published(tool: &Tool) {
         assert!(hidden_text::strip(text).is_none(), "hidden characters are shown: {text:?}");
     }
     compiled(&tool.input);
-    let function = Tool::function(&tool.operation_id, &tool.description, &tool.input);
+    let function = tool.function();
     assert_eq!(function["parameters"], *tool.input.published);
 }
 
