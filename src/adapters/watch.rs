@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 const DEBOUNCE: Duration = Duration::from_millis(500);
 /// Longest delay of a notification.
 const LONGEST: Duration = Duration::from_secs(3);
-/// Most links to follow for one file; more means a cycle.
+/// Maximum number of links to follow for one file; more means a cycle.
 const MAX_LINKS: usize = 40;
 
 #[derive(Debug, thiserror::Error)]

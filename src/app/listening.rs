@@ -38,11 +38,11 @@ const BACKLOG: u32 = 2048;
 const FIRST_HEAD: Duration = Duration::from_secs(5);
 /// How long to linger for a peer whose request was rejected before it was completely read.
 const LINGER: Duration = Duration::from_secs(1);
-/// Most connections, whatever the system allows.
+/// Maximum number of connections, whatever the system allows.
 const MOST: usize = 51_200;
 /// Fewest connections; with fewer, the service would be useless.
 const FEWEST: usize = 16;
-/// Most connections without an authenticated request. A caller's connection is in this state for a few milliseconds.
+/// Maximum number of connections without an authenticated request. A caller's connection is in this state for a few milliseconds.
 const STRANGERS: usize = 1_024;
 /// Descriptors reserved for servers that start later, files and the store.
 const RESERVED: u64 = 24;

@@ -23,7 +23,7 @@ pub(super) enum Keys {
         /// Add callers with this key to a group; for users of a trusted key, only these groups count; may be repeated
         #[arg(long = "group", value_name = "NAME")]
         groups: Vec<String>,
-        /// Trust the key to name the user it calls for: for Open WebUI
+        /// Trust callers with this key to name the user on whose behalf they call, as Open WebUI does
         #[arg(long)]
         trusted: bool,
         #[command(flatten)]

@@ -14,7 +14,7 @@ use crate::http::problem::Problem;
 
 /// Longest id, address, group and model name; the cut length of a display name.
 pub const MAX_BYTES: usize = 256;
-/// Most groups of a user.
+/// Maximum number of groups of a user.
 pub const MAX_GROUPS: usize = 512;
 
 const USER_ID: &str = "x-openwebui-user-id";

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// Most bytes in the queue.
+/// Maximum number of bytes in the queue.
 const ROOM: usize = 1 << 20;
 
 pub(super) struct Lines {

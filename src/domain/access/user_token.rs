@@ -1,4 +1,4 @@
-//! The token with which Open WebUI signs the user it calls for: a JWT with HS256 (RFC 7519, RFC 7515).
+//! The token with which Open WebUI identifies the user on whose behalf it calls: a signed JWT with HS256 (RFC 7519, RFC 7515).
 //!
 //! Parsed here in a few lines, with a MAC that is a dependency anyway. JWT libraries support every algorithm, and unwanted
 //! algorithms were the cause of past vulnerabilities.

@@ -27,7 +27,7 @@ pub const TOOLS_LISTED: &str = "\u{1}listed/tools";
 pub const PROMPTS_LISTED: &str = "\u{1}listed/prompts";
 /// Of `_meta` only tags are compared, because rules match them: there, and in these members.
 const TAG_HOLDERS: [&str; 2] = ["_fastmcp", "fastmcp"];
-/// Most differences that are listed.
+/// Maximum number of differences that are listed.
 const MOST_CHANGES: usize = 50;
 /// Longest excerpt of a value, in characters.
 const SHOWN: usize = 300;

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use crate::domain::catalog::schema::{InputSchema, LossReason, SchemaLoss};
 use crate::domain::catalog::tool::Tool;
 
-/// Most losses that are recorded.
+/// Maximum number of losses that are recorded.
 const MAX_LOSSES: usize = 100;
 /// Values that a description names instead of the full list.
 const NAMED_VALUES: usize = 8;

@@ -11,21 +11,21 @@ use crate::domain::publishing::document::{CONTENT, operation, path_item, title_c
 use crate::domain::toolsets::loading::Group;
 use crate::domain::toolsets::mode::Mode;
 
-/// Most queries per search.
+/// Maximum number of queries per search.
 pub const MAX_QUERIES: usize = 16;
-/// Most tools per search.
+/// Maximum number of tools per search.
 pub const MAX_FOUND: usize = 100;
 /// Default number of tools per search.
 pub const DEFAULT_FOUND: usize = 10;
-/// Most tools per describe request.
+/// Maximum number of tools per describe request.
 pub const MAX_DESCRIBED: usize = 20;
-/// Most groups per load request.
+/// Maximum number of groups per load request.
 pub const MAX_GROUPS: usize = 20;
 /// Limits on the number of tools for a task.
 pub const MIN_SELECTED: usize = 5;
 pub const MAX_SELECTED: usize = 10;
 pub const DEFAULT_SELECTED: usize = 8;
-/// Most servers or toolsets named in a description.
+/// Maximum number of servers or toolsets named in a description.
 const NAMED: usize = 15;
 
 /// What a model needs a meta-tool for.

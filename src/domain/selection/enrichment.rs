@@ -20,7 +20,7 @@ pub const QUERY_CHARACTERS: usize = 200;
 pub const MOST_QUERIES: usize = 20;
 /// Longest description in the prompt, in characters.
 const DESCRIPTION_CHARACTERS: usize = 2_000;
-/// Most parameter names in the prompt.
+/// Maximum number of parameter names in the prompt.
 const PARAMETERS: usize = 50;
 /// Longest name in the prompt, in characters.
 const NAME_CHARACTERS: usize = 200;

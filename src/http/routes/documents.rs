@@ -15,6 +15,7 @@ use crate::http::problem::{Answer, Code, Problem};
 use crate::http::query::Query;
 use crate::http::routes::execute::context;
 use crate::http::state::State;
+use crate::service::catalog::current::View;
 use crate::service::execution::execute::LIST_RETRY;
 use crate::service::publishing::publish::{Document, DocumentOf, Publish};
 use crate::service::toolsets::loading::CallerAt;
@@ -103,12 +104,12 @@ async fn answer(state: &State, caller: &Caller, at: &RequestAddress, part: &Docu
     if server.is_some_and(|name| !state.current.shows_server(&caller.0, name)) {
         return Err(Problem::not_found());
     }
-    let visibility = state.current.visibility(&caller.0);
+    let view = state.current.view(&caller.0);
     let context = context(caller, request);
     let bound = state.loading.bound(CallerAt::new(&context, &at.0), mode).await;
-    let document = state.publish.document_with(&at.0, part, &visibility, mode, &bound).ok_or_else(|| absent(state, server))?;
+    let document = state.publish.document_with(&view, &at.0, part, mode, &bound).ok_or_else(|| absent(state, server))?;
     if matches!(*at.0, Address::Session(_)) || mode == Mode::Dynamic {
-        let listed = Publish::listed(&state.current.snapshot(), &at.0, &visibility, mode, &bound).len();
+        let listed = Publish::listed(&view.catalog, &at.0, &view.visibility, mode, &bound).len();
         state.loading.note_listed(&context, listed);
     }
     let Document { body, etag } = document;
@@ -136,8 +137,8 @@ pub(in crate::http) fn check_server(state: &State, caller: &Principal, server: &
     if !state.current.shows_server(caller, server) {
         return Err(Problem::not_found());
     }
-    let visibility = state.current.visibility(caller);
-    if state.current.snapshot().server(server.as_str()).is_some_and(|server| visibility.shows(server)) {
+    let View { catalog, visibility, .. } = state.current.view(caller);
+    if catalog.server(server.as_str()).is_some_and(|server| visibility.shows(server)) {
         return Ok(());
     }
     Err(absent(state, Some(server)))

@@ -45,7 +45,8 @@ pub async fn execute(
     // name has `%2F` in its path.
     if let Some(meta_tool) = MetaTool::of_path(request.match_info().query("tool")) {
         check_server(&state, &caller.0, &ServerName::from(server.as_str()))?;
-        return meta_tools::respond(meta_tool, &state, &caller, &at, &request, &body.0).await;
+        // On the heap, so that calls stay small.
+        return Box::pin(meta_tools::respond(meta_tool, &state, &caller, &at, &request, &body.0)).await;
     }
     run(&state, &caller, &request, ToolId::new(server.as_str(), tool), &body.0).await
 }

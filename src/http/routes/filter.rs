@@ -25,11 +25,11 @@ use crate::http::state::State;
 use crate::service::selection::request::{Offered, SelectRequest, Turn, TurnRole};
 use crate::settings::Rerank;
 
-/// Most newly chosen tools per request.
+/// Maximum number of newly chosen tools per request.
 pub(in crate::http) const MAX_LIMIT: usize = 128;
-/// Most tool ids and connections per request.
+/// Maximum number of tool ids and connections per request.
 pub(in crate::http) const MAX_IDS: usize = 1_000;
-/// Most functions on offer if each foreign one has to be embedded.
+/// Maximum number of functions on offer if each foreign one has to be embedded.
 const MAX_JUDGED: usize = 1_000;
 
 #[derive(Deserialize, ToSchema)]
@@ -66,9 +66,9 @@ struct FilterBody {
     /// With a connection over MCP, `/mcp?mode=message` lists the selection for this message.
     message_id: Option<String>,
     model: Option<String>,
-    /// Most newly chosen tools. Default: `selection.limit`. Pinned tools, the chat's set and the search tool come on top.
+    /// Maximum number of newly chosen tools. Default: `selection.limit`. Pinned tools, the chat's set and the search tool come on top.
     limit: Option<usize>,
-    /// Most tokens of newly chosen definitions.
+    /// Maximum number of tokens of newly chosen definitions.
     token_budget: Option<usize>,
     /// Whether a language model chooses among the best ranked tools: `auto` (if the ranking is ambiguous), `off` or
     /// `always`. The default is the service's.

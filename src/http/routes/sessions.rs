@@ -25,9 +25,9 @@ use crate::service::publishing::publish::Publish;
 use crate::service::toolsets::loading::CallerAt;
 use crate::service::toolsets::sessions::{Made, NewSession};
 
-/// Most names per session.
+/// Maximum number of names per session.
 pub(in crate::http) const MOST_NAMES: usize = 1_000;
-/// Most tools chosen for a task.
+/// Maximum number of tools chosen for a task.
 pub(in crate::http) const MOST_TOOLS: usize = 128;
 /// Longest task, in bytes.
 pub(in crate::http) const LONGEST_TASK: usize = 64 << 10;
@@ -51,7 +51,7 @@ struct NewSessionBody {
     tools: Vec<String>,
     /// The task in words. Tools are chosen for it, as for a message. It is not stored.
     task: Option<String>,
-    /// Most tools chosen for the task. Default: `selection.limit`.
+    /// Maximum number of tools chosen for the task. Default: `selection.limit`.
     limit: Option<usize>,
     /// The mode of its documents and its MCP address, for requests without one: `full` (default), `meta`, `smart` or
     /// `dynamic`. A `dynamic` session may start empty.

@@ -19,7 +19,7 @@ use crate::service::ports::Advisor;
 struct SmartSelectBody {
     /// The task with all its steps.
     task: String,
-    /// Most tools to return.
+    /// Maximum number of tools to return.
     limit: Option<usize>,
 }
 

@@ -24,14 +24,14 @@ struct SearchBody {
     #[serde(default, alias = "query")]
     #[schema(value_type = Vec<String>)]
     queries: OneOrMany,
-    /// Most tools to return.
+    /// Maximum number of tools to return.
     limit: Option<usize>,
     /// `names` (or `compact`), `summary` (default) or `full`.
     detail: Option<String>,
     /// The kind of tools, in a few words. Tools with a matching tag, toolset or server rank first (`read-only` and `destructive` match
     /// the tools' annotations). Without a match it counts as one more query.
     intent: Option<String>,
-    /// Most tools of one server to rank before those of others. Default: `selection.per_server`.
+    /// Maximum number of tools of one server to rank before those of others. Default: `selection.per_server`.
     per_server: Option<usize>,
     /// The chat for the loaded state, if no header names it.
     chat_id: Option<String>,

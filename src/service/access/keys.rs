@@ -23,7 +23,7 @@ use crate::service::supervision::Supervised;
 
 /// Precision of a key's last use, in seconds.
 const USE_SECONDS: u64 = 3_600;
-/// Most queued uses. A lost one is made up for by the next use in a later hour.
+/// Maximum number of queued uses. A lost one is made up for by the next use in a later hour.
 const QUEUE: usize = 256;
 
 /// A new key's properties.

@@ -19,7 +19,7 @@ use crate::service::ports::Limit;
 use crate::service::records::metrics::Meters;
 use crate::settings::{LimitSettings, LiveSettings};
 
-/// Most callers with counters. Beyond this, the least recently used caller's counters are dropped.
+/// Maximum number of callers with counters. Beyond this, the least recently used caller's counters are dropped.
 const CALLERS: u64 = 20_000;
 const IDLE: Duration = Duration::from_hours(1);
 /// `Retry-After` for a server with too many concurrent calls: their duration is unknown.

@@ -21,7 +21,7 @@ use crate::service::records::metrics::Meters;
 /// Wrong keys per address and minute that get the usual response.
 const FREE: u32 = 20;
 const WINDOW: Duration = Duration::from_mins(1);
-/// Most addresses counted at a time.
+/// Maximum number of addresses counted at a time.
 const ADDRESSES: u64 = 10_000;
 /// Lines in the log and the audit log per minute, for all addresses.
 const NOTES: u32 = 60;

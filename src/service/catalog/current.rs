@@ -24,7 +24,7 @@ const VIEWS: u64 = 32 << 20;
 const VIEW: usize = 256;
 /// Approximate bytes of a server or a class in an entry.
 const VIEW_ITEM: usize = 32;
-/// Most names of former tools. A server that keeps inventing names fills them; later names count as foreign.
+/// Maximum number of names of former tools. A server that keeps inventing names fills them; later names count as foreign.
 const MOST_FORMER: usize = 100_000;
 
 /// Holds the current [`Catalog`] and [`Policy`]. Readers take a snapshot for the whole use case; a change swaps in a new one and

@@ -26,9 +26,9 @@ use crate::domain::text::canonical::{self, Fingerprint};
 use crate::service::ports::{DefinitionStore, ServerListing, StoreError, StoredDefinition};
 use crate::settings::{DefinitionChanges, DefinitionSettings, NewDefinitions};
 
-/// Most places of a difference in a log line.
+/// Maximum number of places of a difference in a log line.
 const LOGGED_PLACES: usize = 5;
-/// Most remembered tools, or prompts, of a server. A server that keeps inventing names must not fill the store.
+/// Maximum number of remembered tools, or prompts, of a server. A server that keeps inventing names must not fill the store.
 const MOST_KNOWN: usize = 100_000;
 
 #[derive(Debug, thiserror::Error)]

@@ -4,7 +4,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::domain::catalog::tool::ServerName;
 
-/// Most queued requests. Further senders wait.
+/// Maximum number of queued requests. Further senders wait.
 const QUEUE: usize = 64;
 
 /// A request, with a channel that confirms its completion.

@@ -28,7 +28,7 @@ use crate::settings::{LiveSettings, Validation};
 
 pub use self::unlisted::LIST_RETRY;
 
-/// Most repairs of a call in a log line.
+/// Maximum number of repairs of a call in a log line.
 const LOGGED_REPAIRS: usize = 10;
 
 /// Why an execution has no result.

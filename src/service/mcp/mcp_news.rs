@@ -5,7 +5,7 @@ use std::sync::Arc;
 use indexmap::IndexSet;
 use serde_json::json;
 
-/// Most queued notifications of a client. Beyond it the oldest are dropped: a client that far behind reads everything again.
+/// Maximum number of queued notifications of a client. Beyond it the oldest are dropped: a client that far behind reads everything again.
 const MOST_QUEUED: usize = 1_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

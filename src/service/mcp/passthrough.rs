@@ -35,12 +35,12 @@ use crate::service::records::audit::Audit;
 
 /// How long a server's list is cached.
 const FRESH: Duration = Duration::from_mins(1);
-/// Most cached lists.
+/// Maximum number of cached lists.
 const KEPT: u64 = 1_000;
 /// Timeout of a list with all its pages.
 const LISTING: Duration = Duration::from_secs(10);
 const PAGES: usize = 50;
-/// Most entries of a server's list.
+/// Maximum number of entries of a server's list.
 const ENTRIES: usize = 10_000;
 
 #[derive(Debug, thiserror::Error)]

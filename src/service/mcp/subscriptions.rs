@@ -29,7 +29,7 @@ use crate::settings::McpSettings;
 
 /// Catalog changes within this time cause one notification.
 const TOGETHER: Duration = Duration::from_millis(100);
-/// Most prefixes of a URI that are tried as parents.
+/// Maximum number of prefixes of a URI that are tried as parents.
 const WHOLES: usize = 64;
 
 #[derive(Debug, thiserror::Error)]

@@ -28,7 +28,7 @@ use crate::settings::WaitingSettings;
 
 /// Prefix of our states. All others are forwarded to their servers.
 const OURS: &str = "toolsieve-";
-/// Most open questions of a call.
+/// Maximum number of open questions of a call.
 const QUESTIONS: usize = 16;
 const METHOD_NOT_FOUND: i64 = -32601;
 const INVALID_REQUEST: i64 = -32600;

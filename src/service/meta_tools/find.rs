@@ -21,7 +21,7 @@ use crate::service::records::record::Recorder;
 use crate::service::selection::retrieve::{Merged, Retrieve};
 use crate::service::toolsets::loading::{CallerAt, Loading};
 
-/// Most proposed toolsets per search.
+/// Maximum number of proposed toolsets per search.
 const MOST_TOOLSETS: usize = 5;
 /// Results requested from the index if an intent is given: its tools may rank low.
 const LONGEST_LIST: usize = 1_000;

@@ -12,7 +12,7 @@ use crate::domain::toolsets::mode::Mode;
 use crate::service::catalog::refresh::CountTokens;
 use crate::service::publishing::publish::Publish;
 
-/// Most cached views.
+/// Maximum number of cached views.
 const KEPT: u64 = 1_000;
 
 /// cl100k tokens, by name of the meta-tool.

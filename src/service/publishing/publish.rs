@@ -18,7 +18,7 @@ use crate::domain::publishing::meta_tools::{MetaTool, MetaToolDefinition, summar
 use crate::domain::text::canonical::Fingerprint;
 use crate::domain::toolsets::loading::Groups;
 use crate::domain::toolsets::mode::Mode;
-use crate::service::catalog::current::CurrentCatalog;
+use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::records::metrics::CacheMeter;
 
 /// Cache size for composed documents, in bytes.
@@ -95,20 +95,24 @@ impl Publish {
     /// The document of a part at an address, for this visibility; `None` if the caller sees no such part.
     #[must_use]
     pub fn document(&self, address: &Address, part: &DocumentOf, visibility: &Visibility, mode: Mode) -> Option<Document> {
-        self.document_with(address, part, visibility, mode, &Bound::default())
+        self.cached(&self.current.snapshot(), visibility, address, part, mode, &Bound::default())
     }
 
-    /// The same, with bound tools.
+    /// The same in a request's view, with bound tools.
     #[must_use]
-    pub fn document_with(
+    pub fn document_with(&self, view: &View, address: &Address, part: &DocumentOf, mode: Mode, bound: &Bound) -> Option<Document> {
+        self.cached(&view.catalog, &view.visibility, address, part, mode, bound)
+    }
+
+    fn cached(
         &self,
+        catalog: &Catalog,
+        visibility: &Visibility,
         address: &Address,
         part: &DocumentOf,
-        visibility: &Visibility,
         mode: Mode,
         bound: &Bound,
     ) -> Option<Document> {
-        let catalog = self.current.snapshot();
         let part = match (part, &self.options.layout.single) {
             (DocumentOf::Root, Some(single)) => &DocumentOf::Server(single.clone()),
             (part, _) => part,
@@ -131,7 +135,7 @@ impl Publish {
             return Some(known);
         }
         self.meter.misses(1);
-        Some(self.documents.get_with(key, || self.compose(&catalog, address, part, visibility, mode, bound)))
+        Some(self.documents.get_with(key, || self.compose(catalog, address, part, visibility, mode, bound)))
     }
 
     /// The meta-tools for this caller in a document of this mode.

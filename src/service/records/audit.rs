@@ -14,7 +14,7 @@ use crate::service::ports::{AuditEntry, AuditQuery, AuditStore, StoreError, Stor
 use crate::service::records::write_behind::{Batches, Lost};
 use crate::service::supervision::Supervised;
 
-/// Most queued entries.
+/// Maximum number of queued entries.
 const QUEUE: usize = 65_536;
 const BATCH: usize = 1_024;
 /// How long entries are collected.

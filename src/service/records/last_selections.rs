@@ -13,10 +13,10 @@ use crate::domain::catalog::tool::ToolId;
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::OfferedTools;
 
-/// Most selections, each by id and by chat.
+/// Maximum number of selections, each by id and by chat.
 const HELD: u64 = 10_000;
 const IDLE: Duration = Duration::from_hours(2);
-/// Most lists of all tools: one per catalog and visibility.
+/// Maximum number of lists of all tools: one per catalog and visibility.
 const VIEWS: u64 = 64;
 
 /// A caller's selection.

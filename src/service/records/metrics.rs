@@ -22,7 +22,7 @@ const SELECTION_BUCKETS: [f64; 14] = [0.000_25, 0.000_5, 0.001, 0.002, 0.003, 0.
 const CALL_BUCKETS: [f64; 14] = [0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 60.0];
 /// Responses to a wrong key: below and above the limit.
 const WRONG_KEY_ANSWERS: [&str; 2] = ["refused", "limited"];
-/// Most series of single tools, one per tool and outcome. Further calls are counted per server only.
+/// Maximum number of series of single tools, one per tool and outcome. Further calls are counted per server only.
 const MOST_TOOLS: usize = 10_000;
 
 named! {

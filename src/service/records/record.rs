@@ -15,7 +15,7 @@ use crate::service::records::metrics::{Meters, SearchKind};
 use crate::service::records::write_behind::{Batches, Lost};
 use crate::service::supervision::Supervised;
 
-/// Most queued events. With a slow store, further ones are dropped and counted.
+/// Maximum number of queued events. With a slow store, further ones are dropped and counted.
 const QUEUE: usize = 16_384;
 /// Events per transaction.
 const BATCH: usize = 4_096;
@@ -23,7 +23,7 @@ const BATCH: usize = 4_096;
 const GATHER: Duration = Duration::from_millis(500);
 /// Capacity kept between two batches.
 const GATHERED: usize = 64;
-/// Most recorded characters of a message, if texts are recorded.
+/// Maximum number of recorded characters of a message, if texts are recorded.
 const MAX_TEXT_CHARACTERS: usize = 4_000;
 
 /// Queues events without waiting.

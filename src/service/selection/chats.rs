@@ -16,7 +16,7 @@ use crate::domain::selection::chat::{ChatKey, ChatSet, Wanted};
 use crate::service::ports::{ChatStore, StoredChat};
 use crate::service::supervision::Supervised;
 
-/// Most chats in memory.
+/// Maximum number of chats in memory.
 const HELD: u64 = 10_000;
 const IDLE: Duration = Duration::from_hours(2);
 const QUEUE: usize = 4_096;
@@ -30,7 +30,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 /// Failures after which the remaining sets wait untried.
 const FAILURES: usize = 3;
-/// Most sets that wait for a retry.
+/// Maximum number of sets that wait for a retry.
 const WAITING: usize = 10_000;
 
 type Entry = Arc<Mutex<Held>>;

@@ -15,10 +15,10 @@ use crate::service::records::metrics::{JudgeOutcome, Meters, Stage};
 use crate::service::selection::breaker::Breaker;
 use crate::settings::LlmSettings;
 
-/// Most cached judgements.
+/// Maximum number of cached judgements.
 const HELD: u64 = 10_000;
 const FRESH: Duration = Duration::from_hours(1);
-/// Most accounts with a circuit breaker.
+/// Maximum number of accounts with a circuit breaker.
 const ACCOUNTS: u64 = 10_000;
 const IDLE: Duration = Duration::from_mins(10);
 

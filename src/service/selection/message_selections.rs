@@ -10,7 +10,7 @@ use moka::sync::Cache;
 
 use crate::domain::access::principal::{Principal, PrincipalId};
 
-/// Most messages. The answer to one may wait for a person's approval and then list again.
+/// Maximum number of messages. The answer to one may wait for a person's approval and then list again.
 const HELD: u64 = 10_000;
 const IDLE: Duration = Duration::from_hours(1);
 

@@ -29,15 +29,15 @@ use crate::service::selection::select::Select;
 use crate::service::supervision::Supervised;
 use crate::settings::SessionSettings;
 
-/// Most cached sessions.
+/// Maximum number of cached sessions.
 const HELD: u64 = 10_000;
 /// How long a session ended by another replica may stay in the cache.
 const REMEMBERED: Duration = Duration::from_secs(5);
 /// Precision of a session's last use.
 const USED: Duration = Duration::from_mins(1);
-/// Most sessions whose tools can be selected again. Later ones keep their first selection.
+/// Maximum number of sessions whose tools can be selected again. Later ones keep their first selection.
 const MOST_PARTIAL: u64 = 1_000;
-/// Most queued uses.
+/// Maximum number of queued uses.
 const QUEUE: usize = 256;
 
 /// The shortest lifetime of a session.
@@ -196,7 +196,7 @@ impl Sessions {
     /// The session, with tools selected again once all tools have vectors. Before that, and ever after, unchanged.
     async fn chosen_again(&self, session: Arc<Session>, owner: &Principal) -> Result<Arc<Session>, StoreError> {
         let Some(partial) = self.partial.get(&session.id).await else { return Ok(session) };
-        let catalog = self.current.snapshot();
+        let View { catalog, visibility, .. } = self.current.view(owner);
         if !self.select.is_complete(&catalog) {
             return Ok(session);
         }
@@ -204,7 +204,6 @@ impl Sessions {
         if self.partial.get(&session.id).await.is_none() {
             return Ok(self.held.get(&session.id).await.unwrap_or(session));
         }
-        let visibility = self.current.visibility(owner);
         let choice = self.choose(&partial.task, partial.limit, &partial.within, owner, &catalog, &visibility).await;
         if choice.is_partial {
             return Ok(session);

@@ -11,7 +11,7 @@ const LANES: usize = 16;
 pub(super) trait Arithmetic: Copy {
     /// Whether multiply-add is one instruction; otherwise it would be a slow library call.
     const FUSED: bool;
-    /// Most rows of activations per kernel call.
+    /// Maximum number of rows of activations per kernel call.
     const TILE: usize;
     /// The largest quantised activation.
     const LEVELS: f32;

@@ -45,7 +45,7 @@ use weights::Weights;
 
 use crate::settings::BuiltinModel;
 
-/// Most tokens per pass, unless a single text is longer.
+/// Maximum number of tokens per pass, unless a single text is longer.
 const PASS: usize = 128;
 /// With more texts than this, the passes are spread over the cores: that is indexing, not a message.
 const ALONE: usize = 32;

@@ -114,7 +114,7 @@ pub(super) struct Tables {
     pub(super) longest: usize,
 }
 
-/// The number of slots for so many tokens: at most half of them are used.
+/// The number of slots for this many tokens: at most half of them are used.
 pub(super) fn slot_count(tokens: usize) -> usize {
     (tokens * 2).next_power_of_two()
 }

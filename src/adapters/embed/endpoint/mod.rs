@@ -31,11 +31,11 @@ use crate::settings::EndpointSettings;
 
 /// Concurrent requests of one call.
 const AT_ONCE: usize = 4;
-/// Most characters sent per text: about 2,000 tokens of English, which every model accepts.
+/// Maximum number of characters sent per text: about 2,000 tokens of English, which every model accepts.
 const LONGEST_TEXT: usize = 8_000;
 /// A rejected text is not cut below this length.
 const SHORTEST_TEXT: usize = 250;
-/// Most characters per request: about 50,000 tokens, which every endpoint accepts.
+/// Maximum number of characters per request: about 50,000 tokens, which every endpoint accepts.
 const LONGEST_REQUEST: usize = 200_000;
 /// Sent instead of an empty text, which endpoints reject.
 const NOTHING: &str = "nothing";
@@ -46,7 +46,7 @@ const PROBE: &str = "time";
 pub struct Timing {
     /// Time limit of a request with texts of tools.
     pub passages: Duration,
-    /// Most attempts for such a request.
+    /// Maximum number of attempts for such a request.
     pub attempts: u32,
     /// First pause after a failure. It doubles each time, unless the endpoint says otherwise.
     pub first_pause: Duration,

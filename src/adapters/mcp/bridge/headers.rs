@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use crate::domain::text::json;
 
 const PARAM: &str = "mcp-param-";
-/// Most levels of nested schemas to search.
+/// Maximum number of levels of nested schemas to search.
 const DEPTH: usize = 16;
 
 /// The header form of a value, encoded if necessary.

@@ -41,7 +41,7 @@ const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const STREAM: &str = "toolsieve/stream";
 /// Prefix of their methods on their way through rmcp.
 pub(in crate::adapters::mcp) const RAW: &str = "raw:";
-/// Most bytes of an error's data that are kept.
+/// Maximum number of bytes of an error's data that are kept.
 const DATA: usize = 4_000;
 /// From this number of entries on, dead ones are removed before adding another.
 const PURGE_FROM: usize = 64;

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use crate::service::ports::NewsKind;
 
-/// Most pending resource updates. A server with more sends updates that nobody subscribed to.
+/// Maximum number of pending resource updates. A server with more sends updates that nobody subscribed to.
 const UPDATED: usize = 4_000;
 /// Longest URI in bytes.
 const LONGEST_ADDRESS: usize = 2 * 1024;

@@ -15,9 +15,9 @@ use crate::adapters::mcp::transport::http::Forwarded;
 use crate::domain::text::json;
 use crate::service::ports::{PassthroughKind, PassthroughRequest, Round, ServerMessage, ServerQuestion};
 
-/// Most rounds of questions in one call.
+/// Maximum number of rounds of questions in one call.
 const ROUNDS: usize = 10;
-/// Most questions per round.
+/// Maximum number of questions per round.
 const QUESTIONS: usize = 16;
 
 /// A request to a server.

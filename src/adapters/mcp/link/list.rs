@@ -15,9 +15,9 @@ use crate::service::ports::SkippedTool;
 
 const MAX_PAGES: usize = 1000;
 const MAX_TOOLS: usize = 50_000;
-/// Most bytes of all pages together. The last accepted page may reach the limit, but not exceed it.
+/// Maximum number of bytes of all pages together. The last accepted page may reach the limit, but not exceed it.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
-/// Most consecutive pages without a tool.
+/// Maximum number of consecutive pages without a tool.
 const MAX_EMPTY_PAGES: usize = 10;
 /// Deepest nesting of a definition. It is parsed here and by clients, and JSON parsers stop at 128 levels.
 const MAX_DEPTH: usize = 100;

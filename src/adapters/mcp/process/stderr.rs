@@ -17,7 +17,7 @@ const LINE_LIMIT: usize = 2000;
 /// The number and size of lines that are kept for the reason of a failure.
 const LAST_LINES: usize = 5;
 const LAST_LINE_LIMIT: usize = 300;
-/// Most logged lines per minute, and as a burst.
+/// Maximum number of logged lines per minute, and as a burst.
 const LINES_PER_MINUTE: u32 = 6000;
 const LINES_AT_ONCE: u32 = 200;
 /// Read rate limit, and the burst allowed before it applies. A faster process has to wait.

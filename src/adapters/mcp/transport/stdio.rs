@@ -23,7 +23,7 @@ use crate::domain::catalog::tool::ServerName;
 
 /// Queue size for a child that reads slowly.
 const QUEUE: usize = 256;
-/// Most lines that are not messages, as a burst and per second. More mean that this is not an MCP server. Each KiB counts
+/// Maximum number of lines that are not messages, as a burst and per second. More mean that this is not an MCP server. Each KiB counts
 /// as a further line.
 const JUNK: (f64, f64) = (10_000.0, 1_000.0);
 /// The same for notifications: nobody could process more.

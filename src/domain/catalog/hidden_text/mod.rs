@@ -19,9 +19,9 @@ use serde_json::{Map, Value};
 pub use self::characters::{is_control, is_unseen, strip, visible};
 pub use self::identifiers::Identifiers;
 
-/// Most places that are reported per definition.
+/// Maximum number of places that are reported per definition.
 const MOST_PLACES: usize = 20;
-/// Most distinct code points that are reported per place.
+/// Maximum number of distinct code points that are reported per place.
 const MOST_CODE_POINTS: usize = 16;
 /// Members of an input schema with prose; every other text there is a name or a value.
 const PROSE: [&str; 3] = ["title", "description", "$comment"];

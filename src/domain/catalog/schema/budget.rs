@@ -48,7 +48,7 @@ impl Budget {
         }
     }
 
-    /// Takes so many bytes from the budget; `false` if they don't fit.
+    /// Takes this number of bytes from the budget. Returns whether they fit.
     pub(super) fn afford(&mut self, bytes: usize) -> bool {
         take(&mut self.bytes, bytes)
     }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::domain::catalog::schema::keywords::{ANNOTATIONS, LOWER_BOUNDS, UPPER_BOUNDS, known_type};
 
-/// Most contradictions that are recorded.
+/// Maximum number of contradictions that are recorded.
 const MAX_CONFLICTS: usize = 8;
 
 /// Borrows everything: a text behind a thousand references exists once.

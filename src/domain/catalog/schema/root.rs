@@ -16,9 +16,9 @@ use crate::domain::catalog::schema::values::{allow_null, any_item};
 use crate::domain::catalog::schema::words;
 use crate::domain::text::canonical::{Fingerprint, fingerprint};
 
-/// Most alternatives that are described.
+/// Maximum number of alternatives that are described.
 const MAX_FORMS: usize = 20;
-/// Most names in the description of one alternative.
+/// Maximum number of names in the description of one alternative.
 const MAX_NAMES: usize = 16;
 
 /// Root keywords that are put into words.

@@ -14,7 +14,7 @@ use crate::domain::catalog::schema::values::{allow_null, any_value, free_form, t
 
 /// Levels of nesting that are published; deeper schemas become free-form values.
 pub(super) const MAX_DEPTH: usize = 24;
-/// Most losses that are recorded.
+/// Maximum number of losses that are recorded.
 const MAX_LOSSES: usize = 100;
 
 /// Keywords with a field of their own in a form.

@@ -8,7 +8,7 @@ use crate::domain::catalog::schema::budget::is_small;
 
 /// Longest text for one constraint.
 const MAX_CHARACTERS: usize = 400;
-/// Most names and values in a list.
+/// Maximum number of names and values in a list.
 const MAX_LISTED: usize = 12;
 /// Schemas nested deeper are written as JSON.
 const MAX_DEPTH: usize = 3;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::domain::execution::arguments::{ArgumentProblem, PROBLEM_LIMIT, cut};
 use crate::domain::text::similar::nearest;
 
-/// Most values or names in a list.
+/// Maximum number of values or names in a list.
 const LISTED: usize = 20;
 /// Longest list in bytes.
 const LIST_BYTES: usize = 300;

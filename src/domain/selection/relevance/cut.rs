@@ -7,7 +7,7 @@
 //! 2. **minimum** and **limit**: bounds on the number of tools;
 //! 3. **coverage**: the best tool of every sentence stays, however low its overall rank, within the limit;
 //! 4. **near duplicates**: of tools that do the same (see `catalog::texts::near_duplicates`), the first stays;
-//! 5. **per server**: optionally at most so many tools of one server;
+//! 5. **per server**: optionally at most this many tools of one server;
 //! 6. **token budget**: a tool that exceeds it is skipped, but smaller ones after it may still fit. The best tool always
 //!    stays.
 
@@ -20,7 +20,7 @@ pub const GAP: f32 = 1.5;
 pub const GAP_OF_PARTS: f32 = 3.0;
 /// Tools that stay regardless of the distance: near duplicates often share the first places.
 pub const MINIMUM: usize = 3;
-/// Most tools that stay.
+/// Maximum number of tools that stay.
 pub const LIMIT: usize = 10;
 
 /// A ranked tool, reduced to what the cut needs.
@@ -46,7 +46,7 @@ pub struct CutParameters {
     pub limit: usize,
     /// Token budget of all kept definitions together.
     pub token_budget: Option<u32>,
-    /// Most tools of one server.
+    /// Maximum number of tools of one server.
     pub per_server: Option<usize>,
 }
 

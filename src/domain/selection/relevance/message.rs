@@ -22,19 +22,19 @@ use crate::domain::text::words::is_unspaced;
 
 /// Messages of at least this many words are also searched sentence by sentence.
 pub const SENTENCE_WORDS: usize = 25;
-/// Most sentences to search: the first half and the last half of these.
+/// Maximum number of sentences to search: the first half and the last half of these.
 pub const MAXIMUM_SENTENCES: usize = 16;
-/// Most clauses to search.
+/// Maximum number of clauses to search.
 pub const MAXIMUM_CLAUSES: usize = 6;
 /// Shorter sentences ("Hi!", "Thanks.") say nothing about a tool.
 pub const SHORTEST_SENTENCE_WORDS: usize = 3;
-/// Most characters of a message to search; of a longer one, the beginning and the end, where requests usually are. About
+/// Maximum number of characters of a message to search; of a longer one, the beginning and the end, where requests usually are. About
 /// what an encoder of 256 word pieces reads of prose.
 pub const MESSAGE_CHARACTERS: usize = 800;
-/// Most characters of a word without whitespace (encoded data, tokens).
+/// Maximum number of characters of a word without whitespace (encoded data, tokens).
 pub const WORD_CHARACTERS: usize = 120;
 
-/// A message of at most so many words is searched with earlier turns.
+/// A message of at most this many words is searched with earlier turns.
 pub const FEW_WORDS: usize = 6;
 /// A message with a reference ("it", "that") is searched with earlier turns up to this many words.
 pub const REFERRING_WORDS: usize = 14;

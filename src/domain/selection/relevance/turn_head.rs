@@ -121,7 +121,7 @@ impl TurnHead {
     }
 }
 
-/// Most words that are examined.
+/// Maximum number of words that are examined.
 const WORDS_READ: usize = 24;
 
 /// The distinct words and word pairs of a message. Question and exclamation marks are words, and so are `^` and `$`, its

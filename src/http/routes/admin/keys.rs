@@ -22,7 +22,7 @@ use crate::http::state::State;
 use crate::service::access::keys::{KeyError, NewKey};
 use crate::service::ports::{AuditAction, AuditEntry};
 
-/// Most servers, toolsets and groups per key.
+/// Maximum number of servers, toolsets and groups per key.
 pub(in crate::http) const MOST_NAMES: usize = 1_000;
 const SECONDS_A_DAY: u64 = 24 * 60 * 60;
 

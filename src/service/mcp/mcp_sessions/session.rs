@@ -22,7 +22,7 @@ use crate::service::toolsets::loading::ClientLoads;
 
 /// Buffered messages of a slow consumer.
 const MAILBOX: usize = 16;
-/// Most open streams of a session. Messages go to the newest one with free space.
+/// Maximum number of open streams of a session. Messages go to the newest one with free space.
 const STREAMS: usize = 4;
 
 /// Identifies a session. Nobody can guess it.
