@@ -146,7 +146,7 @@ struct ListenArgs {
     /// Key that callers must send; prefer the variable `TOOLSIEVE_API_KEY`
     #[arg(short = 'k', long, value_name = "KEY")]
     api_key: Option<SecretString>,
-    /// Serve other machines without a key
+    /// Accept connections from other machines without requiring a key
     #[arg(long)]
     insecure: bool,
 }

@@ -242,6 +242,18 @@ async fn another_programs_database_is_refused() {
     assert!(matches!(error, StoreOpenError::Foreign { .. }), "{error:?}");
 }
 
+/// A process that was killed after sqlx had created its table and before the first migration.
+#[tokio::test]
+async fn a_start_that_was_killed_before_the_first_migration_is_finished_by_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("toolsieve.db");
+    fs::write(&path, "").unwrap();
+    let table = "CREATE TABLE _sqlx_migrations (version BIGINT PRIMARY KEY, description TEXT NOT NULL, installed_on TIMESTAMP NOT NULL \
+                 DEFAULT CURRENT_TIMESTAMP, success BOOLEAN NOT NULL, checksum BLOB NOT NULL, execution_time BIGINT NOT NULL)";
+    change(&path, table).await;
+    SqliteStore::open(&path).await.unwrap().close().await;
+}
+
 #[tokio::test]
 async fn a_folder_in_its_place_and_a_missing_folder_are_reported() {
     let folder = tempfile::tempdir().unwrap();

@@ -220,9 +220,11 @@ fn pool(connections: u32) -> SqlitePoolOptions {
         .test_before_acquire(false)
 }
 
-/// Whether the file is empty or already belongs to this service.
+/// Whether the file is empty or already belongs to this service. A process that was killed before the first migration leaves sqlx's
+/// own table alone.
 async fn belongs_to_us(writer: &SqlitePool) -> Result<bool, sqlx::Error> {
-    let (id, tables): (i32, i64) =
-        sqlx::query_as("SELECT application_id, (SELECT count(*) FROM sqlite_schema) FROM pragma_application_id").fetch_one(writer).await?;
+    const QUERY: &str = "SELECT application_id, (SELECT count(*) FROM sqlite_schema WHERE tbl_name <> '_sqlx_migrations') \
+                         FROM pragma_application_id";
+    let (id, tables): (i32, i64) = sqlx::query_as(QUERY).fetch_one(writer).await?;
     Ok(id == APPLICATION_ID || (id == 0 && tables == 0))
 }

@@ -20,7 +20,7 @@ pub(super) struct Embed {
     /// Code path [default: the best that the processor supports]
     #[arg(long, value_enum)]
     kernel: Option<KernelArg>,
-    /// Print each time as JSON
+    /// Print every measured time as JSON
     #[arg(long)]
     json: bool,
 }

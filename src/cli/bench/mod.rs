@@ -71,7 +71,7 @@ struct RetrievalArgs {
     /// What to find: tools, or their servers
     #[arg(long, value_enum, default_value_t = Level::Tool)]
     level: Level,
-    /// Maximum number of messages per set, evenly spaced
+    /// Use at most this many messages per set, picked at even intervals
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     limit_queries: Option<u32>,
     /// Leave out a part of the retrieval; several are left out together

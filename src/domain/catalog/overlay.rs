@@ -2,7 +2,7 @@
 
 use crate::domain::text::canonical::Fingerprint;
 
-/// The changes on top of one tool.
+/// All changes that apply to one tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Overlay {
     /// In addition to the server's own.

@@ -48,7 +48,7 @@ impl AsWritten {
         })
     }
 
-    /// In a JSON-RPC message, or in an event of a stream. Each comes in one piece.
+    /// In a JSON-RPC message, or in an event of a stream. Each arrives whole, never split.
     pub(super) fn replaced(&self, data: Bytes) -> Bytes {
         let Some((text, written)) = self.0.get().and_then(|written| Some((std::str::from_utf8(&data).ok()?, written))) else { return data };
         if text.starts_with('{') {

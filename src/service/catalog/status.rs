@@ -53,7 +53,7 @@ pub struct Readiness {
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum StoreState {
     Ready,
-    /// The service works from memory.
+    /// The store failed, and the service answers from memory.
     Failed {
         error: String,
     },

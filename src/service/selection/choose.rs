@@ -57,7 +57,7 @@ pub(super) struct Message<'a> {
     pub(super) called: &'a [ToolId],
 }
 
-/// The new tools for a message. Our own tools are positions in the catalog.
+/// The new tools for a message. Our own tools stand as positions in the catalog.
 pub(super) struct Chosen {
     pub(super) kind: SelectionKind,
     /// Best first.

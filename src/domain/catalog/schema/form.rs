@@ -116,7 +116,7 @@ impl<'a> Form<'a> {
         base
     }
 
-    /// One alternative merged with the shared part. Its own keywords win; shared properties come first.
+    /// One alternative merged with the shared part. Its own keywords override shared ones; shared properties are listed first.
     pub(super) fn over(mut self, base: &Self) -> Self {
         for (keyword, value) in &base.keywords {
             // A condition is a unit: its parts must not be mixed with those of another.

@@ -78,7 +78,7 @@ pub(super) fn free_form(kind: Option<Value>) -> Map<String, Value> {
     out
 }
 
-/// Any JSON value, as a list of types that every converter preserves.
+/// A schema for any JSON value, as a list of types, because every converter preserves this form.
 pub(super) fn any_value() -> Map<String, Value> {
     let mut out = Map::new();
     out.insert("type".into(), json!(["string", "number", "boolean", "object", "array", "null"]));

@@ -1,4 +1,4 @@
-//! Checks arguments against a tool's own schema, repairs safe mistakes and explains the others.
+//! Checks arguments against a tool's own schema, repairs mistakes that are safe to repair, and explains the others.
 //!
 //! Arguments stay text all the way: unrepaired ones reach the server byte for byte.
 

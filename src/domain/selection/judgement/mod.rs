@@ -61,7 +61,7 @@ impl Entry {
     }
 }
 
-/// As many of the first entries as fit into a number of tokens, but at least one.
+/// As many of the first entries as fit into this number of tokens, but at least one.
 #[must_use]
 pub fn fitting(entries: Vec<Entry>, tokens: usize) -> Vec<Entry> {
     let mut sum = 0;

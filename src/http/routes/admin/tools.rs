@@ -36,7 +36,7 @@ pub struct ToolParameters {
     pinned: Option<bool>,
     /// Whether its definition differs from the first one seen or the last one approved.
     changed: Option<bool>,
-    /// Whether its server added it later, without an approval yet.
+    /// Whether its server added it later, and nobody has approved it yet.
     new: Option<bool>,
     /// Text in its names, title, description or synonyms.
     text: Option<String>,
@@ -150,7 +150,7 @@ struct DefinitionStatusBody {
 }
 
 described! {
-    /// `new`: its server added it later, without an approval yet. `withheld`: it is changed or new, and not published.
+    /// `new`: its server added it later, and nobody has approved it yet. `withheld`: it is changed or new, and not published.
     #[serde(rename_all = "snake_case")]
     enum DefinitionStateBody of DefinitionState {
         Same,
