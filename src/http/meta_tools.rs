@@ -19,14 +19,14 @@ use crate::service::ports::Advisor;
 use crate::service::toolsets::loading::{Available, CallerAt, LoadAnswer, UnloadAnswer};
 
 pub(super) enum Ran {
-    Answered(Answer),
+    Answered(MetaToolAnswer),
     /// A tool to call, and its arguments as JSON text. Each interface calls tools in its own way.
     Call(String, String),
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-pub(super) enum Answer {
+pub(super) enum MetaToolAnswer {
     Found(Found),
     Described(Described),
     Loaded(LoadAnswer),
@@ -53,21 +53,23 @@ pub(super) async fn run(
     let answer = match tool {
         MetaTool::FindTools => {
             let (wanted, chat) = tools::search_request(body)?;
-            Answer::Found(state.find.find(&wanted, CallerAt { caller: &in_chat(chat), ..here }).await?)
+            MetaToolAnswer::Found(state.find.find(&wanted, CallerAt { caller: &in_chat(chat), ..here }).await?)
         }
-        MetaTool::DescribeTools => Answer::Described(state.describe.describe(&tools::described_names(body)?, &here.caller.principal)),
+        MetaTool::DescribeTools => {
+            MetaToolAnswer::Described(state.describe.describe(&tools::described_names(body)?, &here.caller.principal))
+        }
         MetaTool::LoadToolset | MetaTool::EnableToolGroup => {
             let with_tags = tool == MetaTool::EnableToolGroup;
             let wanted = if with_tags { toolsets::enable_request(body) } else { toolsets::load_request(body) }?;
-            Answer::Loaded(state.loading.load(&wanted.names, with_tags, CallerAt { caller: &in_chat(wanted.chat), ..here }).await?)
+            MetaToolAnswer::Loaded(state.loading.load(&wanted.names, with_tags, CallerAt { caller: &in_chat(wanted.chat), ..here }).await?)
         }
         MetaTool::UnloadToolset => {
             let wanted = toolsets::unload_request(body)?;
-            Answer::Unloaded(state.loading.unload(&wanted.names[0], CallerAt { caller: &in_chat(wanted.chat), ..here }).await?)
+            MetaToolAnswer::Unloaded(state.loading.unload(&wanted.names[0], CallerAt { caller: &in_chat(wanted.chat), ..here }).await?)
         }
         MetaTool::ListAvailableToolsets => {
             let chat = if is_http { toolsets::available_request(body)? } else { None };
-            Answer::Available(state.loading.available(CallerAt { caller: &in_chat(chat), ..here }).await)
+            MetaToolAnswer::Available(state.loading.available(CallerAt { caller: &in_chat(chat), ..here }).await)
         }
         MetaTool::RunTool => {
             let (name, arguments) = tools::call_request(body)?;
@@ -78,7 +80,7 @@ pub(super) async fn run(
             let wanted = smart_select::task(body, advisors)?;
             let mut selection = state.smart_select.select(&wanted, here.caller).await?;
             selection.warnings.splice(0..0, warnings);
-            Answer::Selected(selection)
+            MetaToolAnswer::Selected(selection)
         }
     };
     Ok(Ran::Answered(answer))

@@ -537,7 +537,7 @@ fn header_annotations(result: &RawValue) -> Value {
         let properties = tool.get("inputSchema").and_then(|schema| schema.get("properties")).and_then(Value::as_object);
         properties.is_some_and(|properties| properties.values().any(|property| property.get(HEADER_ANNOTATION).is_some()))
     };
-    let listed = json::members(result.get()).and_then(|members| json::items(members.get("tools")?.get()));
+    let listed = json::member(result.get(), "tools").and_then(|tools| json::items(tools.get()));
     let tools: Vec<Value> = listed
         .into_iter()
         .flatten()

@@ -12,6 +12,7 @@ use crate::adapters::mcp::exchange::{Listeners, Purpose, RawArguments};
 use crate::adapters::mcp::link::error::LinkError;
 use crate::adapters::mcp::link::link::{Link, Reply};
 use crate::adapters::mcp::transport::http::Forwarded;
+use crate::domain::execution::outcome;
 use crate::domain::text::json;
 use crate::service::ports::{PassthroughKind, PassthroughRequest, Round, ServerMessage, ServerQuestion};
 
@@ -132,12 +133,12 @@ fn readable(arguments: &RawValue) -> Map<String, Value> {
     json::readable(arguments.get()).ok().and_then(|arguments| serde_json::from_value(arguments).ok()).unwrap_or_default()
 }
 
-/// The type of a result, in the newer protocol versions.
+/// The type of a result, which must be an object.
 fn result_type(result: &RawValue) -> Result<Option<String>, LinkError> {
     if !result.get().starts_with('{') {
         return Err(unusable("the result is not an object"));
     }
-    Ok(json::member(result.get(), "resultType").and_then(|kind| json::text(kind.get())))
+    Ok(outcome::result_type(result.get()))
 }
 
 const METHOD_NOT_FOUND: i64 = -32601;

@@ -120,7 +120,7 @@ impl Collected {
         {
             return self.take(tool);
         }
-        let name = json::members(tool.get()).and_then(|members| json::text(members.get("name")?.get())).filter(|name| !name.is_empty());
+        let name = json::member(tool.get(), "name").and_then(|name| json::text(name.get())).filter(|name| !name.is_empty());
         if let Some(name) = &name {
             self.names.insert(name.clone());
         }

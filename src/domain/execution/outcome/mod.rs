@@ -50,11 +50,16 @@ pub fn is_error(result: &str) -> bool {
     json::member(result, "isError").is_some_and(|is_error| is_error.get() == "true")
 }
 
+/// The type of a result, as JSON text (MCP specification 2026-07-28, `resultType`). Older servers state none.
+#[must_use]
+pub fn result_type(result: &str) -> Option<String> {
+    json::member(result, "resultType").and_then(|kind| json::text(kind.get()))
+}
+
 /// Whether a result, as JSON text, is a question instead (MCP specification 2026-07-28, `InputRequiredResult`).
 #[must_use]
 pub fn is_question(result: &str) -> bool {
-    let kind = json::member(result, "resultType").and_then(|kind| json::text(kind.get()));
-    kind.as_deref() == Some("input_required")
+    result_type(result).as_deref() == Some("input_required")
 }
 
 /// Parses a `CallToolResult` (MCP specification, "Tool Result").
