@@ -1,8 +1,8 @@
-//! The command line; everything else is the library.
+//! Runs the command line; everything else is in the library.
 
 use std::process::ExitCode;
 
-/// Returns freed memory to the system, which the default allocator does not after a burst.
+/// This allocator returns freed memory to the system. The default allocator keeps it after a burst.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

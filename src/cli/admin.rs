@@ -1,4 +1,4 @@
-//! A client for a running service, as an administrator or another caller.
+//! An HTTP client for commands that talk to a running service, with the admin key or a caller's key.
 
 use std::time::Duration;
 
@@ -13,18 +13,18 @@ use crate::cli::{Failure, Outcome, print, runtime, service_url};
 const JSON: &str = "application/json";
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Address of the service, and the admin key.
+/// The service's address, and the admin key.
 #[derive(Args)]
 pub(super) struct ServiceAccess {
     /// Address of the running service
     #[arg(long, value_name = "URL", env = "TOOLSIEVE_URL", default_value = "http://127.0.0.1:8000", value_parser = service_url)]
     url: Url,
-    /// Admin key (`access.admin_key`); not needed if the service has no key at all
+    /// Admin key (`access.admin_key`); not needed if the service has no keys
     #[arg(long, value_name = "KEY", env = "TOOLSIEVE_ADMIN_KEY", hide_env_values = true)]
     admin_key: Option<SecretString>,
 }
 
-/// What the service answers, as text or JSON.
+/// Prints the service's response as text or JSON.
 #[derive(Args)]
 pub(super) struct Shown {
     /// Print JSON
@@ -34,39 +34,39 @@ pub(super) struct Shown {
     access: ServiceAccess,
 }
 
-/// Address of the service, and the key of a caller, who owns what the command creates.
+/// The service's address, and a caller's key. This caller owns everything that the command creates.
 #[derive(Args)]
 pub(super) struct CallerAccess {
     /// Address of the running service
     #[arg(long, value_name = "URL", env = "TOOLSIEVE_URL", default_value = "http://127.0.0.1:8000", value_parser = service_url)]
     url: Url,
-    /// Key of the caller; not needed if the service has no key at all
+    /// API key of the caller; not needed if the service has no keys
     #[arg(short, long, value_name = "KEY", env = "TOOLSIEVE_API_KEY", hide_env_values = true)]
     key: Option<SecretString>,
 }
 
-/// One request.
+/// A request to the service's HTTP API.
 struct ApiRequest<'a> {
     method: Method,
     path: &'a str,
     body: Option<&'a Value>,
-    /// The version that must still be current.
+    /// Sent as `If-Match`: the service rejects the request unless this is the current version.
     version: Option<u64>,
     accept: &'static str,
 }
 
 impl ServiceAccess {
-    /// Sends the request; returns the response of a success, `null` without a body.
+    /// Sends the request, and returns the JSON body of a successful response. An empty body counts as `null`.
     pub(super) fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
         read(&self.send(&ApiRequest { method, path, body, version: None, accept: JSON })?)
     }
 
-    /// Requests the same as an HTML page.
+    /// Fetches the resource at this path as an HTML page.
     pub(super) fn page(&self, path: &str) -> Result<String, Failure> {
         self.send(&ApiRequest { method: Method::GET, path, body: None, version: None, accept: "text/html" })
     }
 
-    /// Replaces a resource; with a version, only if that is still current.
+    /// Replaces a resource. With a version, the service does so only if this version is still current.
     pub(super) fn replace(&self, path: &str, body: &Value, version: Option<u64>) -> Result<Value, Failure> {
         read(&self.send(&ApiRequest { method: Method::PUT, path, body: Some(body), version, accept: JSON })?)
     }
@@ -89,7 +89,7 @@ impl ServiceAccess {
 }
 
 impl Shown {
-    /// Requests and prints a resource.
+    /// Fetches a resource and prints it.
     pub(super) fn get(&self, path: &str, as_text: impl FnOnce(&Value) -> String) -> Outcome {
         let answer = self.access.ask(Method::GET, path, None)?;
         print(&if self.json { format!("{answer:#}") } else { as_text(&answer) })
@@ -97,7 +97,7 @@ impl Shown {
 }
 
 impl CallerAccess {
-    /// Sends the request; returns the response of a success, `null` without a body.
+    /// Sends the request, and returns the JSON body of a successful response. An empty body counts as `null`.
     pub(super) fn ask(&self, method: Method, path: &str, body: &Value) -> Result<Value, Failure> {
         let sent = ApiRequest { method, path, body: Some(body), version: None, accept: JSON };
         let (status, answer) = runtime()?.block_on(send(&self.url, self.key.as_ref(), &sent))?;
@@ -112,7 +112,7 @@ impl CallerAccess {
     }
 }
 
-/// Invalid input is wrong use; every other error is a failure.
+/// Maps an error response to an exit code: invalid input counts as wrong usage (2), every other error as a failure (1).
 fn refused(status: StatusCode, detail: &str) -> Failure {
     let message = format!("error: {detail}");
     match status.as_u16() {
@@ -152,7 +152,7 @@ fn read(answer: &str) -> Result<Value, Failure> {
     serde_json::from_str(answer).map_err(|error| Failure::failed(format!("error: the response of the service is not JSON: {error}")))
 }
 
-/// The innermost cause names the reason: a refused connection, an unknown host.
+/// The innermost cause of an error, such as a refused connection or an unknown host.
 fn cause(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(source) = cause.source() {

@@ -13,34 +13,34 @@ use crate::domain::publishing::document::encoded;
 
 #[derive(Args)]
 pub(super) struct Audit {
-    /// Only entries of this caller: key:NAME, user:ID, service-key, admin or anyone
+    /// Show only entries of this caller: key:NAME, user:ID, service-key, admin or anyone
     #[arg(long, value_name = "WHO")]
     principal: Option<String>,
-    /// Only this action: call, `policy_replace`, `key_create`, …, as GET /v1/admin/audit lists them
+    /// Show only this action, such as call, `key_create` or `policy_replace`; see GET /v1/admin/audit for all actions
     #[arg(long, value_name = "NAME")]
     action: Option<String>,
-    /// Only this server
+    /// Show only entries about this server
     #[arg(long, value_name = "NAME")]
     server: Option<String>,
-    /// Only this tool, under its server's name for it
+    /// Show only entries about this tool, named as its server names it
     #[arg(long, value_name = "NAME")]
     tool: Option<String>,
-    /// Only this decision of the rules
+    /// Show only entries with this decision of the rules
     #[arg(long, value_parser = ["allow", "block"])]
     decision: Option<String>,
-    /// Only this outcome: success, `tool_error`, rejected, failed, cancelled, limited or `input_required`
+    /// Show only this outcome: success, `tool_error`, rejected, failed, cancelled, limited or `input_required`
     #[arg(long, value_name = "NAME")]
     outcome: Option<String>,
-    /// Only entries from this time on, such as 2027-01-31T00:00:00Z
+    /// Show only entries from this time on, such as 2027-01-31T00:00:00Z
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
-    /// Only entries before this time
+    /// Show only entries before this time
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
-    /// Only entries before this number; the last output line names the next one
+    /// Show only entries before this number; the last line of a page prints the number for the next page
     #[arg(long, value_name = "NUMBER")]
     before: Option<u64>,
-    /// Number of entries to show, newest first
+    /// Show at most this many entries, newest first
     #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
     /// Print JSON

@@ -1,4 +1,4 @@
-//! `toolsieve backup`: copies the database to one file.
+//! `toolsieve backup`: copies the database to a single file.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::settings::ServersSource;
 
 #[derive(Args)]
 pub(super) struct Backup {
-    /// File to write; must not exist yet
+    /// File to write; it must not exist yet
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]

@@ -1,4 +1,5 @@
-//! The tools of the configured servers, for commands that inspect them: listed now, or as last stored.
+//! The tools of the configured servers, for commands that inspect them. The servers list them now, or the data folder
+//! contains the last listings.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -22,26 +23,25 @@ use crate::service::catalog::tool_facts::of_settings;
 use crate::service::ports::{ListingStore, ServerEvent, Store, StoreError, ToolServers};
 use crate::settings::{DefinitionChanges, DefinitionSettings, NewDefinitions, Settings};
 
-/// The known tools and problems of the configured servers.
+/// The known tools of the configured servers, and all problems with them.
 pub(super) struct Known {
     pub(super) catalog: Catalog,
-    /// Servers without tools here, and why.
+    /// Servers whose tools are unknown, with the reason.
     pub(super) missing: Vec<(ServerName, String)>,
     /// Tools that can't be published.
     pub(super) skipped: Vec<(ServerName, SkippedTool)>,
-    /// Tools whose definitions differ from the first recorded ones. With quarantine, the catalog leaves them
-    /// out.
+    /// Tools whose definitions differ from the first recorded ones. Under quarantine, the catalog omits these tools.
     pub(super) changed: Vec<ToolId>,
-    /// Hidden characters in servers' titles and instructions.
+    /// Hidden characters in the titles and instructions of servers.
     pub(super) hidden: Vec<(ServerName, HiddenText)>,
 }
 
-/// The service's stored data about tools.
+/// What the service has stored about tools.
 #[derive(Default)]
 pub(super) struct Kept {
     written: Vec<(ToolId, ToolOverride)>,
     definitions: HashMap<ToolId, Fingerprint>,
-    /// Tools that servers added, without an approval.
+    /// Tools that known servers have added and nobody has approved yet.
     new: HashSet<ToolId>,
 }
 
@@ -55,7 +55,7 @@ impl Kept {
         Ok(Self { written: written.collect(), definitions, new })
     }
 
-    /// Empty without a data folder.
+    /// Reads the stored data; returns nothing if there is no data folder.
     async fn of_data_dir(settings: &Settings) -> Result<Self, Failure> {
         let path = data_dir::database(&settings.start.store.data_dir);
         if !path.exists() {
@@ -67,7 +67,7 @@ impl Kept {
         kept
     }
 
-    /// Whether the tool is withheld as an unapproved addition.
+    /// Whether the tool is withheld because its server added it and nobody has approved it.
     fn is_withheld_as_new(&self, tool: &Tool, settings: DefinitionSettings) -> bool {
         let is_listed = |name: &str| name == TOOLS_LISTED || !name.starts_with(NO_TOOL);
         let is_known = || self.definitions.keys().any(|known| known.server == tool.id.server && is_listed(&known.name));
@@ -80,7 +80,8 @@ impl Kept {
     }
 }
 
-/// Starts the servers, lists their tools, and stops them. They can't look into this process, which holds keys.
+/// Starts the servers, lists their tools, and stops the servers. This process holds keys, so the servers can't read its
+/// memory or environment.
 pub(super) async fn ask(settings: &Settings) -> Result<Known, Failure> {
     process::hide().map_err(|error| Failure::failed(format!("error: the process can't be hidden from others: {error}")))?;
     let options = app::mcp_options(&settings.start, &settings.start.store.data_dir);
@@ -90,7 +91,7 @@ pub(super) async fn ask(settings: &Settings) -> Result<Known, Failure> {
     let servers = McpServers::start(settings.live.servers.clone(), options);
     let mut events = servers.events();
     let (mut listings, mut missing) = (Vec::new(), Vec::new());
-    // A server that does not answer within its time for the start has failed.
+    // A server that sends no list within its start timeout has failed.
     while !waiting.is_empty()
         && let Some(event) = events.recv().await
     {
@@ -104,10 +105,10 @@ pub(super) async fn ask(settings: &Settings) -> Result<Known, Failure> {
     Ok(known(&listings, missing, settings, &Kept::of_data_dir(settings).await?))
 }
 
-/// Remedy when nothing has been listed yet, for commands that can also start the servers.
+/// The advice for commands that can also start the servers, if nothing has been listed yet.
 pub(super) const START_OR_ASK: &str = "start the service once, or ask the servers themselves, without --offline";
 
-/// The last good catalog of the service that uses this data folder. `remedy`: the advice if there is none.
+/// Reads the last good catalog from the data folder. `remedy` is the advice if there is no such catalog.
 pub(super) async fn last_good(settings: &Settings, remedy: &str) -> Result<Known, Failure> {
     let path = data_dir::database(&settings.start.store.data_dir);
     if !path.exists() {
@@ -120,7 +121,7 @@ pub(super) async fn last_good(settings: &Settings, remedy: &str) -> Result<Known
     Ok(configured_of(&stored, settings, &kept))
 }
 
-/// The configured servers' part of these listings; all of them without configured servers.
+/// Selects the listings of the configured servers. If no servers are configured, all listings are used.
 pub(super) fn configured_of(stored: &[ServerListing], settings: &Settings, kept: &Kept) -> Known {
     if settings.live.servers.is_empty() {
         return known(stored, Vec::new(), settings, kept);
@@ -135,7 +136,7 @@ pub(super) fn configured_of(stored: &[ServerListing], settings: &Settings, kept:
     known(&listings, missing, settings, kept)
 }
 
-/// Builds tools from listings and stored data, with token counts and shortened texts as in the service.
+/// Builds tools from listings and stored data, with the same token counts and shortened texts as in the service.
 pub(super) fn known(listings: &[ServerListing], mut missing: Vec<(ServerName, String)>, settings: &Settings, kept: &Kept) -> Known {
     let overlays = Overlays { written: kept.written.iter().cloned().collect(), ..of_settings(&settings.live) };
     let changes = settings.live.definitions;

@@ -1,4 +1,4 @@
-//! `toolsieve check`: validates the configuration, and with `--tools` the servers' definitions.
+//! `toolsieve check`: validates the configuration and, with `--tools`, the servers' tool definitions.
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -16,11 +16,10 @@ use crate::settings::{ServerSettings, Settings, TransportSettings};
 pub(super) struct Check {
     #[command(flatten)]
     configuration: ConfigurationArgs,
-    /// Check the servers' tools too: simplified schemas, hidden characters in definitions, changed definitions, and
-    /// duplicates
+    /// Check the servers' tools too: report simplified schemas, hidden characters, changed definitions and duplicates
     #[arg(long)]
     tools: bool,
-    /// With --tools: start no servers; use the tools that the service listed last
+    /// With --tools: use the tools that the service listed last, and start no servers
     #[arg(long, requires = "tools")]
     offline: bool,
     /// Print JSON
@@ -52,17 +51,17 @@ impl Check {
     }
 }
 
-/// The embedder.
+/// The embedder that the settings configure.
 struct Embedder {
     description: String,
-    /// Number of embedded tools; with `--tools`, if there is data.
+    /// Number of tools with vectors. Only known with `--tools`, and if there is a data folder.
     embedded: Option<usize>,
 }
 
 fn transport(server: &ServerSettings) -> String {
     match &server.transport {
         TransportSettings::Stdio { command, .. } => format!("stdio, `{command}`"),
-        // The path or query of an address may hold a key.
+        // The path and query of an address may contain a key, so only its origin is printed.
         TransportSettings::StreamableHttp { url, .. } => format!("streamable HTTP, {}", url.origin().ascii_serialization()),
         TransportSettings::Sse { url, .. } => format!("SSE, {}", url.origin().ascii_serialization()),
     }
@@ -147,11 +146,11 @@ fn as_json(settings: &Settings, known: Option<&Known>, embedder: &Embedder) -> V
     out
 }
 
-/// Servers and tools with hidden characters in their texts.
+/// Servers and tools whose texts contain hidden characters.
 fn hidden(known: &Known) -> Vec<(String, Vec<&HiddenText>)> {
     let of_servers = known.hidden.iter().map(|(server, hidden)| (server.to_string(), vec![hidden]));
     let tools = known.catalog.tools().iter().filter(|tool| !tool.hidden.is_empty());
-    // Its name may contain hidden characters too.
+    // The tool's name may contain hidden characters too.
     of_servers.chain(tools.map(|tool| (visible(&tool.id.to_string()), tool.hidden.iter().collect()))).collect()
 }
 
@@ -160,7 +159,7 @@ fn duplicates(known: &Known) -> Duplicates {
     tool_admin::duplicates(&known.catalog, &near_duplicates)
 }
 
-/// Tools with a simplified schema.
+/// Tools whose published schema is simpler than the server's schema.
 fn simplified(known: &Known) -> impl Iterator<Item = &Tool> {
     known.catalog.tools().iter().map(AsRef::as_ref).filter(|tool: &&Tool| !tool.input.losses.is_empty())
 }

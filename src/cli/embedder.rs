@@ -1,4 +1,4 @@
-//! The configured embedder, for commands that inspect it.
+//! The configured embedder, for commands that inspect or test it.
 
 use std::time::{Duration, Instant};
 
@@ -10,13 +10,13 @@ use crate::domain::catalog::catalog::Catalog;
 use crate::service::catalog::indexing::embedded;
 use crate::settings::{EmbedderProvider, EmbedderSettings, Settings};
 
-/// The text of a test embedding.
+/// The text that a test embeds.
 const MESSAGE: &str = "what time is it?";
 
-/// Describes the embedder, without a request.
+/// Describes the embedder without sending a request.
 ///
 /// # Errors
-/// An unusable model folder: a configuration error.
+/// A configuration error if the model folder is unusable.
 pub(super) fn described(settings: &EmbedderSettings) -> Result<String, Failure> {
     Ok(match &settings.provider {
         EmbedderProvider::Builtin(model) => format!("built in, {}", model.name()),
@@ -26,24 +26,24 @@ pub(super) fn described(settings: &EmbedderSettings) -> Result<String, Failure> 
             format!("the model in {}, {dimension} dimensions, {tokens} tokens", folder.path.display())
         }
         EmbedderProvider::Endpoint(endpoint) => {
-            // The path of an address may hold a key.
+            // The address's path may contain a key.
             let origin = url::Url::parse(&endpoint.base_url).map(|url| url.origin().ascii_serialization());
             format!("{} at {}", endpoint.model, origin.unwrap_or_default())
         }
     })
 }
 
-/// The result of a test embedding.
+/// The result of a test of the embedder.
 pub(super) struct Tried {
     pub(super) model: String,
     pub(super) dimension: usize,
     pub(super) took: Duration,
 }
 
-/// Embeds a message as the service would.
+/// Embeds a test message in the same way as the service.
 ///
 /// # Errors
-/// Why the embedding failed.
+/// The reason for a failed embedding.
 pub(super) async fn tried(settings: &EmbedderSettings) -> Result<Tried, String> {
     let embedder = embed::open(settings).map_err(|error| error.to_string())?;
     let started = Instant::now();
@@ -51,10 +51,10 @@ pub(super) async fn tried(settings: &EmbedderSettings) -> Result<Tried, String> 
     Ok(Tried { model: embedder.model().to_owned(), dimension: embedder.dimension(), took: started.elapsed() })
 }
 
-/// How many of these tools have vectors in the data folder; `None` without data.
+/// Counts how many of these tools have vectors in the data folder. Returns `None` if there is no data folder.
 ///
 /// # Errors
-/// An unusable model folder, or an unreadable database.
+/// The model folder is unusable, or the database is unreadable.
 pub(super) async fn embedded_tools(settings: &Settings, catalog: &Catalog) -> Result<Option<usize>, Failure> {
     let path = data_dir::database(&settings.start.store.data_dir);
     if !path.exists() {

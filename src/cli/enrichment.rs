@@ -1,4 +1,4 @@
-//! `toolsieve enrichment`: how many tools have written descriptions, and what the others would cost.
+//! `toolsieve enrichment`: shows how many tools have texts by a language model, and the cost of the remaining ones.
 
 use std::fmt::Write as _;
 
@@ -24,19 +24,19 @@ pub(super) struct Enrichment {
 
 #[derive(Serialize)]
 struct State {
-    /// The language model; none if `llm.enrich` is off.
+    /// Name of the language model; absent if `llm.enrich` is off.
     model: Option<String>,
     tools: usize,
-    /// Tools with texts by the model.
+    /// Number of tools with texts by this model.
     by_model: usize,
     by_admin: usize,
-    /// Tools without texts by the model.
+    /// Number of tools without texts by this model.
     left: usize,
-    /// cl100k tokens of the requests for these.
+    /// cl100k tokens in the requests for the remaining tools.
     request_tokens: u64,
-    /// Longest answer kept; none without requests.
+    /// Maximum length of a stored response; absent if there are no requests.
     answer_characters: Option<usize>,
-    /// Duration at the configured rate per minute.
+    /// Duration of the requests, at the configured rate per minute.
     minutes: Option<usize>,
 }
 

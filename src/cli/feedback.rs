@@ -1,4 +1,4 @@
-//! `toolsieve feedback`: verdicts on selections.
+//! `toolsieve feedback`: records a verdict on a selection.
 
 use clap::{Args, ValueEnum};
 use reqwest::Method;
@@ -9,13 +9,13 @@ use crate::cli::{Outcome, print};
 
 #[derive(Args)]
 pub(super) struct Feedback {
-    /// Published name of the tool
+    /// Public name of the tool, such as `git__git_log`
     tool: String,
     verdict: Verdict,
     /// ID of the selection: `selection_id` in the response of /v1/filter
     #[arg(long, value_name = "ID", required_unless_present = "chat", conflicts_with = "chat")]
     selection: Option<String>,
-    /// ID of a chat; the verdict is for its last selection
+    /// ID of a chat; the verdict applies to the chat's last selection
     #[arg(long, value_name = "ID")]
     chat: Option<String>,
     #[command(flatten)]
@@ -24,11 +24,11 @@ pub(super) struct Feedback {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Verdict {
-    /// The tool was right
+    /// The selection offered the tool, and the message needed it
     Helpful,
-    /// The message does not need the tool
+    /// The selection offered the tool, but the message didn't need it
     Wrong,
-    /// The message needs the tool, but it was not offered
+    /// The message needed the tool, but the selection didn't offer it
     Missing,
 }
 

@@ -1,4 +1,4 @@
-//! `toolsieve keys`: API keys of a running service.
+//! `toolsieve keys`: manages the API keys of a running service.
 
 use clap::{Args, Subcommand};
 use reqwest::Method;
@@ -12,18 +12,18 @@ use crate::cli::{Failure, Outcome, print, table};
 pub(super) enum Keys {
     /// Create a key and print it once
     Create {
-        /// Letters, digits, `-`, `_` and `.`; rules name the key key:NAME
+        /// Name of the key: letters, digits, `-`, `_` and `.`; rules refer to the key as key:NAME
         name: String,
-        /// Limit the key to this server; may be repeated
+        /// Restrict the key to this server; may be repeated
         #[arg(long = "server", value_name = "NAME")]
         servers: Vec<String>,
-        /// Limit the key to this toolset; may be repeated
+        /// Restrict the key to this toolset; may be repeated
         #[arg(long = "toolset", value_name = "NAME")]
         toolsets: Vec<String>,
-        /// Add callers with this key to a group; for users of a trusted key, only these groups count; may be repeated
+        /// Add the key's callers to this group; users of a trusted key belong only to these groups; may be repeated
         #[arg(long = "group", value_name = "NAME")]
         groups: Vec<String>,
-        /// Trust callers with this key to name the user on whose behalf they call, as Open WebUI does
+        /// Let callers with this key name the user on whose behalf they call, as Open WebUI does
         #[arg(long)]
         trusted: bool,
         #[command(flatten)]
@@ -36,18 +36,18 @@ pub(super) enum Keys {
         #[command(flatten)]
         shown: Shown,
     },
-    /// Replace the secret of a key and print the new one once; the old one stops working
+    /// Replace a key's secret and print the new secret once; the old one stops working
     Rotate {
-        /// Name or id of the key
+        /// Name or ID of the key
         key: String,
         #[command(flatten)]
         end: End,
         #[command(flatten)]
         access: ServiceAccess,
     },
-    /// Revoke a key at once, for good
+    /// Revoke a key at once and permanently
     Revoke {
-        /// Name or id of the key
+        /// Name or ID of the key
         key: String,
         #[command(flatten)]
         access: ServiceAccess,
@@ -56,7 +56,7 @@ pub(super) enum Keys {
 
 #[derive(Args)]
 pub(super) struct End {
-    /// Lifetime in days [default: no expiry]
+    /// Days until the key expires [default: never]
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36_500))]
     expires_in_days: Option<u32>,
 }
@@ -89,13 +89,13 @@ impl Keys {
     }
 }
 
-/// The key alone on standard output, for scripts.
+/// Prints only the key to standard output, so that scripts can read it.
 fn shown_once(answer: &Value) -> Outcome {
     eprintln!("{} ({}): keep it now, it is not shown again.", text(&answer["name"]), text(&answer["id"]));
     print(&text(&answer["key"]))
 }
 
-/// Finds a key that is not revoked, by name or id.
+/// Finds a key by its name or id. Ignores revoked keys.
 fn id_of(key: &str, access: &ServiceAccess) -> Result<String, Failure> {
     let answer = access.ask(Method::GET, "/v1/admin/keys", None)?;
     let keys = answer["keys"].as_array().into_iter().flatten().filter(|known| known["state"] != "revoked");

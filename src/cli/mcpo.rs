@@ -1,8 +1,8 @@
-//! mcpo's command line: this program without a subcommand.
+//! mcpo's command line, which this program accepts without a subcommand.
 //!
-//! Every command line of mcpo starts this program too. Flags, short forms, repeatable flags, variables and defaults
-//! are mcpo's. Where mcpo ignores a mistake or fails with a stack trace, this program ends with exit code 2 and a
-//! remedy.
+//! Every valid mcpo command line also starts this program: the flags, short forms, repeatable flags, variables and
+//! defaults are the same. Where mcpo ignores a mistake or prints a stack trace, this program exits with code 2 and
+//! explains the fix.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -19,10 +19,10 @@ use crate::domain::catalog::tool::ServerName;
 use crate::settings::mcpo::{log_level, path};
 use crate::settings::{Environment, McpoSettings, Overrides, ServersSource, Settings, Sources};
 
-/// Name of the single server of a command line, in `/readyz` and for `run_tool`.
+/// Name of a single server from the command line, in `/readyz` and for `run_tool`.
 const SINGLE: &str = "server";
 
-/// Serve one MCP server, or those of a file, as OpenAPI tool servers: compatible with mcpo
+/// Serve one MCP server, or all servers in a file, as OpenAPI tool servers, with mcpo's command line
 #[derive(Parser)]
 #[command(
     name = "toolsieve",
@@ -39,73 +39,73 @@ pub(super) struct Mcpo {
     /// Port to listen on [default: 8000]
     #[arg(short, long)]
     port: Option<u16>,
-    /// Origin whose pages may call from a browser; may be repeated [default: *]
+    /// Allow browser pages from this origin; may be repeated [default: *]
     #[arg(long, value_name = "ORIGIN", action = ArgAction::Append)]
     cors_allow_origins: Vec<String>,
-    /// Key that callers must send
+    /// API key that callers must send
     #[arg(short = 'k', long, value_name = "KEY")]
     api_key: Option<SecretString>,
-    /// Require the key for documents and pages too
+    /// Require the API key for documents and pages too
     #[arg(long)]
     strict_auth: bool,
-    /// Environment variable for the servers; may be repeated
+    /// Set an environment variable for the servers; may be repeated
     #[arg(short = 'e', long, value_name = "NAME=VALUE", action = ArgAction::Append)]
     env: Vec<SecretString>,
-    /// File of environment variables for the servers: NAME=VALUE lines
+    /// Read environment variables for the servers from this file with NAME=VALUE lines
     #[arg(long, value_name = "FILE")]
     env_path: Option<PathBuf>,
-    /// Transport of the single server: stdio, sse or streamable-http [default: stdio]
+    /// Transport of a single server: stdio, sse or streamable-http [default: stdio]
     #[arg(long = "type", visible_alias = "server-type", value_name = "TYPE")]
     server_type: Option<String>,
-    /// JSON file with an `mcpServers` map: the MCP servers
+    /// JSON file with an `mcpServers` map that lists the MCP servers
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Apply changes of that file while running
+    /// Reload the servers file when it changes
     #[arg(long)]
     hot_reload: bool,
-    /// Title of the document of all servers
+    /// Title of the document that contains all servers
     #[arg(short, long)]
     name: Option<String>,
-    /// Description of the document of all servers
+    /// Description of the document that contains all servers
     #[arg(short, long)]
     description: Option<String>,
-    /// Version of the document of all servers
+    /// Version of the document that contains all servers
     #[arg(short = 'v', long = "version", value_name = "VERSION")]
     document_version: Option<String>,
-    /// Certificate for HTTPS, in PEM format
+    /// TLS certificate file for HTTPS, in PEM format
     #[arg(short = 't', long, value_name = "FILE")]
     ssl_certfile: Option<String>,
-    /// Private key of the certificate
+    /// Private key file of the TLS certificate
     #[arg(short = 'K', long, value_name = "FILE")]
     ssl_keyfile: Option<String>,
-    /// Path under which a proxy serves the service
+    /// Path prefix at which a proxy publishes the service
     #[arg(long, value_name = "PATH")]
     root_path: Option<String>,
-    /// Prefix of the server paths of a file
+    /// Prefix for the path of each server in the servers file
     #[arg(long, value_name = "PATH")]
     path_prefix: Option<String>,
-    /// Headers for the single server, as a JSON object
+    /// Headers for a single server, as a JSON object
     #[arg(short = 'H', long, value_name = "JSON")]
     header: Option<SecretString>,
     /// Log level: DEBUG, INFO, WARNING, ERROR or CRITICAL
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
-    /// TOML file with all further settings; an addition to mcpo's flags
+    /// TOML file with all other settings; not a flag of mcpo
     #[arg(long, value_name = "FILE", env = "TOOLSIEVE_SETTINGS")]
     settings: Option<PathBuf>,
-    /// Data folder, one process per folder; an addition to mcpo's flags [default: ./toolsieve-data]
+    /// Data folder; each folder supports only one process; not a flag of mcpo [default: ./toolsieve-data]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// Print help
     #[arg(long, action = ArgAction::Help)]
     help: Option<bool>,
-    /// Program of the single server with its arguments, or its address
+    /// Command that starts a single server, or the server's address
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 
 impl Mcpo {
-    /// The words of mcpo's command line: they start with a flag other than help and version, or with `mcpo`.
+    /// Recognises mcpo's command line: it starts with `mcpo`, or with a flag other than help and version.
     pub(super) fn meant(words: &[OsString]) -> Option<Vec<OsString>> {
         let (program, arguments) = words.split_first()?;
         let text: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
@@ -135,7 +135,7 @@ impl Mcpo {
             settings: self.settings,
             environment: environment.iter().fold(process.clone(), |all, (name, value)| all.with(name, value.expose_secret())),
             mcpo: Some(McpoSettings {
-                // mcpo applies the prefix only to the servers of a file.
+                // mcpo ignores the path prefix for a single server.
                 path_prefix: if single.is_some() { String::new() } else { path(&self.path_prefix.unwrap_or_default()) },
                 root_path: path(&self.root_path.unwrap_or_default()),
                 single,
@@ -149,7 +149,7 @@ impl Mcpo {
             overrides: Overrides {
                 host: self.host,
                 port: self.port,
-                // An empty key counts as no key, as in `--api-key "$KEY"` without a KEY.
+                // An empty key counts as no key, as in `--api-key "$KEY"` when `KEY` is unset.
                 api_key: self.api_key.filter(|key| !key.expose_secret().is_empty()),
                 insecure: false,
                 data_dir: self.data_dir,
@@ -167,8 +167,8 @@ impl Mcpo {
         Ok((settings, warnings))
     }
 
-    /// The variables of `--env` and of the file. As in mcpo, the file overrides `--env`, and the process's variables override
-    /// the file's.
+    /// The variables from `--env` and the environment file. As in mcpo, the file overrides `--env`, and the environment
+    /// of this process overrides the file.
     fn variables(&self, process: &Environment) -> Result<IndexMap<String, SecretString>, Failure> {
         let mut out = IndexMap::new();
         for pair in &self.env {
@@ -252,7 +252,7 @@ impl Mcpo {
     }
 }
 
-/// Shells expand variables themselves, so none is replaced in a command.
+/// Escapes `${`, because the shell has already expanded the variables in arguments.
 fn literal(text: &str) -> String {
     text.replace("${", "$${")
 }

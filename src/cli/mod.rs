@@ -1,6 +1,6 @@
-//! The command line: reads flags, loads the configuration, runs the command.
+//! The command line: parses the flags, loads the configuration and runs the command.
 //!
-//! Exit codes: 0 success, 1 a problem or a failure, 2 wrong use or invalid configuration.
+//! Exit codes: 0 for success, 1 for a failure or a reported problem, 2 for wrong usage or an invalid configuration.
 
 mod admin;
 mod audit;
@@ -47,10 +47,10 @@ use crate::adapters::launch::Launch;
 use crate::adapters::{log, process};
 use crate::settings::{Environment, Finding, McpoSettings, Overrides, ServersSource, Settings, Sources, ToolsetFlags};
 
-/// Put all MCP servers behind one tool server for Open WebUI, and show the model only the tools that a message needs.
+/// Put all MCP servers behind one tool server for Open WebUI, and show the model only the tools that a message needs
 ///
-/// Without a command, Toolsieve takes mcpo's flags: toolsieve --port 8000 --api-key KEY --config mcp.json, or
-/// toolsieve --port 8000 -- uvx mcp-server-time. All of them: toolsieve mcpo --help
+/// Without a command, Toolsieve accepts mcpo's flags, for example: toolsieve --port 8000 --api-key KEY --config
+/// mcp.json, or toolsieve --port 8000 -- uvx mcp-server-time. To list these flags, run: toolsieve mcpo --help
 #[derive(Parser)]
 #[command(version, propagate_version = true)]
 struct Cli {
@@ -60,32 +60,32 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Start the service with the servers of a configuration file
+    /// Start the service with the MCP servers in a configuration file
     Serve(serve::Serve),
-    /// Install a few real MCP servers and start the service with them
+    /// Install five MCP servers for a first try, and start the service with them
     Quickstart(quickstart::Quickstart),
-    /// Find problems that would keep the service from working, and compare with mcpo
+    /// Find problems that would keep the service from working; compare with mcpo
     Doctor(doctor::Doctor),
-    /// List the tools with their token costs; show or set a tool's metadata on a running service
+    /// List the tools and their token costs; show or change a tool's metadata on a running service
     Tools(tools::Tools),
     /// Rank the tools for a message, with scores and reasons
     Search(search::Search),
-    /// Check the configuration without starting anything; with --tools, check the servers' tools too
+    /// Check the configuration without starting anything; with --tools, also check the servers' tools
     Check(check::Check),
     /// Print the OpenAPI document of the configured servers' tools, or of the service's own routes
     Openapi(openapi::Openapi),
-    /// Show how many tools a language model has described, and the cost of describing the others
+    /// Show how many tools have texts by a language model, and what the remaining texts would cost
     Enrichment(enrichment::Enrichment),
-    /// Convert a sentence-transformers folder to a weights file
+    /// Convert a sentence-transformers model to a weights file
     #[command(subcommand)]
     Model(model::Model),
-    /// Register the service and its filter in Open WebUI, or remove them
+    /// Register Toolsieve and its filter in Open WebUI, or remove them
     #[command(subcommand)]
     Openwebui(openwebui::OpenWebUi),
     /// Create, list, rotate and revoke API keys of a running service
     #[command(subcommand)]
     Keys(keys::Keys),
-    /// Show, test and replace the rules of a running service: who may call which tool, and why
+    /// Show, test or replace the rules that decide who may call which tool on a running service
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
     /// List, show, set and remove the toolsets of a running service
@@ -94,71 +94,71 @@ enum Command {
     /// Create, list and end sessions of a running service
     #[command(subcommand)]
     Sessions(sessions::Sessions),
-    /// Show the audit log of a running service: calls and changes, with their callers
+    /// Show the audit log of a running service: calls and changes, and who made them
     Audit(audit::Audit),
     /// Create the key that encrypts users' secrets; delete a user's secrets on a running service
     #[command(subcommand)]
     Secrets(secrets::Secrets),
-    /// Show the usage of tools on a running service: counts and success
+    /// Show how often the tools of a running service were offered and called, and how the calls ended
     Usage(usage::Usage),
-    /// Compare sessions with all tools and sessions with chosen tools, by cost and result, on a running service
+    /// Compare the cost and results of sessions with all tools and sessions with selected tools
     Report(report::Report),
-    /// Report whether a tool was right for a message
+    /// Record whether a tool was right for a message
     Feedback(feedback::Feedback),
-    /// Copy the database of a data folder to a new file, also while the service runs
+    /// Copy the database in a data folder to a new file, even while the service runs
     Backup(backup::Backup),
     /// Connect a running service to an MCP client that can only start processes
     McpStdio(mcp_stdio::McpStdio),
-    /// Measure retrieval quality and cost on messages with known tools
+    /// Measure retrieval quality and token cost for messages with known tools
     Bench(Box<bench::Bench>),
 }
 
-/// The subject of commands that start no service.
+/// The configuration, for commands that don't start the service.
 #[derive(Args, Clone)]
 struct ConfigurationArgs {
-    /// JSON file with an `mcpServers` map, as for mcpo, Claude Desktop and Cursor: the MCP servers
+    /// JSON file with an `mcpServers` map that lists the MCP servers, as for mcpo, Claude Desktop and Cursor
     #[arg(short, long, value_name = "FILE", env = "TOOLSIEVE_CONFIG")]
     config: Option<PathBuf>,
     #[command(flatten)]
     sources: SourceArgs,
 }
 
-/// Locations of settings and data.
+/// Where the settings and the data are.
 #[derive(Args, Clone)]
 struct SourceArgs {
-    /// TOML file with all other settings; src/settings/defaults.toml has the commented defaults
+    /// TOML file with all other settings; src/settings/defaults.toml lists the settings and their defaults
     #[arg(long, value_name = "FILE", env = "TOOLSIEVE_SETTINGS")]
     settings: Option<PathBuf>,
-    /// Data folder, one process per folder [default: ./toolsieve-data]
+    /// Data folder; each folder supports only one process [default: ./toolsieve-data]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
 }
 
-/// The listening address and its access.
+/// Where the service listens, and which key it requires.
 #[derive(Args, Clone)]
 struct ListenArgs {
     /// Address to listen on [default: 127.0.0.1]
     #[arg(long)]
     host: Option<String>,
-    /// Port to listen on; 0 selects a free one [default: 8000]
+    /// Port to listen on; 0 selects a free port [default: 8000]
     #[arg(short, long)]
     port: Option<u16>,
-    /// Key that callers must send; prefer the variable `TOOLSIEVE_API_KEY`
+    /// API key that callers must send; preferably set the variable `TOOLSIEVE_API_KEY` instead
     #[arg(short = 'k', long, value_name = "KEY")]
     api_key: Option<SecretString>,
-    /// Accept connections from other machines without requiring a key
+    /// Accept requests from other machines even without an API key
     #[arg(long)]
     insecure: bool,
 }
 
-/// Flags of commands that start the service.
+/// Flags for commands that start the service.
 #[derive(Args, Clone)]
 struct ServiceArgs {
     #[command(flatten)]
     sources: SourceArgs,
     #[command(flatten)]
     listen: ListenArgs,
-    /// Apply changes of the files while running; a SIGHUP does so at any time
+    /// Reload the configuration files when they change; a SIGHUP reloads them at any time
     #[arg(long)]
     hot_reload: bool,
     /// Log level: error, warn, info, debug, or a filter such as `toolsieve=debug` [default: info]
@@ -169,25 +169,25 @@ struct ServiceArgs {
 /// The result of a command.
 type Outcome = Result<(), Failure>;
 
-/// A failed command: the message, and the exit code.
+/// Why a command failed: the error message and the exit code.
 struct Failure {
     message: String,
     code: u8,
 }
 
 impl Failure {
-    /// Failed, or found a problem.
+    /// The command failed or found a problem: exit code 1.
     fn failed(message: impl Into<String>) -> Self {
         Self { message: message.into(), code: 1 }
     }
 
-    /// Wrong use, or an invalid configuration.
+    /// Wrong usage or an invalid configuration: exit code 2.
     fn invalid(message: impl Into<String>) -> Self {
         Self { message: message.into(), code: 2 }
     }
 }
 
-/// Runs the command line of this process.
+/// Runs the command that this process's arguments name.
 #[must_use]
 pub fn run() -> ExitCode {
     if let Some(launch) = Launch::read(std::env::args_os().skip(1)) {
@@ -201,7 +201,8 @@ pub fn run() -> ExitCode {
         let Cli { command } = Cli::parse();
         Box::new(|| command.run())
     };
-    // One TLS provider for every client in the process: without this, a second one among the dependencies panics.
+    // Selects the TLS implementation for all clients in this process. Two dependencies bring different ones, and rustls
+    // panics if none is selected.
     let installed = rustls::crypto::ring::default_provider().install_default();
     debug_assert!(installed.is_ok());
     let outcome = command();
@@ -247,7 +248,7 @@ impl Command {
     }
 }
 
-/// The servers file, which is required.
+/// The servers file, which these commands require.
 fn servers(config: Option<&PathBuf>) -> Result<ServersSource, Failure> {
     match config {
         Some(path) => Ok(ServersSource::File(path.clone())),
@@ -259,19 +260,19 @@ fn servers(config: Option<&PathBuf>) -> Result<ServersSource, Failure> {
 }
 
 impl ConfigurationArgs {
-    /// Loads the configuration; requires a servers file; prints warnings.
+    /// Loads the configuration and prints its warnings. Fails without a servers file.
     fn load(&self) -> Result<Settings, Failure> {
         self.sources.load(servers(self.config.as_ref())?)
     }
 
-    /// Loads the configuration; a data folder suffices in place of a servers file; prints warnings.
+    /// Loads the configuration and prints its warnings. A data folder can replace the servers file.
     fn load_any(&self) -> Result<Settings, Failure> {
         self.sources.load(self.config.clone().map_or(ServersSource::Nothing, ServersSource::File))
     }
 }
 
 impl SourceArgs {
-    /// Loads the configuration; prints warnings.
+    /// Loads the configuration and prints its warnings.
     fn load(&self, servers: ServersSource) -> Result<Settings, Failure> {
         load(&self.sources(servers, None, Overrides::default()))
     }
@@ -300,14 +301,14 @@ impl ListenArgs {
 }
 
 impl ServiceArgs {
-    /// Loads the configuration with the toolset flags; prints warnings.
+    /// Loads the configuration with the toolset flags, and prints its warnings.
     fn load(&self, servers: ServersSource, toolsets: ToolsetFlags) -> Result<Settings, Failure> {
         let overrides = Overrides { log_level: self.log_level.clone(), watch: self.hot_reload, toolsets, ..self.listen.overrides() };
         load(&self.sources.sources(servers, None, overrides))
     }
 }
 
-/// Loads the configuration; prints warnings.
+/// Loads the configuration and prints its warnings.
 fn load(sources: &Sources) -> Result<Settings, Failure> {
     let (settings, warnings) = read(sources)?;
     for warning in warnings {
@@ -316,19 +317,19 @@ fn load(sources: &Sources) -> Result<Settings, Failure> {
     Ok(settings)
 }
 
-/// Loads the configuration. The second value holds the warnings.
+/// Loads the configuration. The second value lists the warnings.
 fn read(sources: &Sources) -> Result<(Settings, Vec<Finding>), Failure> {
     Settings::load(sources).map_err(|problems| Failure::invalid(problems.to_string()))
 }
 
-/// The address of a service, as an argument.
+/// Parses the URL of a service from an argument.
 fn service_url(text: &str) -> Result<Url, String> {
     let example = "it begins with http:// or https://, such as http://127.0.0.1:8000";
     let url = Url::parse(text).map_err(|_| example.to_owned())?;
     if matches!(url.scheme(), "http" | "https") && url.has_host() { Ok(url) } else { Err(example.to_owned()) }
 }
 
-/// Prints a whole answer. A closed pipe, as from `head`, is no failure.
+/// Prints the output of a command. A closed pipe, for example after `head`, is not an error.
 fn print(text: &str) -> Outcome {
     let mut out = io::stdout().lock();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
@@ -337,22 +338,22 @@ fn print(text: &str) -> Outcome {
     }
 }
 
-/// The launcher of MCP servers: this program, even after its file was replaced.
+/// The program that starts MCP servers: this program, even if its file has been replaced since.
 fn launcher() -> Option<PathBuf> {
     cfg!(target_os = "linux").then(|| PathBuf::from("/proc/self/exe"))
 }
 
-/// Hardens a long-running process that holds keys: its log never blocks, and other processes of its user can't look into it.
+/// Hardens a long-running process that holds keys: logging never blocks, and other processes can't read its memory.
 fn begin_service() -> Outcome {
     log::begin();
     if SystemTime::now() < UNIX_EPOCH {
-        // HTTP dates and ids start there.
+        // HTTP dates and ids count time from 1970.
         return Err(Failure::failed("error: this machine's clock is before 1970: set it"));
     }
     process::hide().map_err(|error| Failure::failed(format!("error: the process can't be hidden from others: {error}")))
 }
 
-/// A runtime for commands that wait.
+/// Creates an async runtime for commands that send requests or start servers.
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| Failure::failed(format!("error: no runtime: {error}")))
 }

@@ -1,4 +1,4 @@
-//! The mode of a document, as an argument.
+//! The mode of an OpenAPI document, as an argument.
 
 use clap::ValueEnum;
 
@@ -6,13 +6,13 @@ use crate::domain::toolsets::mode::Mode;
 
 #[derive(Clone, Copy, ValueEnum)]
 pub(super) enum ModeArg {
-    /// Every tool
+    /// List every tool
     Full,
-    /// Three meta-tools: find, describe and run tools
+    /// List three meta-tools that find, describe and run tools
     Meta,
-    /// The three meta-tools, and one that selects tools for a whole task
+    /// List these three meta-tools, and a fourth that selects tools for a whole task
     Smart,
-    /// Meta-tools that find, load and run tools
+    /// List meta-tools that find, load and run tools
     Dynamic,
 }
 

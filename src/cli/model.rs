@@ -1,4 +1,4 @@
-//! `toolsieve model import`
+//! `toolsieve model import`: converts a model to a weights file.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,12 +12,12 @@ use crate::cli::{Failure, Outcome};
 pub(super) enum Model {
     /// Quantise a model folder (model.safetensors, config.json, vocab.txt) to int8
     Import {
-        /// Folder of a BERT-type sentence-transformers model
+        /// Folder that contains a BERT model in sentence-transformers format
         folder: PathBuf,
-        /// Weights file to write
+        /// Path of the weights file to write
         #[arg(short, long, default_value = "model.int8.bin")]
         output: PathBuf,
-        /// Name of the model, which becomes part of its id [default: the folder's name]
+        /// Name of the model, which becomes a part of its id [default: the folder's name]
         #[arg(long)]
         name: Option<String>,
     },

@@ -1,4 +1,4 @@
-//! `toolsieve openapi`: the document of the configured servers' tools, or of our own routes.
+//! `toolsieve openapi`: prints the OpenAPI document of the configured servers' tools, or of the service's own routes.
 
 use std::fs;
 use std::path::PathBuf;
@@ -19,24 +19,24 @@ use crate::settings::{McpoSettings, Overrides, ServersSource};
 
 #[derive(Args)]
 pub(super) struct Openapi {
-    /// Servers file: print the document of their tools instead of our own routes
+    /// Print the document of the tools of the MCP servers in this file, instead of the service's own routes
     #[arg(short, long, value_name = "FILE", conflicts_with = "check")]
     config: Option<PathBuf>,
     #[command(flatten)]
     sources: SourceArgs,
-    /// Print the document of this server only
+    /// Print only the document of this server
     #[arg(long, value_name = "NAME", requires = "config")]
     server: Option<String>,
-    /// Tools in the document: all, or a set of meta-tools
+    /// Which tools the document lists: all tools, or only meta-tools
     #[arg(long, value_enum, default_value = "full", requires = "config")]
     mode: ModeArg,
-    /// Print the document as published under mcpo's command line
+    /// Print the document that the service publishes when it runs with mcpo's command line
     #[arg(long, requires = "server")]
     as_mcpo: bool,
-    /// Start no servers; use the tools that the service listed last
+    /// Use the tools that the service listed last, and start no servers
     #[arg(long, requires = "config")]
     offline: bool,
-    /// Compare the description of our own routes with this file instead of printing; exit code 1 if they differ
+    /// Compare the document of the service's own routes with this file, and exit with code 1 if they differ
     #[arg(long, value_name = "FILE")]
     check: Option<PathBuf>,
 }

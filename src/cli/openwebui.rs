@@ -1,4 +1,4 @@
-//! `toolsieve openwebui install` and `… uninstall`
+//! `toolsieve openwebui install` and `toolsieve openwebui uninstall`
 
 use clap::{Args, Subcommand, ValueEnum};
 use secrecy::{ExposeSecret, SecretString};
@@ -14,26 +14,26 @@ pub(super) enum OpenWebUi {
     Install {
         #[command(flatten)]
         access: Access,
-        /// Address of Toolsieve, as Open WebUI reaches it
+        /// Address at which Open WebUI reaches Toolsieve
         #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8000")]
         toolsieve_url: String,
         /// API key of Toolsieve, if it requires one
         #[arg(short = 'k', long, value_name = "KEY", env = "TOOLSIEVE_API_KEY", hide_env_values = true)]
         key: Option<SecretString>,
-        /// Register this toolset as a separate tool server, beside the one with all tools; may be repeated
+        /// Also register this toolset as a separate tool server; may be repeated
         #[arg(long = "toolset", value_name = "NAME")]
         toolsets: Vec<String>,
-        /// Register MCP connections instead of OpenAPI tool servers: for Open WebUI 0.9.6 to 0.11.1
+        /// Register MCP connections instead of OpenAPI tool servers, for Open WebUI 0.9.6 to 0.11.1
         #[arg(long)]
         mcp: bool,
-        /// Document mode of the tool server [default: all tools, or the mode already registered]
+        /// Mode of the registered document [default: all tools, or the mode already registered]
         #[arg(long, value_enum, conflicts_with = "mcp")]
         mode: Option<ModeArg>,
         /// Who may use the tool server [default: everybody, or the setting already registered]
         #[arg(long, value_enum)]
         audience: Option<AudienceArg>,
     },
-    /// Remove the tool server and the filter; keep everything else
+    /// Remove the tool server and the filter, and keep everything else
     Uninstall {
         #[command(flatten)]
         access: Access,
@@ -45,7 +45,7 @@ pub(super) struct Access {
     /// Address of Open WebUI
     #[arg(long, value_name = "URL")]
     url: String,
-    /// API key or session token of an administrator
+    /// API key or session token of an Open WebUI administrator
     #[arg(long, env = "OPENWEBUI_TOKEN", hide_env_values = true)]
     token: SecretString,
 }

@@ -1,4 +1,4 @@
-//! `toolsieve policy`: the rules of a running service.
+//! `toolsieve policy`: manages the rules of a running service.
 
 use std::path::{Path, PathBuf};
 
@@ -11,34 +11,35 @@ use crate::cli::{Failure, Outcome, print, table};
 
 const PATH: &str = "/v1/admin/policy";
 const CHECK_PATH: &str = "/v1/admin/policy/check";
-/// Fields of the GET response that PUT does not take, so that `set` accepts the output of `show --json`.
+/// Fields in the GET response that PUT rejects. `set` drops them, so that it accepts the output of `show --json`.
 const ONLY_SHOWN: [&str; 3] = ["effective_default", "settings_rules", "warnings"];
 
 #[derive(Subcommand)]
 pub(super) enum PolicyCommand {
-    /// Show the rules in force, those of the settings first
+    /// Show the rules in effect, starting with those from the settings
     Show {
-        /// Print JSON, which `set` accepts
+        /// Print JSON, which `set` accepts as its input
         #[arg(long)]
         json: bool,
         #[command(flatten)]
         access: ServiceAccess,
     },
-    /// Replace the rules of the service; rules of the settings stay
+    /// Replace the rules of the service; rules from the settings remain
     Set(Set),
-    /// Explain who may call a tool, or which tools a caller may call, with the deciding rule; changes nothing
+    /// Show who may call a tool, or which tools a caller may call, and the deciding rule; changes nothing
     Check(Check),
 }
 
 #[derive(Args)]
 pub(super) struct Set {
-    /// JSON file with `rules`, and `default` if it differs from the settings, as for PUT /v1/admin/policy
+    /// JSON file with `rules`, and with `default` to override the settings, as for PUT /v1/admin/policy
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Replace only this version, as `show` prints it [default: `version` of the file, if it has one]
+    /// Replace the rules only if this is still their version, as printed by `show` [default: `version` in the file, if
+    /// any]
     #[arg(long, value_name = "NUMBER")]
     if_version: Option<u64>,
-    /// Validate the rules on the service without changing anything
+    /// Validate the rules on the service without changing them
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -47,22 +48,22 @@ pub(super) struct Set {
 
 #[derive(Args)]
 pub(super) struct Check {
-    /// Published name, or server/tool [default: all tools]
+    /// Tool to check, as its public name or as server/tool [default: all tools]
     #[arg(long, value_name = "NAME", required_unless_present = "principal")]
     tool: Option<String>,
-    /// key:NAME, user:ID, service-key, admin or anyone [default: all known callers]
+    /// Caller to check: key:NAME, user:ID, service-key, admin or anyone [default: all known callers]
     #[arg(long, value_name = "WHO")]
     principal: Option<String>,
-    /// E-mail address of a user
+    /// Email address of the user
     #[arg(long, requires = "principal")]
     email: Option<String>,
-    /// Group of a user, in addition to those of the settings; may be repeated
+    /// Group of the user, in addition to the groups in the settings; may be repeated
     #[arg(long = "group", value_name = "NAME", requires = "principal")]
     groups: Vec<String>,
-    /// The model that calls
+    /// Id of the model that makes the call
     #[arg(long, requires = "principal")]
     model: Option<String>,
-    /// JSON file with rules to test, as for `set`
+    /// JSON file with rules to test instead of the current ones, in the same format as for `set`
     #[arg(long, value_name = "FILE")]
     draft: Option<PathBuf>,
     /// Print JSON
@@ -121,7 +122,7 @@ impl Check {
     }
 }
 
-/// The rules of a file, and their version.
+/// Reads the rules from a file, and their version.
 fn rules_of(path: &Path) -> Result<(Value, Option<u64>), Failure> {
     let invalid = |error: String| Failure::invalid(format!("error: {}: {error}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| invalid(error.to_string()))?;
@@ -129,7 +130,8 @@ fn rules_of(path: &Path) -> Result<(Value, Option<u64>), Failure> {
     let Some(members) = rules.as_object_mut() else {
         return Err(invalid("not a JSON object with `rules`".to_owned()));
     };
-    // The file replaces all rules, so a file without rules by mistake would allow everything.
+    // The new rules replace all others. If a file lacked `rules` by mistake, it would remove all rules and allow
+    // everything.
     if !members.contains_key("rules") {
         return Err(invalid("`rules` is missing; a file that takes all rules back says \"rules\": []".to_owned()));
     }

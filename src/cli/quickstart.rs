@@ -1,4 +1,4 @@
-//! `toolsieve quickstart`: starts the service with real MCP servers, installed if missing.
+//! `toolsieve quickstart`: installs a few real MCP servers if necessary, and starts the service with them.
 
 use std::fs;
 use std::io::IsTerminal;
@@ -15,7 +15,7 @@ use crate::cli::serve::serve;
 use crate::cli::{Failure, Outcome, ServiceArgs, begin_service, print, read};
 use crate::settings::{ServersSource, ToolsetFlags};
 
-/// Packages with tested versions.
+/// The npm packages, in tested versions.
 const NPM_PACKAGES: [&str; 3] = [
     "@modelcontextprotocol/server-everything@2026.8.31",
     "@modelcontextprotocol/server-filesystem@2026.8.31",
@@ -27,10 +27,10 @@ const PYPI_PACKAGES: [&str; 2] = ["mcp-server-time==2026.10.19", "mcp-server-git
 pub(super) struct Quickstart {
     #[command(flatten)]
     service: ServiceArgs,
-    /// Folder for the servers [default: quickstart/ in the data folder]
+    /// Folder in which to install the servers [default: quickstart/ in the data folder]
     #[arg(long, value_name = "DIR", env = "TOOLSIEVE_QUICKSTART_DIR")]
     servers_dir: Option<PathBuf>,
-    /// Install the servers, print their configuration, and stop
+    /// Install the servers and print the path of their configuration, without starting the service
     #[arg(long)]
     install_only: bool,
 }
@@ -38,7 +38,7 @@ pub(super) struct Quickstart {
 impl Quickstart {
     pub(super) fn run(self) -> Outcome {
         begin_service()?;
-        // The warnings about it are printed below, once.
+        // Later code prints the warnings about these settings, so they are ignored here.
         let sources = self.service.sources.sources(ServersSource::Nothing, None, self.service.listen.overrides());
         let (settings, _) = read(&sources)?;
         let folder = self.servers_dir.clone().unwrap_or_else(|| settings.start.store.data_dir.join("quickstart"));
@@ -72,13 +72,13 @@ fn welcome(url: &str, configuration: &Path) {
     ));
 }
 
-/// The folder of the servers.
+/// The folder in which the servers are installed.
 struct Servers {
     folder: PathBuf,
 }
 
 impl Servers {
-    /// Installs what is missing. Reuses earlier installations.
+    /// Installs missing packages, and reuses packages from earlier runs.
     fn install(&self) -> Outcome {
         let files = self.folder.join("files");
         fs::create_dir_all(&files).map_err(|error| Failure::failed(format!("error: {}: {error}", self.folder.display())))?;
@@ -101,7 +101,7 @@ impl Servers {
         })
     }
 
-    /// Installs one kind of package, unless a marker shows that they are installed.
+    /// Installs one kind of package, unless a marker file shows that it is already installed.
     fn step(&self, kind: &str, packages: &[&str], commands: impl FnOnce(&Path) -> Vec<Command>) -> Outcome {
         let folder = self.folder.join(kind);
         let marker = folder.join("installed");

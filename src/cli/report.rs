@@ -1,4 +1,4 @@
-//! `toolsieve report`: costs and results of the sessions of a running service.
+//! `toolsieve report`: shows the cost and the results of sessions on a running service.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::cli::admin::ServiceAccess;
 use crate::cli::{Failure, Outcome, print, table};
 
-/// The rows of the table: label, and place in the answer.
+/// The rows of the table: each row's label, and its field in the response.
 const ROWS: [(&str, &str); 15] = [
     ("Sessions", "sessions"),
     ("Messages", "selections"),
@@ -31,13 +31,13 @@ const ROWS: [(&str, &str); 15] = [
 
 #[derive(Args)]
 pub(super) struct Report {
-    /// Period: the last DAYS days
+    /// Number of days to include, up to today
     #[arg(long, value_name = "DAYS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3650))]
     days: u32,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Write a page with tables and plots to this file, instead of printing
+    /// Write an HTML page with tables and plots to this file, instead of printing a table
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     html: Option<PathBuf>,
     #[command(flatten)]

@@ -1,5 +1,5 @@
-//! Search and selection in this process on a given catalog: the service's own use cases, without servers, address and
-//! chats. The index is in a temporary folder; nothing is recorded.
+//! Runs the service's search and selection on a given catalog in this process, without servers, a network address or
+//! chats. The index is in a temporary folder, and no events are recorded.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,10 +37,10 @@ use crate::service::selection::retrieve::Retrieve;
 use crate::service::selection::select::Select;
 use crate::settings::Settings;
 
-/// Vectors of a tool's own texts, which come first; every tool in a catalog has a description.
+/// Number of vectors from a tool's own texts. These vectors come first. Every tool in a catalog has a description.
 const OWN: usize = 2;
 
-/// The parts of the retrieval. The default is the service's.
+/// Which parts of the retrieval to use. By default, these are the same as in the service.
 #[derive(Clone)]
 pub(super) struct Recipe {
     pub(super) settings: Settings,
@@ -48,21 +48,21 @@ pub(super) struct Recipe {
     pub(super) lexical: LexicalParameters,
     pub(super) language: Language,
     pub(super) vectors: Vectors,
-    /// Whether to search by words too.
+    /// Whether to search by words.
     pub(super) words: bool,
     /// Whether to correct misspelt words.
     pub(super) corrections: bool,
 }
 
-/// The searched vectors of a tool.
+/// Which of a tool's vectors to search.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Vectors {
     All,
-    /// Vectors of its own texts: without texts by an admin or a language model.
+    /// Only vectors of the tool's own texts, not of texts by an admin or a language model.
     Own,
-    /// The vector of server, name and description.
+    /// Only the vector of the server name, tool name and description.
     Full,
-    /// The vector of name and first sentence.
+    /// Only the vector of the tool name and the first sentence.
     Short,
     None,
 }
@@ -86,16 +86,16 @@ impl Recipe {
     }
 }
 
-/// The use cases, ready.
+/// Search and selection over an indexed catalog.
 pub(super) struct Retrieval {
     pub(super) retrieve: Arc<Retrieve>,
     pub(super) select: Select,
-    // Dropped after its contents.
+    // Last, so that the folder outlives everything that uses it.
     _folder: Scratch,
 }
 
 impl Retrieval {
-    /// Indexes the catalog; returns when everything is searchable.
+    /// Indexes the catalog, and returns once all tools are searchable.
     pub(super) async fn start(
         current: &Arc<CurrentCatalog>,
         recipe: &Recipe,
@@ -130,19 +130,19 @@ impl Retrieval {
     }
 }
 
-/// The language model that describes tools, if configured.
+/// Name of the language model that describes tools, if one is configured.
 pub(super) fn model_of_enrichment(settings: &Settings) -> Option<String> {
     settings.start.llm.enrichment.as_ref().map(|enrichment| enrichment.endpoint.model.clone())
 }
 
-/// The configured embedder.
+/// Opens the configured embedder.
 pub(super) fn open_embedder(settings: &Settings) -> Result<Arc<dyn Embedder>, Failure> {
     embed::open(&settings.start.embedder).map_err(|error| Failure::failed(format!("error: {error}")))
 }
 
 async fn select(current: &Arc<CurrentCatalog>, retrieve: &Arc<Retrieve>, settings: &Settings, folder: &Scratch) -> Result<Select, Failure> {
     let store: Arc<dyn Store> = Arc::new(open(&folder.path.join("chats.db")).await?);
-    // Stopped before any event: these requests are not usage.
+    // Already cancelled, so that no request is recorded as usage.
     let stop = CancellationToken::new();
     stop.cancel();
     let retention = app::retention(&settings.start);
@@ -158,31 +158,32 @@ pub(super) async fn open(path: &Path) -> Result<SqliteStore, Failure> {
     SqliteStore::open(path).await.map_err(|error| Failure::failed(format!("error: {error}")))
 }
 
-/// Vector storage: a data folder that this process locks, or a temporary folder.
+/// Where the vectors are stored: in a data folder that this process locks, or in a temporary folder.
 pub(super) struct VectorStore {
     pub(super) store: Arc<SqliteStore>,
-    /// Whether a service uses the data folder: it is then only read.
+    /// Whether a running service uses the data folder, so that this process must not change it.
     pub(super) in_use: bool,
     _lock: Option<DataDir>,
     _folder: Option<Scratch>,
 }
 
 impl VectorStore {
-    /// In this process's memory.
+    /// Stores vectors in a temporary folder.
     pub(super) async fn passing() -> Result<Self, Failure> {
         let folder = Scratch::new()?;
         let store = Arc::new(open(&folder.path.join("vectors.db")).await?);
         Ok(Self { store, in_use: false, _lock: None, _folder: Some(folder) })
     }
 
-    /// In a data folder, locked meanwhile.
+    /// Stores vectors in a data folder, and locks the folder.
     pub(super) async fn of(data_dir: &Path) -> Result<Self, Failure> {
         let lock = DataDir::open(data_dir).map_err(|error| Failure::failed(format!("error: {error}")))?;
         let store = Arc::new(open(&lock.database()).await?);
         Ok(Self { store, in_use: false, _lock: Some(lock), _folder: None })
     }
 
-    /// In a data folder; if a service uses it, in a copy of this catalog's vectors.
+    /// Stores vectors in a data folder. If a service uses the folder, copies this catalog's vectors to a temporary
+    /// folder.
     pub(super) async fn beside_a_service(settings: &Settings, database: &SqliteStore, catalog: &Catalog) -> Result<Self, Failure> {
         match DataDir::open(&settings.start.store.data_dir) {
             Err(DataDirError::InUse { .. }) => {}
@@ -212,7 +213,7 @@ impl VectorStore {
     }
 }
 
-/// A folder that is deleted on drop.
+/// A temporary folder, deleted on drop.
 struct Scratch {
     path: PathBuf,
 }
@@ -230,12 +231,12 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // The system cleans its temporary folder if this fails.
+        // If this fails, the system deletes the folder with its other temporary files.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
 
-/// An index without the left-out parts.
+/// An index without the parts of the retrieval that are switched off.
 struct Parts {
     index: Arc<EmbeddedIndex>,
     vectors: Vectors,

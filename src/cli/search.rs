@@ -1,4 +1,4 @@
-//! `toolsieve search`: ranks tools for a message, with scores and reasons.
+//! `toolsieve search`: ranks the tools for a message, with scores and reasons.
 
 use std::sync::Arc;
 
@@ -25,19 +25,19 @@ use crate::service::selection::request::{SelectRequest, Turn, TurnRole};
 use crate::service::selection::retrieve::Ranking;
 use crate::settings::{Rerank, Settings};
 
-/// Words of a message that are matched against every tool.
+/// Maximum number of the message's words that are compared with every tool.
 const WORDS: usize = 64;
 
 #[derive(Args)]
 pub(super) struct Search {
-    /// The message, worded as in a chat
+    /// The message, written as in a chat
     message: String,
     #[command(flatten)]
     configuration: ConfigurationArgs,
-    /// Number of tools to show
+    /// Show at most this many tools
     #[arg(long, value_name = "NUMBER", default_value_t = 10)]
     limit: usize,
-    /// Only the tools of this server; may be repeated
+    /// Search only the tools of this server; may be repeated
     #[arg(long, value_name = "NAME")]
     server: Vec<String>,
     /// Print JSON
@@ -45,23 +45,23 @@ pub(super) struct Search {
     json: bool,
 }
 
-/// A tool in the ranking.
+/// A tool in the ranking, with its scores.
 #[derive(Serialize)]
 struct Row {
     rank: usize,
     server: String,
     tool: String,
-    /// The name that a model sees.
+    /// The public name, which a model sees.
     name: String,
-    /// 0 to 1.
+    /// The final score, from 0 to 1.
     score: f32,
-    /// In standard deviations of the candidates.
+    /// The merged score, in standard deviations of the candidates' scores.
     fused: f32,
-    /// Best cosine between the tool's vectors and the message or one of its sentences.
+    /// The best cosine similarity between one of the tool's vectors and the message or one of its sentences.
     cosine: Option<f32>,
-    /// BM25.
+    /// The BM25 score.
     lexical: f32,
-    /// Whether the model would receive it for this message.
+    /// Whether the model would get the tool for this message.
     sent: bool,
     /// Words of the message that also occur in the tool's texts.
     words: Vec<String>,
@@ -70,7 +70,7 @@ struct Row {
 
 struct Found {
     rows: Vec<Row>,
-    /// Ranks of all tools that the model would receive.
+    /// Ranks of all tools that the model would get.
     sent: Vec<usize>,
     needs_tool: bool,
     searched: usize,
@@ -125,7 +125,7 @@ impl Search {
         Ok(if self.server.is_empty() { Visibility::default() } else { Visibility { servers: Scope::Only(names), ..Visibility::default() } })
     }
 
-    /// The first tools, and the ranks of all tools that the model would receive.
+    /// The first tools of the ranking, and the ranks of all tools that the model would get.
     fn rows(&self, ranking: &Ranking, catalog: &Catalog, selection: &Selection, lexical: &LexicalModel) -> (Vec<Row>, Vec<usize>) {
         let is_sent = |tool: &Tool| {
             let chosen = |reason: Reason| matches!(reason, Reason::Relevant { .. } | Reason::Judged { .. } | Reason::Pinned);
@@ -173,7 +173,7 @@ impl Search {
     }
 }
 
-/// The catalog with its vectors: as the service stored it, otherwise as the servers list it now.
+/// The catalog with its vectors, from the data folder if it has any, and otherwise from the servers.
 async fn catalog_and_vectors(settings: &Settings) -> Result<(Known, VectorStore), Failure> {
     let data_dir = &settings.start.store.data_dir;
     let database = data_dir::database(data_dir);
@@ -228,12 +228,12 @@ fn as_text(found: &Found) -> String {
     lines.join("\n")
 }
 
-/// Removes control sequences: names come from servers and could steer a terminal.
+/// Removes control characters, because names from servers could otherwise control the terminal.
 fn printable(text: &str) -> String {
     text.chars().filter(|character| !character.is_control()).collect()
 }
 
-/// Each candidate's rank from 1 in each half (meaning, words).
+/// Each candidate's rank in the search by meaning and in the search by words, counted from 1.
 struct Places {
     meaning: Vec<Option<usize>>,
     words: Vec<Option<usize>>,
@@ -291,7 +291,7 @@ fn nth(place: usize) -> String {
     format!("{place}{ending}")
 }
 
-/// The words of a message with their terms.
+/// The words of a message, with the search terms of each word.
 struct Words {
     words: Vec<(String, SparseVector)>,
 }

@@ -11,11 +11,11 @@ use crate::domain::access::secret::{KEY_BYTES, SecretKey};
 
 #[derive(Subcommand)]
 pub(super) enum Secrets {
-    /// Print a new key for `secrets.key` (`TOOLSIEVE_SECRETS_KEY`) or for the file in `secrets.key_file`
+    /// Print a new key for `secrets.key` (`TOOLSIEVE_SECRETS_KEY`), or for the file in `secrets.key_file`
     NewKey,
     /// Delete all secrets of a user or a named key
     Forget {
-        /// user:ID or key:NAME
+        /// Owner of the secrets: user:ID or key:NAME
         principal: String,
         #[command(flatten)]
         access: ServiceAccess,

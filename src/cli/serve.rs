@@ -1,4 +1,4 @@
-//! `toolsieve serve`
+//! `toolsieve serve`: starts the service.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use crate::app::{Application, StartError};
 use crate::cli::{Failure, Outcome, ServiceArgs, begin_service, runtime, servers};
 use crate::settings::{Settings, ToolsetFlags};
 
-/// Time limit for work on other threads once everything else has ended.
+/// How long the process waits at its end for work on other threads.
 const LEAVING: Duration = Duration::from_secs(1);
 
 #[derive(Args)]
 pub(super) struct Serve {
-    /// JSON file with an `mcpServers` map, as for mcpo, Claude Desktop and Cursor: the MCP servers
+    /// JSON file with an `mcpServers` map that lists the MCP servers, as for mcpo, Claude Desktop and Cursor
     #[arg(short, long, value_name = "FILE", env = "TOOLSIEVE_CONFIG")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -24,13 +24,13 @@ pub(super) struct Serve {
     toolsets: ToolsetArgs,
 }
 
-/// The toolsets to show, by their names in the settings.
+/// Which toolsets to show, by their names in the settings.
 #[derive(Args, Clone, Default)]
 pub(super) struct ToolsetArgs {
-    /// Show only the tools of these toolsets of the settings, separated by commas
+    /// Show only the tools of these toolsets from the settings, separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     toolsets: Vec<String>,
-    /// Hide the tools of these toolsets
+    /// Hide the tools of these toolsets, separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     exclude: Vec<String>,
     /// Show the toolsets of this preset, in addition to --toolsets
@@ -48,13 +48,13 @@ impl Serve {
     }
 }
 
-/// Why the service did not start.
+/// Maps the reason for a failed start to an error message and an exit code.
 fn not_started(error: &StartError) -> Failure {
     let message = format!("error: {error}");
     if error.is_invalid_configuration() { Failure::invalid(message) } else { Failure::failed(message) }
 }
 
-/// Starts the service and runs it until a stop signal. Sends its address to `ready`.
+/// Starts the service and runs it until a stop signal. Passes the service's address to `ready`.
 pub(super) fn serve(settings: Settings, ready: impl FnOnce(&str)) -> Outcome {
     log::install(&settings.start.logging);
     let runtime = runtime()?;
@@ -63,7 +63,7 @@ pub(super) fn serve(settings: Settings, ready: impl FnOnce(&str)) -> Outcome {
         ready(&application.url());
         application.run().await.map_err(|error| Failure::failed(format!("error: {error}")))
     });
-    // A blocked thread (a disk, a terminal) does not keep the process from ending.
+    // A thread that waits for a disk or a terminal must not keep the process running.
     runtime.shutdown_timeout(LEAVING);
     outcome
 }

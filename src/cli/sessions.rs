@@ -1,4 +1,4 @@
-//! `toolsieve sessions`: sessions (private addresses) on a running service.
+//! `toolsieve sessions`: manages sessions, which are temporary tool lists with their own address, on a running service.
 
 use clap::Subcommand;
 use reqwest::Method;
@@ -13,35 +13,35 @@ use crate::domain::toolsets::mode::Mode;
 
 #[derive(Subcommand)]
 pub(super) enum Sessions {
-    /// List the sessions of all callers
+    /// List all callers' sessions
     List {
-        /// Only sessions of this caller: user:ID, key:NAME, service-key, admin or anyone
+        /// Show only sessions of this caller: user:ID, key:NAME, service-key, admin or anyone
         #[arg(long, value_name = "WHO")]
         principal: Option<String>,
         #[command(flatten)]
         shown: Shown,
     },
-    /// Create a session for the key's caller and print its address
+    /// Create a session that belongs to the key's caller, and print its address
     Create {
-        /// Publish the tools of this toolset; with --task, choose among them; may be repeated
+        /// Publish this toolset's tools, or with --task choose from them; may be repeated
         #[arg(long = "toolset", value_name = "NAME")]
         toolsets: Vec<String>,
-        /// Publish the tools of this server; with --task, choose among them; may be repeated
+        /// Publish this server's tools, or with --task choose from them; may be repeated
         #[arg(long = "server", value_name = "NAME")]
         servers: Vec<String>,
-        /// Always publish this tool: its published name, or SERVER/TOOL; may be repeated
+        /// Always publish this tool, given by its public name or as SERVER/TOOL; may be repeated
         #[arg(long = "tool", value_name = "NAME")]
         tools: Vec<String>,
-        /// Task in words: choose tools for it, as for a message
+        /// Select tools for this task, as for a message
         #[arg(long, value_name = "TEXT")]
         task: Option<String>,
-        /// Number of tools to choose for the task
+        /// Maximum number of tools to select for the task
         #[arg(long, value_name = "NUMBER", requires = "task", value_parser = clap::value_parser!(u32).range(1..=128))]
         limit: Option<u32>,
-        /// Document mode for requests without `?mode=`
+        /// Mode of documents that are requested without `?mode=`
         #[arg(long, value_enum)]
         mode: Option<ModeArg>,
-        /// Lifetime in seconds [default: `sessions.ttl_seconds` of the service]
+        /// Lifetime in seconds [default: the service's setting `sessions.ttl_seconds`]
         #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
         ttl_seconds: Option<u64>,
         /// Print JSON
@@ -50,7 +50,7 @@ pub(super) enum Sessions {
         #[command(flatten)]
         access: CallerAccess,
     },
-    /// End a session of any caller
+    /// End any caller's session
     Remove {
         /// ID of the session
         id: String,

@@ -1,11 +1,11 @@
-//! Tables for people. Programs use `--json`.
+//! Prints tables for people. Programs use `--json` instead.
 
 use std::io::IsTerminal;
 
 use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::Value;
 
-/// A table with these columns: with borders on a terminal, plain elsewhere.
+/// Creates a table with these columns. It has borders on a terminal, and none elsewhere.
 pub(super) fn table(head: &[&str]) -> Table {
     let mut table = Table::new();
     if std::io::stdout().is_terminal() {
@@ -17,19 +17,19 @@ pub(super) fn table(head: &[&str]) -> Table {
     table
 }
 
-/// The lines without trailing padding.
+/// The table's lines, without spaces at their ends.
 pub(super) fn text(table: &Table) -> String {
     table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
-/// A table with a row for each item of a JSON list.
+/// A table with one row for each item in a JSON list.
 pub(super) fn of_list<Row: IntoIterator<Item = String>>(head: &[&str], list: &Value, row: impl Fn(&Value) -> Row) -> String {
     let mut table = table(head);
     table.add_rows(list.as_array().into_iter().flatten().map(row));
     text(&table)
 }
 
-/// A JSON value in one cell: a text without quotes, nothing for `null`.
+/// The text for a JSON value in a cell: strings without quotes, and an empty text for `null`.
 pub(super) fn cell(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -38,7 +38,7 @@ pub(super) fn cell(value: &Value) -> String {
     }
 }
 
-/// The texts of a JSON list, in one cell.
+/// The strings in a JSON list, as the text for one cell.
 pub(super) fn list(value: &Value) -> String {
     value.as_array().into_iter().flatten().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
 }

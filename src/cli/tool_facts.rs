@@ -1,4 +1,4 @@
-//! `toolsieve tools show|set|unset|approve`: metadata and approvals of tools on a running service.
+//! `toolsieve tools show`, `set`, `unset` and `approve`: metadata and approvals of tools on a running service.
 
 use std::fmt::Write as _;
 
@@ -13,33 +13,33 @@ use crate::domain::publishing::document::encoded;
 
 #[derive(Subcommand)]
 pub(super) enum ToolCommand {
-    /// Show a tool's metadata and definition changes; or a server's, with its prompts
+    /// Show a tool's metadata and changes to its definition, or those of a server and its prompts
     Show {
         #[command(flatten)]
         tool: ToolOrServer,
         #[command(flatten)]
         shown: Shown,
     },
-    /// Set metadata of a tool; omitted flags keep their values
+    /// Set a tool's metadata; without a flag, the current value remains
     Set {
         #[command(flatten)]
         tool: ToolName,
-        /// Replace the tags with this one; may be repeated
+        /// Set the tool's tags to this tag; may be repeated
         #[arg(long = "tag", value_name = "TAG")]
         tags: Vec<String>,
-        /// Replace the synonyms with this word or phrase, which searches match; may be repeated
+        /// Set the tool's synonyms to this word or phrase, by which searches find the tool; may be repeated
         #[arg(long = "synonym", value_name = "WORDS")]
         synonyms: Vec<String>,
-        /// Replace the server's description
+        /// Replace the server's description of the tool
         #[arg(long, value_name = "TEXT")]
         description: Option<String>,
-        /// Pin the tool: offer it in every chat
+        /// Whether to offer the tool in every chat
         #[arg(long, value_name = "true|false")]
         pinned: Option<bool>,
         #[command(flatten)]
         access: ServiceAccess,
     },
-    /// Remove all metadata set for a tool; restore the server's own
+    /// Remove the metadata that was set for a tool, and use the server's own again
     Unset {
         #[command(flatten)]
         tool: ToolName,
@@ -50,10 +50,10 @@ pub(super) enum ToolCommand {
     Approve {
         #[command(flatten)]
         tool: ToolOrServer,
-        /// Name of a prompt of the server
+        /// Approve this prompt of the server
         #[arg(long, value_name = "NAME")]
         prompt: Option<String>,
-        /// Fingerprint of the definition, as `show` prints it
+        /// Fingerprint of the definition to approve, as printed by `show`
         #[arg(long, value_name = "HEX")]
         fingerprint: String,
         #[command(flatten)]
@@ -63,7 +63,7 @@ pub(super) enum ToolCommand {
 
 #[derive(Args)]
 pub(super) struct ToolName {
-    /// The tool, under its server's name for it: `time/get_current_time`
+    /// Tool, given by its server and the server's name for the tool, such as time/get_current_time
     #[arg(value_name = "SERVER/TOOL")]
     tool: String,
 }
@@ -81,7 +81,7 @@ impl ToolName {
 
 #[derive(Args)]
 pub(super) struct ToolOrServer {
-    /// The tool, under its server's name for it: `time/get_current_time`; or a server: `time`
+    /// Tool, such as time/get_current_time, or server, such as time
     #[arg(value_name = "SERVER[/TOOL]")]
     name: String,
 }

@@ -1,4 +1,4 @@
-//! `toolsieve tools`: the tools with their published names and token costs.
+//! `toolsieve tools`: lists the tools with their public names and token costs.
 
 use clap::Args;
 use serde::Serialize;
@@ -16,10 +16,10 @@ pub(super) struct Tools {
     command: Option<ToolCommand>,
     #[command(flatten)]
     configuration: ConfigurationArgs,
-    /// Only the tools of this server; may be repeated
+    /// List only the tools of this server; may be repeated
     #[arg(long, value_name = "NAME")]
     server: Vec<String>,
-    /// Start no servers; use the tools that the service listed last
+    /// Use the tools that the service listed last, and start no servers
     #[arg(long)]
     offline: bool,
     /// Print JSON
@@ -31,9 +31,9 @@ pub(super) struct Tools {
 struct Row<'a> {
     server: &'a str,
     tool: &'a str,
-    /// The name that a model sees.
+    /// The public name, which a model sees.
     operation_id: &'a str,
-    /// cl100k tokens of the definition, as a model receives it.
+    /// Size of the definition that a model gets, in cl100k tokens.
     tokens: u32,
     flags: Vec<&'static str>,
     summary: &'a str,
@@ -73,7 +73,7 @@ impl Tools {
     }
 }
 
-/// Keeps the named servers; keeps all without names.
+/// Removes all servers except the named ones. An empty list keeps all servers.
 pub(super) fn only(servers: &mut Vec<crate::settings::ServerSettings>, names: &[String]) -> Outcome {
     for name in names {
         if !servers.iter().any(|server| server.name.as_str() == name) {
@@ -96,7 +96,8 @@ fn row(tool: &Tool) -> Row<'_> {
     }
 }
 
-/// The server's annotations (MCP specification, "Tool annotations"), and the losses in its schema.
+/// Properties from the server's annotations (MCP specification, "Tool annotations"), and whether the schema was
+/// simplified.
 fn flags(tool: &Tool) -> Vec<&'static str> {
     let hint = |name: &str| tool.raw.pointer(&format!("/annotations/{name}")).and_then(Value::as_bool);
     let flags = [

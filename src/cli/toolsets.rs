@@ -1,4 +1,4 @@
-//! `toolsieve toolsets`: named lists of tools on a running service.
+//! `toolsieve toolsets`: manages named lists of tools on a running service.
 
 use clap::{Args, Subcommand};
 use reqwest::Method;
@@ -11,7 +11,7 @@ use crate::domain::publishing::document::encoded;
 
 #[derive(Subcommand)]
 pub(super) enum Toolsets {
-    /// List all toolsets, including those of the settings
+    /// List all toolsets, including those from the settings
     List {
         #[command(flatten)]
         shown: Shown,
@@ -22,16 +22,16 @@ pub(super) enum Toolsets {
         #[command(flatten)]
         shown: Shown,
     },
-    /// Add a toolset, or replace the one with this name; toolsets of the settings change only there
+    /// Add or replace a toolset; toolsets from the settings can't be replaced
     Set {
-        /// 1 to 64 letters, digits, `-` and `_`
+        /// Name of the toolset: 1 to 64 letters, digits, `-` and `_`
         name: String,
         #[command(flatten)]
         flags: DefinitionArgs,
         #[command(flatten)]
         access: ServiceAccess,
     },
-    /// Remove a toolset; a key limited to it alone then reaches nothing
+    /// Remove a toolset; keys restricted to this toolset can then use no tools
     Remove {
         name: String,
         #[command(flatten)]
@@ -39,29 +39,29 @@ pub(super) enum Toolsets {
     },
 }
 
-/// The contents of a toolset. Texts are patterns, as in rules. One matching text per flag suffices; every flag must match.
+/// The definition of a toolset. A tool belongs to it if, for each kind of flag, one of the given patterns matches.
 #[derive(Args)]
 #[group(required = true, multiple = true)]
 pub(super) struct DefinitionArgs {
-    /// Description of its purpose
+    /// Purpose of the toolset
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
-    /// Names of servers; may be repeated
+    /// Include only tools from servers that match this pattern; may be repeated
     #[arg(long = "server", value_name = "PATTERN")]
     servers: Vec<String>,
-    /// Names of tools; may be repeated
+    /// Include only tools whose names match this pattern; may be repeated
     #[arg(long = "tool", value_name = "PATTERN")]
     tools: Vec<String>,
-    /// Tags of tools; may be repeated
+    /// Include only tools with a tag that matches this pattern; may be repeated
     #[arg(long = "tag", value_name = "PATTERN")]
     tags: Vec<String>,
-    /// Annotations of tools, such as readOnlyHint; all must hold; may be repeated
+    /// Include only tools with this annotation, such as readOnlyHint; if repeated, tools need all annotations
     #[arg(long = "annotation", value_name = "HINT")]
     annotations: Vec<String>,
-    /// Tools to exclude; may be repeated
+    /// Exclude tools that match this pattern; may be repeated
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
-    /// Tools to include in any case; overrides every other flag; may be repeated
+    /// Include tools that match this pattern regardless of all other flags; may be repeated
     #[arg(long, value_name = "PATTERN")]
     always: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! `toolsieve usage`: usage of the tools of a running service.
+//! `toolsieve usage`: shows how the tools of a running service are used.
 
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
@@ -10,13 +10,13 @@ use crate::cli::{Outcome, table};
 
 #[derive(Args)]
 pub(super) struct Usage {
-    /// Period: the last DAYS days
+    /// Number of days to include, up to today
     #[arg(long, value_name = "DAYS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3650))]
     days: u32,
-    /// Sort order of the tools
+    /// Column by which to sort the tools
     #[arg(long, value_parser = ["called", "offered", "recovered"], default_value = "called")]
     order: String,
-    /// Number of tools to show
+    /// Show at most this many tools
     #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
     #[command(flatten)]

@@ -1,12 +1,13 @@
-//! The data of a measurement: messages with their needed tools, and the tools.
+//! The input of a benchmark: messages with the tools that they need, and the tools to search.
 //!
-//! Messages are lines of JSON in one of two forms. With tool ids, as in published sets:
-//! `{"id", "query", "relevant": [id], "alt": {id: [id]}, "kind"}`. With names of servers and tools:
-//! `{"query", "kind", "server", "tool"}`, or `"tools": [[server, tool]]` with `"alt": {"server::tool": ["server::tool"]}`,
-//! or neither, for a message that needs no tool.
+//! A message is a JSON object on one line, in one of two forms. Public data sets refer to tools by id: `{"id", "query",
+//! "relevant": [id], "alt": {id: [id]}, "kind"}`. The other form names servers and tools: `{"query", "kind", "server",
+//! "tool"}`, or `"tools": [[server, tool]]` with `"alt": {"server::tool": ["server::tool"]}`. A message without `tool`
+//! and `tools` needs no tool.
 //!
-//! Tools are lines `{"id", "server", "name", "description", "input_schema"}` in `tools.jsonl` beside the messages, or
-//! one file for each server, `<server>.json`, with a list `tools` as the server sent it; their ids are `server::tool`.
+//! The tools are in `tools.jsonl` next to the messages, one per line: `{"id", "server", "name", "description",
+//! "input_schema"}`. Alternatively, a folder contains one `<server>.json` per server, with the list `tools` as the
+//! server sent it. These tools get ids of the form `server::tool`.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -22,15 +23,15 @@ use crate::cli::Failure;
 use crate::domain::catalog::catalog::{Catalog, CatalogServer, ServerListing};
 use crate::domain::catalog::tool::{ServerName, ToolId};
 
-/// Server name for tools without one.
+/// Server name for tools that name no server.
 const NAMELESS: &str = "tools";
-/// Message files of a folder.
+/// Names of the message files that a data folder may contain.
 const FILES: [&str; 4] = ["queries.jsonl", "messages.jsonl", "multi.jsonl", "notool.jsonl"];
 
-/// Messages of one file.
+/// The messages of one file.
 pub(super) struct Set {
     pub(super) name: String,
-    /// Path of the tools, if the set has its own.
+    /// File or folder with the tools, if the set has its own tools.
     pub(super) tools: Option<PathBuf>,
     pub(super) queries: Vec<Query>,
 }
@@ -39,15 +40,15 @@ pub(super) struct Set {
 pub(super) struct Query {
     pub(super) id: String,
     pub(super) text: String,
-    /// The needed tools: one per group. Empty if the message needs none.
+    /// Groups of equally good tools. The message needs one tool from each group; without groups, it needs no tool.
     pub(super) groups: Vec<BTreeSet<String>>,
     pub(super) kind: String,
 }
 
-/// The searched tools.
+/// The tools to search.
 pub(super) struct Tools {
     pub(super) listings: Vec<ServerListing>,
-    /// The ids of the tools in messages.
+    /// The id by which messages refer to each tool.
     pub(super) ids: HashMap<ToolId, String>,
 }
 
@@ -87,12 +88,12 @@ struct ListFile {
     initialize: Option<Value>,
 }
 
-/// The id of a tool, from its server and name.
+/// Builds a tool's id from the names of its server and tool.
 pub(super) fn id(server: &str, tool: &str) -> String {
     format!("{server}::{tool}")
 }
 
-/// The sets of a folder, or of a single message file.
+/// Reads the message sets of a folder, or the set of a single message file.
 pub(super) fn sets(path: &Path, queries: Option<&Path>) -> Result<Vec<Set>, Failure> {
     let name = |path: &Path| path.file_stem().map_or_else(|| "data".to_owned(), |name| name.to_string_lossy().into_owned());
     let files: Vec<PathBuf> = match queries {
@@ -138,7 +139,7 @@ fn query(number: usize, line: QueryLine) -> Query {
 }
 
 impl Tools {
-    /// Reads a file with one tool per line. `servers.jsonl` beside it holds descriptions of servers.
+    /// Reads a file with one tool per line. `servers.jsonl` in the same folder contains descriptions of servers.
     pub(super) fn of_file(file: &Path, with_descriptions: bool) -> Result<Self, Failure> {
         let described = file.with_file_name("servers.jsonl");
         let descriptions: HashMap<String, String> = if with_descriptions && described.is_file() {
@@ -151,7 +152,7 @@ impl Tools {
         for line in lines::<ToolLine>(file)? {
             let server = if line.server.is_empty() { NAMELESS.to_owned() } else { line.server };
             let schema = line.input_schema.filter(Value::is_object).unwrap_or_else(|| json!({"type": "object"}));
-            // Of two tools with one name, the server's first counts.
+            // If a server lists two tools with the same name, the first one counts.
             ids.entry(ToolId::new(ServerName::from(server.as_str()), line.name.as_str())).or_insert(line.id);
             let raw = json!({"name": line.name, "description": line.description, "inputSchema": schema});
             servers.entry(server).or_default().push(Arc::new(raw));
@@ -183,7 +184,7 @@ impl Tools {
         Ok(Self { listings, ids })
     }
 
-    /// Makes tools from live listings.
+    /// Uses the tools that running servers list.
     pub(super) fn of_catalog(catalog: &Catalog) -> Self {
         let raw = |server: &CatalogServer| server.tools.iter().map(|tool| Arc::clone(&tool.raw)).collect();
         Self {
@@ -196,7 +197,7 @@ impl Tools {
         }
     }
 
-    /// Keeps the named servers; keeps all without names.
+    /// Removes all servers except the named ones. An empty list keeps all servers.
     pub(super) fn keep(&mut self, servers: &[String]) -> Result<(), Failure> {
         let has = |name: &String| self.listings.iter().any(|listing| listing.server.as_str() == name);
         if let Some(unknown) = servers.iter().find(|name| !has(name)) {

@@ -1,4 +1,4 @@
-//! `toolsieve bench embed`: times of the embedder on this machine, for the comparison in `benches/`.
+//! `toolsieve bench embed`: measures the embedder's speed on this machine, for the comparison in `benches/`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,13 +14,13 @@ pub(super) struct Embed {
     /// File with one text per line
     #[arg(long, value_name = "FILE")]
     texts: PathBuf,
-    /// Number of times to embed each text
+    /// Embed each text this many times
     #[arg(long, default_value_t = 20)]
     rounds: usize,
-    /// Code path [default: the best that the processor supports]
+    /// Instruction set to use [default: the best one that the processor supports]
     #[arg(long, value_enum)]
     kernel: Option<KernelArg>,
-    /// Print every measured time as JSON
+    /// Print all measured times as JSON
     #[arg(long)]
     json: bool,
 }

@@ -1,16 +1,16 @@
-//! Means with confidence intervals: percentile bootstrap (Efron and Tibshirani 1993, section 13.3).
+//! Means with confidence intervals, by the percentile bootstrap (Efron and Tibshirani 1993, section 13.3).
 
 use indexmap::IndexMap;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde::Serialize;
 
-/// Number of resamples.
+/// Number of bootstrap resamples.
 pub(super) const RESAMPLES: usize = 1_000;
-/// The same draws in every run and for every ranking of the same messages, so that differences are paired.
+/// Seed of the random draws. Every run draws the same messages, so differences between rankings are paired.
 pub(super) const SEED: u64 = 7;
 
-/// A mean with its 95 % interval.
+/// A mean with its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Estimate {
     pub(super) mean: f64,
@@ -18,21 +18,21 @@ pub(super) struct Estimate {
     pub(super) high: f64,
 }
 
-/// Estimates by name of the metric.
+/// Estimates by metric name.
 pub(super) type Figures = IndexMap<String, Estimate>;
 
-/// The means of all columns, and those of every resample.
+/// The mean of each column, over all messages and over each resample.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Means {
     columns: Vec<String>,
-    /// `None` if the column is undefined for every message.
+    /// The means over all messages. A mean is `None` if the column is undefined for every message.
     all: Vec<Option<f64>>,
     resamples: Vec<Vec<Option<f64>>>,
 }
 
 impl Means {
-    /// Takes rows with one value per column. NaN marks undefined values, which are skipped. `salt` makes the draws for
-    /// different messages independent.
+    /// Each row contains one value per column. NaN marks an undefined value, which the means skip. Different salts give
+    /// different messages independent draws.
     pub(super) fn of(columns: &[String], rows: &[&[f64]], salt: u64) -> Self {
         let mean = |picks: &mut dyn Iterator<Item = usize>| {
             let mut sums = vec![(0.0, 0_u32); columns.len()];
@@ -55,7 +55,7 @@ impl Means {
         }
     }
 
-    /// The macro average: every set has the same weight, whatever its size.
+    /// The macro average: every set has the same weight, regardless of its size.
     pub(super) fn average(all: &[&Self]) -> Self {
         let Some(first) = all.first() else { return Self::default() };
         let average = |of: &dyn Fn(&Self, usize) -> Option<f64>| {
@@ -74,7 +74,7 @@ impl Means {
         }
     }
 
-    /// The difference from another estimate on the same messages, draw by draw.
+    /// The difference from another estimate for the same messages, computed per resample.
     pub(super) fn less(&self, other: &Self) -> Self {
         let less = |one: &[Option<f64>], other: &[Option<f64>]| {
             one.iter().zip(other).map(|(one, other)| Some((*one)? - (*other)?)).collect::<Vec<_>>()
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn the_interval_is_that_of_the_mean() {
-        // A coin's mean over 400 throws: its standard error is 0.025, so 95 % lie within 0.049 of it.
+        // The mean of 400 coin tosses has a standard error of 0.025, so 95 % of the means lie within 0.049 of it.
         let rows: Vec<[f64; 2]> = (0..400).map(|at| [f64::from(at % 2), f64::NAN]).collect();
         let rows: Vec<&[f64]> = rows.iter().map(<[f64; 2]>::as_slice).collect();
         let columns = ["coin".to_owned(), "never".to_owned()];
@@ -127,7 +127,7 @@ mod tests {
         let (large, small) = (vec![[1.0]; 90], vec![[0.0]; 10]);
         let means = |rows: &[[f64; 1]], salt| Means::of(&columns, &rows.iter().map(<[f64; 1]>::as_slice).collect::<Vec<_>>(), salt);
         near(Means::average(&[&means(&large, 0), &means(&small, 1)]).figures()["x"].mean, 0.5, 1e-12);
-        // A tenth better on every message is a tenth better in every draw.
+        // If one ranking is better by 0.1 for every message, it is better by 0.1 in every resample.
         let rows: Vec<[f64; 1]> = (0..50).map(|at| [f64::from(at % 7)]).collect();
         let better: Vec<[f64; 1]> = rows.iter().map(|[value]| [value + 0.1]).collect();
         let difference = means(&better, 3).less(&means(&rows, 3)).figures()["x"];

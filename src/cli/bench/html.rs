@@ -1,4 +1,4 @@
-//! The report as one self-contained page: tables and plots, without scripts.
+//! Renders the report as one self-contained HTML page with tables and plots, without scripts.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! Runs the service's selection for every message, and computes metrics of the results.
+//! Runs the service's selection for every message, and computes metrics from the results.
 
 use std::collections::HashMap;
 use std::fs;
@@ -25,22 +25,22 @@ use crate::service::catalog::current::CurrentCatalog;
 use crate::service::selection::request::{SelectRequest, Turn, TurnRole};
 use crate::settings::{Rerank, Settings};
 
-/// Number of found tools to show in an example.
+/// How many ranked tools the report shows for each missed message.
 const SHOWN: usize = 5;
 
-/// The level of the ranking: tools, or servers, each at the rank of its first tool.
+/// What the metrics count: tools or servers. A server has the rank of its best tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Level {
     Tool,
     Server,
 }
 
-/// The tools of one or several sets.
+/// The tools that one or several sets search.
 pub(super) struct Corpus {
     pub(super) current: Arc<CurrentCatalog>,
     ids: HashMap<ToolId, String>,
     server_of: HashMap<String, String>,
-    /// Tools of the data that the service rejects: duplicate names, or invalid schemas.
+    /// Number of tools that the service rejects because of duplicate names or invalid schemas.
     left_out: usize,
 }
 
@@ -56,40 +56,40 @@ impl Corpus {
     }
 }
 
-/// The service's result for one message.
+/// The selection for one message.
 struct Answer {
-    /// Ids, best first.
+    /// Ids of the ranked tools, best first.
     ranked: Vec<String>,
-    /// Ids of the tools sent for the message.
+    /// Ids of the tools that the model would get.
     chosen: Vec<String>,
     needs_tool: bool,
     tokens_before: u64,
-    /// Tokens of everything sent, including the search tool.
+    /// Tokens of all definitions that the model would get, including the search tool.
     tokens_after: u64,
     took: Duration,
 }
 
-/// The metrics of one set, with the data for averages and comparisons.
+/// The metrics of one set, and the data for averages and comparisons.
 pub(super) struct Measured {
     pub(super) report: SetReport,
     pub(super) means: Means,
 }
 
-/// The options of a measurement.
+/// The options of a benchmark run.
 pub(super) struct Measure<'a> {
     pub(super) ks: &'a [usize],
     pub(super) level: Level,
     /// Number of missed messages to list.
     pub(super) examples: usize,
-    /// Folder for the rankings.
+    /// Folder to which the rankings are written.
     pub(super) runs: Option<&'a Path>,
 }
 
 impl Measure<'_> {
-    /// `place` is the index of the set among all sets.
+    /// Measures one set. `place` is the set's index among all sets.
     pub(super) async fn set(&self, set: &Set, place: u64, corpus: &Corpus, retrieval: &Retrieval) -> Result<Measured, Failure> {
         let progress = bar(&format!("{}: searching", set.name), set.queries.len());
-        // Warms the caches before the first measured message.
+        // The first message fills the caches and is not measured.
         answer("a first message", corpus, retrieval).await;
         let mut answers = Vec::with_capacity(set.queries.len());
         for query in &set.queries {
@@ -127,7 +127,8 @@ impl Measure<'_> {
         ranking.chain(others.map(str::to_owned)).collect()
     }
 
-    /// The values of [`Measure::columns`]. Ranking metrics are undefined for a message that needs no tool.
+    /// The values of the metrics in [`Measure::columns`]. Ranking metrics are undefined for a message that needs no
+    /// tool.
     fn row(&self, query: &Query, answer: &Answer, corpus: &Corpus) -> Vec<f64> {
         let (groups, ranked) = self.view(query, &answer.ranked, corpus);
         let (_, chosen) = self.view(query, &answer.chosen, corpus);
@@ -142,7 +143,7 @@ impl Measure<'_> {
         row.extend(self.ks.iter().map(|&k| needs(ndcg(&found, count, k))));
         row.extend(self.ks.iter().map(|&k| needs(complete(&found, count, k))));
         let of_servers = of_servers(query, &corpus.server_of).groups;
-        // A hit is any tool of a right server among the first k.
+        // Counts as found if any tool from a right server is among the first k.
         let right = answer
             .ranked
             .iter()
@@ -161,7 +162,7 @@ impl Measure<'_> {
         row
     }
 
-    /// A message and a ranking at the measured level.
+    /// The message and its ranking at the measured level.
     fn view<'b>(&self, query: &Query, ranked: &'b [String], corpus: &'b Corpus) -> (Query, Vec<&'b str>) {
         match self.level {
             Level::Tool => (query.clone(), ranked.iter().map(String::as_str).collect()),
@@ -185,7 +186,7 @@ impl Measure<'_> {
         by_kind.into_iter().map(|(kind, rows)| (kind.to_owned(), group(&rows))).collect()
     }
 
-    /// Messages with needed tools beyond the first ranks.
+    /// Messages for which the first ranks miss a needed tool.
     fn missed(&self, set: &Set, answers: &[Answer], corpus: &Corpus) -> Vec<Missed> {
         let k = self.ks.iter().copied().max().unwrap_or(1);
         let all = set.queries.iter().zip(answers).filter_map(|(query, answer)| {
@@ -239,7 +240,7 @@ fn write_run(folder: &Path, set: &Set, answers: &[Answer]) -> Result<(), Failure
         .map_err(|error| Failure::failed(format!("error: {}: {error}", path.display())))
 }
 
-/// A bar on a terminal, a line elsewhere.
+/// A progress bar on a terminal, and a single line otherwise.
 pub(super) fn bar(what: &str, total: usize) -> ProgressBar {
     let bar = ProgressBar::new(total as u64);
     if bar.is_hidden() {

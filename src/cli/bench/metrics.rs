@@ -1,14 +1,15 @@
-//! Quality of one ranking.
+//! Metrics for the quality of one ranking.
 //!
-//! A message needs G groups; a group is hit by the first of its tools. Recall@k is the share of the groups hit in the
-//! first k, hit@k whether any is, complete@k whether all are, nDCG@k has a gain of 1 for the first hit of each group
-//! and a logarithmic discount (Järvelin and Kekäläinen 2002), MRR is one over the place of the first hit.
+//! A message needs one tool from each of its G groups. The first tool of a group in the ranking is a hit. Recall@k is
+//! the share of groups with a hit among the first k tools. Hit@k shows whether any group has one, and complete@k
+//! whether all groups do. In nDCG@k, each hit has a gain of 1 with a logarithmic discount (Järvelin and Kekäläinen
+//! 2002). MRR is the reciprocal rank of the first hit.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::cli::bench::data::Query;
 
-/// The ranks, from 1, of the first hit of each group. A duplicate counts at its first rank.
+/// The ranks of the hits, counted from 1. A tool that appears twice counts at its first rank.
 pub(super) fn hits<'a>(groups: &[BTreeSet<String>], ranked: impl IntoIterator<Item = &'a str>) -> Vec<usize> {
     let mut open: Vec<&BTreeSet<String>> = groups.iter().collect();
     let mut seen = HashSet::new();
@@ -53,12 +54,12 @@ fn within(hits: &[usize], k: usize) -> usize {
     hits.iter().filter(|&&place| place <= k).count()
 }
 
-/// The message with servers instead of tools; merges equal groups.
+/// Replaces the tools of a message by their servers, and merges equal groups.
 pub(super) fn of_servers(query: &Query, server_of: &HashMap<String, String>) -> Query {
     let mut groups: Vec<BTreeSet<String>> = Vec::new();
     for group in &query.groups {
         let servers: BTreeSet<String> = group.iter().filter_map(|id| server_of.get(id).cloned()).collect();
-        // Two groups that begin with one server name one need.
+        // Two groups with the same first server count as one need.
         if !groups.iter().any(|known| *known == servers || known.first() == servers.first()) {
             groups.push(servers);
         }
@@ -83,7 +84,7 @@ mod tests {
 
     #[test]
     fn figures_are_those_of_a_pencil() {
-        // Needed: a or its near duplicate b, and c. Ranked: x a x b c. The second x and the near duplicate change nothing but c's place.
+        // Needs a (or its near duplicate b) and c. The ranking is x a x b c: the second x and b only move c down.
         let groups = groups(&[&["a", "b"], &["c"]]);
         let hits = hits(&groups, ["x", "a", "x", "b", "c"]);
         assert_eq!(hits, [2, 4]);
@@ -91,7 +92,8 @@ mod tests {
         assert_eq!([1, 2].map(|k| hit(&hits, k).to_bits()), [0.0, 1.0_f64].map(f64::to_bits));
         assert_eq!([3, 4].map(|k| complete(&hits, 2, k).to_bits()), [0.0, 1.0_f64].map(f64::to_bits));
         near(reciprocal_rank(&hits), 0.5);
-        // Gains at 2 and 4: 1/log2(3) = 0.630930, 1/log2(5) = 0.430677; the ideal is 1 + 0.630930.
+        // The hits are at ranks 2 and 4, with gains 1/log2(3) = 0.630930 and 1/log2(5) = 0.430677. The ideal sum is 1 +
+        // 0.630930.
         near(ndcg(&hits, 2, 1), 0.0);
         near(ndcg(&hits, 2, 2), 0.630_929_753_571_457_4 / 1.630_929_753_571_457_4);
         near(ndcg(&hits, 2, 5), (0.630_929_753_571_457_4 + 0.430_676_558_073_393_05) / 1.630_929_753_571_457_4);

@@ -1,7 +1,7 @@
-//! `toolsieve bench`: retrieval quality and cost on messages with known tools.
+//! `toolsieve bench`: measures retrieval quality and token cost for messages with known tools.
 //!
-//! Measures the service's own code in this process: catalog, tokens, vectors, index, fusion, gate and selection. Calls
-//! no language model. Starts servers only with `--config`.
+//! It runs the service's own code in this process: catalog, token counts, vectors, index, fusion, gate and selection.
+//! It never calls a language model, and starts MCP servers only with `--config`.
 
 mod data;
 mod embed;
@@ -40,62 +40,62 @@ pub(super) struct Bench {
 
 #[derive(Subcommand)]
 enum Other {
-    /// Time the built-in embedder on one thread, text by text
+    /// Measure how long the built-in embedder takes for each text, on one thread
     Embed(embed::Embed),
 }
 
 #[derive(Args)]
 struct RetrievalArgs {
-    /// Folder with queries.jsonl (or messages.jsonl, multi.jsonl, notool.jsonl), or one such file; several give one row
-    /// each and an average
+    /// Folder with queries.jsonl (or messages.jsonl, multi.jsonl, notool.jsonl), or one such file; for several, also
+    /// print their average
     #[arg(long, value_name = "PATH", num_args = 1.., required = true)]
     data: Vec<PathBuf>,
-    /// File of messages, instead of those of the folder
+    /// Read the messages from this file instead of the folder
     #[arg(long, value_name = "FILE")]
     queries: Option<PathBuf>,
-    /// Folder of tools, if the data has no tools.jsonl: one `SERVER.json` per server, as returned by `tools/list`
+    /// Folder with one `SERVER.json` per server, as returned by `tools/list`; used if the data has no tools.jsonl
     #[arg(long, value_name = "DIR", conflicts_with = "config")]
     toollists: Option<PathBuf>,
-    /// File with an `mcpServers` map: start these servers and use their current tools, if the data has no tools.jsonl
+    /// File with an `mcpServers` map; if the data has no tools.jsonl, start these servers and use their tools
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Only the tools of this server of --toollists or --config; may be repeated
+    /// Use only this server's tools, with --toollists or --config; may be repeated
     #[arg(long, value_name = "NAME")]
     server: Vec<String>,
     /// Use the descriptions in servers.jsonl as the servers' instructions
     #[arg(long)]
     server_descriptions: bool,
-    /// Ranks k for the metrics, such as recall@k
+    /// Cut-off ranks for metrics such as recall@k
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "1,3,5,10,20", value_parser = clap::value_parser!(u16).range(1..=100))]
     k: Vec<u16>,
-    /// What to find: tools, or their servers
+    /// Count tools, or count servers instead
     #[arg(long, value_enum, default_value_t = Level::Tool)]
     level: Level,
-    /// Use at most this many messages per set, picked at even intervals
+    /// Use at most this many messages per set, evenly spaced
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     limit_queries: Option<u32>,
-    /// Leave out a part of the retrieval; several are left out together
+    /// Switch off this part of the retrieval; for several parts, switch them all off at once
     #[arg(long, value_name = "PART", value_delimiter = ',', value_parser = PossibleValuesParser::new(parts::names()))]
     without: Vec<String>,
-    /// Leave out each of these parts in turn, and compare [default: all parts]
+    /// Switch off each of these parts in turn, and show the difference [default: all parts]
     #[arg(long, value_name = "PART", value_delimiter = ',', num_args = 0.., value_parser = PossibleValuesParser::new(parts::names()))]
     ablation: Option<Vec<String>>,
     /// Write all results to this file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write a self-contained page with tables and plots to this file
+    /// Write an HTML page with tables and plots to this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Write the rankings to this folder, one file per set
     #[arg(long, value_name = "DIR")]
     runs: Option<PathBuf>,
-    /// Number of missed messages per set to list in the reports, in full
+    /// List this many missed messages per set in the reports, in full
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     examples: usize,
     /// TOML file with settings
     #[arg(long, value_name = "FILE", env = "TOOLSIEVE_SETTINGS")]
     settings: Option<PathBuf>,
-    /// Data folder that keeps the tools' vectors for the next run
+    /// Data folder in which to keep the tools' vectors for the next run
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
 }
@@ -109,7 +109,7 @@ impl Bench {
     }
 }
 
-/// Sets that share the same tools.
+/// Message sets that search the same tools.
 struct Searched {
     corpus: Corpus,
     sets: Vec<Set>,
@@ -204,10 +204,10 @@ impl RetrievalArgs {
         Ok(all)
     }
 
-    /// The tools to search, in the order of the command line.
+    /// Loads the tools to search, in the order of the command line.
     async fn searched(&self, settings: &Settings) -> Result<Vec<Searched>, Failure> {
         let mut all: Vec<Searched> = Vec::new();
-        // Sets without tools of their own share the same tools.
+        // All sets without their own tools share the same tools.
         let mut shared: Option<usize> = None;
         for path in &self.data {
             for mut set in data::sets(path, self.queries.as_deref())? {
@@ -258,7 +258,7 @@ impl RetrievalArgs {
         Ok(tools)
     }
 
-    /// Keeps at most the requested number of messages.
+    /// Reduces the set to the requested number of messages.
     fn thin(&self, set: &mut Set) {
         let (all, Some(limit)) = (set.queries.len(), self.limit_queries) else { return };
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);

@@ -1,15 +1,15 @@
-//! Parts of the retrieval that can be left out, to measure their contribution. One line per part.
+//! The parts of the retrieval that a benchmark can switch off to measure their contribution. One line per part.
 
 use crate::cli::retrieval::{Recipe, Vectors};
 use crate::domain::selection::relevance::Synonyms;
 use crate::domain::text::analysis::Language;
 
-/// A part of the retrieval.
+/// A part of the retrieval that can be switched off.
 #[derive(Clone, Copy)]
 pub(super) struct Part {
-    /// Its name on the command line.
+    /// The part's name on the command line.
     pub(super) name: &'static str,
-    /// What remains without it.
+    /// Describes the retrieval without this part.
     pub(super) without: &'static str,
     pub(super) leave_out: fn(&mut Recipe),
 }
@@ -56,7 +56,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
     PARTS.iter().map(|part| part.name)
 }
 
-/// The parts with these names.
+/// Finds the parts with these names.
 pub(super) fn named(names: &[String]) -> Vec<Part> {
     PARTS.iter().filter(|part| names.iter().any(|name| name == part.name)).copied().collect()
 }

@@ -1,10 +1,11 @@
-//! The results of a measurement: JSON with stable keys, and tables.
+//! The results of a benchmark: JSON with stable keys, and tables.
 //!
-//! Every metric is an object `{"mean", "low", "high"}` with the 95 % interval. The metrics: `recall@k`,
-//! `hit@k`, `ndcg@k`, `complete@k`, `mrr`; `server@k` (whether the first k include a tool of a right server); for the
-//! tools sent: `cut.recall`, `cut.complete`, `cut.tools`, `cut.tokens`, `cut.reduction`, `cut.at_most_one_tool`; and
-//! `no_tool`, the share of messages that the gate judges to need no tool. A metric that is undefined for every message is
-//! absent: if no message needs a tool, all but the last five.
+//! Every metric is an object `{"mean", "low", "high"}` with a 95 % confidence interval. The ranking metrics are
+//! `recall@k`, `hit@k`, `ndcg@k`, `complete@k`, `mrr` and `server@k`. The last one shows whether the first k tools
+//! include one from a right server. The metrics for the selected tools are `cut.recall`, `cut.complete`, `cut.tools`,
+//! `cut.tokens`, `cut.reduction` and `cut.at_most_one_tool`. `no_tool` is the share of messages that need no tool,
+//! according to the gate. A metric that is undefined for every message is absent. If no message needs a tool, only the
+//! last five metrics remain.
 
 use indexmap::IndexMap;
 use serde::Serialize;
@@ -14,21 +15,21 @@ use crate::cli::table;
 
 #[derive(Serialize)]
 pub(super) struct Report {
-    /// The version of the program.
+    /// The program's version.
     pub(super) toolsieve: &'static str,
     /// The embedder's id.
     pub(super) model: String,
-    /// `tool` or `server`.
+    /// The measured level: `tool` or `server`.
     pub(super) level: &'static str,
     pub(super) k: Vec<usize>,
-    /// Parts left out of all figures but those of `ablation`.
+    /// Parts that are switched off in all results, except those in `ablation`.
     pub(super) without: Vec<String>,
     pub(super) bootstrap: Bootstrap,
     pub(super) sets: Vec<SetReport>,
-    /// The average over sets of equal weight; absent with one set.
+    /// The average in which every set has the same weight; absent if there is only one set.
     #[serde(rename = "macro", skip_serializing_if = "Option::is_none")]
     pub(super) average: Option<Figures>,
-    /// One entry per part left out in turn.
+    /// One entry for each part that was switched off in turn.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) ablation: Vec<Ablation>,
 }
@@ -51,16 +52,16 @@ pub(super) struct SetReport {
     pub(super) queries: usize,
     pub(super) queries_without_tool: usize,
     pub(super) tools: usize,
-    /// Tools of the data that the service rejects, such as duplicate names.
+    /// Number of tools that the service rejects, for example because of duplicate names.
     pub(super) tools_left_out: usize,
     pub(super) servers: usize,
-    /// cl100k tokens of all function definitions, including meta-tools.
+    /// cl100k tokens of all function definitions, including the meta-tools.
     pub(super) tokens_before: u64,
     pub(super) metrics: Figures,
-    /// By the messages' `kind`, if there are several.
+    /// Metrics by the messages' `kind`, if there are several kinds.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(super) kinds: IndexMap<String, Group>,
-    /// Times for embedding, search and fusion of one message, in process.
+    /// How long embedding, search and fusion of one message take, without HTTP.
     pub(super) latency_ms: Latency,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) missed: Vec<Missed>,
@@ -78,30 +79,30 @@ pub(super) struct Latency {
     pub(super) p95: f64,
 }
 
-/// A message with missed tools.
+/// A message for which the ranking misses a needed tool.
 #[derive(Serialize)]
 pub(super) struct Missed {
     pub(super) id: String,
     pub(super) query: String,
-    /// One tool per group is needed.
+    /// The message needs one tool from each group.
     pub(super) needed: Vec<Vec<String>>,
-    /// The top of the ranking.
+    /// The first tools of the ranking.
     pub(super) found: Vec<String>,
 }
 
 #[derive(Serialize)]
 pub(super) struct Ablation {
     pub(super) without: &'static str,
-    /// What remains, in words.
+    /// Describes the retrieval without the part.
     pub(super) leaves: &'static str,
-    /// By name of the set.
+    /// Metrics by the name of the set.
     pub(super) sets: IndexMap<String, Figures>,
-    /// The change in the macro average without the part, paired by message.
+    /// How the macro average changes without the part, paired by message.
     pub(super) difference: Figures,
 }
 
 impl Report {
-    /// The k of the main figures.
+    /// The k nearest to 5, which the main metrics use.
     pub(super) fn middle_k(&self) -> usize {
         let near = |k: &&usize| k.abs_diff(5);
         self.k.iter().min_by_key(near).copied().unwrap_or(5)
@@ -111,7 +112,7 @@ impl Report {
         self.k.iter().min_by_key(|k| k.abs_diff(10)).copied().unwrap_or(10)
     }
 
-    /// The metrics of the first table, with their headings.
+    /// The metrics of the first table, with their column headings.
     pub(super) fn main_metrics(&self) -> Vec<(String, String)> {
         let (name, short) = if self.level == "server" { ("hit", "hit") } else { ("recall", "R") };
         let mut metrics: Vec<(String, String)> = self.k.iter().map(|k| (format!("{name}@{k}"), format!("{short}@{k}"))).collect();
@@ -193,7 +194,7 @@ impl Report {
         table::text(&out)
     }
 
-    /// The metrics for one kind of message, with their headings.
+    /// The metrics of each kind of message, with their column headings.
     pub(super) fn kind_metrics(&self) -> Vec<(String, String)> {
         let (least, middle) = (self.k.first().copied().unwrap_or(1), self.middle_k());
         [

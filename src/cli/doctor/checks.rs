@@ -1,4 +1,4 @@
-//! Checks of a configuration on this machine, each with a remedy.
+//! Checks of the configuration on this machine, each with a suggested fix.
 
 use std::env;
 use std::net::TcpListener;
@@ -11,7 +11,7 @@ use crate::cli::catalog::Known;
 use crate::cli::embedder::Tried;
 use crate::settings::{Finding, HttpSettings, ServerSettings, TransportSettings};
 
-/// The result of a check.
+/// The outcome of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Level {
@@ -23,10 +23,10 @@ pub(super) enum Level {
 #[derive(Debug, Serialize)]
 pub(super) struct Check {
     pub(super) level: Level,
-    /// The subject of the check.
+    /// The part of the installation that was checked.
     pub(super) subject: String,
     pub(super) finding: String,
-    /// The remedy.
+    /// How to fix the problem.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) remedy: Option<String>,
 }
@@ -41,12 +41,12 @@ impl Check {
     }
 }
 
-/// Warnings about the configuration.
+/// Turns a warning about the configuration into a check result.
 pub(super) fn warning(finding: &Finding) -> Check {
     Check::new(Level::Warning, finding.place.to_string(), finding.message.clone(), Some(finding.remedy.clone()))
 }
 
-/// Whether the port is free. During a migration, mcpo may still hold it.
+/// Checks that the port is free. During a migration, mcpo may still use the port.
 pub(super) fn port(http: &HttpSettings, may_be_taken: bool) -> Check {
     let subject = format!("{}:{}", http.host, http.port);
     match TcpListener::bind((http.host, http.port)) {
@@ -62,7 +62,7 @@ pub(super) fn port(http: &HttpSettings, may_be_taken: bool) -> Check {
     }
 }
 
-/// Whether the data folder can be used. Does not create it.
+/// Checks that the data folder is usable, without creating it.
 pub(super) fn data_dir(path: &Path) -> Check {
     let subject = path.display().to_string();
     if !path.exists() {
@@ -84,14 +84,14 @@ pub(super) fn data_dir(path: &Path) -> Check {
     }
 }
 
-/// Whether this user can create a file there.
+/// Whether this user can create files in the folder.
 fn tempfile_in(folder: &Path) -> bool {
     let probe = folder.join(format!(".toolsieve-doctor-{}", std::process::id()));
     let made = std::fs::OpenOptions::new().write(true).create_new(true).open(&probe).is_ok();
     made && std::fs::remove_file(probe).is_ok()
 }
 
-/// Whether the server's program exists. Reports failures only; the server's answer shows success.
+/// Checks that the server's program exists. Reports only failures, because listing its tools shows success.
 pub(super) fn command(server: &ServerSettings) -> Option<Check> {
     let TransportSettings::Stdio { command, directory, .. } = &server.transport else { return None };
     if let Some(directory) = directory.as_ref().filter(|directory| !directory.is_dir()) {
@@ -116,7 +116,7 @@ pub(super) fn command(server: &ServerSettings) -> Option<Check> {
     Some(Check::new(Level::Problem, server.name.as_str(), format!("the command `{command}` is not found"), Some(remedy.to_owned())))
 }
 
-/// Whether the embedder works, and how many tools are embedded.
+/// Reports whether the embedder works, and how many tools have vectors.
 pub(super) fn embedder(tried: Result<Tried, String>, embedded: Option<usize>, tools: usize) -> Check {
     const SUBJECT: &str = "embedder";
     match tried {
@@ -133,7 +133,7 @@ pub(super) fn embedder(tried: Result<Tried, String>, embedded: Option<usize>, to
     }
 }
 
-/// Options that mcpo reads and ignores.
+/// Warns about options that mcpo reads but ignores.
 pub(super) fn takes_effect(server: &ServerSettings) -> Option<Check> {
     let rules = server.remote.forwarding.as_ref()?;
     let which = if rules.whitelist.is_empty() { "all headers but credentials".to_owned() } else { rules.whitelist.join(", ") };
@@ -142,7 +142,7 @@ pub(super) fn takes_effect(server: &ServerSettings) -> Option<Check> {
     Some(Check::new(Level::Warning, server.name.as_str(), finding, Some(remedy)))
 }
 
-/// Which servers answer, and how many tools and tokens they have.
+/// Reports which servers responded, and how many tools and tokens each has.
 pub(super) fn answers(servers: &[ServerSettings], known: &Known) -> Vec<Check> {
     let mut checks = Vec::new();
     for server in servers {

@@ -1,5 +1,5 @@
-//! Compares two documents of one server, tool by tool: operations on one side only, renamed operations, and schema
-//! keywords on one side only.
+//! Compares two documents of one server, tool by tool. The differences are missing operations, renamed operations, and
+//! schema keywords that only one document has.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,8 @@ use serde_json::Value;
 use crate::cli::doctor::documents::{Operation, Operations};
 use crate::domain::catalog::tool::ServerName;
 
-/// Keywords that inform a model. Excludes types and union forms, which have several equivalent spellings.
+/// Schema keywords that tell a model something. Types and unions are missing here, because they have several equivalent
+/// spellings.
 const KEYWORDS: [&str; 20] = [
     "const",
     "default",
@@ -34,24 +35,24 @@ const KEYWORDS: [&str; 20] = [
 ];
 const DEEPEST: usize = 40;
 
-/// The comparison for one server.
+/// The differences between the two documents of one server.
 #[derive(Debug, Serialize)]
 pub(super) struct ServerComparison {
     pub(super) server: String,
-    /// Why no comparison is possible.
+    /// The reason if the documents can't be compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<String>,
     #[serde(skip)]
     error_is_ours: bool,
-    /// Number of tools on both sides.
+    /// Number of tools that both documents contain.
     pub(super) common: usize,
     pub(super) only_mcpo: Vec<String>,
     pub(super) only_toolsieve: Vec<String>,
-    /// Tools on both sides that differ.
+    /// Tools that both documents contain, but with differences.
     pub(super) changed: Vec<ToolComparison>,
 }
 
-/// One tool on both sides.
+/// The differences between the two definitions of one tool.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct ToolComparison {
     pub(super) tool: String,
@@ -59,10 +60,10 @@ pub(super) struct ToolComparison {
     pub(super) operation_id: Option<Change>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) summary: Option<Change>,
-    /// Parameters that only mcpo publishes, by path.
+    /// Parameters that only mcpo publishes, by their paths.
     pub(super) lost_parameters: Vec<String>,
     pub(super) gained_parameters: Vec<String>,
-    /// Keywords that only mcpo publishes, with their counts.
+    /// Keywords that only mcpo publishes, and how often.
     pub(super) lost: BTreeMap<&'static str, usize>,
     pub(super) gained: BTreeMap<&'static str, usize>,
 }
@@ -92,7 +93,7 @@ impl ServerComparison {
         }
     }
 
-    /// Whether something that mcpo publishes is missing or renamed here. Excludes servers for which mcpo itself publishes
+    /// Whether our document lacks or renames something that mcpo publishes. Ignores servers for which mcpo publishes
     /// nothing.
     pub(super) fn is_problem(&self) -> bool {
         self.error_is_ours || !self.only_mcpo.is_empty() || self.changed.iter().any(ToolComparison::is_problem)
@@ -100,7 +101,7 @@ impl ServerComparison {
 }
 
 impl ToolComparison {
-    /// `None`: no difference.
+    /// Compares two operations; returns `None` if they are equal.
     fn of(path: &str, theirs: &Operation, ours: &Operation) -> Option<Self> {
         let change = |theirs: &String, ours: &String| (theirs != ours).then(|| Change { mcpo: theirs.clone(), toolsieve: ours.clone() });
         let (old, new) = (Contents::of(&theirs.body), Contents::of(&ours.body));
@@ -127,7 +128,7 @@ impl ToolComparison {
     }
 }
 
-/// The contents of a schema.
+/// The parameters and keywords of a schema.
 #[derive(Default)]
 struct Contents {
     parameters: BTreeSet<String>,
@@ -137,7 +138,7 @@ struct Contents {
 impl Contents {
     fn of(schema: &Value) -> Self {
         let mut contents = Self::default();
-        // The title of the whole body describes no parameter.
+        // The body schema has a title too, but that title describes no parameter.
         if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
             for (name, property) in properties {
                 contents.parameter(name, property, 0);

@@ -1,4 +1,4 @@
-//! The operations of a server's document: ours, those of a running mcpo, and the computed ones of mcpo 0.0.20.
+//! The operations in a server's document: from Toolsieve, from a running mcpo, or as mcpo 0.0.20 would publish them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,19 +18,19 @@ use crate::service::publishing::publish::{DocumentOf, Publish};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// One operation: the parts that callers and models see.
+/// The parts of an operation that callers and models see.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Operation {
     pub(super) id: String,
     pub(super) summary: String,
-    /// Schema of the body, with component references inlined.
+    /// The schema of the request body, with component references inlined.
     pub(super) body: Value,
 }
 
-/// Operations by decoded path.
+/// Operations by their decoded paths.
 pub(super) type Operations = BTreeMap<String, Operation>;
 
-/// Our operations for a server.
+/// The operations that Toolsieve publishes for a server.
 pub(super) fn ours(publish: &Publish, server: &ServerName) -> Result<Operations, String> {
     let document = publish
         .document(&Address::Whole, &DocumentOf::Server(server.clone()), &Visibility::default(), Mode::Full)
@@ -38,7 +38,7 @@ pub(super) fn ours(publish: &Publish, server: &ServerName) -> Result<Operations,
     serde_json::from_slice(&document.body).map(|document| operations(&document)).map_err(|error| error.to_string())
 }
 
-/// The operations that a running mcpo publishes for a server.
+/// Fetches the operations that a running mcpo publishes for a server.
 pub(super) async fn fetched(url: &str, server: &ServerName, key: Option<&SecretString>) -> Result<Operations, String> {
     let address = format!("{}/{}/openapi.json", url.trim_end_matches('/'), document::encoded(server.as_str()));
     let client = reqwest::Client::builder().timeout(TIMEOUT).build().map_err(|error| error.to_string())?;
@@ -60,7 +60,7 @@ pub(super) async fn fetched(url: &str, server: &ServerName, key: Option<&SecretS
     Ok(operations(&document))
 }
 
-/// The operations that mcpo 0.0.20 would publish for these tools.
+/// Computes the operations that mcpo 0.0.20 would publish for these tools.
 pub(super) fn computed(server: &CatalogServer) -> Result<Operations, String> {
     let operations = server.tools.iter().map(|tool| {
         let body = mcpo::schema::published(&tool.id.name, &tool.input.source)
@@ -87,7 +87,7 @@ fn operations(document: &Value) -> Operations {
     operations.collect()
 }
 
-/// Inlines component references; stops at a depth limit, so cycles end.
+/// Inlines component references. A depth limit ends cycles.
 fn inlined(schema: &Value, document: &Value, depth: usize) -> Value {
     const DEEPEST: usize = 24;
     match schema {

@@ -1,6 +1,7 @@
-//! `toolsieve doctor`: problems that would keep the service from working here, and differences from mcpo.
+//! `toolsieve doctor`: finds problems that would keep the service from working on this machine, and differences from
+//! mcpo.
 //!
-//! Starts and stops the configured MCP servers. Writes nothing but renewed tokens.
+//! It starts and stops the configured MCP servers. The only data that it writes are renewed OAuth tokens.
 
 mod checks;
 mod compare;
@@ -25,16 +26,16 @@ use self::compare::ServerComparison;
 
 #[derive(Args)]
 pub(super) struct Doctor {
-    /// JSON file with an `mcpServers` map: the MCP servers
+    /// JSON file with an `mcpServers` map that lists the MCP servers
     #[arg(short, long, value_name = "FILE", env = "TOOLSIEVE_CONFIG", conflicts_with = "from_mcpo")]
     config: Option<PathBuf>,
-    /// mcpo's configuration file: compare its documents with ours, tool by tool
+    /// Compare with mcpo: read its configuration file, and compare both programs' documents tool by tool
     #[arg(long, value_name = "FILE")]
     from_mcpo: Option<PathBuf>,
-    /// Address of a running mcpo to compare with, such as <http://127.0.0.1:8000> [default: compute its documents]
+    /// Address of a running mcpo to compare with, such as <http://127.0.0.1:8000> [default: compute mcpo's documents]
     #[arg(long, value_name = "URL", requires = "from_mcpo")]
     mcpo_url: Option<String>,
-    /// Key of that mcpo, if it runs with --strict-auth
+    /// API key of the running mcpo, if it runs with --strict-auth
     #[arg(long, value_name = "KEY", requires = "mcpo_url", env = "MCPO_API_KEY", hide_env_values = true)]
     mcpo_key: Option<SecretString>,
     #[command(flatten)]
@@ -46,13 +47,13 @@ pub(super) struct Doctor {
     json: bool,
 }
 
-/// All findings.
+/// The results of all checks.
 #[derive(Serialize)]
 struct Report {
     /// Whether there are no problems.
     fine: bool,
     checks: Vec<Check>,
-    /// Comparison per server, with `--from-mcpo`.
+    /// The comparison with mcpo for each server, with `--from-mcpo`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     mcpo: Vec<ServerComparison>,
 }

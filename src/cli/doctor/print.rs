@@ -1,4 +1,4 @@
-//! The report as text.
+//! Prints the results of all checks as text.
 
 use std::collections::BTreeMap;
 
