@@ -1,7 +1,9 @@
-//! The access log: one line per rejected or failed request, with the id in its answer. Level `debug` logs every request.
+//! The access log: one line for each rejected or failed request, with the request's id. At level `debug`, it contains
+//! every request.
 //!
-//! It logs the route and never the path, because paths contain session ids and callers' words. A flood of rejected requests must
-//! not become a flood of lines. So lines at level `info` are rate-limited, and the next line counts the omitted ones.
+//! The log contains the route instead of the path, because paths contain session ids and callers' text. A flood of
+//! rejected requests must not flood the log. So lines at level `info` are rate-limited, and the next line contains the
+//! number of dropped lines.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -10,13 +12,13 @@ use actix_web::http::{Method, StatusCode};
 
 use crate::domain::access::rate::{Pace, Pacer};
 
-/// Lines per minute at level `info`, and the size of a burst.
+/// Lines per minute at level `info`, and the number of lines in a burst.
 const LINES: (u32, u32) = (600, 200);
 
 /// How a request ended.
 pub(super) struct Access<'a> {
     pub(super) method: &'a Method,
-    /// The template of the route; `none` without a matching route.
+    /// The route's template; `none` if no route matches.
     pub(super) route: &'a str,
     pub(super) status: StatusCode,
     pub(super) request_id: Option<&'a str>,
@@ -25,7 +27,7 @@ pub(super) struct Access<'a> {
 
 pub struct AccessLog {
     started: Instant,
-    /// `None`: no limit.
+    /// `None` means no rate limit.
     pacer: Option<Pacer>,
     left_out: AtomicU64,
 }

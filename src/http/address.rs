@@ -1,14 +1,14 @@
-//! The address of a client: the peer's address, or behind trusted proxies the address in their headers.
+//! Determines the client's address: the address of the peer, or, behind trusted proxies, the address in their headers.
 
 use std::net::{IpAddr, SocketAddr};
 
 use actix_web::http::header::{self, HeaderMap};
 use ipnet::IpNet;
 
-/// The usual header of proxies. Each appends the address of its own peer.
+/// The header that most proxies set. Each proxy appends the address of its own peer.
 const FORWARDED_FOR: &str = "x-forwarded-for";
 
-/// The nearest address that is not a trusted proxy's.
+/// The client's address: the last address on the way that doesn't belong to a trusted proxy.
 #[must_use]
 pub(super) fn client(peer: Option<SocketAddr>, headers: &HeaderMap, trusted: &[IpNet]) -> Option<IpAddr> {
     let is_trusted = |address: &IpAddr| trusted.iter().any(|network| network.contains(address));
@@ -18,7 +18,7 @@ pub(super) fn client(peer: Option<SocketAddr>, headers: &HeaderMap, trusted: &[I
     }
     let mut nearest = peer;
     for hop in hops(headers).iter().rev() {
-        // An invalid address ends the search: anybody may have written what precedes it.
+        // An invalid address ends the search, because anybody could have written the addresses before it.
         let Some(address) = hop else { break };
         nearest = *address;
         if !is_trusted(&nearest) {
@@ -28,7 +28,7 @@ pub(super) fn client(peer: Option<SocketAddr>, headers: &HeaderMap, trusted: &[I
     Some(nearest)
 }
 
-/// The clients of the proxies on the way, from farthest to nearest.
+/// The addresses in the proxies' headers, from the most distant client to the nearest one.
 fn hops(headers: &HeaderMap) -> Vec<Option<IpAddr>> {
     let texts = |name: &str| headers.get_all(name).filter_map(|value| value.to_str().ok()).collect::<Vec<_>>().join(",");
     let list = texts(FORWARDED_FOR);
@@ -46,7 +46,7 @@ fn hops(headers: &HeaderMap) -> Vec<Option<IpAddr>> {
         .collect()
 }
 
-/// `203.0.113.7`, `203.0.113.7:4711`, `2001:db8::1` or `[2001:db8::1]:4711`.
+/// Parses an address in one of the forms `203.0.113.7`, `203.0.113.7:4711`, `2001:db8::1` and `[2001:db8::1]:4711`.
 fn address(text: &str) -> Option<IpAddr> {
     let text = text.trim();
     let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));

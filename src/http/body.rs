@@ -1,5 +1,5 @@
-//! Request bodies: a size limit, a timeout, a memory budget shared by all requests, and our own errors for unreadable
-//! bodies.
+//! Reads request bodies, with a size limit, a timeout and a memory budget for all requests. Unreadable bodies get an
+//! error document.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,14 +18,15 @@ use crate::domain::text::json::mended_surrogates;
 use crate::http::problem::{Code, Problem};
 use crate::http::state::State;
 
-/// Bytes per second. A slower body is rejected once its base time has passed.
+/// Minimum speed of a body, in bytes per second. Once the base time has passed, slower bodies are rejected.
 const SLOWEST: u64 = 16 << 10;
-/// The largest body that may use the reserved quarter of the budget: nearly every call is far smaller.
+/// Maximum size of a small body. A quarter of the memory budget is reserved for small bodies, because nearly every call
+/// is small.
 const SMALL: usize = 64 << 10;
-/// Seconds until there is probably room again.
+/// `Retry-After` if there is no memory for a body, in seconds.
 const RETRY_AFTER: u64 = 2;
 
-/// All bytes of a body. Replaces a lone surrogate with U+FFFD.
+/// A complete request body. Lone surrogates are replaced with U+FFFD.
 pub struct Body(pub Bytes);
 
 impl Body {
@@ -51,7 +52,7 @@ impl FromRequest for Body {
     }
 }
 
-/// Whether a request has a body, according to its head.
+/// Whether the request's headers announce a body.
 #[must_use]
 pub fn is_announced(headers: &HeaderMap) -> bool {
     headers.contains_key(header::TRANSFER_ENCODING) || length(headers).is_some_and(|length| length > 0)
@@ -61,43 +62,43 @@ fn length(headers: &HeaderMap) -> Option<usize> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
 }
 
-/// Limits on reading bodies.
+/// Limits and the memory budget for request bodies.
 pub struct Bodies {
-    /// Largest body in bytes.
+    /// Maximum size of a body, in bytes.
     limit: usize,
-    /// Base time for a body, plus a second per [`SLOWEST`] bytes.
+    /// Base time for a body. Every [`SLOWEST`] bytes add one second.
     patience: Duration,
     budget: Arc<Budget>,
 }
 
-/// Memory for all bodies together.
+/// The memory budget that all request bodies share.
 struct Budget {
     most: usize,
-    /// The part of it for bodies of more than [`SMALL`] bytes.
+    /// The part of the budget that bodies larger than [`SMALL`] may use.
     most_large: usize,
     held: AtomicUsize,
     held_large: AtomicUsize,
 }
 
-/// A body's share of the budget, until its request is answered.
+/// The memory that a body occupies until its request has been answered.
 pub struct Held {
     budget: Arc<Budget>,
     bytes: usize,
-    /// Whether it counts as larger than [`SMALL`], by its announced or received size.
+    /// Whether the body counts as large, because its announced or received size exceeds [`SMALL`].
     is_large: bool,
 }
 
 impl Bodies {
-    /// `limit`: bytes per body; `together`: bytes of all bodies.
+    /// `limit` is the maximum size of one body, and `together` the maximum of all bodies, in bytes.
     #[must_use]
     pub fn new(limit: usize, patience: Duration, together: usize) -> Self {
-        // With an empty budget, one body always finds room.
+        // Even the largest allowed body fits if no other body uses the budget.
         let most_large = (together - together / 4).max(limit);
         let budget = Budget { most: together, most_large, held: AtomicUsize::new(0), held_large: AtomicUsize::new(0) };
         Self { limit, patience, budget: Arc::new(budget) }
     }
 
-    /// Bytes in use.
+    /// Memory that bodies occupy at the moment, in bytes.
     #[must_use]
     pub fn held(&self) -> usize {
         self.budget.held.load(Ordering::Relaxed)
@@ -135,7 +136,7 @@ impl Bodies {
 }
 
 impl Held {
-    /// Reserves further bytes. Returns whether there is room.
+    /// Reserves memory for more bytes of a body. Returns whether the budget allows it.
     fn grow(&mut self, bytes: usize) -> bool {
         let budget = &self.budget;
         let held = budget.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -143,7 +144,7 @@ impl Held {
         if self.bytes <= SMALL && !self.is_large {
             return held <= budget.most;
         }
-        // From now on, its earlier bytes count as those of a large body.
+        // From now on, the body's earlier bytes also count as part of a large body.
         let large = if self.is_large { bytes } else { self.bytes };
         self.is_large = true;
         let held_large = budget.held_large.fetch_add(large, Ordering::Relaxed) + large;
@@ -160,7 +161,7 @@ impl Drop for Held {
     }
 }
 
-/// The received part. Most bodies arrive in one piece and are not copied.
+/// The received parts of a body. Most bodies consist of a single part, which is not copied.
 #[derive(Default)]
 struct Parts {
     first: Bytes,
@@ -177,7 +178,7 @@ impl Parts {
         let all = self.all.get_or_insert_default();
         let needed = all.len() + first.len() + part.len();
         if needed > all.capacity() {
-            // Doubles, but never beyond the announced size: memory is for received bytes.
+            // Doubles the capacity, but never beyond the announced size.
             let room = length.map_or(2 * needed, |length| length.min(2 * needed)).max(needed);
             all.reserve(room - all.len());
         }
@@ -234,7 +235,7 @@ mod tests {
         bodies.read(length, &mut payload(stream::iter(parts.to_vec()))).await
     }
 
-    /// Regression: one caller with slow large bodies blocked a call of a hundred bytes.
+    /// Regression: a caller that slowly sent large bodies blocked other callers' small requests.
     #[tokio::test]
     async fn large_bodies_leave_room_for_small_ones() {
         static LARGE: [u8; 96 << 10] = [b'a'; 96 << 10];

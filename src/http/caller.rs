@@ -1,4 +1,4 @@
-//! Authentication: the check in front of every route, and the extractor that passes the principal to a handler.
+//! Authentication: checks every request before routing, and passes the principal to the handlers.
 
 use std::future::{Ready, ready};
 use std::net::IpAddr;
@@ -37,50 +37,51 @@ use crate::service::access::keys::Keys;
 const USER_TOKEN: &str = "x-openwebui-user-jwt";
 const MODEL: &str = "x-openwebui-model-id";
 
-/// Resolves the caller: by the configured keys, by named keys, and by the users that trusted keys assert.
+/// Determines a request's principal from its key, and from the user whom a trusted caller names.
 pub struct Admission {
     pub access: Access,
     pub keys: Arc<Keys>,
-    /// `None`: no administrator; or, without any key configured, this machine.
+    /// Without an admin key, nobody administers the service. If no keys are configured at all, callers on this machine
+    /// do.
     pub admin_key: Option<SecretString>,
-    /// Whether callers with the service key may assert which user they act for.
+    /// Whether callers with the service key may name the user on whose behalf they call.
     pub trust_users: bool,
-    /// With it, only signed users are accepted.
+    /// The secret for users' signed identities. If it is set, unsigned identities are ignored.
     pub user_jwt_secret: Option<SecretString>,
     pub groups: ArcSwap<GroupTable>,
-    /// Whether an unreadable signed user was already logged.
+    /// Whether the log already contains the warning about signed users without a secret.
     pub warned: AtomicBool,
 }
 
-/// The callers to admit.
+/// Which callers may use the service.
 #[derive(Clone, Debug)]
 pub enum Access {
-    /// Callers with the key; without a key, callers with a named key or the admin key.
+    /// Callers with this key, a named key or the admin key. Without a service key, only the other two.
     Key(Option<SecretString>),
-    /// As in mcpo: callers with the key run tools; documents are public, unless `strict`.
+    /// As in mcpo: only calls need the key, and documents are public. With `strict`, documents need the key too.
     Mcpo { key: SecretString, strict: bool },
-    /// Everybody who reaches a loopback address from this machine.
+    /// Everybody on this machine who uses a loopback address.
     Loopback,
-    /// Everybody who reaches the address, at the administrator's request.
+    /// Everybody who can reach the service, as the administrator requested.
     Everybody,
 }
 
-/// Paths that need no key.
+/// Paths that never need a key.
 const PUBLIC: [&str; 2] = ["/healthz", "/readyz"];
-/// The prefix of routes for administrators.
+/// The prefix of all routes for administrators.
 const ADMINISTRATION: &str = "/v1/admin/";
 const NOWHERE: &str = "/v1/admin/-";
-/// Needs no key if the settings say so.
+/// The metrics route, which needs a key unless the settings make it public.
 const METRICS: &str = "/metrics";
-/// The prefix of signed file links.
+/// The prefix of signed links to files.
 const SIGNED: &str = "/v1/files/";
-/// The delay of answers to an address after too many wrong keys.
+/// How long responses are delayed for an address that has sent too many wrong keys.
 const GUESSING: Duration = Duration::from_millis(250);
 
-/// Marks a request with a wrong key from an address with too many of them.
+/// Marks a request with a wrong key from an address that has already sent too many.
 struct Guess;
 
-/// Admits or rejects a request before routing, and before reading any byte of its body.
+/// Admits or rejects a request, before routing and before any byte of its body is read.
 pub async fn admit(
     mut request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
@@ -107,7 +108,7 @@ pub async fn admit(
             request.extensions_mut().insert(Refused);
             let mut response = without_basic(problem.error_response(), request.method());
             if is_guess {
-                // Forces the next guess onto a new connection.
+                // The next attempt must then open a new connection.
                 response.head_mut().set_connection_type(ConnectionType::Close);
                 if let Some(connection) = request.conn_data::<Arc<Connection>>() {
                     connection.end_after_answer();
@@ -123,13 +124,13 @@ pub async fn admit(
     let (address, principal) = match entered {
         Ok(entered) => entered,
         Err(problem) => {
-            // Reads the body as on every route, so that the connection can continue.
+            // Reads the body, as every route does, so that the connection can be reused.
             let _ = request.extract::<Body>().await;
             return Ok(request.into_response(problem.error_response()).map_into_right_body());
         }
     };
     if !principal.administers && request.path().starts_with(ADMINISTRATION) {
-        // Such a path does not exist, whatever the method: returns the standard answer.
+        // For other callers, admin routes don't exist. This path produces the same response as any unknown path.
         take_path(&mut request, NOWHERE);
     }
     if request.method() == Method::OPTIONS
@@ -145,7 +146,7 @@ pub async fn admit(
         was_head.map(|head| extensions.insert(head));
     }
     let response = next.call(request).await?;
-    // The framework's own rejections have no body; gives them one like every other error.
+    // The framework's own 404 and 405 responses have no body, so they get an error document.
     let code = match response.status() {
         StatusCode::NOT_FOUND => Code::NotFound,
         StatusCode::METHOD_NOT_ALLOWED => Code::MethodNotAllowed,
@@ -162,14 +163,14 @@ pub async fn admit(
     Ok(response.into_response(problem).map_into_right_body())
 }
 
-/// The caller of a request, if its head is acceptable. `path`: the whole path below the root.
+/// Determines the caller of a request from its headers. `path` is the complete path below the root.
 fn let_in(state: &State, request: &ServiceRequest, path: &str, is_session: bool) -> Result<Principal, Problem> {
     let headers = request.headers();
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let standing = state.origins.of(request.method(), headers, path);
     let credentials = RequestCredentials {
         headers,
-        // A session belongs to its owner, so its document is never public.
+        // A session belongs to its owner, so even its document needs a key.
         reads_document: reads && state.publish.layout().is_document(request.path()) && !is_session,
         takes_basic: reads && standing != Standing::Any,
         is_own: standing == Standing::Own,
@@ -194,7 +195,7 @@ fn let_in(state: &State, request: &ServiceRequest, path: &str, is_session: bool)
     {
         connection.know();
     }
-    // A body larger than it looks, and a chunked one.
+    // A compressed body can expand far beyond its length, and this service doesn't support compression.
     if headers.get_all(header::CONTENT_ENCODING).any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
         return Err(Problem::new(Code::EncodedBody, "Send the body unencoded, without Content-Encoding."));
     }
@@ -204,7 +205,8 @@ fn let_in(state: &State, request: &ServiceRequest, path: &str, is_session: bool)
     Ok(principal)
 }
 
-/// Offers Basic only where it is accepted: a browser would prompt its user again and again.
+/// Removes the Basic challenge where Basic authentication is not allowed. Otherwise browsers would ask for a password
+/// repeatedly.
 fn without_basic(mut response: HttpResponse, method: &Method) -> HttpResponse {
     let challenges: Vec<HeaderValue> = response.headers_mut().remove(header::WWW_AUTHENTICATE).collect();
     let reads = matches!(*method, Method::GET | Method::HEAD);
@@ -220,17 +222,17 @@ fn too_many_wrong_keys(retry_after: Duration) -> Problem {
     Problem { retry_after: Some(seconds), ..Problem::new(Code::RateLimited, detail) }
 }
 
-/// Whether a request needs no key.
+/// Whether the request needs no key.
 fn is_public(method: &Method, path: &str) -> bool {
     PUBLIC.contains(&path) || (matches!(*method, Method::GET | Method::HEAD) && is_signed_link(path))
 }
 
-/// Whether a path is a signed file link, which is its own permission.
+/// Whether a path is a signed link to a file. The signature replaces the key.
 pub(super) fn is_signed_link(path: &str) -> bool {
     path.strip_prefix(SIGNED).is_some_and(|id| !id.is_empty() && !id.contains('/'))
 }
 
-/// Routes the request by this path instead of its own.
+/// Changes the path by which the request is routed.
 fn take_path(request: &mut ServiceRequest, path: &str) {
     let path_and_query = match request.uri().query() {
         Some(query) => format!("{path}?{query}"),
@@ -245,11 +247,11 @@ fn take_path(request: &mut ServiceRequest, path: &str) {
 }
 
 impl Admission {
-    /// Authenticates the caller. Every wrong key, of whatever kind, gets the same answer.
+    /// Authenticates the caller. All kinds of wrong keys get the same response.
     fn decide(&self, credentials: &RequestCredentials<'_>) -> Result<Principal, Refusal> {
         let headers = credentials.headers;
         let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(credential);
-        // Browsers attach a Basic key to every request, including those that other pages trigger.
+        // Browsers attach Basic credentials to every request, even to requests from other sites' pages.
         let given = given.filter(|(scheme, _)| *scheme == Scheme::Bearer || credentials.takes_basic);
         let named = match &given {
             Some((_, key)) if self.admin_key.as_ref().is_some_and(|known| is_same(key, known)) => Some(Principal::admin_key()),
@@ -272,7 +274,7 @@ impl Admission {
         Ok(principal.with_model(person::text(headers, MODEL, MAX_BYTES)?))
     }
 
-    /// Whether a request carries a key of this service in any form, even if that key was not accepted.
+    /// Whether the `Authorization` header contains one of this service's keys, even if that key was rejected.
     pub fn brings_own_key(&self, headers: &HeaderMap) -> bool {
         let is_own = |key: &str| {
             key.starts_with(api_key::PREFIX) || self.access.is_key(key) || self.admin_key.as_ref().is_some_and(|known| is_same(key, known))
@@ -281,7 +283,7 @@ impl Admission {
         values.map(str::trim).any(|value| is_own(value) || credential(value).is_some_and(|(_, key)| is_own(&key)))
     }
 
-    /// Whether this caller has shown a key, if any are configured.
+    /// Whether the caller has authenticated. If no key is configured, every caller counts as authenticated.
     fn is_known(&self, principal: &Principal) -> bool {
         match principal.kind {
             PrincipalKind::Nobody => false,
@@ -290,7 +292,7 @@ impl Admission {
         }
     }
 
-    /// The user that a trusted caller acts for.
+    /// The user on whose behalf a trusted caller makes the request.
     fn user(&self, principal: &Principal, headers: &HeaderMap) -> Result<Option<User>, Problem> {
         if !principal.vouches {
             return Ok(None);
@@ -312,7 +314,7 @@ impl Admission {
         principal.on_behalf_of(user, &self.groups.load())
     }
 
-    /// The user that a trusted caller names in a body. With signed users configured, unsigned ones are rejected.
+    /// The user that a trusted caller names in a request body. If signed identities are required, this user is ignored.
     pub fn for_user_in_body(&self, principal: &Principal, user: Option<User>) -> Principal {
         match user {
             Some(user) if principal.vouches && self.user_jwt_secret.is_none() => self.on_behalf_of(principal, user),
@@ -321,19 +323,19 @@ impl Admission {
     }
 }
 
-/// The credentials of a request.
+/// The parts of a request that authentication needs.
 struct RequestCredentials<'a> {
     headers: &'a HeaderMap,
     reads_document: bool,
-    /// Whether a key may be sent as Basic.
+    /// Whether this request may use Basic authentication.
     takes_basic: bool,
-    /// Whether it comes from a program, or from one of our own pages.
+    /// Whether the request comes from a program or from one of the service's own pages.
     is_own: bool,
 }
 
-/// Why a caller is rejected.
+/// Why a request was rejected.
 enum Refusal {
-    /// A key was sent, but it is not one of ours.
+    /// The request contained a wrong key.
     WrongKey(Problem),
     Other(Problem),
 }
@@ -350,7 +352,7 @@ impl From<Problem> for Refusal {
     }
 }
 
-/// The caller with a configured key.
+/// Determines the principal by the configured keys.
 fn by_configuration(access: &Access, given: Option<(Scheme, String)>, credentials: &RequestCredentials<'_>) -> Result<Principal, Refusal> {
     let reads_document = credentials.reads_document;
     match access {
@@ -366,7 +368,7 @@ fn by_configuration(access: &Access, given: Option<(Scheme, String)>, credential
             _ => Err(Refusal::no_key()),
         },
         Access::Everybody => Ok(Principal::anyone()),
-        // A local user of an open service may do anything anyway; a page of another site only what the settings allow.
+        // A local user may administer a service without keys. Pages of other sites may only do what the settings allow.
         Access::Loopback if is_local(credentials.headers) => Ok(Principal { administers: credentials.is_own, ..Principal::anyone() }),
         Access::Loopback => {
             let detail = "Without a key only this machine is served. Set an API key to serve other hosts.";
@@ -388,7 +390,7 @@ impl Access {
         }
     }
 
-    /// The answer to every wrong key, whatever the reason.
+    /// The error for all wrong keys, regardless of the reason.
     fn refused(&self) -> Problem {
         match self {
             Self::Mcpo { .. } => Problem::new(Code::WrongKey, "Send the key that the service was started with."),
@@ -401,14 +403,14 @@ fn is_same(given: &str, key: &SecretString) -> bool {
     given.as_bytes().ct_eq(key.expose_secret().as_bytes()).into()
 }
 
-/// The scheme of a key (RFC 7235).
+/// The authentication scheme (RFC 7235).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scheme {
     Bearer,
     Basic,
 }
 
-/// Extracts the key from `Bearer key` or `Basic base64(user:key)`.
+/// Extracts the key from `Bearer KEY` or `Basic base64(user:KEY)`.
 fn credential(value: &str) -> Option<(Scheme, String)> {
     let (scheme, rest) = value.split_once(' ')?;
     if scheme.eq_ignore_ascii_case("bearer") {
@@ -421,8 +423,8 @@ fn credential(value: &str) -> Option<(Scheme, String)> {
     None
 }
 
-/// A page of another site may reach a loopback address through the user's browser under its own host name (DNS rebinding). The
-/// `Host` header reveals it.
+/// Whether the request was sent to a local host name. With DNS rebinding, another site's page can reach a loopback
+/// address under the site's own host name, but the `Host` header still contains that name.
 fn is_local(headers: &HeaderMap) -> bool {
     headers.get(header::HOST).is_none_or(|host| is_local_host(host.to_str().unwrap_or_default()))
 }
@@ -435,12 +437,12 @@ fn is_local_host(host: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Whether this may follow an address in brackets: nothing, or a port.
+/// Whether this text may follow an IPv6 address in brackets: it is empty or a port.
 fn is_port(after: &str) -> bool {
     after.is_empty() || after.strip_prefix(':').is_some_and(|port| port.bytes().all(|digit| digit.is_ascii_digit()))
 }
 
-/// The caller of a route.
+/// The authenticated caller of a route.
 pub struct Caller(pub Arc<Principal>);
 
 impl FromRequest for Caller {
@@ -453,7 +455,7 @@ impl FromRequest for Caller {
     }
 }
 
-/// A caller with administrator rights.
+/// An authenticated caller with administrator rights.
 pub struct Administrator(pub Arc<Principal>);
 
 impl FromRequest for Administrator {
@@ -511,7 +513,7 @@ mod tests {
         assert_eq!(credential("abc"), None);
     }
 
-    /// Each status is that of mcpo 0.0.20, for routes that mcpo has.
+    /// For all routes that mcpo also has, the status codes are those of mcpo 0.0.20.
     #[test]
     fn callers_of_mcpo_are_let_in_where_it_lets_them_in() {
         let decide = |strict, reads_document, authorization: Option<&'static str>| {

@@ -1,13 +1,14 @@
-//! OpenAPI schemas for types that `domain` and `service` serialise; those layers do not know OpenAPI.
+//! OpenAPI schemas for types of `domain` and `service`, which don't depend on OpenAPI themselves.
 //!
-//! Each schema has the members of its type; an extra member does not compile. `tests/it/service_document.rs` compares the rest with
-//! real answers.
+//! The compiler rejects a schema that lacks a member of its type or has an additional member.
+//! `tests/it/service_document.rs` compares everything else with real responses.
 
 use utoipa::openapi::schema::SchemaType;
 use utoipa::openapi::{Object, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-/// Structs and enums: `described! { struct Body of Described { members } … }`. A member `unless "Vec::is_empty"` is absent then.
+/// Defines schemas for structs and enums: `described! { struct Body of Described { members } … }`. A member that is
+/// marked `unless "Vec::is_empty"` is absent if its value is empty.
 macro_rules! described {
     () => {};
     ($(#[$meta:meta])* struct $body:ident of $described:ty {
@@ -47,7 +48,7 @@ macro_rules! described {
 
 pub(in crate::http) use described;
 
-/// A tool's result, passed on as text.
+/// A tool's result, which is forwarded as text.
 pub(in crate::http) struct Content;
 
 impl PartialSchema for Content {

@@ -1,4 +1,4 @@
-//! The document of our own routes: the routes' descriptions, shared errors, and the limits that routes check.
+//! The OpenAPI document of the service's own routes, with shared errors and the limits that the routes check.
 
 use actix_web::App;
 use serde_json::{Map, Value, json};
@@ -19,7 +19,8 @@ use crate::service::access::policies::MAX_RULES;
 use crate::service::access::secrets;
 use crate::service::toolsets::sessions::SHORTEST_TTL_SECONDS;
 
-/// Our own static routes. Excludes the tools' routes, which each caller's document describes.
+/// The service's own routes. Routes of MCP tools are missing here, because every caller's document describes the
+/// caller's own tools.
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Toolsieve", description = "The service's own routes. /openapi.json describes the tools.", license(name = "Apache-2.0", identifier = "Apache-2.0")),
@@ -38,16 +39,16 @@ use crate::service::toolsets::sessions::SHORTEST_TTL_SECONDS;
 )]
 struct ServiceApi;
 
-/// An error that many routes share.
+/// An error response that many routes share.
 struct Shared {
-    /// Its name under `components/responses`.
+    /// The response's name under `components/responses`.
     name: &'static str,
     code: Code,
     description: &'static str,
     routes: Routes,
 }
 
-/// The routes that return a shared error.
+/// Which routes can return a shared error.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Routes {
     All,
@@ -56,7 +57,7 @@ enum Routes {
     Administration,
 }
 
-/// A route with more to say about one of them describes it itself.
+/// The shared errors. If a route describes one of them itself, its own description is used.
 const SHARED: [Shared; 10] = [
     Shared { name: "NotJson", code: Code::NotJson, description: "The body is not JSON", routes: Routes::WithBody },
     Shared { name: "Unauthorized", code: Code::Unauthorized, description: "Missing or wrong key", routes: Routes::WithKey },
@@ -95,10 +96,10 @@ const SHARED: [Shared; 10] = [
     },
 ];
 
-/// Keywords of JSON Schema and their values.
+/// JSON Schema keywords, with their values.
 type Keywords<'a> = &'a [(&'static str, usize)];
 
-/// Limits on members of request bodies, by schema and member. Lengths of ids, names and tasks are in bytes.
+/// Limits on members of request bodies, by schema and member. For ids, names and tasks, lengths are in bytes.
 const MEMBERS: [(&str, &str, Keywords<'_>); 56] = [
     ("FilterBody", "messages", &[("minItems", 1)]),
     ("FilterBody", "connections", &[("maxProperties", filter::MAX_IDS)]),
@@ -158,7 +159,7 @@ const MEMBERS: [(&str, &str, Keywords<'_>); 56] = [
     ("ToolFactsBody", "description", &[("minLength", 1), ("maxLength", DESCRIPTION_CHARACTERS)]),
 ];
 
-/// Limits on parameters, by operation and name.
+/// Limits on query parameters, by operation and parameter.
 const PARAMETERS: [(&str, &str, Keywords<'_>); 5] = [
     ("list_audit", "limit", &[("minimum", 1), ("maximum", admin::audit::MAX_LIMIT), ("default", admin::audit::DEFAULT_LIMIT)]),
     ("list_enrichment", "limit", &[("minimum", 1), ("maximum", admin::enrichment::MOST), ("default", admin::enrichment::DEFAULT_LIMIT)]),
@@ -167,7 +168,7 @@ const PARAMETERS: [(&str, &str, Keywords<'_>); 5] = [
     ("show_report", "limit", &[("minimum", 0), ("maximum", admin::report::MAX_LIMIT), ("default", admin::report::DEFAULT_LIMIT)]),
 ];
 
-/// The description of our own routes, as in `openapi/service.json`.
+/// The OpenAPI document of the service's own routes, which `openapi/service.json` contains.
 #[must_use]
 pub fn service_document() -> String {
     let (_, document) = App::new().into_utoipa_app().openapi(ServiceApi::openapi()).configure(configure).split_for_parts();
@@ -187,7 +188,7 @@ fn tag_administration(document: &mut Value) {
     }
 }
 
-/// Gives every error the schema of problems, and every operation its shared errors.
+/// Adds the problem schema to every error response, and the shared errors to every operation.
 fn describe_errors(operation: &mut Value) {
     let (needs_key, takes_body) = (operation.get("security").is_none(), operation.get("requestBody").is_some());
     let administers = operation["tags"].as_array().is_some_and(|tags| tags.iter().any(|tag| tag == "administration"));
@@ -224,7 +225,7 @@ fn problem(description: &str) -> Value {
     })
 }
 
-/// Writes the limits; returns those without a place in the document.
+/// Writes the limits into the document. Returns the limits whose schema or parameter doesn't exist.
 fn write_limits(document: &mut Value) -> Vec<String> {
     let mut misplaced = Vec::new();
     let mut write = |schema: Option<&mut Value>, keywords: Keywords<'_>, place: String| match schema.and_then(Value::as_object_mut) {

@@ -1,7 +1,8 @@
-//! Finishes started changes, even after the caller has disconnected.
+//! Completes changes that have begun, even after the caller has disconnected.
 //!
-//! A handler ends with its connection, so a disconnect cancels a call. A change must not end between the store and memory, nor before
-//! its audit entry. So requests that change something run as separate tasks.
+//! When a connection closes, its handler stops, and this cancels a running tool call. But a change must not stop after
+//! it was stored and before the service's memory and the audit log reflect it. So requests that change something run as
+//! separate tasks.
 
 use actix_web::Error;
 use actix_web::body::MessageBody;
@@ -13,13 +14,13 @@ use actix_web::rt;
 use crate::http::place::AddressPrefix;
 use crate::http::problem::{Code, Problem};
 
-/// Below these paths, every method but GET and HEAD changes stored data.
+/// Requests below these paths change stored data, unless their method is GET or HEAD.
 const CHANGES: [&str; 5] = ["/v1/admin/", "/v1/secrets/", "/v1/sessions", "/v1/toolsets/", "/v1/feedback"];
 
-/// Forwards a request. A request that changes stored data runs to its end, even if its caller disconnects.
+/// Forwards a request. If the request changes stored data, it is completed even if its caller disconnects.
 ///
 /// # Errors
-/// Those of the routes. A panic is an internal error.
+/// The errors of the routes. If a route panics, the error is an internal error.
 pub async fn finish(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,

@@ -1,5 +1,5 @@
-//! The front of every request, before routing, and of every answer on its way out: connection timeouts, counts, and headers of
-//! pages.
+//! Handles every request before routing, and every response before it is sent: connection timeouts, metrics and
+//! security headers.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,10 +19,11 @@ use crate::http::problem::{Code, Problem};
 use crate::http::state::State;
 use crate::http::{meter, pages};
 
-/// Response headers that admitted pages may read.
+/// Response headers that web pages on allowed sites may read.
 const EXPOSED: HeaderValue = HeaderValue::from_static("etag, retry-after, mcp-session-id, x-request-id, x-toolsieve-repairs");
 
-/// Rejects pages of other sites, counts the outcome of the request, and closes the connection after an unread body.
+/// Rejects requests from other sites' pages, counts each request by its outcome, and closes a connection whose request
+/// body was not read.
 pub async fn enter(request: ServiceRequest, next: Next<impl MessageBody + 'static>) -> Result<ServiceResponse<Sent>, Error> {
     let began = Instant::now();
     let connection = request.conn_data::<Arc<Connection>>().cloned();

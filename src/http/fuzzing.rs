@@ -1,5 +1,5 @@
-//! Invariants over arbitrary bytes from callers: functions that panic on a violation. Fuzz targets (`tests/fuzz`) and tests feed
-//! them a corpus and mutations of it; the service does not call them.
+//! Checks for arbitrary input from callers: functions that panic if an invariant is violated. Fuzz targets
+//! (`tests/fuzz`) and tests call them with a corpus and mutations of it. The service never calls them.
 
 use serde_json::value::RawValue;
 
@@ -9,15 +9,16 @@ use crate::http::problem::{Fault, Problem};
 use crate::http::routes::filter::filter_request;
 use crate::http::routes::tools::{call_request, described_names, search_request};
 
-/// The longest answer text, apart from quotes of the body.
+/// Maximum length of an error text, without its quotes from the body.
 const WORDS: usize = 1_000;
-/// Longest id or model name kept from a request.
+/// Maximum length of an id or a model name in a request.
 const MAX_ID_BYTES: usize = 256;
 
-/// A body of `/v1/filter`, of a search, a description or a call is read within the limits, or rejected as the caller's mistake.
+/// Checks that each route either reads this body within its limits, or rejects it as the caller's mistake. The routes
+/// are those for selection, search, description and calls.
 ///
 /// # Panics
-/// If that does not hold.
+/// If a check fails.
 pub fn bodies(bytes: &[u8]) {
     match filter_request(bytes) {
         Ok(request) => {
@@ -41,7 +42,7 @@ pub fn bodies(bytes: &[u8]) {
         Err(refused) => is_callers(&refused, bytes),
     }
     match call_request(bytes) {
-        // Arguments are forwarded unchanged.
+        // The arguments are forwarded unchanged.
         Ok((_, arguments)) => {
             assert!(arguments.is_empty() || serde_json::from_str::<&RawValue>(&arguments).is_ok());
             assert!(bytes.windows(arguments.len().max(1)).any(|part| part == arguments.as_bytes()) || arguments.is_empty());
@@ -50,10 +51,10 @@ pub fn bodies(bytes: &[u8]) {
     }
 }
 
-/// A message of an MCP client has one meaning, and the result inserted into its answer leaves unchanged.
+/// Checks that a message from an MCP client is read unambiguously, and that a result is inserted unchanged.
 ///
 /// # Panics
-/// If that does not hold.
+/// If a check fails.
 pub fn messages(bytes: &[u8]) {
     mcp::fuzzing::message(bytes);
     mcp::fuzzing::result(bytes);
@@ -70,7 +71,7 @@ mod tests {
 
     use super::bodies;
 
-    /// Stored names are bounded: panics if one is not.
+    /// Checks that stored names have a limited length.
     #[test]
     fn what_is_kept_of_a_body_is_bounded() {
         for member in ["chat_id", "message_id", "model"] {

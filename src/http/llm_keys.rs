@@ -1,4 +1,4 @@
-//! Callers' own keys for language models: reads headers into secrets, in order of use.
+//! Reads callers' own API keys for language models from the request headers, in their order of use.
 
 use actix_web::HttpRequest;
 use secrecy::SecretString;
@@ -7,13 +7,13 @@ use crate::domain::selection::judgement::Provider;
 use crate::service::ports::Advisor;
 use crate::settings::llm::is_key;
 
-/// The providers' own headers, in the order of [`Provider::ALL`].
+/// The header for each provider's key, in the order of [`Provider::ALL`].
 const HEADERS: [&str; 3] = ["X-Gemini-Api-Key", "X-OpenAI-Api-Key", "X-Anthropic-Api-Key"];
 /// The header for a key of any provider.
 const ANY: &str = "X-LLM-Api-Key";
 const MAX_BYTES: usize = 512;
 
-/// The accounts in a request, and the errors in its headers. Error messages never contain a key.
+/// The language model accounts that the headers contain, and the errors in these headers. Errors never contain a key.
 pub fn advisors(request: &HttpRequest) -> (Vec<Advisor>, Vec<String>) {
     let mut warnings = Vec::new();
     let mut key = |header: &str| {

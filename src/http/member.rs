@@ -1,4 +1,5 @@
-//! Finds the member of a JSON body with the wrong type. `serde_json` reports its place in the text; programs need its name.
+//! Finds the member of a JSON body that has the wrong type. `serde_json` reports only a line and a column, but callers
+//! need the name.
 
 use std::fmt;
 
@@ -7,20 +8,20 @@ use serde::de::{self, Deserializer, IntoDeserializer, Visitor};
 use serde::forward_to_deserialize_any;
 use serde_json::Value;
 
-/// The path to the first member of this body that can't be read as a `T`, such as `limit` or `messages[0].role`. `None`: the body is
-/// valid, or invalid as a whole.
+/// Returns the path to the first member that can't be read as part of a `T`, such as `limit` or `messages[0].role`.
+/// Returns `None` if the body is valid, or if no single member is at fault.
 #[must_use]
 pub(super) fn misfit<T: de::DeserializeOwned>(body: &[u8]) -> Option<String> {
     misfit_in::<T>(serde_json::from_slice(body).ok()?)
 }
 
-/// The same for a value of a body.
+/// Checks a value that has already been parsed, like [`misfit`].
 #[must_use]
 pub(super) fn misfit_in<T: de::DeserializeOwned>(value: Value) -> Option<String> {
     T::deserialize(Member(value)).err().map(|Misfit(path)| path).filter(|path| !path.is_empty())
 }
 
-/// The path from the invalid member upwards.
+/// The path to the invalid member. It starts with this member, and each parent adds its own name in front.
 #[derive(Debug)]
 struct Misfit(String);
 
@@ -57,7 +58,7 @@ impl de::Error for Misfit {
     }
 }
 
-/// A value of the body.
+/// A value in the body, as a deserializer.
 struct Member(Value);
 
 impl<'de> Deserializer<'de> for Member {
@@ -82,7 +83,7 @@ impl<'de> Deserializer<'de> for Member {
     }
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, Misfit> {
-        // Includes JSON kept as text, which only `serde_json` can read.
+        // This covers JSON that is kept as text, which only `serde_json` can read.
         self.0.deserialize_newtype_struct(name, visitor).map_err(de::Error::custom)
     }
 
@@ -101,7 +102,7 @@ impl<'de> Deserializer<'de> for Member {
     }
 }
 
-/// A value and its place in its parent.
+/// A value, with its name or index in its parent.
 struct Placed {
     place: String,
     value: Value,

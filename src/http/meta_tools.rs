@@ -1,4 +1,4 @@
-//! Runs the meta-tools, with the same requests and answers over HTTP and MCP.
+//! Runs the meta-tools, with the same requests and responses over HTTP and MCP.
 
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Serialize;
@@ -20,7 +20,7 @@ use crate::service::toolsets::loading::{Available, CallerAt, LoadAnswer, UnloadA
 
 pub(super) enum Ran {
     Answered(MetaToolAnswer),
-    /// A tool to call, and its arguments as JSON text. Each interface calls tools in its own way.
+    /// The name and the JSON arguments of a tool to call. HTTP and MCP call tools in different ways.
     Call(String, String),
 }
 
@@ -35,10 +35,10 @@ pub(super) enum MetaToolAnswer {
     Selected(SmartSelection),
 }
 
-/// Language models on the caller's own accounts, and warnings about the keys.
+/// Language models that use the caller's own accounts, and warnings about the caller's keys.
 type OwnModels = (Vec<Advisor>, Vec<String>);
 
-/// Runs a meta-tool. `from_http`: set over HTTP, where the body may name a chat too.
+/// Runs a meta-tool. `from_http` is set for HTTP requests, whose bodies may also name a chat.
 pub(super) async fn run(
     tool: MetaTool,
     state: &State,
@@ -47,7 +47,7 @@ pub(super) async fn run(
     body: &[u8],
 ) -> Result<Ran, Problem> {
     let is_http = from_http.is_some();
-    // The chat of the body overrides that of the headers.
+    // A chat in the body takes precedence over a chat in the headers.
     let chat = |in_body: Option<String>| in_body.filter(|_| is_http).or_else(|| here.caller.chat.clone());
     let in_chat = |in_body: Option<String>| caller::CallerContext { chat: chat(in_body), ..here.caller.clone() };
     let answer = match tool {
@@ -86,7 +86,7 @@ pub(super) async fn run(
     Ok(Ran::Answered(answer))
 }
 
-/// Answers an HTTP request to a meta-tool.
+/// Runs a meta-tool for an HTTP request.
 pub(super) async fn respond(
     tool: MetaTool,
     state: &State,
@@ -99,7 +99,7 @@ pub(super) async fn respond(
     let own_models = if tool == MetaTool::SmartSelectTools { llm_keys::advisors(request) } else { OwnModels::default() };
     match run(tool, state, CallerAt::new(&context, &at.0), Some(own_models), body).await? {
         Ran::Answered(answer) => {
-            // MCP clients of a session learn that its list has changed.
+            // Notifies MCP clients of this session that their list has changed.
             if !tool.reads_only() && matches!(*at.0, Address::Session(_)) {
                 state.mcp_sessions.notify_address(&at.0);
             }

@@ -1,4 +1,4 @@
-//! Counts requests by route, method and status class, and logs them.
+//! Counts each request by route, method and status class, and logs it.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use actix_web::{Error, HttpMessage as _};
 use crate::http::access_log::Access;
 use crate::http::state::State;
 
-/// For requests without a matching route (their paths are callers' words), and for requests rejected before routing.
+/// The label for requests that matched no route or were rejected before routing. Their paths are callers' text.
 const NO_ROUTE: &str = "none";
 
-/// Marks a request rejected before routing.
+/// Marks a request that was rejected before routing.
 pub(super) struct Refused;
 
-/// Counts and logs the outcome of a request.
+/// Counts and logs a request with its outcome.
 pub(super) fn note<B>(state: &State, method: &Method, took: Duration, result: &Result<ServiceResponse<B>, Error>) {
     let (route, status) = match result {
         Ok(response) => {

@@ -1,4 +1,5 @@
-//! HEAD and OPTIONS. HEAD is routed as GET, and the server sends only the head. OPTIONS lists the methods.
+//! Handles HEAD and OPTIONS. HEAD requests are routed as GET requests, but the response has no body. OPTIONS lists a
+//! path's methods.
 
 use actix_web::dev::{ResourceDef, ServiceRequest};
 use actix_web::http::header::{self, HeaderValue};
@@ -8,22 +9,22 @@ use serde_json::Value;
 
 use crate::domain::publishing::layout::Layout;
 
-/// Marks a HEAD request.
+/// Marks a request that was originally a HEAD request.
 pub(super) struct WasHead;
 
-/// The methods of each of our paths.
+/// The methods that each path supports.
 pub struct Methods {
     routes: Vec<(ResourceDef, Vec<&'static str>)>,
 }
 
-/// In the order of listing.
+/// All methods, in the order in which they are listed.
 const KNOWN: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
 
-/// The MCP routes, whose GET is a stream without a separate head.
+/// Methods of the MCP routes. Their GET opens a stream, so they don't support HEAD.
 const MCP: [&str; 3] = ["POST", "GET", "DELETE"];
 
 impl Methods {
-    /// Our documented routes, and those below the servers.
+    /// Collects the documented routes and the routes below each server.
     #[must_use]
     pub fn new(document: &str, layout: &Layout) -> Self {
         let document: Value = serde_json::from_str(document).unwrap_or_default();
@@ -44,12 +45,12 @@ impl Methods {
         ];
         let mut routes: Vec<(ResourceDef, Vec<&'static str>)> = ours.collect();
         routes.extend(below.into_iter().map(|(path, methods)| (ResourceDef::new(path), methods)));
-        // Last: every other path may be a tool.
+        // This route must be last, because it matches every path.
         routes.push((ResourceDef::new(server("/{tool:.+}")), vec!["POST"]));
         Self { routes }
     }
 
-    /// The answer to OPTIONS; `None` for an unknown path.
+    /// The response to OPTIONS, or `None` if the path is unknown.
     pub(super) fn options(&self, path: &str) -> Option<HttpResponse> {
         let (_, methods) = self.routes.iter().find(|(route, _)| route.is_match(path))?;
         let mut allow = String::new();
@@ -64,7 +65,7 @@ impl Methods {
     }
 }
 
-/// Routes HEAD as GET.
+/// Changes a HEAD request to a GET request before routing.
 pub(super) fn head_as_get(request: &mut ServiceRequest) -> Option<WasHead> {
     (request.method() == Method::HEAD).then(|| {
         request.head_mut().method = Method::GET;

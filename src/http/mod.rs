@@ -1,4 +1,4 @@
-//! The HTTP interface: routes, authentication, and the form of errors.
+//! The HTTP interface: routes, authentication, MCP and error documents.
 
 pub mod access_log;
 mod address;
@@ -36,7 +36,7 @@ pub use self::document::service_document;
 use crate::domain::catalog::naming::RESERVED_SERVER_NAMES;
 use crate::domain::publishing::layout::Layout;
 
-/// Registers every static route, once for the server and its document.
+/// Registers all static routes, for the server and for its OpenAPI document.
 pub fn configure(config: &mut ServiceConfig<'_>) {
     config
         .service(routes::health::healthz)
@@ -62,24 +62,26 @@ pub fn configure(config: &mut ServiceConfig<'_>) {
         .configure(routes::admin::configure);
 }
 
-/// Registers the route of tool calls for paths that no other route could match. Comes first: nearly every request is a call, and the
-/// router tries its routes in order.
+/// Registers the route for tool calls, for all paths that no other route can match. It must come first: the router
+/// tries its routes in order, and nearly every request is a call.
 pub fn configure_calls(config: &mut web::ServiceConfig, layout: &Layout) {
     let prefix = layout.prefix.clone();
     let is_plain = move |context: &GuardContext<'_>| is_plain_call(context.head().uri.path(), &prefix);
     config.service(calls(layout).guard(guard::Post()).guard(guard::fn_guard(is_plain)));
 }
 
-/// Whether a path lies below a server's name and is spelled without percent signs. `/mcp` at its end may be the server's MCP endpoint.
+/// Whether the path is below a server's name and contains no percent sign. Excludes paths that end in `/mcp`, which may
+/// be the server's MCP endpoint.
 fn is_plain_call(path: &str, prefix: &str) -> bool {
     let Some((first, rest)) = path.strip_prefix(prefix).and_then(|path| path.strip_prefix('/')?.split_once('/')) else { return false };
     !RESERVED_SERVER_NAMES.contains(&first) && rest != "mcp" && !path.contains('%')
 }
 
-/// Registers the routes that depend on the catalog: all paths below a server's name. Comes last.
+/// Registers the routes below each server's name. They must come last, because the catalog determines which of their
+/// paths exist.
 pub fn configure_servers(config: &mut web::ServiceConfig, layout: &Layout) {
     let at = |path: &str| server_path(layout, path);
-    // One guard for all, so that a tool of such a name stays reachable.
+    // Each path has a single guard, so that a tool with the same name remains reachable.
     config
         .service(web::resource("/mcp").to(mcp::serve))
         .service(web::resource("/docs").guard(guard::Get()).to(routes::docs::redirect))
@@ -106,11 +108,12 @@ fn calls(layout: &Layout) -> Resource {
     web::resource(server_path(layout, "/{tool:.+}")).route(execute)
 }
 
-/// The methods of the routes; HEAD wherever GET is.
+/// All methods of the routes. HEAD is supported wherever GET is.
 const METHODS: [&str; 5] = ["GET", "HEAD", "POST", "PUT", "DELETE"];
 
-/// Pages of these origins may call; without any, no page of another site may. Cookies and credentials are never accepted. As in
-/// mcpo, any header is allowed. `front` sets the readable response headers, always the same.
+/// Allows web pages with these origins to call the service. Without any origin, no other site's page may call it.
+/// Cookies are never accepted. `any_header` allows all request headers, as mcpo does. `front` sets the response headers
+/// that pages may read.
 pub fn cors(origins: &[String], any_header: bool) -> Cors {
     const HOUR: usize = 3_600;
     let cors = Cors::default()

@@ -1,6 +1,7 @@
-//! Decides which web pages may call. A browser sends the page's origin with every request that could change something. For other
-//! requests it reports whether they are cross-site. A page that is neither ours nor in the settings is rejected on every route, with
-//! or without a key: stored keys in browsers must be useless to other sites.
+//! Decides which web pages may call the service. For each request that could change something, browsers send the page's
+//! origin. For other requests, they report whether the request is cross-site. Requests from other sites' pages are
+//! rejected on every route, even with a key, unless the settings name the site. So other sites can't use keys that a
+//! browser has stored.
 
 use actix_web::http::Method;
 use actix_web::http::header::{self, HeaderMap};
@@ -8,28 +9,28 @@ use url::Url;
 
 use crate::http::caller::is_signed_link;
 
-/// Set by browsers, never by pages.
+/// A header that browsers set and pages can't change.
 const SITE: &str = "sec-fetch-site";
 
-/// The origin of a request.
+/// Where a request comes from, as far as the service can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// A program, or one of our own pages.
+    /// A program, or one of the service's own pages.
     Own,
-    /// A page that the settings name.
+    /// A page of a site that the settings allow by name.
     Named,
-    /// Any page, because the settings allow all: keys stored in its browser are ignored.
+    /// A page of an unknown site, if the settings allow all sites. Keys that its browser has stored are ignored.
     Any,
     Foreign,
 }
 
-/// The origins whose pages may call.
+/// The sites whose pages may call the service.
 #[derive(Clone, Debug)]
 pub struct Origins {
     named: Vec<String>,
     public: Option<String>,
     any: bool,
-    /// Whether this service terminates TLS itself: then plain-HTTP pages of the same host are foreign.
+    /// Whether the service itself uses TLS. Pages of the same host without TLS then count as another site.
     is_secure: bool,
 }
 
@@ -44,10 +45,10 @@ impl Origins {
         }
     }
 
-    /// `path`: below the root under which a proxy serves the service.
+    /// Determines where a request comes from. `path` is the path below the service's root.
     pub(super) fn of(&self, method: &Method, headers: &HeaderMap, path: &str) -> Standing {
         let standing = self.standing(headers);
-        // An image in a chat: the link is its own permission, and keys stored in the browser add nothing.
+        // A chat may show an image by its signed link. The link itself is the permission, so stored keys add nothing.
         let shows_file = || matches!(*method, Method::GET | Method::HEAD) && !headers.contains_key(header::ORIGIN) && is_signed_link(path);
         if standing == Standing::Foreign && shows_file() { Standing::Any } else { standing }
     }
@@ -58,7 +59,7 @@ impl Origins {
             let is_cross = headers.get(SITE).is_some_and(|site| site.as_bytes().eq_ignore_ascii_case(b"cross-site"));
             return if is_cross { foreign } else { Standing::Own };
         };
-        // Two origin headers mean a forgery.
+        // A request with two origin headers is forged.
         let Some(origin) = origin.to_str().ok().filter(|_| headers.get_all(header::ORIGIN).count() == 1) else { return foreign };
         if self.public.as_deref() == Some(origin) || self.is_own(origin, headers) {
             return Standing::Own;
@@ -66,7 +67,7 @@ impl Origins {
         if self.named.iter().any(|named| named == origin) { Standing::Named } else { foreign }
     }
 
-    /// Whether it is the host and port of the request.
+    /// Whether the origin is the host and port to which the request was sent.
     fn is_own(&self, origin: &str, headers: &HeaderMap) -> bool {
         let Some(host) = headers.get(header::HOST).and_then(|host| host.to_str().ok()) else { return false };
         let usual_port = match origin.split_once("://") {

@@ -1,24 +1,24 @@
-//! Headers that isolate pages: what they may load, who may frame them, and no content sniffing.
+//! Security headers for pages: what a page may load, who may embed it, and no content sniffing.
 
 pub mod plot;
 
 use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
-/// The policy of a page without its own: it may load nothing.
+/// The policy for pages that set no policy. They may load nothing.
 const NOTHING: HeaderValue = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'");
-/// The policy of pages with inline styles only.
+/// The policy for pages that need only inline styles.
 pub(super) const STYLED: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
 );
-/// The policy of the document viewer: its own scripts, the styles that they write, and calls to this service. It never fetches an
-/// image that a definition names.
+/// The policy for the document viewer. It may run its own scripts, which set styles, and call this service. It can't
+/// load images from addresses in a tool's definition.
 pub(super) const VIEWER: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; \
      connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
 );
 const REFERRER_POLICY: HeaderName = header::REFERRER_POLICY;
 
-/// Adds the headers that an answer does not set itself.
+/// Adds all security headers that the response doesn't set itself.
 pub(super) fn protect(headers: &mut HeaderMap) {
     add(headers, header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     add(headers, REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
@@ -28,7 +28,7 @@ pub(super) fn protect(headers: &mut HeaderMap) {
     });
     if is_page {
         add(headers, header::CONTENT_SECURITY_POLICY, NOTHING);
-        // For browsers without support for frame-ancestors.
+        // For browsers that don't support `frame-ancestors`.
         add(headers, header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
     }
 }

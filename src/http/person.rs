@@ -1,7 +1,7 @@
-//! The user that a trusted caller acts for, from headers or from the body.
+//! Reads the user on whose behalf a trusted caller makes a request, from the headers or the body.
 //!
-//! Unreadable data is rejected with the reason. It never falls back to the key alone. A display name decides nothing, so a long one
-//! is cut.
+//! Unreadable user data is an error, because the rights of the key alone could exceed those of the user. Rules don't
+//! use a user's display name, so a long one is truncated.
 
 use std::collections::BTreeSet;
 
@@ -12,24 +12,24 @@ use serde_json::Value;
 use crate::domain::access::principal::User;
 use crate::http::problem::Problem;
 
-/// Longest id, address, group and model name; the cut length of a display name.
+/// Maximum length of an id, an email address, a group and a model name. Display names are truncated to this length.
 pub const MAX_BYTES: usize = 256;
-/// Maximum number of groups of a user.
+/// Maximum number of groups that a user can have.
 pub const MAX_GROUPS: usize = 512;
 
 const USER_ID: &str = "x-openwebui-user-id";
 const USER_EMAIL: &str = "x-openwebui-user-email";
-/// Percent-encoded, as Open WebUI sends it.
+/// The header with the user's display name, which Open WebUI percent-encodes.
 const USER_NAME: &str = "x-openwebui-user-name";
 const USER_GROUPS: &str = "x-openwebui-user-groups";
 
-/// The user in the headers; the id is required.
+/// Reads the user from the headers. The id is required.
 ///
 /// # Errors
-/// `Code::InvalidRequest`.
+/// `Code::InvalidRequest` if a header is invalid.
 pub fn of_headers(headers: &HeaderMap) -> Result<Option<User>, Problem> {
     let Some(id) = text(headers, USER_ID, MAX_BYTES)? else { return Ok(None) };
-    // The separator adds a comma per group.
+    // Adds one byte per group for the comma.
     let groups = text(headers, USER_GROUPS, MAX_GROUPS * (MAX_BYTES + 1))?.unwrap_or_default();
     let groups = groups.split(',').map(str::trim).filter(|group| !group.is_empty()).map(str::to_owned).collect();
     let name =
@@ -38,10 +38,10 @@ pub fn of_headers(headers: &HeaderMap) -> Result<Option<User>, Problem> {
     bounded(user).map(Some).map_err(|what| Problem::invalid(USER_ID, format!("The user in the headers can't be read: {what}.")))
 }
 
-/// The user in a body.
+/// Reads the user from a request body.
 ///
 /// # Errors
-/// `Code::InvalidRequest`.
+/// `Code::InvalidRequest` if a member is invalid.
 pub fn of_body(user: &Value) -> Result<User, Problem> {
     let read = || {
         let user = user.as_object().ok_or("it is not an object")?;
@@ -62,10 +62,10 @@ pub fn of_body(user: &Value) -> Result<User, Problem> {
     read().map_err(|what| Problem::invalid("user", format!("user can't be read: {what}.")))
 }
 
-/// The same user if all fields that rules can use are within their limits, with the name cut.
+/// Checks the lengths of all fields that rules can use, and truncates the display name.
 ///
 /// # Errors
-/// The field that is not.
+/// A description of the field that exceeds its limit.
 pub fn bounded(mut user: User) -> Result<User, String> {
     let is_long = |text: &String| text.len() > MAX_BYTES;
     if user.id.is_empty() {
@@ -84,10 +84,10 @@ pub fn bounded(mut user: User) -> Result<User, String> {
     Ok(user)
 }
 
-/// The value of a non-empty header within the length limit.
+/// Reads a header of limited length. An empty header counts as absent.
 ///
 /// # Errors
-/// `Code::InvalidRequest`.
+/// `Code::InvalidRequest` if the header is too long or not UTF-8.
 pub fn text(headers: &HeaderMap, name: &'static str, longest: usize) -> Result<Option<String>, Problem> {
     let Some(value) = headers.get(name) else { return Ok(None) };
     match std::str::from_utf8(value.as_bytes()) {

@@ -1,4 +1,4 @@
-//! The address of a request: the whole service, a toolset or a session. All addresses have the same routes.
+//! Determines the address of a request: the whole service, a toolset or a session. All addresses have the same routes.
 
 use std::future::{Ready, ready};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::domain::publishing::address::Address;
 use crate::http::problem::Problem;
 use crate::http::state::State;
 
-/// The address at the start of a path, as sent.
+/// The first part of a path, which names a toolset or a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressPrefix<'a> {
     Toolset(&'a str),
@@ -20,7 +20,7 @@ pub enum AddressPrefix<'a> {
 }
 
 impl<'a> AddressPrefix<'a> {
-    /// The address, and the rest of the path.
+    /// Splits a path into the part that names a toolset or a session, and the rest.
     #[must_use]
     pub fn split(path: &'a str) -> Option<(Self, &'a str)> {
         let part = |prefix: &str| {
@@ -32,7 +32,8 @@ impl<'a> AddressPrefix<'a> {
         toolset().or_else(|| part("/s/").map(|(id, rest)| (Self::Session(id), rest)))
     }
 
-    /// The address, and the caller's principal there. An address without visible tools does not exist for the caller.
+    /// Looks up the address, and limits the principal to it. If the caller can see none of a toolset's tools, the
+    /// toolset doesn't exist.
     pub(super) async fn enter(self, state: &State, principal: &Principal) -> Result<(Address, Principal), Problem> {
         match self {
             Self::Toolset(name) => {
@@ -51,7 +52,7 @@ impl<'a> AddressPrefix<'a> {
     }
 }
 
-/// The address of a request.
+/// The address to which a request was sent.
 pub struct RequestAddress(pub Arc<Address>);
 
 impl FromRequest for RequestAddress {

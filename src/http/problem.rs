@@ -1,4 +1,4 @@
-//! The error table, and the form of an error on the wire (RFC 9457).
+//! The table of all errors, and their form in HTTP responses (RFC 9457).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -31,7 +31,7 @@ use crate::service::toolsets::loading::LoadError;
 use crate::service::toolsets::sessions::SessionError;
 use crate::service::toolsets::toolsets::ToolsetError;
 
-/// Whose mistake it is.
+/// Whose fault an error is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     Caller,
@@ -39,22 +39,22 @@ pub enum Fault {
     Us,
 }
 
-/// The answer of a route.
+/// The response of a route, or its error.
 pub type Answer = Result<HttpResponse, Problem>;
 
-/// `Retry-After` when the session table is full, in seconds.
+/// `Retry-After` if no further session can be created, in seconds.
 const SESSIONS_RETRY_SECONDS: u64 = 60;
 
 macro_rules! codes {
     ($($code:ident $name:literal $status:ident $fault:ident $title:literal,)*) => {
-        /// Every way in which a request can fail.
+        /// All errors that a response can contain.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Code { $($code,)* }
 
         impl Code {
             pub const ALL: &[Code] = &[$(Code::$code,)*];
 
-            /// The `code` member of a problem: stable, for programs.
+            /// The error's `code` in responses, which stays stable for programs.
             #[must_use]
             pub fn name(self) -> &'static str { match self { $(Self::$code => $name,)* } }
 
@@ -102,51 +102,51 @@ codes! {
     Internal           "internal"            INTERNAL_SERVER_ERROR  Us     "Internal error",
 }
 
-/// An error on its way to the caller.
+/// An error to be sent to the caller.
 #[derive(Debug)]
 pub struct Problem {
     pub code: Code,
-    /// What to do next, in a sentence.
+    /// A sentence that says what happened or what to do next.
     pub detail: String,
-    /// The invalid parameter, header or member of the body, such as `limit` or `messages[0].role`.
+    /// The invalid parameter, header or body member, such as `limit` or `messages[0].role`.
     pub parameter: Option<Cow<'static, str>>,
     pub errors: Vec<ArgumentProblem>,
-    /// Seconds, for `Retry-After`.
+    /// The value of `Retry-After`, in seconds.
     pub retry_after: Option<u64>,
 }
 
-/// The body of a problem (RFC 9457).
+/// The body of an error response (RFC 9457).
 #[derive(Serialize, ToSchema)]
 #[schema(as = Problem)]
 pub struct ProblemBody<'a> {
-    /// What happened and what to do next. First, because chats pass the whole body to a model as one line.
+    /// What happened and what to do next. This member comes first, because chats pass the body to a model as one line.
     detail: &'a str,
     r#type: String,
     title: &'a str,
     status: u16,
     /// Stable name of the error, for programs.
     code: &'a str,
-    /// The id of this request, also in its access log line.
+    /// The id of this request. The access log contains the same id.
     request_id: String,
-    /// The invalid parameter, header or member of the body, if `code` is `invalid_request`, such as `limit` or
-    /// `messages[0].role`. Absent if the error concerns no single one.
+    /// The invalid parameter, header or body member, such as `limit` or `messages[0].role`, if `code` is
+    /// `invalid_request`. Absent if no single one is at fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     parameter: Option<&'a str>,
-    /// The errors in the arguments of a tool, if `code` is `invalid_arguments`.
+    /// The invalid arguments of a tool, if `code` is `invalid_arguments`.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     #[schema(value_type = Vec<ArgumentProblemBody>, required = false)]
     errors: &'a [ArgumentProblem],
 }
 
 described! {
-    /// An error in one argument of a tool.
+    /// An invalid argument of a tool.
     struct ArgumentProblemBody of ArgumentProblem {
-        /// JSON Pointer (RFC 6901) to the argument; empty for the whole object.
+        /// JSON Pointer (RFC 6901) to the argument; empty for the arguments as a whole.
         pointer: String,
         message: String,
-        /// The expected value.
+        /// Description of the expected value.
         expected unless "Option::is_none": Option<String>,
-        /// The most likely intended name or value.
+        /// The name or value that the caller most likely meant.
         did_you_mean unless "Option::is_none": Option<String>,
     }
 }
@@ -156,12 +156,12 @@ impl Problem {
         Self { code, detail: detail.into(), parameter: None, errors: Vec::new(), retry_after: None }
     }
 
-    /// An invalid value, with the name of its parameter, header or member of the body.
+    /// The error for an invalid parameter, header or body member.
     pub fn invalid(parameter: impl Into<Cow<'static, str>>, detail: impl Into<String>) -> Self {
         Self { parameter: Some(parameter.into()), ..Self::new(Code::InvalidRequest, detail) }
     }
 
-    /// Names the invalid member, for problems about an invalid value without a name so far.
+    /// Adds the name of the invalid parameter or member, if the error has none yet.
     #[must_use]
     pub fn naming(mut self, parameter: Option<String>) -> Self {
         if self.code == Code::InvalidRequest && self.parameter.is_none() {
@@ -170,7 +170,7 @@ impl Problem {
         self
     }
 
-    /// Unknown and denied look exactly alike.
+    /// The error for unknown and denied things alike.
     #[must_use]
     pub fn not_found() -> Self {
         Self::new(Code::NotFound, "Look at /openapi.json for what there is.")
@@ -359,7 +359,7 @@ impl From<LoadError> for Problem {
     }
 }
 
-/// A fragment as a sentence.
+/// Turns a fragment into a sentence, with a capital letter and a full stop.
 fn sentence(fragment: &str) -> String {
     let mut letters = fragment.chars();
     let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
@@ -461,15 +461,15 @@ impl From<CallError> for Problem {
     }
 }
 
-/// Rounded up: an earlier retry would fail.
+/// Rounds up to whole seconds, because an earlier retry would fail.
 pub(super) fn whole_seconds(time: Duration) -> u64 {
     (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1)
 }
 
-/// Reads a JSON body, with errors that give the place.
+/// Parses a JSON body. Errors contain the position in the body.
 ///
 /// # Errors
-/// [`Code::NotJson`] for invalid JSON, [`Code::InvalidRequest`] for JSON of another shape.
+/// [`Code::NotJson`] for invalid JSON, and [`Code::InvalidRequest`] for JSON with unexpected contents.
 pub fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(body).map_err(|error| {
         let parameter = error.is_data().then(|| misfit::<T>(body)).flatten().map(Cow::from);
@@ -477,7 +477,7 @@ pub fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     })
 }
 
-/// The answer to every path without a route.
+/// The response for every path that has no route.
 pub async fn no_route() -> HttpResponse {
     Problem::not_found().error_response()
 }

@@ -1,4 +1,4 @@
-//! Query parameters, with errors that name the invalid one.
+//! Reads query parameters. Errors name the invalid parameter.
 
 use std::borrow::Cow;
 use std::future::{Ready, ready};
@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use crate::http::problem::{Code, Problem};
 
-/// Query parameters. All are optional.
+/// The query parameters of a request. All parameters are optional.
 pub struct Query<T>(pub T);
 
 impl<T: DeserializeOwned> FromRequest for Query<T> {
@@ -29,7 +29,7 @@ fn read<T: DeserializeOwned>(query: &str) -> Result<T, Problem> {
     Ok(parameters.into_inner())
 }
 
-/// The first parameter that is invalid or duplicated.
+/// Finds the first parameter that is invalid or occurs twice.
 fn misfit<T: DeserializeOwned>(query: &str) -> Option<String> {
     let mut known = Vec::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {

@@ -1,4 +1,4 @@
-//! The shared state of the routes: the use cases and a few settings.
+//! The state that all routes share: the use cases and a few settings.
 
 use std::sync::Arc;
 
@@ -48,21 +48,21 @@ pub struct State {
     pub current: Arc<CurrentCatalog>,
     pub bodies: Bodies,
     pub origins: Origins,
-    /// Trusted proxies, which report clients' addresses.
+    /// Proxies whose headers are trusted to contain clients' addresses.
     pub trusted_proxies: Vec<IpNet>,
     pub wrong_keys: WrongKeys,
     pub methods: Methods,
     pub policies: Arc<Policies>,
     pub publish: Publish,
     pub execute: Arc<Execute>,
-    /// `None`: there is no address for links.
+    /// The files behind signed links; `None` if there is no public URL for such links.
     pub files: Option<Arc<Files>>,
     pub audit: Audit,
     pub keys: Arc<Keys>,
     pub secrets: Arc<Secrets>,
     pub find: Find,
     pub describe: Describe,
-    /// The address at which callers reach this service, for links.
+    /// The URL at which callers reach the service, for links.
     pub public_url: Option<String>,
     pub select: Arc<Select>,
     pub message_selections: MessageSelections,
@@ -80,7 +80,7 @@ pub struct State {
     pub prometheus: PrometheusExport,
     pub limits: Arc<Limits>,
     pub mcp_sessions: Arc<McpSessions>,
-    /// For questions to MCP clients.
+    /// Calls that are suspended until an MCP client has answered a question.
     pub waiting_calls: Arc<WaitingCalls<Finished>>,
     pub passthrough: Arc<Passthrough>,
     pub subscriptions: Arc<Subscriptions>,

@@ -1,4 +1,4 @@
-//! One connection and its timeouts.
+//! The state of one connection, and its timeouts.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -13,51 +13,53 @@ use tokio::sync::Notify;
 
 use super::Connections;
 
-/// Time for a request's head, from its first byte.
+/// Maximum time for receiving a request's headers, counted from their first byte.
 const HEAD: Duration = Duration::from_secs(5);
-/// Idle time of a stranger.
+/// How long an unauthenticated connection may be idle.
 const STRANGER: Duration = Duration::from_secs(5);
-/// Idle time of a known caller. Longer than clients keep connections, so that none is closed during a request.
+/// How long an authenticated connection may be idle. Clients close idle connections earlier, so no request gets lost.
 pub const KNOWN: Duration = Duration::from_secs(75);
-/// Time that an answer may wait for a peer that does not read.
+/// How long a response may wait for a peer that doesn't read it.
 const STALLED: Duration = Duration::from_mins(1);
-/// Time to drain unwanted input after an early answer, so that the peer can read that answer.
+/// How long to read and discard input after an early response, so that the peer can receive that response.
 const LINGER: Duration = Duration::from_secs(1);
-/// Time by which every caller could have authenticated.
+/// The age at which a connection should have authenticated.
 const LATE: Duration = Duration::from_secs(2);
-/// Largest part of an answer to hand out at once. The server copies each part whole into the connection's buffer,
-/// and requests the next one while the buffer has less than 32 KiB. So a stalled peer holds 48 KiB, however large its answer.
+/// Size of the response parts that are passed to the server. The server copies each part into the connection's buffer,
+/// and requests the next part while the buffer contains less than 32 KiB. So a peer that stops reading occupies at most
+/// 48 KiB, regardless of the size of its response.
 const PART: usize = 16 << 10;
-/// The same for a stranger, with one part in that buffer at a time.
+/// Size of these parts for an unauthenticated connection. Its buffer contains at most one part at a time.
 const STRANGERS_PART: usize = 4 << 10;
-/// Interval of the checks.
+/// How often the timeouts of an unauthenticated connection are checked.
 const LOOK_AT_STRANGER: Duration = Duration::from_secs(1);
 const LOOK_AT_KNOWN: Duration = Duration::from_secs(5);
 
-/// The state of a connection, shared by the server, the routes and the table. Times are milliseconds after its opening; 0 is none.
+/// The state of a connection, shared by the server, the routes and the table of connections. Times are milliseconds
+/// since the connection was opened; 0 means never.
 pub struct Connection {
     number: u64,
     opened: Instant,
     connections: Weak<Connections>,
-    /// Requests with incomplete answers.
+    /// Number of requests whose responses are incomplete.
     answering: AtomicUsize,
     is_known: AtomicBool,
-    /// Whether it ends after the current answer.
+    /// Whether the connection closes after the current response.
     is_ending: AtomicBool,
-    /// When the last answer was complete, or its last byte left.
+    /// When the last response was completed, or when its last byte was sent.
     quiet_since: AtomicU64,
-    /// When the first byte after that arrived.
+    /// When the first byte of the next request arrived.
     first_byte_at: AtomicU64,
-    /// Since when the peer has not read.
+    /// When the peer stopped reading.
     blocked_since: AtomicU64,
-    /// Whether a stranger has an incomplete answer.
+    /// Whether an unauthenticated peer is waiting for a response.
     is_asked: AtomicBool,
-    /// The task that reads from or writes to a stranger, while it waits. It is one task for both.
+    /// The task that waits to read from or write to an unauthenticated peer.
     reading: AtomicWaker,
     end: Notify,
 }
 
-/// The state of a connection when room is needed.
+/// A connection's state, by which the table decides which connections to close.
 pub(super) struct Standing {
     answering: bool,
     age: Duration,
@@ -91,7 +93,7 @@ impl Connection {
         }
     }
 
-    /// Marks the peer as an admitted caller.
+    /// Marks the connection as authenticated.
     pub fn know(&self) {
         if self.is_known.swap(true, Ordering::Relaxed) {
             return;
@@ -102,14 +104,14 @@ impl Connection {
         }
     }
 
-    /// Marks a request as running until this is dropped.
+    /// Counts a request as running until the returned value is dropped.
     #[must_use]
     pub fn answer(self: &Arc<Self>) -> Answering {
         self.answering.fetch_add(1, Ordering::Relaxed);
         Answering(Arc::clone(self))
     }
 
-    /// Accepts no further request.
+    /// Accepts no further requests on this connection.
     pub fn end_after_answer(&self) {
         self.is_ending.store(true, Ordering::Relaxed);
         self.reading.wake();
@@ -119,7 +121,7 @@ impl Connection {
         self.number
     }
 
-    /// The current state. A peer that has not read for a while does not count as being answered.
+    /// The current state. If a peer has stopped reading for a while, its request no longer counts as running.
     pub(super) fn standing(&self) -> Standing {
         let blocked = self.blocked_since.load(Ordering::Relaxed);
         let reads = blocked == 0 || self.opened + Duration::from_millis(blocked) + LATE > Instant::now();
@@ -160,17 +162,17 @@ impl Connection {
         self.is_known.load(Ordering::Relaxed)
     }
 
-    /// Whether further input is unwanted.
+    /// Whether further input is discarded.
     pub(super) fn is_ending(&self) -> bool {
         self.is_ending.load(Ordering::Relaxed)
     }
 
-    /// The whole head of a stranger's request was read.
+    /// Notes that an unauthenticated peer has sent all headers of a request.
     pub(super) fn was_asked(&self) {
         self.is_asked.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a stranger's further input has to wait, until it is answered or authenticated.
+    /// Whether further input from an unauthenticated peer must wait until its request has been answered.
     pub(super) fn has_to_wait(&self, context: &Context<'_>) -> bool {
         let waits = self.is_asked.load(Ordering::Relaxed) || self.blocked_since.load(Ordering::Relaxed) > 0;
         if waits {
@@ -185,7 +187,7 @@ impl Connection {
         }
     }
 
-    /// Whether the peer is not reading at the moment. Wakes the caller when it reads again.
+    /// Whether the peer has stopped reading. If so, the task is woken when the peer continues to read.
     fn is_blocked(&self, context: &Context<'_>) -> bool {
         let is_blocked = self.blocked_since.load(Ordering::Relaxed) > 0;
         if is_blocked {
@@ -198,7 +200,7 @@ impl Connection {
         u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX).max(1)
     }
 
-    /// When it ends without further events.
+    /// When the connection closes unless something happens before.
     fn deadline(&self) -> Instant {
         let at = |time: &AtomicU64| Some(time.load(Ordering::Relaxed)).filter(|time| *time > 0);
         let after = |time: u64, patience: Duration| self.opened + Duration::from_millis(time) + patience;
@@ -216,7 +218,7 @@ impl Connection {
     }
 }
 
-/// See [`Connection::answer`].
+/// A running request; see [`Connection::answer`].
 pub struct Answering(Arc<Connection>);
 
 impl Drop for Answering {
@@ -230,12 +232,12 @@ impl Drop for Answering {
     }
 }
 
-/// The body of an answer, complete when this is dropped.
+/// The body of a response. The response counts as complete when this value is dropped.
 pub struct Sent {
     body: BoxBody,
-    /// The part handed out that the server has not polled past yet.
+    /// The rest of the current chunk, which the server has not requested yet.
     rest: Bytes,
-    /// Whether a part has to leave before the next one.
+    /// Whether the previous part must be sent before the next part.
     is_handed: bool,
     answering: Option<Answering>,
 }
@@ -265,7 +267,7 @@ impl MessageBody for Sent {
                 sent.is_handed = false;
                 context.waker().wake_by_ref();
             }
-            // Flushes the written part now.
+            // Makes the server send the previous part now.
             return Poll::Pending;
         }
         if sent.rest.is_empty() {
@@ -296,11 +298,11 @@ mod tests {
     use super::{Connection, HEAD, KNOWN, LATE, LINGER, PART, STALLED, STRANGER, STRANGERS_PART, Sent};
 
     fn remaining(connection: &Connection) -> u64 {
-        // The few milliseconds of the test itself.
+        // Adds the few milliseconds that the test itself takes.
         (connection.deadline() - Instant::now() + Duration::from_millis(500)).as_secs()
     }
 
-    /// Otherwise a peer with one complete request holds a connection for ever with half of the next one.
+    /// Otherwise, a peer could send half of a second request and keep the connection open indefinitely.
     #[test]
     fn each_state_has_its_clock() {
         let connection = Arc::new(Connection::new(0, Weak::new()));
@@ -320,7 +322,7 @@ mod tests {
         assert_eq!(remaining(&connection), LINGER.as_secs());
     }
 
-    /// Otherwise strangers that do not read their answers keep their slots for a minute, however many they are.
+    /// Otherwise, unauthenticated peers that don't read their responses could occupy all connections for a minute.
     #[test]
     fn who_reads_nothing_of_an_answer_gives_its_place_away() {
         let connection = Arc::new(Connection { opened: Instant::now().checked_sub(2 * LATE).unwrap(), ..Connection::new(0, Weak::new()) });
@@ -334,7 +336,7 @@ mod tests {
         assert!(!connection.standing().is_late());
     }
 
-    /// Regression: each stranger that left the document of 200 tools unread held a copy of its 300 KB.
+    /// Regression: every unauthenticated peer that didn't read a document of 200 tools occupied 300 KB.
     #[tokio::test]
     async fn an_answer_is_handed_out_in_small_parts() {
         let whole: Vec<u8> = (0..=10 * PART).map(|number| u8::try_from(number % 251).unwrap()).collect();
@@ -359,7 +361,7 @@ mod tests {
         }
     }
 
-    /// Otherwise a stranger that does not read holds a buffer full of an answer.
+    /// Otherwise, an unauthenticated peer that doesn't read its response occupies a full buffer.
     #[tokio::test]
     async fn a_stranger_gets_the_next_part_when_the_last_one_has_left() {
         let connection = Arc::new(Connection::new(0, Weak::new()));

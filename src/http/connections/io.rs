@@ -1,7 +1,8 @@
-//! The bytes of a connection; reports their movement to [`Connection`].
+//! The byte stream of a connection. It reports all reads and writes to [`Connection`].
 //!
-//! Hands out a stranger's input one head at a time. The server parses everything it has read and keeps a request for each head. It
-//! also keeps answering a peer that does not read. Input behind a head waits here, in small parts.
+//! For an unauthenticated peer, it passes the headers of one request at a time to the server. Otherwise the server
+//! would parse all requests that the peer has sent, keep them all in memory, and answer even a peer that doesn't read.
+//! The remaining input waits here, in small parts.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -13,17 +14,17 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Connection;
 
-/// Size of one read from a stranger.
+/// Number of bytes to read at once from an unauthenticated peer.
 const PART: usize = 2_048;
-/// Size of one read of unwanted input, and the number of reads before yielding.
+/// Number of discarded bytes to read at once, and how many such reads happen before other tasks get a turn.
 const UNWANTED: usize = 8_192;
 const UNWANTED_PARTS: usize = 16;
 
-/// A stream with tracked bytes.
+/// A stream whose reads and writes are tracked.
 pub struct Io<S> {
     stream: S,
     connection: Arc<Connection>,
-    /// A stranger's input behind a head.
+    /// Input after the current request's headers, from an unauthenticated peer.
     kept: BytesMut,
     head: Head,
 }
@@ -66,7 +67,7 @@ impl<S: AsyncRead + Unpin> Io<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Drains the peer's input so that the peer can read the answer. Hands out none of it.
+    /// Reads and discards the peer's input, so that the peer can receive the response.
     fn read_unwanted(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.kept = BytesMut::new();
         let mut part = [0; UNWANTED];
@@ -102,19 +103,19 @@ impl<S: AsyncRead + Unpin> AsyncRead for Io<S> {
     }
 }
 
-/// The parser state of a head, which ends with an empty line.
+/// How much of a request's headers has been read. An empty line ends the headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Head {
-    /// Only line breaks so far.
+    /// Nothing but line breaks so far.
     #[default]
     Before,
     InLine,
-    /// At the start of a later line, with or without a carriage return.
+    /// At the start of a line other than the first one, possibly after a carriage return.
     AtLine,
 }
 
 impl Head {
-    /// The end of the head in these bytes, which follow earlier ones.
+    /// Finds the end of the headers in these bytes, which continue the bytes of earlier calls.
     fn end(&mut self, bytes: &[u8]) -> Option<usize> {
         for (index, byte) in bytes.iter().enumerate() {
             *self = match (*self, byte) {
@@ -185,7 +186,7 @@ mod tests {
         }
     }
 
-    /// Otherwise 64 requests in one packet are 64 parsed requests in memory, for each of 2,000 connections.
+    /// Otherwise, 64 requests in one packet would occupy memory as 64 parsed requests, on each of 2,000 connections.
     #[tokio::test]
     async fn a_stranger_is_read_head_by_head_and_a_known_caller_as_it_comes() {
         const HEAD: &[u8] = b"GET / HTTP/1.1\r\n\r\n";
@@ -204,7 +205,8 @@ mod tests {
         assert_eq!(io.read(&mut bytes).await.unwrap(), 2 * HEAD.len());
     }
 
-    /// A rejected body keeps arriving. Handed out, it would stay in memory as long as its sender waits.
+    /// The rest of a rejected body may still arrive. If it were passed on, it would stay in memory while its sender
+    /// waits.
     #[tokio::test]
     async fn what_nobody_wants_is_taken_and_not_handed_out() {
         let (mut peer, stream) = duplex(1 << 12);

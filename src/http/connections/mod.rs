@@ -1,8 +1,9 @@
-//! The open connections: which are authenticated, their timeouts, and the eviction order over the limits.
+//! The open connections, their timeouts, and the order in which connections close when there are too many.
 //!
-//! The server itself limits only the first head of a connection. A peer can hold a connection in other ways, such as a slow second
-//! head or an unread answer. All of these end here, by three facts: whether an answer is running, when the last byte moved, and
-//! whether the caller is known. A stranger is a peer without an admitted request on this connection.
+//! The server itself limits only the time for the first request's headers. A peer can also occupy a connection by other
+//! means, such as a slow second request or an unread response. This module closes such connections. It considers
+//! whether a request is running, when the last byte was sent or received, and whether the peer has authenticated. A
+//! peer is a stranger until a request on its connection has been admitted.
 
 mod connection;
 mod io;
@@ -21,15 +22,15 @@ pub use self::connection::{Answering, Connection, KNOWN as KEEP_ALIVE, Sent};
 pub use self::io::Io;
 use crate::service::records::metrics::Meters;
 
-/// Shortest interval between log lines about evicted connections.
+/// Minimum time between log lines about connections that were closed to stay within the limits.
 const QUIET: Duration = Duration::from_mins(1);
 
-/// Limits on connections.
+/// Limits on the number of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// All connections. Excess ones end at once, strangers first.
+    /// Maximum number of connections. Beyond this limit, connections close at once, unauthenticated ones first.
     pub most: usize,
-    /// Strangers past the time for authentication.
+    /// Maximum number of connections that have not authenticated in time.
     pub strangers: usize,
 }
 
@@ -39,7 +40,7 @@ pub struct Connections {
     table: Mutex<Table>,
 }
 
-/// By number, which grows with time.
+/// The connections by their numbers, which increase with time.
 #[derive(Default)]
 struct Table {
     next: u64,
@@ -54,12 +55,12 @@ impl Connections {
         Arc::new(Self { limits, meters, table: Mutex::default() })
     }
 
-    /// Serves a new connection until it is done or must end.
+    /// Serves a new connection until it is finished or must be closed.
     pub async fn attend<F: Future<Output = ()>>(self: &Arc<Self>, work: impl FnOnce(Arc<Connection>) -> F) {
         let open = Open::new(self);
         let connection = &open.connection;
         let mut work = pin!(work(Arc::clone(connection)));
-        // Answers peers that have already sent a request before any eviction.
+        // Before it closes any connection, it answers a peer that has already sent a request.
         if futures::poll!(work.as_mut()).is_ready() {
             return;
         }
@@ -79,7 +80,7 @@ impl Connections {
         }
     }
 
-    /// Open connections of strangers and of known callers.
+    /// Number of open connections: unauthenticated and authenticated ones.
     #[must_use]
     pub fn count(&self) -> (usize, usize) {
         let table = self.table.lock();
@@ -93,7 +94,8 @@ impl Connections {
         }
     }
 
-    /// Evicts connections over the limits: idle strangers, then idle known callers, then strangers.
+    /// Closes connections over the limits: first idle unauthenticated ones, then idle authenticated ones, then other
+    /// unauthenticated ones.
     fn make_room(&self) {
         let (mut ended, total, should_log) = {
             let mut table = self.table.lock();
@@ -121,12 +123,12 @@ impl Connections {
     }
 }
 
-/// The oldest connection that satisfies this.
+/// The oldest connection that satisfies the condition.
 fn first(connections: &BTreeMap<u64, Arc<Connection>>, fits: impl Fn(&Standing) -> bool) -> Option<u64> {
     connections.iter().find(|(_, connection)| fits(&connection.standing())).map(|(number, _)| *number)
 }
 
-/// An entry in the table; removes itself on drop.
+/// A connection's entry in the table. Dropping it removes the entry.
 struct Open {
     connections: Arc<Connections>,
     connection: Arc<Connection>,
@@ -164,7 +166,7 @@ mod tests {
         Connections::new(ConnectionLimits { most, strangers }, Arc::new(Meters::default()))
     }
 
-    /// An inert connection, with its peer's earlier actions.
+    /// A connection on which nothing more happens after the given actions.
     fn silent(all: &Arc<Connections>, begin: impl FnOnce(&Arc<Connection>) + Send + 'static) -> tokio::task::JoinHandle<()> {
         let all = Arc::clone(all);
         tokio::spawn(async move {
@@ -176,7 +178,7 @@ mod tests {
         })
     }
 
-    /// Runs all ready tasks.
+    /// Lets all ready tasks run.
     async fn settled() {
         for _ in 0..100 {
             tokio::task::yield_now().await;

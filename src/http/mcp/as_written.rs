@@ -1,5 +1,5 @@
-//! Forwards results unchanged. The SDK's types round numbers and lack some forms and members. So the SDK answers with a small
-//! placeholder, which is replaced on the way out.
+//! Sends results to MCP clients unchanged. The MCP SDK's types would round numbers and drop unknown members. So the SDK
+//! gets a small placeholder, which is replaced by the result before the response is sent.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,27 +17,27 @@ use crate::domain::text::json;
 const PLACEHOLDER: &str = "toolsieve";
 const RESULT_TYPE: &str = "resultType";
 
-/// The result of one request: the original JSON text.
+/// The result of one request, as its original JSON text.
 #[derive(Clone, Default)]
 pub(super) struct AsWritten(Arc<OnceLock<Box<RawValue>>>);
 
 impl AsWritten {
-    /// The placeholder of a question in the result, until it leaves.
+    /// If the result is a question, stores it and returns its placeholder.
     pub(super) fn question(&self, result: &str) -> Option<InputRequiredResult> {
         (outcome::is_question(result) && self.put(result.to_owned())).then(|| InputRequiredResult::from_request_state(PLACEHOLDER))
     }
 
-    /// The placeholder for a call's result; `None` for invalid JSON.
+    /// Stores a call's result and returns its placeholder. Returns `None` if the result is invalid JSON.
     pub(super) fn result(&self, result: String) -> Option<CallToolResult> {
         self.put(result).then(|| CallToolResult::success(Vec::new()))
     }
 
     fn put(&self, result: String) -> bool {
-        // A request has one result.
+        // Each request has only one result.
         RawValue::from_string(result).is_ok_and(|result| self.0.set(result).is_ok())
     }
 
-    /// Inserts it into the SDK's answer.
+    /// Replaces the placeholder in the SDK's response with the stored result.
     pub(super) fn replacing<B>(self, response: http::Response<B>) -> http::Response<MapFrame<B, Replace<B>>>
     where
         B: Body<Data = Bytes> + 'static,
@@ -48,7 +48,7 @@ impl AsWritten {
         })
     }
 
-    /// In a JSON-RPC message, or in an event of a stream. Each arrives whole, never split.
+    /// Replaces the placeholder in a JSON-RPC message, or in an event of a stream. Messages and events are never split.
     pub(super) fn replaced(&self, data: Bytes) -> Bytes {
         let Some((text, written)) = self.0.get().and_then(|written| Some((std::str::from_utf8(&data).ok()?, written))) else { return data };
         if text.starts_with('{') {
@@ -56,8 +56,8 @@ impl AsWritten {
         }
         let put_in = |line: &str| {
             let message = line.strip_prefix("data:").and_then(|message| in_message(message.trim_start(), written));
-            // A line end in the original would end the event; a lone carriage return is one too. Between JSON tokens, all are
-            // equivalent.
+            // A line break in the result would end the event, and so would a lone carriage return. Between JSON tokens,
+            // all whitespace is equivalent.
             message.map_or_else(|| line.to_owned(), |message| format!("data: {}", message.replace('\r', " ").replace('\n', "\ndata: ")))
         };
         let lines: Vec<String> = text.split('\n').map(put_in).collect();
@@ -67,13 +67,14 @@ impl AsWritten {
 
 type Replace<B> = Box<dyn FnMut(http_body::Frame<Bytes>) -> http_body::Frame<<B as Body>::Data>>;
 
-/// `None`: not a message with a result.
+/// Replaces the result in a JSON-RPC message. Returns `None` if the message has no result.
 fn in_message(message: &str, written: &RawValue) -> Option<String> {
     let mut members: IndexMap<String, &RawValue> = json::members(message)?;
     let result = members.get_mut("result")?;
     let stated = json::members(result.get())?.get(RESULT_TYPE).copied();
     let mut own: IndexMap<String, &RawValue> = json::members(written.get())?;
-    // Clients of the newer era get the result's kind, those of the older one don't. The SDK knows the era.
+    // Only clients with protocol 2026-07-28 or newer get `resultType`. The SDK's own message shows which version the
+    // client has.
     let typed = match (stated, own.contains_key(RESULT_TYPE)) {
         (Some(stated), false) => {
             own.insert(RESULT_TYPE.to_owned(), stated);

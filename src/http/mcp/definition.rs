@@ -1,4 +1,4 @@
-//! Tools and results in the types of the SDK.
+//! Converts tools and results to the types of the MCP SDK.
 
 use std::sync::Arc;
 
@@ -12,21 +12,21 @@ use crate::domain::publishing::meta_tools::MetaToolDefinition;
 use crate::domain::text::json::{self, Edit};
 use crate::http::problem::Problem;
 
-/// The invalid argument of a meta-tool, in `_meta` of the result: the `parameter` of a problem.
+/// The member of a result's `_meta` that names a meta-tool's invalid argument, like `parameter` in an HTTP error.
 const PARAMETER: &str = "toolsieve/parameter";
 
-/// A tool with everything from its server, under its published name.
+/// The server's complete definition of a tool, under the tool's public name.
 pub(super) fn of(tool: &Tool) -> McpTool {
     named(tool, tool.operation_id.as_str())
 }
 
-/// The same under another name.
+/// The server's complete definition of a tool, under this name.
 pub(super) fn named(tool: &Tool, name: &str) -> McpTool {
     let shown = if tool.hidden.is_empty() { None } else { hidden_text::clean(&tool.raw).value };
     let Value::Object(mut raw) = shown.unwrap_or_else(|| (*tool.raw).clone()) else { return plain(tool, name) };
     raw.insert("name".into(), name.into());
     raw.insert("description".into(), tool.description.as_str().into());
-    // Clients accept only objects at the root.
+    // MCP clients accept only schemas of type `object`.
     if !is_object_schema(raw.get("inputSchema")) {
         raw.insert("inputSchema".into(), (*tool.input.published).clone());
     }
@@ -36,7 +36,7 @@ pub(super) fn named(tool: &Tool, name: &str) -> McpTool {
     serde_json::from_value(Value::Object(raw)).unwrap_or_else(|_| plain(tool, name))
 }
 
-/// A tool with a malformed member: without the members that calls do not need.
+/// A definition with only the required members, for a tool whose definition has a malformed member.
 fn plain(tool: &Tool, name: &str) -> McpTool {
     let schema = tool.input.published.as_object().cloned().unwrap_or_default();
     McpTool::new(name.to_owned(), tool.description.clone(), schema)
@@ -46,7 +46,7 @@ fn is_object_schema(schema: Option<&Value>) -> bool {
     schema.is_some_and(|schema| schema.get("type").is_some_and(|kind| kind == "object"))
 }
 
-/// Its name and first sentence.
+/// A definition with only the tool's name and first sentence.
 pub(super) fn stub(tool: &Tool) -> McpTool {
     let any = JsonObject::from_iter([("type".to_owned(), json!("object"))]);
     McpTool::new(tool.operation_id.to_string(), tool.summary().to_owned(), any)
@@ -61,7 +61,7 @@ pub(super) fn of_meta(meta: &MetaToolDefinition) -> McpTool {
     definition
 }
 
-/// A failure that the model can act on. For programs, `_meta` names an invalid argument.
+/// An error result that the model can react to. If an argument is invalid, `_meta` names it for programs.
 pub(super) fn failed(problem: &Problem) -> CallToolResult {
     let mut result = CallToolResult::error(vec![ContentBlock::text(problem.detail.clone())]);
     let named = problem.parameter.as_deref().map(|parameter| JsonObject::from_iter([(PARAMETER.to_owned(), parameter.into())]));
@@ -69,8 +69,8 @@ pub(super) fn failed(problem: &Problem) -> CallToolResult {
     result
 }
 
-/// A result whose resource URIs name their server, for addresses with many servers. Publicly reachable URIs stay
-/// unchanged.
+/// Adds the server's name to the resource URIs in a result, for addresses that serve many servers. Public `http` and
+/// `https` URIs remain unchanged.
 pub(super) fn with_prefixed_uris(server: &ServerName, read: &CallToolResult, mut result: String) -> String {
     for (number, block) in read.content.iter().enumerate() {
         if let ContentBlock::ResourceLink(link) = block

@@ -1,4 +1,4 @@
-//! See [`crate::http::fuzzing`].
+//! Checks for arbitrary input from MCP clients; see [`crate::http::fuzzing`].
 
 use actix_web::web::Bytes;
 use serde_json::Value;
@@ -7,8 +7,8 @@ use serde_json::value::RawValue;
 use crate::http::mcp::as_written::AsWritten;
 use crate::http::mcp::message::{Message, Parted};
 
-/// A message is a request, an answer, or neither, and contains what it names. The SDK's part is JSON, and the arguments of a
-/// call are unchanged.
+/// Checks that a message is a request, an answer or neither, and contains every part that was read from it. The SDK's
+/// part must be valid JSON, and the arguments of a call must be unchanged.
 pub(in crate::http) fn message(bytes: &[u8]) {
     let Ok(message) = Message::read(bytes) else { return };
     for checks_headers in [false, true] {
@@ -19,7 +19,7 @@ pub(in crate::http) fn message(bytes: &[u8]) {
     let (request, answers, cancels) = (message.request(), message.answers(), message.cancels());
     assert!(request.is_none() || answers.is_none());
     for id in [request, answers, cancels].into_iter().flatten() {
-        // The original text: a number may exceed any double, and a string may contain a lone surrogate.
+        // Kept as text, because a number may exceed the range of a double, and a string may contain a lone surrogate.
         assert!(serde_json::from_str::<&RawValue>(id).is_ok(), "{id}");
         assert!(bytes.windows(id.len()).any(|part| part == id.as_bytes()));
     }
@@ -29,7 +29,7 @@ pub(in crate::http) fn message(bytes: &[u8]) {
     let _ = (message.abilities(), message.asks_for_everything());
 }
 
-/// An SDK answer in both of its forms, with a server's result inserted.
+/// Inserts a server's result into the SDK's response, as JSON and as an event, and checks both.
 pub(in crate::http) fn result(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     for answer in
@@ -42,7 +42,7 @@ pub(in crate::http) fn result(bytes: &[u8]) {
         let alone = written.replaced(Bytes::from(answer.to_owned()));
         let event = written.replaced(Bytes::from(format!("event: message\ndata: {answer}\n\n")));
         assert_eq!(read(&alone)["id"], 1);
-        // The result neither ends the event nor starts a field.
+        // The result must not end the event or start another field.
         let event = String::from_utf8_lossy(&event).replace("\r\n", "\n").replace('\r', "\n");
         let lines = event.strip_prefix("event: message\n").and_then(|rest| rest.strip_suffix("\n\n")).unwrap_or_default();
         let data: Vec<&str> = lines.split('\n').map(|line| line.strip_prefix("data: ").unwrap_or("no data")).collect();

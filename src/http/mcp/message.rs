@@ -1,4 +1,4 @@
-//! Parses a client's message as far as routing needs it.
+//! Reads the parts of an MCP client's message that are needed before the SDK handles it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -28,7 +28,8 @@ const LIST_TOOLS: &str = "tools/list";
 const LISTEN: &str = "subscriptions/listen";
 const VERSION: &str = "mcp-protocol-version";
 
-/// A JSON-RPC message, limited to the members used here. The last of several equal members counts, as in the SDK.
+/// The members of a JSON-RPC message that this module needs. If a member occurs twice, the last one counts, as in the
+/// SDK.
 #[derive(Default)]
 pub(super) struct Message<'a> {
     members: IndexMap<String, &'a RawValue>,
@@ -36,25 +37,25 @@ pub(super) struct Message<'a> {
     is_answer: bool,
 }
 
-/// Invalid JSON-RPC.
+/// The error for a message that is not valid JSON-RPC.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unreadable {
     pub(super) code: i64,
     pub(super) message: String,
-    /// As JSON text, if readable.
+    /// The message's id as JSON text, if it could be read.
     pub(super) id: Option<String>,
 }
 
-/// A message in two parts.
+/// A message, divided between the SDK and this service.
 pub(super) struct Parted {
-    /// The SDK's part.
+    /// The message that the SDK gets.
     pub(super) body: Bytes,
-    /// The arguments object of a tool call, unchanged: a tree of values would round its numbers.
+    /// The arguments of a tool call as unchanged JSON text. Parsing them into a tree would round numbers.
     pub(super) arguments: Option<Arc<str>>,
 }
 
 impl<'a> Message<'a> {
-    /// Reads the single message of a request.
+    /// Reads the message in a request body. Batches are rejected.
     pub(super) fn read(body: &'a [u8]) -> Result<Self, Unreadable> {
         let parse_error = |error: serde_json::Error| Unreadable { code: PARSE_ERROR, message: format!("Parse error: {error}"), id: None };
         let json: &RawValue = serde_json::from_slice(body).map_err(parse_error)?;
@@ -84,7 +85,8 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// The message for the SDK. `checks_headers`: the SDK compares arguments with headers that repeat them.
+    /// Divides the message. With `checks_headers`, the SDK also gets the arguments, because it compares them with
+    /// headers that repeat them.
     pub(super) fn part(&self, body: Bytes, checks_headers: bool) -> Parted {
         let params = self.params().filter(|_| self.calls_a_tool()).and_then(|params| json::members(params.get()));
         let arguments = params.as_ref().and_then(|params| params.get(ARGUMENTS)).map(|arguments| arguments.get());
@@ -96,7 +98,7 @@ impl<'a> Message<'a> {
             return Parted { body: bounded.unwrap_or(body), arguments: None };
         };
         let for_sdk = if checks_headers { Some(json::with_texts_for_numbers(arguments)) } else { None };
-        // Arguments that do not fit a tree can't be compared.
+        // Arguments that the SDK can't parse are not compared.
         let for_sdk = for_sdk.filter(|arguments| serde_json::from_str::<Value>(arguments).is_ok()).unwrap_or(Cow::Borrowed("{}"));
         let message = self.with_arguments(params.as_ref(), &for_sdk);
         Parted { body: message.map_or(body, |message| json::bounded(&message).into_owned().into()), arguments: Some(arguments.into()) }
@@ -124,23 +126,23 @@ impl<'a> Message<'a> {
         self.id().is_some() && self.is(INITIALIZE)
     }
 
-    /// Whether the client requests the server's identity.
+    /// Whether the message asks for the server's name and capabilities.
     pub(super) fn asks_who(&self) -> bool {
         self.is(INITIALIZE) || self.is(DISCOVER)
     }
 
-    /// The id of a request, as JSON text.
+    /// The id of this request, as JSON text.
     pub(super) fn request(&self) -> Option<&'a str> {
         self.method.as_ref()?;
         self.id().map(RawValue::get)
     }
 
-    /// The id of our request that this message answers.
+    /// The id of the service's own request that this message answers.
     pub(super) fn answers(&self) -> Option<&'a str> {
         self.id().filter(|_| self.is_answer).map(RawValue::get)
     }
 
-    /// The id of the request that the client cancels.
+    /// The id of the request that this message cancels.
     pub(super) fn cancels(&self) -> Option<&'a str> {
         #[derive(Deserialize)]
         struct Cancelled<'a> {
@@ -151,7 +153,7 @@ impl<'a> Message<'a> {
         Some(cancelled.request.get())
     }
 
-    /// The client's capabilities, from an `initialize` request.
+    /// The client's capabilities in an `initialize` request.
     pub(super) fn abilities(&self) -> Abilities {
         let params: Option<Value> = self.params().and_then(|params| serde_json::from_str(params.get()).ok());
         params
@@ -168,7 +170,7 @@ impl<'a> Message<'a> {
         self.is(LIST_TOOLS)
     }
 
-    /// The resource addresses in a request for a notification stream (protocol 2026-07-28).
+    /// The resource URIs for which the client opens a notification stream (protocol 2026-07-28).
     pub(super) fn listens(&self) -> Option<Vec<String>> {
         #[derive(Default, Deserialize)]
         #[serde(rename_all = "camelCase", default)]
@@ -184,7 +186,8 @@ impl<'a> Message<'a> {
         Some(listen.map(|listen| listen.notifications.resource_subscriptions).unwrap_or_default())
     }
 
-    /// `tools/list` with `"lazy": false`: a client of the lazy mode requests all definitions once. The SDK drops that member.
+    /// Whether the message is `tools/list` with `"lazy": false`, by which a client in lazy mode requests all full
+    /// definitions. The SDK drops this member.
     pub(super) fn asks_for_everything(&self) -> bool {
         #[derive(Deserialize)]
         struct Listing {
@@ -199,12 +202,12 @@ impl<'a> Message<'a> {
     }
 }
 
-/// A string, or an integer within the SDK's range.
+/// Whether the text is a valid id for the SDK: a string or a 64-bit integer.
 fn is_id(id: &str) -> bool {
     id.starts_with('"') || id.parse::<i64>().is_ok()
 }
 
-/// Whether a request with these headers uses a protocol version with sessions.
+/// Whether a request with these headers uses a protocol version that has sessions.
 pub(super) fn has_sessions(headers: &HeaderMap) -> bool {
     let version = headers.get(VERSION).and_then(|version| version.to_str().ok());
     version.is_none_or(|version| version < ProtocolVersion::V_2026_07_28.as_str())
@@ -287,7 +290,7 @@ mod tests {
         assert_eq!(part(&call(written), true), (call(readable), Some(written.to_owned())));
         let deep = format!("{{\"a\":{}{}}}", "[".repeat(500), "]".repeat(500));
         assert_eq!(part(&call(&deep), true), (call("{}"), Some(deep)));
-        // The SDK reports the errors in these.
+        // The SDK itself rejects these arguments.
         for odd in ["null", "[1]", "\"{}\""] {
             assert_eq!(part(&call(odd), true), (call(odd), None));
         }

@@ -1,12 +1,13 @@
-//! The MCP interface: the same catalog, policy and calls for MCP clients, over streamable HTTP, in both eras of the protocol.
+//! The MCP interface: MCP clients get the same catalog, policy and calls over streamable HTTP, in all protocol
+//! versions.
 //!
-//! A caller's view depends only on its key and the address (MCP specification 2026-07-28, "Tools": a list must not vary by
-//! connection). So any replica answers any request, with or without a session. Clients of the older era get a session if the settings
-//! allow it, for notifications. The session is ours: an entry in a table. The SDK's own sessions need several tasks each and are
-//! unbounded, so the SDK handles every request in isolation.
+//! A caller's view depends only on its key and the address. The MCP specification 2026-07-28 requires this ("Tools": a
+//! list must not vary by connection). So any replica can answer any request. Clients with earlier protocol versions may
+//! get a session for notifications. A session is an entry in the service's own table. The SDK handles each request
+//! separately, because its own sessions need several tasks each and have no limits.
 //!
-//! One address differs: `?mode=message`. Open WebUI lists tools anew for each message, with the message's id in a header. That list is
-//! the filter's selection for the message, and clients must not cache it.
+//! `?mode=message` is an exception. Open WebUI lists the tools for each message, with the message's id in a header. It
+//! then gets the filter's selection for this message, which clients must not cache.
 
 mod as_written;
 mod definition;
@@ -60,9 +61,9 @@ use crate::service::mcp::mcp_sessions::{McpEndpoint, McpSession};
 const SESSION: &str = "mcp-session-id";
 const JSON: &str = "application/json";
 const INTERNAL_ERROR: i64 = -32603;
-/// The message that Open WebUI is about to answer.
+/// The header with the id of the message that Open WebUI is about to answer.
 const MESSAGE_ID: &str = "x-openwebui-message-id";
-/// Messages during a call, for a client that waits for it.
+/// Maximum number of queued messages from a server to the client during a call.
 const MESSAGE_QUEUE: usize = 16;
 
 #[derive(Deserialize)]
@@ -88,7 +89,8 @@ impl McpQuery {
     }
 }
 
-/// Whether a request to `/{server}/mcp` is MCP: a call of a tool named `mcp` accepts no event stream, and has a body.
+/// Whether a request to `/{server}/mcp` is an MCP request. It may also be a call of a tool named `mcp`. Such a call
+/// does not accept an event stream.
 pub struct SpeaksMcp;
 
 impl Guard for SpeaksMcp {
@@ -99,11 +101,11 @@ impl Guard for SpeaksMcp {
     }
 }
 
-/// `/mcp`: `POST` takes one JSON-RPC message; the answer is JSON, or an event stream if the tool reports progress.
-/// `GET` is the stream of a session, `DELETE` ends one.
+/// Handles `/mcp`. `POST` accepts one JSON-RPC message. The response is JSON, or an event stream if the tool reports
+/// progress. `GET` opens a session's notification stream, and `DELETE` ends the session.
 ///
 /// # Errors
-/// 422 for an unknown mode, 404 for a session of another caller. All other errors are those of the protocol.
+/// 422 for an unknown mode, and 404 for another caller's session. Other errors are JSON-RPC errors.
 pub async fn serve(
     state: web::Data<State>,
     caller: Caller,
@@ -115,10 +117,11 @@ pub async fn serve(
     answer(McpRequest { state, caller, at, query, request, server: None }, body.0).await
 }
 
-/// `/{server}/mcp`: one server alone, under its own names.
+/// Handles `/{server}/mcp`: a single server, with the server's own tool names.
 ///
 /// # Errors
-/// 404 for a server hidden from the caller, 503 for one without any listing yet; the others as [`serve`].
+/// 404 for a server that the caller may not see, and 503 for a server that has not listed its tools yet. For other
+/// errors, see [`serve`].
 pub async fn serve_one(
     state: web::Data<State>,
     caller: Caller,
@@ -136,7 +139,7 @@ pub async fn serve_one(
     answer(McpRequest { state, caller, at, query, request, server: Some(server) }, body.0).await
 }
 
-/// A request without its body.
+/// The parts of a request, except its body.
 struct McpRequest {
     state: web::Data<State>,
     caller: Caller,
@@ -206,14 +209,15 @@ async fn answer(received: McpRequest, body: Bytes) -> Result<HttpResponse, Probl
     Ok(response)
 }
 
-/// A new session, which knows what its servers offer now. `None`: there are no sessions, or too many.
+/// Opens a session that knows the current state of its servers. Returns `None` if sessions are off or there are too
+/// many.
 fn open(state: &State, caller: &Arc<Principal>, endpoint: McpEndpoint, message: &Message<'_>) -> Option<Arc<McpSession>> {
     let session = state.mcp_sessions.open(caller, endpoint, message.abilities())?;
     state.subscriptions.notify_if_changed(&session);
     Some(session)
 }
 
-/// Passes an answer to a question, or a cancellation, to the session. Returns whether the message was an answer.
+/// Passes an answer or a cancellation to the session. Returns whether the message was an answer.
 fn settled(session: &McpSession, message: &Message<'_>, body: &Bytes) -> bool {
     let question = message.answers();
     if let Some(question) = question {
@@ -225,19 +229,20 @@ fn settled(session: &McpSession, message: &Message<'_>, body: &Bytes) -> bool {
     question.is_some()
 }
 
-/// The caller with all headers, of which only servers with this setting get any. Without another session, the client's counts.
+/// Adds all headers to the caller's context; only servers that are configured for it receive some of them. Without any
+/// other session, calls count for the client's MCP session.
 fn in_session(context: caller::CallerContext, headers: &Arc<http::HeaderMap>, client: Option<&Arc<McpSession>>) -> caller::CallerContext {
     let session = context.session.or_else(|| client.map(|session| Conversation::client(session.id().as_str())));
     caller::CallerContext { headers: Arc::clone(headers), session, ..context }
 }
 
-/// The SDK's answer to one request, in isolation, with the texts that it must not change.
+/// Lets the SDK handle one request separately, and inserts the results that the SDK must not change.
 async fn handled(
     handler: Handler,
     request: http::Request<Full<Bytes>>,
     id: Option<String>,
 ) -> http::Response<impl http_body::Body<Data = Bytes, Error = Infallible> + Unpin> {
-    // `admit` has already checked host, origin and key.
+    // `admit` has already checked the host, the origin and the key.
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
@@ -247,13 +252,14 @@ async fn handled(
     written.replacing(in_protocol(service.handle(request).await, id, says_json).await)
 }
 
-/// The selection for the message that Open WebUI lists the tools for; see [`crate::service::selection::message_selections`].
+/// The selection for the message whose tools Open WebUI is listing; see
+/// [`crate::service::selection::message_selections`].
 fn chosen(state: &State, principal: &Principal, request: &HttpRequest) -> Option<Arc<[String]>> {
     let message = request.headers().get(MESSAGE_ID)?.to_str().ok()?;
     state.message_selections.of(principal, message)
 }
 
-/// The session named by a request.
+/// Finds the session that the request names.
 fn session(
     state: &State,
     headers: &http::HeaderMap,
@@ -265,14 +271,14 @@ fn session(
     known.map(Some).ok_or_else(|| Problem::new(Code::NotFound, "There is no such session here. Begin one with `initialize`."))
 }
 
-/// The stream for notifications by the service.
+/// Opens the stream for the service's notifications.
 fn listen(state: &State, request: &HttpRequest, session: Option<Arc<McpSession>>) -> Result<HttpResponse, Problem> {
     let session = session.ok_or_else(Problem::not_found)?;
     if !SpeaksMcp::reads_streams(request) {
         return Err(Problem::invalid("accept", "Send `Accept: text/event-stream`."));
     }
     let messages = session.listen();
-    // Changes during the client's absence.
+    // Reports changes that happened while the client had no stream.
     state.mcp_sessions.notify_if_changed(&session);
     state.subscriptions.notify_if_changed(&session);
     Ok(stream::response(messages))
@@ -292,7 +298,7 @@ fn end(state: &State, session: Option<Arc<McpSession>>) -> HttpResponse {
     HttpResponse::NoContent().finish()
 }
 
-/// Without a session, only `POST` is allowed.
+/// The error for any method except `POST` in a request without a session.
 fn not_allowed(state: &State) -> HttpResponse {
     let problem = Problem::new(Code::MethodNotAllowed, "Send messages of JSON-RPC with POST; GET and DELETE are for sessions.");
     let mut response = problem.error_response();
@@ -301,7 +307,7 @@ fn not_allowed(state: &State) -> HttpResponse {
     response
 }
 
-/// Sends the client its new session id after a successful `initialize`.
+/// Sends the new session's id to the client if `initialize` succeeded. Otherwise, the session is closed.
 fn with_session(state: &State, mut response: HttpResponse, opened: Option<Arc<McpSession>>) -> HttpResponse {
     let Some(session) = opened else { return response };
     match HeaderValue::from_str(session.id().as_str()) {
@@ -321,8 +327,8 @@ fn to_request(request: &HttpRequest, headers: &http::HeaderMap, body: Bytes) -> 
     builder.body(Full::new(body)).map_err(|error| Problem::new(Code::InvalidRequest, format!("The request can't be read: {error}.")))
 }
 
-/// The answer to an invalid message. Omits an unreadable id (MCP specification
-/// 2026-07-28, "Error responses").
+/// The response to an invalid message. It omits the id if the id is unreadable (MCP specification 2026-07-28, "Error
+/// responses").
 fn refused(status: StatusCode, unreadable: &Unreadable) -> HttpResponse {
     HttpResponse::build(status).content_type(JSON).body(error_text(unreadable))
 }
@@ -337,7 +343,7 @@ fn says_json(headers: &http::HeaderMap) -> bool {
     kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case(JSON))
 }
 
-/// Converts the SDK's plain-text rejection to a protocol error.
+/// Converts the SDK's plain-text errors to JSON-RPC errors.
 async fn in_protocol(
     response: http::Response<BoxBody<Bytes, Infallible>>,
     id: Option<String>,
@@ -353,7 +359,7 @@ async fn in_protocol(
     let code = if parts.status.is_client_error() { INVALID_REQUEST } else { INTERNAL_ERROR };
     let message = String::from_utf8_lossy(&words).into_owned();
     if parts.status == http::StatusCode::UNSUPPORTED_MEDIA_TYPE && says_json {
-        // The media type is right; the message is invalid.
+        // The client did send JSON, but the message is invalid.
         parts.status = http::StatusCode::BAD_REQUEST;
     }
     parts.headers.insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(JSON));

@@ -1,8 +1,9 @@
-//! Prompts, resources and completion of the servers, for MCP clients: finds the server and prefixes names.
+//! Forwards prompts, resources and completions between MCP clients and servers: finds the right server and translates
+//! names.
 //!
-//! Where many servers are reachable, a prompt is `SERVER__NAME` and a resource `toolsieve://SERVER/URI`, with its own unchanged
-//! URI behind the slash. Removing the prefix restores the URI, also for URIs built from a template. Where one server is
-//! reachable, both keep their own names.
+//! Where several servers are reachable, a prompt is named `SERVER__NAME` and a resource `toolsieve://SERVER/URI`. The
+//! server's own URI follows the slash unchanged. So removing the prefix restores the URI, even if the client built it
+//! from a template. At an address of a single server, prompts and resources have their original names.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use rmcp::model::{
@@ -26,15 +27,15 @@ use crate::service::mcp::passthrough::{PassError, PassthroughCaller, member_of_n
 use crate::service::mcp::waiting_calls::{Subject, WaitError};
 use crate::service::ports::{CallError, PassthroughKind, PassthroughRequest};
 
-/// The separator between a server's name and its prompt's name.
+/// Separates the server's name from the prompt's name.
 const BETWEEN: &str = "__";
 const SCHEME: &str = "toolsieve://";
-/// Unreserved characters in a server's name within a URI (RFC 3986).
+/// Characters that are not escaped in a server's name within a URI (RFC 3986).
 const IN_ADDRESS: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 pub(super) const RESOURCE_NOT_FOUND: i64 = -32002;
 pub(super) const INVALID_PARAMS: i64 = -32602;
 
-/// The URI of a server's resource among those of all servers.
+/// The public URI of a server's resource.
 pub(super) fn prefixed_uri(server: &ServerName, uri: &str) -> String {
     format!("{SCHEME}{}/{uri}", utf8_percent_encode(server.as_str(), IN_ADDRESS))
 }
@@ -50,7 +51,7 @@ impl Handler {
         PassthroughCaller { caller: self.caller.clone(), address: self.address.clone(), server: self.server.clone() }
     }
 
-    /// Adds the servers' capabilities beside tools.
+    /// Adds prompts, resources and completions to the announced capabilities.
     pub(super) fn announce(&self, capabilities: &mut ServerCapabilities) {
         let offers = self.state.passthrough.offers(&self.passthrough_caller());
         let list_changed = self.receives_changes.then_some(true);
@@ -115,7 +116,7 @@ impl Handler {
     ) -> Result<ReadResourceResponse, ErrorData> {
         let round = rounds::round(context, request.input_responses.take(), request.request_state.take());
         let requested = request.uri.clone();
-        // Since protocol 2026-07-28 it has no code of its own.
+        // Protocol 2026-07-28 has no separate code for unknown resources.
         let code = if round.is_some() { INVALID_PARAMS } else { RESOURCE_NOT_FOUND };
         let missing = |message: String| protocol_error(code, message, Some(json!({ "uri": requested })));
         let unknown = || unknown_resource(&requested, code);
@@ -170,13 +171,13 @@ impl Handler {
         Ok(result)
     }
 
-    /// The readable entries of all servers, under prefixed names, without hidden characters.
+    /// The entries that all servers list, with public names and without hidden characters. Omits unreadable entries.
     async fn entries<T: DeserializeOwned>(&self, what: PassthroughKind, named: fn(&ServerName, &str) -> String) -> Vec<T> {
         let (mut entries, key) = (Vec::new(), member_of_name(what));
         for (server, listed) in self.state.passthrough.list(what, &self.passthrough_caller()).await {
             for entry in listed.iter() {
                 let mut shown = hidden_text::clean(entry).value.unwrap_or_else(|| entry.clone());
-                // Keeps a tool's name unchanged.
+                // Removes hidden characters from the name too.
                 if let Some((name, _)) = shown.get("name").and_then(Value::as_str).and_then(hidden_text::strip) {
                     shown["name"] = name.into();
                 }
@@ -190,7 +191,7 @@ impl Handler {
         entries
     }
 
-    /// If two servers' names match, the longer one wins.
+    /// Finds the server and the original name of a prompt. If several server names match, the longest one wins.
     fn server_of_prompt(&self, name: &str) -> Option<(ServerName, String)> {
         let (server, name) = match &self.server {
             Some(server) => (server.clone(), name.to_owned()),
@@ -206,7 +207,8 @@ impl Handler {
         self.state.passthrough.note_denial(&server, &request, &self.caller.principal);
     }
 
-    /// A result may name a resource by its own URI. Then it belongs to the server that lists it, or to the only server with resources.
+    /// Finds the server and the original URI of a resource. A client may also use the original URI, which it found in a
+    /// result. Such a resource belongs to the server that lists it, or to the only server that has resources.
     pub(super) async fn server_of_resource(&self, uri: &str) -> Option<(ServerName, String)> {
         let own = |server: ServerName, uri: &str| {
             let uri = self.state.passthrough.own_name(&server, PassthroughKind::Resources, uri);
@@ -238,7 +240,7 @@ fn prompt_of(servers: Vec<ServerName>, name: &str) -> Option<(ServerName, String
     fitting.max_by_key(|(server, _)| server.as_str().len())
 }
 
-/// The error for absent and denied, with the code of the client's era.
+/// The error for an unknown or hidden resource, with the code for the client's protocol version.
 pub(super) fn unknown_resource(uri: &str, code: i64) -> ErrorData {
     protocol_error(code, format!("Unknown resource: {uri}"), Some(json!({ "uri": uri })))
 }
@@ -259,7 +261,7 @@ pub(super) fn protocol_error(code: i64, message: String, data: Option<Value>) ->
     ErrorData::new(ErrorCode(i32::try_from(code).unwrap_or(ErrorCode::INTERNAL_ERROR.0)), message, data)
 }
 
-/// A server's error unchanged, and ours in the words of the error table.
+/// Forwards a server's error unchanged, and describes the service's own errors as over HTTP.
 pub(super) fn error_data(error: PassError, unknown: impl Fn() -> ErrorData) -> ErrorData {
     let problem = match error {
         PassError::NotFound | PassError::Call(CallError::UnknownServer) => return unknown(),
@@ -273,7 +275,7 @@ pub(super) fn error_data(error: PassError, unknown: impl Fn() -> ErrorData) -> E
     ErrorData::internal_error(problem.detail, None)
 }
 
-/// An unknown state for this client.
+/// The error for a state that is unknown for this client.
 pub(super) fn unknown_state(error: WaitError) -> ErrorData {
     ErrorData::invalid_params(format!("{error}."), None)
 }

@@ -1,4 +1,4 @@
-//! Forwards a server's messages during a call to the calling client, on the stream of that call.
+//! Forwards a server's questions and log messages to the client whose call is running, on the stream of this call.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ const QUEUE: usize = 16;
 const METHOD_NOT_FOUND: i64 = -32601;
 const INVALID_REQUEST: i64 = -32600;
 
-/// Forwards messages until the token signals the end of the call, including those received by then.
+/// Forwards messages until the token signals the end of the call. Messages that have arrived by then are still sent.
 pub(super) fn hand_on(
     session: &Arc<McpSession>,
     stream: &mpsc::Sender<Arc<str>>,
@@ -53,7 +53,7 @@ async fn ask(session: Arc<McpSession>, stream: mpsc::Sender<Arc<str>>, question:
         if !session.answers(&method, &params) {
             return Err(refusal(METHOD_NOT_FOUND, "the client that called can't answer this"));
         }
-        // Its numbers belong to the other connection.
+        // The metadata belongs to the connection to the server.
         if let Some(params) = params.as_object_mut() {
             params.remove("_meta");
         }
@@ -74,7 +74,7 @@ async fn ask(session: Arc<McpSession>, stream: mpsc::Sender<Arc<str>>, question:
     let _ = answer.send(answered);
 }
 
-/// The result in a client's answer.
+/// Extracts the result from a client's answer.
 fn read(mut message: Value) -> Result<Value, Refusal> {
     if let Some(error) = message.get("error").filter(|error| !error.is_null()) {
         let code = error.get("code").and_then(Value::as_i64).unwrap_or(INVALID_REQUEST);

@@ -1,9 +1,9 @@
-//! Calls over several requests, with questions to the client in between (MCP specification 2026-07-28, "Multi
+//! Calls that ask the client questions and continue in its next request (MCP specification 2026-07-28, "Multi
 //! Round-Trip Requests").
 //!
-//! A server of the newer era returns a question as its result. Question, answers and the server's state pass through, and nothing is
-//! stored here. A server of the older era asks on its connection. Its call waits ([`crate::service::mcp::waiting_calls`]), and the
-//! client gets a question of the same form.
+//! A server with protocol 2026-07-28 returns a question as its result. The service forwards the question, the answers
+//! and the server's state, and stores nothing. A server with an earlier version asks on its own connection. The service
+//! then suspends the call ([`crate::service::mcp::waiting_calls`]), and the client gets a question in the same form.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::service::mcp::passthrough::PassError;
 use crate::service::mcp::waiting_calls::{CallHolder, OpenCall, RoundOutcome, Subject, WaitError, WaitingCalls};
 use crate::service::ports::{CallError, PassthroughRequest, Round, ServerMessage};
 
-/// The requests that allow rounds.
+/// The methods whose results may be questions.
 pub(super) const CALL: &str = "tools/call";
 pub(super) const GET_PROMPT: &str = "prompts/get";
 pub(super) const READ_RESOURCE: &str = "resources/read";
@@ -34,20 +34,20 @@ const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const MISSING_CAPABILITY: i64 = -32021;
 const QUEUE: usize = 16;
 
-/// The end of a call that may have waited.
+/// The result of a call or request that may have been suspended.
 pub enum Finished {
     Called(Executed),
     Passed(Result<Box<RawValue>, PassError>),
 }
 
-/// The round of a request, for a client of the newer era.
+/// The client's answers and state in a request, for a client with protocol 2026-07-28 or newer.
 pub(super) fn round(context: &RequestContext<RoleServer>, responses: Option<InputResponses>, state: Option<String>) -> Option<Round> {
     let is_newer = context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
     let capabilities = || context.meta.0.0.get(CAPABILITIES).cloned().unwrap_or_default();
     is_newer.then(|| Round { capabilities: capabilities(), responses, state })
 }
 
-/// The answer to such a request with malformed parameters.
+/// The error for such a request if its parameters are malformed.
 pub(super) fn unreadable(method: &str) -> ErrorData {
     let own = if method == READ_RESOURCE { "`uri` is a text" } else { "`name` is a text, `arguments` is an object" };
     let words = format!("the parameters of {method} can't be read: {own}, `inputResponses` is an object, `requestState` is a text");
@@ -55,7 +55,7 @@ pub(super) fn unreadable(method: &str) -> ErrorData {
 }
 
 impl Handler {
-    /// A call of a client of the newer era.
+    /// Runs a call for a client with protocol 2026-07-28 or newer.
     pub(super) async fn call_in_rounds(
         &self,
         name: &str,
@@ -84,7 +84,7 @@ impl Handler {
                     return Ok(question.into());
                 }
             }
-            // Errors in an answer or a state go to the client, and so do missing capabilities.
+            // The client gets the server's errors about its answers, its state and missing capabilities.
             Err(ExecuteError::Call(CallError::Protocol { code, message, data })) if is_another || *code == MISSING_CAPABILITY => {
                 return Err(protocol_error(*code, message.clone(), data.as_deref().cloned()));
             }
@@ -96,7 +96,7 @@ impl Handler {
         self.called(name, tool, ended).map(CallToolResponse::from)
     }
 
-    /// Requests a prompt or a resource from a server. In a round, the result may be a question.
+    /// Requests a prompt or a resource from a server. With `round`, the result may be a question.
     pub(super) async fn ask(
         &self,
         server: &ServerName,
@@ -122,7 +122,7 @@ impl Handler {
         }
     }
 
-    /// Starts a call, or resumes the one waiting under the round's state.
+    /// Starts a call, or resumes the suspended call to which the round's state belongs.
     async fn turn<C, F>(&self, subject: Subject, round: Round, call: C) -> Result<RoundOutcome<Finished>, WaitError>
     where
         C: FnOnce(Option<mpsc::Sender<ServerMessage>>, Round) -> F,

@@ -1,4 +1,4 @@
-//! Answers the requests of MCP clients through the use cases.
+//! Answers the requests of MCP clients.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -42,52 +42,53 @@ use crate::service::ports::{Progress, Round};
 use crate::service::publishing::publish::Publish;
 use crate::service::toolsets::loading::CallerAt;
 
-/// How long a client may cache a list. Servers rarely change theirs, and clients get no notification.
+/// How long a client may cache a list, in milliseconds. Servers rarely change their lists, and not all clients get
+/// notifications.
 pub(super) const LIST_TTL_MS: u64 = 60_000;
 const PROGRESS_QUEUE: usize = 16;
-/// How long a result waits for notifications under way.
+/// How long a result waits until pending notifications have been sent.
 pub(super) const NOTIFYING: Duration = Duration::from_secs(1);
-/// The methods of the lazy mode, in addition to the protocol's.
+/// Methods of the lazy mode, which are not part of the protocol.
 const DESCRIBE: &str = "tools/describe";
 const DESCRIBE_BATCH: &str = "tools/describe_batch";
 
-/// The part of the catalog that a client sees.
+/// Which tools the client's list contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shown {
     Whole(Mode),
-    /// Names and first sentences; full definitions on demand.
+    /// All tools, with names and first sentences only. Full definitions are available on request.
     Stubs,
-    /// The selection for the current message; everything without one.
+    /// The selection for the current message, or all tools if there is no selection.
     ForMessage,
 }
 
-/// The server for one request.
+/// Handles a single request of an MCP client.
 #[derive(Clone)]
 pub(super) struct Handler {
     pub(super) state: web::Data<State>,
     pub(super) caller: CallerContext,
-    /// The address: the whole service, a toolset, or a session.
+    /// The requested address: the whole service, a toolset or a session.
     pub(super) address: Arc<Address>,
     pub(super) shown: Shown,
-    /// With [`Shown::ForMessage`]: the selected names, in order.
+    /// The names of the selected tools, in order, for [`Shown::ForMessage`].
     pub(super) chosen: Option<Arc<[String]>>,
-    /// The single server of this address, under its own names.
+    /// The server to which the address belongs, if it belongs to only one. Its tools have their original names.
     pub(super) server: Option<ServerName>,
-    /// The client's session, if it has one.
+    /// The client's MCP session, if any.
     pub(super) session: Option<Arc<McpSession>>,
-    /// The channel for messages of this request, before its answer.
+    /// Sends messages to the client before the response to this request.
     pub(super) stream: Option<mpsc::Sender<Arc<str>>>,
-    /// Path and mode, as one text.
+    /// The path and the mode, as one text.
     pub(super) path: Arc<str>,
-    /// The unchanged arguments of a call. The SDK's copy is only for its own checks.
+    /// The arguments of a call, unchanged. The SDK gets a copy for its own checks only.
     pub(super) arguments: Option<Arc<str>>,
-    /// A question to the client instead of a result.
+    /// The original JSON text of the result, which replaces the SDK's result.
     pub(super) written: AsWritten,
-    /// Whether the client requests the identity or a notification stream. The SDK queries the identity before every request.
+    /// Whether the response needs the server's name and capabilities. The SDK requests them for every message.
     pub(super) introduces: bool,
-    /// Whether the client can receive change notifications.
+    /// Whether the client can receive notifications about changes.
     pub(super) receives_changes: bool,
-    /// For a listening client of the newer era.
+    /// The notification stream that this request opens (protocol 2026-07-28).
     pub(super) open: Option<Arc<Open>>,
 }
 
@@ -124,7 +125,7 @@ impl ServerHandler for Handler {
         }
         let mode = self.mode();
         let (of_meta, define): (_, fn(&Tool) -> McpTool) = match self.shown {
-            // A client with all names needs no search.
+            // The client gets the names of all tools, so it needs no search.
             Shown::Stubs => (vec![describe_listed()], definition::stub),
             Shown::Whole(_) | Shown::ForMessage => (Publish::meta_tools(&catalog, &visibility, mode), definition::of),
         };
@@ -137,7 +138,7 @@ impl ServerHandler for Handler {
         }
         self.state.loading.note_listed(&self.caller, listed.len());
         tools.extend(listed.into_iter().map(|tool| define(tool)));
-        // Loaded tools are listed at once.
+        // After a load, the client must see the new tools immediately.
         let changes = mode == Mode::Dynamic || matches!(*self.address, Address::Session(_)) || self.shown == Shown::ForMessage;
         let ttl = if changes { 0 } else { LIST_TTL_MS };
         Ok(ListToolsResult::with_all_items(tools).with_ttl_ms(ttl).with_cache_scope(CacheScope::Private))
@@ -158,7 +159,8 @@ impl ServerHandler for Handler {
                     if !tool.reads_only() {
                         self.notify_change();
                     }
-                    // Clients without support for structured content get it as text too (MCP specification, "Structured Content").
+                    // Structured content is also sent as text, for clients that don't support it (MCP specification,
+                    // "Structured Content").
                     CallToolResult::structured(serde_json::to_value(answer).unwrap_or_default())
                 }
                 Err(problem) => definition::failed(&problem),
@@ -236,7 +238,7 @@ impl ServerHandler for Handler {
         Ok(())
     }
 
-    /// The definition, so that the SDK checks headers that repeat arguments (`x-mcp-header`).
+    /// The tool's definition. The SDK needs it to check headers that repeat arguments (`x-mcp-header`).
     fn get_tool(&self, name: &str) -> Option<McpTool> {
         let tool = self.find(name).ok()?;
         Some(definition::of(&tool))
@@ -248,7 +250,7 @@ impl ServerHandler for Handler {
         let names: Vec<String> = match request.method.as_str() {
             DESCRIBE => params.get("name").and_then(text).into_iter().collect(),
             DESCRIBE_BATCH => params.get("names").and_then(Value::as_array).into_iter().flatten().filter_map(text).collect(),
-            // The SDK takes unreadable messages for another kind.
+            // The SDK treats malformed requests of these methods as custom requests.
             rounds::CALL | rounds::GET_PROMPT | rounds::READ_RESOURCE => return Err(rounds::unreadable(&request.method)),
             method => return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.to_owned(), None)),
         };
@@ -283,7 +285,7 @@ impl Handler {
         CallerAt { caller: &self.caller, address: &self.address, client: self.session.as_ref().map(|session| session.loads()) }
     }
 
-    /// Notifies clients of a change of the list.
+    /// Notifies the affected clients that their list of tools has changed.
     fn notify_change(&self) {
         if let Address::Session(_) = *self.address {
             self.state.mcp_sessions.notify_address(&self.address);
@@ -292,7 +294,7 @@ impl Handler {
         }
     }
 
-    /// The tool with this listed name.
+    /// Finds a tool by the name under which this address lists it.
     fn find(&self, name: &str) -> Result<Arc<Tool>, ExecuteError> {
         let principal = &self.caller.principal;
         let Some(server) = &self.server else { return self.state.execute.by_name(name, principal) };
@@ -308,12 +310,12 @@ impl Handler {
         }
     }
 
-    /// Whether this is a meta-tool listed here.
+    /// Whether this address lists the meta-tool.
     fn has(&self, tool: MetaTool) -> bool {
         self.server.is_none() && if self.shown == Shown::Stubs { tool == DescribeTools } else { tool.is_in(self.mode()) }
     }
 
-    /// The mode for listing the servers' tools.
+    /// The mode that decides which of the servers' tools are listed.
     fn mode(&self) -> Mode {
         match self.shown {
             Shown::Whole(mode) => mode,
@@ -343,13 +345,13 @@ impl Handler {
             self.state.execute.call_raw(&tool, arguments, self.for_tool(&tool), CallOptions { progress, messages, round: None }).await;
         ended.cancel();
         for task in notifying.into_iter().chain(handing) {
-            // The tool's notifications reach the client before the result, which ends the stream.
+            // Sends the tool's notifications first, because the result ends the stream.
             let _ = tokio::time::timeout(NOTIFYING, task).await;
         }
         self.called(name, &tool, executed.result).map(CallToolResponse::from)
     }
 
-    /// The end of a call.
+    /// Converts the outcome of a call to a result for the client.
     pub(super) fn called(&self, name: &str, tool: &Tool, ended: Result<String, ExecuteError>) -> Result<CallToolResult, ErrorData> {
         match ended {
             Ok(result) => Ok(self.result(tool, result)),
@@ -357,11 +359,11 @@ impl Handler {
         }
     }
 
-    /// A result object leaves unchanged if clients can read it. Anything else is forwarded as text, so that nothing is
+    /// Forwards the result unchanged if clients can read it. Otherwise, the result becomes text, so that nothing is
     /// lost.
     fn result(&self, tool: &Tool, result: String) -> CallToolResult {
         let read = serde_json::from_str::<CallToolResult>(&result);
-        // Numbers and depths beyond these types do not prevent reading the rest.
+        // Tries again without numbers and depths that these types don't support.
         let Some(read) = read.ok().or_else(|| serde_json::from_value(readable_members(&result)?).ok()) else {
             return CallToolResult::success(vec![ContentBlock::text(result)]);
         };
@@ -369,7 +371,7 @@ impl Handler {
         self.written.result(result).unwrap_or(read)
     }
 
-    /// The context of a call to this tool, including headers that its server's configuration allows.
+    /// The context for a call to this tool. It contains headers only if the server's configuration allows this.
     pub(super) fn for_tool(&self, tool: &Tool) -> CallerContext {
         let mut caller = self.caller.clone();
         if !self.state.execute.forwards_headers(tool) {
@@ -379,13 +381,13 @@ impl Handler {
     }
 }
 
-/// An object of the members that fit a tree.
+/// The object without the members that don't fit into a JSON tree.
 fn readable_members(object: &str) -> Option<Value> {
     let members = json::members(object)?.into_iter();
     Some(Value::Object(members.filter_map(|(name, value)| Some((name, json::readable(value.get()).ok()?))).collect()))
 }
 
-/// Forwards a tool's notifications to a client that requested them.
+/// Forwards a tool's progress notifications to a client that has requested them.
 pub(super) fn progress(context: &RequestContext<RoleServer>) -> Option<(mpsc::Sender<Progress>, JoinHandle<()>)> {
     let token = context.meta.get_progress_token()?;
     let peer = context.peer.clone();
@@ -403,7 +405,7 @@ pub(super) fn progress(context: &RequestContext<RoleServer>) -> Option<(mpsc::Se
     Some((sender, notifying))
 }
 
-/// Why a call has no result.
+/// Converts the error of a call: unknown tools are protocol errors, and all other errors are results.
 fn failed_call(name: &str, error: ExecuteError) -> Result<CallToolResult, ErrorData> {
     match error {
         ExecuteError::NotFound { did_you_mean } => Err(unknown(name, did_you_mean)),
@@ -411,7 +413,7 @@ fn failed_call(name: &str, error: ExecuteError) -> Result<CallToolResult, ErrorD
     }
 }
 
-/// Absent and denied get the same answer (MCP specification, "Tools", "Error Handling").
+/// Unknown and denied tools get the same error (MCP specification, "Tools", "Error Handling").
 fn unknown(name: &str, did_you_mean: Option<String>) -> ErrorData {
     let mut words = format!("Unknown tool: {name}");
     if let Some(meant) = did_you_mean {
@@ -431,7 +433,7 @@ fn announce_notes(capabilities: &mut ServerCapabilities) {
     capabilities.logging = Some(JsonObject::new());
 }
 
-/// How one server presents itself.
+/// Presents a single server with its own name, version and instructions.
 fn of_one_server(config: ServerConfig, server: Option<&CatalogServer>) -> ServerConfig {
     let Some(server) = server else { return config };
     let name = server.program.as_deref().unwrap_or(server.name.as_str());
@@ -444,7 +446,7 @@ fn of_one_server(config: ServerConfig, server: Option<&CatalogServer>) -> Server
     }
 }
 
-/// Describes the service and its use.
+/// Describes the service to the model, and explains how to use it.
 fn instructions(catalog: &Catalog, visibility: &Visibility, shown: Shown) -> String {
     let count = |server: &CatalogServer| server.tools.iter().filter(|tool| visibility.allows(tool)).count();
     let overview = summarize_servers(catalog.servers().iter().map(|server| (server, count(server))));

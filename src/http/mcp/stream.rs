@@ -1,4 +1,4 @@
-//! Streams of events to a client (WHATWG HTML, "Server-sent events").
+//! Event streams to MCP clients (WHATWG HTML, "Server-sent events").
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -22,14 +22,14 @@ use crate::http::problem::{Code, Problem};
 use crate::service::mcp::mcp_sessions::{Listening, Running};
 
 pub(super) const EVENT_STREAM: &str = "text/event-stream";
-/// Interval of the keep-alive comments on a silent stream.
+/// How often an idle stream sends a comment, so that the connection stays open.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const ALIVE: &[u8] = b": alive\n\n";
-/// Queue length per slow client, in events.
+/// Maximum number of events that are queued for a slow client.
 const EVENTS: usize = 16;
 
-/// A JSON-RPC message as an event. JSON text from a stream has no line ends outside strings, and those inside are
-/// escaped. If some appear anyway, each line becomes a line of the event.
+/// Converts a JSON-RPC message to an event. JSON from a server normally contains no line breaks. If it does, every line
+/// becomes a separate line of the event.
 pub(super) fn event(message: &str) -> Bytes {
     let mut event = String::with_capacity(message.len() + 8);
     for line in message.lines() {
@@ -41,7 +41,7 @@ pub(super) fn event(message: &str) -> Bytes {
     event.into()
 }
 
-/// A response that streams notifications until the session ends.
+/// A response that sends notifications until the session ends.
 pub(super) fn response(listening: Listening) -> HttpResponse {
     let events = unfold(listening, async |mut listening| {
         let event = match timeout(KEEP_ALIVE, listening.next()).await {
@@ -54,22 +54,22 @@ pub(super) fn response(listening: Listening) -> HttpResponse {
     streaming().streaming(Box::pin(events))
 }
 
-/// The head of such a response.
+/// The headers of a streamed response.
 pub(super) fn streaming() -> actix_web::HttpResponseBuilder {
     let mut builder = HttpResponse::Ok();
     builder.insert_header((header::CONTENT_TYPE, EVENT_STREAM)).insert_header((header::CACHE_CONTROL, "no-cache"));
-    // Buffering proxies would hold events back.
+    // Keeps proxies from buffering the stream.
     builder.insert_header(("x-accel-buffering", "no"));
     builder
 }
 
-/// The first event.
+/// What happens first: a message from the server, or the response.
 enum First<B> {
     Message(Arc<str>),
     Answered(http::Response<B>),
 }
 
-/// The response to a request, with messages before the answer. Ends when the client cancels the request.
+/// The response to a request, preceded by messages from the server. It ends when the client cancels the request.
 pub(super) async fn merged<B>(
     handled: impl Future<Output = http::Response<B>> + 'static,
     mut messages: Option<mpsc::Receiver<Arc<str>>>,
@@ -85,14 +85,14 @@ where
         biased;
         Some(message) = next(&mut messages) => First::Message(message),
         response = &mut handled => First::Answered(response),
-        // Dropping the request cancels its work. Nobody waits for an answer.
+        // Returning here drops the request, which cancels its work. The client expects no response.
         () = cancelled.cancelled() => return Ok(streaming().finish()),
     };
     match (first, messages) {
         (First::Answered(response), Some(messages)) if is_stream(&response) => Ok(pumped(None, ready(response), messages, running)),
         (First::Answered(response), _) => {
             let response = to_response(response).await?;
-            // Counts as running until it is fully sent.
+            // The request counts as running until the response has been sent.
             Ok(response.map_body(|_, body| Held::new(body, running)).map_into_boxed_body())
         }
         (First::Message(message), Some(messages)) => Ok(pumped(Some(message), handled, messages, running)),
@@ -104,7 +104,7 @@ async fn next(messages: &mut Option<mpsc::Receiver<Arc<str>>>) -> Option<Arc<str
     messages.as_mut()?.recv().await
 }
 
-/// A stream of messages and then the answer. Its task ends when the client disconnects.
+/// A stream with the messages, followed by the response. Its task ends when the client disconnects.
 fn pumped<B>(
     first: Option<Arc<str>>,
     handled: impl Future<Output = http::Response<B>> + Unpin + 'static,
@@ -170,7 +170,7 @@ async fn pump<B>(
             }
             frame = body.frame() => frame,
         };
-        // Each frame is a whole event, so others may come between two of them.
+        // Each frame contains complete events, so messages may be sent between two frames.
         let Some(Ok(frame)) = frame else { return };
         if let Ok(data) = frame.into_data() {
             let _ = sender.send(data).await;
@@ -178,7 +178,7 @@ async fn pump<B>(
     }
 }
 
-/// A body that keeps a request running, and ends when the client cancels it.
+/// A response body during which the request counts as running. It ends when the client cancels the request.
 pub(super) struct Held {
     body: BoxBody,
     cancelled: Pin<Box<WaitForCancellationFutureOwned>>,
@@ -199,7 +199,7 @@ impl MessageBody for Held {
     }
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>> {
-        // A promised length is kept.
+        // A body with an announced length is sent completely.
         if self.body.size() == BodySize::Stream && self.cancelled.as_mut().poll(context).is_ready() {
             return Poll::Ready(None);
         }

@@ -1,4 +1,4 @@
-//! Notifications that MCP clients subscribe to: resources in a session, and the streams of the newer era.
+//! Subscriptions of MCP clients: to resources in a session, and by `subscriptions/listen` from protocol 2026-07-28 on.
 
 use std::sync::Arc;
 
@@ -16,19 +16,19 @@ use crate::service::mcp::passthrough::PassError;
 use crate::service::mcp::subscriptions::{Resource, SubscribeError};
 use crate::service::ports::CallError;
 
-/// Concurrent subscription requests per stream.
+/// Number of subscription requests that a stream sends to servers at the same time.
 const AT_ONCE: usize = 8;
-/// `Retry-After` for callers with too many streams or subscriptions, in seconds.
+/// `Retry-After` for a caller with too many streams or subscriptions, in seconds.
 const RETRY_SECONDS: u64 = 60;
 
-/// An open stream, and its resources.
+/// An open notification stream, with its subscribed resources.
 pub(super) struct Open {
     stream: OpenStream,
     resources: Vec<String>,
 }
 
 impl Handler {
-    /// `resources/subscribe`, in the client's session.
+    /// Handles `resources/subscribe` in the client's session.
     pub(super) async fn follow(&self, uri: &str) -> Result<(), ErrorData> {
         let unknown = || unknown_resource(uri, RESOURCE_NOT_FOUND);
         let session = self.own_session()?;
@@ -44,7 +44,7 @@ impl Handler {
         })
     }
 
-    /// `resources/unsubscribe`. Succeeds for unknown subscriptions too.
+    /// Handles `resources/unsubscribe`. It also succeeds if there is no such subscription.
     pub(super) async fn unfollow(&self, uri: &str) -> Result<(), ErrorData> {
         let unknown = || unknown_resource(uri, RESOURCE_NOT_FOUND);
         let session = self.own_session()?;
@@ -58,7 +58,8 @@ impl Handler {
         self.session.as_ref().ok_or_else(|| ErrorData::new(ErrorCode::INVALID_REQUEST, missing, None))
     }
 
-    /// Opens the stream of a `subscriptions/listen` with all resources that allow a subscription, and reports them to the client.
+    /// Opens a stream for `subscriptions/listen`. Subscribes to all resources that allow this, and reports these to the
+    /// client.
     pub(super) async fn open(&mut self, endpoint: McpEndpoint, resources: &[String]) -> Result<(), Problem> {
         let too_many = |detail: String| Problem { retry_after: Some(RETRY_SECONDS), ..Problem::new(Code::RateLimited, detail) };
         let limit = self.state.subscriptions.limit();
@@ -76,7 +77,7 @@ impl Handler {
             match subscribed {
                 Ok(()) => accepted.push(uri.clone()),
                 Err(error @ SubscribeError::TooMany { .. }) => return Err(too_many(words(&error))),
-                // Leaves out absent and denied resources, and those that the server rejects.
+                // Omits unknown, hidden and rejected resources.
                 Err(_) => {}
             }
         }
@@ -90,7 +91,7 @@ impl Handler {
         self.state.subscriptions.subscribe(session, Resource { server, uri: own }, uri, &self.passthrough_caller()).await
     }
 
-    /// The announced part of the requested notifications. The SDK drops unannounced ones.
+    /// Confirms the requested notifications that this stream will send. The SDK drops all others.
     pub(super) fn accepted(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
         let open = self.open.as_ref()?;
         let mut accepted = requested.clone();
@@ -98,7 +99,7 @@ impl Handler {
         Some(accepted)
     }
 
-    /// Sends changes until the client disconnects or the process ends.
+    /// Sends notifications until the client disconnects or the process ends.
     pub(super) async fn notify(&self, context: &SubscriptionContext) {
         let Some(open) = &self.open else { return };
         let session = open.stream.session();
@@ -116,7 +117,8 @@ impl Handler {
                 News::Tools => sink.notify_tool_list_changed().await,
                 News::Prompts => sink.notify_prompt_list_changed().await,
                 News::Resources => sink.notify_resource_list_changed().await,
-                // The SDK forwards only requested URIs: a part's change is sent under the requested whole.
+                // The SDK only forwards URIs that the client requested. So a change below a requested URI is reported
+                // for the requested URI.
                 News::Updated(uri) => {
                     match open.resources.iter().filter(|whole| uri.starts_with(whole.as_str())).max_by_key(|whole| whole.len()) {
                         Some(whole) => sink.notify_resource_updated(whole.as_str()).await,
@@ -132,7 +134,7 @@ impl Handler {
     }
 }
 
-/// What to do about it.
+/// Explains the error and what to do about it.
 fn words(error: &SubscribeError) -> String {
     match error {
         SubscribeError::NotShared => {

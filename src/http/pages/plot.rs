@@ -1,8 +1,8 @@
-//! Plots as SVG and tables, for self-contained pages. Colours come from the page's style sheet, by class.
+//! Draws plots as SVG, and tables, for self-contained pages. Colours come from the page's style sheet.
 
 use std::fmt::Write as _;
 
-/// The style sheet of such a page.
+/// The style sheet of a page with plots.
 pub const STYLE: &str = "
 :root{color-scheme:light dark;--ink:#1d2433;--paper:#fff;--faint:#d9dee8;
 --c0:#3366cc;--c1:#dc6b19;--c2:#2a9d5c;--c3:#a23bb0;--c4:#c0392b;--c5:#128a9c;--c6:#8a6d1b;--c7:#6b7280}
@@ -20,7 +20,7 @@ svg .s0{stroke:var(--c0)}svg .s1{stroke:var(--c1)}svg .s2{stroke:var(--c2)}svg .
 svg .s4{stroke:var(--c4)}svg .s5{stroke:var(--c5)}svg .s6{stroke:var(--c6)}svg .s7{stroke:var(--c7)}
 ";
 
-/// Number of lines or bars with distinct colours.
+/// Number of different colours for lines or bars.
 pub const COLOURS: usize = 8;
 
 const WIDTH: f64 = 720.0;
@@ -28,30 +28,30 @@ const LEFT: f64 = 190.0;
 const RIGHT: f64 = 70.0;
 const BAR: f64 = 18.0;
 const GAP: f64 = 8.0;
-/// A line plot.
+/// Height of a line plot.
 const HEIGHT: f64 = 300.0;
 const TOP: f64 = 16.0;
 const BOTTOM: f64 = 40.0;
 const MARGIN: f64 = 48.0;
 
-/// A bar, with an interval if there is one.
+/// A bar, with a confidence interval if `interval` is set.
 pub struct Bar {
     pub label: String,
     pub value: f64,
     pub interval: Option<(f64, f64)>,
-    /// The label at its end.
+    /// The label at the bar's end.
     pub text: String,
-    /// Bars of one group share a colour.
+    /// Number of the colour; bars of the same group share it.
     pub colour: usize,
 }
 
-/// A line; all lines of a plot share their x positions.
+/// A line. All lines of a plot have the same x positions.
 pub struct Line {
     pub label: String,
     pub values: Vec<f64>,
 }
 
-/// Escapes text for HTML and SVG: names of tools and sets come from anywhere.
+/// Escapes text for HTML and SVG, because names of tools and message sets may contain any characters.
 #[must_use]
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
@@ -69,7 +69,7 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
-/// Horizontal bars below each other: to the right above 0, to the left below.
+/// Draws horizontal bars, one per row. Positive values point to the right, and negative values to the left.
 #[must_use]
 pub fn bars(title: &str, bars: &[Bar]) -> String {
     let ends = |bar: &Bar| [bar.value, bar.interval.map_or(bar.value, |(low, _)| low), bar.interval.map_or(bar.value, |(_, high)| high)];
@@ -109,7 +109,7 @@ pub fn bars(title: &str, bars: &[Bar]) -> String {
     out
 }
 
-/// A table with HTML cells.
+/// A table whose cells contain HTML.
 #[must_use]
 pub fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
     let mut out = "<table><tr>".to_owned();
@@ -123,7 +123,7 @@ pub fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
     out + "</table>"
 }
 
-/// Lines between 0 and 1 over evenly spaced positions.
+/// Draws lines with values between 0 and 1 over evenly spaced positions.
 #[must_use]
 pub fn lines(title: &str, places: &[String], lines: &[Line]) -> String {
     let step = (WIDTH - 2.0 * MARGIN) / (places.len().max(2) - 1) as f64;
