@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes the reference pages from what they describe, so that they can't drift from it.
+"""Generates the reference pages from their sources, so that the pages always match the program.
 
     docs/reference.py --toolsieve target/release/toolsieve            writes docs/src/reference/
-    docs/reference.py --toolsieve target/release/toolsieve --check    compares, and ends with 1 where a page differs
+    docs/reference.py --toolsieve target/release/toolsieve --check    compares, and exits with code 1 if a page differs
 
 Settings come from `src/settings/defaults.toml`, commands from the program's `--help`, routes from
 `openapi/service.json`, and error codes from the table in `src/http/problem.rs`. Needs Python 3.11 and nothing else.
@@ -27,17 +27,17 @@ METHODS = ("get", "put", "post", "delete", "patch")
 
 
 class UnreadableError(Exception):
-    """A source has another form than this program knows."""
+    """A source has an unexpected format."""
 
 
 def page(title: str, source: str, introduction: str, body: list[str]) -> str:
-    """A page under a title, with a note that it is not to be edited by hand."""
-    note = f"<!-- Generated from {source} by docs/reference.py: change that, and run it again. -->"
+    """Builds a page with a title and a note that the page is generated."""
+    note = f"<!-- Generated from {source} by docs/reference.py. Change the source, and run the script again. -->"
     lines = [f"# {title}", "", note, "", introduction, "", *body]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
 
 
-# What is code in a text that marks none: variables, placeholders, flags, paths and names with an underscore.
+# Matches code in plain text: variables, placeholders, flags, paths and names with an underscore.
 CODE = re.compile(
     r"""\$?\$?\{+[^{}]+\}+ | \$\$\{
     | \b[A-Z]+(?:_+[A-Z]+)+(?:=\S*\w)?
@@ -49,7 +49,7 @@ CODE = re.compile(
 
 
 def prose(text: str, links: Mapping[str, str] | None = None) -> str:
-    """A text of a source as Markdown: code is marked, what is in `links` becomes a link."""
+    """Converts plain text to Markdown: marks code, and links the names in `links`."""
 
     def marked(found: re.Match[str]) -> str:
         word = found[0]
@@ -63,7 +63,7 @@ def prose(text: str, links: Mapping[str, str] | None = None) -> str:
 
 
 def cell(text: str) -> str:
-    """The same in a table."""
+    """Converts plain text to Markdown for a table cell."""
     return prose(" ".join(text.split())).replace("|", "\\|")
 
 
@@ -92,14 +92,14 @@ class Key:
 
 @dataclass
 class Section:
-    """A table of the settings file, with remarks on tables that have no defaults."""
+    """A table of the settings file. Comments describe tables that have no defaults."""
 
     name: str
     parts: list[Key | list[str]] = field(default_factory=list)
 
 
 def read_settings(text: str) -> tuple[list[str], list[Section]]:
-    """The introduction of the defaults, and their sections."""
+    """Reads the introduction and the sections of the defaults file."""
     introduction: list[str] = []
     sections: list[Section] = []
     comment: list[str] = []
@@ -128,12 +128,12 @@ def read_settings(text: str) -> tuple[list[str], list[Section]]:
 
 
 def is_example(line: str) -> bool:
-    """Whether a line of a remark is TOML and not prose."""
+    """Whether a line of a comment is TOML instead of prose."""
     return re.match(r"\[\[?[\w.]+\]\]?$|[\w]+ = |\s{8,}#", line) is not None
 
 
 def remark(lines: list[str]) -> Iterator[str]:
-    """A remark with its examples; a table that it introduces becomes a heading."""
+    """Formats a comment and its examples. A table that the comment describes gets a heading."""
     text: list[str] = []
     example: list[str] = []
 
@@ -165,7 +165,7 @@ def remark(lines: list[str]) -> Iterator[str]:
 
 
 def settings_page(defaults: str) -> str:
-    """Every setting with its default, its variable and what it does."""
+    """Builds the page of all settings, with their defaults, variables and descriptions."""
     introduction, sections = read_settings(defaults)
     known = {part.full for section in sections for part in section.parts if isinstance(part, Key)}
     if len(known) < 50:
@@ -188,7 +188,10 @@ def settings_page(defaults: str) -> str:
                 body += [f"Default `{part.default}`, variable `{part.variable}`.", ""]
     # The first paragraph is about the file itself.
     paragraphs = [" ".join(lines.split("\n")) for lines in "\n".join(introduction).split("\n\n")][1:]
-    opening = "Every setting has a default. A settings file holds what differs. `toolsieve check` finds mistakes in it."
+    opening = (
+        "Every setting has a default. A settings file contains only the settings that you change. `toolsieve check` "
+        "finds mistakes in the file."
+    )
     return page("Settings", "src/settings/defaults.toml", "\n\n".join([opening, *map(prose, paragraphs)]), body)
 
 
@@ -196,7 +199,7 @@ def settings_page(defaults: str) -> str:
 
 
 def help_of(program: Path, words: list[str]) -> str:
-    """What the program says of a command. No variable is set, since help shows their values."""
+    """Returns the help text of a command. Sets no variables, because the help text shows their values."""
     environment = {"PATH": os.environ.get("PATH", "")}
     done = subprocess.run([program, *words, "--help"], capture_output=True, text=True, env=environment, check=False)
     if done.returncode != 0:
@@ -205,14 +208,14 @@ def help_of(program: Path, words: list[str]) -> str:
 
 
 def subcommands(text: str) -> list[str]:
-    """The commands that a help text lists."""
+    """Returns the commands in a help text."""
     listed = re.search(r"^Commands:\n((?:  .*\n?)+)", text, re.MULTILINE)
     names = re.findall(r"^  ([a-z][\w-]*) ", listed[1], re.MULTILINE) if listed else []
     return [name for name in names if name != "help"]
 
 
 def command_line_page(program: Path) -> str:
-    """Every command with its help."""
+    """Builds the page of all commands, with their help texts."""
     body: list[str] = []
 
     def add(words: list[str]) -> None:
@@ -230,11 +233,11 @@ def command_line_page(program: Path) -> str:
     for name in commands:
         add([name])
     mcpo = help_of(program, ["mcpo"])
-    body += ["## mcpo's command line", "", "Without a command, Toolsieve takes mcpo's flags.", ""]
+    body += ["## mcpo's command line", "", "Without a command, Toolsieve accepts mcpo's flags.", ""]
     body += ["```text", mcpo.strip(), "```"]
     introduction = (
-        "Each section is what `toolsieve COMMAND --help` prints. A command ends with exit code 0 on success, 1 on "
-        "failure, and 2 on wrong use or an invalid configuration."
+        "Each section contains the output of `toolsieve COMMAND --help`. The exit code of a command is 0 for success, "
+        "1 for a failure, and 2 for wrong usage or an invalid configuration."
     )
     return page("Command line", "the program's `--help`", introduction, body)
 
@@ -243,7 +246,7 @@ def command_line_page(program: Path) -> str:
 
 
 def kind(schema: dict[str, Any]) -> str:
-    """A schema's type in a few words."""
+    """Describes a schema's type in a few words."""
     if reference := schema.get("$ref"):
         name = reference.rsplit("/", 1)[-1]
         return f"[{name}](#{name.lower()})"
@@ -261,19 +264,19 @@ def kind(schema: dict[str, Any]) -> str:
 
 
 def fields(schema: dict[str, Any]) -> list[str]:
-    """The members of an object as a table."""
+    """Formats the members of an object as a table."""
     if "properties" not in schema:
         return []
     required = schema.get("required", [])
     lines = ["| Field | Type | |", "| --- | --- | --- |"]
     for name, value in schema["properties"].items():
-        needed = "required. " if name in required else ""
+        needed = "Required. " if name in required else ""
         lines.append(f"| `{name}` | {kind(value)} | {needed}{cell(value.get('description', ''))} |")
     return [*lines, ""]
 
 
 def operation(method: str, path: str, described: dict[str, Any], shared: dict[str, Any]) -> list[str]:
-    """One route."""
+    """Formats one route."""
     lines = [f"### `{method.upper()} {path}`", "", prose(" ".join(described.get("summary", "").split())), ""]
     if more := described.get("description"):
         lines += [prose(" ".join(more.split())), ""]
@@ -285,7 +288,7 @@ def operation(method: str, path: str, described: dict[str, Any], shared: dict[st
         lines.append("")
     if body := described.get("requestBody"):
         lines += [f"Body: {kind(body['content']['application/json']['schema'])}.", ""]
-    lines += ["| Status | Answer |", "| --- | --- |"]
+    lines += ["| Status | Response |", "| --- | --- |"]
     for status, answer in sorted(described["responses"].items()):
         if reference := answer.get("$ref"):
             answer = shared[reference.rpartition("/")[2]]
@@ -296,7 +299,7 @@ def operation(method: str, path: str, described: dict[str, Any], shared: dict[st
 
 
 def http_page(document: dict[str, Any]) -> str:
-    """Every route of the service's own, by tag, and the bodies that they take and give."""
+    """Builds the page of the service's own routes by tag, with their request and response bodies."""
     operations = [
         (method, path, described)
         for path, methods in document["paths"].items()
@@ -316,8 +319,8 @@ def http_page(document: dict[str, Any]) -> str:
     for name, schema in document["components"]["schemas"].items():
         body += [f"### {name}", "", prose(" ".join(schema.get("description", "").split())), "", *fields(schema)]
     introduction = (
-        "These are the service's own routes. What the MCP servers' tools add is in the document of a running service, "
-        "`/openapi.json`; see [Addresses](addresses.md). Errors are described under [Errors](errors.md)."
+        "These are the service's own routes. The routes of the MCP servers' tools are in the document `/openapi.json` of a "
+        "running service; see [Addresses](addresses.md). [Errors](errors.md) describes all errors."
     )
     return page("HTTP", "openapi/service.json", introduction, body)
 
@@ -326,7 +329,7 @@ def http_page(document: dict[str, Any]) -> str:
 
 
 def errors_page(source: str) -> str:
-    """Every error code with its status."""
+    """Builds the page of all error codes, with their statuses."""
     table = re.findall(r'^    \w+ +"(\w+)" +([A-Z_]+) +(Caller|Remote|Us) +"([^"]+)",$', source, re.MULTILINE)
     expected = re.search(r"^codes! \{\n(.*?)^\}", source, re.MULTILINE | re.DOTALL)
     if expected is None or len(table) != len(expected[1].splitlines()):
@@ -347,7 +350,7 @@ def errors_page(source: str) -> str:
 
 
 def pages(program: Path) -> dict[str, str]:
-    """All generated pages by file name."""
+    """Builds all generated pages, by file name."""
     return {
         "settings.md": settings_page((ROOT / "src/settings/defaults.toml").read_text(encoding="utf-8")),
         "command-line.md": command_line_page(program),
@@ -357,10 +360,10 @@ def pages(program: Path) -> dict[str, str]:
 
 
 def main() -> int:
-    """The command line."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(description="Write the generated pages of the reference.")
     parser.add_argument("--toolsieve", type=Path, required=True, help="the built program")
-    parser.add_argument("--check", action="store_true", help="compare with what is there, and write nothing")
+    parser.add_argument("--check", action="store_true", help="compare with the existing pages, and write nothing")
     arguments = parser.parse_args()
     stale = 0
     for name, text in pages(arguments.toolsieve.resolve()).items():
@@ -374,7 +377,7 @@ def main() -> int:
             differences = difflib.unified_diff(*both, str(path), "generated", n=0, lineterm="")
             sys.stderr.writelines(f"{line}\n" for line in differences)
     if stale:
-        sys.stderr.write(f"{stale} pages differ. Run docs/reference.py --toolsieve {arguments.toolsieve}\n")
+        sys.stderr.write(f"{stale} pages differ; run docs/reference.py --toolsieve {arguments.toolsieve}\n")
     return 1 if stale else 0
 
 

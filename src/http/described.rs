@@ -53,8 +53,8 @@ pub(in crate::http) struct Content;
 
 impl PartialSchema for Content {
     fn schema() -> RefOr<Schema> {
-        let description = "What a tool returned: a text as a string; JSON as it is; an image as a data URI; a file as an object with its \
-                           type, size and, where the service has a public address, a link; several of these as an array.";
+        let description = "A tool's result. Text is a string, JSON is unchanged, and an image is a data URI. A file is an object with its \
+                           type and size and, if the service has a public URL, a link. Several items form an array.";
         Object::builder().schema_type(SchemaType::AnyValue).description(Some(description)).into()
     }
 }

@@ -27,14 +27,14 @@ use crate::service::toolsets::sessions::SHORTEST_TTL_SECONDS;
     components(schemas(ProblemBody<'static>)),
     tags(
         (name = "operations", description = "Liveness and readiness of the service"),
-        (name = "filter", description = "Select tools for a message"),
-        (name = "tools", description = "Find and run tools"),
-        (name = "toolsets", description = "Named lists of tools. The routes below / also exist below /toolsets/NAME, limited to its tools"),
-        (name = "sessions", description = "Private addresses with their own documents. The routes below / also exist below /s/ID"),
-        (name = "secrets", description = "Callers' secrets for MCP servers that run calls in their names"),
+        (name = "filter", description = "Selecting tools for a message"),
+        (name = "tools", description = "Finding and running tools"),
+        (name = "toolsets", description = "Named lists of tools. All routes also exist below /toolsets/NAME, where they are limited to the toolset's tools"),
+        (name = "sessions", description = "Temporary addresses with their own tool lists. All routes also exist below /s/ID"),
+        (name = "secrets", description = "Callers' secrets, with which MCP servers act on the callers' behalf"),
         (name = "files", description = "Files that tools returned"),
-        (name = "administration", description = "Only for the admin key; hidden from all other callers"),
-        (name = "documents", description = "OpenAPI documents of a caller's visible tools")
+        (name = "administration", description = "Routes that only the admin key can use. For all other callers, they don't exist"),
+        (name = "documents", description = "OpenAPI documents of the tools that a caller may see")
     )
 )]
 struct ServiceApi;
@@ -60,17 +60,17 @@ enum Routes {
 /// The shared errors. If a route describes one of them itself, its own description is used.
 const SHARED: [Shared; 10] = [
     Shared { name: "NotJson", code: Code::NotJson, description: "The body is not JSON", routes: Routes::WithBody },
-    Shared { name: "Unauthorized", code: Code::Unauthorized, description: "Missing or wrong key", routes: Routes::WithKey },
+    Shared { name: "Unauthorized", code: Code::Unauthorized, description: "The key is missing or wrong", routes: Routes::WithKey },
     Shared {
         name: "ForeignOrigin",
         code: Code::ForeignOrigin,
-        description: "The request comes from a page of another site (`foreign_origin`)",
+        description: "The request comes from another site's page (`foreign_origin`)",
         routes: Routes::All,
     },
     Shared {
         name: "MethodNotAllowed",
         code: Code::MethodNotAllowed,
-        description: "The key is not the admin key: the same answer as for an unknown route",
+        description: "The key is not the admin key, so the response is the same as for an unknown route",
         routes: Routes::Administration,
     },
     Shared { name: "BodyTooSlow", code: Code::BodyTooSlow, description: "The body did not arrive in time", routes: Routes::WithBody },
@@ -84,14 +84,14 @@ const SHARED: [Shared; 10] = [
     Shared {
         name: "RateLimited",
         code: Code::RateLimited,
-        description: "Too many requests, or too many wrong keys from this address; `Retry-After` says when to try again",
+        description: "There were too many requests, or too many wrong keys from this address; `Retry-After` contains the time to wait",
         routes: Routes::All,
     },
     Shared { name: "Internal", code: Code::Internal, description: "Internal error", routes: Routes::All },
     Shared {
         name: "Overloaded",
         code: Code::Overloaded,
-        description: "The service is receiving too much at once; `Retry-After` says when to try again",
+        description: "The service is receiving too much data at once; `Retry-After` contains the time to wait",
         routes: Routes::WithBody,
     },
 ];

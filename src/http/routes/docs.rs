@@ -1,4 +1,4 @@
-//! A page to read and try the tools. The viewer is part of the binary.
+//! A page on which people can browse and try the tools. The document viewer is part of the binary.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::http::place::RequestAddress;
 use crate::http::problem::{Answer, Code, Problem};
 use crate::http::state::State;
 
-/// The page uses relative addresses, so the viewer's address ends with a slash.
+/// Redirects to the viewer's address with a slash at its end, because the page uses relative addresses.
 ///
 /// # Errors
 /// 404 for an unknown server.
@@ -25,15 +25,15 @@ pub async fn redirect(state: web::Data<State>, caller: Caller, at: RequestAddres
     Ok(HttpResponse::TemporaryRedirect().insert_header((header::LOCATION, location)).finish())
 }
 
-/// The viewer for the document of all tools.
+/// Serves the viewer for the document of all tools.
 ///
 /// # Errors
-/// 404 for an unknown file of the viewer.
+/// 404 for an unknown file.
 pub async fn root(state: web::Data<State>, at: RequestAddress, file: web::Path<String>) -> Answer {
     serve(&file, format!("{}/openapi.json", state.publish.layout().below(&at.0.prefix()).root_path))
 }
 
-/// The viewer for one server's document.
+/// Serves the viewer for one server's document.
 ///
 /// # Errors
 /// 404 for an unknown server.
@@ -42,7 +42,7 @@ pub async fn server(state: web::Data<State>, caller: Caller, at: RequestAddress,
     serve(&file, format!("{}/openapi.json", known(&state, &caller, &at, &server)?))
 }
 
-/// The path of the server, if this caller sees the server.
+/// The path of the server, if the caller may see the server.
 fn known(state: &State, caller: &Caller, at: &RequestAddress, server: &str) -> Result<String, Problem> {
     let catalog = state.current.snapshot();
     let is_shown = |name| state.current.shows_server(&caller.0, name);
@@ -69,7 +69,7 @@ mod tests {
 
     use super::serve;
 
-    /// Regression: each request held a copy of a file of more than a megabyte.
+    /// Regression: every request copied a file of more than a megabyte.
     #[test]
     fn files_are_not_copied() {
         let bytes = |file: &str| serve(file, "/openapi.json".to_owned()).unwrap().into_body().try_into_bytes().unwrap();

@@ -1,4 +1,4 @@
-//! OpenAPI documents of a caller's visible tools.
+//! The OpenAPI documents, which contain only the tools that the caller may see.
 
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, get, web};
@@ -23,9 +23,9 @@ use crate::service::toolsets::loading::CallerAt;
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct DocumentQuery {
-    /// `full` (default): all tools; `meta`: only the three meta-tools that find, describe and run tools; `smart`: these and
-    /// `smart_select_tools`; `dynamic`: the meta-tools that find, load, unload and run tools, the pinned tools, and the loaded ones. A
-    /// session has its own default.
+    /// Which tools the document contains. `full` (default): all tools. `meta`: only the three meta-tools that find,
+    /// describe and run tools. `smart`: these three and `smart_select_tools`. `dynamic`: the meta-tools that find,
+    /// load, unload and run tools, the pinned tools and the loaded tools. A session has its own default.
     mode: Option<String>,
 }
 
@@ -36,12 +36,12 @@ struct OpenApiBody {
     openapi: String,
     #[schema(value_type = Object)]
     info: (),
-    /// Absent if the paths belong to this address.
+    /// Absent if the paths are relative to the document's own address.
     #[schema(value_type = Vec<Object>, required = false)]
     servers: (),
     #[schema(value_type = Object)]
     paths: (),
-    /// Absent if no key is needed.
+    /// Absent if the service requires no key.
     #[schema(value_type = Vec<Object>, required = false)]
     security: (),
     #[schema(value_type = Object)]
@@ -54,20 +54,20 @@ impl DocumentQuery {
     }
 }
 
-/// The requested mode, or that of the address; `more` lists further accepted modes, for the error.
+/// The mode in the request, or else the mode of the address. `more` names further valid modes for the error message.
 pub(in crate::http) fn mode(requested: Option<&str>, at: &RequestAddress, more: &str) -> Result<Mode, Problem> {
     let Some(name) = requested else { return Ok(at.0.mode()) };
     Mode::of_name(name).ok_or_else(|| Problem::invalid("mode", format!("mode is `full`, `meta`, `smart`{more} or `dynamic`.")))
 }
 
-/// All tools that this caller may see, as one OpenAPI 3.1 document.
+/// Returns all tools that the caller may see, as one OpenAPI 3.1 document.
 #[utoipa::path(
     tag = "documents",
     params(DocumentQuery),
     responses(
-        (status = 200, description = "OpenAPI 3.1", body = OpenApiBody),
-        (status = 304, description = "Not changed since the given ETag"),
-        (status = 422, description = "An unknown mode")
+        (status = 200, description = "The OpenAPI 3.1 document", body = OpenApiBody),
+        (status = 304, description = "The document has not changed since this ETag"),
+        (status = 422, description = "The mode is unknown")
     )
 )]
 #[get("/openapi.json")]
@@ -81,7 +81,7 @@ pub async fn root(
     answer(&state, &caller, &at, &DocumentOf::Root, query.0.mode(&at)?, &request).await
 }
 
-/// One server's tools, with paths below it, in mcpo's layout.
+/// Returns one server's tools, with paths below the server's name, as in mcpo.
 ///
 /// # Errors
 /// 404 for an unknown server.
@@ -120,7 +120,8 @@ async fn answer(state: &State, caller: &Caller, at: &RequestAddress, part: &Docu
     Ok(if unchanged { response.finish() } else { response.content_type("application/json").body(body) })
 }
 
-/// A configured server without any listing yet differs from an unknown one: a later request finds its document.
+/// The error for a missing document. If the server is configured but has not listed its tools yet, the error invites a
+/// retry.
 fn absent(state: &State, server: Option<&ServerName>) -> Problem {
     if !server.is_some_and(|name| state.status.is_configured(name)) {
         return Problem::not_found();
@@ -129,10 +130,10 @@ fn absent(state: &State, server: Option<&ServerName>) -> Problem {
     Problem { retry_after: Some(LIST_RETRY.as_secs()), ..problem }
 }
 
-/// Whether the caller may see the server, and the server has listed its tools.
+/// Checks that the caller may see the server, and that the server has listed its tools.
 ///
 /// # Errors
-/// 404 for a server unknown to the caller, 503 for one without any listing yet.
+/// 404 for a server that the caller may not see, and 503 for a server that has not listed its tools yet.
 pub(in crate::http) fn check_server(state: &State, caller: &Principal, server: &ServerName) -> Result<(), Problem> {
     if !state.current.shows_server(caller, server) {
         return Err(Problem::not_found());

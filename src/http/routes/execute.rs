@@ -1,4 +1,4 @@
-//! Execution of a tool under its server's name.
+//! Calls a tool by its server's name and its own name.
 
 use std::sync::Arc;
 
@@ -22,16 +22,16 @@ use crate::http::state::State;
 use crate::service::caller;
 use crate::service::execution::execute::Executed;
 
-/// Longest id of a chat or a selection.
+/// Maximum length of the id of a chat or a selection.
 pub(in crate::http) const MAX_ID_BYTES: usize = 256;
-/// Reports the repairs of arguments, by JSON Pointer.
+/// The response header that lists repaired arguments, by JSON Pointer.
 const REPAIRS: HeaderName = HeaderName::from_static("x-toolsieve-repairs");
 const MAX_HEADER_BYTES: usize = 2_000;
 
-/// `POST /{server}/{tool}`: the body holds the arguments, the answer is the tool's result.
+/// Handles `POST /{server}/{tool}`. The body contains the arguments, and the response contains the tool's result.
 ///
 /// # Errors
-/// The table in `problem.rs`.
+/// Any error in the table in `problem.rs`.
 pub async fn execute(
     state: web::Data<State>,
     caller: Caller,
@@ -41,20 +41,20 @@ pub async fn execute(
     body: Body,
 ) -> Result<HttpResponse, Problem> {
     let (server, tool) = path.into_inner();
-    // A server's document publishes the meta-tools below the server's path, like its tools. A tool of the server with a colliding
-    // name has `%2F` in its path.
+    // A server's document also publishes the meta-tools below the server's path. If the server has a tool with the same
+    // path, that tool is published with `%2F` instead of the slash.
     if let Some(meta_tool) = MetaTool::of_path(request.match_info().query("tool")) {
         check_server(&state, &caller.0, &ServerName::from(server.as_str()))?;
-        // On the heap, so that calls stay small.
+        // Boxed, because this large future would enlarge the future of every call.
         return Box::pin(meta_tools::respond(meta_tool, &state, &caller, &at, &request, &body.0)).await;
     }
     run(&state, &caller, &request, ToolId::new(server.as_str(), tool), &body.0).await
 }
 
-/// `POST /{tool}` for a single server at `/`.
+/// Handles `POST /{tool}`, if a single server is published at `/`.
 ///
 /// # Errors
-/// The table in `problem.rs`.
+/// Any error in the table in `problem.rs`.
 pub async fn execute_single(
     state: web::Data<State>,
     caller: Caller,
@@ -71,7 +71,8 @@ async fn run(state: &State, caller: &Caller, request: &HttpRequest, tool: ToolId
     Ok(call(state, &tool, arguments(body)?, context(caller, request), caller, request).await)
 }
 
-/// Calls a tool, with the headers that its server's configuration allows. The answer reports the repairs of its arguments.
+/// Calls a tool. If the server's configuration allows it, the call carries request headers. The response reports
+/// repaired arguments.
 pub(in crate::http) async fn call(
     state: &State,
     tool: &Arc<Tool>,
@@ -94,8 +95,8 @@ pub(in crate::http) async fn call(
     response
 }
 
-/// The headers of a request, in the client's types. Every interface takes them from here, so a header left out here reaches no
-/// MCP server: the caller's key belongs to this service alone.
+/// The request headers that may be forwarded to MCP servers. HTTP and MCP both use this function, so a header that it
+/// removes never reaches a server. It removes the caller's key, which only this service may know.
 pub fn headers(caller: &Caller, request: &HttpRequest) -> http::HeaderMap {
     let pairs = request.headers().iter().filter_map(|(name, value)| {
         let name = http::HeaderName::from_bytes(name.as_str().as_bytes()).ok()?;
@@ -105,7 +106,8 @@ pub fn headers(caller: &Caller, request: &HttpRequest) -> http::HeaderMap {
     for (name, value) in pairs {
         out.append(name, value);
     }
-    // Keys come in this header, in any scheme. If no key was required, it is the caller's own and may be for a server.
+    // This header contains the service's key in any scheme. If no key was required, it may contain the caller's own
+    // credentials for a server.
     let state = request.app_data::<web::Data<State>>();
     let is_own = caller.0.kind != PrincipalKind::Anyone || state.is_none_or(|state| state.admission.brings_own_key(request.headers()));
     if is_own {
@@ -114,7 +116,7 @@ pub fn headers(caller: &Caller, request: &HttpRequest) -> http::HeaderMap {
     out
 }
 
-/// JSON. An empty body is accepted, since some clients send none for a tool without parameters.
+/// The arguments as JSON text. An empty body is allowed, because some clients send none for a tool without parameters.
 fn arguments(body: &[u8]) -> Result<&str, Problem> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Ok("");
@@ -122,7 +124,7 @@ fn arguments(body: &[u8]) -> Result<&str, Problem> {
     Ok(serde_json::from_slice::<&RawValue>(body).map(RawValue::get)?)
 }
 
-/// The request's context for a call.
+/// The caller's context for a call, from the request.
 pub fn context(caller: &Caller, request: &HttpRequest) -> caller::CallerContext {
     let header = |names: &[&str]| {
         names.iter().find_map(|name| {
@@ -138,7 +140,7 @@ pub fn context(caller: &Caller, request: &HttpRequest) -> caller::CallerContext 
     }
 }
 
-/// The session of the address.
+/// The session to whose address the request was sent.
 fn session(request: &HttpRequest) -> Option<Conversation> {
     match request.extensions().get::<Arc<Address>>()?.as_ref() {
         Address::Session(session) => Some(Conversation::session(&session.id)),
@@ -146,12 +148,12 @@ fn session(request: &HttpRequest) -> Option<Conversation> {
     }
 }
 
-/// Open WebUI marks unsaved chats by a prefix of their id.
+/// Whether the chat is stored. Open WebUI marks unsaved chats by a prefix of their ids.
 pub(super) fn is_kept(chat: &str) -> bool {
     !["local:", "temporary:", "channel:"].iter().any(|prefix| chat.starts_with(prefix))
 }
 
-/// `/count=text-to-number, /labels=value-to-list`: as many as fit.
+/// Lists as many repairs as fit into the header, such as `/count=text-to-number, /labels=value-to-list`.
 fn header_value(repairs: &[Repair]) -> Option<HeaderValue> {
     let mut text = String::new();
     for repair in repairs.iter().map(ToString::to_string) {

@@ -1,4 +1,4 @@
-//! Callers' verdicts on tools of a selection.
+//! Callers' verdicts on selected tools.
 
 use actix_web::{HttpResponse, post, web};
 use serde::{Deserialize, Serialize};
@@ -11,42 +11,43 @@ use crate::http::state::State;
 use crate::service::ports::{SelectionName, Verdict};
 use crate::service::records::feedback::FeedbackError;
 
-/// Longest body, in bytes: two names and a word.
+/// Maximum size of the body in bytes. It contains only two names and a verdict.
 const MAX_BYTES: usize = 4_096;
-/// Longest id or name.
+/// Maximum length of an id or a name.
 pub(in crate::http) const MAX_ID_BYTES: usize = 256;
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct FeedbackBody {
-    /// The `selection_id` of the caller's `/v1/filter` response.
+    /// The `selection_id` from the caller's `/v1/filter` response.
     selection_id: Option<String>,
-    /// Instead, a chat: the verdict is for its last selection.
+    /// A chat, as an alternative to `selection_id`. The verdict applies to the chat's last selection.
     chat_id: Option<String>,
-    /// The published name of a tool.
+    /// The tool's public name.
     tool: String,
-    /// `helpful`: the tool was right. `wrong`: the message does not need it. `missing`: the message needs it, but it was not
-    /// offered.
+    /// `helpful`: the tool was right. `wrong`: the tool was selected, but the message didn't need it. `missing`: the
+    /// message needed the tool, but it wasn't selected.
     verdict: String,
 }
 
 #[derive(Serialize, ToSchema)]
 struct FeedbackAnswer {
-    /// The selection of the verdict.
+    /// The selection to which the verdict applies.
     selection_id: String,
     tool: String,
     verdict: &'static str,
 }
 
-/// Stores a verdict on a tool of the caller's own selection. The last verdict counts. Accepts and stores no text.
+/// Stores a verdict on a tool in one of the caller's own selections. A later verdict on the same tool replaces an
+/// earlier one. Verdicts contain no text.
 #[utoipa::path(
     tag = "filter",
     request_body = FeedbackBody,
     responses(
         (status = 200, description = "The verdict is stored", body = FeedbackAnswer),
-        (status = 404, description = "The caller has no such selection, or the tool is unknown"),
-        (status = 422, description = "Neither or both of selection_id and chat_id, or an invalid value"),
-        (status = 429, description = "Over limits.selections_per_minute")
+        (status = 404, description = "The selection is not one of the caller's, or the tool is unknown"),
+        (status = 422, description = "The body contains neither or both of selection_id and chat_id, or a value is invalid"),
+        (status = 429, description = "The caller exceeds limits.selections_per_minute")
     )
 )]
 #[post("/v1/feedback")]

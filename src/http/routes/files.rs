@@ -1,4 +1,4 @@
-//! Files that tools returned, behind signed links.
+//! Files that tools have returned, behind signed links.
 
 use actix_web::http::header;
 use actix_web::{HttpResponse, get, web};
@@ -9,25 +9,25 @@ use crate::http::problem::{Answer, Code, Problem};
 use crate::http::state::State;
 use crate::service::ports::StoredFile;
 
-/// Media types that a page may display; anything else is downloaded. None of these can run code.
+/// Types of files that browsers may display, because they can't contain code. All other files are downloaded.
 const SHOWN: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
-/// Whatever the file contains, it runs and loads nothing here.
+/// The Content-Security-Policy for files, which keeps a file from running or loading anything.
 const POLICY: &str = "default-src 'none'; media-src 'self'; img-src 'self'; sandbox";
 const LONGEST_NAME: usize = 100;
 
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct Link {
-    /// Expiry of the link, in seconds since 1970.
+    /// When the link expires, in seconds since 1970.
     expires: u64,
-    /// Signature by this service; the link works without a key.
+    /// The service's signature. With it, the link needs no key.
     signature: String,
 }
 
-/// A file that a tool returned, until its link expires.
+/// Returns a file from a tool's result, until the link expires.
 #[utoipa::path(
     tag = "files",
-    params(("id" = String, Path, description = "From the link"), Link),
+    params(("id" = String, Path, description = "The file's id, from the link"), Link),
     responses(
         (status = 200, description = "The file", content_type = "application/octet-stream", body = String),
         (status = 404, description = "The link is invalid or expired")
@@ -53,7 +53,8 @@ pub async fn file(state: web::Data<State>, id: web::Path<String>, link: Option<w
         .body(bytes))
 }
 
-/// Displays audio, video and plain images; downloads all else under its name (RFC 6266).
+/// Decides how browsers handle the file: they display audio, video and simple images, and download other files under
+/// their names (RFC 6266).
 fn disposition(mime_type: &str, name: Option<&str>) -> String {
     let is_shown = SHOWN.contains(&mime_type) || mime_type.starts_with("audio/") || mime_type.starts_with("video/");
     let kind = if is_shown { "inline" } else { "attachment" };

@@ -1,4 +1,4 @@
-//! Selects tools for a message: the Open WebUI filter calls this before every model call.
+//! Selects tools for a message. The Open WebUI filter sends this request before every model call.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,68 +25,71 @@ use crate::http::state::State;
 use crate::service::selection::request::{Offered, SelectRequest, Turn, TurnRole};
 use crate::settings::Rerank;
 
-/// Maximum number of newly chosen tools per request.
+/// Maximum number of newly selected tools per request.
 pub(in crate::http) const MAX_LIMIT: usize = 128;
 /// Maximum number of tool ids and connections per request.
 pub(in crate::http) const MAX_IDS: usize = 1_000;
-/// Maximum number of functions on offer if each foreign one has to be embedded.
+/// Maximum number of functions in a request, if foreign functions are selected too and must be embedded.
 const MAX_JUDGED: usize = 1_000;
 
 #[derive(Deserialize, ToSchema)]
 struct FilterBody {
-    /// The last turns, oldest first; the last 6 suffice.
+    /// The last turns of the chat, oldest first. Six turns are sufficient.
     #[schema(value_type = Vec<MessageBody>)]
     messages: Vec<Message>,
-    /// Our tool ids, each with the path of its document or its MCP address (`/mcp`). Other ids are foreign and kept.
+    /// The ids of Toolsieve's connections, each with the path of its document or its MCP address (`/mcp`). All other
+    /// ids are foreign and stay.
     #[serde(default)]
     #[schema(value_type = Option<HashMap<String, String>>)]
     connections: Option<IndexMap<String, String>>,
-    /// The tool ids switched on in the chat.
+    /// The tool ids that are switched on in the chat.
     tool_ids: Option<Vec<String>>,
-    /// The functions on offer: names, or whole definitions.
+    /// The functions that the model would get, as names or as definitions.
     #[serde(default)]
     #[schema(value_type = Option<Vec<OfferedBody>>)]
     tools: Option<Vec<OfferedTool>>,
-    /// `sha256:` and the hexadecimal SHA-256 of the names among `tools`, in their order, joined by line feeds. Send it once with the
-    /// names, and afterwards in their place. Always send definitions.
+    /// `sha256:` and the hexadecimal SHA-256 of the names in `tools`, in order, separated by line feeds. Send it with
+    /// the names once, and instead of the names afterwards. Always send definitions.
     offer: Option<String>,
-    /// Names that the model found with the meta-tools. The answer defines them and the chat's earlier tools, if they are not on
-    /// offer. Absent: the answer has only functions on offer.
+    /// Names that the model found with the meta-tools. The response then also contains definitions of these tools and
+    /// of the chat's earlier tools, unless the request already offers them.
     disclose: Option<Vec<String>>,
-    /// Names on offer that stay in any case, if the caller may use them: tools that the chat called before `messages` begin, and
-    /// tools that an administrator keeps.
+    /// Names in `tools` that must stay if the caller may use them: tools that the chat called before the first turn in
+    /// `messages`, and tools that an administrator always keeps.
     keep: Option<Vec<String>>,
-    /// Whether to judge foreign definitions too.
+    /// Whether to select among foreign functions too.
     narrow_foreign: Option<bool>,
-    /// Accepted only from trusted callers. An unreadable user is rejected.
+    /// The user on whose behalf the request is made. Only trusted callers may name a user. Invalid data is an error.
     #[serde(default)]
     #[schema(value_type = Option<PersonBody>)]
     user: Option<Value>,
     chat_id: Option<String>,
-    /// With a connection over MCP, `/mcp?mode=message` lists the selection for this message.
+    /// The message's id. For an MCP connection, `/mcp?mode=message` then lists the tools that were selected for this
+    /// message.
     message_id: Option<String>,
     model: Option<String>,
-    /// Maximum number of newly chosen tools. Default: `selection.limit`. Pinned tools, the chat's set and the search tool come on top.
+    /// Maximum number of newly selected tools; by default `selection.limit`. Pinned tools, the chat's earlier tools and
+    /// the search tool don't count.
     limit: Option<usize>,
-    /// Maximum number of tokens of newly chosen definitions.
+    /// Maximum number of tokens in the definitions of newly selected tools.
     token_budget: Option<usize>,
-    /// Whether a language model chooses among the best ranked tools: `auto` (if the ranking is ambiguous), `off` or
-    /// `always`. The default is the service's.
+    /// Whether a language model chooses among the best tools: `auto` (only for ambiguous rankings), `off` or `always`.
+    /// By default, the service's setting applies.
     rerank: Option<String>,
 }
 
-/// A turn of the chat, as in chat completions. Other members are ignored.
+/// A turn of the chat, in the format of chat completions. Other members are ignored.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "for the description alone: `Message` reads it, with any value as content and as calls")]
 struct MessageBody {
-    /// `user`, `assistant`, or any other, such as `system` and `tool`.
+    /// `user`, `assistant`, or any other role, such as `system` and `tool`.
     role: String,
     content: Option<ContentBody>,
-    /// The assistant's calls.
+    /// The tool calls of the assistant.
     tool_calls: Option<Vec<ToolCallBody>>,
 }
 
-/// A text, or parts; only texts among them count.
+/// A text, or a list of parts. Only the text parts are used.
 #[derive(ToSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "for the description alone")]
@@ -102,7 +105,7 @@ struct ContentPartBody {
     text: Option<String>,
 }
 
-/// A call. The name may stand beside `function` too.
+/// A tool call. It may contain `name` directly, without `function`.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "for the description alone")]
 struct ToolCallBody {
@@ -113,11 +116,11 @@ struct ToolCallBody {
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "for the description alone")]
 struct CalledBody {
-    /// The published name.
+    /// The function's public name.
     name: String,
 }
 
-/// The name of a function, or its definition: bare, or as in chat completions.
+/// A function's name or its definition. The definition may be the value of `function`, as in chat completions.
 #[derive(ToSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "for the description alone: `OfferedTool` reads it")]
@@ -132,12 +135,12 @@ enum OfferedBody {
 struct FunctionBody {
     name: String,
     description: Option<String>,
-    /// A JSON Schema.
+    /// The JSON Schema of the parameters.
     #[schema(value_type = Option<Object>)]
     parameters: Option<Value>,
 }
 
-/// A user. Lengths are in bytes.
+/// A user. All lengths are in bytes.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "for the description alone: it is read where headers are")]
 struct PersonBody {
@@ -154,7 +157,7 @@ struct Message {
     tool_calls: Option<Vec<Value>>,
 }
 
-/// A text, or parts; only texts among them count.
+/// A text, or a list of parts. Only the text parts are used.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Content {
@@ -170,21 +173,21 @@ enum OfferedTool {
     Definition(Value),
 }
 
-/// A selection.
+/// The selection for a message.
 #[derive(Serialize, ToSchema)]
 struct FilterAnswer {
     selection_id: String,
-    /// The tool ids to keep, in their order; absent if none were sent.
+    /// The tool ids that stay, in their original order; absent if the request contained none.
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_ids: Option<Vec<String>>,
-    /// The functions to keep.
+    /// The functions that stay.
     tools: Vec<SelectedBody>,
-    /// Those of them that were not on offer; see `disclose`.
+    /// Definitions of selected functions that the request did not offer; see `disclose`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     definitions: Vec<DefinitionBody>,
     tokens: TokensBody,
     warnings: Vec<String>,
-    /// The offer whose names the service remembers.
+    /// The offer that the service has cached, so that the next request may omit the names.
     #[serde(skip_serializing_if = "Option::is_none")]
     offer: Option<String>,
     took_ms: f64,
@@ -198,42 +201,42 @@ struct SelectedBody {
     server: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool: Option<String>,
-    /// 0 to 1; null if the message did not decide.
+    /// How well the tool matches the message, from 0 to 1; null if the function stays for another reason.
     score: Option<f32>,
     reason: String,
 }
 
-/// A function that a connection's `run_tool` runs.
+/// A function that the connection's `run_tool` can run.
 #[derive(Serialize, ToSchema)]
 struct DefinitionBody {
-    /// The connection; absent if none were sent.
+    /// The id of the connection; absent if the request contained none.
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_id: Option<String>,
-    /// `name`, `description` and `parameters`, a JSON Schema.
+    /// `name`, `description` and `parameters` (a JSON Schema).
     #[schema(value_type = Object)]
     function: Value,
 }
 
-/// cl100k tokens of our permitted definitions on offer, and of the kept ones.
+/// cl100k tokens of the offered definitions that belong to Toolsieve and are permitted, and of those that stay.
 #[derive(Serialize, ToSchema)]
 struct TokensBody {
     before: u64,
     after: u64,
 }
 
-/// Selects the tools that matter for a message, out of those on offer.
+/// Selects the functions that a message needs, from those that are offered.
 #[utoipa::path(
     tag = "filter",
     request_body = FilterBody,
     params(
-        ("X-Session-Id" = Option<String>, Header, description = "Instead of `chat_id`, for callers with such an id"),
-        ("X-LLM-Api-Key" = Option<String>, Header, description = "The user's own key for Gemini, OpenAI or Anthropic, for `rerank`. It is not stored.")
+        ("X-Session-Id" = Option<String>, Header, description = "The id of the chat, as an alternative to `chat_id`"),
+        ("X-LLM-Api-Key" = Option<String>, Header, description = "The user's own key for Gemini, OpenAI or Anthropic, which `rerank` uses. The service doesn't store the key.")
     ),
     responses(
         (status = 200, description = "The selection", body = FilterAnswer),
-        (status = 409, description = "The names of this offer are unknown: send them too"),
-        (status = 422, description = "No messages, or an invalid value"),
-        (status = 429, description = "Over limits.selections_per_minute")
+        (status = 409, description = "The names of this offer are unknown; send the names too"),
+        (status = 422, description = "There are no messages, or a value is invalid"),
+        (status = 429, description = "The caller exceeds limits.selections_per_minute")
     )
 )]
 #[post("/v1/filter")]
@@ -241,7 +244,7 @@ pub async fn filter(state: web::Data<State>, caller: Caller, request: HttpReques
     let mut body: FilterBody = read_json(&body.0)?;
     let offer = body.offer.take();
     let (advisors, warnings) = llm_keys::advisors(&request);
-    // Named functions are listed already.
+    // If the request names functions, the client has already listed its tools.
     let lists_over_mcp =
         body.tools.is_none() && offer.is_none() && body.connections.iter().flatten().any(|(_, path)| above_mcp(path).is_some());
     let user = body.user.as_ref().map(person::of_body).transpose()?;
@@ -261,7 +264,7 @@ pub async fn filter(state: web::Data<State>, caller: Caller, request: HttpReques
     let request = SelectRequest { sessions: sessions(&state, &request, &principal).await?, ..request };
     let message = request.message.clone().filter(|_| lists_over_mcp);
     let mut selection = state.select.select(request, &principal).await;
-    // Without a remembered selection, the whole list was listed, which was the answer then.
+    // If everything stays, nothing is stored, because without a stored selection the list contains all tools.
     if let Some(message) = message.filter(|_| !selection.keeps_all) {
         state.message_selections.remember(&principal, &message, selection.tools.iter().map(|tool| tool.name.clone()));
     }
@@ -269,12 +272,12 @@ pub async fn filter(state: web::Data<State>, caller: Caller, request: HttpReques
     Ok(HttpResponse::Ok().json(FilterAnswer { offer: remembered, ..FilterAnswer::from(selection) }))
 }
 
-/// The contents of a body, before authentication of its user.
+/// Reads the body, without its user, who needs authentication.
 pub(in crate::http) fn filter_request(body: &[u8]) -> Result<SelectRequest, Problem> {
     read_json::<FilterBody>(body)?.into_request()
 }
 
-/// The address above the path of an MCP endpoint; `None` for other paths.
+/// The part of an MCP endpoint's path before `/mcp`; `None` for any other path.
 fn above_mcp(path: &str) -> Option<&str> {
     let path = path.trim().split('?').next()?.trim_end_matches('/');
     let rest = path.strip_suffix("mcp")?;
@@ -283,12 +286,12 @@ fn above_mcp(path: &str) -> Option<&str> {
     is_address.then_some(address)
 }
 
-/// An MCP address publishes the same as the document beside it.
+/// The path of the document with the same tools as this MCP address. Other paths stay unchanged.
 fn document_path(path: String) -> String {
     above_mcp(&path).map(|address| format!("{address}/")).unwrap_or(path)
 }
 
-/// The sessions among the connections, by path.
+/// The sessions to which connections in the request belong, by path.
 async fn sessions(state: &State, request: &SelectRequest, principal: &Principal) -> Result<HashMap<String, Arc<Session>>, Problem> {
     let mut sessions = HashMap::new();
     for path in request.connections.values() {
@@ -385,7 +388,7 @@ impl Content {
 }
 
 impl OfferedTool {
-    /// A definition is bare, or `{"type": "function", "function": {…}}`.
+    /// Reads a bare definition, or one of the form `{"type": "function", "function": {…}}`.
     fn into_offered(self) -> Option<Offered> {
         match self {
             Self::Name(name) => Some(Offered { name, description: None }),

@@ -1,4 +1,4 @@
-//! Liveness and readiness.
+//! Health checks: whether the service is alive, and whether it is ready.
 
 use actix_web::{HttpResponse, get, web};
 use serde::Serialize;
@@ -13,7 +13,8 @@ use crate::service::catalog::status::{EmbedderState, IndexView, Indexed, Readine
 use crate::service::ports::{IndexState, QdrantState, ServerPhase, ServerState};
 
 described! {
-    /// The state of each component. Callers see the servers that they may see. Without a key, errors and details are left out.
+    /// The state of each part of the service. It contains only servers that the caller may see. Without a key, it
+    /// contains no errors or other details.
     struct ReadinessBody of Readiness {
         ready: bool,
         /// Number of tools.
@@ -23,7 +24,7 @@ described! {
         store: StoreBody,
         embedder: EmbedderBody,
         reload: ReloadBody,
-        /// For administrators.
+        /// Present only for administrators.
         definitions unless "Option::is_none": Option<DefinitionCountsBody>,
     }
 
@@ -31,19 +32,20 @@ described! {
     struct ServerStateBody of ServerState {
         server: String,
         phase: ServerPhaseBody,
-        /// Number of tools in the last listing.
+        /// Number of tools that the server listed last.
         tools: usize,
-        /// Number of unreadable tools among them; the log has the reasons. Absent: none.
+        /// Number of these tools that could not be read; absent if there are none. The log contains the reasons.
         left_out unless "no": usize,
-        /// Error of the last connection attempt.
+        /// The error of the last attempt to connect.
         error: Option<String>,
-        /// The negotiated version of MCP.
+        /// The MCP version that the service and the server have agreed on.
         protocol: Option<String>,
-        /// Connections on behalf of single users. Absent if the server has none.
+        /// Number of connections for single users; absent if the server has no such connections.
         user_connections unless "Option::is_none": Option<usize>,
     }
 
-    /// `starting`: the first attempt is running. `retrying`: the last attempt failed, and the next one is scheduled.
+    /// `starting`: the first attempt to connect is running. `retrying`: the last attempt failed, and the service will
+    /// try again.
     #[serde(rename_all = "snake_case")]
     enum ServerPhaseBody of ServerPhase {
         Starting,
@@ -51,14 +53,14 @@ described! {
         Retrying,
     }
 
-    /// The search index. Tools missing from it are found by their words.
+    /// The search index. Search finds tools that are missing from the index by their words.
     struct IndexBody of IndexView {
         state: IndexedBody,
         #[serde(flatten)]
         holds: IndexStateBody,
     }
 
-    /// `building`: the index differs from the catalog. `embedding`: some tools have no vector yet.
+    /// `building`: the index doesn't contain the current catalog yet. `embedding`: some tools have no vector yet.
     #[serde(rename_all = "snake_case")]
     enum IndexedBody of Indexed {
         Building,
@@ -67,13 +69,13 @@ described! {
     }
 
     struct IndexStateBody of IndexState {
-        /// Tools in the index.
+        /// Number of tools in the index.
         documents: usize,
-        /// Tools with a vector.
+        /// Number of tools with a vector.
         embedded: usize,
-        /// Why search is lexical only.
+        /// Why searches use words only.
         error unless "Option::is_none": Option<String>,
-        /// Only for an index on a Qdrant cluster.
+        /// Present only if the index is on a Qdrant cluster.
         qdrant unless "Option::is_none": Option<QdrantBody>,
     }
 
@@ -81,19 +83,19 @@ described! {
     struct QdrantBody of QdrantState {
         nodes: usize,
         answering: usize,
-        /// Whether searches use the cluster. Otherwise search is lexical, in memory.
+        /// Whether searches use the cluster. If not, they use words only, in memory.
         searched: bool,
         /// The last error of a node.
         error unless "Option::is_none": Option<String>,
     }
 }
 
-/// The store.
+/// The database.
 #[derive(Serialize, ToSchema)]
 struct StoreBody {
     /// `ready` or `failed`.
     state: String,
-    /// Only for a failed store.
+    /// The error; present only if the store has failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
@@ -102,32 +104,32 @@ described! {
     /// The embedding model.
     struct EmbedderBody of EmbedderState {
         model: String,
-        /// 0 until the first response of an endpoint.
+        /// Number of dimensions; 0 until an endpoint has responded for the first time.
         dimension: usize,
-        /// Why embedding fails now.
+        /// Why embedding is failing at the moment.
         error unless "Option::is_none": Option<String>,
     }
 }
 
-/// The last reload of the configuration.
+/// The last time the configuration was reloaded.
 #[derive(Serialize, ToSchema)]
 struct ReloadBody {
-    /// `none`, `applied` or `failed`. After a failed reload the old configuration stays in force.
+    /// `none`, `applied` or `failed`. After a failed reload, the old configuration remains in effect.
     state: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     at: Option<String>,
-    /// Changed keys that need a restart, after an applied reload.
+    /// Changed settings that need a restart; present only after an applied reload.
     #[serde(skip_serializing_if = "Option::is_none")]
     needs_restart: Option<Vec<String>>,
-    /// Only after a failed reload.
+    /// The errors; present only after a failed reload.
     #[serde(skip_serializing_if = "Option::is_none")]
     problems: Option<Vec<String>>,
 }
 
 described! {
-    /// Number of tools with unapproved definitions.
+    /// Number of tools whose definitions are not approved.
     struct DefinitionCountsBody of DefinitionCounts {
-        /// Number of withheld tools among them.
+        /// Number of changed tools, including withheld ones.
         changed: usize,
         withheld: usize,
         new: usize,
@@ -139,19 +141,20 @@ fn no(count: &usize) -> bool {
     *count == 0
 }
 
-/// Alive: the process answers.
-#[utoipa::path(tag = "operations", responses((status = 200, description = "Alive", content_type = "text/plain", body = String)), security(()))]
+/// Responds whenever the process is alive.
+#[utoipa::path(tag = "operations", responses((status = 200, description = "The process is alive", content_type = "text/plain", body = String)), security(()))]
 #[get("/healthz")]
 pub async fn healthz() -> HttpResponse {
     HttpResponse::Ok().content_type("text/plain").body("ok")
 }
 
-/// Ready: every server has answered or failed its first attempt, or a last good catalog is loaded, or 10 s have passed.
+/// Reports whether the service is ready: every server has responded or failed its first attempt, the last good catalog
+/// is loaded, or 10 seconds have passed.
 #[utoipa::path(
     tag = "operations",
     responses(
-        (status = 200, description = "Ready; the body shows the state of each part", body = ReadinessBody),
-        (status = 503, description = "Not yet", body = ReadinessBody)
+        (status = 200, description = "The service is ready; the body shows the state of each part", body = ReadinessBody),
+        (status = 503, description = "The service is not ready yet", body = ReadinessBody)
     ),
     security(())
 )]
@@ -160,16 +163,16 @@ pub async fn readyz(state: web::Data<State>, caller: Caller) -> HttpResponse {
     let mut readiness = state.status.readiness(caller.0.kind == PrincipalKind::Nobody).await;
     let is_public = caller.0.kind == PrincipalKind::Nobody && state.current.policy().is_open();
     if !is_public && !caller.0.administers {
-        // Hidden servers have no visible state either.
+        // Removes servers that the caller may not see.
         readiness.servers.retain(|server| state.current.shows_server(&caller.0, &server.server));
     }
     if !is_public && !caller.0.administers {
         readiness.definitions = None;
     }
     if caller.0.kind == PrincipalKind::Nobody {
-        // A server's last output is not public.
+        // Server errors may quote the server's output, which is not public.
         readiness.servers.iter_mut().for_each(|server| server.error = None);
-        // Nor are paths and keys of the configuration.
+        // Reload errors may contain paths and setting names, which are not public.
         readiness.reload.hide_details();
     }
     let mut response = if readiness.ready { HttpResponse::Ok() } else { HttpResponse::ServiceUnavailable() };

@@ -12,17 +12,17 @@ const OPEN_METRICS: &str = "application/openmetrics-text";
 const OPEN_METRICS_TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Metrics for Prometheus. They need a key, unless `metrics.public` is set. They include only servers that the caller may see;
-/// the admin key sees all.
+/// Returns metrics for Prometheus. This route needs a key, unless `metrics.public` is set. The response contains only
+/// servers that the caller may see; with the admin key, it contains all servers.
 #[utoipa::path(
     tag = "operations",
     responses(
         (
             status = 200,
-            description = "Metrics: OpenMetrics 1.0 if `Accept` requests it, otherwise Prometheus text 0.0.4",
+            description = "The metrics, as OpenMetrics 1.0 if `Accept` requests this format, and otherwise as Prometheus text 0.0.4",
             content((String = "text/plain"), (String = "application/openmetrics-text"))
         ),
-        (status = 404, description = "metrics.enabled is false")
+        (status = 404, description = "Metrics are off (metrics.enabled is false)")
     )
 )]
 #[get("/metrics")]

@@ -1,4 +1,4 @@
-//! One file per noun.
+//! The routes, with one file per kind of resource.
 #![expect(unreachable_pub, unused_qualifications, reason = "the route macros repeat visibility and paths on an inner function")]
 
 pub mod admin;

@@ -1,4 +1,4 @@
-//! Callers' secrets for MCP servers. Values are write-only.
+//! Callers' secrets for MCP servers. Callers can set and delete values, but never read them.
 
 use actix_web::{HttpResponse, delete, get, put, web};
 use secrecy::{ExposeSecret, SecretString};
@@ -17,20 +17,21 @@ use crate::service::ports::{AuditAction, AuditEntry};
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct SecretValueBody {
-    /// In bytes. A server over HTTP receives it in a header: ASCII, one line.
+    /// The secret's value, with its length limited in bytes. For an HTTP server, it must be a single line of ASCII,
+    /// because it becomes a header.
     #[schema(value_type = String, format = Password)]
     value: SecretString,
 }
 
-/// A secret without its value.
+/// A secret's data, without its value.
 #[derive(Serialize, ToSchema)]
 struct KeptSecretBody {
     server: String,
     name: String,
-    /// `set`; `missing`: the server needs it; `unreadable`: the service has lost the key that encrypted it, so the caller has to set
-    /// it again.
+    /// `set`; `missing`: the server needs the secret; `unreadable`: the service no longer has the key that encrypted
+    /// the secret, so the caller must set it again.
     state: &'static str,
-    /// Whether the server's current configuration needs it.
+    /// Whether the server's current configuration uses this secret.
     needed: bool,
     updated_at: Option<String>,
 }
@@ -40,17 +41,17 @@ struct KeptSecretsBody {
     secrets: Vec<KeptSecretBody>,
 }
 
-/// Stores a secret of the caller for a server, encrypted. Replaces an earlier one.
+/// Stores a secret of the caller for a server, in encrypted form. An existing value is replaced.
 #[utoipa::path(
     tag = "secrets",
-    params(("server" = String, Path, description = "The server that needs it"), ("name" = String, Path, description = "Its name there")),
+    params(("server" = String, Path, description = "The server that needs it"), ("name" = String, Path, description = "The secret's name")),
     request_body = SecretValueBody,
     responses(
         (status = 200, description = "The secret is stored", body = KeptSecretBody),
         (status = 403, description = "The caller is neither a user nor a named key"),
-        (status = 404, description = "No such server"),
-        (status = 422, description = "The server needs no such secret, or the value is invalid"),
-        (status = 501, description = "The service has no key for secrets")
+        (status = 404, description = "The server doesn't exist"),
+        (status = 422, description = "The server doesn't need this secret, or the value is invalid"),
+        (status = 501, description = "The service has no key with which to encrypt secrets")
     )
 )]
 #[put("/v1/secrets/{server}/{name}")]
@@ -58,7 +59,7 @@ pub async fn give_secret(state: web::Data<State>, caller: Caller, path: web::Pat
     let (server, name) = path.into_inner();
     let server = ServerName::new(server);
     let body: SecretValueBody = read_json(&body.0).map_err(|problem| match problem.code {
-        // JSON parsers quote their input in errors.
+        // The parser's error could quote the secret.
         Code::InvalidRequest => Problem::invalid("value", "Send {\"value\": \"…\"}: one text, and nothing else."),
         _ => Problem::new(Code::NotJson, "Send {\"value\": \"…\"}."),
     })?;
@@ -75,13 +76,13 @@ pub async fn give_secret(state: web::Data<State>, caller: Caller, path: web::Pat
     Ok(HttpResponse::Ok().json(KeptSecretBody { server: server.to_string(), name, state: "set", needed: true, updated_at }))
 }
 
-/// Lists the caller's secrets, and missing ones that servers need. Never contains a value.
+/// Lists the caller's stored secrets, and the secrets that servers still need. The response never contains a value.
 #[utoipa::path(
     tag = "secrets",
     responses(
-        (status = 200, description = "By server and name", body = KeptSecretsBody),
+        (status = 200, description = "Sorted by server and name", body = KeptSecretsBody),
         (status = 403, description = "The caller is neither a user nor a named key"),
-        (status = 501, description = "The service has no key for secrets")
+        (status = 501, description = "The service has no key with which to encrypt secrets")
     )
 )]
 #[get("/v1/secrets")]
@@ -90,14 +91,14 @@ pub async fn list_secrets(state: web::Data<State>, caller: Caller) -> Answer {
     Ok(HttpResponse::Ok().json(KeptSecretsBody { secrets: known.into_iter().map(KeptSecretBody::from).collect() }))
 }
 
-/// Deletes a secret of the caller, and closes the connections made with it.
+/// Deletes a secret of the caller, and closes the connections that used it.
 #[utoipa::path(
     tag = "secrets",
-    params(("server" = String, Path, description = "The server that needs it"), ("name" = String, Path, description = "Its name there")),
+    params(("server" = String, Path, description = "The server that needs it"), ("name" = String, Path, description = "The secret's name")),
     responses(
         (status = 204, description = "The secret is deleted"),
         (status = 403, description = "The caller is neither a user nor a named key"),
-        (status = 404, description = "There is no such secret")
+        (status = 404, description = "The secret doesn't exist")
     )
 )]
 #[delete("/v1/secrets/{server}/{name}")]

@@ -1,4 +1,4 @@
-//! Sessions: private addresses with their own documents.
+//! The caller's sessions: temporary addresses with their own tool lists.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,51 +25,51 @@ use crate::service::publishing::publish::Publish;
 use crate::service::toolsets::loading::CallerAt;
 use crate::service::toolsets::sessions::{Made, NewSession};
 
-/// Maximum number of names per session.
+/// Maximum number of names in a new session.
 pub(in crate::http) const MOST_NAMES: usize = 1_000;
-/// Maximum number of tools chosen for a task.
+/// Maximum number of tools that are selected for a task.
 pub(in crate::http) const MOST_TOOLS: usize = 128;
-/// Longest task, in bytes.
+/// Maximum length of a task, in bytes.
 pub(in crate::http) const LONGEST_TASK: usize = 64 << 10;
 
 pub fn configure(config: &mut ServiceConfig<'_>) {
     config.service(create_session).service(list_sessions).service(show_session).service(end_session);
 }
 
-/// The contents of a session; at least one of the first four.
+/// A new session. At least one of `toolsets`, `servers`, `tools` and `task` is required, except in dynamic mode.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct NewSessionBody {
-    /// Names of toolsets. Their tools are published; with a task, tools are chosen among them.
+    /// Toolsets whose tools are published. With a task, tools are selected from these toolsets.
     #[serde(default)]
     toolsets: Vec<String>,
-    /// Names of servers, used like toolsets.
+    /// Servers whose tools are published. With a task, tools are selected from these servers.
     #[serde(default)]
     servers: Vec<String>,
-    /// Tools to publish in any case: published names, or `server/tool`.
+    /// Tools that are always published, as public names or as `server/tool`.
     #[serde(default)]
     tools: Vec<String>,
-    /// The task in words. Tools are chosen for it, as for a message. It is not stored.
+    /// A task for which tools are selected, as for a message. The text of the task is not stored.
     task: Option<String>,
-    /// Maximum number of tools chosen for the task. Default: `selection.limit`.
+    /// Maximum number of tools that are selected for the task; by default `selection.limit`.
     limit: Option<usize>,
-    /// The mode of its documents and its MCP address, for requests without one: `full` (default), `meta`, `smart` or
-    /// `dynamic`. A `dynamic` session may start empty.
+    /// The mode of the session's documents and MCP address, for requests that name no mode: `full` (default), `meta`,
+    /// `smart` or `dynamic`. A `dynamic` session may start without tools.
     mode: Option<String>,
-    /// Lifetime of the session, in seconds, at most `sessions.longest_ttl_seconds`. Default: `sessions.ttl_seconds`.
+    /// Lifetime in seconds, at most `sessions.longest_ttl_seconds`; by default `sessions.ttl_seconds`.
     ttl_seconds: Option<u64>,
 }
 
 #[derive(Serialize, ToSchema)]
 struct SessionBody {
     id: String,
-    /// The address for a tool server connection; its document is `/openapi.json` below it. Without `http.public_url`
-    /// it is a path.
+    /// The session's address, for a tool server connection. The document is at `/openapi.json` below this address.
+    /// Without `http.public_url`, it is a path.
     url: String,
     mode: &'static str,
     created_at: String,
     expires_at: String,
-    /// The published tools that the caller may see now.
+    /// The published tools that the caller may see at the moment.
     tools: Vec<SessionToolBody>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
@@ -80,10 +80,10 @@ struct SessionToolBody {
     name: String,
     server: String,
     tool: String,
-    /// How well it fits the task, 0 to 1.
+    /// How well the tool matches the task, from 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     score: Option<f32>,
-    /// Why it is published; only in the response to the creation.
+    /// Why the tool is published; present only in the response to the creation.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
@@ -93,15 +93,15 @@ struct SessionsBody {
     sessions: Vec<SessionBody>,
 }
 
-/// Creates a session: a private address with its own document. The session decides what is published there. `find_tools` and
-/// `run_tool` reach everything that its owner may use.
+/// Creates a session: a temporary address with its own document. The session determines which tools the document
+/// publishes. With `find_tools` and `run_tool`, the owner can use all other permitted tools.
 #[utoipa::path(
     tag = "sessions",
     request_body = NewSessionBody,
     responses(
         (status = 201, description = "The session", body = SessionBody),
-        (status = 422, description = "Unknown names, each with a suggestion, or an invalid value"),
-        (status = 429, description = "The limit of sessions is reached")
+        (status = 422, description = "Names are unknown, each with a suggestion, or a value is invalid"),
+        (status = 429, description = "There are too many sessions")
     )
 )]
 #[post("/v1/sessions")]
@@ -136,7 +136,7 @@ pub async fn create_session(state: web::Data<State>, caller: Caller, body: Body)
 /// Lists the caller's own sessions, oldest first.
 #[utoipa::path(
     tag = "sessions",
-    responses((status = 200, description = "Without expired sessions", body = SessionsBody))
+    responses((status = 200, description = "The sessions that have not expired", body = SessionsBody))
 )]
 #[get("/v1/sessions")]
 pub async fn list_sessions(state: web::Data<State>, caller: Caller, request: HttpRequest) -> Answer {
@@ -151,10 +151,10 @@ pub async fn list_sessions(state: web::Data<State>, caller: Caller, request: Htt
 /// Returns one of the caller's own sessions.
 #[utoipa::path(
     tag = "sessions",
-    params(("id" = String, Path, description = "Its id")),
+    params(("id" = String, Path, description = "The session's id")),
     responses(
         (status = 200, description = "The session", body = SessionBody),
-        (status = 404, description = "No such session, or another caller's")
+        (status = 404, description = "The session doesn't exist, or belongs to another caller")
     )
 )]
 #[get("/v1/sessions/{id}")]
@@ -166,10 +166,10 @@ pub async fn show_session(state: web::Data<State>, caller: Caller, id: web::Path
 /// Ends one of the caller's own sessions.
 #[utoipa::path(
     tag = "sessions",
-    params(("id" = String, Path, description = "Its id")),
+    params(("id" = String, Path, description = "The session's id")),
     responses(
         (status = 204, description = "The session has ended"),
-        (status = 404, description = "No such session, or another caller's")
+        (status = 404, description = "The session doesn't exist, or belongs to another caller")
     )
 )]
 #[delete("/v1/sessions/{id}")]
@@ -179,7 +179,7 @@ pub async fn end_session(state: web::Data<State>, caller: Caller, id: web::Path<
 
 fn body_of(state: &State, session: &Session) -> SessionBody {
     let address = Address::Session(session.clone().into()).prefix();
-    // Behind a proxy, the public address includes the proxy's path.
+    // Behind a proxy, the public URL already contains the proxy's path.
     let base = state.public_url.clone().unwrap_or_else(|| state.publish.layout().root_path.clone());
     SessionBody {
         id: session.id.as_str().to_owned(),
@@ -192,7 +192,7 @@ fn body_of(state: &State, session: &Session) -> SessionBody {
     }
 }
 
-/// A session with its initial and loaded tools.
+/// A session with its initial and its loaded tools.
 async fn with_tools(state: &State, caller: &caller::CallerContext, session: Arc<Session>) -> SessionBody {
     let address = Address::Session(Arc::clone(&session));
     let bound = state.loading.bound(CallerAt::new(caller, &address), Mode::Full).await;

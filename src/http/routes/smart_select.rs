@@ -1,4 +1,4 @@
-//! Selects the best tools for a whole task: the plain route, and the request of `smart_select_tools`.
+//! Selects the best tools for a whole task, for this route and for the meta-tool `smart_select_tools`.
 
 use actix_web::{HttpRequest, post, web};
 use serde::Deserialize;
@@ -17,24 +17,25 @@ use crate::service::ports::Advisor;
 
 #[derive(Deserialize, ToSchema)]
 struct SmartSelectBody {
-    /// The task with all its steps.
+    /// The task, with all its steps.
     task: String,
     /// Maximum number of tools to return.
     limit: Option<usize>,
 }
 
 described! {
-    /// The chosen tools.
+    /// The tools that were selected for the task.
     struct SmartSelectionBody of SmartSelection {
-        /// Best first.
+        /// The tools, best first.
         tools: Vec<SmartToolBody>,
-        /// The chooser: `gemini`, `openai`, `anthropic`, `configured` or `heuristic`.
+        /// What selected the tools: `gemini`, `openai`, `anthropic`, `configured` (the model in the settings) or
+        /// `heuristic` (search).
         provider: String,
         warnings: Vec<String>,
     }
 
     struct SmartToolBody of SmartTool {
-        /// The published name.
+        /// The tool's public name.
         name: String,
         server: String,
         tool: String,
@@ -42,20 +43,21 @@ described! {
     }
 }
 
-/// Lets a language model choose the best tools for a task, with reasons; without a model, retrieval chooses.
+/// Lets a language model select the best tools for a task, with reasons. If no model is available, search selects the
+/// tools.
 #[utoipa::path(
     tag = "tools",
     request_body = SmartSelectBody,
     params(
-        ("X-Gemini-Api-Key" = Option<String>, Header, description = "The caller's own key, used first. No key is stored."),
-        ("X-OpenAI-Api-Key" = Option<String>, Header, description = "The caller's own key, used second"),
-        ("X-Anthropic-Api-Key" = Option<String>, Header, description = "The caller's own key, used third"),
-        ("X-LLM-Api-Key" = Option<String>, Header, description = "A key of one of the three providers, recognised by its form")
+        ("X-Gemini-Api-Key" = Option<String>, Header, description = "The caller's own key, which is tried first. No key is stored."),
+        ("X-OpenAI-Api-Key" = Option<String>, Header, description = "The caller's own key, which is tried second"),
+        ("X-Anthropic-Api-Key" = Option<String>, Header, description = "The caller's own key, which is tried third"),
+        ("X-LLM-Api-Key" = Option<String>, Header, description = "A key for one of the three providers, which the service recognises by the key's format")
     ),
     responses(
-        (status = 200, description = "The chosen tools", body = SmartSelectionBody),
-        (status = 422, description = "No task, or an invalid value"),
-        (status = 429, description = "Over limits.selections_per_minute")
+        (status = 200, description = "The selected tools", body = SmartSelectionBody),
+        (status = 422, description = "The task is missing, or a value is invalid"),
+        (status = 429, description = "The caller exceeds limits.selections_per_minute")
     )
 )]
 #[post("/v1/tools/smart_select")]

@@ -1,4 +1,4 @@
-//! Finds tools and runs them by published name: plain routes, and the requests of `find_tools`, `describe_tools` and `run_tool`.
+//! Finds, describes and runs tools by their public names, for these routes and for the meta-tools.
 
 use actix_web::{HttpRequest, post, web};
 use serde::Deserialize;
@@ -20,24 +20,24 @@ use crate::service::meta_tools::find::{Detail, FindTools, Found, FoundTool, Prop
 
 #[derive(Deserialize, ToSchema)]
 struct SearchBody {
-    /// What the tools should do, one phrase per need. A single string is accepted too.
+    /// What the tools should do, with one phrase per need. A single string is also accepted.
     #[serde(default, alias = "query")]
     #[schema(value_type = Vec<String>)]
     queries: OneOrMany,
     /// Maximum number of tools to return.
     limit: Option<usize>,
-    /// `names` (or `compact`), `summary` (default) or `full`.
+    /// The level of detail: `names` (or `compact`), `summary` (default) or `full`.
     detail: Option<String>,
-    /// The kind of tools, in a few words. Tools with a matching tag, toolset or server rank first (`read-only` and `destructive` match
-    /// the tools' annotations). Without a match it counts as one more query.
+    /// The kind of tools, in a few words. Tools rank first if their tag, toolset or server matches; `read-only` and
+    /// `destructive` match the tools' annotations. If nothing matches, the intent is used as an additional query.
     intent: Option<String>,
-    /// Maximum number of tools of one server to rank before those of others. Default: `selection.per_server`.
+    /// Maximum number of one server's tools that rank before other servers' tools; by default `selection.per_server`.
     per_server: Option<usize>,
-    /// The chat for the loaded state, if no header names it.
+    /// The chat for which to report loaded tools, if no header names it.
     chat_id: Option<String>,
 }
 
-/// Models send one string for a list.
+/// A list of strings. Models often send a single string instead, which is also accepted.
 #[derive(Deserialize, Default)]
 #[serde(untagged)]
 pub(super) enum OneOrMany {
@@ -59,7 +59,7 @@ impl OneOrMany {
 
 #[derive(Deserialize, ToSchema)]
 struct DescribeBody {
-    /// Published names. A single string is accepted too.
+    /// Public names of the tools. A single string is also accepted.
     #[serde(default, alias = "name")]
     #[schema(value_type = Vec<String>)]
     names: OneOrMany,
@@ -67,9 +67,9 @@ struct DescribeBody {
 
 #[derive(Deserialize, ToSchema)]
 struct CallBody {
-    /// The published name of the tool.
+    /// The public name of the tool.
     name: String,
-    /// The tool's arguments.
+    /// The arguments for the tool.
     #[serde(default)]
     #[schema(value_type = Object)]
     arguments: Option<Box<RawValue>>,
@@ -78,84 +78,84 @@ struct CallBody {
 described! {
     /// The result of a search.
     struct FoundBody of Found {
-        /// Best first: `limit` of them if there are that many.
+        /// The best tools, best first. There are `limit` tools, or all tools if there are fewer.
         tools: Vec<FoundToolBody>,
-        /// With a session or a chat: toolsets to load for tools that are not loaded, best first.
+        /// Toolsets with tools that are not loaded yet, best first. Present only in a session or a chat.
         toolsets unless "Vec::is_empty": Vec<ProposedToolsetBody>,
-        /// The next step, for the model.
+        /// A suggestion for the model's next step.
         next: String,
         warnings unless "Vec::is_empty": Vec<String>,
     }
 
     struct FoundToolBody of FoundTool {
-        /// The published name.
+        /// The tool's public name.
         name: String,
         server: String,
         tool: String,
-        /// 0 to 1.
+        /// How well the tool matches, from 0 to 1.
         score: f32,
-        /// With `detail` `summary`.
+        /// Present if `detail` is `summary`.
         summary unless "Option::is_none": Option<String>,
-        /// With `detail` `full`.
+        /// Present if `detail` is `full`.
         description unless "Option::is_none": Option<String>,
-        /// With `detail` `full`: a JSON Schema.
+        /// The JSON Schema of the parameters. Present if `detail` is `full`.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schema(value_type = Option<Object>)]
         parameters: Option<Value>,
-        /// With a session or a chat: whether it is loaded.
+        /// Whether the tool is loaded. Present only in a session or a chat.
         already_loaded unless "Option::is_none": Option<bool>,
-        /// Published names of near duplicates on other servers.
+        /// Public names of nearly identical tools on other servers.
         same_as unless "Vec::is_empty": Vec<String>,
     }
 
     struct ProposedToolsetBody of ProposedToolset {
         name: String,
-        /// Number of its tools.
+        /// Number of tools in the toolset.
         tools: usize,
-        /// The found tools in it.
+        /// The found tools that the toolset contains.
         has: Vec<String>,
     }
 
-    /// Definitions of tools.
+    /// The definitions of several tools.
     struct DescribedBody of Described {
-        /// In the order of the names.
+        /// The tools, in the order of the requested names.
         tools: Vec<DescribedToolBody>,
         unknown unless "Vec::is_empty": Vec<UnknownToolBody>,
-        /// The next step, for the model.
+        /// A suggestion for the model's next step.
         next: String,
     }
 
     struct DescribedToolBody of DescribedTool {
-        /// The published name.
+        /// The tool's public name.
         name: String,
         server: String,
         tool: String,
         title unless "Option::is_none": Option<String>,
         description: String,
-        /// JSON Schema of the arguments.
+        /// The JSON Schema of the arguments.
         #[schema(value_type = Object)]
         parameters: Value,
-        /// JSON Schema of the result, if the server declares one.
+        /// The JSON Schema of the result, if the server declares one.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schema(value_type = Option<Object>)]
         returns: Option<Value>,
     }
 
-    /// A name without a tool.
+    /// A requested name that belongs to no tool.
     struct UnknownToolBody of UnknownTool {
         name: String,
         did_you_mean unless "Option::is_none": Option<String>,
     }
 }
 
-/// Finds the best tools for the described needs, best first.
+/// Finds the tools that best match the described needs. The best tools come first.
 #[utoipa::path(
     tag = "tools",
     request_body = SearchBody,
     responses(
         (status = 200, description = "The best tools", body = FoundBody),
-        (status = 422, description = "No query, or an invalid value"),
-        (status = 429, description = "Over limits.selections_per_minute")
+        (status = 422, description = "There is no query, or a value is invalid"),
+        (status = 429, description = "The caller exceeds limits.selections_per_minute")
     )
 )]
 #[post("/v1/tools/search")]
@@ -163,17 +163,17 @@ pub async fn search(state: web::Data<State>, caller: Caller, at: RequestAddress,
     respond(MetaTool::FindTools, &state, &caller, &at, &request, &body.0).await
 }
 
-/// Runs any tool by its published name.
+/// Runs any tool by its public name.
 #[utoipa::path(
     tag = "tools",
     request_body = CallBody,
     responses(
         (status = 200, description = "The tool's result", body = Content),
-        (status = 404, description = "Unknown tool"),
+        (status = 404, description = "The tool is unknown"),
         (status = 422, description = "The arguments do not match the tool's schema"),
-        (status = 429, description = "Over a limit of the caller or of the server"),
+        (status = 429, description = "The call exceeds a limit for the caller or the server"),
         (status = 502, description = "The tool reported an error"),
-        (status = 503, description = "The server is down"),
+        (status = 503, description = "The server is unavailable"),
         (status = 504, description = "The server did not answer in time")
     )
 )]
@@ -182,13 +182,13 @@ pub async fn call(state: web::Data<State>, caller: Caller, at: RequestAddress, r
     respond(MetaTool::RunTool, &state, &caller, &at, &request, &body.0).await
 }
 
-/// Returns the whole definitions of tools, by their published names.
+/// Returns the complete definitions of tools, by their public names.
 #[utoipa::path(
     tag = "tools",
     request_body = DescribeBody,
     responses(
         (status = 200, description = "The definitions", body = DescribedBody),
-        (status = 422, description = "No name, or too many")
+        (status = 422, description = "There are no names, or too many")
     )
 )]
 #[post("/v1/tools/describe")]
@@ -205,7 +205,7 @@ pub(in crate::http) fn described_names(body: &[u8]) -> Result<Vec<String>, Probl
     Ok(names)
 }
 
-/// The search, and the chat named in the body.
+/// Reads a search from a request body, with the chat that it may name.
 pub(in crate::http) fn search_request(body: &[u8]) -> Result<(FindTools, Option<String>), Problem> {
     let body: SearchBody = read_json(body)?;
     let intent = body.intent.filter(|intent| !intent.trim().is_empty());
@@ -232,7 +232,7 @@ pub(in crate::http) fn search_request(body: &[u8]) -> Result<(FindTools, Option<
     Ok((wanted, chat(body.chat_id)?))
 }
 
-/// The tool to run, and its arguments as JSON text.
+/// Reads the name of the tool to run, and its arguments as JSON text.
 pub(in crate::http) fn call_request(body: &[u8]) -> Result<(String, String), Problem> {
     let body: CallBody = read_json(body)?;
     Ok((body.name, body.arguments.map(Box::<str>::from).map(String::from).unwrap_or_default()))

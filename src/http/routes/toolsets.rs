@@ -1,4 +1,4 @@
-//! A caller's visible toolsets, and loading them: plain routes, and the requests of the loading meta-tools.
+//! The toolsets that a caller may see, and loading them, for these routes and for the meta-tools.
 
 use actix_web::{HttpRequest, HttpResponse, get, post, web};
 use serde::{Deserialize, Serialize};
@@ -18,22 +18,22 @@ use crate::http::state::State;
 use crate::service::toolsets::loading::{Available, AvailableToolset, LoadAnswer, UnloadAnswer};
 use crate::service::toolsets::toolsets::VisibleToolset;
 
-/// The toolsets to load; at least one of the two.
+/// The toolsets to load. At least one of `toolset` and `toolsets` is required.
 #[derive(Deserialize, ToSchema)]
 struct LoadBody {
-    /// The name of a toolset, or of a server.
+    /// Name of a toolset or a server.
     toolset: Option<String>,
-    /// Several names. A single string is accepted too.
+    /// Several names. A single string is also accepted.
     #[serde(default)]
     #[schema(value_type = Vec<String>)]
     toolsets: OneOrMany,
-    /// The chat to load into, if no header names it.
+    /// The chat into which to load the toolsets, if no header names it.
     chat_id: Option<String>,
 }
 
 #[derive(Deserialize, ToSchema)]
 struct UnloadBody {
-    /// The name used for loading.
+    /// The name by which the toolset was loaded.
     #[serde(alias = "group")]
     toolset: String,
     /// The chat, if no header names it.
@@ -42,7 +42,7 @@ struct UnloadBody {
 
 #[derive(Deserialize, ToSchema)]
 struct EnableBody {
-    /// The name of a toolset, a server, or a tag.
+    /// Name of a toolset, a server or a tag.
     #[serde(alias = "toolset")]
     group: String,
     /// The chat, if no header names it.
@@ -55,7 +55,7 @@ struct AvailableBody {
     chat_id: Option<String>,
 }
 
-/// A caller's visible toolsets.
+/// The toolsets that the caller may see.
 #[derive(Serialize, ToSchema)]
 struct VisibleToolsetsBody {
     #[schema(value_type = Vec<VisibleToolsetBody>)]
@@ -66,43 +66,43 @@ described! {
     struct VisibleToolsetBody of VisibleToolset {
         name: String,
         description: String,
-        /// Number of its tools that the caller sees.
+        /// Number of the toolset's tools that the caller may see.
         tools: usize,
-        /// cl100k tokens of their definitions.
+        /// cl100k tokens of the definitions of these tools.
         tokens: u64,
     }
 
-    /// The loaded groups.
+    /// The toolsets, servers or tags that were loaded.
     struct LoadedBody of LoadAnswer {
-        /// Names of toolsets, servers or tags.
+        /// Names of the toolsets, servers or tags.
         loaded: Vec<String>,
         already_loaded unless "Vec::is_empty": Vec<String>,
-        /// Published names of their tools.
+        /// Public names of their tools.
         tools: Vec<String>,
-        /// Number of loaded tools, without the meta-tools.
+        /// Number of all loaded tools, without the meta-tools.
         bound: usize,
-        /// The next step, for the model.
+        /// A suggestion for the model's next step.
         next: String,
         warnings unless "Vec::is_empty": Vec<String>,
     }
 
-    /// The unloaded group.
+    /// The toolset, server or tag that was unloaded.
     struct UnloadedBody of UnloadAnswer {
         unloaded: String,
-        /// Published names of the tools that are no longer loaded.
+        /// Public names of the tools that are no longer loaded.
         tools: Vec<String>,
-        /// Number of loaded tools, without the meta-tools.
+        /// Number of all loaded tools, without the meta-tools.
         bound: usize,
-        /// The next step, for the model.
+        /// A suggestion for the model's next step.
         next: String,
     }
 
-    /// The groups that can be loaded.
+    /// The toolsets and servers that can be loaded.
     struct AvailableToolsetsBody of Available {
         toolsets: Vec<AvailableToolsetBody>,
-        /// Number of loaded tools, without the meta-tools.
+        /// Number of all loaded tools, without the meta-tools.
         bound: usize,
-        /// The next step, for the model.
+        /// A suggestion for the model's next step.
         next: String,
     }
 
@@ -110,12 +110,12 @@ described! {
         name: String,
         kind: GroupKindBody,
         description unless "String::is_empty": String,
-        /// Number of its tools that the caller sees.
+        /// Number of these tools that the caller may see.
         tools: usize,
-        /// cl100k tokens of their definitions.
+        /// cl100k tokens of the definitions of these tools.
         tokens: u64,
         loaded: bool,
-        /// Whether it was loaded initially and can't be unloaded. Absent: no.
+        /// Whether a session started with these tools, so that they can't be unloaded; absent if not.
         initial unless "std::ops::Not::not": bool,
     }
 
@@ -127,31 +127,31 @@ described! {
     }
 }
 
-/// Groups to load, with the chat named in the body.
+/// A request to load toolsets, servers or tags, with the chat that the body may name.
 pub(in crate::http) struct GroupsRequest {
     pub(in crate::http) names: Vec<String>,
     pub(in crate::http) chat: Option<String>,
 }
 
-/// Lists the toolsets with a tool visible to this caller, by name.
+/// Lists the toolsets of which the caller may see at least one tool, by name.
 #[utoipa::path(
     tag = "toolsets",
-    responses((status = 200, description = "By name", body = VisibleToolsetsBody))
+    responses((status = 200, description = "Sorted by name", body = VisibleToolsetsBody))
 )]
 #[get("/v1/toolsets")]
 pub async fn list_toolsets(state: web::Data<State>, caller: Caller) -> HttpResponse {
     HttpResponse::Ok().json(VisibleToolsetsBody { toolsets: state.toolsets.visible(&caller.0) })
 }
 
-/// Loads toolsets, or servers by name, into the session of the address or into the chat. Their tools are bound from then on.
+/// Loads toolsets, or servers by their names, into the session or the chat. The model can then use their tools.
 #[utoipa::path(
     tag = "toolsets",
     request_body = LoadBody,
     responses(
-        (status = 200, description = "The loaded groups", body = LoadedBody),
-        (status = 404, description = "No such toolset; nothing was loaded"),
-        (status = 409, description = "There is neither a session nor a chat"),
-        (status = 422, description = "No name, or an invalid value")
+        (status = 200, description = "The toolsets that were loaded", body = LoadedBody),
+        (status = 404, description = "The toolset doesn't exist, and nothing was loaded"),
+        (status = 409, description = "There is no session or chat to load the tools into"),
+        (status = 422, description = "There is no name, or a value is invalid")
     )
 )]
 #[post("/v1/toolsets/load")]
@@ -159,15 +159,15 @@ pub async fn load_toolset(state: web::Data<State>, caller: Caller, at: RequestAd
     respond(MetaTool::LoadToolset, &state, &caller, &at, &request, &body.0).await
 }
 
-/// Unloads a loaded group. Initial groups stay.
+/// Unloads a loaded toolset. The toolsets with which a session started can't be unloaded.
 #[utoipa::path(
     tag = "toolsets",
     request_body = UnloadBody,
     responses(
-        (status = 200, description = "The unloaded group", body = UnloadedBody),
-        (status = 404, description = "No such toolset"),
-        (status = 409, description = "The group is not loaded or is initial, or there is neither a session nor a chat"),
-        (status = 422, description = "No name")
+        (status = 200, description = "The toolset that was unloaded", body = UnloadedBody),
+        (status = 404, description = "The toolset doesn't exist"),
+        (status = 409, description = "The toolset is not loaded, the session started with it, or there is no session or chat"),
+        (status = 422, description = "There is no name")
     )
 )]
 #[post("/v1/toolsets/unload")]
@@ -175,15 +175,15 @@ pub async fn unload_toolset(state: web::Data<State>, caller: Caller, at: Request
     respond(MetaTool::UnloadToolset, &state, &caller, &at, &request, &body.0).await
 }
 
-/// Loads all tools of a kind: a toolset, a server, or the tools with a tag.
+/// Loads a toolset, all tools of a server, or all tools with a tag.
 #[utoipa::path(
     tag = "toolsets",
     request_body = EnableBody,
     responses(
-        (status = 200, description = "The loaded groups", body = LoadedBody),
-        (status = 404, description = "No such group; nothing was loaded"),
-        (status = 409, description = "There is neither a session nor a chat"),
-        (status = 422, description = "No name")
+        (status = 200, description = "The toolsets that were loaded", body = LoadedBody),
+        (status = 404, description = "The toolset, server or tag doesn't exist, and nothing was loaded"),
+        (status = 409, description = "There is no session or chat to load the tools into"),
+        (status = 422, description = "There is no name")
     )
 )]
 #[post("/v1/toolsets/enable")]
@@ -191,13 +191,13 @@ pub async fn enable_tool_group(state: web::Data<State>, caller: Caller, at: Requ
     respond(MetaTool::EnableToolGroup, &state, &caller, &at, &request, &body.0).await
 }
 
-/// Lists the groups that can be loaded, and the loaded ones: toolsets, and servers by name.
+/// Lists the toolsets and servers that can be loaded, and those that are loaded.
 #[utoipa::path(
     tag = "toolsets",
     request_body = Option<AvailableBody>,
     responses(
-        (status = 200, description = "The available groups", body = AvailableToolsetsBody),
-        (status = 422, description = "An invalid value")
+        (status = 200, description = "The toolsets and servers that can be loaded", body = AvailableToolsetsBody),
+        (status = 422, description = "A value is invalid")
     )
 )]
 #[post("/v1/toolsets/available")]
@@ -211,7 +211,7 @@ pub async fn list_available_toolsets(
     respond(MetaTool::ListAvailableToolsets, &state, &caller, &at, &request, &body.0).await
 }
 
-/// The chat of a request for the groups that can be loaded. The body may be empty.
+/// Reads the chat from the body of a request for the loadable toolsets. The body may be empty.
 pub(in crate::http) fn available_request(body: &[u8]) -> Result<Option<String>, Problem> {
     let body: AvailableBody = if body.iter().all(u8::is_ascii_whitespace) { AvailableBody::default() } else { read_json(body)? };
     chat(body.chat_id)
@@ -242,7 +242,7 @@ fn named(mut names: Vec<String>, chat_id: Option<String>, parameter: &'static st
     Ok(GroupsRequest { names, chat: chat(chat_id)? })
 }
 
-/// A chat named in a body.
+/// Checks the id of a chat in a request body.
 pub(super) fn chat(id: Option<String>) -> Result<Option<String>, Problem> {
     match id {
         Some(id) if id.len() > MAX_ID_BYTES => Err(Problem::invalid("chat_id", format!("chat_id has at most {MAX_ID_BYTES} bytes."))),

@@ -1,4 +1,4 @@
-//! The audit log.
+//! The audit log, for administrators.
 
 use actix_web::http::header;
 use actix_web::{HttpResponse, get, web};
@@ -21,25 +21,26 @@ pub(in crate::http) const MAX_LIMIT: usize = 1_000;
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub struct AuditParameters {
-    /// `key:NAME`, `user:ID`, `service-key`, `admin`, `anyone`, or `nobody` for wrong keys.
+    /// The caller: `key:NAME`, `user:ID`, `service-key`, `admin`, `anyone`, or `nobody` for wrong keys.
     principal: Option<String>,
-    /// `call`, `prompt_get`, `resource_read`, `key_create`, `key_rotate`, `key_revoke`, `policy_replace`, `enrichment_replace`,
-    /// `enrichment_remove`, `tool_facts_replace`, `tool_facts_remove`, `definition_approve`, `wrong_key` or `wrong_keys_limit`.
+    /// The action: `call`, `prompt_get`, `resource_read`, `key_create`, `key_rotate`, `key_revoke`, `policy_replace`,
+    /// `enrichment_replace`, `enrichment_remove`, `tool_facts_replace`, `tool_facts_remove`, `definition_approve`,
+    /// `wrong_key` or `wrong_keys_limit`.
     action: Option<String>,
     server: Option<String>,
-    /// The server's name for the tool.
+    /// The tool, named as its server names it.
     tool: Option<String>,
-    /// `allow` or `block`.
+    /// The decision of the rules: `allow` or `block`.
     decision: Option<String>,
-    /// `success`, `tool_error`, `rejected`, `failed`, `cancelled`, `limited` or `input_required`.
+    /// The outcome: `success`, `tool_error`, `rejected`, `failed`, `cancelled`, `limited` or `input_required`.
     outcome: Option<String>,
-    /// RFC 3339.
+    /// Start of the period, as an RFC 3339 time.
     since: Option<String>,
-    /// RFC 3339.
+    /// End of the period, as an RFC 3339 time.
     until: Option<String>,
-    /// `next` of the previous response.
+    /// Only entries before this number: the value of `next` in the previous response.
     before: Option<u64>,
-    /// Number of entries.
+    /// Maximum number of entries to return.
     limit: Option<usize>,
 }
 
@@ -53,35 +54,36 @@ struct EntryBody {
     server: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool: Option<String>,
-    /// For a change: the key, or the version of the policy. For a wrong key: the client's address. For a read: the prompt's name, or the
-    /// resource's address without its query.
+    /// The changed object, such as a key or the version of the policy. For a wrong key, the client's address. For a
+    /// read, the name of the prompt, or the address of the resource without its query.
     #[serde(skip_serializing_if = "Option::is_none")]
     subject: Option<String>,
-    /// `allow` or `block`.
+    /// The decision of the rules: `allow` or `block`.
     decision: &'static str,
-    /// The deciding rule, with its number at that time.
+    /// The deciding rule, with the number that it had at the time.
     #[schema(value_type = Option<RulePlaceBody>)]
     rule: Option<RulePlace>,
     outcome: Option<&'static str>,
     took_ms: f64,
-    /// Size of the answer.
+    /// Size of the response, in bytes.
     bytes: Option<u64>,
 }
 
 #[derive(Serialize, ToSchema)]
 struct AuditBody {
-    /// Newest first.
+    /// The entries, newest first.
     entries: Vec<EntryBody>,
-    /// Value for `before`, if there may be more.
+    /// The value of `before` for the next request, if there may be more entries.
     next: Option<u64>,
 }
 
-/// Lists calls, reads and changes with their caller, decision and outcome. Never contains arguments or results.
+/// Lists calls, reads and changes, with their callers, decisions and outcomes. Entries never contain arguments or
+/// results.
 #[utoipa::path(
     params(AuditParameters),
     responses(
-        (status = 200, description = "Entries, newest first. The last tenth of a second may be missing.", body = AuditBody),
-        (status = 422, description = "An invalid value")
+        (status = 200, description = "The entries, newest first. Entries from the last tenth of a second may be missing.", body = AuditBody),
+        (status = 422, description = "A value is invalid")
     )
 )]
 #[get("/v1/admin/audit")]
@@ -126,7 +128,7 @@ impl AuditParameters {
     }
 }
 
-/// A name out of a fixed list.
+/// Checks that a parameter has one of its allowed values.
 fn known<T>(parameter: &'static str, name: Option<String>, read: impl Fn(String) -> Option<T>, detail: &str) -> Result<Option<T>, Problem> {
     name.map(|name| read(name).ok_or_else(|| Problem::invalid(parameter, detail))).transpose()
 }

@@ -1,4 +1,4 @@
-//! Descriptions of tools by language models and admins: reads and changes them.
+//! Enrichment texts for tools, written by a language model or an admin: shows and changes them.
 
 use actix_web::{HttpResponse, delete, get, put, web};
 use serde::Deserialize;
@@ -19,10 +19,10 @@ pub(in crate::http) const DEFAULT_LIMIT: usize = 100;
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct Part {
-    /// Number of entries to return.
+    /// Maximum number of entries to return.
     #[serde(default = "default_limit")]
     limit: usize,
-    /// Number of entries to skip; `next` of the previous part.
+    /// Number of entries to skip: the value of `next` in the previous response.
     #[serde(default)]
     #[param(default = 0)]
     offset: usize,
@@ -35,23 +35,23 @@ fn default_limit() -> usize {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct EnrichmentBody {
-    /// The tool's purpose in a sentence. Empty: none.
+    /// One sentence about the tool's purpose; may be empty.
     context: String,
     /// Example messages that need the tool.
     queries: Vec<String>,
 }
 
-/// The description of one tool.
+/// The enrichment texts of one tool.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "for the description alone")]
 struct EnrichmentEntryBody {
-    /// The published name.
+    /// The tool's public name.
     name: String,
     server: String,
     tool: String,
-    /// `model` or `admin`.
+    /// Who wrote the texts: `model` or `admin`.
     source: String,
-    /// The language model that wrote it.
+    /// Name of the language model that wrote the texts.
     model: Option<String>,
     context: String,
     queries: Vec<String>,
@@ -61,20 +61,20 @@ struct EnrichmentEntryBody {
 #[expect(dead_code, reason = "for the description alone")]
 struct EnrichmentPageBody {
     enrichment: Vec<EnrichmentEntryBody>,
-    /// Number of described tools.
+    /// Number of tools that have such texts.
     total: usize,
     /// Number of all tools.
     tools: usize,
-    /// The offset of the next part, if there is one.
+    /// The `offset` of the next page, if there is one.
     next: Option<usize>,
 }
 
-/// Lists the tools with descriptions by a model or an admin, with their author.
+/// Lists the tools that have texts by a language model or an admin.
 #[utoipa::path(
     params(Part),
     responses(
-        (status = 200, description = "In the order of servers and tools", body = EnrichmentPageBody),
-        (status = 422, description = "An invalid value")
+        (status = 200, description = "Sorted by server and tool", body = EnrichmentPageBody),
+        (status = 422, description = "A value is invalid")
     )
 )]
 #[get("/v1/admin/enrichment")]
@@ -89,12 +89,12 @@ pub async fn list_enrichment(_caller: Administrator, state: web::Data<State>, pa
     Ok(HttpResponse::Ok().json(state.enrichment.list(part.offset, part.limit).await?))
 }
 
-/// Returns the description of one tool.
+/// Returns the enrichment texts of one tool.
 #[utoipa::path(
-    params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's own name")),
+    params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's name on its server")),
     responses(
-        (status = 200, description = "The description", body = EnrichmentEntryBody),
-        (status = 404, description = "No such tool, no description, or the caller is not an administrator")
+        (status = 200, description = "The enrichment texts of the tool", body = EnrichmentEntryBody),
+        (status = 404, description = "The tool doesn't exist or has no such texts, or the caller is not an administrator")
     )
 )]
 #[get("/v1/admin/enrichment/{server}/{tool:.+}")]
@@ -103,14 +103,15 @@ pub async fn show_enrichment(_caller: Administrator, state: web::Data<State>, pa
     entry.map(|entry| HttpResponse::Ok().json(entry)).ok_or_else(nothing)
 }
 
-/// Sets the description of one tool. No language model overwrites it. A changed tool counts as another tool.
+/// Sets the enrichment texts of one tool. No language model overwrites them. When the tool's definition changes, they
+/// no longer apply.
 #[utoipa::path(
-    params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's own name")),
+    params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's name on its server")),
     request_body = EnrichmentBody,
     responses(
-        (status = 200, description = "The description; searches use it a moment later", body = EnrichmentEntryBody),
-        (status = 404, description = "No such tool, or the caller is not an administrator"),
-        (status = 422, description = "An invalid text")
+        (status = 200, description = "The texts; searches use them within a second", body = EnrichmentEntryBody),
+        (status = 404, description = "The tool doesn't exist, or the caller is not an administrator"),
+        (status = 422, description = "A text is invalid")
     )
 )]
 #[put("/v1/admin/enrichment/{server}/{tool:.+}")]
@@ -126,13 +127,13 @@ pub async fn replace_enrichment(caller: Administrator, state: web::Data<State>, 
     Ok(HttpResponse::Ok().json(entry))
 }
 
-/// Deletes the current description of a tool. After an admin's, a language model's counts again. After a model's, the model writes
-/// a new one.
+/// Deletes the current enrichment texts of a tool. After an admin's texts are deleted, a language model's texts apply
+/// again. After a language model's texts are deleted, the model writes new ones.
 #[utoipa::path(
-    params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's own name")),
+    params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's name on its server")),
     responses(
-        (status = 204, description = "The description is deleted; searches stop using it a moment later"),
-        (status = 404, description = "No such tool, no description, or the caller is not an administrator")
+        (status = 204, description = "The texts are deleted; searches stop using them within a second"),
+        (status = 404, description = "The tool doesn't exist or has no such texts, or the caller is not an administrator")
     )
 )]
 #[delete("/v1/admin/enrichment/{server}/{tool:.+}")]

@@ -1,4 +1,4 @@
-//! API keys.
+//! Named API keys, for administrators.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -22,7 +22,7 @@ use crate::http::state::State;
 use crate::service::access::keys::{KeyError, NewKey};
 use crate::service::ports::{AuditAction, AuditEntry};
 
-/// Maximum number of servers, toolsets and groups per key.
+/// Maximum number of servers, toolsets and groups of a key.
 pub(in crate::http) const MOST_NAMES: usize = 1_000;
 const SECONDS_A_DAY: u64 = 24 * 60 * 60;
 
@@ -30,56 +30,56 @@ const SECONDS_A_DAY: u64 = 24 * 60 * 60;
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct NewKeyBody {
-    /// 1 to 64 letters, digits, `-`, `_` and `.`. Rules call the key `key:NAME`.
+    /// Name of the key: 1 to 64 letters, digits, `-`, `_` and `.`. Rules refer to the key as `key:NAME`.
     name: String,
-    /// The only servers that this key reaches. Omitted: all.
+    /// The servers that the key may use. By default, it may use all servers.
     servers: Option<BTreeSet<String>>,
-    /// The only toolsets that this key reaches; tools outside them are hidden. Omitted: all tools.
+    /// The toolsets that the key may use; all other tools are hidden. By default, it may use all tools.
     toolsets: Option<BTreeSet<String>>,
-    /// The groups of callers with this key. For users of a trusted key, only these groups count.
+    /// The groups of callers with this key. Users of a trusted key belong only to these groups.
     #[serde(default)]
     groups: BTreeSet<String>,
-    /// Whether the key may assert which user it acts for.
+    /// Whether callers with this key may name the user on whose behalf they call.
     #[serde(default)]
     trusted: bool,
-    /// RFC 3339, such as `2027-01-31T00:00:00Z`. Without it and `expires_in_days`, the key never expires.
+    /// Expiry as an RFC 3339 time, such as `2027-01-31T00:00:00Z`. By default, the key never expires.
     expires_at: Option<String>,
     expires_in_days: Option<u32>,
 }
 
-/// The expiry of a key; unchanged without either member.
+/// The new expiry of a key. Without any member, the expiry stays the same.
 #[derive(Deserialize, ToSchema, Default)]
 #[serde(deny_unknown_fields)]
 struct EndBody {
-    /// RFC 3339, such as `2027-01-31T00:00:00Z`.
+    /// Expiry as an RFC 3339 time, such as `2027-01-31T00:00:00Z`.
     expires_at: Option<String>,
     expires_in_days: Option<u32>,
 }
 
-/// A key without its secret.
+/// A key's data, without its secret.
 #[derive(Serialize, ToSchema)]
 struct KeyBody {
     id: String,
     name: String,
-    /// `active`, `expired` or `revoked`.
+    /// The key's state: `active`, `expired` or `revoked`.
     state: &'static str,
-    /// `null`: all.
+    /// The servers that the key may use; `null` means all servers.
     servers: Option<Vec<String>>,
-    /// `null`: all tools.
+    /// The toolsets that the key may use; `null` means all tools.
     toolsets: Option<Vec<String>>,
     groups: Vec<String>,
     trusted: bool,
     created_at: String,
     expires_at: Option<String>,
     revoked_at: Option<String>,
-    /// To the hour.
+    /// When the key was last used, rounded to the hour.
     last_used_at: Option<String>,
 }
 
-/// A key with its secret, shown only once.
+/// A new key with its secret, which is shown only once.
 #[derive(Serialize, ToSchema)]
 struct SecretBody {
-    /// The value for `Authorization: Bearer …`. It can't be read again.
+    /// The secret, for `Authorization: Bearer …`. The service can't show it again.
     key: String,
     #[serde(flatten)]
     record: KeyBody,
@@ -90,13 +90,13 @@ struct KeysBody {
     keys: Vec<KeyBody>,
 }
 
-/// Creates a key. Only this response contains it.
+/// Creates a key. Only this response contains the key's secret.
 #[utoipa::path(
     request_body = NewKeyBody,
     responses(
-        (status = 201, description = "The key, and its stored data", body = SecretBody),
-        (status = 409, description = "A key of this name exists"),
-        (status = 422, description = "An invalid value, or an unknown server or toolset")
+        (status = 201, description = "The key with its secret", body = SecretBody),
+        (status = 409, description = "A key with this name already exists"),
+        (status = 422, description = "A value is invalid, or a server or toolset is unknown")
     )
 )]
 #[post("/v1/admin/keys")]
@@ -122,7 +122,7 @@ pub async fn create_key(state: web::Data<State>, caller: Administrator, body: Bo
     Ok(shown_once(HttpResponse::Created(), &key, &secret))
 }
 
-/// Lists all keys, including expired and revoked ones, without their secrets.
+/// Lists all keys without their secrets, including expired and revoked keys.
 #[utoipa::path(responses((status = 200, description = "Oldest first", body = KeysBody)))]
 #[get("/v1/admin/keys")]
 pub async fn list_keys(state: web::Data<State>, _caller: Administrator) -> HttpResponse {
@@ -132,10 +132,10 @@ pub async fn list_keys(state: web::Data<State>, _caller: Administrator) -> HttpR
 /// Replaces the secret of a key. The old secret stops working.
 #[utoipa::path(
     params(("id" = String, Path, description = "The id of the key")),
-    request_body(content = EndBody, description = "A new expiry; optional"),
+    request_body(content = EndBody, description = "The key's new expiry; optional"),
     responses(
         (status = 200, description = "The key with its new secret", body = SecretBody),
-        (status = 404, description = "No such key, or a revoked one, or the caller is not an administrator"),
+        (status = 404, description = "The key doesn't exist or is revoked, or the caller is not an administrator"),
         (status = 422, description = "The key has expired, and the request sets no new expiry")
     )
 )]
@@ -149,18 +149,18 @@ pub async fn rotate_key(state: web::Data<State>, caller: Administrator, id: web:
     Ok(shown_once(HttpResponse::Ok(), &key, &secret))
 }
 
-/// Revokes a key at once, for good.
+/// Revokes a key at once and permanently.
 #[utoipa::path(
     params(("id" = String, Path, description = "The id of the key")),
     responses(
-        (status = 200, description = "The stored data of the key", body = KeyBody),
-        (status = 404, description = "No such key, or the caller is not an administrator")
+        (status = 200, description = "The key's data", body = KeyBody),
+        (status = 404, description = "The key doesn't exist, or the caller is not an administrator")
     )
 )]
 #[delete("/v1/admin/keys/{id}")]
 pub async fn revoke_key(state: web::Data<State>, caller: Administrator, id: web::Path<String>) -> Answer {
     let (key, is_new) = state.keys.revoke(&KeyId::new(id.into_inner())).await?;
-    // Later this may be another key's name; that key keeps its own data.
+    // A later key may reuse this name; its data must survive a repeated revocation.
     if is_new {
         let owner = PrincipalId::of_key(&key.name);
         state.secrets.disconnect(&owner);
@@ -173,7 +173,7 @@ pub async fn revoke_key(state: web::Data<State>, caller: Administrator, id: web:
 }
 
 fn shown_once(mut builder: HttpResponseBuilder, key: &ApiKey, secret: &SecretString) -> HttpResponse {
-    // Prevents caching of the secret.
+    // Prevents clients and proxies from storing the secret.
     builder.insert_header((header::CACHE_CONTROL, "no-store"));
     builder.json(SecretBody { key: secret.expose_secret().to_owned(), record: KeyBody::from(key) })
 }
@@ -192,7 +192,7 @@ impl EndBody {
         }
     }
 
-    /// A problem with a key; one with its expiry names the member that gave it.
+    /// Converts the error of a key. For an invalid expiry, it names the member that set the expiry.
     fn problem(&self, error: KeyError) -> Problem {
         match error {
             KeyError::Invalid { parameter: "expires_at", reason } if self.expires_in_days.is_some() => {

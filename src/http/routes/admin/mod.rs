@@ -25,7 +25,7 @@ use crate::domain::records::usage::Latencies;
 use crate::http::problem::{Code, Problem};
 use crate::service::records::usage::quantiles;
 
-/// Default period of queries.
+/// The period of a query that names no start.
 const DEFAULT_SPAN: Duration = Duration::from_hours(30 * 24);
 
 pub fn configure(config: &mut ServiceConfig<'_>) {
@@ -44,31 +44,32 @@ pub fn configure(config: &mut ServiceConfig<'_>) {
         .service(enrichment::show_enrichment)
         .service(enrichment::replace_enrichment)
         .service(enrichment::remove_enrichment);
-    // Before the route with any tool name.
+    // These paths must come before the path with any server and tool.
     config.service(tools::list_tools).service(tools::list_duplicates).service(tools::approve_definition);
     config.service(tools::show_tool_facts).service(tools::replace_tool_facts).service(tools::remove_tool_facts);
     config.service(servers::list_servers).service(servers::show_server_definition).service(servers::approve_server_definition);
 }
 
-/// RFC 3339, to the second, in universal time.
+/// Formats a time in UTC, as RFC 3339 with whole seconds.
 pub fn time(at: SystemTime) -> String {
     format!("{:.0}", Timestamp::try_from(at).unwrap_or_default())
 }
 
-/// A caller named by a query. Rejects impossible names: an empty answer would suggest that nothing happened.
+/// Reads a principal from a query. An impossible name is an error, because an empty result would suggest that the
+/// caller did nothing.
 fn principal(text: &str) -> Result<PrincipalId, Problem> {
     let detail = || format!("There is no principal `{text}`: write key:NAME, user:ID, service-key, admin or anyone.");
     PrincipalId::read(text).ok_or_else(|| Problem::invalid("principal", detail()))
 }
 
-/// A time in a query, RFC 3339.
+/// Reads an RFC 3339 time from a query.
 fn time_of(parameter: &'static str, text: Option<String>) -> Result<Option<SystemTime>, Problem> {
     let read = |text: String| text.parse::<Timestamp>().map(SystemTime::from);
     let detail = "since and until are times such as 2027-01-31T00:00:00Z.";
     text.map(read).transpose().map_err(|_| Problem::invalid(parameter, detail))
 }
 
-/// The period of a query; by default the last 30 days.
+/// Reads the period of a query. The default is the last 30 days.
 fn span(since: Option<String>, until: Option<String>) -> Result<Range<SystemTime>, Problem> {
     let until = time_of("until", until)?.unwrap_or_else(SystemTime::now);
     let since = time_of("since", since)?.unwrap_or_else(|| until.checked_sub(DEFAULT_SPAN).unwrap_or(SystemTime::UNIX_EPOCH));
@@ -78,7 +79,7 @@ fn span(since: Option<String>, until: Option<String>) -> Result<Range<SystemTime
     Ok(since..until)
 }
 
-/// Median and 95th percentile of latencies, in milliseconds. The precision is two digits.
+/// The median and the 95th percentile of latencies, in milliseconds, rounded to two significant digits.
 fn quantile_milliseconds(latencies: &Latencies) -> (Option<f64>, Option<f64>) {
     let milliseconds = |time: Duration| {
         let value = time.as_secs_f64() * 1e3;
@@ -88,7 +89,7 @@ fn quantile_milliseconds(latencies: &Latencies) -> (Option<f64>, Option<f64>) {
     quantiles(latencies).map(|(half, most)| (milliseconds(half), milliseconds(most))).unzip()
 }
 
-/// The version in `If-Match`; `*` matches any.
+/// Reads the version in `If-Match`. Returns `None` for `*`, which matches any version.
 fn expected(request: &HttpRequest) -> Result<Option<u64>, Problem> {
     let Some(value) = request.headers().get(header::IF_MATCH) else { return Ok(None) };
     let text = value.to_str().unwrap_or_default().trim();

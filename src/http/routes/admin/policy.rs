@@ -1,4 +1,4 @@
-//! The policy: which caller may use which tool.
+//! The policy, for administrators: rules that decide which caller may use which tool.
 
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, get, post, put, web};
@@ -17,7 +17,7 @@ use crate::http::state::State;
 use crate::service::access::policies::{self, Check, CheckAnswer, CheckError, CheckPrincipal, CheckedDecision, PolicyError, PolicyView};
 use crate::service::ports::{AuditAction, AuditEntry};
 
-/// The rules to put in force.
+/// The new rules.
 #[derive(ToSchema)]
 #[serde(deny_unknown_fields)]
 #[expect(
@@ -25,9 +25,9 @@ use crate::service::ports::{AuditAction, AuditEntry};
     reason = "for the description alone: each rule is read by itself, so that all mistakes are reported with their numbers"
 )]
 struct PolicyBody {
-    /// The decision without a matching rule. `null`: the decision in the settings.
+    /// The decision if no rule matches. `null` means the decision in the settings.
     default: Option<EffectBody>,
-    /// The first matching rule decides.
+    /// The rules in order; the first matching rule decides.
     #[schema(required = false)]
     rules: Vec<RuleBody>,
 }
@@ -35,36 +35,37 @@ struct PolicyBody {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct CheckBody {
-    /// A published name, or `server/tool`. Without it: all tools.
+    /// Tool to check, as its public name or as `server/tool`. By default, all tools are checked.
     tool: Option<String>,
-    /// `key:NAME`, `user:ID`, `service-key`, `admin` or `anyone`. Without it: all known callers.
+    /// Caller to check: `key:NAME`, `user:ID`, `service-key`, `admin` or `anyone`. By default, all known callers are
+    /// checked.
     principal: Option<String>,
-    /// The e-mail address of a user.
+    /// Email address of the user.
     email: Option<String>,
-    /// The groups of a user, in addition to those of the settings.
+    /// Groups of the user, in addition to the groups in the settings.
     #[serde(default)]
     groups: Vec<String>,
     model: Option<String>,
-    /// Rules to test, instead of those set over the API.
+    /// Rules to test in place of the rules that were set over the API.
     #[serde(default)]
     #[schema(value_type = Option<PolicyBody>)]
     policy: Option<Value>,
 }
 
 described! {
-    /// The rules in force.
+    /// The rules that are in effect.
     struct PolicyViewBody of PolicyView {
-        /// Version of the rules set over the API; 0: none.
+        /// Version of the rules that were set over the API; 0 means that none were set.
         version: u64,
-        /// As set over the API. `null`: the settings decide.
+        /// The default that was set over the API; `null` means that the settings decide.
         default: Option<EffectBody>,
-        /// The decision without a matching rule.
+        /// The decision if no rule matches.
         effective_default: EffectBody,
-        /// Rules of the settings. They come first.
+        /// Rules from the settings, which are evaluated first.
         settings_rules: Vec<RuleBody>,
-        /// Rules set over the API.
+        /// Rules that were set over the API.
         rules: Vec<RuleBody>,
-        /// Rules without effect.
+        /// Rules that can never have an effect.
         warnings: Vec<RuleProblemBody>,
     }
 
@@ -74,31 +75,32 @@ described! {
         Block,
     }
 
-    /// A rule: all its conditions must hold. One matching text per condition suffices; `annotations` must all hold.
+    /// A rule. It matches if all its conditions match. A condition matches if one of its patterns does; for
+    /// `annotations`, all must match.
     struct RuleBody of Rule {
         effect: EffectBody,
-        /// Patterns of server names.
+        /// Patterns for server names.
         servers unless "Vec::is_empty": Vec<String>,
-        /// Patterns of the servers' own tool names. Patterns with `__` also match published names.
+        /// Patterns for the servers' own tool names. A pattern that contains `__` also matches public names.
         tools unless "Vec::is_empty": Vec<String>,
-        /// Patterns of tags.
+        /// Patterns for tags.
         tags unless "Vec::is_empty": Vec<String>,
-        /// `readOnlyHint`, `destructiveHint`, `idempotentHint` or `openWorldHint`, each optionally with `=false`.
+        /// `readOnlyHint`, `destructiveHint`, `idempotentHint` or `openWorldHint`; each may be followed by `=false`.
         annotations unless "Vec::is_empty": Vec<String>,
-        /// Patterns of toolset names.
+        /// Patterns for toolset names.
         toolsets unless "Vec::is_empty": Vec<String>,
-        /// Patterns of callers, such as `key:NAME` and `user:ID`.
+        /// Patterns for callers, such as `key:NAME` and `user:ID`.
         principals unless "Vec::is_empty": Vec<String>,
-        /// Patterns of group names.
+        /// Patterns for group names.
         groups unless "Vec::is_empty": Vec<String>,
-        /// Patterns of model names.
+        /// Patterns for model names.
         models unless "Vec::is_empty": Vec<String>,
     }
 
-    /// The position of a rule.
+    /// Where a rule was defined.
     struct RulePlaceBody of RulePlace {
         source: RuleSourceBody,
-        /// Counted from 1 in its source.
+        /// The rule's number within its source, counted from 1.
         number: usize,
     }
 
@@ -108,48 +110,48 @@ described! {
         Api,
     }
 
-    /// An error or a warning about a rule.
+    /// An error in a rule, or a warning about it.
     struct RuleProblemBody of RuleProblem {
         #[serde(flatten)]
         place: RulePlaceBody,
         reason: String,
     }
 
-    /// The decisions.
+    /// Who may call which tool.
     struct CheckAnswerBody of CheckAnswer {
         decisions: Vec<CheckedDecisionBody>,
-        /// Rules without effect.
+        /// Rules that can never have an effect.
         warnings: Vec<RuleProblemBody>,
     }
 
     struct CheckedDecisionBody of CheckedDecision {
         principal: String,
-        /// The published name.
+        /// The tool's public name.
         name: String,
         server: String,
         tool: String,
         effect: EffectBody,
-        /// The deciding rule, if there is one.
+        /// The deciding rule, if any rule matched.
         rule: Option<RulePlaceBody>,
         reason: String,
     }
 }
 
-/// Returns the rules in force.
-#[utoipa::path(responses((status = 200, description = "The rules in force", body = PolicyViewBody)))]
+/// Returns the rules that are in effect.
+#[utoipa::path(responses((status = 200, description = "The rules that are in effect", body = PolicyViewBody)))]
 #[get("/v1/admin/policy")]
 pub async fn show_policy(state: web::Data<State>, _caller: Administrator) -> HttpResponse {
     answer(&state.policies.view())
 }
 
-/// Replaces the rules set over the API. They are in force before the response.
+/// Replaces the rules that were set over the API. The new rules apply from the response on.
 #[utoipa::path(
     request_body = PolicyBody,
-    params(("If-Match" = Option<String>, Header, description = "The ETag of the rules to replace; after another change, the request has no effect")),
+    params(("If-Match" = Option<String>, Header, description = "The ETag of the rules to replace; if the rules have changed since, the request has no effect")),
     responses(
-        (status = 200, description = "The rules in force", body = PolicyViewBody),
+        (status = 200, description = "The rules that are in effect", body = PolicyViewBody),
         (status = 412, description = "The rules have changed since that ETag"),
-        (status = 422, description = "Unreadable or contradictory rules, each with its number and the reason")
+        (status = 422, description = "Rules are unreadable or contradictory; the error contains the number of each such rule and the reason")
     )
 )]
 #[put("/v1/admin/policy")]
@@ -161,12 +163,13 @@ pub async fn replace_policy(state: web::Data<State>, caller: Administrator, requ
     Ok(answer(&view))
 }
 
-/// Explains who may call what, and which rule decides; also for rules that are not in force. Changes nothing.
+/// Shows who may call which tools, and which rule decides. It can also test rules that are not in effect. It changes
+/// nothing.
 #[utoipa::path(
     request_body = CheckBody,
     responses(
-        (status = 200, description = "The decisions", body = CheckAnswerBody),
-        (status = 422, description = "Neither a tool nor a principal, an unknown one, or invalid rules")
+        (status = 200, description = "Who may call which tool", body = CheckAnswerBody),
+        (status = 422, description = "The request contains neither a tool nor a principal, one of them is unknown, or the rules are invalid")
     )
 )]
 #[post("/v1/admin/policy/check")]
@@ -185,7 +188,7 @@ pub async fn check_policy(state: web::Data<State>, _caller: Administrator, body:
     Ok(HttpResponse::Ok().json(answer?))
 }
 
-/// A problem with rules, with the name of the invalid member.
+/// Converts an error in rules, and names the invalid member.
 fn invalid(error: PolicyError, rules: &Value) -> Problem {
     let member = if let PolicyError::Malformed(_) = error { misfit_in::<policies::Body>(rules.clone()) } else { None };
     Problem::from(error).naming(member)

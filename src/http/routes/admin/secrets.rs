@@ -1,4 +1,4 @@
-//! Deletes users' secrets, as an administrator.
+//! Users' secrets, for administrators: can only delete them.
 
 use actix_web::{HttpResponse, delete, web};
 use serde::Serialize;
@@ -15,12 +15,12 @@ struct RemovedSecretsBody {
     removed: u64,
 }
 
-/// Deletes all secrets of a user or a named key, and closes their connections.
+/// Deletes all secrets of a user or a named key, and closes the connections that use them.
 #[utoipa::path(
     params(("principal" = String, Path, description = "`user:ID` or `key:NAME`")),
     responses(
         (status = 200, description = "The number of deleted secrets", body = RemovedSecretsBody),
-        (status = 422, description = "Neither `user:ID` nor `key:NAME`")
+        (status = 422, description = "The value is neither `user:ID` nor `key:NAME`")
     )
 )]
 #[delete("/v1/admin/secrets/{principal}")]

@@ -1,4 +1,4 @@
-//! The MCP servers and their current state.
+//! The MCP servers and their states, for administrators.
 
 use std::collections::BTreeMap;
 
@@ -22,9 +22,9 @@ use crate::service::ports::{AuditAction, AuditEntry};
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct ServerApprovalBody {
-    /// `fingerprint` of the reviewed definition.
+    /// The `fingerprint` of the definition that was reviewed.
     fingerprint: String,
-    /// A prompt of the server; without it, the server's title and instructions are approved.
+    /// The prompt to approve. If it is absent, the request approves the server's title and instructions.
     prompt: Option<String>,
 }
 
@@ -35,39 +35,39 @@ struct ServersBody {
 }
 
 described! {
-    /// An MCP server.
+    /// An MCP server and its state.
     struct ServerViewBody of ServerView {
         server: String,
         phase: ServerPhaseBody,
-        /// Its own name for itself.
+        /// The title that the server gives itself.
         title: Option<String>,
         version: Option<String>,
-        /// The negotiated version of MCP.
+        /// The MCP version that the service and the server have agreed on.
         protocol: Option<String>,
-        /// Number of published tools.
+        /// Number of the server's published tools.
         tools: usize,
-        /// cl100k tokens of their definitions.
+        /// cl100k tokens of the definitions of these tools.
         tokens: u64,
         #[serde(flatten)]
         definitions: DefinitionCountsBody,
         listed_at: Option<String>,
-        /// Error of the last connection attempt.
+        /// The error of the last attempt to connect.
         error: Option<String>,
     }
 
-    /// A server's texts and its prompts, with their changes.
+    /// The texts and prompts of a server, and how they have changed.
     struct ServerDefinitionBody of ServerDefinitionView {
         server: String,
-        /// Its title and instructions.
+        /// The server's title and instructions.
         definition: Option<PartBody>,
-        /// By name, the prompts listed since the start.
+        /// The prompts that the server has listed since the start, by name.
         prompts: BTreeMap<String, PartBody>,
     }
 
     struct PartBody of PartView {
-        /// `null`: definitions are not compared.
+        /// `null` means that definitions are not compared.
         state: Option<DefinitionStateBody>,
-        /// The fingerprint for an approval.
+        /// The fingerprint to send for an approval.
         fingerprint: String,
         /// The differences from the approved definition.
         difference unless "Option::is_none": Option<DifferenceBody>,
@@ -82,12 +82,12 @@ pub async fn list_servers(state: web::Data<State>, _caller: Administrator) -> An
     Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(ServersBody { servers }))
 }
 
-/// Returns a server's texts and its prompts, with the differences from the approved ones.
+/// Returns a server's texts and prompts, with the differences from the approved ones.
 #[utoipa::path(
     params(("server" = String, Path, description = "The server's name")),
     responses(
         (status = 200, description = "The server's definition", body = ServerDefinitionBody),
-        (status = 404, description = "There is no such server, or the caller is not an administrator")
+        (status = 404, description = "The server doesn't exist, or the caller is not an administrator")
     )
 )]
 #[get("/v1/admin/servers/{server}/definition")]
@@ -97,16 +97,16 @@ pub async fn show_server_definition(state: web::Data<State>, _caller: Administra
     Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(view))
 }
 
-/// Approves the current texts of a server, or one of its prompts.
+/// Approves the current title and instructions of a server, or one of its prompts.
 #[utoipa::path(
     request_body = ServerApprovalBody,
     params(("server" = String, Path, description = "The server's name")),
     responses(
         (status = 200, description = "The server's current definition", body = ServerDefinitionBody),
-        (status = 404, description = "There is no such server or prompt, or the caller is not an administrator"),
+        (status = 404, description = "The server or prompt doesn't exist, or the caller is not an administrator"),
         (status = 409, description = "Definitions are not compared: `definitions.changes` is `off`"),
         (status = 412, description = "The definition does not match the fingerprint. Review it first."),
-        (status = 422, description = "No fingerprint, or an invalid one")
+        (status = 422, description = "The fingerprint is missing or invalid")
     )
 )]
 #[post("/v1/admin/servers/{server}/definition/approve")]

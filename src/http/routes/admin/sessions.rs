@@ -1,4 +1,4 @@
-//! Sessions, for administrators.
+//! All callers' sessions, for administrators.
 
 use actix_web::{HttpResponse, delete, get, web};
 use serde::{Deserialize, Serialize};
@@ -16,11 +16,11 @@ use crate::service::ports::{AuditAction, AuditEntry};
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub struct SessionsQuery {
-    /// Only sessions of this caller, named as in the audit log: `user:ID`, `key:NAME`.
+    /// Only sessions of this caller, as named in the audit log: `user:ID` or `key:NAME`.
     principal: Option<String>,
 }
 
-/// A session of any caller.
+/// A session, with its owner.
 #[derive(Serialize, ToSchema)]
 struct AnySessionBody {
     id: String,
@@ -29,7 +29,7 @@ struct AnySessionBody {
     expires_at: String,
     toolsets: Vec<String>,
     servers: Vec<String>,
-    /// `server/tool`.
+    /// The published tools, as `server/tool`.
     tools: Vec<String>,
 }
 
@@ -38,12 +38,13 @@ struct AnySessionsBody {
     sessions: Vec<AnySessionBody>,
 }
 
-/// Lists the sessions of all callers, oldest first: owner, expiry, and published tools, as far as the owner may see them.
+/// Lists all callers' sessions, oldest first. Each entry contains the owner, the expiry, and the published tools that
+/// the owner may see.
 #[utoipa::path(
     params(SessionsQuery),
     responses(
-        (status = 200, description = "Without expired sessions", body = AnySessionsBody),
-        (status = 422, description = "An unknown parameter, or an impossible principal")
+        (status = 200, description = "The sessions that have not expired", body = AnySessionsBody),
+        (status = 422, description = "A parameter is unknown, or the principal is impossible")
     )
 )]
 #[get("/v1/admin/sessions")]
@@ -54,11 +55,11 @@ pub async fn list_all_sessions(state: web::Data<State>, _caller: Administrator, 
     Ok(HttpResponse::Ok().json(AnySessionsBody { sessions: sessions.iter().map(AnySessionBody::of).collect() }))
 }
 
-/// Ends a session of any caller. Its address stops working before the response; in other processes on the same store within
-/// five seconds.
+/// Ends any caller's session. Its address stops working before the response. In other processes with the same store, it
+/// stops working within five seconds.
 #[utoipa::path(
-    params(("id" = String, Path, description = "Its id")),
-    responses((status = 204, description = "The session has ended"), (status = 404, description = "No such session, or the caller is not an administrator"))
+    params(("id" = String, Path, description = "The session's id")),
+    responses((status = 204, description = "The session has ended"), (status = 404, description = "The session doesn't exist, or the caller is not an administrator"))
 )]
 #[delete("/v1/admin/sessions/{id}")]
 pub async fn end_any_session(state: web::Data<State>, caller: Administrator, id: web::Path<String>) -> Answer {
@@ -66,7 +67,7 @@ pub async fn end_any_session(state: web::Data<State>, caller: Administrator, id:
     if !state.sessions.end_any(&id).await? {
         return Err(Problem::not_found());
     }
-    // The id grants access to the session, so the log gets the owner instead.
+    // The id gives access to the session, so the audit log contains the owner instead.
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::SessionEnd, owner.as_str().to_owned()));
     Ok(HttpResponse::NoContent().finish())
 }

@@ -1,4 +1,4 @@
-//! The tools: their state, their metadata, and approvals of their definitions.
+//! The tools, for administrators: their states, their metadata and the approval of their definitions.
 
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, delete, get, post, put, web};
@@ -32,33 +32,33 @@ pub(in crate::http) const MAX_LIMIT: usize = 1_000;
 pub struct ToolParameters {
     server: Option<String>,
     tag: Option<String>,
-    /// Whether an admin pinned it.
+    /// Only tools that an admin has pinned, or only others.
     pinned: Option<bool>,
-    /// Whether its definition differs from the first one seen or the last one approved.
+    /// Only tools whose definition differs from the first or the last approved one, or only others.
     changed: Option<bool>,
-    /// Whether its server added it later, and nobody has approved it yet.
+    /// Only tools that a known server has added and nobody has approved yet, or only others.
     new: Option<bool>,
-    /// Text in its names, title, description or synonyms.
+    /// Only tools whose names, title, description or synonyms contain this text.
     text: Option<String>,
-    /// Number of tools.
+    /// Maximum number of tools to return.
     limit: Option<usize>,
-    /// Number of tools to skip; `next` of the previous part.
+    /// Number of tools to skip: the value of `next` in the previous response.
     offset: Option<usize>,
 }
 
-/// Metadata of a tool. Omitted members are unset.
+/// A tool's metadata. Absent members are reset.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "for the description alone")]
 struct ToolFactsBody {
-    /// Rules can use them.
+    /// Tags, to which rules can refer.
     #[schema(required = false)]
     tags: Vec<String>,
-    /// Additional words and phrases that searches match.
+    /// Additional words and phrases by which searches find the tool.
     #[schema(required = false)]
     synonyms: Vec<String>,
-    /// Replaces the server's description for publishing, search and display.
+    /// A description that replaces the server's own everywhere.
     description: Option<String>,
-    /// Offered in every chat.
+    /// Whether every chat is offered the tool.
     #[schema(required = false)]
     pinned: bool,
 }
@@ -66,47 +66,47 @@ struct ToolFactsBody {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct ApprovalBody {
-    /// `definition.fingerprint` of the reviewed definition.
+    /// The `definition.fingerprint` that was reviewed.
     fingerprint: String,
 }
 
 described! {
     struct ToolPageBody of ToolPage {
-        /// In the order of servers and tools.
+        /// The tools, sorted by server and tool.
         tools: Vec<ToolViewBody>,
         total: usize,
-        /// The offset of the next part, if there is one.
+        /// The `offset` of the next page, if there is one.
         next: Option<usize>,
     }
 
-    /// All data about one tool.
+    /// Everything that is known about one tool.
     struct ToolViewBody of ToolView {
         server: String,
-        /// The server's name for it.
+        /// The tool's name on its server.
         tool: String,
-        /// `false`: it is withheld, or its server does not list it now.
+        /// `false` if the tool is withheld, or if its server doesn't list it at the moment.
         published: bool,
-        /// The published name.
+        /// The tool's public name.
         name: Option<String>,
         title: Option<String>,
-        /// As published.
+        /// The published description.
         description: Option<String>,
-        /// cl100k tokens of its definition.
+        /// cl100k tokens of the published definition.
         tokens: Option<u32>,
         tags: Vec<TagBody>,
         synonyms: Vec<String>,
-        /// Whether an admin pinned it.
+        /// Whether an admin has pinned the tool.
         pinned: bool,
-        /// Metadata set by an admin.
+        /// Metadata that an admin has set.
         written: Option<WrittenFactsBody>,
-        /// Version of the metadata; 0: never set.
+        /// Version of the metadata; 0 means that it was never set.
         version: u64,
         definition: DefinitionStatusBody,
-        /// Characters hidden from models.
+        /// Hidden characters in the definition, which models don't see.
         hidden_text: Vec<HiddenTextBody>,
-        /// The differences from the approved definition. Only in responses about one tool.
+        /// The differences from the approved definition. Present only if the response describes a single tool.
         difference unless "Option::is_none": Option<DifferenceBody>,
-        /// As its server sent it. Only in responses about one tool.
+        /// The definition as the server sent it. Present only if the response describes a single tool.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schema(value_type = Option<Object>)]
         raw: Option<Value>,
@@ -117,7 +117,7 @@ described! {
         source: TagSourceBody,
     }
 
-    /// The source of a tag: the `tool` itself, the `server_file`, a `rule` of the settings, or an `admin`.
+    /// Where a tag comes from: the `tool` itself, the `server_file`, a `rule` in the settings or an `admin`.
     #[serde(rename_all = "snake_case")]
     enum TagSourceBody of TagSource {
         Tool,
@@ -126,22 +126,22 @@ described! {
         Admin,
     }
 
-    /// Metadata of a tool, set by an admin.
+    /// Metadata that an admin has set for a tool.
     struct WrittenFactsBody of ToolOverride {
         tags: Vec<String>,
         synonyms: Vec<String>,
-        /// Replaces the server's description.
+        /// A description that replaces the server's own.
         description: Option<String>,
         pinned: bool,
     }
 }
 
-/// The comparison of a tool's definition with the first one seen, or the last one approved.
+/// The state of a tool's definition, compared with the first or the last approved one.
 #[derive(Serialize, ToSchema)]
 struct DefinitionStatusBody {
-    /// `null`: its server does not list it now, or definitions are not compared.
+    /// `null` if the tool's server doesn't list it at the moment, or if definitions are not compared.
     state: Option<DefinitionStateBody>,
-    /// Fingerprint of the server's current definition, for an approval.
+    /// Fingerprint of the current definition, to send for an approval.
     fingerprint: Option<String>,
     first_seen: Option<String>,
     /// When the changed definition was first seen.
@@ -150,7 +150,8 @@ struct DefinitionStatusBody {
 }
 
 described! {
-    /// `new`: its server added it later, and nobody has approved it yet. `withheld`: it is changed or new, and not published.
+    /// `new` means that a known server has added the tool and nobody has approved it yet. `withheld` means that the
+    /// tool is changed or new, and not published.
     #[serde(rename_all = "snake_case")]
     enum DefinitionStateBody of DefinitionState {
         Same,
@@ -159,44 +160,44 @@ described! {
         Withheld,
     }
 
-    /// Hidden characters at one place of a definition.
+    /// Hidden characters in one part of a definition.
     struct HiddenTextBody of HiddenText {
-        /// JSON Pointer (RFC 6901) into the definition.
+        /// JSON Pointer (RFC 6901) to a part of the definition.
         pointer: String,
-        /// The first distinct ones, such as `U+200B`.
+        /// The first different characters, such as `U+200B`.
         code_points: Vec<String>,
-        /// Number of characters.
+        /// Number of hidden characters.
         characters: usize,
     }
 
     /// The differences between two definitions.
     struct DifferenceBody of Difference {
         changes: Vec<ChangeBody>,
-        /// Number of further differences.
+        /// Number of differences that are not listed.
         more: usize,
     }
 
-    /// A changed value. Strings are unchanged, other values are JSON; both are shortened.
+    /// A changed value, possibly shortened. Strings are given unchanged, and all other values as JSON.
     struct ChangeBody of Change {
-        /// JSON Pointer (RFC 6901) into the definition.
+        /// JSON Pointer (RFC 6901) to a part of the definition.
         pointer: String,
-        /// `null`: the value is new.
+        /// `null` if the value was added.
         before: Option<String>,
-        /// `null`: the value was removed.
+        /// `null` if the value was removed.
         after: Option<String>,
     }
 
     /// Near duplicates, and names that look alike.
     struct DuplicatesBody of Duplicates {
         groups: Vec<DuplicateGroupBody>,
-        /// Tools with different names that look the same to people.
+        /// Groups of tools with different names that look the same to people.
         lookalikes: Vec<Vec<LookalikeToolBody>>,
     }
 
     struct DuplicateGroupBody of DuplicateGroup {
-        /// Whether all have the same name on their servers.
+        /// Whether all these tools have the same name on their servers.
         same_name: bool,
-        /// Whether all have the same description and input schema.
+        /// Whether all these tools have the same description and input schema.
         same_definition: bool,
         tools: Vec<DuplicateToolBody>,
     }
@@ -204,26 +205,26 @@ described! {
     struct DuplicateToolBody of DuplicateTool {
         server: String,
         tool: String,
-        /// The published name.
+        /// The tool's public name.
         name: String,
         summary: String,
     }
 
     struct LookalikeToolBody of LookalikeTool {
         server: String,
-        /// Every hidden or non-ASCII character is escaped, such as `\u{200b}`.
+        /// The name, with hidden and non-ASCII characters escaped, such as `\u{200b}`.
         tool: String,
-        /// The published name.
+        /// The tool's public name.
         name: String,
     }
 }
 
-/// Lists all tools, including withheld ones, and unlisted ones with metadata.
+/// Lists all tools. The list includes withheld tools, and tools with metadata that no server lists at the moment.
 #[utoipa::path(
     params(ToolParameters),
     responses(
-        (status = 200, description = "A part of the list", body = ToolPageBody),
-        (status = 422, description = "An invalid value")
+        (status = 200, description = "One page of the list", body = ToolPageBody),
+        (status = 422, description = "A value is invalid")
     )
 )]
 #[get("/v1/admin/tools")]
@@ -239,7 +240,7 @@ pub async fn list_tools(state: web::Data<State>, _caller: Administrator, query: 
     Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(page))
 }
 
-/// Lists tools of different servers with the same or nearly the same definitions.
+/// Lists tools of different servers that have equal or nearly equal definitions.
 #[utoipa::path(responses((status = 200, description = "Near duplicates, and names that look alike", body = DuplicatesBody)))]
 #[get("/v1/admin/tools/duplicates")]
 pub async fn list_duplicates(state: web::Data<State>, _caller: Administrator) -> Answer {
@@ -248,12 +249,12 @@ pub async fn list_duplicates(state: web::Data<State>, _caller: Administrator) ->
     Ok(HttpResponse::Ok().json(found))
 }
 
-/// Returns all data about one tool.
+/// Returns everything that is known about one tool.
 #[utoipa::path(
-    params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's own name")),
+    params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's name on its server")),
     responses(
-        (status = 200, description = "All data about the tool, with `raw` and, for a changed one, the `difference`", body = ToolViewBody),
-        (status = 404, description = "No such tool ever existed, or the caller is not an administrator")
+        (status = 200, description = "Everything that is known about the tool, with `raw` and, if it has changed, the `difference`", body = ToolViewBody),
+        (status = 404, description = "The tool has never existed, or the caller is not an administrator")
     )
 )]
 #[get("/v1/admin/tools/{server}/{tool:.+}")]
@@ -262,20 +263,20 @@ pub async fn show_tool_facts(state: web::Data<State>, _caller: Administrator, pa
     Ok(answer(HttpResponse::Ok(), &view))
 }
 
-/// Replaces the metadata of a tool. It is in force before the response, and searches use it a moment later. It survives
-/// updates of the tool and absences of its server.
+/// Replaces the metadata of a tool. It applies from the response on, and to searches within a second. It remains when
+/// the tool changes or its server is unavailable.
 #[utoipa::path(
     request_body = ToolFactsBody,
     params(
         ("server" = String, Path, description = "The server's name"),
-        ("tool" = String, Path, description = "The tool's own name"),
-        ("If-Match" = Option<String>, Header, description = "The ETag of the metadata to replace; after another change, the request has no effect")
+        ("tool" = String, Path, description = "The tool's name on its server"),
+        ("If-Match" = Option<String>, Header, description = "The ETag of the metadata to replace; if the metadata has changed since, the request has no effect")
     ),
     responses(
-        (status = 200, description = "All data about the tool", body = ToolViewBody),
-        (status = 404, description = "No such tool ever existed, or the caller is not an administrator"),
+        (status = 200, description = "Everything that is known about the tool", body = ToolViewBody),
+        (status = 404, description = "The tool has never existed, or the caller is not an administrator"),
         (status = 412, description = "The metadata has changed since that ETag"),
-        (status = 422, description = "An invalid text, with the reason")
+        (status = 422, description = "A text is invalid; the error contains the reason")
     )
 )]
 #[put("/v1/admin/tools/{server}/{tool:.+}")]
@@ -297,11 +298,11 @@ pub async fn replace_tool_facts(
 #[utoipa::path(
     params(
         ("server" = String, Path, description = "The server's name"),
-        ("tool" = String, Path, description = "The tool's own name"),
-        ("If-Match" = Option<String>, Header, description = "The ETag of the metadata to delete; after another change, the request has no effect")
+        ("tool" = String, Path, description = "The tool's name on its server"),
+        ("If-Match" = Option<String>, Header, description = "The ETag of the metadata to delete; if the metadata has changed since, the request has no effect")
     ),
     responses(
-        (status = 200, description = "All data about the tool", body = ToolViewBody),
+        (status = 200, description = "Everything that is known about the tool", body = ToolViewBody),
         (status = 404, description = "The tool has no metadata, or the caller is not an administrator"),
         (status = 412, description = "The metadata has changed since that ETag")
     )
@@ -319,16 +320,17 @@ pub async fn remove_tool_facts(
     Ok(answer(HttpResponse::Ok(), &view))
 }
 
-/// Approves the current definition of a tool. Later ones are compared with it, and a withheld tool is published again.
+/// Approves the current definition of a tool. A withheld tool is published again. Later definitions are compared with
+/// the approved one.
 #[utoipa::path(
     request_body = ApprovalBody,
-    params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's own name")),
+    params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's name on its server")),
     responses(
-        (status = 200, description = "All data about the tool", body = ToolViewBody),
-        (status = 404, description = "No server lists such a tool, or the caller is not an administrator"),
+        (status = 200, description = "Everything that is known about the tool", body = ToolViewBody),
+        (status = 404, description = "No server lists this tool, or the caller is not an administrator"),
         (status = 409, description = "Definitions are not compared: `definitions.changes` is `off`"),
         (status = 412, description = "The definition does not match the fingerprint. Review it first."),
-        (status = 422, description = "No fingerprint, or an invalid one")
+        (status = 422, description = "The fingerprint is missing or invalid")
     )
 )]
 #[post("/v1/admin/tools/{server}/{tool:.+}/approve")]

@@ -1,4 +1,4 @@
-//! Toolsets: changes by administrators.
+//! Toolsets, for administrators: shows and changes them.
 
 use actix_web::{HttpResponse, delete, get, put, web};
 use serde::Serialize;
@@ -15,20 +15,23 @@ use crate::http::state::State;
 use crate::service::ports::{AuditAction, AuditEntry};
 use crate::service::toolsets::toolsets::ToolsetView;
 
-/// A toolset. Texts are patterns, as in rules; at least one condition, or `always`.
+/// The definition of a toolset. The members contain patterns, as in rules. At least one condition or `always` is
+/// required.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "for the description alone: it is read where the settings' own are")]
 struct ToolsetDefinitionBody {
-    /// Its purpose.
+    /// The purpose of the toolset.
     description: Option<String>,
-    /// All given conditions must hold. One matching text per condition suffices; annotations must all hold.
+    /// Patterns for server names. If there are several conditions, all must match. A condition matches if one of its
+    /// patterns does; for annotations, all must match.
     servers: Option<Vec<String>>,
     tools: Option<Vec<String>>,
     tags: Option<Vec<String>>,
     annotations: Option<Vec<String>>,
-    /// Tools to exclude.
+    /// Patterns for tools to exclude.
     exclude: Option<Vec<String>>,
-    /// Tools to include in any case. No document and no selection of this toolset leaves them out.
+    /// Patterns for tools to include regardless of all conditions. Every document and selection of this toolset
+    /// contains these tools.
     always: Option<Vec<String>>,
 }
 
@@ -39,14 +42,14 @@ struct ToolsetsBody {
 }
 
 described! {
-    /// A toolset with its tools.
+    /// A toolset and its tools.
     struct ToolsetBody of ToolsetView {
         name: String,
         #[serde(flatten)]
         definition: ToolsetConditionsBody,
-        /// `settings` or `api`.
+        /// Where the toolset was defined: `settings` or `api`.
         source: String,
-        /// Published names of its current tools, regardless of visibility.
+        /// Public names of its current tools, including tools that some callers may not see.
         members: Vec<String>,
         warnings unless "Vec::is_empty": Vec<String>,
     }
@@ -63,7 +66,7 @@ described! {
 }
 
 /// Lists all toolsets with their tools.
-#[utoipa::path(responses((status = 200, description = "By name", body = ToolsetsBody)))]
+#[utoipa::path(responses((status = 200, description = "Sorted by name", body = ToolsetsBody)))]
 #[get("/v1/admin/toolsets")]
 pub async fn list_all_toolsets(state: web::Data<State>, _caller: Administrator) -> HttpResponse {
     HttpResponse::Ok().json(ToolsetsBody { toolsets: state.toolsets.list() })
@@ -71,23 +74,23 @@ pub async fn list_all_toolsets(state: web::Data<State>, _caller: Administrator) 
 
 /// Returns one toolset.
 #[utoipa::path(
-    params(("name" = String, Path, description = "Its name")),
-    responses((status = 200, description = "The toolset", body = ToolsetBody), (status = 404, description = "No such toolset, or the caller is not an administrator"))
+    params(("name" = String, Path, description = "The toolset's name")),
+    responses((status = 200, description = "The toolset", body = ToolsetBody), (status = 404, description = "The toolset doesn't exist, or the caller is not an administrator"))
 )]
 #[get("/v1/admin/toolsets/{name}")]
 pub async fn show_toolset(state: web::Data<State>, _caller: Administrator, name: web::Path<String>) -> Answer {
     Ok(HttpResponse::Ok().json(state.toolsets.get(&name)?))
 }
 
-/// Adds or replaces a toolset. It is in force before the response.
+/// Adds or replaces a toolset. The change applies from the response on.
 #[utoipa::path(
     request_body = ToolsetDefinitionBody,
-    params(("name" = String, Path, description = "1 to 64 letters, digits, `-` and `_`")),
+    params(("name" = String, Path, description = "Name of the toolset: 1 to 64 letters, digits, `-` and `_`")),
     responses(
         (status = 200, description = "The toolset was replaced", body = ToolsetBody),
         (status = 201, description = "The toolset is new", body = ToolsetBody),
         (status = 409, description = "The toolset is defined in the settings; change it there"),
-        (status = 422, description = "An invalid value")
+        (status = 422, description = "A value is invalid")
     )
 )]
 #[put("/v1/admin/toolsets/{name}")]
@@ -101,12 +104,13 @@ pub async fn replace_toolset(state: web::Data<State>, caller: Administrator, nam
     Ok(response.json(view))
 }
 
-/// Deletes a toolset. Its address stops working before the response; keys limited to it alone reach nothing.
+/// Deletes a toolset. Its address stops working before the response. Keys that are limited to this toolset can then use
+/// no tools.
 #[utoipa::path(
-    params(("name" = String, Path, description = "Its name")),
+    params(("name" = String, Path, description = "The toolset's name")),
     responses(
         (status = 204, description = "The toolset is deleted"),
-        (status = 404, description = "No such toolset, or the caller is not an administrator"),
+        (status = 404, description = "The toolset doesn't exist, or the caller is not an administrator"),
         (status = 409, description = "The toolset is defined in the settings; remove it there")
     )
 )]

@@ -1,4 +1,4 @@
-//! Usage of tools: counts and success.
+//! Usage statistics of the tools, for administrators.
 
 use std::ops::Range;
 
@@ -23,16 +23,17 @@ pub(in crate::http) const MAX_LIMIT: usize = 1_000;
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub struct UsageParameters {
-    /// RFC 3339; default 30 days before `until`. Counts cover whole days, UTC.
+    /// Start of the period, as an RFC 3339 time; by default 30 days before `until`. The period consists of whole UTC
+    /// days.
     since: Option<String>,
-    /// RFC 3339; default now.
+    /// End of the period, as an RFC 3339 time; by default now.
     until: Option<String>,
     server: Option<String>,
-    /// The server's name for the tool.
+    /// Only the tool with this name on its server.
     tool: Option<String>,
     /// The sort order: `called` (default), `offered` or `recovered`.
     order: Option<String>,
-    /// Number of tools.
+    /// Maximum number of tools to return.
     limit: Option<usize>,
 }
 
@@ -41,7 +42,7 @@ struct UsageBody {
     since: String,
     until: String,
     totals: TotalsBody,
-    /// The first `limit` of them.
+    /// The first `limit` tools.
     tools: Vec<ToolBody>,
     /// Number of all tools.
     tool_count: usize,
@@ -49,27 +50,27 @@ struct UsageBody {
     days: Vec<DayBody>,
 }
 
-/// Counts per tool.
+/// Usage counts of one or several tools.
 #[derive(Serialize, ToSchema)]
 struct CountsBody {
-    /// Selections that kept it on offer.
+    /// Number of selections that contained the tool.
     offered: u64,
     called: u64,
     succeeded: u64,
-    /// Answers with the tool's own errors.
+    /// Number of calls that ended with the tool's own error.
     tool_errors: u64,
-    /// Calls without an offer in the chat's last selection.
+    /// Number of calls to the tool after a selection that did not contain it.
     recovered: u64,
-    /// The share of successful calls; null without a call.
+    /// Share of successful calls; null if there were no calls.
     success_rate: Option<f64>,
 }
 
-/// Counts of messages.
+/// Counts of selections and searches.
 #[derive(Serialize, ToSchema)]
 struct MessagesBody {
     selections: u64,
     searches: u64,
-    /// Searches whose best tool was not in the chat's last selection.
+    /// Number of searches whose best tool was not in the chat's last selection.
     recovered_searches: u64,
     tokens_before: u64,
     tokens_after: u64,
@@ -83,7 +84,7 @@ struct TotalsBody {
     tools: CountsBody,
 }
 
-/// Milliseconds of answered calls, to a tenth; null without one.
+/// Latency of completed calls in milliseconds, accurate to 10 %; null if there were none.
 #[derive(Serialize, ToSchema)]
 struct LatencyBody {
     p50_ms: Option<f64>,
@@ -99,7 +100,7 @@ struct ToolBody {
     #[serde(flatten)]
     latency: LatencyBody,
     last_called_at: Option<String>,
-    /// Verdicts of callers.
+    /// Number of callers' verdicts of this kind.
     helpful: u64,
     wrong: u64,
     missing: u64,
@@ -117,7 +118,7 @@ struct ServerBody {
 
 #[derive(Serialize, ToSchema)]
 struct DayBody {
-    /// Date, UTC.
+    /// The UTC date.
     day: String,
     #[serde(flatten)]
     messages: MessagesBody,
@@ -125,13 +126,13 @@ struct DayBody {
     tools: CountsBody,
 }
 
-/// Returns counts of offers and calls, outcomes and latencies, by tool, server and day. Contains no data about callers.
+/// Returns usage counts, outcomes and latencies, by tool, server and day. The response contains no data about callers.
 #[utoipa::path(
     operation_id = "show_usage",
     params(UsageParameters),
     responses(
-        (status = 200, description = "Sums over whole days, UTC. The last half second may be missing.", body = UsageBody),
-        (status = 422, description = "An invalid value")
+        (status = 200, description = "The counts for whole UTC days. Calls from the last half second may be missing.", body = UsageBody),
+        (status = 422, description = "A value is invalid")
     )
 )]
 #[get("/v1/admin/usage")]

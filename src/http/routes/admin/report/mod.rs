@@ -1,4 +1,5 @@
-//! Costs and results of sessions, and the comparison of all tools with chosen tools.
+//! The cost and the results of sessions, and the comparison between sessions with all tools and sessions with selected
+//! tools.
 
 mod page;
 
@@ -26,11 +27,12 @@ pub(in crate::http) const MAX_LIMIT: usize = 1_000;
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub struct ReportParameters {
-    /// RFC 3339; default 30 days before `until`. Counts sessions whose last use is in the period.
+    /// Start of the period, as an RFC 3339 time; by default 30 days before `until`. The report includes sessions that
+    /// were last used within the period.
     since: Option<String>,
-    /// RFC 3339; default now.
+    /// End of the period, as an RFC 3339 time; by default now.
     until: Option<String>,
-    /// Number of sessions to list individually.
+    /// Maximum number of sessions to list individually.
     limit: Option<usize>,
 }
 
@@ -38,41 +40,43 @@ pub struct ReportParameters {
 struct ReportBody {
     since: String,
     until: String,
-    /// One per arm with sessions: `uncompared` is outside any comparison, `static` got all tools, `dynamic` the chosen ones.
+    /// One entry per group that has sessions. Sessions in `static` got all tools, and those in `dynamic` got selected
+    /// tools. `uncompared` contains sessions that are in neither group.
     arms: Vec<ArmBody>,
-    /// Most recently used first, without names.
+    /// Sessions without names, most recently used first.
     sessions: Vec<SessionFiguresBody>,
 }
 
-/// The sessions of one arm. All but `sessions` and the times are means over sessions or calls, and null without any.
+/// The sessions of one group. Except for `sessions` and latencies, values are means per session or call; they are null
+/// if there are none.
 #[derive(Serialize, ToSchema)]
 struct ArmBody {
     arm: &'static str,
     sessions: u64,
     selections: Option<f64>,
-    /// Our tools offered by the first selection.
+    /// Toolsieve's tools in the first selection.
     initial_tools: Option<f64>,
-    /// Our tools offered by the last selection.
+    /// Toolsieve's tools in the last selection.
     final_tools: Option<f64>,
-    /// Tokens of our definitions in one selection, if all had been offered.
+    /// Tokens per selection if all of Toolsieve's definitions had been offered.
     tokens_before: Option<f64>,
-    /// Tokens of the offered definitions.
+    /// Tokens of the definitions that were offered.
     tokens_after: Option<f64>,
     finds: Option<f64>,
-    /// The share of searches whose best tool had not been offered.
+    /// Share of searches whose best tool had not been offered.
     recovered_finds: Option<f64>,
     loads: Option<f64>,
     unloads: Option<f64>,
     calls: Option<f64>,
-    /// The share of calls answered by a tool without an error.
+    /// Share of calls whose tool returned no error.
     success_rate: Option<f64>,
-    /// Calls that ended with an error of any kind.
+    /// Calls that ended with any kind of error.
     errors: Option<f64>,
     load_p50_ms: Option<f64>,
     load_p95_ms: Option<f64>,
 }
 
-/// One session.
+/// The values for one session.
 #[derive(Serialize, ToSchema)]
 struct SessionFiguresBody {
     arm: &'static str,
@@ -92,14 +96,15 @@ struct SessionFiguresBody {
     longest_load_ms: Option<f64>,
 }
 
-/// Returns costs and results of sessions. A session is a chat, a session's address, or a session of an MCP client. Compares
-/// `static` and `dynamic` sessions if `selection.static_share` is set. With `Accept: text/html` it is a page with plots.
+/// Returns the cost and the results of sessions: chats, sessions with an address, and MCP clients' sessions. If
+/// `selection.static_share` is set, it compares `static` and `dynamic` sessions. With `Accept: text/html`, the response
+/// is a page with plots.
 #[utoipa::path(
     operation_id = "show_report",
     params(ReportParameters),
     responses(
-        (status = 200, description = "Means and sums. The last half second may be missing.", content((ReportBody = "application/json"), (String = "text/html"))),
-        (status = 422, description = "An invalid value")
+        (status = 200, description = "The report. Sessions from the last half second may be missing.", content((ReportBody = "application/json"), (String = "text/html"))),
+        (status = 422, description = "A value is invalid")
     )
 )]
 #[get("/v1/admin/report")]

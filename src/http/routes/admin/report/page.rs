@@ -1,11 +1,11 @@
-//! The report as one self-contained page: tables and plots, without scripts.
+//! The report as one self-contained HTML page, with tables and plots and without scripts.
 
 use std::fmt::Write as _;
 
 use super::{ArmBody, ReportBody, SessionFiguresBody};
 use crate::http::pages::plot::{Bar, STYLE, bars, escape, table};
 
-/// A metric of an arm: its label, and its number of digits.
+/// A value of a group: its label, how to read it, and its number of decimals.
 type Figure = (&'static str, fn(&ArmBody) -> Option<f64>, usize);
 
 const FIGURES: [Figure; 14] = [
@@ -25,7 +25,7 @@ const FIGURES: [Figure; 14] = [
     ("Load p95 ms", |arm| arm.load_p95_ms, 1),
 ];
 
-/// The plotted metrics.
+/// The labels of the values that are also plotted.
 const PLOTTED: [&str; 6] = ["Tools at first", "Tools at last", "Tokens sent", "Finds", "Errors", "Success"];
 
 pub(super) fn page(report: &ReportBody) -> String {
