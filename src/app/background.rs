@@ -21,7 +21,7 @@ use crate::service::ports::{ComputedStore, recovered};
 use crate::service::selection::retrieve::Retrieve;
 use crate::service::supervision::Supervised;
 
-/// How often to check for expired keys.
+/// How often to look for expired keys.
 const EXPIRING: Duration = Duration::from_secs(30);
 
 /// Stops the server when the process receives a stop signal.
@@ -29,7 +29,7 @@ pub(super) fn follow_stops(mut stops: Stops, server: Stopper, stop: Cancellation
     until(stop, async move {
         loop {
             let graceful = stops.next().await;
-            // First of all, and without waiting, so that the next signal is still handled.
+            // Doesn't wait for the server to stop, so that a further signal is handled at once.
             server.begin_stop(graceful);
             tracing::info!(graceful, "received a stop signal");
         }
@@ -42,7 +42,7 @@ fn until(stop: CancellationToken, work: impl Future<Output = ()> + Send + 'stati
     })
 }
 
-/// Teaches the gate now, and whenever the embedder becomes available.
+/// Trains the gate with the embedder: at the start, and whenever the embedder becomes available again.
 pub(super) fn teach(
     retrieve: Arc<Retrieve>,
     store: Arc<dyn ComputedStore>,
@@ -59,7 +59,7 @@ pub(super) fn teach(
     })
 }
 
-/// Re-encrypts secrets that were encrypted with a former key.
+/// Encrypts secrets again that were encrypted with a former key.
 pub(super) fn reseal(secrets: Arc<Secrets>, stop: CancellationToken) -> JoinHandle<()> {
     until(stop, async move {
         let mut part = Supervised::new("resealing");
@@ -67,7 +67,7 @@ pub(super) fn reseal(secrets: Arc<Secrets>, stop: CancellationToken) -> JoinHand
     })
 }
 
-/// Ends MCP sessions, with their streams and calls, as soon as their key is revoked or rotated, and soon after it expires.
+/// Ends the MCP sessions, streams and calls of a key when it is revoked or rotated, and soon after it has expired.
 pub(super) fn end_sessions(keys: Arc<Keys>, sessions: Arc<McpSessions>, stop: CancellationToken) -> JoinHandle<()> {
     until(stop, async move {
         let mut part = Supervised::new("expiry of keys");
@@ -102,7 +102,7 @@ pub(super) fn keep_indexed(indexing: Indexing, stop: CancellationToken) -> JoinH
     })
 }
 
-/// Reloads on `SIGHUP`, and when one of these files changes.
+/// Reloads the configuration on `SIGHUP`, and when one of these files changes.
 pub(super) fn follow_changes(
     reload: &Arc<Reload>,
     hangups: Hangups,
@@ -129,7 +129,7 @@ pub(super) fn follow_changes(
     (reloading, watching)
 }
 
-/// The sources of reloads and of the end.
+/// Waits for everything that triggers a reload or a stop.
 struct Watching {
     files: Option<FileWatch>,
     hangups: Hangups,
@@ -141,7 +141,7 @@ struct Watching {
 impl Watching {
     async fn follow(&mut self) {
         if self.files.is_some() {
-            // Changes between reading and watching.
+            // A file may have changed after it was read and before it was watched.
             let _ = self.triggers.send(Trigger::Files).await;
         }
         loop {

@@ -1,4 +1,4 @@
-//! Checks that the store belongs to the data folder.
+//! Checks at the start that the store belongs to the data folder.
 
 use uuid::Uuid;
 
@@ -7,19 +7,19 @@ use crate::adapters::installation::{AccessMark, InstallationFile};
 use crate::domain::installation::settle;
 use crate::service::ports::{Store, StoreError};
 
-/// Ensures that store and folder have the same installation id, and returns the mark to set once there is something to
-/// lose.
+/// Gives the store and the data folder the same installation id. Returns the mark that must be set
+/// when the first access rule or key is stored.
 ///
 /// # Errors
-/// [`StartError`]: the store does not belong to the folder, or one of them can't be read.
+/// [`StartError`] if the store doesn't belong to the folder, or if one of them can't be read.
 pub(super) async fn settled(store: &dyn Store, file: InstallationFile) -> Result<AccessMark, StartError> {
     let unreadable = |source| StartError::Installation { file: file.path().to_owned(), source };
     let folder = file.read().map_err(unreadable)?;
     let (stored, has) = stored(store).await.map_err(StartError::Keys)?;
     let installation =
         settle(stored, has, folder, Uuid::new_v4).map_err(|reason| StartError::OtherStore { file: file.path().to_owned(), reason })?;
-    // A full disk does not prevent the start. The folder never claims more than the store: a failed write is repeated with
-    // the first rule or key, or at the next start.
+    // A full disk doesn't prevent the start. A failed write is repeated when the first rule or key is created, or at
+    // the next start. The folder never claims more data than the store contains.
     let written = if stored == Some(installation.id) { Ok(()) } else { store.set_installation(installation.id).await };
     let written = match written {
         Ok(()) if folder == Some(installation) => Ok(()),
@@ -36,8 +36,8 @@ async fn stored(store: &dyn Store) -> Result<(Option<Uuid>, bool), StoreError> {
     Ok((store.installation().await?, has_access(store).await?))
 }
 
-/// Rules of the settings file refer to tags and toolsets, and approvals are the baseline of changed definitions: without
-/// these, less is blocked.
+/// Whether the store contains data that restricts access. Rules in the settings refer to stored tags and toolsets, and
+/// approvals are the baseline for changed definitions.
 async fn has_access(store: &dyn Store) -> Result<bool, StoreError> {
     Ok(store.policy().await?.is_some()
         || !store.api_keys().await?.is_empty()

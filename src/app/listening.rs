@@ -1,4 +1,4 @@
-//! The listening socket, its limits, and the HTTP server on it.
+//! The listening socket, its limits, and the HTTP server that uses it.
 
 use std::future::poll_fn;
 use std::net::{SocketAddr, TcpListener};
@@ -32,19 +32,20 @@ use crate::settings::{HttpSettings, LiveSettings, StartSettings};
 
 /// How long running calls may continue after a stop signal, in seconds.
 pub(super) const SHUTDOWN_SECONDS: u64 = 5;
-/// Connections that the kernel queues until they are accepted.
+/// Maximum number of connections that wait in the kernel to be accepted.
 const BACKLOG: u32 = 2048;
-/// Time limit for the first request head of a connection. [`Connections`] handles later ones.
+/// Time limit for receiving the first request's headers on a connection. [`Connections`] limits the time for later
+/// requests.
 const FIRST_HEAD: Duration = Duration::from_secs(5);
-/// How long to linger for a peer whose request was rejected before it was completely read.
+/// How long a connection stays open after its request was rejected without reading the whole body.
 const LINGER: Duration = Duration::from_secs(1);
-/// Maximum number of connections, whatever the system allows.
+/// Maximum number of connections, even if the system allows more.
 const MOST: usize = 51_200;
-/// Fewest connections; with fewer, the service would be useless.
+/// Minimum number of connections, even if the system allows fewer.
 const FEWEST: usize = 16;
-/// Maximum number of connections without an authenticated request. A caller's connection is in this state for a few milliseconds.
+/// Maximum number of connections without an authenticated request. A normal client authenticates within milliseconds.
 const STRANGERS: usize = 1_024;
-/// Descriptors reserved for servers that start later, files and the store.
+/// File descriptors that are reserved for MCP servers, files and the store.
 const RESERVED: u64 = 24;
 
 fn access(settings: &StartSettings) -> Access {
@@ -73,7 +74,7 @@ pub(super) fn admission(start: &StartSettings, live: &LiveSettings, keys: &Arc<K
     }
 }
 
-/// Binds the address. Clients wait in the backlog until the service is ready.
+/// Binds the address. Clients can connect from now on, and wait until the service is ready.
 pub(super) fn bind(settings: &HttpSettings) -> Result<(TcpListener, SocketAddr), StartError> {
     let address = SocketAddr::new(settings.host, settings.port);
     let bind = || {
@@ -110,7 +111,7 @@ pub(super) fn listen(
     let builder = Server::build()
         .workers(workers)
         .max_concurrent_connections(each)
-        // The server would handle them only once it is polled; `Stops` handles them before.
+        // The server would handle signals only after its start. `Stops` already handles them.
         .disable_signals()
         .shutdown_timeout(SHUTDOWN_SECONDS);
     let stopping = builder.graceful_shutdown_signal();
@@ -140,7 +141,8 @@ pub(super) fn listen(
             .keep_alive(KEEP_ALIVE)
             .client_request_timeout(FIRST_HEAD)
             .client_disconnect_timeout(LINGER)
-            // A disconnected caller cancels its call; half-closed connections would hide the disconnect.
+            // A client that disconnects cancels its call. With half-closed connections, the server couldn't notice
+            // this.
             .h1_allow_half_closed(false)
             .on_connect_ext(|io: &Io<Stream>, data| {
                 data.insert(Arc::clone(io.connection()));
@@ -151,8 +153,8 @@ pub(super) fn listen(
     Ok(builder.map_err(failed)?.run())
 }
 
-/// The limit on connections, and how many each worker accepts before it leaves the rest to the kernel. Other descriptors
-/// are reserved for servers, files and the store.
+/// Returns the limits for connections, and how many connections each worker accepts. The rest of the file descriptors
+/// is reserved for MCP servers, files and the store.
 fn connection_limits(descriptors: Descriptors, workers: usize) -> (ConnectionLimits, usize) {
     let reserved = descriptors.open + (descriptors.most / 8).max(RESERVED);
     let room = usize::try_from(descriptors.most.saturating_sub(reserved)).unwrap_or(usize::MAX);
@@ -161,14 +163,14 @@ fn connection_limits(descriptors: Descriptors, workers: usize) -> (ConnectionLim
         tracing::warn!(descriptors.most, connections = taken, "few file descriptors: raise the limit (ulimit -n, LimitNOFILE)");
     }
     let each = taken.div_ceil(workers);
-    // A few less, so that a caller with a key always gets a connection.
+    // Stays below the number that the workers accept, so that a caller with a key always gets a connection.
     (ConnectionLimits { most: taken - taken / 8 - 1, strangers: STRANGERS }, each)
 }
 
-/// Plain or TLS.
+/// A connection, without or with TLS.
 type Stream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
-/// Serves HTTP, optionally over TLS, on connections tracked by the connection table.
+/// Serves HTTP, with or without TLS, and adds each connection to the connection table.
 fn watched<S>(
     service: S,
     tls: Option<TlsAcceptor>,
@@ -208,7 +210,7 @@ where
         },
     };
     if poll_fn(|context| service.poll_ready(context)).await.is_ok() {
-        // How a connection ends is the peer's business.
+        // The peer decides how the connection ends, so an error here means nothing.
         let _ = service.call((Io::new(stream, connection), Protocol::Http1, peer)).await;
     }
 }

@@ -1,4 +1,5 @@
-//! The composition root: settings → adapters → services → a running application. Only this module sees everything.
+//! The composition root: builds adapters and services from the settings, and runs the application. Only this module
+//! uses all layers.
 
 mod background;
 mod installation;
@@ -89,16 +90,16 @@ pub struct Application {
     servers: Arc<dyn ToolServers>,
     store: Arc<SqliteStore>,
     reload: Arc<Reload>,
-    /// Ends idle streams.
+    /// Cancelled at the stop, so that idle streams end.
     closing: CancellationToken,
     stop: CancellationToken,
     tasks: Vec<JoinHandle<()>>,
-    // Held until the end: it locks the folder.
+    // Locks the data folder as long as the service runs.
     _data_dir: DataDir,
 }
 
 impl StartError {
-    /// Whether the configuration is invalid, so that another start would fail too.
+    /// Whether the configuration is the reason, so that another start would fail too.
     #[must_use]
     pub fn is_invalid_configuration(&self) -> bool {
         matches!(self, Self::Embedder(embed::EmbedderOpenError::Folder { .. }) | Self::OtherStore { .. } | Self::Installation { .. })
@@ -143,13 +144,13 @@ pub enum StartError {
 }
 
 impl Application {
-    /// Starts everything and returns when the service listens. MCP servers connect in the background.
+    /// Starts all parts, and returns as soon as the service listens. MCP servers connect in the background.
     #[expect(clippy::too_many_lines, reason = "the composition root names every part once, in the order in which they need each other")]
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
         let started = Instant::now();
         let stop = CancellationToken::new();
         let hangups = Hangups::listen().map_err(StartError::Signal)?;
-        // Before anything else, so that an address in use starts nothing.
+        // Comes first, so that nothing has been started if the address is in use.
         let (listener, address) = bind(&settings.start.http)?;
         let (start, live) = (settings.start.clone(), settings.live.clone());
         let data_dir = DataDir::open(&start.store.data_dir)?;
@@ -348,7 +349,8 @@ impl Application {
                 return Err(error);
             }
         };
-        // Before anyone can know that the service exists: from here on, a stop signal waits until it can be handled.
+        // Comes before clients can learn that the service is ready. From here on, a stop signal is remembered until it
+        // can be handled.
         let stops = Stops::listen().map_err(StartError::Signal)?;
         tracing::info!(%address, data_dir = %start.store.data_dir.display(), servers = server_count, "listening");
         let watched = if start.reload.watch { settings.sources.files() } else { Vec::new() };
@@ -400,23 +402,23 @@ impl Application {
         format!("{scheme}://{host}:{}", self.address.port())
     }
 
-    /// Applies a changed configuration.
+    /// A handle that reloads the configuration.
     #[must_use]
     pub fn reload(&self) -> Arc<Reload> {
         Arc::clone(&self.reload)
     }
 
-    /// Stops the application.
+    /// A handle that stops the application.
     #[must_use]
     pub fn handle(&self) -> Stopper {
         stopper(&self.server, &self.closing)
     }
 
-    /// Serves until SIGINT, SIGTERM or [`Application::handle`] stops it, then ends every child process and writes pending
-    /// data.
+    /// Serves until a signal or [`Application::handle`] stops the service. Then ends all server processes and writes
+    /// pending data.
     ///
     /// # Errors
-    /// The listener's error.
+    /// An error of the listener.
     pub async fn run(self) -> io::Result<()> {
         let result = self.server.await;
         tracing::info!("stopping");
@@ -433,7 +435,7 @@ impl Application {
     }
 }
 
-/// Stops the application.
+/// A handle that stops the application.
 #[derive(Clone)]
 pub struct Stopper {
     server: ServerHandle,
@@ -441,13 +443,14 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// Rejects new requests and resolves when running ones are answered, within bounds; without `graceful`, at once.
+    /// Rejects new requests, and returns once the running requests have been answered or the time limit has passed.
+    /// Without `graceful`, it doesn't wait for running requests.
     pub async fn stop(&self, graceful: bool) {
         self.closing.cancel();
         self.server.stop(graceful).await;
     }
 
-    /// The same, in the background.
+    /// Stops the application in the background.
     fn begin_stop(&self, graceful: bool) {
         let stopper = self.clone();
         tokio::spawn(async move { stopper.stop(graceful).await });

@@ -1,4 +1,4 @@
-//! Builds single parts of the service from the settings.
+//! Builds individual parts of the service from the settings.
 
 use std::io;
 use std::path::Path;
@@ -35,7 +35,7 @@ use crate::service::supervision::Supervised;
 use crate::service::toolsets::toolsets::Toolsets;
 use crate::settings::{LlmSettings, McpoSettings, QdrantSettings, StartSettings};
 
-/// `None` without a public URL, because links to files need one.
+/// The files behind signed links. Returns `None` without a public URL, because the links need one.
 pub(super) fn files(data_dir: &DataDir, start: &StartSettings) -> io::Result<Option<Arc<Files>>> {
     let Some(public_url) = &start.http.public_url else { return Ok(None) };
     let folder = FileFolder::open(data_dir.files(), start.files.max_total_bytes)?;
@@ -43,7 +43,7 @@ pub(super) fn files(data_dir: &DataDir, start: &StartSettings) -> io::Result<Opt
     Ok(Some(Arc::new(Files::new(Arc::new(folder), key, public_url, start.files.lifetime))))
 }
 
-/// `data_dir`: the folder, which a command does not lock.
+/// The options for connections to MCP servers. Commands also use this function, without locking the data folder.
 pub(crate) fn mcp_options(settings: &StartSettings, data_dir: &Path) -> Result<mcp::Options, StartError> {
     Ok(mcp::Options {
         client: mcp::client_builder().build().map_err(StartError::Client)?,
@@ -55,13 +55,13 @@ pub(crate) fn mcp_options(settings: &StartSettings, data_dir: &Path) -> Result<m
     })
 }
 
-/// The configured judges.
+/// The language models that can rerank tools.
 pub(crate) fn judges(settings: &LlmSettings) -> Result<Judges, StartError> {
     let client = llm::client_builder().build().map_err(StartError::Client)?;
     Ok(Judges::new(Arc::new(ChatModels::new(client, settings.clone())), settings.clone()))
 }
 
-/// The enrichments, and the enricher if it is enabled.
+/// The administration of enrichment texts, and the task that requests them if enrichment is enabled.
 pub(super) fn enrichment(
     settings: &LlmSettings,
     current: &Arc<CurrentCatalog>,
@@ -82,7 +82,7 @@ pub(super) fn enrichment(
     Ok((admin, task))
 }
 
-/// Applies changeable settings to the use cases.
+/// Passes changed settings to the use cases.
 pub(super) fn apply(
     execute: Arc<Execute>,
     current: Arc<CurrentCatalog>,
@@ -100,7 +100,8 @@ pub(super) fn apply(
     })
 }
 
-/// The same, including the settings that affect tools. The catalog follows when it receives the servers, after this.
+/// Like [`apply`], and also passes the settings that affect tools. Must run before the catalog receives the changed
+/// servers.
 pub(super) fn apply_to_tools(apply: Apply, overrides: Arc<ToolOverrides>, definitions: Arc<Definitions>) -> Apply {
     Box::new(move |live| {
         apply(live);
@@ -126,7 +127,7 @@ pub(super) fn open_index(settings: &StartSettings, data_dir: &DataDir, model: &s
     Ok(Arc::new(AnnouncedIndex::over(RemoteIndex::open(options)?)))
 }
 
-/// The shared options of all documents.
+/// The options that all documents share.
 #[must_use]
 pub fn publish_options(settings: &StartSettings) -> PublishOptions {
     let secured = settings.http.api_key.is_some() || settings.access.admin_key.is_some();

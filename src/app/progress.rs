@@ -1,4 +1,4 @@
-//! Progress of background work: a bar on a terminal if it takes long, and a log line at its end.
+//! Shows the progress of background work: a bar on a terminal if the work takes long, and a log line at the end.
 
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,10 +9,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::adapters::index::IndexProgress;
 use crate::service::catalog::indexing::OnProgress;
 
-/// Shorter work shows nothing.
+/// Shorter work shows no progress bar.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Running work.
+/// Work in progress.
 struct Work {
     since: Instant,
     bar: Option<ProgressBar>,

@@ -1,4 +1,4 @@
-//! The admin key, and which callers may name the user they act for.
+//! Section `[access]`: the admin key, and which callers may name the user on whose behalf they call.
 
 use secrecy::{ExposeSecret, SecretString};
 
@@ -6,18 +6,19 @@ use crate::settings::http::{HttpSettings, OWN_KEY};
 use crate::settings::values::{Reader, section};
 use crate::settings::weak_key::weakness;
 
-/// HS256 needs a key as long as its hash (RFC 7518, section 3.2). Half of that already rules out guessing.
+/// HS256 should have a key as long as its hash (RFC 7518, section 3.2), but half that length can't be guessed either.
 const SHORTEST_SECRET: usize = 16;
 
 section! {
-    /// Section `[access]`.
+    /// The settings in section `[access]`.
     #[derive(Clone, Debug)]
     pub struct AccessSettings = read(reader) {
-        /// `None`: nobody is admin, except callers on this machine if there is no key at all.
+        /// Without an admin key, nobody is an administrator. If there is no key at all, callers on this machine are
+        /// administrators.
         pub admin_key: Option<SecretString> = reader.header_key("access.admin_key", OWN_KEY),
-        /// Whether callers with the service key may state the user they act for.
+        /// Whether callers with the service key may name the user on whose behalf they call.
         pub trust_users: bool = reader.switch("access.trust_users"),
-        /// `None`: users arrive in plain headers.
+        /// The secret for signed users; `None` if users are named in plain headers.
         pub user_jwt_secret: Option<SecretString> = user_jwt_secret(reader),
     }
 }

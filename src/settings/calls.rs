@@ -1,4 +1,4 @@
-//! Limits and rules of tool calls, for servers without their own.
+//! Section `[calls]`: limits and validation for tool calls. Servers can override them.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ use crate::settings::values::{Reader, section};
 const EXCEPTIONS: &str = "calls.validation_exceptions";
 
 section! {
-    /// Section `[calls]`.
+    /// The settings in section `[calls]`.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct CallSettings = read(reader) {
         pub timeout: Duration = reader.seconds("calls.timeout_seconds", 1..=86_400),
-        /// For connecting to a server and listing its tools.
+        /// Time limit for connecting to a server and listing its tools.
         pub start_timeout: Duration = reader.seconds("calls.start_timeout_seconds", 1..=3600),
-        /// A larger result is an error.
+        /// Maximum size of a result. A larger result is an error.
         pub max_result_bytes: usize = reader.whole("calls.max_result_bytes", 1024..=1 << 30),
-        /// Longer text in a result is truncated; `None`: never.
+        /// Maximum length of the text in a result. Longer text is truncated; `None` means no limit.
         pub max_text_bytes: Option<usize> = max_text_bytes(reader),
-        /// Whether objects and lists in results become JSON text without whitespace.
+        /// Whether to return objects and lists in results as JSON text without whitespace.
         pub compact_results: bool = reader.switch("calls.compact_results"),
         pub validation: Validation = validation(reader),
         /// Exceptions by server name.
@@ -31,21 +31,21 @@ section! {
 }
 
 named! {
-    /// What happens to arguments that do not match the tool's input schema.
+    /// What to do with arguments that don't match the tool's input schema.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum Validation {
-        /// Not checked.
+        /// Don't validate them.
         Off = "off",
-        /// Errors are logged, and the call is sent.
+        /// Log the errors, and send the call anyway.
         Warn = "warn",
-        /// The call is rejected.
+        /// Reject the call.
         #[default]
         Strict = "strict",
     }
 }
 
 impl CallSettings {
-    /// Warns about exceptions for unknown servers: most likely a typo.
+    /// Warns about exceptions for unknown servers, which are probably typos.
     pub(super) fn check_exceptions(&self, servers: &[ServerSettings], reader: &mut Reader<'_>) {
         let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
         for name in self.validation_exceptions.keys().filter(|name| !names.is_empty() && !names.contains(&name.as_str())) {
@@ -71,7 +71,7 @@ fn validation(reader: &mut Reader<'_>) -> Validation {
     })
 }
 
-/// Parses `server=rule`. Splits at the last `=`, because a server name may contain one.
+/// Parses `server=rule`. Splits at the last `=`, because server names may contain `=`.
 fn exceptions(reader: &mut Reader<'_>) -> IndexMap<String, Validation> {
     let mut exceptions = IndexMap::new();
     for text in reader.list(EXCEPTIONS) {

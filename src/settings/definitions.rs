@@ -1,33 +1,33 @@
-//! What happens when a server changes a tool definition: section `[definitions]`.
+//! Section `[definitions]`: what to do when a server changes a tool's definition.
 
 use crate::domain::text::named::named;
 use crate::settings::values::Reader;
 
 named! {
-    /// What happens to a definition that differs from its baseline.
+    /// What to do when a definition differs from its baseline.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum DefinitionChanges {
-        /// No comparison.
+        /// Don't compare definitions.
         Off = "off",
-        /// The tool stays published; admins see the change.
+        /// Publish the changed tool, and report the change to admins.
         #[default]
         Flag = "flag",
-        /// The tool is hidden until an admin approves it.
+        /// Hide the tool until an admin approves it.
         Quarantine = "quarantine",
     }
 
-    /// What happens to a tool or prompt that a known server adds.
+    /// What to do when a known server adds a tool or a prompt.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum NewDefinitions {
-        /// It is published; admins see it as new.
+        /// Publish it, and list it as new for admins.
         #[default]
         Flag = "flag",
-        /// It is hidden until an admin approves it.
+        /// Hide it until an admin approves it.
         Quarantine = "quarantine",
     }
 }
 
-/// Section `[definitions]`.
+/// The settings in section `[definitions]`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DefinitionSettings {
     pub changes: DefinitionChanges,

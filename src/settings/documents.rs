@@ -1,11 +1,11 @@
-//! How tools are published.
+//! Section `[documents]`: how tools are published.
 
 use crate::settings::values::Reader;
 
-/// Section `[documents]`.
+/// The settings in section `[documents]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocumentSettings {
-    /// Definitions with more cl100k tokens are shortened; `None`: never.
+    /// Maximum size of a definition in cl100k tokens. Longer definitions are shortened; `None` means no limit.
     pub tool_tokens: Option<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! What computes embeddings: the built-in model, a model in a folder, or an endpoint.
+//! Section `[embedder]`: the built-in model, a model in a folder, or an endpoint.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use url::Url;
 use crate::domain::text::named::named;
 use crate::settings::values::{Reader, plain_url};
 
-/// Section `[embedder]`.
+/// The settings in section `[embedder]`.
 #[derive(Clone, Debug)]
 pub struct EmbedderSettings {
     pub provider: EmbedderProvider,
@@ -17,15 +17,15 @@ pub struct EmbedderSettings {
 
 #[derive(Clone, Debug)]
 pub enum EmbedderProvider {
-    /// Compiled in.
+    /// A model that is compiled into the binary.
     Builtin(BuiltinModel),
-    /// A sentence-transformers folder.
+    /// A model in a sentence-transformers folder.
     Folder(FolderSettings),
     /// An OpenAI-compatible API.
     Endpoint(EndpointSettings),
 }
 
-/// Prefixes of texts; `None` uses the model's own.
+/// Prefixes for texts. `None` means the model's own prefix.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prefixes {
     pub query: Option<String>,
@@ -40,45 +40,45 @@ pub struct FolderSettings {
 
 #[derive(Clone, Debug)]
 pub struct EndpointSettings {
-    /// `/embeddings` is appended.
+    /// The base URL; the service appends `/embeddings`.
     pub base_url: String,
     pub model: String,
-    /// Endpoints on this machine need none.
+    /// The API key. Endpoints on this machine often need none.
     pub api_key: Option<SecretString>,
     pub dialect: Dialect,
-    /// The vector length to request; `None`: the model's default.
+    /// The vector length to request; `None` means the model's default.
     pub dimensions: Option<usize>,
     pub prefixes: Prefixes,
-    /// How long a message waits.
+    /// How long a message may wait for its embedding.
     pub timeout: Duration,
-    /// Texts per request.
+    /// Maximum number of texts per request.
     pub batch: usize,
 }
 
-/// The request format.
+/// The request format of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// `dimensions`; queries and passages look the same.
+    /// OpenAI's format, with `dimensions`. Queries and passages are sent in the same way.
     OpenAi,
-    /// `output_dimension`, and `input_type` for queries and passages.
+    /// Voyage's format, with `output_dimension`, and with `input_type` to distinguish queries from passages.
     Voyage,
 }
 
 named! {
-    /// A model whose weights are compiled in.
+    /// A model whose weights are compiled into the binary.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum BuiltinModel {
         /// all-MiniLM-L6-v2, fine-tuned for finding tools.
         #[default]
         ToolsieveMinilm = "toolsieve-minilm",
-        /// The stock model.
+        /// The original all-MiniLM-L6-v2.
         AllMinilmL6V2 = "all-minilm-l6-v2",
     }
 }
 
 impl EmbedderSettings {
     pub(super) fn read(reader: &mut Reader<'_>) -> Self {
-        // Reads all parts, so that mistakes in unused ones are reported too.
+        // Reads all settings, so that mistakes in unused settings are reported too.
         let model = reader.text("embedder.model");
         let prefixes = Prefixes { query: prefix(reader, "embedder.query_prefix"), passage: prefix(reader, "embedder.passage_prefix") };
         let folder = reader.optional_text("embedder.folder");
@@ -149,7 +149,7 @@ fn builtin(reader: &mut Reader<'_>, name: &str) -> BuiltinModel {
     })
 }
 
-/// An all-whitespace text overrides the model's prefix with none.
+/// Reads a prefix. A text of only spaces means no prefix, even if the model has its own.
 fn prefix(reader: &mut Reader<'_>, key: &str) -> Option<String> {
     let text = reader.optional_text(key)?;
     Some(if text.trim().is_empty() { String::new() } else { text })
@@ -160,7 +160,7 @@ fn url(reader: &mut Reader<'_>) -> Option<Url> {
     let text = reader.optional_text(KEY)?;
     let url = plain_url(&text);
     if url.is_none() {
-        // Omits the address itself: it may contain a password.
+        // The message omits the URL, because it may contain a password.
         let remedy = "write it as https://host/v1, without user, query and fragment; /embeddings is appended";
         reader.problem(KEY, "not a plain http or https address", remedy);
     }

@@ -1,23 +1,23 @@
-//! Problems and warnings in the configuration: location, message, remedy.
+//! Problems and warnings in the configuration, each with its location, a message and a suggested fix.
 //!
-//! A finding never quotes a value, because the value may be a secret or come from a variable.
+//! Messages never quote a value, because the value may be a secret or come from a variable.
 
 use std::fmt;
 
-/// The location of a finding.
+/// Where in the configuration a finding is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Location {
-    /// A file, an environment variable or a command-line flag.
+    /// The file, environment variable or command-line flag.
     pub source: String,
-    /// 1-based.
+    /// Line number, counted from 1.
     pub line: Option<usize>,
-    /// 1-based, in bytes; only for syntax errors.
+    /// Column in bytes, counted from 1; only known for syntax errors.
     pub column: Option<usize>,
     /// Path of the key in the file, such as `mcpServers.github.env.TOKEN` or `http.port`.
     pub key: Option<String>,
 }
 
-/// One problem or warning.
+/// A problem or a warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     pub place: Location,
@@ -26,12 +26,12 @@ pub struct Finding {
     pub remedy: String,
 }
 
-/// All problems of the configuration together. The program exits with code 2.
+/// All problems in the configuration. With such an error, the program exits with code 2.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", report(.problems))]
 pub struct SettingsErrors {
     pub problems: Vec<Finding>,
-    /// The warnings found along the way.
+    /// Warnings that were found before the configuration was rejected.
     pub warnings: Vec<Finding>,
 }
 
@@ -66,7 +66,7 @@ fn report(problems: &[Finding]) -> String {
     text
 }
 
-/// Collects findings while the configuration is read.
+/// Collects problems and warnings while the configuration is read.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     pub(super) problems: Vec<Finding>,
@@ -78,7 +78,8 @@ impl Findings {
         self.problems.push(Finding { place, message: message.into(), remedy: remedy.into() });
     }
 
-    /// Problems and warnings, by source in order of appearance, then by line.
+    /// The problems and the warnings. Sources are in the order of their appearance, and findings within a source are
+    /// sorted by line.
     pub(super) fn in_order(mut self) -> (Vec<Finding>, Vec<Finding>) {
         for findings in [&mut self.problems, &mut self.warnings] {
             let sources: Vec<String> = findings.iter().map(|finding| finding.place.source.clone()).collect();
@@ -95,7 +96,7 @@ impl Findings {
     }
 }
 
-/// ``did you mean `port`?``, or the list of known names if none is similar.
+/// Suggests a similar known name, as in ``did you mean `port`?``, or lists all known names.
 pub(super) fn suggestion(wrong: &str, known: &[&str]) -> String {
     match nearest(wrong, known) {
         Some(name) => format!("did you mean `{name}`?"),
@@ -103,7 +104,7 @@ pub(super) fn suggestion(wrong: &str, known: &[&str]) -> String {
     }
 }
 
-/// The known name most similar to a wrong one.
+/// The known name that is most similar to a wrong name.
 pub(super) fn nearest<'a>(wrong: &str, known: &[&'a str]) -> Option<&'a str> {
     let wrong = wrong.to_lowercase();
     known

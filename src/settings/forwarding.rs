@@ -1,4 +1,4 @@
-//! Which headers of a caller are forwarded to an MCP server: `client_header_forwarding`.
+//! The server setting `client_header_forwarding`: which of a caller's headers an MCP server receives.
 
 use http::{HeaderMap, HeaderName};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use crate::settings::json_text::child;
 use crate::settings::mcp_file::Entry;
 
 const KEYS: [&str; 4] = ["enabled", "whitelist", "blacklist", "debug_headers"];
-/// Headers of one connection or of this one request. Forwarding them would break the request to the server.
+/// Headers that concern only this connection or request. Forwarding them would break the request to the server.
 const OWN: [&str; 22] = [
     "accept",
     "accept-encoding",
@@ -32,7 +32,7 @@ const OWN: [&str; 22] = [
     "via",
     "x-toolsieve-selection-id",
 ];
-/// Credentials. Only a pattern with the full name forwards them.
+/// Headers with credentials. They are forwarded only if a pattern contains their full name.
 const CREDENTIALS: [&str; 8] = [
     "authorization",
     "cookie",
@@ -44,19 +44,19 @@ const CREDENTIALS: [&str; 8] = [
     "x-openwebui-user-jwt",
 ];
 
-/// The rules of one server. Names are case-insensitive; a trailing `*` matches any suffix.
+/// Which headers a server receives. Names are case-insensitive, and a trailing `*` matches any suffix.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeaderForwarding {
-    /// Empty: every header except credentials.
+    /// Headers to forward. If the list is empty, all headers except credentials are forwarded.
     pub whitelist: Vec<String>,
-    /// Overrides the whitelist.
+    /// Headers that are never forwarded, even if the whitelist contains them.
     pub blacklist: Vec<String>,
-    /// Whether the names of forwarded headers are logged.
+    /// Whether to log the names of forwarded headers.
     pub debug: bool,
 }
 
 impl HeaderForwarding {
-    /// Parses the setting of a server entry; `None` if it is missing, invalid or not enabled.
+    /// Parses the setting. Returns `None` if it is missing, invalid or not enabled.
     pub(super) fn read(entry: &mut Entry<'_, '_>) -> Option<Self> {
         const KEY: &str = "client_header_forwarding";
         let path = child(entry.path(), KEY);

@@ -1,4 +1,4 @@
-//! Listening address, service key and request limits.
+//! Section `[http]`: the listening address, the service key and limits for requests.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -10,38 +10,38 @@ use url::Url;
 use crate::settings::tls::Tls;
 use crate::settings::values::{Reader, plain_url, section};
 
-/// Remedy for a key of ours that a header cannot carry.
+/// The suggested fix for a key that can't be sent in a header.
 pub(super) const OWN_KEY: &str = "use letters, digits and punctuation only";
 
 section! {
-    /// Section `[http]`.
+    /// The settings in section `[http]`.
     #[derive(Clone, Debug)]
     pub struct HttpSettings = read(reader) {
         pub host: IpAddr = host(reader),
-        /// 0 picks a free port.
+        /// The port; 0 selects a free port.
         pub port: u16 = u16::try_from(reader.whole("http.port", 0..=65535)).unwrap_or_default(),
-        /// `None`: callers need no key.
+        /// The service key; `None` if callers need no key.
         pub api_key: Option<SecretString> = reader.header_key("http.api_key", OWN_KEY),
-        /// Whether a non-loopback address may be served without a key.
+        /// Whether to allow any address without a key, not only loopback addresses.
         pub insecure: bool = reader.switch("http.insecure"),
-        /// Public URL of the service, for links.
+        /// The service's public URL, for links.
         pub public_url: Option<Url> = public_url(reader),
         pub max_body_bytes: usize = reader.whole("http.max_body_bytes", 1024..=1 << 30),
-        /// Memory for all request bodies together.
+        /// Maximum size of all request bodies together.
         pub max_bodies_bytes: usize = reader.whole("http.max_bodies_bytes", 1024..=1 << 40),
-        /// How long a body may take to arrive, plus an allowance for its size.
+        /// How long a body may take to arrive. Larger bodies get more time.
         pub body_timeout: Duration = reader.seconds("http.body_timeout_seconds", 1..=3600),
-        /// Proxies whose forwarding headers are trusted.
+        /// Proxies whose headers contain clients' addresses.
         pub trusted_proxies: Vec<IpNet> = trusted_proxies(reader),
-        /// Origins as browsers send them, or `*`.
+        /// Origins of web pages that may call the service, as browsers send them, or `*`.
         pub cors_origins: Vec<String> = cors_origins(reader),
-        /// `None`: plain HTTP.
+        /// The TLS certificate and its key; `None` for plain HTTP.
         pub tls: Option<Tls> = Tls::read(reader),
     }
 }
 
 impl HttpSettings {
-    /// Whether the address is reachable from this machine only.
+    /// Whether only this machine can reach the address.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
         self.host.is_loopback()
@@ -53,7 +53,8 @@ impl HttpSettings {
         }
     }
 
-    /// `has_other_key`: whether a key other than [`HttpSettings::api_key`] exists.
+    /// Checks that a public address requires a key. `has_other_key` shows whether there is a key other than
+    /// [`HttpSettings::api_key`].
     pub(super) fn check_exposure(&self, has_other_key: bool, reader: &mut Reader<'_>) {
         if self.api_key.is_some() || has_other_key || self.is_loopback() {
             return;

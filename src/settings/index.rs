@@ -1,4 +1,4 @@
-//! The vector index: embedded in this process, or a Qdrant cluster.
+//! Section `[index]`: whether the vector index is embedded in this process or on a Qdrant cluster.
 
 use std::time::Duration;
 
@@ -7,25 +7,26 @@ use url::Url;
 
 use crate::settings::values::{Reader, plain_url};
 
-/// Qdrant's gRPC port, and its HTTP port.
+/// Qdrant's default gRPC port.
 const PORT: u16 = 6334;
+/// Qdrant's default HTTP port, which people often use by mistake.
 const HTTP_PORT: u16 = 6333;
 
-/// Section `[index]`.
+/// The settings in section `[index]`.
 #[derive(Clone, Debug)]
 pub struct IndexSettings {
-    /// `None`: embedded.
+    /// The Qdrant cluster; `None` if the index is embedded.
     pub qdrant: Option<QdrantSettings>,
 }
 
 #[derive(Clone, Debug)]
 pub struct QdrantSettings {
-    /// One address per node, with scheme and port.
+    /// One URL per node, each with scheme and port.
     pub urls: Vec<Url>,
     pub api_key: Option<SecretString>,
-    /// Time limit of a search.
+    /// Time limit for a search.
     pub timeout: Duration,
-    /// Prefix of collection names.
+    /// Prefix for the names of collections.
     pub prefix: String,
     pub shards: u32,
     pub replicas: u32,
@@ -62,14 +63,14 @@ fn urls(reader: &mut Reader<'_>) -> Vec<Url> {
         if url.port() == Some(HTTP_PORT) {
             reader.warning(KEY, "uses port 6333, Qdrant's HTTP port", "write the gRPC port, by default 6334");
         }
-        // `Url` drops default ports, so 80 and 443 are searched for in the text.
+        // `Url` omits default ports, so the ports 80 and 443 must be searched for in the text.
         let names_port =
             url.port().is_some() || text.trim_end_matches('/').rsplit(':').next().is_some_and(|port| port.parse::<u16>().is_ok());
         is_wrong |= !names_port && url.set_port(Some(PORT)).is_err();
         urls.push(url);
     }
     if is_wrong {
-        // Omits the address itself: it may contain a password.
+        // The message omits the URL, because it may contain a password.
         reader.problem(
             KEY,
             "contains something that is not a plain http or https address",

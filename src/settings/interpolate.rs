@@ -1,13 +1,13 @@
-//! `${VAR}` in the values of both files.
+//! Replaces `${VAR}` in the values of both configuration files.
 //!
-//! - `${VAR}`: the variable.
+//! - `${VAR}`: the value of the variable.
 //! - `${VAR:-text}`: `text` if the variable is unset or empty.
 //! - `$${`: a literal `${`.
-//! - `${env:VAR}`, as editors write it: the same as `${VAR}`.
-//! - `${file:PATH}`: the file's content, without a line break at its end.
-//! - `${file:PATH:-text}`: `text` if there is no such file.
+//! - `${env:VAR}`: the same as `${VAR}`, for files from editors.
+//! - `${file:PATH}`: the contents of the file, without a line break at the end.
+//! - `${file:PATH:-text}`: `text` if the file doesn't exist.
 //!
-//! Inserted text is not interpolated again.
+//! The inserted text is not interpolated again.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,12 +15,12 @@ use std::path::Path;
 
 use crate::settings::secret_file::{self, SecretFileError};
 
-/// The environment variables that the configuration may use. It has no `Debug`, because it may contain secrets.
+/// The environment variables that the configuration may use. This type has no `Debug`, because values may be secret.
 #[derive(Clone, Default)]
 pub struct Environment(BTreeMap<String, String>);
 
 impl Environment {
-    /// The variables of this process. Values that are not Unicode count as unset.
+    /// The variables of this process. Values that are not valid Unicode count as unset.
     #[must_use]
     pub fn of_process() -> Self {
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect()
@@ -53,7 +53,7 @@ impl FromIterator<(String, String)> for Environment {
     }
 }
 
-/// Why a `${…}` could not be replaced.
+/// Why a `${…}` can't be replaced.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum InterpolationError {
     #[error("the environment variable {0} is not set")]
@@ -84,11 +84,11 @@ impl InterpolationError {
     }
 }
 
-/// A text with its variables replaced.
+/// A text whose variables have been replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Interpolated {
     pub(super) text: String,
-    /// Files used in the text that other users can read.
+    /// Files in the text that other users can read.
     pub(super) open_files: Vec<String>,
 }
 
@@ -96,7 +96,7 @@ pub(super) fn has_variables(text: &str) -> bool {
     text.contains("${")
 }
 
-/// Replaces the variables of a text, or returns every error.
+/// Replaces all variables in a text. If any can't be replaced, returns all errors.
 pub(super) fn interpolate(text: &str, environment: &Environment) -> Result<Interpolated, Vec<InterpolationError>> {
     let mut out = String::with_capacity(text.len());
     let mut open_files = Vec::new();
@@ -127,7 +127,7 @@ pub(super) fn interpolate(text: &str, environment: &Environment) -> Result<Inter
     if errors.is_empty() { Ok(Interpolated { text: out, open_files }) } else { Err(errors) }
 }
 
-/// The value of the expression between the braces.
+/// Returns the value of the expression between the braces.
 fn replace<'a>(inside: &'a str, environment: &'a Environment, open_files: &mut Vec<String>) -> Result<Cow<'a, str>, InterpolationError> {
     let (name, default) = match inside.split_once(":-") {
         Some((name, default)) => (name, Some(default)),

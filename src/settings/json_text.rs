@@ -1,7 +1,6 @@
-//! JSON as people write it: with comments, trailing commas and the line of every key.
+//! Parses JSON as people write it, with comments and trailing commas, and finds the line of every key.
 //!
-//! Editors write `//`, `/* */` and a comma after the last item. These are replaced by spaces, which keeps all positions;
-//! the rest must be strict JSON.
+//! `//`, `/* */` and trailing commas are replaced by spaces, which keeps all positions. The rest must be valid JSON.
 
 use std::collections::HashMap;
 
@@ -9,16 +8,16 @@ use serde_json::Value;
 
 use crate::domain::text::json::end_of_string;
 
-/// A parsed text.
+/// A parsed JSON text with line numbers.
 pub(super) struct JsonText {
     pub(super) value: Value,
-    /// The line of every key and item, by path.
+    /// The line of every key and item, by its path.
     lines: HashMap<String, usize>,
-    /// Duplicate keys with the line of the second one. JSON parsers silently take the last value.
+    /// Keys that occur twice, with the line of the second one. JSON parsers silently use the last value.
     duplicates: Vec<(String, usize)>,
 }
 
-/// Where the text stops being valid JSON.
+/// Where a text is not valid JSON.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SyntaxError {
     pub(super) line: usize,
@@ -40,7 +39,7 @@ impl JsonText {
         Ok(Self { value, lines: scanner.lines, duplicates: scanner.duplicates })
     }
 
-    /// Duplicate keys with the line of the second one, without those nested in another duplicate.
+    /// Keys that occur twice, with the line of the second one. Omits keys inside another such key.
     pub(super) fn outer_duplicates(&self) -> impl Iterator<Item = (&str, usize)> {
         let is_inside = |path: &str, outer: &str| path.strip_prefix(outer).is_some_and(|rest| rest.starts_with(['.', '[']));
         self.duplicates
@@ -54,7 +53,7 @@ impl JsonText {
     }
 }
 
-/// `path.key`, or `path["a key"]` if the key is not a plain word.
+/// The path of a key: `path.key`, or `path["a key"]` if the key is not a simple word.
 pub(super) fn child(path: &str, key: &str) -> String {
     let plain = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-' || c == '$');
     match (plain, path) {
@@ -64,12 +63,12 @@ pub(super) fn child(path: &str, key: &str) -> String {
     }
 }
 
-/// `path[2]`
+/// The path of a list item: `path[2]`.
 pub(super) fn item(path: &str, position: usize) -> String {
     format!("{path}[{position}]")
 }
 
-/// Replaces comments, trailing commas and a byte order mark by the same number of bytes of spaces.
+/// Replaces comments, trailing commas and a byte order mark with spaces. The length in bytes stays the same.
 fn blank_extras(text: &str) -> Result<String, SyntaxError> {
     let mut bytes = text.as_bytes().to_vec();
     if bytes.starts_with(b"\xef\xbb\xbf") {
@@ -105,7 +104,7 @@ fn blank_extras(text: &str) -> Result<String, SyntaxError> {
         }
         position += 1;
     }
-    // Only whole characters were replaced by spaces, so this stays valid UTF-8.
+    // This can't fail, because only whole characters were replaced by spaces.
     String::from_utf8(bytes).map_err(|error| at(text, error.utf8_error().valid_up_to(), "not UTF-8"))
 }
 
@@ -122,14 +121,14 @@ fn at(text: &str, position: usize, message: &str) -> SyntaxError {
     SyntaxError { line, column, message: message.to_owned() }
 }
 
-/// Both 1-based; the column in bytes.
+/// The line and the column of a position, both counted from 1. The column is in bytes.
 pub(super) fn line_and_column(text: &str, position: usize) -> (usize, usize) {
     let before = &text.as_bytes()[..position.min(text.len())];
     let line_start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
     (before.split(|byte| *byte == b'\n').count(), before.len() - line_start + 1)
 }
 
-/// Walks valid JSON. The parser before it has already bounded the depth.
+/// Walks through valid JSON to find the lines of keys. The parser has already limited the depth.
 struct Scanner<'a> {
     text: &'a str,
     position: usize,
@@ -193,7 +192,7 @@ impl Scanner<'_> {
         self.text.as_bytes().get(self.position).copied()
     }
 
-    /// The next byte that is not whitespace.
+    /// Returns the next byte that is not whitespace.
     fn peek(&mut self) -> Option<u8> {
         while let Some(byte) = self.byte()
             && byte.is_ascii_whitespace()

@@ -1,11 +1,11 @@
-//! Which parts of messages are stored.
+//! Section `[learning]`: which parts of messages are stored.
 
 use crate::settings::values::Reader;
 
-/// Section `[learning]`.
+/// The settings in section `[learning]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LearningSettings {
-    /// Whether the text of messages is stored with the events.
+    /// Whether to store the text of messages with the events.
     pub message_text: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Rate limits of callers and servers.
+//! Section `[limits]`: rate limits for callers and servers.
 
 use crate::domain::access::policy;
 use crate::settings::finding::suggestion;
@@ -9,23 +9,23 @@ const MOST_PER_MINUTE: usize = 1_000_000;
 const MOST_AT_ONCE: usize = 10_000;
 
 section! {
-    /// Section `[limits]`. 0 means no limit.
+    /// The settings in section `[limits]`. 0 means no limit.
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub struct LimitSettings = values(reader) {
-        /// Per caller and minute.
+        /// Calls per minute for each caller.
         pub calls: u32 = number("limits.calls_per_minute", MOST_PER_MINUTE, reader),
-        /// Caller patterns with their limits; the first match counts.
+        /// Limits for callers that match a pattern. The first match counts.
         pub call_exceptions: Vec<(String, u32)> = exceptions("limits.call_exceptions", MOST_PER_MINUTE, reader),
-        /// Per caller and minute.
+        /// Messages and searches per minute for each caller.
         pub selections: u32 = number("limits.selections_per_minute", MOST_PER_MINUTE, reader),
         pub selection_exceptions: Vec<(String, u32)> = exceptions("limits.selection_exceptions", MOST_PER_MINUTE, reader),
-        /// How many of a minute's requests may arrive at once; 0: all.
+        /// How many of a minute's requests may arrive at the same time; 0 means all.
         pub burst: u32 = number("limits.burst", MOST_PER_MINUTE, reader),
-        /// Per server and minute, over all callers.
+        /// Calls per minute to each server, from all callers together.
         pub server_calls: u32 = number("limits.server_calls_per_minute", MOST_PER_MINUTE, reader),
-        /// Server names with their limits.
+        /// Limits for individual servers, by name.
         pub server_exceptions: Vec<(String, u32)> = exceptions("limits.server_exceptions", MOST_PER_MINUTE, reader),
-        /// Concurrent calls per server.
+        /// Maximum number of concurrent calls to each server.
         pub concurrent_calls: u32 = number("limits.concurrent_calls", MOST_AT_ONCE, reader),
         pub concurrent_exceptions: Vec<(String, u32)> = exceptions("limits.concurrent_exceptions", MOST_AT_ONCE, reader),
     }
@@ -44,7 +44,7 @@ impl LimitSettings {
         settings
     }
 
-    /// Warns about exceptions for unknown servers: most likely a typo.
+    /// Warns about exceptions for unknown servers, which are probably typos.
     pub(super) fn check_exceptions(&self, servers: &[ServerSettings], reader: &mut Reader<'_>) {
         let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
         for (key, exceptions) in
@@ -61,7 +61,7 @@ fn number(key: &str, most: usize, reader: &mut Reader<'_>) -> u32 {
     u32::try_from(reader.whole(key, 0..=most)).unwrap_or(u32::MAX)
 }
 
-/// Parses `name=number`. Splits at the last `=`, because a name may contain one.
+/// Parses `name=number`. Splits at the last `=`, because names may contain `=`.
 fn exceptions(key: &str, most: usize, reader: &mut Reader<'_>) -> Vec<(String, u32)> {
     let mut exceptions = Vec::new();
     for text in reader.list(key) {

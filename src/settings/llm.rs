@@ -1,4 +1,4 @@
-//! Language models that may choose among tools.
+//! Section `[llm]`: language models that can select and describe tools.
 
 use std::time::Duration;
 
@@ -8,44 +8,44 @@ use crate::domain::selection::enrichment::MOST_QUERIES;
 use crate::domain::selection::judgement::Provider;
 use crate::settings::values::{Reader, plain_url};
 
-/// Section `[llm]`.
+/// The settings in section `[llm]`.
 #[derive(Clone, Debug)]
 pub struct LlmSettings {
-    /// `None`: only users' own keys are used.
+    /// The configured model; `None` if only users' own keys are used.
     pub configured: Option<Endpoint>,
-    /// The key for `configured`; models on this machine need none.
+    /// The key for the configured model. Models on this machine often need none.
     pub api_key: Option<SecretString>,
-    /// How long a message waits for the model.
+    /// How long a message may wait for the model.
     pub timeout: Duration,
-    /// How many of the best candidates the model chooses among.
+    /// Number of top candidates from which the model chooses.
     pub candidates: usize,
-    /// Time limit of `smart_select` for all its model requests.
+    /// Time limit for all model requests of one `smart_select`.
     pub smart_select_timeout: Duration,
-    /// For users' own keys; `None` disables a provider.
+    /// The model for users' own Gemini keys; `None` disables this provider.
     pub gemini: Option<Endpoint>,
     pub openai: Option<Endpoint>,
     pub anthropic: Option<Endpoint>,
-    /// `None`: no enrichment.
+    /// Settings for enrichment; `None` if it is off.
     pub enrichment: Option<EnrichmentSettings>,
 }
 
-/// Enrichment: a model writes text for search, in the background.
+/// Settings for enrichment, in which a model writes texts about tools for the search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnrichmentSettings {
-    /// The address of `configured`; its key is used too.
+    /// The address of the configured model, possibly with another model name. The same key is used.
     pub endpoint: Endpoint,
-    /// Queries to ask for, per tool.
+    /// Number of sample messages to request per tool.
     pub queries: usize,
-    /// The most tools to enrich per minute.
+    /// Maximum number of tools to enrich per minute.
     pub per_minute: usize,
     /// Time limit for one tool.
     pub timeout: Duration,
 }
 
-/// A model at an OpenAI-compatible address.
+/// A model behind an OpenAI-compatible URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// `/chat/completions` is appended.
+    /// The base URL; the service appends `/chat/completions`.
     pub base_url: String,
     pub model: String,
 }
@@ -66,7 +66,7 @@ impl LlmSettings {
         }
     }
 
-    /// The endpoint for a provider's keys.
+    /// The endpoint for users' keys of this provider.
     #[must_use]
     pub fn of(&self, provider: Provider) -> Option<&Endpoint> {
         match provider {
@@ -77,7 +77,7 @@ impl LlmSettings {
     }
 }
 
-/// Whether a header can carry the key.
+/// Whether a key can be sent in a header.
 #[must_use]
 pub fn is_key(key: &str) -> bool {
     !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic())

@@ -1,4 +1,4 @@
-//! Log level and format.
+//! Section `[logging]`: the log level and the log format.
 
 use tracing_subscriber::EnvFilter;
 
@@ -8,10 +8,10 @@ use crate::settings::values::Reader;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// Section `[logging]`.
+/// The settings in section `[logging]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggingSettings {
-    /// Directives for [`EnvFilter`].
+    /// The directives for [`EnvFilter`].
     pub filter: String,
     pub format: LogFormat,
 }
@@ -36,7 +36,7 @@ impl LoggingSettings {
 
 fn filter(reader: &mut Reader<'_>) -> String {
     let filter = reader.text("logging.level");
-    // A single word is also a valid filter: it would name a target and silence everything else.
+    // `EnvFilter` would accept a single unknown word as a target, and log nothing else.
     let is_word = !filter.is_empty() && filter.chars().all(char::is_alphanumeric);
     if is_word && !LEVELS.contains(&filter.to_lowercase().as_str()) {
         reader.problem("logging.level", "unknown level", suggestion(&filter, &LEVELS));

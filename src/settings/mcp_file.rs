@@ -1,7 +1,8 @@
-//! The server file, in mcpo's format, which Claude Desktop, Cursor and VS Code use too.
+//! Reads the servers file in mcpo's format, which Claude Desktop, Cursor and VS Code use too.
 //!
-//! Other programs add their own keys to these files, so an unknown key is a warning. The meaning of a key differs between
-//! programs in three places. One function decides each: [`timeout`], [`transport_without_type`] and [`transport_of_type`].
+//! Other programs add their own keys to such files, so an unknown key is only a warning. Three keys mean different
+//! things in different programs. [`timeout`], [`transport_without_type`] and [`transport_of_type`] each decide the
+//! meaning of one.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -27,7 +28,7 @@ use crate::settings::sandbox::SandboxSettings;
 use crate::settings::secret_file;
 use crate::settings::servers::{RemoteSettings, ServerSettings, TransportSettings};
 
-/// The keys of a server entry that this version reads.
+/// The keys of a server's entry that the service reads.
 const SERVER_KEYS: [&str; 29] = [
     "args",
     "client_header_forwarding",
@@ -60,19 +61,19 @@ const SERVER_KEYS: [&str; 29] = [
     "validation",
 ];
 const EXAMPLE: &str = r#"{"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}}"#;
-/// A larger `timeout` is read as milliseconds.
+/// A `timeout` above this number is in milliseconds.
 const LONGEST_IN_SECONDS: f64 = 3600.0;
 
-/// The context in which a file is read.
+/// What is needed to read a servers file.
 #[derive(Clone, Copy)]
 pub(super) struct Context<'a> {
     pub(super) environment: &'a Environment,
     pub(super) calls: &'a CallSettings,
-    /// Set if mcpo would have read the file.
+    /// Set if the file is read in mcpo mode.
     pub(super) mcpo: Option<&'a McpoSettings>,
 }
 
-/// The enabled servers of a file, in order.
+/// Reads the enabled servers, in the order of the file.
 pub(super) fn read(path: &Path, text: &str, context: Context<'_>, findings: &mut Findings) -> Vec<ServerSettings> {
     let source = path.display().to_string();
     let json = match JsonText::parse(text) {
@@ -105,18 +106,18 @@ pub(super) fn read(path: &Path, text: &str, context: Context<'_>, findings: &mut
     found
 }
 
-/// The file being read: knows positions, replaces variables, collects findings.
+/// A servers file with its line numbers. It replaces variables and collects findings.
 pub(super) struct File<'a> {
     source: String,
     json: &'a JsonText,
     environment: &'a Environment,
     findings: &'a mut Findings,
-    /// Whether all servers live below a path prefix, so that no name can clash with a route of the service.
+    /// Whether all servers are below a path prefix, so that their names can't clash with the service's own routes.
     is_below_prefix: bool,
 }
 
 impl<'a> File<'a> {
-    /// The map of servers and the key under which it was found.
+    /// Finds the map of servers, and the key that contains it.
     fn servers(&mut self) -> Option<(&'static str, &'a Map<String, Value>)> {
         let Some(top) = self.json.value.as_object() else {
             let place = Location { source: self.source.clone(), line: Some(1), ..Location::default() };
@@ -170,7 +171,7 @@ impl<'a> File<'a> {
         self.findings.warning(place, message, remedy);
     }
 
-    /// Replaces the variables of a text; `None` if a problem was reported.
+    /// Replaces the variables in a text. Returns `None` if it reported a problem.
     fn replaced(&mut self, path: &str, text: &str) -> Option<String> {
         let interpolated = interpolate::interpolate(text, self.environment).map(|interpolated| {
             for file in interpolated.open_files {
@@ -194,7 +195,7 @@ impl<'a> File<'a> {
     }
 }
 
-/// One entry, by key. `null` counts as absent everywhere.
+/// A server's entry, read key by key. `null` counts as absent for every key.
 pub(super) struct Entry<'f, 'a> {
     file: &'f mut File<'a>,
     path: &'f str,
@@ -247,7 +248,7 @@ fn server(file: &mut File<'_>, path: &str, name: &str, entry: &Value, context: C
 }
 
 impl Entry<'_, '_> {
-    /// mcpo reserves no names, so in mcpo mode a server with a reserved name is renamed.
+    /// The server's public name. Servers with reserved names are renamed in mcpo mode, because mcpo reserves no names.
     fn published_name(&mut self, name: &str, mcpo: Option<&McpoSettings>) -> String {
         let clashes = mcpo.is_some_and(|mcpo| mcpo.path_prefix.is_empty()) && RESERVED_SERVER_NAMES.contains(&name);
         if !clashes {
@@ -302,7 +303,7 @@ impl Entry<'_, '_> {
         remote
     }
 
-    /// `None` if a problem was reported.
+    /// Reads how to connect to the server. Returns `None` if it reported a problem.
     fn transport(&mut self) -> Option<TransportSettings> {
         let path = self.path;
         let (has_command, has_url) = (self.get("command").is_some(), self.get("url").is_some());
@@ -377,7 +378,7 @@ impl Entry<'_, '_> {
         self.keys.get(key).filter(|value| !value.is_null())
     }
 
-    /// Reads the first of the keys that is present.
+    /// Reads the first key of the two that is present.
     fn first_of<T>(&mut self, keys: [&str; 2], read: impl FnOnce(&mut Self, &str) -> Option<T>) -> Option<T> {
         let key = keys.into_iter().find(|key| self.get(key).is_some())?;
         read(self, key)
@@ -387,7 +388,7 @@ impl Entry<'_, '_> {
         self.path
     }
 
-    /// An environment variable.
+    /// Reads an environment variable.
     pub(super) fn variable(&self, name: &str) -> Option<&str> {
         self.file.environment.get(name)
     }
@@ -404,7 +405,7 @@ impl Entry<'_, '_> {
         self.file.warning(path, message, remedy);
     }
 
-    /// The object under a key.
+    /// Reads an object.
     pub(super) fn object(&mut self, key: &str) -> Option<Map<String, Value>> {
         match self.get(key)? {
             Value::Object(keys) => Some(keys.clone()),
@@ -475,7 +476,7 @@ impl Entry<'_, '_> {
         texts.into_iter().collect()
     }
 
-    /// Numbers become their text and `null` counts as absent: editors allow both in `env`.
+    /// Reads a map of texts, such as `env`. As in editors, a number counts as its text, and `null` as absent.
     pub(super) fn text_map(&mut self, key: &str) -> IndexMap<String, SecretString> {
         let path = child(self.path, key);
         let Some(value) = self.get(key) else { return IndexMap::new() };
@@ -504,12 +505,13 @@ enum Transport {
     Sse,
 }
 
-/// A `url` without `type` is SSE, as in mcpo. Editors mean streamable HTTP; a server without SSE is tried with that next.
+/// The transport for a `url` without `type`. As in mcpo, this is SSE. Editors mean streamable HTTP, so the service
+/// tries that next if the server doesn't support SSE.
 fn transport_without_type() -> Transport {
     Transport::Sse
 }
 
-/// Every program spells it differently.
+/// The transport that a `type` means. Programs spell this value in different ways.
 fn transport_of_type(text: &str) -> Option<Transport> {
     let plain: String = text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase();
     match plain.as_str() {
@@ -520,8 +522,8 @@ fn transport_of_type(text: &str) -> Option<Transport> {
     }
 }
 
-/// Seconds. Some programs write milliseconds under the same key. No call may last more than an hour, so larger numbers are
-/// read as milliseconds.
+/// Reads a timeout in seconds. Some programs write milliseconds under the same key. Calls can't last longer than an
+/// hour, so larger numbers are read as milliseconds.
 fn timeout(entry: &mut Entry<'_, '_>, key: &str) -> Option<Duration> {
     let path = child(entry.path, key);
     let number = entry.get(key)?.as_f64().filter(|number| (0.001..=86_400_000.0).contains(number));
@@ -541,7 +543,7 @@ fn bytes(entry: &mut Entry<'_, '_>, key: &str) -> Option<usize> {
     whole(entry, key, |number| (1024..=1 << 30).contains(&number), "a whole number of bytes from 1024 to 1073741824")
 }
 
-/// 0: no truncation.
+/// Reads the maximum length of text; 0 means no limit.
 fn text_bytes(entry: &mut Entry<'_, '_>, key: &str) -> Option<usize> {
     let expected = "a whole number of bytes from 256 to 1073741824, or 0 for no truncation";
     whole(entry, key, |number| number == 0 || (256..=1 << 30).contains(&number), expected)

@@ -1,7 +1,7 @@
-//! mcpo's command line.
+//! Settings from mcpo's command line.
 //!
-//! Its defaults are less strict than ours, and its users depend on them. In this mode they apply, and each one is reported
-//! at startup with a way to change it.
+//! mcpo's defaults are less strict than Toolsieve's, and mcpo's users depend on them. In mcpo mode, the service uses
+//! these defaults. At its start, it logs each of them and how to change it.
 
 use indexmap::IndexMap;
 use secrecy::SecretString;
@@ -14,33 +14,33 @@ use crate::settings::interpolate::Environment;
 use crate::settings::servers::{ServerSettings, TransportSettings};
 use crate::settings::values::Values;
 
-/// mcpo's flags without a counterpart in our settings.
+/// mcpo's flags that have no corresponding setting.
 #[derive(Clone, Debug, Default)]
 pub struct McpoSettings {
-    /// The single server of the command line, served at `/`.
+    /// Name of the single server on the command line, which is published at `/`.
     pub single: Option<ServerName>,
-    /// `--path-prefix`, normalised by [`path`].
+    /// The value of `--path-prefix`, normalised by [`path`].
     pub path_prefix: String,
-    /// `--root-path`, normalised by [`path`].
+    /// The value of `--root-path`, normalised by [`path`].
     pub root_path: String,
-    /// Whether documents need the key too.
+    /// Whether documents require the key too.
     pub strict_auth: bool,
-    /// `--name`, `--description` and `--version`: for the document of all servers.
+    /// The values of `--name`, `--description` and `--version`, for the document that contains all servers.
     pub title: Option<String>,
     pub description: Option<String>,
     pub version: Option<String>,
-    /// Variables from `--env` and `--env-path` for the servers' environment.
+    /// Variables from `--env` and `--env-path`, for the servers.
     pub environment: IndexMap<String, SecretString>,
 }
 
-/// Normalises a path to `/a/b`, or to nothing.
+/// Normalises a path to the form `/a/b`, or to an empty text.
 #[must_use]
 pub fn path(text: &str) -> String {
     let inner = text.trim().trim_matches('/');
     if inner.is_empty() { String::new() } else { format!("/{inner}") }
 }
 
-/// The level that a value of `LOG_LEVEL` means.
+/// Translates a value of `LOG_LEVEL` to this program's log level.
 #[must_use]
 pub fn log_level(text: &str) -> Option<&'static str> {
     match text.trim().to_lowercase().as_str() {
@@ -52,7 +52,7 @@ pub fn log_level(text: &str) -> Option<&'static str> {
     }
 }
 
-/// Applies mcpo's defaults over ours, with lower precedence than every other source.
+/// Replaces the service's defaults with mcpo's. All other sources override mcpo's defaults.
 pub(super) fn add_defaults(environment: &Environment, values: &mut Values, findings: &mut Findings) {
     let origins = Value::Array(vec![Value::String("*".into())]);
     let defaults =
@@ -80,7 +80,7 @@ pub(super) fn add_defaults(environment: &Environment, values: &mut Values, findi
 }
 
 impl McpoSettings {
-    /// Applies mcpo's behaviour to the servers, and warns where it is less strict than ours.
+    /// Gives the servers mcpo's behaviour, and warns where mcpo is less strict.
     pub(super) fn complete(&self, servers: &mut [ServerSettings], http: &HttpSettings, findings: &mut Findings) {
         let mut has_children = false;
         for server in servers {

@@ -1,15 +1,15 @@
-//! Whether metrics are served, and to whom.
+//! Section `[metrics]`: whether metrics are published, and who may read them.
 
 use crate::settings::values::{Reader, section};
 
 section! {
-    /// Section `[metrics]`.
+    /// The settings in section `[metrics]`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct MetricsSettings = values(reader) {
         pub enabled: bool = reader.switch("metrics.enabled"),
-        /// Without a key.
+        /// Whether to publish metrics without a key.
         pub public: bool = reader.switch("metrics.public"),
-        /// Whether single tools get their own series.
+        /// Whether each tool has its own time series.
         pub per_tool: bool = reader.switch("metrics.per_tool"),
     }
 }

@@ -1,7 +1,7 @@
-//! The whole configuration, checked once at startup.
+//! The complete configuration, which is checked once at the start.
 //!
-//! One file per section. All problems are found before anything starts and are reported together, each with its location
-//! and a remedy.
+//! Each section has its own file. All problems are reported together before anything starts, each with its location and
+//! a suggested fix.
 
 mod access;
 mod calls;
@@ -88,18 +88,18 @@ use crate::domain::access::policy::TagRule;
 use crate::domain::access::principal::GroupTable;
 use crate::domain::text::canonical::Fingerprint;
 
-/// The whole configuration.
+/// The complete configuration.
 #[derive(Clone)]
 pub struct Settings {
     pub start: StartSettings,
     pub live: LiveSettings,
-    /// The sources to read again on a reload.
+    /// The sources, which a reload reads again.
     pub sources: Sources,
-    /// A fingerprint of every value, by key.
+    /// A fingerprint of each value, by key.
     pub keys: BTreeMap<String, Fingerprint>,
 }
 
-/// Without the sources, which may contain secrets.
+/// Omits the sources, which may contain secrets.
 #[expect(clippy::missing_fields_in_debug, reason = "omits secrets and fields of no interest")]
 impl fmt::Debug for Settings {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -107,7 +107,7 @@ impl fmt::Debug for Settings {
     }
 }
 
-/// Settings that are read once: a change needs a restart.
+/// Settings that are read only at the start. Changing them requires a restart.
 #[derive(Clone, Debug)]
 pub struct StartSettings {
     pub http: HttpSettings,
@@ -126,7 +126,7 @@ pub struct StartSettings {
     pub user_connections: UserConnectionSettings,
     pub metrics: MetricsSettings,
     pub learning: LearningSettings,
-    /// Set only by mcpo's command line.
+    /// Set only in mcpo mode.
     pub mcpo: Option<McpoSettings>,
     pub processes: ProcessSettings,
 }
@@ -138,79 +138,79 @@ pub struct LiveSettings {
     pub servers: Vec<ServerSettings>,
     pub calls: CallSettings,
     pub selection: SelectionSettings,
-    /// Section `[groups]`: members of each group.
+    /// Section `[groups]`: the members of each group.
     pub groups: GroupTable,
     pub policy: PolicySettings,
     pub toolsets: ToolsetSettings,
-    /// `[[tag]]`: rules that assign tags to tools.
+    /// `[[tag]]`: rules that give tags to tools.
     pub tags: Vec<TagRule>,
-    /// Section `[definitions]`.
+    /// The settings in section `[definitions]`.
     pub definitions: DefinitionSettings,
     pub limits: LimitSettings,
 }
 
-/// The sections in [`LiveSettings`].
+/// The sections that [`LiveSettings`] contains.
 const LIVE_SECTIONS: [&str; 9] = ["calls", "definitions", "groups", "limits", "policy", "presets", "selection", "tag", "toolsets"];
-/// Keys in [`LiveSettings`] from other sections.
+/// Keys from other sections that [`LiveSettings`] contains.
 const LIVE_KEYS: [&str; 1] = ["access.default"];
 
-/// Where the configuration comes from.
+/// Where the configuration is read from.
 #[derive(Clone, Default)]
 pub struct Sources {
     pub servers: ServersSource,
-    /// The TOML settings file.
+    /// The settings file in TOML format.
     pub settings: Option<PathBuf>,
     pub environment: Environment,
     pub overrides: Overrides,
-    /// mcpo's command line: other defaults, addresses and servers.
+    /// mcpo's command line, with its own defaults, addresses and servers.
     pub mcpo: Option<McpoSettings>,
 }
 
-/// Where the `mcpServers` map comes from. It has no `Debug`: a text may contain secrets.
+/// Where the `mcpServers` map comes from. This type has no `Debug`, because a text may contain secrets.
 #[derive(Clone, Default)]
 pub enum ServersSource {
-    /// No servers.
+    /// There are no servers.
     #[default]
     Nothing,
     File(PathBuf),
-    /// A text created by the program itself; `name` stands for it in messages.
+    /// A text that the program itself has created. Messages refer to it by `name`.
     Text {
         name: String,
         text: String,
     },
 }
 
-/// Values of command-line flags. They override every other source.
+/// Values of command-line flags, which override all other sources.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
-    /// `--host`
+    /// The value of `--host`.
     pub host: Option<String>,
-    /// `--port`
+    /// The value of `--port`.
     pub port: Option<u16>,
-    /// `--api-key`
+    /// The value of `--api-key`.
     pub api_key: Option<SecretString>,
-    /// `--insecure`; `false` keeps the value of the other sources.
+    /// Whether `--insecure` is set. If not, the other sources decide.
     pub insecure: bool,
-    /// `--data-dir`
+    /// The value of `--data-dir`.
     pub data_dir: Option<PathBuf>,
-    /// `--log-level`
+    /// The value of `--log-level`.
     pub log_level: Option<String>,
-    /// `--hot-reload`; `false` keeps the value of the other sources.
+    /// Whether `--hot-reload` is set. If not, the other sources decide.
     pub watch: bool,
-    /// `--cors-allow-origins`; empty keeps the value of the other sources.
+    /// The values of `--cors-allow-origins`. If there are none, the other sources decide.
     pub cors_origins: Vec<String>,
-    /// `--ssl-certfile`
+    /// The value of `--ssl-certfile`.
     pub tls_certificate: Option<String>,
-    /// `--ssl-keyfile`
+    /// The value of `--ssl-keyfile`.
     pub tls_key: Option<String>,
-    /// `--toolsets`, `--exclude` and `--preset`
+    /// The values of `--toolsets`, `--exclude` and `--preset`.
     pub toolsets: ToolsetFlags,
-    /// The program that starts servers: this binary, or `None` to start them directly.
+    /// The program that starts MCP servers. `None` starts them directly.
     pub launcher: Option<PathBuf>,
 }
 
 impl Sources {
-    /// The files to watch.
+    /// The files to watch for changes.
     #[must_use]
     pub fn files(&self) -> Vec<PathBuf> {
         let servers = match &self.servers {
@@ -222,10 +222,10 @@ impl Sources {
 }
 
 impl Settings {
-    /// Reads every source and checks the whole configuration. The second value contains the warnings.
+    /// Reads all sources and checks the configuration. The second value contains the warnings.
     ///
     /// # Errors
-    /// All problems of all sources together.
+    /// All problems in all sources.
     pub fn load(sources: &Sources) -> Result<(Self, Vec<Finding>), SettingsErrors> {
         let mut findings = Findings::default();
         let mut values = Values::defaults(&mut findings);
@@ -246,7 +246,7 @@ impl Settings {
         let mut start = StartSettings::read(&mut reader);
         let (calls, selection) = (CallSettings::read(&mut reader), SelectionSettings::read(&mut reader));
         if let Some(data_dir) = &sources.overrides.data_dir {
-            // Set directly, because a path need not be Unicode.
+            // Bypasses the text values, because a path may contain bytes that are not valid Unicode.
             start.store.data_dir.clone_from(data_dir);
         }
         let mut servers = sources.servers.read(&sources.environment, &calls, sources.mcpo.as_ref(), &mut findings);
@@ -279,14 +279,14 @@ impl Settings {
     /// The compiled-in defaults, without servers.
     ///
     /// # Errors
-    /// None in a build that passed its tests.
+    /// Never in a build that has passed its tests.
     pub fn defaults() -> Result<Self, SettingsErrors> {
         Self::load(&Sources::default()).map(|(settings, _)| settings)
     }
 }
 
 impl Settings {
-    /// The keys that need a restart and differ from the given fingerprints.
+    /// The keys that require a restart and whose values differ from these fingerprints.
     #[must_use]
     pub fn needing_restart(&self, started: &BTreeMap<String, Fingerprint>) -> Vec<String> {
         let is_live = |key: &str| {

@@ -1,4 +1,5 @@
-//! `oauth` of a server: the source of its tokens. mcpo does the sign-in; its stored tokens are taken over.
+//! The server setting `oauth`: where the server's tokens come from. People sign in with mcpo, and the service uses
+//! mcpo's stored tokens.
 
 use std::path::PathBuf;
 
@@ -10,24 +11,24 @@ use crate::settings::mcp_file::Entry;
 
 const KEYS: [&str; 7] = ["server_url", "storage_type", "callback_port", "use_loopback", "client_metadata", "issuer", "private_addresses"];
 
-/// OAuth of one server over HTTP.
+/// OAuth settings of an HTTP server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OAuthSettings {
-    /// The URL from which the authorisation server is discovered.
+    /// The URL from which the authorization server is discovered.
     pub server_url: Url,
-    /// mcpo's token folder; `None` if it kept none.
+    /// mcpo's token folder; `None` if there is none.
     pub tokens: Option<PathBuf>,
     /// The server's name in mcpo.
     pub stored_as: String,
-    /// The only authorisation server that may receive the refresh token. `None`: the one that the server names at the first
-    /// renewal.
+    /// The only authorization server that may receive the refresh token. `None` means the one that the MCP server names
+    /// when a token is first renewed.
     pub issuer: Option<String>,
-    /// Whether it may have a private address; `None`: only if the server has one.
+    /// Whether the authorization server may have a private address. `None` means only if the MCP server has one too.
     pub private_addresses: Option<bool>,
 }
 
 impl OAuthSettings {
-    /// Parses the setting of a server entry; `None` if it is missing or invalid.
+    /// Parses the setting. Returns `None` if it is missing or invalid.
     pub(super) fn read(entry: &mut Entry<'_, '_>, server: &str) -> Option<Self> {
         const KEY: &str = "oauth";
         let path = child(entry.path(), KEY);

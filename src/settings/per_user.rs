@@ -1,5 +1,5 @@
-//! Per-user values of a server: placeholders in its `headers` or `env`, and `listWith`, the values to use instead when
-//! listing tools without a user.
+//! Values of a server that differ between users: placeholders in its `headers` or `env`, and the values in `listWith`
+//! that replace them when the service lists tools without a user.
 
 use std::collections::BTreeSet;
 
@@ -14,16 +14,16 @@ use crate::settings::json_text::{child, item};
 use crate::settings::mcp_file::Entry;
 use crate::settings::servers::{RemoteSettings, TransportSettings};
 
-/// By header or variable name.
+/// Templates by the name of the header or variable.
 #[derive(Clone, Debug, Default)]
 pub struct PerUserSettings {
     pub templates: IndexMap<String, Template>,
-    /// A subset of the same names.
+    /// Values for some of the same names, to list tools without a user.
     pub list_with: IndexMap<String, SecretString>,
 }
 
 impl PerUserSettings {
-    /// Removes values with placeholders from the transport and returns them.
+    /// Moves values with placeholders out of the transport.
     pub(super) fn read(entry: &mut Entry<'_, '_>, transport: &mut TransportSettings, remote: &RemoteSettings) -> Self {
         warn_elsewhere(entry, transport);
         let key = transport.values_key();
@@ -66,7 +66,7 @@ impl PerUserSettings {
         Self { templates, list_with }
     }
 
-    /// Whether the server is the same for all users.
+    /// Whether the server needs no values of users.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.templates.is_empty()
@@ -82,14 +82,14 @@ impl PerUserSettings {
         self.templates.values().any(|template| !template.secrets().is_empty())
     }
 
-    /// The secrets that the templates use.
+    /// The secrets that the placeholders name.
     #[must_use]
     pub fn secrets(&self) -> BTreeSet<SecretName> {
         self.templates.values().flat_map(Template::secrets).collect()
     }
 }
 
-/// `listWith`, with names spelled as in the templates.
+/// Reads `listWith`. Its names get the same spelling as the templates' names.
 fn read_list_with(
     entry: &mut Entry<'_, '_>,
     templates: &IndexMap<String, Template>,
@@ -122,7 +122,7 @@ fn read_list_with(
     list_with
 }
 
-/// Warns about placeholders in places where they are not replaced.
+/// Warns about placeholders where the service doesn't replace them.
 fn warn_elsewhere(entry: &mut Entry<'_, '_>, transport: &TransportSettings) {
     let path = entry.path().to_owned();
     let mut texts: Vec<(String, String)> = Vec::new();
@@ -145,7 +145,7 @@ fn warn_elsewhere(entry: &mut Entry<'_, '_>, transport: &TransportSettings) {
     }
 }
 
-/// Warns about placeholders in Open WebUI's spelling, and about misspelt ones.
+/// Warns about misspelt placeholders, and about placeholders in Open WebUI's format.
 fn warn_of_others(entry: &mut Entry<'_, '_>, path: &str, others: &[String]) {
     for other in others {
         let known: Vec<&str> = FIELDS.iter().map(|(name, _)| *name).collect();

@@ -1,4 +1,4 @@
-//! Which caller may use which tool: `[[policy]]`, and the default verdict.
+//! `[[policy]]` and `access.default`: which caller may use which tool.
 
 use serde_json::Value;
 
@@ -8,9 +8,9 @@ use crate::settings::values::{Reader, Values};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicySettings {
-    /// `access.default`
+    /// The decision if no rule matches (`access.default`).
     pub default: Effect,
-    /// In the order of the file.
+    /// The rules, in the order of the file.
     pub rules: Vec<PlacedRule>,
 }
 

@@ -1,4 +1,4 @@
-//! Processes of MCP servers: what they must not read, and how often they are pinged.
+//! Section `[processes]`: what the processes of MCP servers may not read, and how often they are pinged.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,17 +7,17 @@ use secrecy::SecretString;
 
 use crate::settings::values::Reader;
 
-/// Section `[processes]`, and secrets and files from all other sections and the command line.
+/// Section `[processes]`, with the secrets and files that other sections and the command line name.
 #[derive(Clone, Debug, Default)]
 pub struct ProcessSettings {
-    /// This binary, through which servers are started. `None` if another program runs (tests): servers are then started
-    /// directly.
+    /// The service's own binary, which starts the servers. `None` if another program runs, such as a test. Servers are
+    /// then started directly.
     pub launcher: Option<PathBuf>,
-    /// The service's own keys: a variable with one of these values is not passed to any server.
+    /// The service's own keys. Servers don't inherit variables that contain one of them.
     pub secrets: Vec<SecretString>,
-    /// Files that a sandboxed server can't read, in addition to the data folder.
+    /// Files that sandboxed servers can't read, in addition to the data folder.
     pub files: Vec<PathBuf>,
-    /// Interval of health checks; `None`: none.
+    /// How often processes are checked; `None` means never.
     pub ping: Option<Duration>,
 }
 
@@ -28,13 +28,13 @@ impl ProcessSettings {
     }
 }
 
-/// Whether the setting's value is secret, judged by its name.
+/// Whether the name of a setting shows that its value is secret.
 pub(super) fn is_secret(key: &str) -> bool {
     let name = key.rsplit('.').next().unwrap_or(key);
     !is_file(key) && ["key", "keys", "secret", "password"].iter().any(|word| name == *word || name.ends_with(&format!("_{word}")))
 }
 
-/// Whether the value is the path of a secret file.
+/// Whether the name of a setting shows that its value is the path of a secret file.
 pub(super) fn is_file(key: &str) -> bool {
     key == "http.tls_key" || key.ends_with("_file")
 }

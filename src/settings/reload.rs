@@ -1,15 +1,15 @@
-//! How a changed configuration is applied at run time.
+//! Section `[reload]`: how a changed configuration is applied while the service runs.
 
 use std::time::Duration;
 
 use crate::settings::values::Reader;
 
-/// Section `[reload]`.
+/// The settings in section `[reload]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReloadSettings {
-    /// Whether the files are watched. `SIGHUP` always works.
+    /// Whether to watch the files. `SIGHUP` always reloads them.
     pub watch: bool,
-    /// How long running calls may continue on a changed or removed server.
+    /// How long running calls to a changed or removed server may continue.
     pub drain: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Limits on what a server process may read and write.
+//! The server setting `sandbox`: what a server process may read and write.
 
 use std::path::{Path, PathBuf};
 
@@ -10,16 +10,16 @@ use crate::settings::mcp_file::Entry;
 const KEYS: [&str; 2] = ["read", "write"];
 const EXPECTED: &str = "true, false, or an object such as {\"read\": [\"/srv/docs\"], \"write\": [\"/srv/notes\"]}";
 
-/// `sandbox` of a server: its access beyond system folders, its working directory and a folder of its own.
+/// What a sandboxed server may access, in addition to system folders, its working folder and its private folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SandboxSettings {
-    /// Absolute paths.
+    /// Absolute paths of files and folders that it may read.
     pub read: Vec<PathBuf>,
     pub write: Vec<PathBuf>,
 }
 
 impl SandboxSettings {
-    /// `None`: no sandbox, or a problem was reported.
+    /// Parses the setting. Returns `None` if there is no sandbox, or if it reported a problem.
     pub(super) fn read(entry: &mut Entry<'_, '_>, is_process: bool) -> Option<Self> {
         const KEY: &str = "sandbox";
         let path = child(entry.path(), KEY);

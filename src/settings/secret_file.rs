@@ -1,17 +1,18 @@
-//! Files with one secret each: for `*_file` keys, `${file:PATH}`, `_FILE` variables and systemd credentials.
+//! Reads files that contain one secret each, for `*_file` keys, `${file:PATH}`, `_FILE` variables and systemd
+//! credentials.
 
 use std::io;
 use std::path::Path;
 
-/// The content of a file.
+/// A secret that was read from a file.
 pub(super) struct SecretFile {
-    /// Without the line break at its end.
+    /// The contents, without the line break at the end.
     pub(super) text: String,
-    /// Whether users other than the owner can read it.
+    /// Whether users other than the owner can read the file.
     pub(super) is_open: bool,
 }
 
-/// Why a file yields no secret.
+/// Why a file contains no usable secret.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SecretFileError {
     #[error("can't be read: {0}")]
@@ -22,8 +23,9 @@ pub(super) enum SecretFileError {
     Empty,
 }
 
-/// The warning for a file that other users can read, and its remedy.
+/// The warning about a file that other users can read.
 pub(super) const OPEN: &str = "other users of this machine can read it";
+/// How to fix this.
 pub(super) const CLOSE: &str = "restrict access: chmod 600";
 
 pub(super) fn read(path: &Path) -> Result<SecretFile, SecretFileError> {

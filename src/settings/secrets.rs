@@ -1,4 +1,4 @@
-//! Users' secrets, and connections per user.
+//! Sections `[secrets]` and `[user_connections]`: users' secrets, and connections for single users.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::settings::values::Reader;
 
 const REMEDY: &str = "create one with `toolsieve secrets new-key`: 32 bytes in base64";
 
-/// Section `[secrets]`.
+/// The settings in section `[secrets]`.
 #[derive(Clone, Debug, Default)]
 pub struct SecretSettings {
-    /// `None`: users cannot store secrets.
+    /// The encryption keys; `None` if users can't store secrets.
     pub keys: Option<SecretKeys>,
 }
 
@@ -58,10 +58,10 @@ fn parsed(text: &SecretString, key: &str, reader: &mut Reader<'_>) -> Option<Sec
     parsed
 }
 
-/// Section `[user_connections]`.
+/// The settings in section `[user_connections]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserConnectionSettings {
-    /// Idle time after which one is closed.
+    /// How long a connection may be idle before it is closed.
     pub idle: Duration,
     pub per_server: usize,
     pub total: usize,
@@ -78,7 +78,7 @@ impl UserConnectionSettings {
 }
 
 impl Default for UserConnectionSettings {
-    /// For callers without settings, such as tests. A test keeps it equal to the reference.
+    /// For code that runs without settings, such as tests. A test compares these values with `defaults.toml`.
     fn default() -> Self {
         Self { idle: Duration::from_mins(10), per_server: 100, total: 500 }
     }

@@ -1,4 +1,4 @@
-//! How tools are chosen for a message.
+//! Section `[selection]`: how tools are selected for a message.
 
 use crate::domain::selection::relevance::Synonyms;
 use crate::domain::text::analysis::Analyzer;
@@ -7,32 +7,32 @@ use crate::settings::Settings;
 use crate::settings::values::{Reader, section};
 
 section! {
-    /// Section `[selection]`.
+    /// The settings in section `[selection]`.
     #[derive(Clone, Debug, PartialEq)]
     pub struct SelectionSettings = values(reader) {
-        /// The most newly chosen tools per message.
+        /// Maximum number of newly selected tools per message.
         pub limit: usize = reader.whole("selection.limit", 1..=128),
-        /// The most tools that a chat keeps.
+        /// Maximum number of tools that a chat keeps.
         pub chat_budget: usize = reader.whole("selection.chat_budget", 1..=512),
-        /// Length of each candidate list from the index.
+        /// Maximum number of candidates in each list from the index.
         pub candidates: usize = reader.whole("selection.candidates", 1..=1000),
-        /// Weight of the dense score, 0 to 1; the lexical score gets the rest.
+        /// Weight of the dense score, from 0 to 1. The lexical score has the remaining weight.
         pub dense_weight: f32 = dense_weight(reader),
-        /// Whether a message that needs no tool gets none.
+        /// Whether messages that need no tool get none.
         pub gate: bool = reader.switch("selection.gate"),
-        /// Token budget of newly chosen definitions.
+        /// Maximum number of tokens in newly selected definitions.
         pub token_budget: Option<usize> = Some(reader.whole("selection.token_budget", 0..=10_000_000)).filter(|budget| *budget > 0),
-        /// Published names of tools that every chat gets.
+        /// Public names of tools that every chat gets.
         pub pinned: Vec<String> = pinned(reader),
-        /// Synonyms of words in messages.
+        /// Synonyms for words in messages.
         pub synonyms: Synonyms = synonyms(reader),
-        /// Whether near duplicates of different servers are offered once.
+        /// Whether to offer only one of several near duplicates from different servers.
         pub fold_duplicates: bool = reader.switch("selection.fold_duplicates"),
-        /// Share of chats, 0 to 1, that get all tools, for comparison; 0: no comparison.
+        /// Share of chats, from 0 to 1, that get all tools for a comparison; 0 means no comparison.
         pub static_share: f64 = reader.fraction("selection.static_share", 0.0..=1.0),
-        /// The most newly chosen tools per server.
+        /// Maximum number of newly selected tools per server.
         pub per_server: Option<usize> = Some(reader.whole("selection.per_server", 0..=128)).filter(|most| *most > 0),
-        /// When a language model reranks, if there is one.
+        /// When a language model reranks the candidates, if one is available.
         pub rerank: Rerank = reader.choice("selection.rerank", Rerank::of_name, ("unknown mode", "write \"auto\", \"off\" or \"always\"")),
     }
 }
@@ -42,7 +42,7 @@ named! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum Rerank {
         Off = "off",
-        /// If the ranking is ambiguous.
+        /// Only if the ranking is ambiguous.
         #[default]
         Auto = "auto",
         /// For every message that needs a tool.
@@ -51,7 +51,7 @@ named! {
 }
 
 impl Default for SelectionSettings {
-    /// As in `defaults.toml`.
+    /// The values in `defaults.toml`.
     fn default() -> Self {
         Settings::defaults().unwrap_or_else(|error| unreachable!("the defaults are tested: {error}")).live.selection
     }

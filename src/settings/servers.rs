@@ -1,4 +1,4 @@
-//! One configured MCP server, for the adapter that connects to it.
+//! The settings of one MCP server, for the adapter that connects to it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,55 +15,57 @@ use crate::settings::oauth::OAuthSettings;
 use crate::settings::per_user::PerUserSettings;
 use crate::settings::sandbox::SandboxSettings;
 
-/// A server of the `mcpServers` map, checked, with every `${VAR}` replaced.
+/// A checked entry of the `mcpServers` map, in which every `${VAR}` has been replaced.
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
     pub name: ServerName,
     pub transport: TransportSettings,
-    /// Time limit of one call.
+    /// Time limit for one call.
     pub call_timeout: Duration,
-    /// Time limit for connecting and listing tools.
+    /// Time limit for connecting and listing the tools.
     pub start_timeout: Duration,
-    /// Tools of this server that are not published, by exact name.
+    /// Exact names of tools that are not published.
     pub disabled_tools: Vec<String>,
-    /// Tags of all its tools.
+    /// Tags for all of the server's tools.
     pub tags: Vec<String>,
-    /// Largest result, in bytes.
+    /// Maximum size of a result, in bytes.
     pub max_result_bytes: usize,
-    /// Longer text in a result is truncated; `None`: never.
+    /// Maximum length of the text in a result. Longer text is truncated; `None` means no limit.
     pub max_text_bytes: Option<usize>,
-    /// Whether objects and lists in results become JSON text without whitespace.
+    /// Whether to return objects and lists in results as JSON text without whitespace.
     pub compact_results: bool,
     pub validation: Validation,
-    /// For remote servers.
+    /// Additional settings for HTTP servers.
     pub remote: RemoteSettings,
-    /// Values that differ per user.
+    /// Values that differ between users.
     pub per_user: PerUserSettings,
-    /// Limits on the file access of its process.
+    /// Limits on the file access of the server's process.
     pub sandbox: Option<SandboxSettings>,
 }
 
-/// What requests to a remote server carry beyond its configured headers.
+/// Headers that requests to an HTTP server contain in addition to its configured headers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoteSettings {
-    /// Forwarded headers of the caller; `None`: none.
+    /// Which of the caller's headers are forwarded; `None` means none.
     pub forwarding: Option<HeaderForwarding>,
-    /// Source of its token.
+    /// Where the server's token comes from.
     pub oauth: Option<OAuthSettings>,
 }
 
-/// How a server is reached.
+/// How the service connects to a server.
 #[derive(Clone)]
 pub enum TransportSettings {
-    /// A child process, over standard input and output.
+    /// Starts a process and communicates over its standard input and output.
     Stdio { command: String, args: Vec<String>, env: IndexMap<String, SecretString>, directory: Option<PathBuf> },
-    /// Streamable HTTP (MCP specification 2025-03-26 and later), or a fallback that the server supports.
+    /// Streamable HTTP (MCP specification 2025-03-26 and later). If the server doesn't support it, another transport is
+    /// used.
     StreamableHttp { url: Url, headers: IndexMap<String, SecretString> },
-    /// HTTP with server-sent events (MCP specification 2024-11-05), or a fallback that the server supports.
+    /// HTTP with server-sent events (MCP specification 2024-11-05). If the server doesn't support it, another transport
+    /// is used.
     Sse { url: Url, headers: IndexMap<String, SecretString> },
 }
 
-/// Omits arguments and URLs: they may contain values of `${VAR}`.
+/// Omits arguments and URLs, because they may contain values of `${VAR}`.
 impl fmt::Debug for TransportSettings {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -89,10 +91,10 @@ fn remote(formatter: &mut fmt::Formatter<'_>, kind: &str, url: &Url, headers: &I
 }
 
 impl ServerSettings {
-    /// The keys in which two entries of one server differ, as written in the server file. Never a value.
+    /// The keys in which two entries for a server differ, as written in the servers file. Never contains values.
     #[must_use]
     pub fn differences(&self, other: &Self) -> Vec<&'static str> {
-        // Destructured, so that a new field can't be forgotten here.
+        // Names every field, so that a new field can't be forgotten here.
         let Self {
             name: _,
             transport,
@@ -132,7 +134,7 @@ impl ServerSettings {
         found
     }
 
-    /// The same server with additional headers, or environment variables of its process.
+    /// The same server with additional headers, or with additional variables for its process.
     #[must_use]
     pub fn with<'a>(&self, values: impl IntoIterator<Item = (&'a String, &'a SecretString)>) -> Self {
         let mut with = self.clone();
@@ -144,7 +146,7 @@ impl ServerSettings {
         with
     }
 
-    /// Whether an existing connection can adopt a change of this key.
+    /// Whether an existing connection can apply a change of this key.
     #[must_use]
     pub fn keeps_connection(key: &str) -> bool {
         matches!(key, "timeout" | "startTimeout" | "disabledTools" | "tags" | "maxTextBytes" | "compactResults" | "validation")
@@ -152,7 +154,7 @@ impl ServerSettings {
 }
 
 impl TransportSettings {
-    /// The key of its headers or environment variables.
+    /// The key that contains the headers or the variables.
     #[must_use]
     pub fn values_key(&self) -> &'static str {
         match self {

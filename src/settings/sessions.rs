@@ -1,20 +1,20 @@
-//! Lifetimes and limits of sessions.
+//! Section `[sessions]`: lifetimes and limits of sessions.
 
 use std::time::Duration;
 
 use crate::settings::values::{Reader, section};
 
 section! {
-    /// Section `[sessions]`.
+    /// The settings in section `[sessions]`.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct SessionSettings = values(reader) {
-        /// Default lifetime.
+        /// Lifetime of a session if the request names none.
         pub ttl: Duration = reader.seconds("sessions.ttl_seconds", 1..=LONGEST_SECONDS),
-        /// Longest lifetime that a request may ask for.
+        /// Maximum lifetime that a request may name.
         pub longest_ttl: Duration = reader.seconds("sessions.longest_ttl_seconds", 1..=LONGEST_SECONDS),
-        /// Sessions of one caller at a time.
+        /// Maximum number of sessions per caller.
         pub per_caller: usize = reader.whole("sessions.per_caller", 1..=1_000_000),
-        /// Sessions of all callers at a time.
+        /// Maximum number of sessions of all callers together.
         pub total: usize = reader.whole("sessions.total", 1..=1_000_000),
     }
 }

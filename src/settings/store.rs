@@ -1,4 +1,4 @@
-//! The data folder and retention times.
+//! Section `[store]`: the data folder, and how long data is kept.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,20 +6,20 @@ use std::time::Duration;
 use crate::settings::values::{Reader, section};
 
 section! {
-    /// Section `[store]`.
+    /// The settings in section `[store]`.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct StoreSettings = read(reader) {
         pub data_dir: PathBuf = data_dir(reader),
-        /// Since a chat's last message.
+        /// How long a chat's set is kept after the chat's last message.
         pub chat_retention: Duration = reader.days("store.chat_retention_days", 1..=3650),
         pub event_retention: Duration = reader.days("store.event_retention_days", 1..=3650),
         pub audit_retention: Duration = reader.days("store.audit_retention_days", 1..=3650),
         pub usage_retention: Duration = reader.days("store.usage_retention_days", 1..=3650),
-        /// Of vectors and token counts, since the tool was last listed.
+        /// How long vectors and token counts are kept after their tool was last listed.
         pub unused_retention: Duration = reader.days("store.unused_retention_days", 1..=3650),
-        /// Of API keys, since their revocation or expiry.
+        /// How long an API key is kept after it was revoked or has expired.
         pub key_retention: Duration = reader.days("store.key_retention_days", 1..=3650),
-        /// Of the baseline of a tool's definition, since a server last listed the tool.
+        /// How long the baseline of a definition is kept after its tool was last listed.
         pub definition_retention: Duration = reader.days("store.definition_retention_days", 1..=3650),
     }
 }

@@ -1,4 +1,4 @@
-//! Rules that assign tags to tools: `[[tag]]`.
+//! `[[tag]]`: rules that give tags to tools.
 
 use crate::domain::access::policy::TagRule;
 use crate::domain::access::tool_facts;

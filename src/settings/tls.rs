@@ -1,4 +1,4 @@
-//! Certificate and private key for HTTPS.
+//! The certificate and the private key for HTTPS.
 
 use std::fmt;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::settings::values::Reader;
 const CERTIFICATE: &str = "http.tls_certificate";
 const KEY: &str = "http.tls_key";
 
-/// Certificate and key, read and checked.
+/// A certificate and its key, which have been read and checked.
 #[derive(Clone)]
 pub struct Tls {
     certificate: PathBuf,

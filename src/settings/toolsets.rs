@@ -1,4 +1,4 @@
-//! Toolsets and presets, and which toolsets the service publishes.
+//! `[toolsets.NAME]` and `[presets]`: the configured toolsets, and those that the service publishes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,23 +6,23 @@ use crate::domain::access::toolset::{PublishedToolsets, Toolset, ToolsetName};
 use crate::settings::finding::{Findings, Location, suggestion};
 use crate::settings::values::Values;
 
-/// `[toolsets.NAME]` and `[presets]`, combined with the command line.
+/// The toolsets in the settings, and the effect of the command-line flags.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolsetSettings {
-    /// In the order of the file.
+    /// The configured toolsets, in the order of the file.
     pub defined: Vec<Toolset>,
-    /// The result of `--toolsets`, `--exclude` and `--preset`.
+    /// The toolsets that `--toolsets`, `--exclude` and `--preset` select.
     pub published: PublishedToolsets,
 }
 
-/// Command-line flags with names of configured toolsets.
+/// Command-line flags that name configured toolsets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolsetFlags {
-    /// `--toolsets`
+    /// The values of `--toolsets`.
     pub toolsets: Vec<String>,
-    /// `--exclude`
+    /// The values of `--exclude`.
     pub exclude: Vec<String>,
-    /// `--preset`
+    /// The value of `--preset`.
     pub preset: Option<String>,
 }
 
@@ -35,7 +35,7 @@ impl ToolsetSettings {
                 Err(problem) => findings.problem(place.clone(), problem.reason, REMEDY),
             }
         }
-        // Includes invalid toolsets, so that one mistake is not reported twice.
+        // Includes invalid toolsets, so that each mistake is reported only once.
         let known: Vec<&str> = values.toolsets.iter().map(|(name, ..)| name.as_str()).collect();
         let presets: BTreeMap<&str, &(Vec<String>, Location)> =
             values.presets.iter().map(|(name, preset)| (name.as_str(), preset)).collect();

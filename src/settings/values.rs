@@ -1,7 +1,7 @@
-//! The values of all keys, from every source, before they get their types.
+//! The values of all settings from all sources, before they are converted to their types.
 //!
-//! The compiled-in defaults contain every key with its type, so they also decide which keys exist. Later sources override
-//! earlier ones: defaults, settings file, environment, command line.
+//! The compiled-in defaults contain every setting with its type, so they determine which settings exist. Each source
+//! overrides the sources before it: defaults, settings file, environment, command line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -21,11 +21,11 @@ use crate::settings::json_text::line_and_column;
 use crate::settings::processes::{ProcessSettings, is_file, is_secret};
 use crate::settings::secret_file;
 
-/// The commented defaults: the reference of every setting.
+/// The commented defaults, which document every setting.
 pub const DEFAULTS: &str = include_str!("defaults.toml");
 
 const PREFIX: &str = "TOOLSIEVE_";
-/// Short names of the most common settings.
+/// Short variable names for the most common settings.
 const SHORT_NAMES: [(&str, &str); 16] = [
     ("EMBEDDER_API_KEY", "embedder.api_key"),
     ("EMBEDDER_FOLDER", "embedder.folder"),
@@ -44,13 +44,14 @@ const SHORT_NAMES: [(&str, &str); 16] = [
     ("TOOLSIEVE_SECRETS_KEY", "secrets.key"),
     ("TOOLSIEVE_SECRETS_KEY_FILE", "secrets.key_file"),
 ];
-/// Keys that name a file, with the keys that its content sets.
+/// Keys that name a file, with the key that the file's contents set.
 const FILES: [(&str, &str); 3] =
     [("access.admin_key_file", "access.admin_key"), ("http.api_key_file", "http.api_key"), ("secrets.key_file", "secrets.key")];
-/// Suffix of variables that name a file with the value.
+/// Suffix of a variable that names a file with the value.
 const FILE: &str = "_FILE";
-/// systemd's credentials folder, and the names of our credentials in it.
+/// The variable with the path of systemd's credentials folder.
 const CREDENTIALS_FOLDER: &str = "CREDENTIALS_DIRECTORY";
+/// The names of systemd credentials, with the keys that they set.
 const CREDENTIALS: [(&str, &str); 6] = [
     ("toolsieve.admin_key", "access.admin_key"),
     ("toolsieve.api_key", "http.api_key"),
@@ -59,8 +60,8 @@ const CREDENTIALS: [(&str, &str); 6] = [
     ("toolsieve.secrets_key", "secrets.key"),
     ("toolsieve.user_jwt_secret", "access.user_jwt_secret"),
 ];
-/// Variables that are not settings: command-line flags (`env = …` in `cli`), and variables of the project's scripts and
-/// tests, which child processes inherit.
+/// Variables that are not settings. These belong to command-line flags (`env = …` in `cli`), or to the project's
+/// scripts and tests.
 const NOT_SETTINGS: [&str; 7] = [
     "TOOLSIEVE_BIN",
     "TOOLSIEVE_CONFIG",
@@ -76,32 +77,32 @@ struct Entry {
     place: Location,
 }
 
-/// Every key with its value and source.
+/// The value of every setting, with the source of the value.
 pub(super) struct Values {
     entries: BTreeMap<String, Entry>,
     defaults: BTreeMap<String, Value>,
     read: BTreeSet<String>,
-    /// Section `[groups]`: its keys are user-defined names.
+    /// Section `[groups]`, whose keys are the names of groups.
     pub(super) groups: BTreeMap<String, Vec<String>>,
-    /// The `[[policy]]` tables, unparsed.
+    /// The `[[policy]]` tables, not parsed yet.
     pub(super) policy: Vec<(serde_json::Value, Location)>,
-    /// The `[toolsets.NAME]` tables, unparsed.
+    /// The `[toolsets.NAME]` tables, not parsed yet.
     pub(super) toolsets: Vec<(String, serde_json::Value, Location)>,
-    /// Section `[presets]`: toolset names under user-defined names.
+    /// Section `[presets]`: lists of toolsets, by the name of the preset.
     pub(super) presets: BTreeMap<String, (Vec<String>, Location)>,
-    /// The `[[tag]]` tables, unparsed.
+    /// The `[[tag]]` tables, not parsed yet.
     pub(super) tags: Vec<(serde_json::Value, Location)>,
 }
 
-/// The section whose keys are user-defined names.
+/// The section of groups, whose keys are their names.
 const GROUPS: &str = "groups";
-/// The tables of policy rules.
+/// The name of the tables with policy rules.
 const POLICY: &str = "policy";
-/// More sections with user-defined names.
+/// The section of toolsets, whose keys are their names.
 const TOOLSETS: &str = "toolsets";
 const PRESETS: &str = "presets";
 const A_LIST_OF_TOOLSETS: &str = "write a list of toolsets' names, such as [\"mail\", \"calendar\"]";
-/// The tables of tag rules.
+/// The name of the tables with tag rules.
 const TAG: &str = "tag";
 
 impl Values {
@@ -131,7 +132,7 @@ impl Values {
         }
     }
 
-    /// Applies the settings file over the present values.
+    /// Overrides the current values with those in the settings file.
     pub(super) fn add_file(&mut self, path: &Path, text: &str, environment: &Environment, findings: &mut Findings) {
         let place = |position: Option<usize>, key: Option<&str>| Location {
             source: path.display().to_string(),
@@ -205,7 +206,7 @@ impl Values {
         };
         let value = match (value, default) {
             (Some(Value::String(text)), Value::String(_)) => Some(Value::String(replace(text))),
-            // A `"${PORT}"` may stand for a number.
+            // A text such as `"${PORT}"` may become a number.
             (Some(Value::String(text)), default) if interpolate::has_variables(&text) => parse_text(&replace(text), default),
             (Some(Value::Array(items)), Value::Array(_)) => items
                 .into_iter()
@@ -266,7 +267,7 @@ impl Values {
         }
     }
 
-    /// Applies systemd credentials (`LoadCredential=`) over the present values.
+    /// Overrides the current values with systemd credentials (`LoadCredential=`).
     pub(super) fn add_credentials(&mut self, environment: &Environment, findings: &mut Findings) {
         let Some(folder) = environment.get(CREDENTIALS_FOLDER).filter(|folder| !folder.is_empty()) else { return };
         for (name, key) in CREDENTIALS {
@@ -280,7 +281,7 @@ impl Values {
         }
     }
 
-    /// Reads the files named by `*_file` keys. Call it after every source.
+    /// Reads the files that `*_file` keys name. Must be called after all sources have been added.
     pub(super) fn read_files(&mut self, findings: &mut Findings) {
         for (file_key, key) in FILES {
             self.read.insert(file_key.to_owned());
@@ -297,12 +298,12 @@ impl Values {
         }
     }
 
-    /// Applies `TOOLSIEVE_SECTION__KEY`, the short names and, for texts, their `_FILE` variants over the present values. An
-    /// empty variable counts as unset: compose files and unit files leave such variables.
+    /// Overrides the current values with variables: `TOOLSIEVE_SECTION__KEY`, the short names and, for texts, both with
+    /// `_FILE`. An empty variable counts as unset, because compose files and unit files often contain empty variables.
     pub(super) fn add_environment(&mut self, environment: &Environment, findings: &mut Findings) {
         let known = || SHORT_NAMES.iter().map(|(name, key)| ((*name).to_owned(), (*key).to_owned()));
         let long_names: Vec<_> = self.defaults.keys().map(|key| (variable(key), key.clone())).collect();
-        // Short names first, so that the long name wins if both are set.
+        // The long names come last, so that they win if both are set.
         let names: Vec<(String, String)> = known().chain(long_names).collect();
         for (name, key) in &names {
             if let Some(text) = environment.get(name).filter(|text| !text.is_empty()) {
@@ -319,7 +320,7 @@ impl Values {
                 |(known, key): &(String, String)| name.strip_suffix(FILE) == Some(known) && self.may_come_from_file(&names, known, key);
             if !names.iter().any(|known| known.0 == name || of_file(known)) && !NOT_SETTINGS.contains(&name) {
                 let place = Location { source: name.to_owned(), ..Location::default() };
-                // Compares without the common prefix: with it, every name would look similar.
+                // Compares names without their common prefix, because the prefix would make all names similar.
                 let known: Vec<&str> = names.iter().filter_map(|(name, _)| name.strip_prefix(PREFIX)).collect();
                 let remedy = match nearest(name.trim_start_matches(PREFIX), &known) {
                     Some(name) => format!("did you mean {PREFIX}{name}?"),
@@ -330,7 +331,8 @@ impl Values {
         }
     }
 
-    /// Whether a `_FILE` variant is allowed: the setting is a text, and no other setting has that name.
+    /// Whether the variable may end in `_FILE`. The setting must be a text, and no other setting may have that
+    /// variable.
     fn may_come_from_file(&self, names: &[(String, String)], name: &str, key: &str) -> bool {
         let is_taken = names.iter().any(|(known, _)| known.strip_suffix(FILE) == Some(name));
         !is_taken && self.defaults.get(key).is_some_and(Value::is_str)
@@ -347,7 +349,7 @@ impl Values {
         }
     }
 
-    /// Sets a value from the command line.
+    /// Sets a value from a command-line flag.
     pub(super) fn add_flag(&mut self, flag: &str, key: &str, value: Value, findings: &mut Findings) {
         let place = Location { source: flag.to_owned(), ..Location::default() };
         self.set(key, Some(value), place, findings);
@@ -362,7 +364,7 @@ impl Values {
         }
     }
 
-    /// The remedy for a value outside of all sections.
+    /// The suggested fix for a value outside all sections.
     fn section_hint(&self, name: &str) -> String {
         match self.split_keys().find(|(section, key)| *key == name || *section == name) {
             Some((section, key)) if key == name => format!("write it below a line [{section}]"),
@@ -385,7 +387,7 @@ impl Values {
         self.defaults.keys().filter_map(|key| key.split_once('.'))
     }
 
-    /// A fingerprint of every value by key, to detect changes later.
+    /// A fingerprint of each value, by key, to find changes later.
     pub(super) fn fingerprints(&self) -> BTreeMap<String, Fingerprint> {
         let entries = self.entries.iter().map(|(key, entry)| (key.clone(), Fingerprint::of_text(&entry.value.to_string())));
         let rules = |tables: &[(serde_json::Value, Location)]| format!("{:?}", tables.iter().map(|(rule, _)| rule).collect::<Vec<_>>());
@@ -401,7 +403,7 @@ impl Values {
         entries.chain(tables.map(|(name, text)| (name.to_owned(), Fingerprint::of_text(&text)))).collect()
     }
 
-    /// Fills in which secrets and files to keep from server processes.
+    /// Collects the secrets and files that server processes must not read.
     pub(super) fn complete(&self, processes: &mut ProcessSettings, sources: &Sources) {
         let texts = |test: fn(&str) -> bool| {
             let values = self.entries.iter().filter(move |(key, _)| test(key)).flat_map(|(_, entry)| match &entry.value {
@@ -419,14 +421,15 @@ impl Values {
         processes.files.extend(named.map(|(_, path)| PathBuf::from(path)));
     }
 
-    /// Keys of the defaults that no code read: documented but without effect.
+    /// Keys in the defaults that no code reads, so that they have no effect.
     #[cfg(test)]
     pub(super) fn unread(&self) -> Vec<&str> {
         self.defaults.keys().filter(|key| !self.read.contains(*key)).map(String::as_str).collect()
     }
 }
 
-/// A section of the settings, each field with its value: `section! { pub struct X = read(reader) { pub field: Type = value, } }`.
+/// Defines a section of the settings, with the expression that reads each field: `section! { pub struct X =
+/// read(reader) { pub field: Type = value, } }`.
 macro_rules! section {
     ($(#[$meta:meta])* pub struct $section:ident = $read:ident($reader:ident) {
         $($(#[$field_meta:meta])* pub $field:ident: $type:ty = $value:expr,)*
@@ -444,8 +447,8 @@ macro_rules! section {
 
 pub(super) use section;
 
-/// Converts values to their types and checks ranges. A value out of range is reported and replaced by the default, so that
-/// later checks still make sense.
+/// Converts values to their types and checks their ranges. An invalid value is reported and replaced by the default, so
+/// that later checks can continue.
 pub(super) struct Reader<'a> {
     values: &'a mut Values,
     findings: &'a mut Findings,
@@ -460,12 +463,12 @@ impl<'a> Reader<'a> {
         self.value(key).as_str().unwrap_or_default().to_owned()
     }
 
-    /// An empty text means "not set".
+    /// Reads a text. An empty text means that the setting is not set.
     pub(super) fn optional_text(&mut self, key: &str) -> Option<String> {
         Some(self.text(key)).filter(|text| !text.is_empty())
     }
 
-    /// A key to send in a header. `remedy`: the advice about one that a header can't carry.
+    /// Reads a key that will be sent in a header. `remedy` is the suggested fix if a header can't contain it.
     pub(super) fn header_key(&mut self, key: &str, remedy: &str) -> Option<SecretString> {
         let text = self.optional_text(key)?;
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -474,7 +477,7 @@ impl<'a> Reader<'a> {
         Some(SecretString::from(text))
     }
 
-    /// One of several names. `unknown`: the problem with any other, and the names to write.
+    /// Reads one of several names. `unknown` is the message for any other name, and the suggested fix.
     pub(super) fn choice<T: Default>(&mut self, key: &str, of_name: fn(&str) -> Option<T>, unknown: (&str, &str)) -> T {
         let name = self.text(key);
         of_name(&name).unwrap_or_else(|| {
@@ -511,17 +514,17 @@ impl<'a> Reader<'a> {
         self.default(key).and_then(|value| value.as_float()).unwrap_or(*range.start())
     }
 
-    /// A duration in whole milliseconds.
+    /// Reads a duration in whole milliseconds.
     pub(super) fn milliseconds(&mut self, key: &str, range: RangeInclusive<usize>) -> Duration {
         Duration::from_millis(self.whole(key, range) as u64)
     }
 
-    /// A duration in whole seconds.
+    /// Reads a duration in whole seconds.
     pub(super) fn seconds(&mut self, key: &str, range: RangeInclusive<usize>) -> Duration {
         Duration::from_secs(self.whole(key, range) as u64)
     }
 
-    /// A duration in whole days.
+    /// Reads a duration in whole days.
     pub(super) fn days(&mut self, key: &str, range: RangeInclusive<usize>) -> Duration {
         Duration::from_secs(self.whole(key, range) as u64 * 24 * 60 * 60)
     }
@@ -554,7 +557,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// An http or https address without user, query and fragment.
+/// Parses an `http` or `https` URL without user, query and fragment.
 pub(super) fn plain_url(text: &str) -> Option<Url> {
     Url::parse(text).ok().filter(|url| {
         matches!(url.scheme(), "http" | "https")
@@ -565,7 +568,7 @@ pub(super) fn plain_url(text: &str) -> Option<Url> {
     })
 }
 
-/// Replaces the variables of a text; `None` if a problem was reported.
+/// Replaces the variables in a text. Returns `None` if it reported a problem.
 fn replaced(text: &str, environment: &Environment, place: &Location, findings: &mut Findings) -> Option<String> {
     match interpolate::interpolate(text, environment) {
         Ok(interpolated) => {
@@ -583,7 +586,7 @@ fn replaced(text: &str, environment: &Environment, place: &Location, findings: &
     }
 }
 
-/// Reads a secret file; `None` if a problem was reported.
+/// Reads a secret file. Returns `None` if it reported a problem.
 fn secret(path: &Path, place: &Location, findings: &mut Findings) -> Option<String> {
     match secret_file::read(path) {
         Ok(file) => {
@@ -599,7 +602,7 @@ fn secret(path: &Path, place: &Location, findings: &mut Findings) -> Option<Stri
     }
 }
 
-/// `http.port` is `TOOLSIEVE_HTTP__PORT`.
+/// The environment variable of a setting, such as `TOOLSIEVE_HTTP__PORT` for `http.port`.
 fn variable(key: &str) -> String {
     format!("{PREFIX}{}", key.to_uppercase().replacen('.', "__", 1))
 }
@@ -608,7 +611,7 @@ fn built_in(key: Option<&str>) -> Location {
     Location { source: "built-in defaults".to_owned(), key: key.map(str::to_owned), ..Location::default() }
 }
 
-/// Parses a text from the environment as the type of the default.
+/// Parses a text from the environment as the same type as the default.
 fn parse_text(text: &str, default: &Value) -> Option<Value> {
     let trimmed = text.trim();
     match default {
@@ -639,7 +642,7 @@ fn expected(default: Option<&Value>) -> &'static str {
     }
 }
 
-/// Converts a value to JSON and applies `replace` to every text.
+/// Converts a value to JSON, and applies `replace` to every text in it.
 fn any_value(value: &DeValue<'_>, replace: &mut impl FnMut(&str) -> String) -> serde_json::Value {
     match value {
         DeValue::String(text) => replace(text).into(),
@@ -656,7 +659,8 @@ fn any_value(value: &DeValue<'_>, replace: &mut impl FnMut(&str) -> String) -> s
     }
 }
 
-/// The value without its positions; `None` for types without a setting (dates, tables, numbers beyond 64 bits).
+/// Converts a value, and drops its positions. Returns `None` for types that no setting has (dates, tables, numbers
+/// beyond 64 bits).
 fn plain_value(value: &DeValue<'_>) -> Option<Value> {
     match value {
         DeValue::String(text) => Some(Value::String(text.to_string())),

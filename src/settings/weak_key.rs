@@ -1,10 +1,10 @@
-//! Keys that can be guessed.
+//! Recognises keys that can be guessed.
 
 /// A random key of letters and digits with this length can't be guessed.
 const SHORTEST: usize = 16;
-/// A key with this many different characters or fewer was typed, not generated.
+/// A key with at most this many different characters was probably typed, not generated.
 const FEWEST_CHARACTERS: usize = 7;
-/// The shortest rest of a key after removal of well-known words.
+/// Minimum number of characters that must remain after well-known words are removed from a key.
 const SHORTEST_REST: usize = 12;
 const WORDS: [&str; 20] = [
     "password",
