@@ -4,15 +4,15 @@ author: Toolsieve contributors
 version: 0.1.0
 license: Apache-2.0
 required_open_webui_version: 0.10.2
-description: Shows the model only the tools that a message needs. Asks a Toolsieve service before every model call.
+description: Shows the model only the tools that a message needs, as selected by a Toolsieve service.
 """
 
-# This one file is the whole plugin: it is pasted into Open WebUI, or installed by `toolsieve openwebui install`.
-# The functions up to `class Filter` work on plain values, `Filter` glues them to Open WebUI's hooks.
+# This file is the complete plugin. Paste it into Open WebUI, or run `toolsieve openwebui install`.
+# The functions before `class Filter` work on plain values. `Filter` connects them to Open WebUI's hooks.
 #
-# It keeps nothing of chats or people: Open WebUI shares one instance between all chats. What it keeps for each event
-# loop, a connection and what goes with it, is in `Link`. Whatever goes wrong, the chat goes on with the tools that it
-# had; narrowing is a convenience here, the service enforces what a user may call.
+# Open WebUI shares one instance of the filter between all chats, so the filter stores nothing about chats or people.
+# For each event loop, `Link` keeps a connection to the service. On any error, the chat continues with all its tools.
+# The filter only narrows the list of tools; the service enforces which tools a user may call.
 
 import asyncio
 import contextlib
@@ -40,10 +40,11 @@ RUN_FUNCTION = "run_tool"
 DESCRIBE_FUNCTION = "describe_tools"
 LOAD_FUNCTION = "load_toolset"
 UNLOAD_FUNCTION = "unload_toolset"
-# Their results name tools that the model is going to need.
+# The results of these functions contain names of tools that the model will probably call.
 FINDING_FUNCTIONS = {SEARCH_FUNCTION, DESCRIBE_FUNCTION, "smart_select_tools", LOAD_FUNCTION, "enable_tool_group"}
 LEGACY_MODE = "legacy"
-# Under this key the first functions in a turn's own registry carry the turn. One would do; another filter may take it.
+# The key under which the first functions in a turn's registry store the turn. One function would be enough, but another
+# filter may remove it.
 TURN = "toolsieve_turn"
 MARKED = 10
 SERVER_PREFIX = "server:"
@@ -52,23 +53,23 @@ MCP_PREFIX = "server:mcp:"
 TURNS = 6
 PROMPT_CHARACTERS = 6000
 OLDER_CHARACTERS = 1500
-# The service refuses a larger limit.
+# The service rejects a larger limit.
 MOST_TOOLS = 128
 MOST_DISCLOSED = 200
 MOST_KEPT = 1000
 ANSWER_BYTES = 4 * 1024 * 1024
 LONGEST_TIMEOUT = 10.0
-# Parts in which a wait is counted, see `within`.
+# Number of parts into which a timeout is divided; see `within`.
 SLICES = 10
-# Seconds for which a service that does not answer is left alone: at first, and at most.
+# How long the filter sends no requests after a failure, in seconds: the first pause and the longest pause.
 FIRST_PAUSE = 5.0
 LONGEST_PAUSE = 30.0
-# Seconds after which an unused connection is closed, and offers that the service is known to remember.
+# How long an unused connection stays open, in seconds, and the maximum number of offers that the service has cached.
 KEPT_IDLE = 60.0
 MOST_OFFERS = 512
-# Names from which on a hash is sent in their place. Fewer go along each time.
+# Minimum number of names for which a hash is sent instead. Shorter lists are sent every time.
 LONG_OFFER = 64
-# Under this name the service reads it, whatever Open WebUI calls it elsewhere.
+# The header in which the service expects the signed user. Open WebUI can use another name for other servers.
 SIGNED_USER = "X-OpenWebUI-User-Jwt"
 LOOPBACK = {"localhost", "127.0.0.1", "::1", "0.0.0.0"}  # noqa: S104 (compared with, never bound)
 
@@ -78,38 +79,44 @@ T = TypeVar("T")
 
 
 class FilterValves(BaseModel):
-    """What an administrator can set. Plain types only: Open WebUI's form edits every value as text or a switch."""
+    """The settings for administrators. All types are simple, because Open WebUI's form edits text and switches."""
 
     url: str = Field(
         default="http://127.0.0.1:8000",
-        description="Address of the Toolsieve service, as seen from Open WebUI.",
+        description="The address at which Open WebUI reaches the Toolsieve service.",
     )
     key: str = Field(
         default="",
-        description="The service's API key.",
+        description="The API key of the Toolsieve service.",
         json_schema_extra={"input": {"type": "password"}},
     )
     connections: str = Field(
         default="",
         description=(
-            "Which tool servers are Toolsieve's, as JSON: tool id to path, such as "
+            "Toolsieve's tool servers, as JSON that maps tool ids to paths, such as "
             '{"server:toolsieve": "/", "server:mail": "/toolsets/mail"}. '
-            "Empty: those registered in Open WebUI under the address above."
+            "If empty, the filter finds the tool servers in Open WebUI that have the address above."
         ),
     )
-    limit: int = Field(default=10, description="At most this many newly chosen tools for a message.")
-    token_budget: int = Field(default=0, description="At most this many tokens of tool definitions. 0: no budget.")
-    timeout: float = Field(default=1.5, description="Seconds to wait for the service before all tools are kept.")
+    limit: int = Field(default=10, description="Maximum number of newly selected tools per message.")
+    token_budget: int = Field(
+        default=0,
+        description="Maximum number of tokens in the definitions of newly selected tools. 0 means no limit.",
+    )
+    timeout: float = Field(
+        default=1.5,
+        description="How long a message waits for the service, in seconds. After that, it keeps all tools.",
+    )
     always_keep: str = Field(
         default="",
-        description="Functions that are never taken away: names or patterns such as github__*, separated by commas.",
+        description="Functions that the filter never removes: comma-separated names or patterns, such as github__*.",
     )
     auto_enable: bool = Field(
         default=False,
-        description="In a chat with no tool switched on, switch on the relevant tool servers that the user may use.",
+        description="Switch on relevant tool servers in chats without tools, if the user may use these servers.",
     )
     status: bool = Field(default=False, description='Show a line such as "7 of 214 tools" above the answer.')
-    priority: int = Field(default=0, description="Order among filters, lowest first.")
+    priority: int = Field(default=0, description="Position of this filter; filters with lower numbers run first.")
 
     @field_validator("connections", mode="before")
     @classmethod
@@ -118,70 +125,70 @@ class FilterValves(BaseModel):
 
 
 class FilterUserValves(BaseModel):
-    """What each person can set for herself."""
+    """The settings that each user can change."""
 
     llm_api_key: str = Field(
         default="",
         description=(
-            "Your own API key for Gemini, OpenAI or Anthropic. With it a small model of that provider helps to choose "
-            "tools where your message leaves it open; it sees the message and the names and first words of tools. "
-            "The key goes along with each request and is not kept by Toolsieve."
+            "Your own API key for Gemini, OpenAI or Anthropic. If it is unclear which tools your message needs, a "
+            "small model of this provider helps to select them. The model receives your message, and the names and "
+            "first words of tools. Toolsieve doesn't store your key."
         ),
         json_schema_extra={"input": {"type": "password"}},
     )
 
 
 class FilterError(Exception):
-    """The service's answer cannot be used. The text is safe to log: neither secrets nor anything a user wrote."""
+    """The service's response is unusable. The message contains no secrets and no text of users, so it can be logged."""
 
 
 class AwayError(FilterError):
-    """The service does not answer, or was not asked because it did not answer shortly before."""
+    """The service doesn't respond, or the filter sent no request because the service recently didn't respond."""
 
     def __init__(self, text: str = "", *, is_news: bool = False) -> None:
         super().__init__(text)
-        # Whether nobody was told yet.
+        # Whether this failure has not been reported yet.
         self.is_news = is_news
 
 
 class Answer(NamedTuple):
-    """What the service decided: published names of functions in the order to offer them, tool ids if it was asked."""
+    """A selection: public names of functions in order, and the tool ids if the request contained tool ids."""
 
     names: list[str]
     tool_ids: list[str] | None
     definitions: Sequence[Body] = ()
-    # The offer that the service remembers.
+    # The hash of the offered names that the service has cached.
     offer: str | None = None
 
 
 class Turn(NamedTuple):
     """
-    What Open WebUI put on offer at a turn's first model call. It ends with the turn, whose own functions carry it.
+    The functions that Open WebUI offers in a turn's first model call. The turn's own functions store this value.
 
-    Later calls of the turn start from the narrowed list, and what another filter took away must stay away.
+    Later calls in the turn start from the narrowed list. Functions that another filter has removed must stay removed.
     """
 
-    # The address of the service, for turns with functions of two.
+    # The address of the service, because a turn may contain functions from two services.
     service: str
     connections: dict[str, str]
     groups: list[str]
-    # The service's functions in the registry, mapped to their published names.
+    # The service's functions in the registry, with their public names.
     owned: dict[str, str]
-    # Those of them that are on offer, in Open WebUI's order.
+    # The service's functions that are offered to the model, in Open WebUI's order.
     offered: list[str]
-    # Those that no tool server publishes, and that were bound because the model found them.
+    # Functions that no tool server publishes, and that were added because the model found them.
     bound: list[str]
-    # What is on offer or bound, by published name, see `functions_by_name`.
+    # The offered and added functions by their public names; see `functions_by_name`.
     by_name: tuple[dict[str, str], dict[str, list[str]]]
-    # For each tool id that publishes meta-tools in the place of the tools, its function that runs any of them.
+    # For each tool id that publishes only meta-tools: its function that runs any tool.
     running: dict[str, str]
 
 
-# --- Reading what Open WebUI hands over ------------------------------------------------------------------------------
+# --- Reading data from Open WebUI ------------------------------------------------------------------------------------
 
 
 def parse_connections(text: str) -> dict[str, str]:
-    """Tool id to path. Empty when the text is empty; raises `FilterError` when it is no such JSON object."""
+    """Parse the map from tool ids to paths. Raise `FilterError` if the text is neither empty nor a JSON object."""
     if not text.strip():
         return {}
     try:
@@ -198,14 +205,14 @@ def parse_list(text: str) -> list[str]:
 
 
 def connection_id(connection: Mapping[str, Any], index: int) -> str:
-    """The tool id that Open WebUI gives to a configured tool server."""
+    """Return the id that Open WebUI gives to a configured tool server."""
     info = connection.get("info")
     chosen = info.get("id") if isinstance(info, Mapping) else None
     return f"{MCP_PREFIX if connection.get('type') == 'mcp' else 'server:'}{chosen or index}"
 
 
 def document_url(connection: Mapping[str, Any]) -> str:
-    """Where Open WebUI fetches a tool server's document: below its URL, or somewhere else altogether. MCP has none."""
+    """Return the URL of a tool server's document, which need not be below the server's URL. MCP servers have none."""
     if connection.get("type") == "mcp":
         return str(connection.get("url") or "")
     path = str(connection.get("path") or "openapi.json")
@@ -213,7 +220,7 @@ def document_url(connection: Mapping[str, Any]) -> str:
 
 
 def path_below(url: str, service: str) -> str | None:
-    """What the document at `url` publishes of the service, as a path; `None` when it is another service's document."""
+    """Return the path of the document within the service, or `None` if the document belongs to another service."""
     try:
         ours, other = urlsplit(service.strip().rstrip("/")), urlsplit(url.strip())
         ports = [part.port or {"http": 80, "https": 443}.get(part.scheme) for part in (ours, other)]
@@ -229,7 +236,7 @@ def path_below(url: str, service: str) -> str | None:
 
 
 def connections_below(configured: Iterable[Any], service: str) -> dict[str, str]:
-    """Which of Open WebUI's configured tool servers are the service's own, as the `connections` valve has them."""
+    """Find the service's own tool servers in Open WebUI's configuration, in the format of the `connections` valve."""
     found = {}
     for index, connection in enumerate(configured):
         if isinstance(connection, Mapping) and connection.get("type", "openapi") in ("openapi", "mcp"):
@@ -240,7 +247,7 @@ def connections_below(configured: Iterable[Any], service: str) -> dict[str, str]
 
 
 def text_of(content: object) -> str:
-    """The text of a message, which comes as a string or in parts; pictures and the like are left out."""
+    """Return the text of a message, which may be a string or a list of parts. Images and other parts are ignored."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -250,7 +257,7 @@ def text_of(content: object) -> str:
 
 
 def function_name(definition: object) -> str:
-    """The name in a function definition, in either of the shapes that providers take."""
+    """Return the name in a function definition, in either of the formats that providers use."""
     if not isinstance(definition, dict):
         return ""
     function = definition.get("function")
@@ -259,7 +266,7 @@ def function_name(definition: object) -> str:
 
 
 def function_names(definitions: Sequence[Any]) -> list[str]:
-    """The name in each definition. There are thousands at each message: where all have the usual shape, it is quick."""
+    """Return the names in all definitions. Thousands of definitions in the usual format must be processed quickly."""
     try:
         names = [definition["function"]["name"] for definition in definitions]
     except (KeyError, TypeError, IndexError):
@@ -268,14 +275,14 @@ def function_names(definitions: Sequence[Any]) -> list[str]:
 
 
 def published_name(name: str, prefix: str, registry: Mapping[str, Any]) -> str:
-    """The name that the service published. Open WebUI prefixes it when another tool already has that name."""
+    """Return a function's public name. Open WebUI adds a prefix if another tool already has the same name."""
     while name.startswith(prefix) and name.removeprefix(prefix) in registry:
         name = name.removeprefix(prefix)
     return name
 
 
 def owned_functions(registry: Mapping[str, Any], connections: Mapping[str, str]) -> dict[str, str]:
-    """Functions of a turn that are the service's, mapped to their published names."""
+    """Return the service's functions in a turn, with their public names."""
     prefixes = {tool_id: tool_id.removeprefix(SERVER_PREFIX) + "_" for tool_id in connections}
     owned = {}
     for name, entry in registry.items():
@@ -289,7 +296,7 @@ def owned_functions(registry: Mapping[str, Any], connections: Mapping[str, str])
 
 
 def turn_of(registry: Mapping[str, Any], service: str) -> Turn | None:
-    """The turn that these functions carry; `None` before its first model call."""
+    """Return the turn that these functions store, or `None` before the turn's first model call."""
     for entry in registry.values():
         if isinstance(entry, dict) and TURN in entry and entry[TURN].service == service:
             turn: Turn = entry[TURN]
@@ -299,9 +306,9 @@ def turn_of(registry: Mapping[str, Any], service: str) -> Turn | None:
 
 def disclosing_functions(registry: Mapping[str, Any], owned: Mapping[str, str]) -> dict[str, str]:
     """
-    For each tool id that publishes meta-tools in the place of the tools: its function that runs any of them.
+    Return the function that runs any tool, for each tool id that publishes only meta-tools.
 
-    Where all tools are published, a function that is not there was taken away on purpose.
+    If a tool id publishes all tools, a missing function was removed on purpose.
     """
     leading = (DESCRIBE_FUNCTION, LOAD_FUNCTION)
     describing = {registry[name]["tool_id"] for name, published in owned.items() if published in leading}
@@ -314,7 +321,7 @@ def disclosing_functions(registry: Mapping[str, Any], owned: Mapping[str, str]) 
 
 
 def names_over_mcp(messages: Sequence[Any], connections: Mapping[str, str]) -> dict[str, str]:
-    """Functions that were called over MCP, mapped to published names: Open WebUI puts the server's id in front."""
+    """Return the functions that were called over MCP, with their public names. Open WebUI adds the server's id."""
     prefixes = [tool_id.removeprefix(MCP_PREFIX) + "_" for tool_id in connections if tool_id.startswith(MCP_PREFIX)]
     return {
         name: name.removeprefix(prefix)
@@ -325,7 +332,7 @@ def names_over_mcp(messages: Sequence[Any], connections: Mapping[str, str]) -> d
 
 
 def tool_calls(message: object) -> list[tuple[str, str]]:
-    """Id and function name of each call in an assistant message."""
+    """Return the id and the function name of each call in an assistant's message."""
     calls = message.get("tool_calls") if isinstance(message, Mapping) else None
     if not isinstance(calls, list):
         return []
@@ -334,12 +341,12 @@ def tool_calls(message: object) -> list[tuple[str, str]]:
 
 
 def called_functions(messages: Sequence[Any]) -> list[str]:
-    """Every function that was called in the chat, oldest first."""
+    """Return all functions that were called in the chat, oldest first."""
     return list(dict.fromkeys(name for message in messages for _, name in tool_calls(message)))
 
 
 def is_from_user(messages: Sequence[Any], index: int) -> bool:
-    """Whether a person wrote this message. Open WebUI shows pictures that tools return in user messages, too."""
+    """Return whether a person wrote this message. Open WebUI also uses user messages for images from tools."""
     message = messages[index] if index < len(messages) else None
     if not isinstance(message, Mapping) or message.get("role") != "user":
         return False
@@ -350,20 +357,20 @@ def is_from_user(messages: Sequence[Any], index: int) -> bool:
 
 
 def turn_start(messages: Sequence[Any]) -> int:
-    """Where the current turn begins: at the last message that a person wrote."""
+    """Return the index of the last message that a person wrote, with which the current turn begins."""
     return next((i for i in reversed(range(len(messages))) if is_from_user(messages, i)), 0)
 
 
 def is_first_call(messages: Sequence[Any]) -> bool:
-    """Whether the model has not been called yet since the last message that a person wrote."""
+    """Return whether this is the first model call after a person's message."""
     return turn_start(messages) >= len(messages) - 1
 
 
 def found_and_unloaded(messages: Sequence[Any]) -> tuple[list[str], list[str]]:
     """
-    Published names that searches and the like returned in the current turn, best first, and those that were unloaded.
+    Return the public names of found tools in the current turn, best first, and of unloaded tools.
 
-    What is unloaded is not found any more, until it is found again.
+    An unloaded tool doesn't count as found until the model finds it again.
     """
     turn = messages[turn_start(messages) :]
     asked = {
@@ -384,12 +391,12 @@ def found_and_unloaded(messages: Sequence[Any]) -> tuple[list[str], list[str]]:
 
 
 def named_among(name: str, functions: Iterable[str]) -> str | None:
-    """Which of these functions it is. Open WebUI puts a prefix in front where two connections have the same."""
+    """Return which of these functions has this name. Open WebUI adds a prefix if two connections have the same one."""
     return next((one for one in functions if name == one or name.endswith("_" + one)), None)
 
 
 def result_names(message: Mapping[str, Any]) -> list[str]:
-    """The names of tools in the result of a call: alone, or in an object each."""
+    """Return the names of tools in a call's result, where each tool is a string or an object."""
     try:
         result = json.loads(text_of(message.get("content")))
     except ValueError:
@@ -402,15 +409,15 @@ def result_names(message: Mapping[str, Any]) -> list[str]:
 
 
 def shortened(text: str, longest: int) -> str:
-    """The beginning and the end of a long text: what is asked stands at one of the two."""
+    """Return the beginning and the end of a long text, because one of them usually contains the request."""
     return text if len(text) <= longest else f"{text[: longest // 2]}\n…\n{text[-(longest // 2) :]}"
 
 
 def conversation(messages: Sequence[Any], prompt: str | None, owned: Mapping[str, str]) -> list[Body]:
     """
-    The last turns as the service needs them: what was said and what was called, no results, no arguments.
+    Return the last turns with their texts and calls, but without arguments and results.
 
-    `prompt` is the last user message as it was typed; by now documents may have been added to the one in `messages`.
+    `prompt` is the user's last message as typed. Open WebUI may have added documents to the message in `messages`.
     """
     if not messages:
         return []
@@ -435,10 +442,10 @@ def conversation(messages: Sequence[Any], prompt: str | None, owned: Mapping[str
 
 def lasting_chat_id(chat_id: object) -> str | None:
     """
-    The chat's id if it names one conversation that lasts.
+    Return the chat's id if it identifies a single, permanent conversation.
 
-    API calls have none. A temporary chat's id names the browser session, which holds one such chat after another,
-    and a channel holds many topics: for these the service goes by the messages alone.
+    API calls have no chat id. The id of a temporary chat identifies a browser session with several chats, and a
+    channel contains many topics. For these, the service uses only the messages.
     """
     if not isinstance(chat_id, str) or chat_id.startswith(("local:", "temporary:", "channel:")):
         return None
@@ -446,7 +453,7 @@ def lasting_chat_id(chat_id: object) -> str | None:
 
 
 def parse_answer(value: object) -> Answer:
-    """Reads the service's answer; raises `FilterError` when it has another shape."""
+    """Parse the service's response. Raise `FilterError` if it has an unexpected format."""
     refused = FilterError("the answer is not a selection")
     if not isinstance(value, Mapping) or not isinstance(value.get("tools"), list):
         raise refused
@@ -459,28 +466,28 @@ def parse_answer(value: object) -> Answer:
         raise refused
     definitions, offer = value.get("definitions"), value.get("offer")
     usable = [one for one in definitions if is_definition(one)] if isinstance(definitions, list) else []
-    # Tools of the service come with their server, and meta-tools have no "__". The rest belongs to others, or to
-    # nobody: the service does not know such a tool any more.
+    # The service's tools have a server, and its meta-tools have no "__" in their names. All other names belong to
+    # other tool servers, or to tools that the service no longer has.
     known = [function_name(tool) for tool in value["tools"] if tool.get("server") or "__" not in function_name(tool)]
     return Answer(known, tool_ids, usable, offer if isinstance(offer, str) else None)
 
 
 def is_definition(value: object) -> bool:
-    """Whether Open WebUI can execute a function that is defined so."""
+    """Return whether Open WebUI can run a function with this definition."""
     function = value.get("function") if isinstance(value, Mapping) else None
     parameters = function.get("parameters") if isinstance(function, Mapping) else None
     return bool(function_name(value)) and isinstance(parameters, dict)
 
 
-# --- Deciding --------------------------------------------------------------------------------------------------------
+# --- Selecting functions ---------------------------------------------------------------------------------------------
 
 
 def functions_by_name(owned: Mapping[str, str], offered: Iterable[str]) -> tuple[dict[str, str], dict[str, list[str]]]:
     """
-    By published name the first function on offer that carries it, and the others.
+    Return the first function for each public name, and all further functions with the same name.
 
-    A tool that two connections publish is the same tool and is taken once; a function such as `find_tools`, which
-    each connection has for itself, is taken from each.
+    If two connections publish the same tool, it is used once. Meta-tools such as `find_tools` are used from each
+    connection.
     """
     first: dict[str, str] = {}
     more: dict[str, list[str]] = {}
@@ -494,7 +501,7 @@ def functions_by_name(owned: Mapping[str, str], offered: Iterable[str]) -> tuple
 def with_published_names(
     names: Iterable[str], by_name: tuple[Mapping[str, str], Mapping[str, Sequence[str]]]
 ) -> list[str]:
-    """The functions on offer that carry these published names, in the order of `names`."""
+    """Return the offered functions with these public names, in the order of `names`."""
     first, more = by_name
     known = [name for name in dict.fromkeys(names) if name in first]
     return [function for name in known for function in (first[name], *more.get(name, ()))]
@@ -509,10 +516,10 @@ def kept_always(offered: Iterable[str], owned: Mapping[str, str], patterns: Sequ
 
 def bind(registry: Body, turn: Turn, definitions: Iterable[Body]) -> None:
     """
-    Puts functions into the turn's registry that their tool server does not publish.
+    Add functions to the turn's registry that their tool server doesn't publish.
 
-    Open WebUI executes what is there, and each of them runs through the tool server's own function for that: with its
-    address, key and headers. A name that something else has stays with it.
+    Open WebUI runs functions in the registry. Each added function calls the tool server's own `run_tool`, with the
+    server's address, key and headers. A name that is already in use is not added.
     """
     for definition in definitions:
         name, runner = function_name(definition), turn.running.get(definition.get("tool_id") or "")
@@ -527,7 +534,7 @@ def bind(registry: Body, turn: Turn, definitions: Iterable[Body]) -> None:
 
 
 def bound(run: Callable[..., Awaitable[Any]], name: str) -> Callable[..., Awaitable[Any]]:
-    """The function that runs any tool, as one that runs this tool."""
+    """Return a function that runs one tool, made from the function that runs any tool."""
 
     async def call(**arguments: Any) -> Any:
         return await run(name=name, arguments=arguments)
@@ -544,10 +551,10 @@ def narrowed_tools(
     fresh: bool,
 ) -> list[Body]:
     """
-    A new list of definitions, out of names and definitions: what is not ours as it stands, then what is wanted of ours.
+    Return the new list of definitions: first all foreign functions, and then the wanted functions of the service.
 
-    Ours come last and keep the order that an earlier call of the turn gave them, so that a provider's prompt cache
-    holds; a `fresh` list has Open WebUI's order, which means nothing.
+    The service's functions keep their order from earlier calls in the turn, so that the provider's prompt cache stays
+    valid. In a `fresh` list, the order has no meaning.
     """
     present: Body = {}
     others = []
@@ -564,15 +571,15 @@ def narrowed_tools(
     return others + ours
 
 
-# --- Talking to the service and to Open WebUI ------------------------------------------------------------------------
+# --- Requests to the service and to Open WebUI -----------------------------------------------------------------------
 
 
 class Pause:
     """
-    Leaves a service alone that does not answer: no message waits for it again and again.
+    Sends no requests for a while if the service doesn't respond, so that not every message has to wait.
 
-    While a pause lasts nobody asks. After it one question tries, and all others pass by until its answer is there. Each
-    try that fails makes the next pause twice as long; the first answer, whatever it says, ends all of it.
+    After a pause, one request tries the service, and all other requests are skipped until it has finished. Each failed
+    attempt doubles the next pause. Any response ends the pauses.
     """
 
     def __init__(self) -> None:
@@ -582,7 +589,7 @@ class Pause:
         self.answered = float("-inf")
 
     def keeps_away(self, now: float) -> bool:
-        """Whether a question must not be asked. After a pause the first one may, and is the one that tries."""
+        """Return whether a request must be skipped. The first request after a pause is sent, as an attempt."""
         if not self.seconds:
             return False
         if self.trying or now < self.until:
@@ -591,14 +598,14 @@ class Pause:
         return False
 
     def end(self, now: float) -> bool:
-        """Notes an answer; returns whether there was a pause."""
+        """Note a response. Return whether there was a pause."""
         lasted = bool(self.seconds)
         self.seconds, self.trying, self.answered = 0.0, False, now
         return lasted
 
     def begin(self, asked: float, now: float, *, tried: bool) -> float:
-        """Notes that a question got no answer; returns the seconds of the pause, 0 where none begins anew."""
-        # Others were answered meanwhile, so the service is there; or this was asked before the pause.
+        """Note a request without a response. Return the length of the new pause in seconds, or 0 if there is none."""
+        # The service has responded to another request since, or this request was sent before the pause.
         if self.answered > asked or (self.seconds and not tried):
             return 0.0
         self.seconds = min(max(2 * self.seconds, FIRST_PAUSE), LONGEST_PAUSE)
@@ -608,10 +615,9 @@ class Pause:
 
 class Link:
     """
-    The way to one service on one event loop: a connection that is kept, and whether the service is away.
+    A connection to one service, for one event loop, and the state of this service.
 
-    It also holds the hashes of the lists of names that the service remembers. Of what was said in a chat and of who
-    said it, nothing is kept.
+    It also stores the hashes of name lists that the service has cached. It stores no data about chats or people.
     """
 
     def __init__(self, url: str) -> None:
@@ -629,8 +635,8 @@ class Link:
         self, valves: FilterValves, question: Body, user: Mapping[str, Any], names: Sequence[str] | None = None
     ) -> Answer:
         """
-        One `POST /v1/filter`, with the names on offer if there are any. Raises on every failure; the caller decides
-        what a failure means.
+        Send `POST /v1/filter`, with the offered names if there are any. Every failure raises an exception, which the
+        caller handles.
         """
         asked = time.monotonic()
         if self._pause.keeps_away(asked):
@@ -646,14 +652,14 @@ class Link:
             self._answered()
             raise
         finally:
-            if tries:  # Whatever came of it, somebody else may try now.
+            if tries:  # Regardless of the result, another request may try now.
                 self._pause.trying = False
             self._asking -= 1
             if self._is_retired and not self._asking:
                 await self._session.close()
         self._answered()
         answer = answer_of(status, raw)
-        if answer.offer:  # A service that does not know of offers says nothing of them.
+        if answer.offer:  # Earlier versions of the service don't return this member.
             while len(self._offers) >= MOST_OFFERS:
                 del self._offers[next(iter(self._offers))]
             self._offers[answer.offer] = None
@@ -664,21 +670,21 @@ class Link:
             log.info("Toolsieve filter: the service answers again")
 
     def _away(self, error: Exception, asked: float, *, tried: bool) -> AwayError:
-        """What a question without an answer means. Said once, and not by each message of a pause."""
+        """Return the error for a request without a response. Only the first one in an outage is reported."""
         was_away = bool(self._pause.seconds)
         pause = self._pause.begin(asked, time.monotonic(), tried=tried)
         soon = f"; it is left alone for {pause:.0f} s" if pause else ""
         return AwayError(f"no answer from the service ({type(error).__name__}){soon}", is_news=not was_away)
 
     async def retire(self) -> None:
-        """Closes the connection as soon as nobody waits for an answer."""
+        """Close the connection as soon as no request is waiting for a response."""
         self._is_retired = True
         if not self._asking:
             await self._session.close()
 
     async def _exchange(self, headers: Body, question: Body, names: Sequence[str] | None) -> tuple[int, bytes]:
         """
-        Sends the hash of the names where the service is known to remember them, and hash and names where it is not.
+        Send only the hash of the names if the service has cached them, and otherwise both the hash and the names.
         """
         if names is None:
             return await self._post(headers, question)
@@ -700,12 +706,12 @@ class Link:
         except self._client.ClientConnectorError:
             raise
         except gone:
-            # A kept connection that was closed at the other end as it was taken. None of the others may be any better.
+            # The service closed a pooled connection at the same moment. The other pooled connections may be closed too.
             async with self._open() as session:
                 return await self._send(session, headers, data)
 
     async def _send(self, session: Any, headers: Body, data: bytes) -> tuple[int, bytes]:
-        """Status and body of an answer, which is read up to a limit."""
+        """Return the status and the body of a response. A response that is too long raises an error."""
         posting = session.post(self.url, data=data, headers=headers, proxy=self._proxy, allow_redirects=False)
         async with posting as response:
             answer = bytearray()
@@ -717,7 +723,7 @@ class Link:
             return response.status, bytes(answer)
 
     def _open(self) -> Any:
-        """A client that keeps no cookies and waits as long as it is let: `within` counts."""
+        """Open a client without cookies and without a timeout of its own, because `within` limits the time."""
         client = self._client
         return client.ClientSession(
             connector=client.TCPConnector(keepalive_timeout=KEPT_IDLE),
@@ -728,10 +734,10 @@ class Link:
 
 async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
     """
-    The result of work that may wait for so long; raises `TimeoutError` after it.
+    Return the result of the work, or raise `TimeoutError` after this time.
 
-    What counts is the time in which the event loop had nothing else to do. Open WebUI keeps it busy for seconds when
-    many people write at once, with the answer lying there unread; a clock alone would throw it away.
+    Only time in which the event loop is free counts. With many users, Open WebUI can keep the event loop busy for
+    seconds. A simple timeout would then discard responses that have already arrived.
     """
     task = asyncio.ensure_future(work)
     try:
@@ -745,12 +751,12 @@ async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
 
 
 def close_behind(session: Any, loop: asyncio.AbstractEventLoop) -> None:
-    """Closes a client whose filter is gone: Open WebUI makes a new one when the function's text changes."""
+    """Close the client of a discarded filter. Open WebUI creates a new filter when the function's code changes."""
 
     def close() -> None:
         closing = session.close()
         with contextlib.suppress(StopIteration, RuntimeError):
-            closing.send(None)  # This closes; what is left is to wait for the goodbyes, and nobody does.
+            closing.send(None)  # This closes the client. Nothing waits for the end of its connections.
         closing.close()
 
     try:
@@ -764,7 +770,7 @@ def close_behind(session: Any, loop: asyncio.AbstractEventLoop) -> None:
 
 
 def proxy_for(url: str) -> str | None:
-    """The proxy that the environment names for an address. Looked up once: it takes longer than a question."""
+    """Return the proxy for an address from the environment. The lookup is slower than a request, so it runs once."""
     address = urlsplit(url)
     if not address.hostname or urllib.request.proxy_bypass(address.hostname):
         return None
@@ -772,7 +778,7 @@ def proxy_for(url: str) -> str | None:
 
 
 def offer_hash(names: Sequence[str]) -> str:
-    """What stands for a list of names at the service."""
+    """Return the hash by which the service identifies a list of names."""
     return "sha256:" + hashlib.sha256("\n".join(names).encode()).hexdigest()
 
 
@@ -792,7 +798,7 @@ def headers_of(valves: FilterValves, user: Mapping[str, Any]) -> Body:
 
 
 def answer_of(status: int, answer: bytes) -> Answer:
-    """The service's answer; raises `FilterError` where it is none."""
+    """Return the selection in a response, or raise `FilterError` if it contains none."""
     if status != 200:
         hint = " (is the valve 'key' right?)" if status in (401, 403) else ""
         raise FilterError(f"HTTP {status}{hint}")
@@ -803,7 +809,7 @@ def answer_of(status: int, answer: bytes) -> Answer:
 
 
 def own_llm_key(user: Mapping[str, Any]) -> str:
-    """The person's own key for a language model; empty where there is none that a header can carry."""
+    """Return the user's own key for a language model, or an empty text if there is no key that a header can contain."""
     valves = user.get("valves")
     key = valves.get("llm_api_key") if isinstance(valves, Mapping) else getattr(valves, "llm_api_key", None)
     key = key.strip() if isinstance(key, str) else ""
@@ -812,10 +818,10 @@ def own_llm_key(user: Mapping[str, Any]) -> str:
 
 def signed_user(user: Mapping[str, Any]) -> str:
     """
-    The user as Open WebUI signs it for tool servers, so that the service believes both or none.
+    Return the user's identity as signed by Open WebUI, in the same form as for tool servers.
 
-    Empty where this Open WebUI does not forward users, does not sign them, or is too old to: then the service goes by
-    the user in the question.
+    Return an empty text if Open WebUI doesn't forward or sign users. The service then uses the user in the request's
+    body.
     """
     try:
         signing = importlib.import_module("open_webui.utils.headers")
@@ -834,28 +840,28 @@ def wait_at_most(valves: FilterValves) -> float:
 
 
 def hook_limit(valves: FilterValves) -> float:
-    """Seconds for a whole hook: the service's answer and what is looked up in Open WebUI's database before."""
+    """Return the time limit for a hook in seconds, for the request and for lookups in Open WebUI's database."""
     return wait_at_most(valves) + 0.5
 
 
 async def configured_connections(request: Any) -> list[Any]:
-    """The tool servers registered in Open WebUI; empty where this version keeps them elsewhere."""
+    """Return the tool servers registered in Open WebUI, or none if this version stores them elsewhere."""
     try:
         config = importlib.import_module("open_webui.models.config").Config
         found = await config.get("tool_server.connections", [])
-    except Exception:  # Before 0.12 the configuration hung on the application.
+    except Exception:  # Before 0.12, the application object contained the configuration.
         config = getattr(getattr(getattr(request, "app", None), "state", None), "config", None)
         found = getattr(config, "TOOL_SERVER_CONNECTIONS", [])
     return found if isinstance(found, list) else []
 
 
 async def connections_of(valves: FilterValves, request: Any) -> dict[str, str]:
-    """Which tool ids are the service's: as set by the valve, else by the addresses that Open WebUI has."""
+    """Return the service's tool ids: those in the valve, or else those whose address in Open WebUI matches."""
     return parse_connections(valves.connections) or connections_below(await configured_connections(request), valves.url)
 
 
 async def usable_connections(connections: Mapping[str, str], user: Mapping[str, Any], request: Any) -> dict[str, str]:
-    """Those of our connections that are enabled and that Open WebUI lets this user have. Empty if it cannot say."""
+    """Return our enabled connections that this user may use, or none if Open WebUI can't check this."""
     try:
         may_use = importlib.import_module("open_webui.utils.access_control").has_connection_access
     except Exception:
@@ -867,13 +873,13 @@ async def usable_connections(connections: Mapping[str, str], user: Mapping[str, 
         enabled = (connection.get("config") or {}).get("enable")
         if tool_id in connections and enabled and await may_use(person, connection):
             usable[tool_id] = connections[tool_id]
-    # Over MCP they would be there twice.
+    # With MCP connections too, all tools would appear twice.
     documents = {tool_id: path for tool_id, path in usable.items() if not tool_id.startswith(MCP_PREFIX)}
     return documents or usable
 
 
 async def group_names(user: Mapping[str, Any]) -> list[str]:
-    """Names of the user's groups; empty where this version of Open WebUI does not tell."""
+    """Return the names of the user's groups, or none if this version of Open WebUI doesn't provide them."""
     user_id = user.get("id")
     if not user_id:
         return []
@@ -897,7 +903,7 @@ def question_about(
     metadata: Mapping[str, Any],
     model: object,
 ) -> Body:
-    """The request body of `POST /v1/filter`, but for what is on offer. Unknown values are left out."""
+    """Build the body of `POST /v1/filter`, without the offered functions. Unknown values are omitted."""
     question: Body = {
         "messages": messages,
         "connections": dict(connections),
@@ -916,7 +922,7 @@ def question_about(
 
 
 def tool_servers_of(registry: Mapping[str, Any]) -> list[str]:
-    """The tool servers among what a turn's functions belong to; first those that look like Toolsieve."""
+    """Return the tool servers of a turn's functions, starting with those that look like Toolsieve."""
     found: dict[str, set[str]] = {}
     for name, entry in registry.items():
         tool_id = entry.get("tool_id") if isinstance(entry, dict) else None
@@ -926,18 +932,18 @@ def tool_servers_of(registry: Mapping[str, Any]) -> list[str]:
 
 
 def note(error: Exception) -> None:
-    """One line without addresses, secrets or anything that was said in the chat."""
+    """Log one line without addresses, secrets or text from the chat."""
     if isinstance(error, AwayError) and not error.is_news:
         return
     why = str(error) if isinstance(error, FilterError) else type(error).__name__
     log.warning("Toolsieve filter: %s; the tools stay as they are", why)
 
 
-# --- Glue ------------------------------------------------------------------------------------------------------------
+# --- Open WebUI's hooks ----------------------------------------------------------------------------------------------
 
 
 class Filter:
-    """Open WebUI's hooks. It sets `valves` anew before each hook, so every hook works on the value it began with."""
+    """Open WebUI's hooks. Open WebUI replaces `valves` before each hook, so every hook first copies it."""
 
     Valves = FilterValves
     UserValves = FilterUserValves
@@ -945,7 +951,7 @@ class Filter:
     def __init__(self) -> None:
         self.valves = FilterValves()
         self._links: dict[asyncio.AbstractEventLoop, Link] = {}
-        # The last settings that named a tool server of Open WebUI, and the last that named none, which was logged.
+        # The last settings that matched a tool server in Open WebUI, and the last settings that matched none.
         self._fitting: tuple[str, str] | None = None
         self._unfitting: tuple[str, str] | None = None
 
@@ -956,7 +962,7 @@ class Filter:
         __metadata__: Body | None = None,
         __request__: Any = None,
     ) -> Body:
-        """Once for each message: which tool servers take part. Works in every mode of function calling."""
+        """Select the tool servers, once per message. This works in every mode of function calling."""
         valves = self.valves
         try:
             choosing = self._tool_ids(valves, body, __user__ or {}, __metadata__ or {}, __request__)
@@ -975,7 +981,7 @@ class Filter:
         __request__: Any = None,
         __event_emitter__: Emitter | None = None,
     ) -> Body:
-        """Before every model call, those after tool calls included: which functions the model sees."""
+        """Select the functions, before every model call and also after tool calls."""
         valves = self.valves
         metadata = __metadata__ or {}
         status = None
@@ -986,7 +992,7 @@ class Filter:
             note(error)
             if isinstance(error, AwayError) and error.is_news:
                 status = "Toolsieve does not answer: all tools are on offer"
-        # API calls have no chat that could show it.
+        # API calls have no chat in which to show the status.
         if status and valves.status and __event_emitter__ and metadata.get("chat_id"):
             try:
                 await __event_emitter__({"type": "status", "data": {"description": status, "done": True}})
@@ -997,7 +1003,7 @@ class Filter:
     async def _ask(
         self, valves: FilterValves, question: Body, user: Body, names: Sequence[str] | None = None
     ) -> Answer:
-        """Over the connection of this event loop. One to another address, or on a loop that has ended, is given up."""
+        """Send a request over this event loop's connection. Drop connections to other addresses and of closed loops."""
         loop, url = asyncio.get_running_loop(), filter_url(valves)
         link = self._links.get(loop)
         if link is None or link.url != url:
@@ -1011,17 +1017,17 @@ class Filter:
     async def _tool_ids(
         self, valves: FilterValves, body: Body, user: Body, metadata: Body, request: Any
     ) -> list[str] | None:
-        """The tool ids for this message as a new list; `None` where nothing is to be changed."""
-        if body.get("tools") is not None:  # The caller brought its own; Open WebUI then ignores tool ids.
+        """Return the new list of tool ids for this message, or `None` if nothing changes."""
+        if body.get("tools") is not None:  # Open WebUI ignores tool ids if the caller sends its own tools.
             return None
         chosen = [tool_id for tool_id in body.get("tool_ids") or [] if isinstance(tool_id, str)]
         messages = body.get("messages") or []
         if not messages:
             return None
-        # Scripts that use the API without a session would not expect tools that they did not ask for.
+        # Scripts that use the API have no session, and don't expect tools that they didn't request.
         nothing_on = not chosen and not metadata.get("tool_servers") and bool(metadata.get("session_id"))
         automatic = valves.auto_enable and nothing_on
-        # Open WebUI lists the tools of MCP servers for each message, after this: the service lists what it answers now.
+        # After this hook, Open WebUI lists each MCP server's tools. The service then lists the selection made here.
         over_mcp = [tool_id for tool_id in chosen if tool_id.startswith(MCP_PREFIX)]
         if not automatic and len(chosen) < 2 and not over_mcp:
             return None
@@ -1041,14 +1047,14 @@ class Filter:
     async def _turn(
         self, valves: FilterValves, registry: Body, present: list[str], user: Body, metadata: Body, request: Any
     ) -> Turn | None:
-        """What is on offer in a turn, at its first model call. `None` where nothing of it is the service's."""
+        """Return the functions in a turn's first model call, or `None` if none of them belongs to the service."""
         every = await connections_of(valves, request)
-        # What came over MCP was narrowed when it was listed.
+        # MCP tools were already narrowed when Open WebUI listed them.
         connections = {tool_id: path for tool_id, path in every.items() if not tool_id.startswith(MCP_PREFIX)}
         owned = owned_functions(registry, connections)
         if not owned:
             return None
-        # Open WebUI's own tool search, where it is switched on, holds definitions back: those are on offer, too.
+        # Open WebUI's own tool search withholds definitions, but these functions are offered too.
         on_offer = {*present, *(metadata.get("deferred_tools") or [])}
         offered = [name for name in owned if name in on_offer]
         turn = Turn(
@@ -1066,7 +1072,7 @@ class Filter:
         return turn
 
     async def _narrow(self, valves: FilterValves, body: Body, user: Body, metadata: Body, request: Any) -> str | None:
-        """Narrows `body["tools"]`; returns the status line at a turn's first model call."""
+        """Narrow `body["tools"]`. Return the status line in a turn's first model call."""
         tools, registry = body.get("tools"), metadata.get("tools")
         params = metadata.get("params")
         if not isinstance(tools, list) or not tools or not isinstance(registry, dict):
@@ -1102,7 +1108,7 @@ class Filter:
             *(name for name in called if name in offered and owned[name] not in unloaded),
             *([chosen_by_caller] if chosen_by_caller in offered else []),
         ]
-        if kept_by_us:  # Whether the person may use them, and whether they are still there, the service knows.
+        if kept_by_us:  # The service checks whether they still exist and whether the user may use them.
             question["keep"] = list(dict.fromkeys(owned[name] for name in kept_by_us))[:MOST_KEPT]
         try:
             answer = await self._ask(valves, question, user, names)
@@ -1112,7 +1118,7 @@ class Filter:
         except Exception as error:
             if first or set(found) <= set(present):
                 raise
-            # What the model has searched for is bound without the service, too.
+            # Tools that the model has found are offered even without the service.
             note(error)
             answered = [*(name for name in present if name in owned), *kept_by_us]
 
@@ -1121,7 +1127,7 @@ class Filter:
         kept = narrowed_tools(zip(present, tools, strict=True), registry, owned, wanted, fresh=fresh)
         if kept:
             body["tools"] = kept
-        else:  # Some providers refuse an empty list, and these two without a list.
+        else:  # Some providers reject an empty list, and these two members without a list.
             for key in ("tools", "tool_choice", "parallel_tool_calls"):
                 body.pop(key, None)
         ours = sum(function_name(tool) in owned for tool in kept)
@@ -1129,8 +1135,7 @@ class Filter:
 
     async def _unmatched(self, valves: FilterValves, registry: Body, request: Any) -> str | None:
         """
-        Where tool servers are on offer and the settings name none of Open WebUI's: what to set, once in the log, and as
-        a status line.
+        Report settings that match none of Open WebUI's tool servers. Log once what to set, and return a status line.
         """
         settings, servers = (valves.url, valves.connections), tool_servers_of(registry)
         if not servers or self._fitting == settings:
