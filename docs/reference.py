@@ -319,8 +319,8 @@ def http_page(document: dict[str, Any]) -> str:
     for name, schema in document["components"]["schemas"].items():
         body += [f"### {name}", "", prose(" ".join(schema.get("description", "").split())), "", *fields(schema)]
     introduction = (
-        "These are the service's own routes. The routes of the MCP servers' tools are in the document `/openapi.json` of a "
-        "running service; see [Addresses](addresses.md). [Errors](errors.md) describes all errors."
+        "These are the service's own routes. The routes of the MCP servers' tools are in the document `/openapi.json` "
+        "of a running service; see [Addresses](addresses.md). [Errors](errors.md) describes all errors."
     )
     return page("HTTP", "openapi/service.json", introduction, body)
 
