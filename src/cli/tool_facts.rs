@@ -63,7 +63,7 @@ pub(super) enum ToolCommand {
 
 #[derive(Args)]
 pub(super) struct ToolName {
-    /// Tool, given by its server and the server's name for the tool, such as time/get_current_time
+    /// Tool, given by its server and the server's name for the tool, such as `time/get_current_time`
     #[arg(value_name = "SERVER/TOOL")]
     tool: String,
 }
@@ -81,7 +81,7 @@ impl ToolName {
 
 #[derive(Args)]
 pub(super) struct ToolOrServer {
-    /// Tool, such as time/get_current_time, or server, such as time
+    /// Tool, such as `time/get_current_time`, or server, such as `time`
     #[arg(value_name = "SERVER[/TOOL]")]
     name: String,
 }

@@ -58,9 +58,9 @@ pub struct EndpointSettings {
 /// The request format of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// OpenAI's format, with `dimensions`. Queries and passages are sent in the same way.
+    /// The format of OpenAI, with `dimensions`. Queries and passages are sent in the same way.
     OpenAi,
-    /// Voyage's format, with `output_dimension`, and with `input_type` to distinguish queries from passages.
+    /// The format of Voyage, with `output_dimension`, and with `input_type` to distinguish queries from passages.
     Voyage,
 }
 
