@@ -265,7 +265,7 @@ impl ConfigurationArgs {
         self.sources.load(servers(self.config.as_ref())?)
     }
 
-    /// Loads the configuration and prints its warnings. A data folder can replace the servers file.
+    /// Loads the configuration and prints its warnings. Works without a servers file if there is a data folder.
     fn load_any(&self) -> Result<Settings, Failure> {
         self.sources.load(self.config.clone().map_or(ServersSource::Nothing, ServersSource::File))
     }

@@ -39,7 +39,8 @@ pub(super) enum Toolsets {
     },
 }
 
-/// The definition of a toolset. A tool belongs to it if, for each kind of flag, one of the given patterns matches.
+/// The definition of a toolset. A tool belongs to it if, for each flag that is used, at least one pattern
+/// matches.
 #[derive(Args)]
 #[group(required = true, multiple = true)]
 pub(super) struct DefinitionArgs {

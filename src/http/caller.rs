@@ -41,8 +41,8 @@ const MODEL: &str = "x-openwebui-model-id";
 pub struct Admission {
     pub access: Access,
     pub keys: Arc<Keys>,
-    /// Without an admin key, nobody administers the service. If no keys are configured at all, callers on this machine
-    /// do.
+    /// Without an admin key, nobody is an administrator. If no keys are configured at all, callers on this machine are
+    /// administrators.
     pub admin_key: Option<SecretString>,
     /// Whether callers with the service key may name the user on whose behalf they call.
     pub trust_users: bool,

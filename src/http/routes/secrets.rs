@@ -17,7 +17,7 @@ use crate::service::ports::{AuditAction, AuditEntry};
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct SecretValueBody {
-    /// The secret's value, with its length limited in bytes. For an HTTP server, it must be a single line of ASCII,
+    /// The secret's value. Its length is in bytes. For an HTTP server, it must be a single line of ASCII,
     /// because it becomes a header.
     #[schema(value_type = String, format = Password)]
     value: SecretString,

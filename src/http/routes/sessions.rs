@@ -64,7 +64,7 @@ struct NewSessionBody {
 struct SessionBody {
     id: String,
     /// The session's address, for a tool server connection. The document is at `/openapi.json` below this address.
-    /// Without `http.public_url`, it is a path.
+    /// Without `http.public_url`, this address is only a path.
     url: String,
     mode: &'static str,
     created_at: String,

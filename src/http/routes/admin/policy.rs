@@ -144,7 +144,7 @@ pub async fn show_policy(state: web::Data<State>, _caller: Administrator) -> Htt
     answer(&state.policies.view())
 }
 
-/// Replaces the rules that were set over the API. The new rules apply from the response on.
+/// Replaces the rules that were set over the API. The new rules take effect before the response is sent.
 #[utoipa::path(
     request_body = PolicyBody,
     params(("If-Match" = Option<String>, Header, description = "The ETag of the rules to replace; if the rules have changed since, the request has no effect")),

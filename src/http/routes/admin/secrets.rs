@@ -1,4 +1,4 @@
-//! Users' secrets, for administrators: can only delete them.
+//! Lets administrators delete users' secrets.
 
 use actix_web::{HttpResponse, delete, web};
 use serde::Serialize;

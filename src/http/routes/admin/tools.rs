@@ -32,11 +32,11 @@ pub(in crate::http) const MAX_LIMIT: usize = 1_000;
 pub struct ToolParameters {
     server: Option<String>,
     tag: Option<String>,
-    /// Only tools that an admin has pinned, or only others.
+    /// `true`: only tools that an admin has pinned. `false`: only other tools.
     pinned: Option<bool>,
-    /// Only tools whose definition differs from the first or the last approved one, or only others.
+    /// `true`: only tools whose definition differs from the first or the last approved one. `false`: only other tools.
     changed: Option<bool>,
-    /// Only tools that a known server has added and nobody has approved yet, or only others.
+    /// `true`: only tools that a known server has added and nobody has approved yet. `false`: only other tools.
     new: Option<bool>,
     /// Only tools whose names, title, description or synonyms contain this text.
     text: Option<String>,
@@ -263,7 +263,7 @@ pub async fn show_tool_facts(state: web::Data<State>, _caller: Administrator, pa
     Ok(answer(HttpResponse::Ok(), &view))
 }
 
-/// Replaces the metadata of a tool. It applies from the response on, and to searches within a second. It remains when
+/// Replaces the metadata of a tool. The change takes effect before the response is sent, and in searches within a second. It remains when
 /// the tool changes or its server is unavailable.
 #[utoipa::path(
     request_body = ToolFactsBody,

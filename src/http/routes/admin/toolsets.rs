@@ -82,7 +82,7 @@ pub async fn show_toolset(state: web::Data<State>, _caller: Administrator, name:
     Ok(HttpResponse::Ok().json(state.toolsets.get(&name)?))
 }
 
-/// Adds or replaces a toolset. The change applies from the response on.
+/// Adds or replaces a toolset. The change takes effect before the response is sent.
 #[utoipa::path(
     request_body = ToolsetDefinitionBody,
     params(("name" = String, Path, description = "Name of the toolset: 1 to 64 letters, digits, `-` and `_`")),
