@@ -106,7 +106,7 @@ pub(super) async fn ask(settings: &Settings) -> Result<Known, Failure> {
 }
 
 /// The advice for commands that can also start the servers, if nothing has been listed yet.
-pub(super) const START_OR_ASK: &str = "start the service once, or ask the servers themselves, without --offline";
+pub(super) const START_OR_ASK: &str = "start the service once, or omit --offline to list the tools from the servers";
 
 /// Reads the last good catalog from the data folder. `remedy` is the advice if there is no such catalog.
 pub(super) async fn last_good(settings: &Settings, remedy: &str) -> Result<Known, Failure> {

@@ -48,9 +48,9 @@ impl Enrichment {
             return print(&serde_json::to_string_pretty(&state).unwrap_or_default());
         }
         let model = state.model.as_ref().map_or_else(|| "none: [llm] enrich is off".to_owned(), Clone::clone);
-        let mut left = format!("{}: {} tokens of requests", state.left, state.request_tokens);
+        let mut left = format!("{}, whose requests have {} tokens", state.left, state.request_tokens);
         if let (Some(minutes), Some(characters)) = (state.minutes, state.answer_characters) {
-            let _ = write!(left, ", {minutes} min at least; an answer that counts has at most {characters} characters");
+            let _ = write!(left, ", at least {minutes} min; each response may have at most {characters} characters");
         }
         let State { tools, by_model, by_admin, .. } = state;
         print(&format!("Model    {model}\nTools    {tools}\nWritten  {by_model} by the model, {by_admin} by an admin\nLeft     {left}"))

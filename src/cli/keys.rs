@@ -91,7 +91,7 @@ impl Keys {
 
 /// Prints only the key to standard output, so that scripts can read it.
 fn shown_once(answer: &Value) -> Outcome {
-    eprintln!("{} ({}): keep it now, it is not shown again.", text(&answer["name"]), text(&answer["id"]));
+    eprintln!("{} ({}): store this key now, because it is not shown again.", text(&answer["name"]), text(&answer["id"]));
     print(&text(&answer["key"]))
 }
 
@@ -102,7 +102,7 @@ fn id_of(key: &str, access: &ServiceAccess) -> Result<String, Failure> {
     let found = keys.clone().find(|known| known["id"] == key || known["name"] == key);
     found.map(|known| text(&known["id"])).ok_or_else(|| {
         let names: Vec<String> = keys.map(|known| text(&known["name"])).collect();
-        Failure::failed(format!("error: there is no key `{key}`. There are: {}", names.join(", ")))
+        Failure::failed(format!("error: there is no key `{key}`. Known keys: {}", names.join(", ")))
     })
 }
 

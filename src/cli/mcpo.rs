@@ -30,7 +30,7 @@ const SINGLE: &str = "server";
     disable_version_flag = true,
     args_override_self = true,
     override_usage = "toolsieve [OPTIONS] --config FILE\n       toolsieve [OPTIONS] -- COMMAND [ARGUMENT]...\n       toolsieve [OPTIONS] --type sse|streamable-http -- URL",
-    after_help = "This is the command line of mcpo. The commands of Toolsieve itself: toolsieve --help"
+    after_help = "This is mcpo's command line. For Toolsieve's own commands, run: toolsieve --help"
 )]
 pub(super) struct Mcpo {
     /// Address to listen on [default: 0.0.0.0]
@@ -176,7 +176,11 @@ impl Mcpo {
                 Some((name, value)) if !name.is_empty() => {
                     out.insert(name.to_owned(), SecretString::from(value));
                 }
-                _ => return Err(Failure::invalid("error: --env: not NAME=VALUE. Write it as --env API_TOKEN=abc; it may be repeated.")),
+                _ => {
+                    return Err(Failure::invalid(
+                        "error: --env: not NAME=VALUE. Write it like this: --env API_TOKEN=abc. You may repeat the flag.",
+                    ));
+                }
             }
         }
         if let Some(path) = &self.env_path {
@@ -185,7 +189,7 @@ impl Mcpo {
                     dotenvy::Error::LineParse(_, place) => format!("a line can't be read, at its character {place}"),
                     other => other.to_string(),
                 };
-                Failure::invalid(format!("error: --env-path: {}: {what}. Give a file of NAME=VALUE lines.", path.display()))
+                Failure::invalid(format!("error: --env-path: {}: {what}. Use a file with NAME=VALUE lines.", path.display()))
             };
             for pair in dotenvy::from_path_iter(path).map_err(unreadable)? {
                 let (name, value) = pair.map_err(unreadable)?;
@@ -204,7 +208,7 @@ impl Mcpo {
                 ("--header", self.header.is_some()),
             ];
             for (what, _) in unused.iter().filter(|(_, given)| *given) {
-                warnings.push(format!("{what} has no effect beside --config\n    name the server in that file"));
+                warnings.push(format!("{what} has no effect together with --config\n    add the server to that file"));
             }
             return Ok(ServersSource::File(config.clone()));
         }
@@ -218,7 +222,8 @@ impl Mcpo {
         let entry = match kind {
             "stdio" => {
                 if self.header.is_some() {
-                    warnings.push("--header has no effect on a program\n    it is for --type sse and --type streamable-http".to_owned());
+                    warnings
+                        .push("--header has no effect on a local program\n    use it with --type sse or --type streamable-http".to_owned());
                 }
                 json!({"type": "stdio", "command": literal(first), "args": rest.iter().map(|word| literal(word)).collect::<Vec<_>>()})
             }
@@ -231,7 +236,7 @@ impl Mcpo {
                 }
                 json!({"type": kind, "url": literal(first), "headers": self.headers()?})
             }
-            _ => return Err(Failure::invalid("error: --type: no known transport. Write stdio, sse or streamable-http.")),
+            _ => return Err(Failure::invalid("error: --type: unknown transport. Write stdio, sse or streamable-http.")),
         };
         Ok(ServersSource::Text { name: "command line".to_owned(), text: json!({"mcpServers": {SINGLE: entry}}).to_string() })
     }
@@ -242,7 +247,7 @@ impl Mcpo {
             serde_json::from_str::<Map<String, Value>>(text.expose_secret()).ok().filter(|map| map.values().all(Value::is_string));
         let Some(mut headers) = headers else {
             return Err(Failure::invalid(
-                r#"error: --header: not a JSON object of texts. Write it as --header '{"Authorization": "Bearer abc"}'."#,
+                r#"error: --header: not a JSON object with text values. Write it like this: --header '{"Authorization": "Bearer abc"}'."#,
             ));
         };
         for value in headers.values_mut() {

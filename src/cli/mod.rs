@@ -324,7 +324,7 @@ fn read(sources: &Sources) -> Result<(Settings, Vec<Finding>), Failure> {
 
 /// Parses the URL of a service from an argument.
 fn service_url(text: &str) -> Result<Url, String> {
-    let example = "it begins with http:// or https://, such as http://127.0.0.1:8000";
+    let example = "it must start with http:// or https://, such as http://127.0.0.1:8000";
     let url = Url::parse(text).map_err(|_| example.to_owned())?;
     if matches!(url.scheme(), "http" | "https") && url.has_host() { Ok(url) } else { Err(example.to_owned()) }
 }

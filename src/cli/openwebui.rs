@@ -80,7 +80,7 @@ impl OpenWebUi {
             }
             Self::Uninstall { access } => {
                 let report = runtime.block_on(openwebui::uninstall(&access.into())).map_err(failure)?;
-                let removed = |was_there| if was_there { "removed" } else { "was not there" };
+                let removed = |was_there| if was_there { "removed" } else { "was not registered" };
                 println!("tool server: {}", removed(report.connection));
                 println!("filter:      {}", removed(report.filter));
             }

@@ -118,7 +118,10 @@ impl Search {
         for name in &self.server {
             if catalog.server(name).is_none() {
                 let known: Vec<&str> = catalog.servers().iter().map(|server| server.name.as_str()).collect();
-                return Err(Failure::invalid(format!("error: --server: there is no server `{name}`. There are: {}.", known.join(", "))));
+                return Err(Failure::invalid(format!(
+                    "error: --server: there is no server `{name}`. Known servers: {}.",
+                    known.join(", ")
+                )));
             }
         }
         let names = self.server.iter().map(|name| ServerName::from(name.as_str())).collect();
@@ -184,7 +187,7 @@ async fn catalog_and_vectors(settings: &Settings) -> Result<(Known, VectorStore)
         if !known.catalog.tools().is_empty() {
             let vectors = VectorStore::beside_a_service(settings, &store, &known.catalog).await?;
             if vectors.in_use {
-                eprintln!("note: a service uses {}: searching its last listings without writing there", data_dir.display());
+                eprintln!("note: a service is using {}, so this command only reads its last listings", data_dir.display());
             }
             store.close().await;
             return Ok((known, vectors));
@@ -193,7 +196,7 @@ async fn catalog_and_vectors(settings: &Settings) -> Result<(Known, VectorStore)
     }
     if settings.live.servers.is_empty() {
         let remedy = "name the servers with --config mcp.json, or the data folder of a service with --data-dir";
-        return Err(Failure::invalid(format!("error: nothing to search: {} has no tools. {remedy}.", data_dir.display())));
+        return Err(Failure::invalid(format!("error: there are no tools to search in {}: {remedy}.", data_dir.display())));
     }
     Ok((catalog::ask(settings).await?, VectorStore::passing().await?))
 }
@@ -216,14 +219,14 @@ fn as_text(found: &Found) -> String {
     lines.push(if found.needs_tool {
         "Gate: the message needs a tool.".to_owned()
     } else {
-        "Gate: the message needs no tool; the model gets none for it.".to_owned()
+        "Gate: the message needs no tool, so the model gets none.".to_owned()
     });
     let Selection { tokens_before, tokens_after, .. } = &found.selection;
     let ranks: Vec<String> = found.sent.iter().map(ToString::to_string).collect();
     if !ranks.is_empty() {
         lines.push(format!("Cut: {} of {} tools are sent: rank {}.", ranks.len(), found.searched, ranks.join(", ")));
     }
-    lines.push(format!("Tokens: {tokens_after} of {tokens_before}, the search tool among them."));
+    lines.push(format!("Tokens: {tokens_after} of {tokens_before}, including the search tool."));
     lines.extend(found.warnings.iter().map(|warning| format!("Warning: {warning}.")));
     lines.join("\n")
 }
@@ -259,22 +262,22 @@ impl Places {
     fn reasons(&self, at: usize, ranked: &Ranked<u32>, shared: &[String]) -> Vec<String> {
         let halves = match (self.meaning[at], self.words[at]) {
             (Some(meaning), Some(words)) if meaning * 2 < words => {
-                format!("rather by meaning ({}) than words ({})", nth(meaning), nth(words))
+                format!("more by meaning ({}) than by words ({})", nth(meaning), nth(words))
             }
             (Some(meaning), Some(words)) if words * 2 < meaning => {
-                format!("rather by words ({}) than meaning ({})", nth(words), nth(meaning))
+                format!("more by words ({}) than by meaning ({})", nth(words), nth(meaning))
             }
             (Some(meaning), Some(words)) => format!("by meaning ({}) and words ({})", nth(meaning), nth(words)),
-            (Some(meaning), None) => format!("by meaning alone ({})", nth(meaning)),
-            (None, Some(words)) => format!("by words alone ({})", nth(words)),
-            (None, None) => "by neither half".to_owned(),
+            (Some(meaning), None) => format!("only by meaning ({})", nth(meaning)),
+            (None, Some(words)) => format!("only by words ({})", nth(words)),
+            (None, None) => "by neither search".to_owned(),
         };
         let mut reasons = vec![halves];
         if !shared.is_empty() {
             reasons.push(format!("has {}", shared.join(", ")));
         }
         if ranked.leads > 1 {
-            reasons.push("the best for a sentence of the message".to_owned());
+            reasons.push("the best tool for one sentence of the message".to_owned());
         }
         reasons
     }
@@ -332,10 +335,10 @@ mod tests {
         let ranked = |dense, lexical, leads| Ranked { key: 0, dense, lexical, leads, ..Ranked::default() };
         let places = [ranked(Some(0.9), 0.0, 1), ranked(Some(0.5), 4.0, 0), ranked(Some(0.4), 9.0, 2), ranked(None, 1.0, 0)];
         let reasons = |at: usize| Places::of(&places).reasons(at, &places[at], &[]).join("; ");
-        assert_eq!(reasons(0), "by meaning alone (1st)");
+        assert_eq!(reasons(0), "only by meaning (1st)");
         assert_eq!(reasons(1), "by meaning (2nd) and words (2nd)");
-        assert_eq!(reasons(2), "rather by words (1st) than meaning (3rd); the best for a sentence of the message");
-        assert_eq!(reasons(3), "by words alone (3rd)");
+        assert_eq!(reasons(2), "more by words (1st) than by meaning (3rd); the best tool for one sentence of the message");
+        assert_eq!(reasons(3), "only by words (3rd)");
     }
 
     #[test]

@@ -26,7 +26,7 @@ impl Secrets {
     pub(super) fn run(self) -> Outcome {
         match self {
             Self::NewKey => {
-                eprintln!("Keep it: without it, stored secrets can't be decrypted.");
+                eprintln!("Keep this key safe: without it, nobody can decrypt the stored secrets.");
                 print(SecretKey::write(&rand::random::<[u8; KEY_BYTES]>()).expose_secret())
             }
             Self::Forget { principal, access } => {

@@ -68,7 +68,7 @@ impl Sessions {
             }
             Self::Create { toolsets, servers, tools, task, limit, mode, ttl_seconds, json, access } => {
                 if toolsets.is_empty() && servers.is_empty() && tools.is_empty() && task.is_none() && mode.is_none() {
-                    return Err(Failure::invalid("error: the session has no contents: give --toolset, --server, --tool or --task"));
+                    return Err(Failure::invalid("error: the session would be empty: add --toolset, --server, --tool or --task"));
                 }
                 let mode = mode.map(|mode| Mode::from(mode).name());
                 let body = json!({

@@ -117,7 +117,7 @@ impl ToolCommand {
                     ("pinned", pinned.map(Value::from)),
                 ];
                 if given.iter().all(|(_, value)| value.is_none()) {
-                    return Err(Failure::invalid("error: nothing to write: give --tag, --synonym, --description or --pinned"));
+                    return Err(Failure::invalid("error: nothing to write: add --tag, --synonym, --description or --pinned"));
                 }
                 for (name, value) in given {
                     if let Some(value) = value {
@@ -130,7 +130,7 @@ impl ToolCommand {
             Self::Unset { tool, access } => print(&described(&access.ask(Method::DELETE, &tool.path()?, None)?)),
             Self::Approve { tool, prompt, fingerprint, access } => {
                 if prompt.is_some() && !tool.is_server() {
-                    return Err(Failure::invalid("error: --prompt belongs to a server: give its name without a tool"));
+                    return Err(Failure::invalid("error: --prompt needs a server: write the server's name without a tool"));
                 }
                 let path = format!("{}/approve", tool.path()?);
                 let mut body = json!({"fingerprint": fingerprint});

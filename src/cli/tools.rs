@@ -62,10 +62,10 @@ impl Tools {
             for row in &rows {
                 out.add_row([row.server, row.tool, row.operation_id, &row.tokens.to_string(), &row.flags.join(", ")]);
             }
-            let total = format!("{} tools of {} servers, {tokens} tokens", rows.len(), known.catalog.servers().len());
+            let total = format!("{} tools from {} servers, {tokens} tokens", rows.len(), known.catalog.servers().len());
             print(&format!("{}\n{total}", table::text(&out)))?;
             for (server, tool) in &known.skipped {
-                eprintln!("warning: {server}: {} is left out: {}", visible(&tool.tool), tool.reason);
+                eprintln!("warning: {server}: {} is omitted: {}", visible(&tool.tool), tool.reason);
             }
         }
         let missing: Vec<String> = known.missing.iter().map(|(server, reason)| format!("error: {server}: {reason}")).collect();
@@ -78,7 +78,7 @@ pub(super) fn only(servers: &mut Vec<crate::settings::ServerSettings>, names: &[
     for name in names {
         if !servers.iter().any(|server| server.name.as_str() == name) {
             let known: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
-            return Err(Failure::invalid(format!("error: --server: there is no server `{name}`. There are: {}.", known.join(", "))));
+            return Err(Failure::invalid(format!("error: --server: there is no server `{name}`. Known servers: {}.", known.join(", "))));
         }
     }
     servers.retain(|server| names.is_empty() || names.iter().any(|name| name == server.name.as_str()));

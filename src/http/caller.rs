@@ -156,7 +156,7 @@ pub async fn admit(
         return Ok(response.map_into_left_body());
     }
     let allow = response.headers().get(header::ALLOW).cloned();
-    let mut problem = Problem::new(code, "Look at /openapi.json for what there is.").error_response();
+    let mut problem = Problem::new(code, "See /openapi.json for the available tools.").error_response();
     if let Some(allow) = allow {
         problem.headers_mut().insert(header::ALLOW, allow);
     }

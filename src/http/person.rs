@@ -73,10 +73,10 @@ pub fn bounded(mut user: User) -> Result<User, String> {
     }
     let named = [("id", Some(&user.id)), ("email", user.email.as_ref()), ("a group", user.groups.iter().find(|group| is_long(group)))];
     if let Some((what, text)) = named.into_iter().find_map(|(what, text)| Some((what, text.filter(|text| is_long(text))?))) {
-        return Err(format!("{what} has {} bytes, at most {MAX_BYTES} are taken", text.len()));
+        return Err(format!("{what} has {} bytes; the maximum is {MAX_BYTES}", text.len()));
     }
     if user.groups.len() > MAX_GROUPS {
-        return Err(format!("it has {} groups, at most {MAX_GROUPS} are taken", user.groups.len()));
+        return Err(format!("it has {} groups; the maximum is {MAX_GROUPS}", user.groups.len()));
     }
     if let Some(name) = &mut user.name {
         name.truncate(name.floor_char_boundary(MAX_BYTES));
@@ -92,7 +92,7 @@ pub fn text(headers: &HeaderMap, name: &'static str, longest: usize) -> Result<O
     let Some(value) = headers.get(name) else { return Ok(None) };
     match std::str::from_utf8(value.as_bytes()) {
         Ok(text) if text.len() <= longest => Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty())),
-        Ok(text) => Err(Problem::invalid(name, format!("The header {name} has {} bytes, at most {longest} are taken.", text.len()))),
-        Err(_) => Err(Problem::invalid(name, format!("The header {name} is no text."))),
+        Ok(text) => Err(Problem::invalid(name, format!("The header {name} has {} bytes; the maximum is {longest}.", text.len()))),
+        Err(_) => Err(Problem::invalid(name, format!("The header {name} is not valid UTF-8."))),
     }
 }

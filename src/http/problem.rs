@@ -173,7 +173,7 @@ impl Problem {
     /// The error for unknown and denied things alike.
     #[must_use]
     pub fn not_found() -> Self {
-        Self::new(Code::NotFound, "Look at /openapi.json for what there is.")
+        Self::new(Code::NotFound, "See /openapi.json for the available tools.")
     }
 }
 
@@ -221,7 +221,7 @@ impl From<ExecuteError> for Problem {
         match error {
             ExecuteError::NotFound { did_you_mean: None } => Self::not_found(),
             ExecuteError::NotFound { did_you_mean: Some(name) } => {
-                Self::new(Code::NotFound, format!("Did you mean `{name}`? Look at /openapi.json for what there is."))
+                Self::new(Code::NotFound, format!("Did you mean `{name}`? See /openapi.json for the available tools."))
             }
             ExecuteError::Invalid(errors) => {
                 let detail =

@@ -211,7 +211,7 @@ fn tools_and_documents_are_shown_without_the_service() {
         listed["tools"].as_array().unwrap().iter().any(|tool| tool["operation_id"] == "one__echo" && tool["tokens"].as_u64() > Some(10))
     );
     let table = run(&["tools", "--server", "one"]);
-    assert!(text(&table).contains("one__echo") && text(&table).contains("23 tools of 1 servers"), "{}", text(&table));
+    assert!(text(&table).contains("one__echo") && text(&table).contains("23 tools from 1 servers"), "{}", text(&table));
 
     let all = run(&["tools"]);
     assert_eq!(all.status.code(), Some(1), "a server does not answer");

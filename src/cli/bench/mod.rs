@@ -118,7 +118,7 @@ struct Searched {
 impl RetrievalArgs {
     fn run(mut self) -> Outcome {
         if self.queries.is_some() && self.data.len() > 1 {
-            return Err(Failure::invalid("error: --queries goes with one --data only"));
+            return Err(Failure::invalid("error: --queries works only with a single --data folder"));
         }
         self.k.sort_unstable();
         self.k.dedup();

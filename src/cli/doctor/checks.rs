@@ -53,11 +53,11 @@ pub(super) fn port(http: &HttpSettings, may_be_taken: bool) -> Check {
         Ok(_) => Check::new(Level::Fine, subject, "free", None),
         Err(error) if may_be_taken => {
             let remedy = "if mcpo uses it, stop mcpo before the start; otherwise choose another port with --port";
-            Check::new(Level::Warning, subject, format!("can't be listened on now: {error}"), Some(remedy.to_owned()))
+            Check::new(Level::Warning, subject, format!("is not available now: {error}"), Some(remedy.to_owned()))
         }
         Err(error) => {
             let remedy = "stop the program that listens there, or choose another port with --port";
-            Check::new(Level::Problem, subject, format!("can't be listened on: {error}"), Some(remedy.to_owned()))
+            Check::new(Level::Problem, subject, format!("is not available: {error}"), Some(remedy.to_owned()))
         }
     }
 }
@@ -78,7 +78,7 @@ pub(super) fn data_dir(path: &Path) -> Check {
     match DataDir::open(path) {
         Ok(_) => Check::new(Level::Fine, subject, "can be written", None),
         Err(error @ DataDirError::InUse { .. }) => {
-            Check::new(Level::Warning, subject, error.to_string(), Some("nothing, if that is the service itself".to_owned()))
+            Check::new(Level::Warning, subject, error.to_string(), Some("ignore this if the service itself uses the folder".to_owned()))
         }
         Err(error) => Check::new(Level::Problem, subject, error.to_string(), None),
     }
@@ -136,9 +136,9 @@ pub(super) fn embedder(tried: Result<Tried, String>, embedded: Option<usize>, to
 /// Warns about options that mcpo reads but ignores.
 pub(super) fn takes_effect(server: &ServerSettings) -> Option<Check> {
     let rules = server.remote.forwarding.as_ref()?;
-    let which = if rules.whitelist.is_empty() { "all headers but credentials".to_owned() } else { rules.whitelist.join(", ") };
-    let finding = format!("`client_header_forwarding` has no effect in mcpo; here the server gets of every caller: {which}");
-    let remedy = "shorten its whitelist if that is more than the server should know".to_owned();
+    let which = if rules.whitelist.is_empty() { "all headers except credentials".to_owned() } else { rules.whitelist.join(", ") };
+    let finding = format!("mcpo ignores `client_header_forwarding`; Toolsieve forwards these headers from every caller: {which}");
+    let remedy = "shorten the whitelist if the server shouldn't receive all of them".to_owned();
     Some(Check::new(Level::Warning, server.name.as_str(), finding, Some(remedy)))
 }
 

@@ -34,7 +34,7 @@ pub(super) type Operations = BTreeMap<String, Operation>;
 pub(super) fn ours(publish: &Publish, server: &ServerName) -> Result<Operations, String> {
     let document = publish
         .document(&Address::Whole, &DocumentOf::Server(server.clone()), &Visibility::default(), Mode::Full)
-        .ok_or_else(|| "the server does not answer, so nothing of it is published".to_owned())?;
+        .ok_or_else(|| "the server does not respond, so none of its tools are published".to_owned())?;
     serde_json::from_slice(&document.body).map(|document| operations(&document)).map_err(|error| error.to_string())
 }
 
@@ -49,13 +49,13 @@ pub(super) async fn fetched(url: &str, server: &ServerName, key: Option<&SecretS
     let response = request.send().await.map_err(|error| format!("{address} can't be read: {}", error.without_url()))?;
     let status = response.status();
     if !status.is_success() {
-        let hint = if matches!(status.as_u16(), 401 | 403) { "; give mcpo's key with --mcpo-key" } else { "" };
-        return Err(format!("{address} answers with HTTP {status}{hint}"));
+        let hint = if matches!(status.as_u16(), 401 | 403) { "; set mcpo's key with --mcpo-key" } else { "" };
+        return Err(format!("{address} returned HTTP {status}{hint}"));
     }
     let text = response.bytes().await.map_err(|error| error.without_url().to_string())?;
-    let document: Value = serde_json::from_slice(&text).map_err(|_| format!("{address} is no OpenAPI document"))?;
+    let document: Value = serde_json::from_slice(&text).map_err(|_| format!("{address} is not an OpenAPI document"))?;
     if !document.get("paths").is_some_and(Value::is_object) {
-        return Err(format!("{address} is no OpenAPI document"));
+        return Err(format!("{address} is not an OpenAPI document"));
     }
     Ok(operations(&document))
 }
@@ -64,7 +64,7 @@ pub(super) async fn fetched(url: &str, server: &ServerName, key: Option<&SecretS
 pub(super) fn computed(server: &CatalogServer) -> Result<Operations, String> {
     let operations = server.tools.iter().map(|tool| {
         let body = mcpo::schema::published(&tool.id.name, &tool.input.source)
-            .map_err(|error| format!("mcpo publishes nothing of this server, for the schema of its tool {}: {error}", tool.id.name))?;
+            .map_err(|error| format!("mcpo publishes none of this server's tools, because of the schema of {}: {error}", tool.id.name))?;
         let operation = Operation {
             id: mcpo::their_operation_id(&tool.id.name),
             summary: mcpo::summary(&tool.id.name),

@@ -65,7 +65,7 @@ impl Doctor {
             (None, Some(file)) => (file.clone(), None),
             (None, None) => {
                 return Err(Failure::invalid(
-                    "error: nothing to look at. Name the file of the MCP servers with --config mcp.json, or with --from-mcpo \
+                    "error: there is nothing to check. Name the servers file with --config mcp.json, or with --from-mcpo \
                      config.json to compare with mcpo.",
                 ));
             }
@@ -108,7 +108,7 @@ impl Doctor {
                 Some(url) => documents::fetched(url, &server.name, self.mcpo_key.as_ref()).await,
                 None => catalog
                     .server(server.name.as_str())
-                    .ok_or_else(|| "the server does not answer, so mcpo would publish nothing of it".to_owned())
+                    .ok_or_else(|| "the server does not respond, so mcpo would publish none of its tools".to_owned())
                     .and_then(documents::computed),
             };
             report.mcpo.push(ServerComparison::of(&server.name, theirs, ours));

@@ -148,7 +148,7 @@ impl Handler {
     }
 
     pub(super) async fn completion(&self, mut request: CompleteRequestParams) -> Result<CompleteResult, ErrorData> {
-        let unknown = || ErrorData::invalid_params("There is nothing of that name to complete.", None);
+        let unknown = || ErrorData::invalid_params("There is no prompt or resource with this name to complete.", None);
         let server = match &mut request.r#ref {
             Reference::Prompt(prompt) => {
                 let (server, name) = self.server_of_prompt(&prompt.name).ok_or_else(unknown)?;
