@@ -1,12 +1,12 @@
-# Recipes for who works on Toolsieve. `just` lists them; CONTRIBUTING.md says more.
+# Recipes for contributors. `just` lists the recipes, and CONTRIBUTING.md explains them.
 
 target := env("CARGO_TARGET_DIR", justfile_directory() / "target")
 
-# Show the recipes
+# List the recipes
 default:
     @just --list
 
-# Check what the project needs, and fetch the crates
+# Check that the required tools are installed, and fetch the crates
 setup:
     cargo --version
     node --version
@@ -14,28 +14,28 @@ setup:
     command -v cc
     cargo fetch --locked
 
-# Run the tests whose names hold this text
+# Run the tests whose names contain this text
 test-one name="git_status":
     cargo test --locked --lib --test it {{ quote(name) }}
 
-# Run the tests of the domain whose names hold this text, without building the service
+# Run the domain's tests whose names contain this text, without building the service
 test-domain name="":
     cargo test --manifest-path tests/domain/Cargo.toml {{ quote(name) }}
 
-# Install what the tests need, and pass all of them
+# Install the tests' dependencies, and run all tests
 test-all:
     tests/run
 
-# Format, and look for lints
+# Format the code, and run the lints
 lint:
     cargo fmt
     cargo clippy --locked --all-targets -- -D warnings
 
-# Start the service, on the quickstart's servers unless told otherwise
+# Start the service, by default with the quickstart's servers
 run *arguments="quickstart":
     cargo run --release --locked -- {{ arguments }}
 
-# Time one part: encoder, index, policy, service or usage
+# Run one benchmark: encoder, index, policy, service or usage
 bench name="service":
     cargo bench --locked --bench {{ quote(name) }}
 
