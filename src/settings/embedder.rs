@@ -58,9 +58,9 @@ pub struct EndpointSettings {
 /// The request format of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// The format of OpenAI, with `dimensions`. Queries and passages are sent in the same way.
+    /// The `openai` format, with `dimensions`. Queries and passages are sent in the same way.
     OpenAi,
-    /// The format of Voyage, with `output_dimension`, and with `input_type` to distinguish queries from passages.
+    /// The `voyage` format, with `output_dimension`, and with `input_type` to distinguish queries from passages.
     Voyage,
 }
 
