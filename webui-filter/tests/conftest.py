@@ -1,4 +1,4 @@
-"""Loads the filter the way Open WebUI does, and serves `/v1/filter` from a real HTTP server on a free port."""
+"""Loads the filter in the same way as Open WebUI, and serves `/v1/filter` from a real HTTP server on a free port."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "filter.py"
-# Open WebUI replaces these texts wherever they stand in a plugin, comments included.
+# Open WebUI replaces these texts everywhere in a plugin, even in comments.
 REPLACED = {
     "from utils": "from open_webui.utils",
     "from apps": "from open_webui.apps",
@@ -30,7 +30,7 @@ def as_open_webui_reads_it(source: str) -> str:
 
 
 def load(source: str) -> types.ModuleType:
-    """A module made of text alone: no file, no package, and gone from `sys.modules` once it has run."""
+    """Run a module from its text, without a file or a package. It is removed from `sys.modules` afterwards."""
     name = f"function_toolsieve_{uuid.uuid4().hex}"
     module = types.ModuleType(name)
     sys.modules[name] = module
@@ -48,10 +48,10 @@ def plugin() -> types.ModuleType:
 
 class Service:
     """
-    Stands where the service stands, to say what no real one says on demand: garbage, errors, nothing, too late.
+    A fake service that can also return invalid data, errors, no response or a late response.
 
-    `answer` makes the reply from the question: an object, raw bytes, or a status with either. What the question
-    keeps is added to a selection, but for `denied`.
+    `answer` creates the response from the request: an object, raw bytes, or a status with one of these. Names in the
+    request's `keep` are added to the selection, except those in `denied`.
     """
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Service:
                     self.end_headers()
                     self.wfile.write(raw)
                 except OSError:
-                    pass  # The filter gave up waiting, as one of the tests wants.
+                    pass  # The filter has stopped waiting, as one of the tests expects.
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -109,7 +109,7 @@ def with_kept(answer: dict[str, Any], names: list[str], denied: set[str]) -> dic
 
 
 def selection(*names: str, tool_ids: tuple[str, ...] = ()) -> dict[str, Any]:
-    """An answer of the contract."""
+    """Return a response with the specified format."""
     tools = [{"name": name, "server": "s", "tool": name, "score": 0.5, "reason": "relevant"} for name in names]
     tokens = {"before": 1000, "after": 100}
     return {
@@ -130,7 +130,7 @@ def service() -> Iterator[Service]:
 
 
 class OpenWebUI:
-    """The part of Open WebUI that the filter looks things up in, put where it imports it."""
+    """The modules of Open WebUI that the filter imports."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.connections: list[dict[str, Any]] = []
@@ -167,7 +167,7 @@ class OpenWebUI:
             monkeypatch.setitem(sys.modules, name, module)
 
     def sign(self, monkeypatch: pytest.MonkeyPatch, token: object, *, forwards: bool = True) -> list[dict[str, object]]:
-        """What Open WebUI makes headers of users with; returns the users that it was asked about."""
+        """Install the function that creates user headers, and return the users for whom it is called."""
         asked: list[dict[str, object]] = []
 
         def include_user_info_headers(headers: dict[str, object], user: Any = None) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""The hooks as Open WebUI runs them, against a service that answers over HTTP."""
+"""Tests of the hooks, which run as in Open WebUI, with a service that responds over HTTP."""
 
 import asyncio
 import copy
@@ -31,7 +31,7 @@ def registry(**tool_ids: list[str]) -> dict[str, Any]:
 
 
 class Turn:
-    """One user message in Open WebUI: a live metadata object and one body after the other."""
+    """One user message in Open WebUI, with a shared metadata object and a new body for each model call."""
 
     def __init__(self, plugin: ModuleType, service: Service, text: str = "what time is it", **valves: Any) -> None:
         self.filter = plugin.Filter()
@@ -51,7 +51,7 @@ class Turn:
             "params": {"function_calling": "native"},
             "base_user_prompt": text,
         }
-        # Open WebUI puts documents into the message; what was typed it keeps apart.
+        # Open WebUI adds documents to the message, and stores the typed text separately.
         self.messages: list[dict[str, Any]] = [{"role": "user", "content": f"<document>private</document> {text}"}]
         self.body: dict[str, Any] = {"model": "m", "messages": self.messages, "tools": definitions(*OURS, *OTHERS)}
         self.user: dict[str, Any] = USER
@@ -61,7 +61,7 @@ class Turn:
         self.statuses.append(event)
 
     async def model_call(self) -> list[str] | None:
-        """The functions that the model would see at the next call; `None` when there is no such key at all."""
+        """Return the functions that the model would see in the next call, or `None` if the body has no `tools`."""
         body = await self.filter.request(
             body={**self.body, "metadata": self.metadata, "messages": list(self.messages)},
             __user__=self.user,
@@ -102,7 +102,7 @@ class TestRequest:
         assert Turn(plugin, service).names() == ["weather", "search_chats", "time__now", "find_tools"]
 
     def test_drops_what_the_service_takes_for_foreign(self, plugin: ModuleType, service: Service) -> None:
-        """A removed server's tool, while Open WebUI has the former document: each message showed it to the model."""
+        """Regression: a removed server's tool stayed in every message while Open WebUI used the old document."""
         answer = selection("time__now", "find_tools")
         answer["tools"][1] = {"name": "find_tools", "score": None, "reason": "search tool"}
         answer["tools"] += [
@@ -136,7 +136,7 @@ class TestRequest:
         asked = open_webui.sign(monkeypatch, "a.b.c")
         Turn(plugin, service).names()
         assert asked == [{"id": "u1", "email": "u@example.com", "name": "U", "role": "user"}]
-        # Not signed; no token; two lines; forwarding switched off; failing: the user in the question remains.
+        # No signature, no token, two lines, forwarding off, an error: the service uses the user in the body.
         for token, forwards in [("", True), (7, True), ("a\r\nb", True), ("a.b.c", False), (RuntimeError(), True)]:
             open_webui.sign(monkeypatch, token, forwards=forwards)
             Turn(plugin, service).names()
@@ -181,7 +181,7 @@ class TestRequest:
         turn = Turn(plugin, service)
         before = turn.names()
         turn.called("time__now", {"time": "12:00"})
-        # A worse answer than the first one must not take the called function away.
+        # Even if a later selection omits the called function, it must stay.
         service.answer = lambda _: selection("git__log", "time__convert", "find_tools")
         after = turn.names()
         assert before == ["weather", "search_chats", "time__now", "time__convert", "find_tools"]
@@ -223,7 +223,7 @@ class TestRequest:
         assert turn.names() == ["search_tools", "call_tool", "git__log", "find_tools", "git__diff"]
 
     def test_the_first_call_may_run_on_a_copy_of_the_body(self, plugin: ModuleType, service: Service) -> None:
-        """After an approval Open WebUI runs the hook once on a copy, and then on the full body again."""
+        """After an approval, Open WebUI runs the hook on a copy, and then on the full body again."""
         service.answer = lambda _: selection("git__log")
         turn = Turn(plugin, service)
         full = copy.copy(turn.body)
@@ -238,7 +238,7 @@ class TestRequest:
         assert turn.names() == [*OTHERS, "files__read", "run_tool", "git__log"]
 
     def test_nothing_that_the_person_may_not_use_stays(self, plugin: ModuleType, service: Service) -> None:
-        """A tool that the chat had called, and that was denied then, was shown to the model to the chat's end."""
+        """Regression: a called tool that was denied later stayed visible to the model until the end of the chat."""
         service.answer = lambda _: selection("find_tools")
         turn = Turn(plugin, service, always_keep="files__*, run_tool")
         assert turn.names() == [*OTHERS, "find_tools", "files__read", "run_tool"]
@@ -276,7 +276,7 @@ class TestRequest:
 
     def test_nothing_is_asked_where_nothing_is_ours(self, plugin: ModuleType, service: Service) -> None:
         for change in (
-            lambda turn: turn.metadata.pop("tools"),  # a caller's own `tools`: Open WebUI resolves none
+            lambda turn: turn.metadata.pop("tools"),  # with a caller's own `tools`, Open WebUI resolves none
             lambda turn: turn.metadata["params"].update(function_calling="legacy"),
             lambda turn: turn.body.pop("tools"),
             lambda turn: turn.body.update(tools=[]),
@@ -308,7 +308,7 @@ class TestRequest:
         assert turn.names() == [*OTHERS, "time__now"]
 
     def test_chats_at_once_do_not_mix(self, plugin: ModuleType, service: Service) -> None:
-        """One instance serves all chats, and Open WebUI exchanges its valves between two hooks."""
+        """One instance serves all chats, and Open WebUI replaces its valves between two hooks."""
         wanted = {f"chat-{n}": OURS[n % len(OURS)] for n in range(12)}
         service.answer = lambda question: selection(wanted[question["chat_id"]])
         service.delay = 0.05
@@ -326,7 +326,7 @@ class TestRequest:
             return await asyncio.gather(*tasks)
 
         assert asyncio.run(all_at_once()) == [[*OTHERS, name] for name in wanted.values()]
-        # What one message wrote must not be found on the instance by the next.
+        # The instance must not keep data from one message to the next.
         kept = vars(turns[0].filter)
         assert kept.keys() == {"valves", "_links", "_fitting", "_unfitting"}
         for link in kept["_links"].values():
@@ -337,7 +337,7 @@ META = ["find_tools", "describe_tools", "run_tool"]
 
 
 class TestMetaTools:
-    """A connection that publishes the meta-tools in the place of the tools."""
+    """Tests of a connection that publishes only the meta-tools."""
 
     def turn(self, plugin: ModuleType, service: Service, *names: str, **valves: Any) -> Turn:
         turn = Turn(plugin, service, **valves)
@@ -355,7 +355,7 @@ class TestMetaTools:
 
     @staticmethod
     def answer(question: dict[str, Any]) -> dict[str, Any]:
-        """As the service answers: what is on offer and what is to be disclosed, with definitions."""
+        """Respond like the service: with the offered and the disclosed tools, and with definitions."""
         known = [name for name in question.get("disclose", []) if "__" in name]
         return {
             **selection(*question["tools"], *known),
@@ -390,7 +390,7 @@ class TestMetaTools:
         assert bound["tool_id"] == "server:sieve"
         assert asyncio.run(bound["callable"](path=".", name="x")) == ("done", {})
         assert self.ran == [{"name": "git__log", "arguments": {"path": ".", "name": "x"}}]
-        # At the next call it is there already; what is on offer is still what the server publishes.
+        # In the next call, the function is already present. The offer still contains only the server's own functions.
         turn.called("git__log", "{}")
         assert turn.names() == [*META, "load_toolset", "git__log"]
         assert service.questions[2]["tools"] == [*META, "load_toolset"]
@@ -610,7 +610,7 @@ class TestInlet:
         assert service.questions == []
 
     def test_over_mcp_a_single_one_is_asked_about(self, plugin: ModuleType, service: Service) -> None:
-        """What is answered is what the service lists for this message."""
+        """The response determines which tools the service lists for this message."""
         service.answer = lambda _: selection(tool_ids=("server:mcp:sieve",))
         connections = {"server:mcp:sieve": "/mcp"}
         body: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""The way to the service: one kept connection, the hash of the names, and a service that is away."""
+"""Tests of the connection to the service: connection reuse, the hash of the names, and outages."""
 
 import asyncio
 import gc
@@ -22,9 +22,9 @@ MANY = [f"server{number // 20}__tool_{number}" for number in range(200)]
 
 class Wire:
     """
-    An HTTP server on a free port that shows what happens on its connections. It keeps them open as services do.
+    An HTTP server on a free port that records its connections and keeps them open.
 
-    `answer` makes the reply from the question: an object, or a status with one. `None`: none, ever.
+    `answer` creates the response from the request: an object, or a status with an object. `None` means no response.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Wire:
         self.url = f"http://127.0.0.1:{self.port}"
 
     def selection(self, question: dict[str, Any]) -> Any:
-        """As the service answers, which remembers offers."""
+        """Respond like a service that caches offers."""
         offer = question.get("offer")
         if offer and "tools" in question:
             self.known.add(offer)
@@ -50,11 +50,11 @@ class Wire:
         return {**selection("server1__tool_20", "time__now"), **({"offer": offer} if offer else {})}
 
     def hang_up(self) -> None:
-        """Closes every connection, as a service does with idle ones and a proxy with all."""
+        """Close every connection, as services do with idle connections and proxies with all."""
         self._run(self._hang_up())
 
     def stop(self) -> None:
-        """Nothing listens any more."""
+        """Stop listening."""
         self._run(self._stop())
 
     def start_again(self) -> None:
@@ -125,7 +125,7 @@ def _installed(open_webui: OpenWebUI) -> None:
 
 
 def turn_of(plugin: ModuleType, wire: Wire, names: list[str] | None = None, **valves: Any) -> Turn:
-    """A turn with these functions on offer."""
+    """Return a turn that offers these functions."""
     turn = Turn(plugin, wire, **valves)  # type: ignore[arg-type]
     if names:
         turn.metadata["tools"] = registry(sieve=names)
@@ -134,7 +134,7 @@ def turn_of(plugin: ModuleType, wire: Wire, names: list[str] | None = None, **va
 
 
 def next_turn(before: Turn, plugin: ModuleType, wire: Wire, names: list[str] | None = None, **valves: Any) -> Turn:
-    """A turn of another chat, on the same instance."""
+    """Return a turn in another chat, on the same instance."""
     turn = turn_of(plugin, wire, names, **valves)
     turn.filter, before.filter.valves = before.filter, turn.filter.valves
     return turn
@@ -156,7 +156,7 @@ async def until_later(condition: Callable[[], bool], what: str) -> None:
 
 class TestManyTools:
     def test_thousands_do_not_hold_up_everybody(self, plugin: ModuleType, wire: Wire) -> None:
-        """The work grew with the square of their number: at 20,000 functions nobody else was served for 1.7 s."""
+        """Regression: the work grew quadratically. With 20,000 functions, Open WebUI was blocked for 1.7 s."""
 
         class Counted(str):
             compared = 0
@@ -169,14 +169,14 @@ class TestManyTools:
 
         names = [Counted(f"server__tool_{number}") for number in range(2_000)]
         turn = turn_of(plugin, wire, list(names))
-        # Names that are equal and not the same object, as JSON makes them.
+        # Equal names in different objects, as a JSON parser creates them.
         turn.body["tools"] = definitions(*(Counted(name) for name in names))
         wire.answer = lambda _: selection("server__tool_7")
         assert turn.names() == ["server__tool_7"]
         assert Counted.compared < 50 * len(names), "a few looks at each name, however many there are"
 
     def test_a_turn_is_looked_at_once(self, plugin: ModuleType, wire: Wire, open_webui: OpenWebUI) -> None:
-        """Of later model calls only the question is new: groups and connections are those of the turn."""
+        """Later model calls send a new request, but use the groups and connections of the turn."""
         turn = turn_of(plugin, wire, MANY)
         turn.names()
         open_webui.groups = ["others"]
@@ -205,7 +205,7 @@ class TestOffer:
         assert len(json.dumps(third)) < 1_000
 
     def test_a_service_that_forgot_is_told_again(self, plugin: ModuleType, wire: Wire) -> None:
-        """Restarted, or another replica."""
+        """The service was restarted, or is another replica."""
 
         async def turns() -> list[list[str] | None]:
             turn = turn_of(plugin, wire, MANY)
@@ -246,7 +246,7 @@ class TestOffer:
 
 class TestConnection:
     def test_is_kept(self, plugin: ModuleType, wire: Wire) -> None:
-        """Each question opened a new one: over https a TLS handshake for each model call."""
+        """Regression: every request opened a new connection, which over HTTPS needs a TLS handshake."""
 
         async def turns() -> None:
             turn = turn_of(plugin, wire)
@@ -278,7 +278,7 @@ class TestConnection:
             found = [await turn.model_call()]
             wire.hang_up()
             found.append(await next_turn(turn, plugin, wire).model_call())
-            # Closed as the question arrives, and without an answer: the filter cannot have known.
+            # The connection closes when the request arrives, without a response. The filter could not know this before.
             answer, wire.answer = wire.answer, lambda _: wire._loop.call_soon(hang_up_once) and None
             writers = wire._writers
 
@@ -361,7 +361,7 @@ class TestConnection:
         async def before_and_after() -> int:
             await turn.model_call()
             if (child := os.fork()) == 0:
-                # What a worker does: another loop, in this process.
+                # Workers use a different event loop in the same process.
                 asyncio.events._set_running_loop(None)
                 try:
                     names = next_turn(turn, plugin, wire).names()
@@ -376,7 +376,7 @@ class TestConnection:
         assert wire.connections == 2, "the parent's own went on"
 
     def test_a_new_version_of_the_plugin_leaves_none_open(self, wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
-        """Open WebUI drops the old instance when the function is updated."""
+        """Open WebUI discards the old instance when the function is updated."""
 
         async def updated() -> None:
             turn = turn_of(load(SOURCE.read_text(encoding="utf-8")), wire)
@@ -408,7 +408,7 @@ class TestAway:
         return load(SOURCE.read_text(encoding="utf-8"))
 
     def test_ten_rounds_wait_once(self, plugin: ModuleType, wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
-        """Each of ten tool rounds waited for the whole time-out: 15 s for one message."""
+        """Regression: each of ten model calls waited for the full timeout, which took 15 s for one message."""
         wire.answer = lambda _: None
 
         async def rounds() -> list[list[str] | None]:
@@ -459,12 +459,12 @@ class TestAway:
         assert not pause.end(now), "nothing to tell of where there was no pause"
 
     def test_who_was_asked_before_the_pause_makes_it_no_longer(self, plugin: ModuleType) -> None:
-        """A hundred that wait at once all fail at once."""
+        """If a hundred requests wait at the same time, they all fail at the same time."""
         pause = plugin.Pause()
         assert [pause.begin(0, 1, tried=False) for _ in range(100)] == [5, *[0] * 99]
 
     def test_where_others_are_answered_there_is_no_pause(self, plugin: ModuleType) -> None:
-        """One question may take long, that of somebody whose own language model is asked."""
+        """A request with the user's own language model may take longer than others."""
         pause = plugin.Pause()
         pause.end(0.5)
         assert pause.begin(0, 1.5, tried=False) == 0
@@ -517,7 +517,7 @@ class TestAway:
         assert asyncio.run(messages()) == [*OTHERS, "time__now"]
 
     def test_an_error_is_an_answer(self, plugin: ModuleType, wire: Wire) -> None:
-        """It costs no waiting, and the next question may be answered."""
+        """Such an error takes no time, and the next request may succeed."""
         wire.answer = lambda _: (500, {})
 
         async def messages() -> list[str] | None:
@@ -529,7 +529,7 @@ class TestAway:
         assert asyncio.run(messages()) == [*OTHERS, "time__now"]
 
     def test_another_address_is_asked_at_once(self, plugin: ModuleType, wire: Wire) -> None:
-        """An administrator who corrects the address need not wait."""
+        """After an administrator corrects the address, there is no pause."""
         other = Wire()
         wire.stop()
 
@@ -546,7 +546,7 @@ class TestAway:
 
 class TestWaiting:
     def test_a_busy_event_loop_does_not_count(self, plugin: ModuleType, wire: Wire) -> None:
-        """With many people at once Open WebUI is busy for longer than the time-out, and the answer lies there."""
+        """With many users, Open WebUI is busy for longer than the timeout, although the response has arrived."""
 
         async def busy() -> list[list[str] | None]:
             turn = turn_of(plugin, wire, timeout=0.3)
@@ -578,7 +578,7 @@ class TestWaiting:
 
 
 class TestUnmatched:
-    """The filter knows its tool servers by their address, which has more than one name."""
+    """Tests of tool servers whose address has several names."""
 
     def turn(self, plugin: ModuleType, wire: Wire, **valves: Any) -> Turn:
         return turn_of(plugin, wire, **{"connections": "", "status": True, **valves})
@@ -586,7 +586,7 @@ class TestUnmatched:
     def test_it_says_what_to_set(
         self, plugin: ModuleType, wire: Wire, open_webui: OpenWebUI, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """Registered as http://host.docker.internal:8000, asked at http://localhost:8000: nothing, without a word."""
+        """Regression: with different host names for the service, nothing was narrowed, and nothing was logged."""
         open_webui.connect("server:weather", "http://weather.example")
         open_webui.connect("server:sieve", f"http://host.docker.internal:{wire.port}")
         turn = self.turn(plugin, wire)
@@ -610,7 +610,7 @@ class TestUnmatched:
         turn = self.turn(plugin, wire, connections={"server:seive": "/"})
         assert turn.names() == [*OURS, *OTHERS]
         assert "the valve 'connections' names no tool server" in caplog.text
-        # Corrected.
+        # The settings are correct now.
         right = next_turn(turn, plugin, wire, connections="")
         assert right.names() == [*OTHERS, "time__now"]
 

@@ -1,4 +1,4 @@
-"""The filter's functions on plain values, and what Open WebUI demands of a plugin's text."""
+"""Tests of the filter's functions on plain values, and of the format that Open WebUI requires of a plugin."""
 
 import ast
 import re
@@ -171,7 +171,7 @@ class TestFunctions:
         published = plugin.owned_functions(registry, {"server:mail": "/"})
         assert published["mail_time__now"] == "time__now"
         assert published["mail_mail_time__now"] == "time__now"
-        # These are published under exactly this name, whatever they begin with.
+        # These names are published unchanged, even if they start with a prefix.
         assert published["mail_x__y"] == "mail_x__y"
         assert published["mail__send"] == "mail__send"
 
