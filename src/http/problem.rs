@@ -170,7 +170,7 @@ impl Problem {
         self
     }
 
-    /// The error for unknown and denied things alike.
+    /// The error for both unknown and denied resources.
     #[must_use]
     pub fn not_found() -> Self {
         Self::new(Code::NotFound, "See /openapi.json for the available tools.")
