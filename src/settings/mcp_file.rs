@@ -522,8 +522,8 @@ fn transport_of_type(text: &str) -> Option<Transport> {
     }
 }
 
-/// Reads a timeout in seconds. Some programs write milliseconds under the same key. Calls can't last longer than an
-/// hour, so larger numbers are read as milliseconds.
+/// Reads a timeout in seconds. Some programs write milliseconds under the same key. So numbers above one hour in
+/// seconds are read as milliseconds.
 fn timeout(entry: &mut Entry<'_, '_>, key: &str) -> Option<Duration> {
     let path = child(entry.path, key);
     let number = entry.get(key)?.as_f64().filter(|number| (0.001..=86_400_000.0).contains(number));
