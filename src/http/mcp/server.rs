@@ -382,7 +382,7 @@ impl Handler {
 /// An object of the members that fit a tree.
 fn readable_members(object: &str) -> Option<Value> {
     let members = json::members(object)?.into_iter();
-    Some(Value::Object(members.filter_map(|(name, value)| Some((name, json::readable(value.get()).ok()?))).collect()))
+    Some(Value::Object(members.filter_map(|(name, value)| Some((name.into_owned(), json::readable(value.get()).ok()?))).collect()))
 }
 
 /// Forwards a tool's notifications to a client that requested them.
