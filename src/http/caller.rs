@@ -118,7 +118,8 @@ pub async fn admit(
         }
     };
     let entered = match below {
-        Some((below, _)) => below.enter(&state, &principal).await,
+        // On the heap, so that requests to other addresses stay small.
+        Some((below, _)) => Box::pin(below.enter(&state, &principal)).await,
         None => Ok((Address::Whole, principal)),
     };
     let (address, principal) = match entered {

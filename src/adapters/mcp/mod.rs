@@ -15,6 +15,7 @@ mod bridge;
 pub mod fuzzing;
 
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -191,7 +192,7 @@ impl McpServers {
             let (messages, waiting) = context.messages.clone().map(waiting_for_answers).unzip();
             let owner = Some(context.principal.id.clone());
             let listeners = Listeners { progress: context.progress.clone(), said: messages, capabilities: None, owner };
-            let call = call::send(&held.link, request.clone(), context.round.as_ref(), listeners, forwarded);
+            let call = pin!(call::send(&held.link, request.clone(), context.round.as_ref(), listeners, forwarded));
             let error = match in_time(call, deadline, waiting.as_deref()).await {
                 Ok(Ok(result)) => return Ok(result),
                 Ok(Err(error)) => error,

@@ -7,7 +7,6 @@ use actix_web::web::Bytes;
 use http_body::Body;
 use http_body_util::BodyExt as _;
 use http_body_util::combinators::MapFrame;
-use indexmap::IndexMap;
 use rmcp::model::{CallToolResult, InputRequiredResult};
 use serde_json::value::RawValue;
 
@@ -69,15 +68,15 @@ type Replace<B> = Box<dyn FnMut(http_body::Frame<Bytes>) -> http_body::Frame<<B 
 
 /// Replaces the result in a JSON-RPC message. Returns `None` if the message has no result.
 fn in_message(message: &str, written: &RawValue) -> Option<String> {
-    let mut members: IndexMap<String, &RawValue> = json::members(message)?;
+    let mut members = json::members(message)?;
     let result = members.get_mut("result")?;
     let stated = json::members(result.get())?.get(RESULT_TYPE).copied();
-    let mut own: IndexMap<String, &RawValue> = json::members(written.get())?;
+    let mut own = json::members(written.get())?;
     // Only clients with protocol 2026-07-28 or newer get `resultType`. The SDK's own message shows which version the
     // client has.
     let typed = match (stated, own.contains_key(RESULT_TYPE)) {
         (Some(stated), false) => {
-            own.insert(RESULT_TYPE.to_owned(), stated);
+            own.insert(RESULT_TYPE.into(), stated);
             Some(serde_json::value::to_raw_value(&own).ok()?)
         }
         (None, true) => {

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::domain::text::json;
+use crate::domain::text::json::{self, Members};
 use crate::service::mcp::mcp_sessions::Abilities;
 
 const ID: &str = "id";
@@ -104,10 +104,10 @@ impl<'a> Message<'a> {
         Parted { body: message.map_or(body, |message| json::bounded(&message).into_owned().into()), arguments: Some(arguments.into()) }
     }
 
-    fn with_arguments(&self, params: Option<&IndexMap<String, &RawValue>>, arguments: &str) -> Option<String> {
+    fn with_arguments(&self, params: Option<&Members<'_>>, arguments: &str) -> Option<String> {
         let arguments: &RawValue = serde_json::from_str(arguments).ok()?;
         let mut params = params?.clone();
-        params.insert(ARGUMENTS.to_owned(), arguments);
+        params.insert(ARGUMENTS.into(), arguments);
         let params = serde_json::value::to_raw_value(&params).ok()?;
         let mut members = self.members.clone();
         members.insert(PARAMS.to_owned(), &params);

@@ -384,7 +384,7 @@ impl Handler {
 /// The object without the members that don't fit into a JSON tree.
 fn readable_members(object: &str) -> Option<Value> {
     let members = json::members(object)?.into_iter();
-    Some(Value::Object(members.filter_map(|(name, value)| Some((name, json::readable(value.get()).ok()?))).collect()))
+    Some(Value::Object(members.filter_map(|(name, value)| Some((name.into_owned(), json::readable(value.get()).ok()?))).collect()))
 }
 
 /// Forwards a tool's progress notifications to a client that has requested them.

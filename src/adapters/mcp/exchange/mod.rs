@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use indexmap::IndexMap;
 use rmcp::model::{
     ClientCapabilities, ClientJsonRpcMessage, ClientRequest, GetExtensions, GetMeta, InputResponses, JsonRpcMessage, JsonRpcRequest,
     RequestId, RequestMetaObject,
@@ -26,7 +25,7 @@ use tokio::time::{Instant, sleep};
 use self::news::Pending;
 use crate::adapters::mcp::text::foreign;
 use crate::domain::access::principal::PrincipalId;
-use crate::domain::text::json;
+use crate::domain::text::json::{self, Members};
 use crate::service::ports::{Progress, ServerMessage};
 
 /// Marks an argument that is repeated as an HTTP header.
@@ -309,7 +308,7 @@ impl Exchange {
         }
     }
 
-    fn read(&self, text: &str, members: &IndexMap<String, &RawValue>, length: usize, stream: Option<&RequestId>) -> Inbound {
+    fn read(&self, text: &str, members: &Members<'_>, length: usize, stream: Option<&RequestId>) -> Inbound {
         let member = |name: &str| members.get(name).and_then(|value| serde_json::from_str::<Value>(value.get()).ok());
         let forward = || serde_json::from_str(text).map_or(Inbound::Junk, Inbound::Forward);
         if let Some(method) = members.get("method").and_then(|method| json::text(method.get())) {

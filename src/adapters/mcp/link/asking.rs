@@ -1,5 +1,6 @@
 //! Extends the time limit of a call while it waits for a person's answer.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -52,14 +53,13 @@ fn counted_question(question: ServerQuestion, waiting: Arc<AtomicUsize>) -> Serv
 
 /// Enforces the deadline, but not while a question is open: people are slower than tools.
 pub(in crate::adapters::mcp) async fn in_time<T>(
-    call: impl Future<Output = T>,
+    mut call: Pin<&mut impl Future<Output = T>>,
     deadline: Instant,
     waiting: Option<&AtomicUsize>,
 ) -> Result<T, Elapsed> {
-    let mut call = std::pin::pin!(call);
     let mut until = deadline;
     loop {
-        match timeout_at(until, &mut call).await {
+        match timeout_at(until, call.as_mut()).await {
             Ok(done) => return Ok(done),
             Err(_) if waiting.is_some_and(|waiting| waiting.load(Ordering::Acquire) > 0) && until < deadline + ASKING => {
                 until = Instant::now() + ASKED_AGAIN;

@@ -62,18 +62,11 @@ async fn call(
     let seen = link.exchange.has_header_arguments().then(|| readable(&arguments));
     let mut answered = round.map(|round| (round.responses.clone(), round.state.clone()));
     for _ in 0..ROUNDS {
-        let mut params = CallToolRequestParams::new(tool.to_owned());
-        params.arguments.clone_from(&seen);
-        if let Some((responses, state)) = answered.take() {
-            params.input_responses = responses;
-            params.request_state = state;
-        }
-        let mut request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
-        request.extensions_mut().insert(RawArguments(Arc::clone(&arguments)));
-        if let Some(headers) = forwarded.clone() {
-            request.extensions_mut().insert(headers);
-        }
-        let Reply { result, .. } = link.request(request, Purpose::Call, listeners.clone()).await?;
+        // A local variable for the request would make this future larger.
+        let responses = answered.take();
+        let Reply { result, .. } = link
+            .request(call_request(tool, &arguments, seen.clone(), responses, forwarded.clone()), Purpose::Call, listeners.clone())
+            .await?;
         match result_type(&result)?.as_deref() {
             None | Some("complete") => return Ok(result),
             // The caller answers with another request.
@@ -86,6 +79,27 @@ async fn call(
         }
     }
     Err(unusable("the tool asks too many questions"))
+}
+
+fn call_request(
+    tool: &str,
+    arguments: &Arc<RawValue>,
+    seen: Option<Map<String, Value>>,
+    answered: Option<(Option<InputResponses>, Option<String>)>,
+    forwarded: Option<Forwarded>,
+) -> ClientRequest {
+    let mut params = CallToolRequestParams::new(tool.to_owned());
+    params.arguments = seen;
+    if let Some((responses, state)) = answered {
+        params.input_responses = responses;
+        params.request_state = state;
+    }
+    let mut request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
+    request.extensions_mut().insert(RawArguments(Arc::clone(arguments)));
+    if let Some(headers) = forwarded {
+        request.extensions_mut().insert(headers);
+    }
+    request
 }
 
 async fn ask(

@@ -65,11 +65,11 @@ async fn insert(writer: &mut SqliteConnection, events: &[SelectionEvent]) -> Res
                 .push_bind(columns.all.map(|(count, _)| signed(count)))
                 .push_bind(columns.all.map(|(_, view)| view.as_bytes().to_vec()));
         });
-        query.push(" RETURNING id");
-        let mut ids: Vec<i64> = query.build_query_scalar().persistent(rows.len() == ROWS).fetch_all(&mut *writer).await?;
-        // Rows are numbered in the order of the values; the order in which numbers come back is not promised.
-        ids.sort_unstable();
-        insert_tools(writer, ids.iter().zip(rows).map(|(id, (_, columns))| (*id, columns.tools))).await?;
+        let inserted = query.build().persistent(rows.len() == ROWS).execute(&mut *writer).await?;
+        // SQLite numbers the rows of one statement in the order of the values, without gaps. Reading the numbers back
+        // (`RETURNING id`) would cost a message between threads per row.
+        let first = inserted.last_insert_rowid() - signed(rows.len()) + 1;
+        insert_tools(writer, (first..).zip(rows).map(|(id, (_, columns))| (id, columns.tools))).await?;
     }
     Ok(())
 }

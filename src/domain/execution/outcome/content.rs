@@ -5,12 +5,11 @@
 
 use std::borrow::Cow;
 
-use indexmap::IndexMap;
 use serde_json::value::RawValue;
 
 use crate::domain::execution::outcome::Part;
 use crate::domain::execution::outcome::media::{self, Binary, BinaryKind};
-use crate::domain::text::json::{self, quoted};
+use crate::domain::text::json::{self, Members, quoted};
 
 /// Members of no use to a model. An icon may contain an image, which chats would show as a result.
 const NOT_FOR_MODELS: [&str; 3] = ["_meta", "annotations", "icons"];
@@ -22,7 +21,7 @@ pub(super) enum Content<'a> {
     Text(&'a str),
     /// An embedded text resource: its other members, and the text as a JSON string.
     Resource {
-        members: IndexMap<String, &'a RawValue>,
+        members: Members<'a>,
         text: &'a str,
     },
     /// Everything else, passed on unchanged: resource links and unknown kinds.
@@ -63,7 +62,7 @@ fn one(item: &str) -> Content<'_> {
     }
 }
 
-fn embedded(mut resource: IndexMap<String, &RawValue>) -> Content<'_> {
+fn embedded(mut resource: Members<'_>) -> Content<'_> {
     let text = |name: &str| resource.get(name).and_then(|value| json::text(value.get()));
     if let Some(blob) = text("blob") {
         let kind = media::kind_of(text("mimeType").as_deref());
@@ -88,11 +87,11 @@ fn binary(binary: Binary) -> Content<'static> {
 }
 
 /// An object with these members, preceded by `first`.
-fn for_models(members: &IndexMap<String, &RawValue>, first: &[(&str, &str)]) -> String {
-    let given = first.iter().map(|(name, value)| ((*name).to_owned(), *value));
-    let kept = members.iter().filter(|(name, _)| !NOT_FOR_MODELS.contains(&name.as_str()));
-    let kept = kept.map(|(name, value)| (name.clone(), value.get()));
-    let all: Vec<String> = given.chain(kept).map(|(name, value)| format!("{}:{value}", quoted(&name))).collect();
+fn for_models(members: &Members<'_>, first: &[(&str, &str)]) -> String {
+    let given = first.iter().copied();
+    let kept = members.iter().filter(|(name, _)| !NOT_FOR_MODELS.contains(&name.as_ref()));
+    let kept = kept.map(|(name, value)| (name.as_ref(), value.get()));
+    let all: Vec<String> = given.chain(kept).map(|(name, value)| format!("{}:{value}", quoted(name))).collect();
     format!("{{{}}}", all.join(","))
 }
 

@@ -3,9 +3,8 @@
 use std::borrow::Cow;
 
 use indexmap::IndexMap;
-use serde_json::value::RawValue;
 
-use crate::domain::text::json::{items, members, quoted};
+use crate::domain::text::json::{items, member, members, quoted};
 
 /// An edit of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +23,7 @@ pub fn at<'a>(json: &'a str, pointer: &str) -> Option<&'a str> {
     let mut value = json;
     for segment in segments(pointer) {
         value = match value.trim_start().as_bytes().first()? {
-            b'{' => members(value)?.get(&segment)?.get(),
+            b'{' => member(value, &segment)?.get(),
             b'[' => items(value)?.get(segment.parse::<usize>().ok()?)?.get(),
             _ => return None,
         };
@@ -75,13 +74,13 @@ fn edited<'a>(json: &'a str, edits: &[(&[String], &'a Edit)]) -> Option<Cow<'a, 
     let mut parts = edits.chunk_by(|(one, _), (other, _)| one.first() == other.first());
     if edits.iter().any(|(segments, edit)| segments.len() == 1 && **edit == Edit::Remove) {
         let mut members: IndexMap<String, Cow<'_, str>> =
-            members(json)?.into_iter().map(|(name, value)| (name, value.get().into())).collect();
+            members(json)?.into_iter().map(|(name, value)| (name.into_owned(), value.get().into())).collect();
         for part in parts {
             let name = part[0].0.first()?;
             match part {
                 [([_], Edit::Remove)] => drop(members.shift_remove(name)?),
                 part => {
-                    let value = self::members(json)?.get(name)?.get();
+                    let value = member(json, name)?.get();
                     members.insert(name.clone(), below(part, value)?);
                 }
             }
@@ -99,7 +98,7 @@ fn edited<'a>(json: &'a str, edits: &[(&[String], &'a Edit)]) -> Option<Cow<'a, 
     match json.trim_start().as_bytes().first()? {
         b'{' => {
             let members = members(json)?;
-            parts.try_for_each(|part| replace(part, members.get(part[0].0.first()?)?.get()))?;
+            parts.try_for_each(|part| replace(part, members.get(part[0].0.first()?.as_str())?.get()))?;
         }
         b'[' => {
             let items = items(json)?;
@@ -123,7 +122,7 @@ fn wrapped(value: &str) -> String {
 }
 
 fn without(object: &str, name: &str) -> Option<String> {
-    let mut rest: IndexMap<String, &RawValue> = members(object)?;
+    let mut rest = members(object)?;
     rest.shift_remove(name)?;
     let members: Vec<String> = rest.iter().map(|(name, value)| format!("{}:{}", quoted(name), value.get())).collect();
     Some(format!("{{{}}}", members.join(",")))

@@ -5,8 +5,11 @@ mod edit;
 mod scan;
 
 use std::borrow::Cow;
+use std::fmt;
 
+use ahash::RandomState;
 use indexmap::IndexMap;
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -19,20 +22,75 @@ const LARGEST_WHOLE: u64 = 1 << 53;
 /// Digits that every double preserves.
 const SAFE_DIGITS: usize = 15;
 
-/// The members of an object, as text. Of duplicate names, the last counts.
+/// The members of an object, as text. Names without escapes are borrowed.
+pub type Members<'a> = IndexMap<Cow<'a, str>, &'a RawValue, RandomState>;
+
+/// The members of an object, as text. The last one of duplicate names counts.
 #[must_use]
-pub fn members(json: &str) -> Option<IndexMap<String, &RawValue>> {
-    serde_json::from_str(json).ok()
+pub fn members(json: &str) -> Option<Members<'_>> {
+    let mut members = Members::default();
+    each_member(json, |name, value| {
+        members.insert(name, value);
+    })?;
+    Some(members)
 }
 
 /// One member of an object, as text. A text without this name is not parsed: results are long.
 #[must_use]
 pub fn member<'a>(json: &'a str, name: &str) -> Option<&'a RawValue> {
-    // Names may be written with escapes.
-    if !json.contains(name) && !json.contains("\\u") {
+    // The JSON may have the name with `\u` escapes. Other escapes stand for characters that plain names do not have.
+    let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    if is_plain && !json.contains(name) && !json.contains("\\u") {
         return None;
     }
-    members(json)?.swap_remove(name)
+    let mut found = None;
+    each_member(json, |of, value| {
+        if of == name {
+            found = Some(value);
+        }
+    })?;
+    found
+}
+
+/// Visits the members of an object in their order. `None`: not an object, or not JSON.
+fn each_member<'a>(json: &'a str, visit: impl FnMut(Cow<'a, str>, &'a RawValue)) -> Option<()> {
+    struct Each<F>(F);
+    struct Name<'a>(Cow<'a, str>);
+    struct NameVisitor;
+
+    impl<'a, F: FnMut(Cow<'a, str>, &'a RawValue)> Visitor<'a> for Each<F> {
+        type Value = ();
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("an object")
+        }
+        fn visit_map<A: MapAccess<'a>>(mut self, mut members: A) -> Result<(), A::Error> {
+            while let Some((Name(name), value)) = members.next_entry()? {
+                self.0(name, value);
+            }
+            Ok(())
+        }
+    }
+    impl<'a> Deserialize<'a> for Name<'a> {
+        fn deserialize<D: Deserializer<'a>>(deserializer: D) -> Result<Self, D::Error> {
+            deserializer.deserialize_str(NameVisitor)
+        }
+    }
+    impl<'a> Visitor<'a> for NameVisitor {
+        type Value = Name<'a>;
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("a name")
+        }
+        fn visit_borrowed_str<E: Error>(self, name: &'a str) -> Result<Name<'a>, E> {
+            Ok(Name(name.into()))
+        }
+        fn visit_str<E: Error>(self, name: &str) -> Result<Name<'a>, E> {
+            Ok(Name(name.to_owned().into()))
+        }
+    }
+
+    let mut reader = serde_json::Deserializer::from_str(json);
+    (&mut reader).deserialize_map(Each(visit)).ok()?;
+    reader.end().ok()
 }
 
 /// The items of an array, as text.
@@ -227,6 +285,14 @@ mod tests {
         assert_eq!(found(r#"{"isError": false, "isError": 1}"#), Some("1"));
         assert_eq!(found(r#"{"content": ["isError"]}"#), None);
         assert_eq!(found(r#"["isError"]"#), None);
+        assert_eq!(found(r#"{"isError": 1} 2"#), None);
+        assert_eq!(member(r#"{"b\"c\/d": 1}"#, "b\"c/d").map(RawValue::get), Some("1"));
+    }
+
+    #[test]
+    fn names_without_escapes_are_borrowed() {
+        let names: Vec<Cow<'_, str>> = members(r#"{"b": 1, "\n": 2, "b": 3}"#).unwrap().into_keys().collect();
+        assert!(matches!(&names[..], [Cow::Borrowed("b"), Cow::Owned(escaped)] if escaped == "\n"));
     }
 
     #[test]
