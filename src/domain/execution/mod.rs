@@ -1,4 +1,4 @@
-//! Calls: arguments and results.
+//! Tool calls: arguments and results.
 
 pub mod arguments;
 pub mod outcome;

@@ -1,4 +1,4 @@
-//! JSON as text. Parsed trees round numbers, so values that must not change stay text, and edits leave every other byte
+//! Works on JSON as text. Parsed trees round numbers, so values that must not change stay text. Edits leave every other byte
 //! unchanged.
 
 mod edit;
@@ -14,18 +14,18 @@ pub use self::edit::{Edit, at, edit, edit_all};
 pub use self::scan::end_of_string;
 use self::scan::{Scan, Token};
 
-/// The largest integer up to which every integer is exact in every parser (RFC 8259, section 6).
+/// The limit up to which every parser represents all integers exactly (RFC 8259, section 6).
 const LARGEST_WHOLE: u64 = 1 << 53;
-/// Digits that every double preserves.
+/// Number of decimal digits that every double preserves.
 const SAFE_DIGITS: usize = 15;
 
-/// The members of an object, as text. Of duplicate names, the last counts.
+/// The members of an object as JSON text. If a name occurs twice, the last member counts.
 #[must_use]
 pub fn members(json: &str) -> Option<IndexMap<String, &RawValue>> {
     serde_json::from_str(json).ok()
 }
 
-/// One member of an object, as text. A text without this name is not parsed: results are long.
+/// One member of an object as JSON text. A text that does not contain the name is not parsed, because results can be long.
 #[must_use]
 pub fn member<'a>(json: &'a str, name: &str) -> Option<&'a RawValue> {
     // Names may be written with escapes.
@@ -35,7 +35,7 @@ pub fn member<'a>(json: &'a str, name: &str) -> Option<&'a RawValue> {
     members(json)?.swap_remove(name)
 }
 
-/// The items of an array, as text.
+/// The items of an array as JSON text.
 #[must_use]
 pub fn items(json: &str) -> Option<Vec<&RawValue>> {
     serde_json::from_str(json).ok()
@@ -47,7 +47,7 @@ pub fn text(json: &str) -> Option<String> {
     serde_json::from_str(json).ok()
 }
 
-/// Replaces strings, both names and values. Every other byte stays.
+/// Replaces strings in both names and values. Every other byte stays.
 #[must_use]
 pub fn replace_texts(json: &str, replacement: impl Fn(&str) -> Option<String>) -> String {
     let (mut out, mut copied) = (String::with_capacity(json.len()), 0);
@@ -68,7 +68,7 @@ pub fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// Removes whitespace between tokens; every other byte stays.
+/// Removes whitespace between tokens. Every other byte stays.
 #[must_use]
 pub fn minified(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
@@ -83,8 +83,8 @@ pub fn minified(json: &str) -> String {
     out
 }
 
-/// Whether every parser preserves a valid JSON text: no number that a double changes, and no duplicate name in an object
-/// (RFC 8259, sections 4 and 6).
+/// Whether every parser preserves this valid JSON text: it has no number that a double changes, and no object with duplicate
+/// names (RFC 8259, sections 4 and 6).
 #[must_use]
 pub fn survives_reading(json: &str) -> bool {
     let (mut names, mut starts): (Vec<&str>, Vec<usize>) = (Vec::new(), Vec::new());
@@ -121,21 +121,21 @@ pub fn number_survives(number: &str) -> bool {
         return false;
     }
     let written = significant(mantissa);
-    // The shortest digits of the double equal the written ones, unless the double can't represent them.
+    // The shortest digits of the double equal the written digits if the double represents the number.
     let read = format!("{double:e}");
     written == significant(read.split('e').next().unwrap_or_default())
 }
 
-/// The significant digits, without sign, point and surrounding zeros.
+/// The significant digits, without sign, decimal point, and leading and trailing zeros.
 fn significant(mantissa: &str) -> String {
     let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
     digits.trim_matches('0').to_owned()
 }
 
-/// A parsed tree, with numbers beyond the largest double clamped to it: for inspection, not for forwarding.
+/// Parses JSON for inspection, not for forwarding: numbers beyond the largest double are clamped to it.
 ///
 /// # Errors
-/// Invalid JSON.
+/// The text is not valid JSON.
 pub fn readable(json: &str) -> Result<Value, serde_json::Error> {
     serde_json::from_str(json).or_else(|error| match bounded(json) {
         Cow::Owned(bounded) => serde_json::from_str(&bounded),
@@ -143,8 +143,7 @@ pub fn readable(json: &str) -> Result<Value, serde_json::Error> {
     })
 }
 
-/// Clamps numbers beyond the largest double to it, so that every parser accepts the text: for inspection, not for
-/// forwarding.
+/// Clamps numbers beyond the largest double to it, so that every parser accepts the text. For inspection, not for forwarding.
 #[must_use]
 pub fn bounded(json: &str) -> Cow<'_, str> {
     let is_beyond = |number: &str| number.parse::<f64>().is_ok_and(f64::is_infinite);
@@ -152,7 +151,7 @@ pub fn bounded(json: &str) -> Cow<'_, str> {
     replace_numbers(json, |number| is_beyond(number).then(|| largest(number).to_owned()))
 }
 
-/// Replaces each number that a double would change by a string of its digits: for comparison, not for forwarding.
+/// Replaces each number that a double would change with a string of its digits. For comparison, not for forwarding.
 #[must_use]
 pub fn with_texts_for_numbers(json: &str) -> Cow<'_, str> {
     replace_numbers(json, |number| (!number_survives(number)).then(|| quoted(number)))
@@ -176,13 +175,13 @@ fn replace_numbers(json: &str, replacement: impl Fn(&str) -> Option<String>) -> 
     out.into()
 }
 
-/// The nesting depth: 0 for a scalar.
+/// The nesting depth; 0 for a scalar.
 #[must_use]
 pub fn depth(json: &str) -> usize {
     scan::depth(json)
 }
 
-/// Quotes Python's `NaN`, `Infinity` and `-Infinity`; `None` if there are none.
+/// Quotes the literals `NaN`, `Infinity` and `-Infinity`, which Python writes. `None` if there are none.
 #[must_use]
 pub fn with_quoted_literals(json: &str) -> Option<String> {
     scan::literals(json).map(|found| {
@@ -200,13 +199,13 @@ pub fn with_quoted_literals(json: &str) -> Option<String> {
     })
 }
 
-/// Replaces lone surrogates: valid in JSON, but many parsers reject them.
+/// Replaces lone surrogates, which are valid in JSON but rejected by many parsers.
 #[must_use]
 pub fn without_lone_surrogates(json: String) -> String {
     mended_surrogates(&json).unwrap_or(json)
 }
 
-/// The same for a borrowed text; `None` if there is nothing to replace.
+/// Like [`without_lone_surrogates`], for a borrowed text. `None` if there is nothing to replace.
 #[must_use]
 pub fn mended_surrogates(json: &str) -> Option<String> {
     match scan::lone_surrogates(json) {
