@@ -1,4 +1,4 @@
-//! The audit log.
+//! Stores the audit log.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +12,7 @@ use crate::domain::access::policy::{Effect, RulePlace, RuleSource};
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::service::ports::{AuditAction, AuditEntry, AuditQuery, AuditStore, CallOutcome, StoreError, StoredAuditEntry};
 
-/// Rows of one statement. The statement for so many is prepared once.
+/// Number of rows per statement, for which the statement is prepared once.
 const ROWS: usize = 100;
 
 #[async_trait]

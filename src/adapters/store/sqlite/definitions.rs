@@ -1,4 +1,4 @@
-//! The definitions of tools as they were first seen or last approved.
+//! Stores the definitions of tools as first seen or last approved.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -91,7 +91,7 @@ impl DefinitionStore for SqliteStore {
         self.write("note which tools there are", note).await
     }
 
-    /// Age removes neither an approval nor the mark of a listed server.
+    /// Deletes old definitions, but no approvals and no marks of listed servers.
     async fn forget_definitions_before(&self, time: SystemTime) -> Result<Vec<ToolId>, StoreError> {
         let query = sqlx::query_as(
             "DELETE FROM definition WHERE seen_at < ? AND approved_at IS NULL AND instr(tool, ?) <> 1 RETURNING server, tool",

@@ -1,4 +1,4 @@
-//! Sealed secrets of users.
+//! Stores the encrypted secrets of users.
 
 use async_trait::async_trait;
 use sqlx::sqlite::SqliteRow;

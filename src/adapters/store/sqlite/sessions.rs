@@ -1,4 +1,4 @@
-//! The sessions.
+//! Stores the address sessions.
 
 use std::time::SystemTime;
 
@@ -59,7 +59,7 @@ impl SessionStore for SqliteStore {
         self.read_all("read the groups of a session", query.fetch_all(&self.readers), group).await
     }
 
-    /// One row per group, so that concurrent processes do not overwrite each other. An ended session gets none.
+    /// Stores one row per group, so that concurrent processes do not overwrite each other. Stores nothing for an ended session.
     async fn load_session_groups(&self, id: &SessionId, groups: &[Group]) -> Result<(), StoreError> {
         let load = async |writer: &mut SqliteConnection| {
             for group in groups {
@@ -96,7 +96,7 @@ impl SessionStore for SqliteStore {
     }
 }
 
-/// Runs in one transaction, so that two concurrent sessions can't exceed a cap.
+/// Checks the limits and inserts in one transaction, so that two concurrent sessions can't exceed a limit.
 async fn insert(writer: &mut SqliteConnection, session: &Session, caps: SessionCaps) -> Result<SessionSaved, sqlx::Error> {
     delete_before(writer, session.created_at).await?;
     let (own, all): (i64, i64) =
