@@ -1,4 +1,4 @@
-//! Toolsets, loading, sessions.
+//! Toolsets, loading of groups, and address sessions.
 
 pub mod loading;
 pub mod sessions;
