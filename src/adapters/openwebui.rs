@@ -110,7 +110,7 @@ pub enum Change {
     Unchanged,
 }
 
-/// A problem because of which a complete installation will not work properly.
+/// A problem that prevents a complete installation from working properly.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum InstallWarning {
     #[error(

@@ -1,4 +1,4 @@
-//! Checks that a store belongs to its data folder.
+//! The installation to which a store belongs.
 //!
 //! The store and the folder contain the same installation id, so that a lost store is detected.
 //!

@@ -1,4 +1,4 @@
-//! The context of a caller: principal, chat, session and selection.
+//! The caller's context: principal, chat, listeners.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl CallerContext {
     }
 }
 
-/// Options of a call: receivers for messages from the server, and the round of a suspended call.
+/// Options of a call: receivers for messages from the server, and the round of a repeated request.
 #[derive(Default)]
 pub struct CallOptions {
     pub progress: Option<mpsc::Sender<Progress>>,

@@ -99,7 +99,7 @@ impl ToolIndex for AnnouncedIndex {
         })
     }
 
-    /// Never reports more embedded tools than the coverage of answers.
+    /// Never reports more embedded tools than the answers of searches.
     fn state(&self) -> IndexState {
         let state = self.inner.state();
         let embedded = self.held.load().as_ref().map_or(state.embedded, |held| held.embedded().min(state.embedded));

@@ -27,8 +27,8 @@ const NO_ROOM_WARNING: &str = "ranked by words alone: not enough disk space for 
 pub struct EmbeddedIndexOptions {
     /// The folder for generations (`gen-<n>`) and a lock file, used by one process at a time. Created if missing.
     pub folder: PathBuf,
-    /// [`crate::service::ports::Embedder::model`] of the embedder for queries. A generation with vectors of another model is
-    /// searched only by words until it is replaced.
+    /// The model of the embedder for queries, as in [`crate::service::ports::Embedder::model`]. A generation with vectors of
+    /// another model is searched only by words until it is replaced.
     pub model: Arc<str>,
     /// Reports progress, on the thread that builds. Show a progress bar only after about a second.
     pub progress: Arc<dyn Fn(IndexProgress) + Send + Sync>,

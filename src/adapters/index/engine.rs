@@ -194,7 +194,7 @@ impl Engine {
     }
 }
 
-/// Dropping a shard flushes it, which panics if the shard's folder is gone, for example.
+/// Closes the shard before it is dropped: dropping flushes it, which panics if its folder is gone, for example.
 impl Drop for Engine {
     fn drop(&mut self) {
         // The error was logged, and nothing else can be done.

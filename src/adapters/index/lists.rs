@@ -1,7 +1,7 @@
 //! Lexical search in memory with inverted lists, and with the same scores as an engine.
 //!
-//! Covers tools that the index lacks, and replaces it if Qdrant fails or the disk is full. For Qdrant, it computes the weights of
-//! query terms: Qdrant counts document frequencies per shard, so a tool's score would depend on its shard.
+//! Covers tools that the index lacks, and replaces the index if Qdrant fails or the disk is full. For Qdrant, it computes the
+//! weights of query terms: Qdrant counts document frequencies per shard, so a tool's score would depend on its shard.
 
 use ahash::AHashMap;
 

@@ -15,7 +15,7 @@ const FORMAT: u32 = 3;
 
 const FILE: &str = "generation.json";
 
-/// Also contains the tools and servers of the generation, so that a search requests only scores from the engine.
+/// The contents of the file. They include all tools and servers, so that a search requests only scores from the engine.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Marker {
     format: u32,

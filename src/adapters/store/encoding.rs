@@ -27,7 +27,7 @@ pub(super) fn fingerprint_from_bytes(bytes: &[u8]) -> Option<Fingerprint> {
     bytes.try_into().ok().map(Fingerprint::from_bytes)
 }
 
-/// Milliseconds since 1970; negative or too large values are clamped.
+/// Converts a time to milliseconds since 1970. Clamps values outside the column's range.
 pub(super) fn to_millis(time: SystemTime) -> i64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)

@@ -63,7 +63,7 @@ pub struct ApiKey {
     pub servers: Option<BTreeSet<ServerName>>,
     /// The toolsets that the key may use; `None` for all tools, including those in no toolset.
     pub toolsets: Option<BTreeSet<ToolsetName>>,
-    /// The groups of callers with this key. A trusted key's groups limit those of its users; if empty, they don't.
+    /// The groups of callers with this key. Unless empty, they also limit the groups of a trusted key's users.
     pub groups: BTreeSet<String>,
     /// Whether the key may state for which user it acts.
     pub trusted: bool,

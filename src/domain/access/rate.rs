@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const MINUTE_NANOS: u64 = 60_000_000_000;
 
-/// A number of requests per minute, evenly spread, with a burst.
+/// A permitted rate of requests per minute, with a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     per_minute: u32,

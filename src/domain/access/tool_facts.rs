@@ -144,7 +144,7 @@ pub enum TagSource {
 #[derive(Clone, Debug, Default)]
 pub struct Overlays {
     pub tagging: Arc<Tagging>,
-    /// For each server, the tags of all its tools.
+    /// Tags from the server file. They apply to all tools of a server.
     pub servers: HashMap<ServerName, Vec<String>, RandomState>,
     pub written: HashMap<ToolId, ToolOverride, RandomState>,
 }

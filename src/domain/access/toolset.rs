@@ -151,7 +151,7 @@ impl ToolsetDefinition {
         }
     }
 
-    /// Whether there are conditions, by which tools other than always-on ones are members.
+    /// Whether the toolset has conditions, and thus members other than always-on tools.
     #[must_use]
     pub fn has_conditions(&self) -> bool {
         [&self.servers, &self.tools, &self.tags, &self.annotations].iter().any(|texts| !texts.is_empty())

@@ -37,7 +37,7 @@ impl Classes {
         Self { version, catalog: catalog.version(), at, places: Arc::clone(catalog.places()), toolsets }
     }
 
-    /// The members of a toolset for all callers together; `None` if there is no such toolset.
+    /// The members of a toolset, regardless of the caller; `None` if there is no such toolset.
     #[must_use]
     pub fn toolset(&self, name: &ToolsetName) -> Option<&Members> {
         self.toolsets.get(name)

@@ -21,7 +21,7 @@ use crate::domain::execution::arguments::ArgumentsValidator;
 use crate::domain::text::analysis::Analyzer;
 use crate::domain::text::canonical::{self, Fingerprint};
 
-/// What one server listed: its identity and its raw tools, in the server's order.
+/// The listing of one server: its identity and its raw tools, in the server's order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServerListing {
     pub server: ServerName,
@@ -68,7 +68,7 @@ pub struct CatalogServer {
 }
 
 impl CatalogServer {
-    /// Builds the catalog entry of a server. Removes hidden characters from its texts and returns them.
+    /// Builds the catalog entry of a server. Also returns the hidden characters that were removed from its texts.
     #[must_use]
     pub fn of(listing: &ServerListing, tools: Vec<Arc<Tool>>) -> (Self, Vec<HiddenText>) {
         let mut hidden = Vec::new();
@@ -126,8 +126,8 @@ pub struct TextFacts {
 }
 
 impl Catalog {
-    /// Sorts servers and tools by name. If two tools had the same published name, the first would win; names that could clash
-    /// carry a hash, so this needs a hash collision.
+    /// Sorts servers and tools by name. Published names that could clash contain a hash. If two names are equal anyway, the first
+    /// tool wins.
     #[must_use]
     pub fn new(mut servers: Vec<CatalogServer>) -> Self {
         servers.sort_by(|one, other| one.name.cmp(&other.name));

@@ -25,7 +25,7 @@ const PROMPT: &str = "\u{1}prompt/";
 pub const LISTED: &str = "\u{1}listed/";
 pub const TOOLS_LISTED: &str = "\u{1}listed/tools";
 pub const PROMPTS_LISTED: &str = "\u{1}listed/prompts";
-/// Members of `_meta` that may contain tags. Only tags in `_meta` are compared, because rules match them.
+/// Members of `_meta` with tags. Only the tags are compared, because rules match them.
 const TAG_HOLDERS: [&str; 2] = ["_fastmcp", "fastmcp"];
 /// Maximum number of changes in a [`Difference`].
 const MOST_CHANGES: usize = 50;
@@ -49,8 +49,8 @@ pub struct Difference {
 pub struct Change {
     /// JSON Pointer (RFC 6901) into the definition.
     pub pointer: String,
-    /// A string as it is, any other value as JSON; shortened, with hidden characters as escapes such as `\u{200b}`. `null` if
-    /// absent.
+    /// The former value: a string as it is, any other value as JSON. Shortened, with hidden characters as escapes such as
+    /// `\u{200b}`. `null` if absent.
     pub before: Option<String>,
     /// The new value in the same form; `null` if it was removed.
     pub after: Option<String>,

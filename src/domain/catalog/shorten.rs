@@ -112,7 +112,7 @@ fn schema(value: &mut Value, step: Step, pointer: &mut String, losses: &mut Vec<
     inside(object, step, pointer, losses);
 }
 
-/// Shortens nested schemas. Conditions (`not`, `if`, `contains`) stay unchanged: a weaker condition would allow less.
+/// Shortens nested schemas, except conditions (`not`, `if`, `contains`): a weaker condition could make the schema stricter.
 fn inside(object: &mut Map<String, Value>, step: Step, pointer: &mut String, losses: &mut Vec<SchemaLoss>) {
     for (keyword, value) in object {
         let length = pointer.len();

@@ -71,7 +71,7 @@ pub struct Tool {
     /// The tool object exactly as the server sent it (MCP specification, "Tool").
     pub raw: Arc<Value>,
     pub title: Option<String>,
-    /// The description; never empty. An admin's text overrides the server's, and the tool's name replaces a missing one.
+    /// The description; never empty. An admin's text overrides the server's, and the tool's name stands in for a missing one.
     pub description: String,
     pub input: InputSchema,
     /// The published form of the tool's output schema, if it declares one.

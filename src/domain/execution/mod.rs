@@ -1,4 +1,4 @@
-//! Tool calls: arguments and results.
+//! Calls: arguments and results.
 
 pub mod arguments;
 pub mod outcome;

@@ -31,7 +31,7 @@ impl Address {
         }
     }
 
-    /// Whether the document of this address lists a tool, if the caller may see the tool.
+    /// Whether the document of this address lists a tool that the caller may see.
     #[must_use]
     pub fn shows(&self, tool: &Tool, visibility: &Visibility, mode: Mode) -> bool {
         match self {

@@ -28,7 +28,7 @@ pub const DEFAULT_SELECTED: usize = 8;
 /// Maximum number of servers or toolsets named in a description.
 const NAMED: usize = 15;
 
-/// What a model uses a meta-tool for.
+/// The purpose for which a model uses a meta-tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     Search,
@@ -43,7 +43,7 @@ struct Row {
     purpose: Purpose,
     reads_only: bool,
     modes: &'static [Mode],
-    /// Builds the description, which names reachable servers and toolsets, because models ignore generic descriptions.
+    /// Builds the description. It mentions the reachable servers and toolsets, because models ignore generic descriptions.
     description: fn(servers: &str, toolsets: &str) -> String,
     parameters: fn() -> Value,
 }
@@ -218,7 +218,7 @@ impl MetaTool {
         self.row().path
     }
 
-    /// Whether running the meta-tool itself changes nothing.
+    /// Whether the meta-tool is read-only.
     #[must_use]
     pub fn reads_only(self) -> bool {
         self.row().reads_only

@@ -64,7 +64,7 @@ pub struct ConversationFigures {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConversationReport {
-    /// Metrics per arm that has conversations, in no defined order.
+    /// Metrics of each arm that has conversations, in no defined order.
     pub arms: Vec<ArmFigures>,
     /// Single conversations, most recently used first.
     pub latest: Vec<ConversationFigures>,

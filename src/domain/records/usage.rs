@@ -27,7 +27,7 @@ macro_rules! counts {
 
 pub(super) use counts;
 
-/// Selects the usage to sum up.
+/// Selects the usage data to sum up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageQuery {
     pub since: SystemTime,

@@ -61,10 +61,11 @@ impl ChatSet {
         any && wanted.all_of.iter().all(|tool| self.contains(tool))
     }
 
-    /// Appends called and offered tools. Over the budget, shrinks the set to two thirds of it and returns the removed tools.
+    /// Appends called and offered tools. Over the budget, shrinks the set to two thirds of the budget and returns the removed
+    /// tools. Calls are in conversation order.
     ///
-    /// Calls are in conversation order. The oldest tools that were neither called nor offered by this update are removed.
-    /// Called tools, and tools that the current message needs, stay even over the budget.
+    /// The oldest tools that were neither called nor offered by this update are removed. Called tools, and tools that the
+    /// current message needs, stay even over the budget.
     pub fn update(&mut self, offered: &[ToolId], called: &[ToolId], budget: usize) -> Vec<ToolId> {
         for tool in called {
             match self.tools.iter_mut().find(|entry| entry.tool == *tool) {
@@ -91,7 +92,7 @@ impl ChatSet {
         dropped
     }
 
-    /// Merges with a set that another process stored meanwhile: its tools in its order, then the tools that only this set has.
+    /// Merges with a set that another process has stored: its tools in its order, then the tools that only this set has.
     pub fn merge_into(&mut self, stored: Self) {
         let ours = std::mem::replace(self, stored);
         for entry in ours.tools {

@@ -1,8 +1,8 @@
 //! Enrichments: additional texts for searching a tool, namely a sentence and sample messages that need the tool.
 //!
-//! A language model writes them from the tool's definition, or an admin does. The definition comes from a server, so the prompt
-//! quotes and shortens it, and marks it as data. Invalid answers are rejected as a whole. A malicious definition can only do what
-//! its own description could: make its tool found for other messages.
+//! A language model writes them from the tool's definition, or an admin does. The definition comes from a server, so the
+//! prompt quotes and shortens it, and marks it as data. Invalid answers are rejected as a whole. A malicious definition can
+//! only do what its own description could: make the tool a result for other messages.
 
 use serde::Deserialize;
 use serde_json::{Value, json};

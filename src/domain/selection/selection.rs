@@ -35,7 +35,7 @@ pub struct Selected {
     pub name: String,
     /// The tool; `None` for meta-tools and foreign functions.
     pub id: Option<ToolId>,
-    /// Match with the message, 0 to 1; `None` if the message did not matter.
+    /// Match with the message, 0 to 1; `None` if the tool was selected regardless of the message.
     pub score: Option<f32>,
     pub reason: Reason,
 }

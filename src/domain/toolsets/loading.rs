@@ -91,7 +91,7 @@ impl fmt::Display for Group {
     }
 }
 
-/// The loaded groups in loading order. If they are stored with a chat's set, single tools too.
+/// The loaded groups in loading order, and single tools if the owner is a chat.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
     pub groups: Vec<Group>,
@@ -151,7 +151,7 @@ impl Groups {
         &self.known
     }
 
-    /// Finds a group by name, optionally among tags too. Ignores case, because models vary it.
+    /// Finds a group by name, optionally among tags too. Ignores case, because models vary the case of names.
     #[must_use]
     pub fn find(&self, name: &str, with_tags: bool) -> Option<&Group> {
         let name = name.trim();

@@ -125,7 +125,7 @@ impl Keys {
         self.list().into_iter().filter(|key| key.state(now) == KeyState::Active).collect()
     }
 
-    /// Creates a key. Only this method returns the secret.
+    /// Creates a key. The secret can't be read again later.
     pub async fn create(&self, new: NewKey) -> Result<(ApiKey, SecretString), KeyError> {
         let now = SystemTime::now();
         let invalid = |parameter, reason| KeyError::Invalid { parameter, reason };

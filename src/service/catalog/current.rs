@@ -201,7 +201,7 @@ impl CurrentCatalog {
         self.hurry.notify_one();
     }
 
-    /// Waits for the next such notification.
+    /// Waits for the next notification by [`Self::hurry`].
     pub async fn hurried(&self) {
         self.hurry.notified().await;
     }

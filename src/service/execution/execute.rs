@@ -69,7 +69,7 @@ pub struct Execute {
     recorder: Recorder,
     audit: Audit,
     limits: Arc<Limits>,
-    /// Stores files behind links; `None` if there is no public address for links.
+    /// Serves files returned by tools behind links; `None` if the service has no public address.
     files: Option<Arc<Files>>,
     secrets: Arc<Secrets>,
     call_rules: CallRules,

@@ -70,8 +70,8 @@ impl McpSessions {
         self.begin(caller, endpoint, abilities)
     }
 
-    /// Creates a hidden session for a stream of a client with the newer protocol version. It ends with the stream. `None` if too
-    /// many sessions are in use.
+    /// Creates a hidden session for a stream of a client with the newer protocol version. The session ends with the stream.
+    /// `None` if too many sessions are in use.
     #[must_use]
     pub fn open_stream(self: &Arc<Self>, caller: &Arc<Principal>, endpoint: McpEndpoint) -> Option<OpenStream> {
         let session = self.begin(caller, endpoint, Abilities::default())?;
@@ -186,7 +186,7 @@ impl McpSessions {
         }
     }
 
-    /// Notifies the client if its list has changed since it fetched it.
+    /// Notifies the client if its list has changed since the client fetched it.
     pub fn notify_if_changed(&self, session: &McpSession) {
         let Some(listed) = session.listed() else { return };
         let now = self.list(&session.viewer(), session.endpoint());

@@ -204,7 +204,7 @@ pub struct WaitingCalls<T> {
 }
 
 impl<T: Send + 'static> WaitingCalls<T> {
-    /// Suspended calls are cancelled after `stop`.
+    /// Creates the collection. After `stop`, suspended calls are cancelled.
     #[must_use]
     pub fn new(settings: WaitingSettings, stop: CancellationToken) -> Arc<Self> {
         Arc::new(Self { settings, stop, calls: Mutex::default() })

@@ -1,4 +1,4 @@
-//! The meta-tools with which a model finds, describes and selects tools.
+//! The tools with which a model finds, describes and selects tools.
 
 pub mod describe;
 pub mod find;

@@ -19,7 +19,7 @@ use crate::service::selection::retrieve::Retrieve;
 
 /// Maximum number of tokens of the list of tools in a prompt.
 const CATALOGUE_TOKENS: usize = 4_000;
-/// Number of ranked tools from which that list is filled, if there are too many tools. More than fit into it.
+/// Number of top-ranked tools from which the list is filled if not all tools fit. More than ever fit.
 const RANKED: usize = 400;
 /// The provider's name if no model selected the tools.
 const HEURISTIC: &str = "heuristic";

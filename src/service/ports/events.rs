@@ -103,7 +103,7 @@ named! {
         ToolError = "tool_error",
         /// The arguments were invalid.
         Rejected = "rejected",
-        /// The server was unavailable, timed out or violated the protocol.
+        /// The server was unavailable, timed out or returned a protocol error.
         Failed = "failed",
         /// The caller disconnected before the response.
         Cancelled = "cancelled",

@@ -354,7 +354,7 @@ pub enum CallError {
     /// The server needs the caller's credentials, but the call contains none.
     #[error("the server is called on behalf of a user or a named key, and this call belongs to neither")]
     NoCredentials,
-    /// The server rejected a connection with the caller's own credentials, which the reason does not contain.
+    /// A connection with the caller's own credentials failed. The reason does not contain them.
     #[error("no connection with your own credentials: {reason}")]
     NotLetIn { reason: String, retry_after: Duration },
     #[error("all {limit} connections that users may have {of} are in use")]

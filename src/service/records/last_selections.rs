@@ -32,7 +32,7 @@ pub(super) struct LastSelection {
 enum Key {
     Selection(PrincipalId, Arc<str>),
     Chat(PrincipalId, Arc<str>),
-    /// A chat for which a key selected that may act for users.
+    /// A chat, for a selection by a key that may act for users.
     TrustedChat(Arc<str>),
 }
 
@@ -53,7 +53,7 @@ impl Default for LastSelections {
 }
 
 impl LastSelections {
-    /// Returns the shared copy of an equal list, if there is one.
+    /// Shares equal lists: returns the stored copy, or stores this one.
     pub(super) fn shared(&self, tools: OfferedTools) -> OfferedTools {
         match tools.view() {
             Some(view) => self.views.get_with(view, || tools),

@@ -76,7 +76,7 @@ pub(super) struct Chosen {
     pub(super) leans: bool,
     /// Whether a language model made the choice.
     pub(super) judged: bool,
-    /// Scores of all ranked tools of ours.
+    /// Scores of all our ranked tools.
     pub(super) scores: HashMap<u32, f32>,
     /// Whether more tools may match once all of them are embedded.
     pub(super) is_partial: bool,

@@ -26,7 +26,7 @@ impl<'a> Composition<'a> {
         Self { message, tools: Vec::new(), disclosed: Vec::new() }
     }
 
-    /// Adds tools that stay whatever the message: the search tool, pinned tools, and always-on tools of toolsets.
+    /// Adds tools that stay regardless of the message: the search tool, pinned tools, and always-on tools of toolsets.
     pub(super) fn add_fixed(&mut self) {
         let Message { view: View { catalog, visibility, settings }, offer, principal, .. } = self.message;
         self.add_meta([Purpose::Search, Purpose::Load].into_iter().flat_map(MetaTool::of_purpose), Reason::SearchTool);

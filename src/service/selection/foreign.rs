@@ -37,7 +37,7 @@ const DESCRIPTION_CHARACTERS: usize = 2_000;
 /// A cache of vectors, by hash of the embedded text.
 pub(super) struct ForeignVectors(Cache<Fingerprint, Arc<[f32]>>);
 
-/// The evidence about the foreign tools of one message, in their order.
+/// The evidence about each foreign tool of a message, in the same order.
 #[derive(Default)]
 pub(super) struct Foreign {
     pub(super) known: Vec<Known>,

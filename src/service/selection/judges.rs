@@ -25,7 +25,7 @@ const IDLE: Duration = Duration::from_mins(10);
 pub struct Judges {
     judge: Arc<dyn Judge>,
     pub(in crate::service) settings: LlmSettings,
-    /// By hash of account and complete question. Failures are not cached.
+    /// Cached judgements, by hash of the account and the complete question. Failures are not cached.
     judgements: Cache<Fingerprint, Arc<[Choice]>>,
     breakers: moka::sync::Cache<u64, Arc<Breaker>>,
     /// Hashes accounts, so that keys are not stored. The seed is random per process.

@@ -18,7 +18,7 @@ const IDLE: Duration = Duration::from_hours(1);
 #[derive(PartialEq, Eq, Hash)]
 enum Key {
     Message(PrincipalId, Box<str>),
-    /// A message selected by a key that may act for users. The signed user is known only when the tools are listed.
+    /// A message, for a selection by a key that may act for users. The signed user is known only when the tools are listed.
     TrustedMessage(Box<str>),
 }
 

@@ -77,7 +77,7 @@ impl Select {
         if is_static {
             answer.add_all();
         }
-        // These run tools that are not offered: if no tool of ours is offered, or for tools that are not loaded yet.
+        // Needed to run tools that are not offered: if none of ours is, or if some are not loaded yet.
         if offer.ours.is_empty() || is_static || offer.meta.contains(&MetaTool::LoadToolset) {
             answer.add_running();
         }

@@ -68,7 +68,7 @@ enum LoadHolder<'a> {
 }
 
 impl<'a> CallerAt<'a> {
-    /// For an HTTP request, which has no MCP session.
+    /// The caller of an HTTP request, which has no MCP session.
     #[must_use]
     pub fn new(caller: &'a CallerContext, address: &'a Address) -> Self {
         Self { caller, address, client: None }

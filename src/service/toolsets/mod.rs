@@ -1,4 +1,4 @@
-//! Toolsets, loading of groups, and address sessions.
+//! Toolsets, loading, sessions.
 
 pub mod loading;
 pub mod sessions;

@@ -17,7 +17,7 @@ pub(super) struct AttentionScratch {
     scores: Vec<f32>,
 }
 
-/// The heads in a row.
+/// The number and the size of the attention heads in a row.
 #[derive(Clone, Copy)]
 pub(super) struct Heads {
     pub(super) count: usize,

@@ -1,8 +1,8 @@
 //! Implements the embedder port with an OpenAI-compatible endpoint.
 //!
-//! Messages make one attempt with a short time limit. After a failure, they skip the endpoint until a background probe succeeds.
-//! Texts of tools are sent in batches. They are retried after 429, 5xx and timeouts, with the pause from `Retry-After` or
-//! increasing pauses.
+//! For a message, there is one attempt with a short time limit. After a failure, messages are not embedded until a background
+//! probe succeeds. Texts of tools are sent in batches. They are retried after 429, 5xx and timeouts, with the pause from
+//! `Retry-After` or increasing pauses.
 
 mod fault;
 mod health;

@@ -1,6 +1,6 @@
 //! Requests and responses of `/embeddings`, in the format common to `OpenAI`, Ollama, Gemini and Voyage.
 //!
-//! Requests do not specify an encoding, because Voyage cannot request plain numbers by name. Responses may use either one.
+//! Requests specify no encoding, because Voyage has no name for plain numbers. Responses may use either encoding.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;

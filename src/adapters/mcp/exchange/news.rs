@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use crate::service::ports::NewsKind;
 
-/// Maximum number of pending resource updates. A server with more sends updates without subscriptions.
+/// Maximum number of pending resource updates. A server that exceeds it sends updates without subscriptions.
 const UPDATED: usize = 4_000;
 /// Maximum length of a URI, in bytes.
 const LONGEST_ADDRESS: usize = 2 * 1024;

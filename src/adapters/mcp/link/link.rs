@@ -82,8 +82,7 @@ impl Questions {
 pub(in crate::adapters::mcp) struct Link {
     pub(in crate::adapters::mcp) peer: Peer<RoleClient>,
     pub(in crate::adapters::mcp) exchange: Arc<Exchange>,
-    /// Whether the server uses protocol 2026-07-28 or newer, which has no sessions, and in which results can contain server
-    /// requests.
+    /// Whether the server uses protocol 2026-07-28 or newer, without sessions and with server requests in results.
     pub(in crate::adapters::mcp) is_modern: bool,
     pub(in crate::adapters::mcp) followed: Followed,
     pub(in crate::adapters::mcp) protocol: String,
@@ -180,7 +179,7 @@ impl Link {
     }
 }
 
-/// Cancels a request at the server when it is dropped before the response.
+/// Cancels a request at the server if this guard is dropped before the response arrives.
 struct CancelOnDrop<'a> {
     peer: &'a Peer<RoleClient>,
     id: Option<RequestId>,

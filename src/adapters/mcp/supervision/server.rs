@@ -33,7 +33,7 @@ pub(in crate::adapters::mcp) struct Server {
     outlet: Arc<Outlet>,
 }
 
-/// Until when a call waits for a link, at most its own deadline.
+/// The deadlines until which a call waits for a link. Neither is later than the call's own deadline.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::adapters::mcp) struct Patience {
     /// The deadline during the first start.

@@ -215,7 +215,7 @@ impl Supervisor {
     }
 }
 
-/// How long changes are collected before the next list, so that endless changes do not cause endless lists.
+/// Determines how long changes are collected before tools are listed, so that endless changes do not cause endless lists.
 struct Pace {
     shortest: Duration,
     pause: Duration,

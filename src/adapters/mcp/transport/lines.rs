@@ -11,7 +11,7 @@ pub(in crate::adapters::mcp) enum Line {
         tail: Vec<u8>,
         length: usize,
     },
-    /// A line that exceeds the limit many times and has no end yet.
+    /// An unfinished line that exceeds the limit many times.
     Endless {
         length: usize,
     },

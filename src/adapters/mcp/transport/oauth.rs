@@ -88,7 +88,7 @@ struct StoredClient {
 }
 
 impl Tokens {
-    /// Renewed tokens are stored in `folder`.
+    /// Creates the tokens of a server. Renewed tokens are stored in `folder`.
     pub(in crate::adapters::mcp) fn new(settings: &OAuthSettings, folder: Option<&Path>) -> Self {
         let own = folder.map(|folder| folder.join(format!("{}.json", file_stem(&settings.stored_as))));
         Self { settings: settings.clone(), own, held: Mutex::default() }
@@ -216,7 +216,7 @@ fn file_stem(server: &str) -> String {
     format!("{first:08x}")
 }
 
-/// Possible URLs of metadata for a URL, starting with that for its own path (RFC 8414, section 3.1).
+/// Possible URLs of metadata for a URL, starting with the one for its full path (RFC 8414, section 3.1).
 fn well_known(url: &Url, names: &[&str]) -> Vec<Url> {
     let path = url.path().trim_end_matches('/');
     let suffixes = if path.is_empty() { vec![""] } else { vec![path, ""] };

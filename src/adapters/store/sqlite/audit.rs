@@ -12,7 +12,7 @@ use crate::domain::access::policy::{Effect, RulePlace, RuleSource};
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::service::ports::{AuditAction, AuditEntry, AuditQuery, AuditStore, CallOutcome, StoreError, StoredAuditEntry};
 
-/// Number of rows per statement, for which the statement is prepared once.
+/// Number of rows per full statement, which is prepared only once.
 const ROWS: usize = 100;
 
 #[async_trait]

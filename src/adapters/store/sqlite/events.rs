@@ -11,7 +11,7 @@ use crate::domain::catalog::tool::ToolId;
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::{EventMessage, EventStore, SelectionEvent, SelectionEventKind, StoreError};
 
-/// Number of rows per statement, for which it is prepared once. Every statement is a round trip to the connection's thread.
+/// Number of rows per full statement, which is prepared only once. Every statement is a round trip to the connection's thread.
 const ROWS: usize = 100;
 
 #[async_trait]

@@ -59,7 +59,7 @@ struct CallerSide {
     models: Patterns,
 }
 
-/// The rules, reduced for one tool: what remains depends only on the caller.
+/// The rules that remain for one tool. They depend only on the caller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Program {
     /// Caller conditions, as indexes into `callers`, with their effects. The first match decides.

@@ -75,7 +75,7 @@ pub fn is_control(character: char) -> bool {
     character.is_control() || matches!(character, '\u{2028}' | '\u{2029}')
 }
 
-/// Whether a character is hidden unless its position justifies it.
+/// Whether a character counts as hidden unless its position justifies it.
 fn is_suspect(character: char) -> bool {
     match character {
         '\t' | '\n' | '\r' | ' '..='~' => false,

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-/// Maximum number of schemas inlined per tool, against references that multiply each other.
+/// Maximum number of schemas inlined per tool. Protects against references that multiply each other.
 const MAX_SCHEMAS: usize = 5_000;
-/// Maximum size of copied keywords and property names in bytes, against a long text behind many references.
+/// Maximum size of copied keywords and property names, in bytes. Protects against a long text behind many references.
 const MAX_BYTES: usize = 256 * 1024;
-/// Maximum number of visited keywords, properties and alternatives, against long lists behind many references.
+/// Maximum number of visited keywords, properties and alternatives. Protects against long lists behind many references.
 const MAX_STEPS: usize = 500_000;
 
 pub(super) struct Budget {
@@ -57,7 +57,7 @@ impl Budget {
     pub(super) fn afford_value(&mut self, keyword: &str, value: &Value) -> bool {
         let mut left = self.bytes;
         let fits = take(&mut left, keyword.len() + 4) && take_value(&mut left, value);
-        // Reading costs work too: otherwise every reference to a list that never fits would read it again.
+        // Charge for reading too: a list that never fits is read again for every reference to it.
         self.step((self.bytes - left) / 16);
         if fits {
             self.bytes = left;

@@ -1,4 +1,4 @@
-//! Publishes `not`, `if` and `contains` exactly or not at all, because a weaker condition would allow less.
+//! Publishes `not`, `if` and `contains` exactly or not at all, because a weaker condition could make the schema stricter.
 
 use serde_json::{Map, Value};
 

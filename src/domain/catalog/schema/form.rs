@@ -71,7 +71,7 @@ impl<'a> Form<'a> {
         }
         match (prefix, self.prefix) {
             (Some(_), None) => self.prefix = prefix,
-            // Of two tuples, the first one is published.
+            // If both parts have tuples, only the first is published.
             (Some(_), Some(known)) if from > known.len() => return,
             _ => {}
         }

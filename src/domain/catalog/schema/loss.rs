@@ -21,7 +21,7 @@ pub struct SchemaLoss {
 pub enum LossReason {
     /// A constraint at the root, where Open WebUI reads only `properties` and `required`.
     AtRoot,
-    /// Not every consumer of the document accepts a form of this constraint.
+    /// No form of this constraint works for every consumer of the document.
     NoForm,
     /// Two parts of the schema contradict each other; the first is published.
     SaidTwice,

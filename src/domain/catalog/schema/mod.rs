@@ -5,10 +5,9 @@
 //! no nulls: a single one makes Open WebUI drop all tool servers of the installation. Its size is bounded, whatever a server
 //! sends.
 //!
-//! The published form never forbids what the server's own schema allows. The schema is read as its author meant it: a
-//! keyword implies the type of its value, and an alternative accepts the properties that it names. What the form can't
-//! express is put into words, in the description of the place or of the tool, and listed in [`InputSchema::losses`]. The
-//! server's own schema is kept: arguments are validated against it.
+//! The published form never forbids what the server's own schema allows, read as its author meant it: a keyword implies the type
+//! of its value, and an alternative accepts the properties that it names. Other constraints are described in words, in place or
+//! in the tool's description, and listed in [`InputSchema::losses`]. Arguments are validated against the server's own schema.
 //!
 //! Any draft is accepted; nothing is fetched. Property names never change.
 

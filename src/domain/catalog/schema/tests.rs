@@ -546,7 +546,7 @@ proptest! {
     }
 }
 
-/// 198 tools of a real server do this.
+/// Regression test: 198 tools of a real server put the enum of a string under `items`.
 #[test]
 fn values_that_stand_at_the_items_of_a_string_are_described_and_not_required() {
     let values = json!({"type": "string", "description": "The unit.", "items": {"enum": ["celsius", "kelvin"]}});

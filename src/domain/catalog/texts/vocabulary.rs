@@ -30,7 +30,7 @@ pub struct Vocabulary {
 struct Word {
     text: Box<str>,
     letters: usize,
-    /// Which letters occur, one bit per letter. Rules out most words without a comparison.
+    /// The letters of the word, one bit each. Rules out most words without a comparison.
     mask: u32,
     term: u32,
     /// The number of tools that contain the word.

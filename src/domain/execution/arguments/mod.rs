@@ -63,7 +63,7 @@ impl ArgumentProblem {
 #[derive(Clone, Debug, PartialEq)]
 pub enum ArgumentsVerdict {
     Valid,
-    /// Invalid as sent, valid after the repairs.
+    /// The arguments were invalid, but the repairs made them valid.
     Repaired {
         arguments: String,
         repairs: Vec<Repair>,
@@ -73,7 +73,7 @@ pub enum ArgumentsVerdict {
     /// The tool's own schema is invalid, so nothing was validated. The server validates the arguments itself.
     Unchecked {
         reason: String,
-        /// Whether this problem of the tool is reported for the first time.
+        /// Whether the problem is reported for the first time for this tool.
         first: bool,
     },
 }

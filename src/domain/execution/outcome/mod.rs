@@ -87,7 +87,7 @@ pub fn answer(result: &RawValue, declares_output: bool) -> ToolAnswer<'_> {
     ToolAnswer::Result(parts)
 }
 
-/// Removes whitespace from JSON objects and lists. Without that, callers that pretty-print JSON for a model would do so.
+/// Converts JSON objects and lists to strings of minified JSON, which callers that pretty-print JSON leave unchanged.
 #[must_use]
 pub fn compact(parts: Vec<Part<'_>>) -> Vec<Part<'_>> {
     let is_nested = |json: &str| json.trim_start().starts_with(['{', '[']);

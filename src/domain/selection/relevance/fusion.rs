@@ -210,7 +210,7 @@ impl<K: Copy + Eq + Hash + Ord> Candidates<K> {
     }
 }
 
-/// For each candidate, a bit for each text for which it is the best. `rows` is in tie-breaking order.
+/// For each candidate, a bit mask of the texts for which it is the best. `rows` is in tie-breaking order.
 fn leads(rows: &[usize], scores: &[Vec<f32>]) -> Vec<u32> {
     let mut leads = vec![0; rows.len()];
     for (text, of_text) in (0..u32::BITS).zip(scores) {

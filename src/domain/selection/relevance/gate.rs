@@ -121,7 +121,7 @@ pub struct Gate {
 /// Model-specific statistics of the examples' vectors.
 #[derive(Debug, Clone)]
 struct ModelPart {
-    /// Difference between the means of the tool examples and the others, scaled so that the two are 2 apart along it.
+    /// Difference between the means of the tool examples and the others, scaled so that the two means are 2 apart along it.
     direction: Vec<f32>,
     /// The midpoint between the two means, along `direction`.
     middle: f32,

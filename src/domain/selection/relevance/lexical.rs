@@ -9,7 +9,7 @@
 //! - in the index: `idf = ln(1 + (N - n + 0.5) / (n + 0.5))` over its N points (Qdrant's `Modifier::Idf`).
 //!
 //! Vectors are computed tool by tool, so the average field lengths are constants instead of the catalog's own. That costs nothing
-//! measurable: with its own averages, each set's mean R@5 is .707 instead of .711 over eight sets, and .791 instead of .789 over
+//! measurable: with the own averages of each set, mean R@5 is .707 instead of .711 over eight sets, and .791 instead of .789 over
 //! the four real ones.
 
 use super::synonyms::Synonyms;

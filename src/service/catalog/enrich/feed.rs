@@ -2,7 +2,7 @@
 
 use tokio::sync::watch;
 
-/// Counts events of both kinds. Receivers learn of a change, but not how often it happened.
+/// Notifies receivers of new enrichments and of a complete index. They learn that something changed, but not how often.
 #[derive(Debug, Default)]
 pub struct EnrichmentFeed {
     /// The language model whose enrichments search uses, in addition to those of admins.

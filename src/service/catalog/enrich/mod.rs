@@ -1,8 +1,8 @@
 //! Enrichment: a language model writes additional search texts, once per tool, in the background.
 //!
-//! It starts once the index is complete. There is one request per tool, one at a time, and each answer is stored at once, so a
-//! stop loses at most one. After a failure, requests pause; the pause doubles with each further failure. Invalid answers are
-//! dropped, and this process makes no further request for their tools.
+//! It starts once the index is complete. There is one request per tool, one at a time. Each answer is stored at once, so stopping
+//! loses at most one. After a failure, requests pause; the pause doubles with each further failure. Invalid answers are dropped,
+//! and this process makes no further request for their tools.
 
 pub mod feed;
 pub mod admin;

@@ -300,7 +300,7 @@ impl McpSession {
         Ok(())
     }
 
-    /// Ends the subscription to this URI, which is the one that the client knows.
+    /// Ends the subscription to the resource that the client knows by this URI.
     pub(in crate::service) fn unfollow(&self, uri: &str) {
         let ended = self.state.lock().followed.remove(uri);
         drop(ended);

@@ -6,7 +6,7 @@ use super::StoreError;
 
 #[async_trait]
 pub trait PolicyStore: Send + Sync {
-    /// The current version.
+    /// The current policy; `None` if none was ever set.
     async fn policy(&self) -> Result<Option<StoredPolicy>, StoreError>;
 
     /// Replaces the policy if `expected` is its current version (0 if there is none). Returns the new version; `None` if another

@@ -46,7 +46,7 @@ pub(in crate::adapters::mcp) struct UserConnections {
 #[derive(Default)]
 struct Pool {
     entries: IndexMap<Key, Arc<Entry>>,
-    /// For a caller, and one server or all: when connections were closed because credentials changed.
+    /// When a caller's connections to one server, or to all (`None`), were closed because of changed credentials.
     parted: HashMap<(PrincipalId, Option<ServerName>), Instant>,
 }
 

@@ -154,13 +154,13 @@ async fn is_private_host(url: &Url) -> bool {
     }
 }
 
-/// Whether a name resolves only to private addresses. One is not enough, because the owner of a public name can add one.
+/// Whether all addresses of a name are private. One is not enough, because the owner of a public name can add one.
 fn are_private(addresses: impl Iterator<Item = IpAddr>) -> bool {
     let mut addresses = addresses.peekable();
     addresses.peek().is_some() && addresses.all(is_private)
 }
 
-/// Resolves names to public addresses only. It does so when connecting, because a name may change its addresses after a check.
+/// Resolves names to public addresses only. It runs on connecting, because a name may change its addresses after a check.
 struct PublicOnly;
 
 impl Resolve for PublicOnly {
