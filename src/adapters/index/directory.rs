@@ -80,7 +80,6 @@ impl Directory {
         self.embedded
     }
 
-    /// Number of servers.
     pub(super) fn servers(&self) -> usize {
         self.servers.len()
     }

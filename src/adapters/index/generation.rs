@@ -122,7 +122,6 @@ impl Generation {
         IndexState { documents: self.len(), embedded, ..IndexState::default() }
     }
 
-    /// Number of documents.
     pub(super) fn len(&self) -> usize {
         self.directory.len()
     }

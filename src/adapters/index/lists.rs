@@ -22,7 +22,6 @@ impl Words {
         Self { directory: Directory::of(contents), terms: TermLists::of(&contents.documents) }
     }
 
-    /// Number of documents.
     pub(super) fn len(&self) -> usize {
         self.directory.len()
     }

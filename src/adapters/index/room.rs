@@ -34,6 +34,8 @@ pub(super) fn to_build(contents: &CanonicalContents) -> u64 {
     // During its construction, a graph needs space besides its input.
     EMPTY + if contents.points() > LARGE { 3 * points } else { points }
 }
+/// Checks that the folder's file system has at least `needed` bytes to spare.
+///
 /// # Errors
 /// `StorageFull` if there is not enough space, or an error of the file system.
 pub(super) fn check(folder: &Path, needed: u64) -> io::Result<()> {

@@ -17,7 +17,7 @@ use tracing_subscriber::fmt;
 use self::lines::{Line, Lines};
 use crate::settings::{LogFormat, LoggingSettings};
 
-/// How long the process waits at its end until the last lines are written.
+/// How long the process waits before it exits, so that the last lines are written.
 const FLUSHING: Duration = Duration::from_secs(1);
 
 /// The queue for standard error, if a long-running command has started it.

@@ -178,11 +178,11 @@ impl SqliteStore {
         write.await.map_err(self.failed(action))
     }
 
-    /// Stores the id in the database first, so that a mark never exists without it.
+    /// Sets the mark, after storing the installation id in the database: the mark must never exist without the id.
     async fn mark(&self) -> Result<(), StoreError> {
         let Some((mark, id)) = self.mark.as_ref().and_then(|mark| Some((mark, mark.missing()?))) else { return Ok(()) };
         self.set_installation(id).await?;
-        mark.set().map_err(|error| StoreError::Failed { action: "note that there is something to lose", source: error.into() })
+        mark.set().map_err(|error| StoreError::Failed { action: "record that it contains data to protect", source: error.into() })
     }
 
     /// Fails if the file was removed: writes into it would be lost when the process ends.

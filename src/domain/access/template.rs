@@ -87,6 +87,8 @@ pub enum FillError {
 }
 
 impl Template {
+    /// Finds the placeholders in a text.
+    ///
     /// # Errors
     /// [`TemplateError`] for a malformed `user` or `secret` placeholder.
     pub fn parse(text: &str) -> Result<Parsed, TemplateError> {

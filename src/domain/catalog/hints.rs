@@ -92,7 +92,7 @@ impl ToolHints {
         self.has(Hint::ReadOnly)
     }
 
-    /// Whether the tool may be destructive, which holds unless it claims otherwise.
+    /// Whether the tool may be destructive. True unless it claims otherwise.
     #[must_use]
     pub fn is_destructive(&self) -> bool {
         self.has(Hint::Destructive)

@@ -21,9 +21,9 @@ counts! {
     pub struct ConversationCounts {
         /// Number of messages for which tools were selected.
         pub selections,
-        /// Number of our tools in the first selection, or in the first published list.
+        /// Number of our tools that were offered or bound at the start.
         pub initial_tools,
-        /// Number of our tools in the last selection or published list.
+        /// Number of our tools that were offered or bound at the end.
         pub final_tools,
         /// Tokens (cl100k) of our tool definitions before selection, summed over all messages.
         pub tokens_before,

@@ -84,7 +84,7 @@ pub enum Reason {
     RunTool,
     /// All tools stay, because the chat is in the static arm of an experiment.
     StaticArm,
-    /// The function is not ours.
+    /// The function belongs to another tool server.
     Foreign,
 }
 

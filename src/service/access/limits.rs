@@ -38,8 +38,8 @@ fn described(limit: Limit, most: u32) -> String {
     match limit {
         Limit::Calls => format!("this caller may make {most} tool calls a minute"),
         Limit::Selections => format!("this caller may send {most} messages, searches and judgements a minute"),
-        Limit::ServerCalls => format!("this server takes {most} calls a minute, of all callers together"),
-        Limit::ConcurrentCalls => format!("this server takes {most} calls at a time"),
+        Limit::ServerCalls => format!("this server accepts {most} calls a minute from all callers together"),
+        Limit::ConcurrentCalls => format!("this server accepts {most} calls at a time"),
     }
 }
 

@@ -30,7 +30,7 @@ pub enum PolicyError {
     Malformed(serde_json::Error),
     #[error("at most {MAX_RULES} rules are possible")]
     TooManyRules,
-    #[error("the policy was changed meanwhile: the current version is {0}")]
+    #[error("the policy was changed in the meantime: the current version is {0}")]
     Changed(u64),
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -247,7 +247,7 @@ impl Policies {
                     (false, _) if !of_server => format!("the key does not reach {}", tool.id.server),
                     (false, _) => "it is in no toolset that the key reaches or that the service shows".to_owned(),
                     (true, Some(place)) => format!("{place} says {}", decision.effect.name()),
-                    (true, None) => format!("no rule fits; the default is {}", decision.effect.name()),
+                    (true, None) => format!("no rule matches; the default is {}", decision.effect.name()),
                 };
                 decisions.push(CheckedDecision {
                     principal: name.clone(),

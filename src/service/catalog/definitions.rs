@@ -37,7 +37,7 @@ pub enum ApproveError {
     NotFound,
     #[error("definitions are not compared: definitions.changes is \"off\"")]
     Off,
-    #[error("the definition has changed meanwhile; its fingerprint is now {0}")]
+    #[error("the definition has changed in the meantime; its fingerprint is now {0}")]
     Changed(Fingerprint),
     #[error("this is not the fingerprint of the tool; its definition has not changed and is {0}")]
     WrongFingerprint(Fingerprint),

@@ -81,7 +81,7 @@ impl Refresh {
         let listings = match self.store.listings().await {
             Ok(listings) => listings,
             Err(error) => {
-                tracing::warn!(error = %error, "the last good catalog could not be read; it is built from the servers");
+                tracing::warn!(error = %error, "the stored catalog could not be read; it is rebuilt from the servers");
                 return 0;
             }
         };

@@ -146,7 +146,7 @@ impl Reload {
         last.keys = settings.keys;
         log(changes, keys);
         if !needs_restart.is_empty() {
-            tracing::warn!(keys = needs_restart.join(", "), "changed settings wait for a restart");
+            tracing::warn!(keys = needs_restart.join(", "), "changed settings need a restart");
         }
         self.state.send_replace(ReloadState::Applied { at: SystemTime::now(), needs_restart });
     }

@@ -13,7 +13,7 @@ use crate::service::catalog::definitions::{DefinitionCounts, Definitions};
 use crate::service::catalog::reload::{Reload, ReloadState};
 use crate::service::ports::{Embedder, IndexState, ServerPhase, ServerState, ToolIndex, ToolServers, UpkeepStore};
 
-/// After this time, the service is ready even if some servers or vectors are missing.
+/// After this time, the service is ready even if some servers have not answered.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Time limit for a check of the store, which otherwise counts as failed.
 const STORE_PATIENCE: Duration = Duration::from_secs(1);

@@ -22,7 +22,7 @@ pub enum OverrideError {
     NotFound,
     #[error(transparent)]
     Invalid(#[from] OverrideProblem),
-    #[error("the tool's override was changed meanwhile: the current version is {0}")]
+    #[error("the tool's override was changed in the meantime: the current version is {0}")]
     Changed(u64),
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -9,8 +9,8 @@ use crate::service::execution::files::Files;
 /// The setting with the text limit, named in the notice of a truncated result.
 const LIMIT_SETTING: &str = "calls.max_text_bytes";
 const NO_LINKS: &str = "The file is not part of this answer. For a link to it, an administrator can set http.public_url.";
-const NOT_BASE64: &str = "The file came damaged: its data is not base64.";
-const NOT_KEPT: &str = "The file is not part of this answer and could not be kept.";
+const NOT_BASE64: &str = "The file is damaged: its data is not base64.";
+const NOT_KEPT: &str = "The file is not part of this answer and could not be stored.";
 
 /// The response body as JSON text.
 pub(super) async fn body(parts: Vec<Part<'_>>, files: Option<&Files>, rule: CallRule) -> String {

@@ -57,7 +57,7 @@ pub enum WaitError {
          process. Repeat the request without it"
     )]
     Unknown,
-    #[error("{most} calls {of} wait for answers already, which is the maximum")]
+    #[error("{most} calls {of} already wait for answers, the maximum")]
     TooMany { most: usize, of: &'static str },
 }
 

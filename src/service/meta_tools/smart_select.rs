@@ -70,7 +70,7 @@ impl SmartSelect {
             request.advisors.iter().chain([&Advisor::Configured]).filter(|advisor| self.judges.knows(advisor)).collect();
         let judged = if advisors.is_empty() {
             warnings.push(
-                "chosen without a language model: none is configured, and no key came in X-Gemini-Api-Key, X-OpenAI-Api-Key, \
+                "chosen without a language model: none is configured, and no key was sent in X-Gemini-Api-Key, X-OpenAI-Api-Key, \
                  X-Anthropic-Api-Key or X-LLM-Api-Key"
                     .to_owned(),
             );

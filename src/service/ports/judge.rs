@@ -40,11 +40,11 @@ impl Advisor {
 pub enum JudgeError {
     #[error("it is not configured")]
     NotConfigured,
-    #[error("it refused the key")]
+    #[error("it rejected the key")]
     Unauthorized,
-    #[error("it had too many requests")]
+    #[error("its rate limit was exceeded")]
     RateLimited,
-    #[error("it refused the request with HTTP status {0}")]
+    #[error("it rejected the request with HTTP status {0}")]
     Refused(u16),
     #[error("it did not answer in time")]
     Timeout,

@@ -36,7 +36,7 @@ pub struct Judges {
 /// The reason why there is no judgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {
-    #[error("it failed several times in a row and is left out for a moment")]
+    #[error("it failed several times in a row and is skipped for a moment")]
     LeftOut,
     #[error(transparent)]
     Failed(#[from] JudgeError),

@@ -18,7 +18,7 @@ pub(super) struct Reranking<'a> {
     pub(super) advisors: &'a [Advisor],
     pub(super) ranking: &'a Ranking,
     pub(super) catalog: &'a Catalog,
-    /// The judged foreign tools. In the ranking, their keys follow the catalog's positions.
+    /// Foreign tools to choose among too. In the ranking, their keys follow the catalog's positions.
     pub(super) foreign: &'a [ForeignTool],
     /// Maximum number of tools to choose.
     pub(super) limit: usize,

@@ -38,7 +38,7 @@ pub enum LoadError {
          load, use the address of a session (POST /v1/sessions {{\"mode\": \"dynamic\"}}) or send X-OpenWebUI-Chat-Id"
     )]
     Nowhere,
-    #[error("`{0}` was there from the beginning and can't be unloaded")]
+    #[error("`{0}` belongs to the session and can't be unloaded")]
     Initial(String),
     #[error("`{0}` is not loaded{1}")]
     NotLoaded(String, String),
@@ -359,7 +359,7 @@ impl Loading {
         let mut warnings: Vec<String> = updated.warning.into_iter().collect();
         if tools.len() > budget {
             warnings.push(format!(
-                "a chat keeps {budget} tools, and these are {}: the next message drops those that were not called",
+                "a chat keeps at most {budget} tools, and these are {}: the next message removes tools that were not called",
                 tools.len()
             ));
         }

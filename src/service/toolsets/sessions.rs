@@ -150,7 +150,8 @@ impl Sessions {
             SessionSaved::Saved { gone } => {
                 if !gone.is_empty() {
                     let most = self.settings.per_caller;
-                    warnings.push(format!("you have {most} sessions, the maximum of a caller: {} least recently used ended", gone.len()));
+                    warnings
+                        .push(format!("you have {most} sessions, the maximum per caller, so the {} least recently used ended", gone.len()));
                 }
                 for id in gone {
                     self.held.invalidate(&id).await;

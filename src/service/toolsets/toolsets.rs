@@ -107,8 +107,7 @@ impl Toolsets {
         views
     }
 
-    /// # Errors
-    /// [`ToolsetError::NotFound`] if there is no such toolset.
+    /// The toolset with this name; [`ToolsetError::NotFound`] if there is none.
     pub fn get(&self, name: &str) -> Result<ToolsetView, ToolsetError> {
         let toolsets = self.current.toolsets();
         let name = ToolsetName::new(name);
@@ -142,8 +141,7 @@ impl Toolsets {
         Ok((self.view(&name, &definition), is_new))
     }
 
-    /// # Errors
-    /// [`ToolsetError`]. The toolsets are then unchanged.
+    /// Deletes a toolset. After an error ([`ToolsetError`]), the toolsets are unchanged.
     pub async fn remove(&self, name: &str) -> Result<(), ToolsetError> {
         let name = ToolsetName::new(name);
         let _one = self.changing.lock().await;
@@ -201,11 +199,11 @@ impl Toolsets {
         let members: Vec<&Arc<Tool>> = catalog.tools().iter().filter(|tool| everybody.is_in(name, tool)).collect();
         let mut warnings = Vec::new();
         if members.is_empty() {
-            warnings.push("no tool that there is now is in it".to_owned());
+            warnings.push("it contains none of the current tools".to_owned());
         }
         let servers: BTreeSet<&str> = members.iter().map(|tool| tool.id.server.as_str()).collect();
         let plain = |text: &&String| !text.contains(['*', '?', '[', '{']) && !servers.contains(text.as_str());
-        warnings.extend(definition.servers.iter().filter(plain).map(|server| format!("no tool of the server `{server}` is in it")));
+        warnings.extend(definition.servers.iter().filter(plain).map(|server| format!("it contains no tool of the server `{server}`")));
         ToolsetView {
             name: name.clone(),
             definition: definition.clone(),

@@ -243,7 +243,7 @@ fn multiply_portable<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [
     pairs.map(|pairs| std::array::from_fn(|output| pairs[output * 2] + pairs[output * 2 + 1]))
 }
 
-/// 12 rows × 32 outputs use 24 of the 32 registers; two more hold weights, one an activation.
+/// 12 rows × 32 outputs use 24 of the 32 registers. Two more contain weights, and one an activation.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn multiply_vnni<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
@@ -338,7 +338,7 @@ fn product_portable<const R: usize>(left: &[f32], left_stride: usize, right: &[f
     sums
 }
 
-/// 6 rows use 6 registers for sums; one more holds the columns.
+/// 6 rows use 6 registers for sums. One more contains the columns.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn product_512<const R: usize>(left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {
@@ -361,7 +361,7 @@ fn product_512<const R: usize>(left: &[f32], left_stride: usize, right: &[f32], 
     output
 }
 
-/// 6 rows × 16 columns use 12 of the 16 registers; two more hold the columns, one a factor.
+/// 6 rows × 16 columns use 12 of the 16 registers. Two more contain the columns, and one a factor.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 fn product_256<const R: usize>(left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {

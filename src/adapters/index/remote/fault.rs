@@ -62,7 +62,7 @@ impl Fault {
         matches!(self, Self::Unreachable | Self::Slow | Self::KeyRefused)
     }
 
-    /// A phrase that completes "a node of Qdrant …" and "Qdrant …".
+    /// A phrase that completes "a Qdrant node …" and "Qdrant …".
     pub(super) const fn words(self) -> &'static str {
         match self {
             Self::Unreachable => "does not answer",

@@ -175,7 +175,7 @@ impl Node {
         if fault == Fault::KeyRefused {
             tracing::error!(node = self.name, "Qdrant rejects the API key: set index.qdrant_api_key or QDRANT_API_KEY");
         } else {
-            tracing::warn!(node = self.name, "a node of Qdrant {}", fault.words());
+            tracing::warn!(node = self.name, "a Qdrant node {}", fault.words());
         }
         tokio::spawn(Self::recover(Arc::downgrade(self)));
     }
@@ -197,7 +197,7 @@ impl Node {
                 continue;
             }
             drop(health);
-            tracing::info!(node = node.name, "a node of Qdrant is available again");
+            tracing::info!(node = node.name, "a Qdrant node is available again");
             (node.recovered)();
             return;
         }

@@ -325,7 +325,6 @@ impl Bridge {
         }
     }
 
-    /// Ends the session.
     async fn end(&self) {
         if self.0.agreed.load().as_ref().is_some_and(|agreed| agreed.session.is_some()) {
             let request = self.0.client.delete(self.0.url.clone());

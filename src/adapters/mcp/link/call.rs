@@ -21,7 +21,6 @@ const ROUNDS: usize = 10;
 /// Maximum number of server requests per round.
 const QUESTIONS: usize = 16;
 
-/// A request to a server.
 #[derive(Clone)]
 pub(in crate::adapters::mcp) enum Request<'a> {
     Call { tool: &'a str, arguments: Arc<RawValue> },

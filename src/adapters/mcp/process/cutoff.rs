@@ -1,4 +1,4 @@
-//! Kills a server's process that floods one of its streams, and records the reason.
+//! Signals that a server's process must be killed because it floods one of its streams.
 
 use std::sync::{Arc, OnceLock};
 

@@ -8,7 +8,6 @@ use tokio::io::AsyncRead;
 
 use crate::adapters::mcp::transport::lines::{Line, Lines};
 
-/// An event.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::adapters::mcp) enum Event {
     Whole {

@@ -99,7 +99,6 @@ impl Borne {
     }
 }
 
-/// An outgoing message.
 struct Outgoing {
     line: Vec<u8>,
     ticket: Option<Ticket>,

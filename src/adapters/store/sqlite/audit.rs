@@ -52,7 +52,7 @@ impl AuditStore for SqliteStore {
 
     async fn forget_audit_before(&self, time: SystemTime) -> Result<u64, StoreError> {
         let query = sqlx::query("DELETE FROM audit WHERE at < ?").bind(to_millis(time));
-        self.write("forget old entries of the audit log", async |writer| Ok(query.execute(writer).await?.rows_affected())).await
+        self.write("delete old entries of the audit log", async |writer| Ok(query.execute(writer).await?.rows_affected())).await
     }
 }
 

@@ -92,7 +92,7 @@ impl ComputedStore for SqliteStore {
             let counts = sqlx::query("DELETE FROM token_count WHERE used_at < ?").bind(since).execute(writer).await?;
             Ok(vectors.rows_affected() + counts.rows_affected())
         };
-        self.write("forget unused vectors and counts", forget).await
+        self.write("delete unused vectors and token counts", forget).await
     }
 }
 

@@ -104,7 +104,7 @@ fn name(author: &Author) -> &str {
 fn decode(row: Row) -> Option<(Fingerprint, Written)> {
     let tool = fingerprint_from_bytes(&row.tool_hash)?;
     let queries = serde_json::from_str(&row.queries).inspect_err(|error| {
-        tracing::warn!(%error, "an enrichment can't be read and is left out");
+        tracing::warn!(%error, "skipped an unreadable enrichment");
     });
     let author = if row.model == ADMIN { Author::Admin } else { Author::Model(row.model) };
     Some((tool, Written { author, enrichment: Enrichment { context: row.context, queries: queries.ok()? } }))

@@ -33,14 +33,14 @@ impl EventStore for SqliteStore {
             let delete = sqlx::query("DELETE FROM selection_event WHERE at < ?").bind(to_millis(events));
             Ok(chats + feedback + delete.execute(writer).await?.rows_affected())
         };
-        self.write("forget old chats and events", forget).await
+        self.write("delete old chats and events", forget).await
     }
 
     async fn forget_usage_before(&self, time: SystemTime) -> Result<u64, StoreError> {
         let forget = async |writer: &mut SqliteConnection| {
             Ok(usage::delete_before(writer, time).await? + conversation_figures::delete_before(writer, time).await?)
         };
-        self.write("forget old usage", forget).await
+        self.write("delete old usage", forget).await
     }
 }
 

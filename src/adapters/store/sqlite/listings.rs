@@ -61,9 +61,7 @@ fn read(row: &SqliteRow) -> Result<Option<ServerListing>, sqlx::Error> {
     let server: String = row.try_get("server")?;
     let (tools, skipped) = (row.try_get("tools")?, row.try_get("skipped")?);
     let decoded = serde_json::from_str(tools).and_then(|tools| Ok((tools, serde_json::from_str(skipped)?)));
-    let Ok((tools, skipped)) =
-        decoded.inspect_err(|error| tracing::warn!(server, %error, "a stored listing can't be read and is left out"))
-    else {
+    let Ok((tools, skipped)) = decoded.inspect_err(|error| tracing::warn!(server, %error, "skipped an unreadable stored listing")) else {
         return Ok(None);
     };
     Ok(Some(ServerListing {

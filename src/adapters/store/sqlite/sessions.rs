@@ -139,7 +139,7 @@ pub(super) async fn remove_all(writer: &mut SqliteConnection, owner: &PrincipalI
 
 fn read(row: &SqliteRow) -> Result<Session, sqlx::Error> {
     Ok(Session {
-        id: SessionId::read(row.try_get("id")?).ok_or_else(|| odd("no id of a session"))?,
+        id: SessionId::read(row.try_get("id")?).ok_or_else(|| odd("an invalid session id"))?,
         owner: PrincipalId::new(row.try_get::<String, _>("principal")?),
         contents: from_json(row.try_get("contents")?)?,
         mode: Mode::of_name(row.try_get("mode")?).ok_or_else(|| odd("an unknown mode"))?,

@@ -18,13 +18,13 @@ impl UpkeepStore for SqliteStore {
     /// Reads the installation's id. An invalid one becomes the nil UUID, which no folder has.
     async fn installation(&self) -> Result<Option<Uuid>, StoreError> {
         let query = sqlx::query_scalar("SELECT id FROM installation");
-        let id: Option<String> = self.read("read which installation it belongs to", query.fetch_one(&self.readers)).await?;
+        let id: Option<String> = self.read("read the id of the installation", query.fetch_one(&self.readers)).await?;
         Ok(id.map(|id| Uuid::try_parse(&id).unwrap_or_default()))
     }
 
     async fn set_installation(&self, id: Uuid) -> Result<(), StoreError> {
         let query = sqlx::query("UPDATE installation SET id = ?").bind(id.to_string());
-        self.durable("note which installation it belongs to", async |writer| query.execute(writer).await.map(drop)).await
+        self.durable("save the id of the installation", async |writer| query.execute(writer).await.map(drop)).await
     }
 
     async fn check(&self) -> Result<(), StoreError> {

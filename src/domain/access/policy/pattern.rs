@@ -127,7 +127,7 @@ impl Conditions {
         bits.and(&scratch.holds);
     }
 
-    /// The rules whose condition matches at least one of the names.
+    /// The rules whose condition matches at least one of the names, and the rules without this condition.
     pub(super) fn of<'a>(&self, names: impl IntoIterator<Item = &'a str>, scratch: &mut Scratch) -> Bits {
         self.hold(names, scratch);
         scratch.holds.clone()

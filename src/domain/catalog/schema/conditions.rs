@@ -30,7 +30,7 @@ impl<'a> Translation<'a> {
         }
     }
 
-    /// Whether a condition is published unchanged. Never at the root, where providers reject conditions.
+    /// Whether a condition is published unchanged. At the root none is, because providers reject conditions there.
     pub(super) fn carries(&self, keyword: &str, form: &Form<'a>) -> bool {
         let closed = |keyword: &str| form.keywords.get(keyword).is_none_or(|schema| is_closed(schema));
         let count = |keyword: &str| form.keywords.get(keyword).is_none_or(|count| count.is_u64());

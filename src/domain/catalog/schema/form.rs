@@ -34,7 +34,7 @@ pub(super) struct Form<'a> {
 }
 
 impl<'a> Form<'a> {
-    /// Merges a keyword of another part that must hold too.
+    /// Merges a keyword from another part of the schema. Both parts must hold.
     pub(super) fn admit(&mut self, keyword: &'a str, value: &'a Value) {
         let Some(present) = self.keywords.get_mut(keyword) else {
             self.keywords.insert(keyword, value);

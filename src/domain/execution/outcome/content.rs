@@ -15,7 +15,6 @@ use crate::domain::text::json::{self, quoted};
 /// Members that are useless to a model. Chats might show the image in an icon as a result.
 const NOT_FOR_MODELS: [&str; 3] = ["_meta", "annotations", "icons"];
 
-/// A content item.
 #[derive(Debug)]
 pub(super) enum Content<'a> {
     /// A text, as a JSON string.

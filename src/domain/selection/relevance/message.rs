@@ -123,7 +123,7 @@ impl QueryPlan {
         self.texts.get(1).filter(|_| self.parts == MessageParts::Context).map(String::as_str)
     }
 
-    /// Whether the previous assistant turn asked or offered something. Nothing is open for a self-contained message.
+    /// Whether the previous assistant turn asked or offered something. Neither is set for a self-contained message.
     pub fn left_open(&self) -> LeftOpen {
         self.left_open
     }

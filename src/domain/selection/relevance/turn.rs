@@ -91,7 +91,6 @@ fn tail(text: &str, characters: usize) -> &str {
     &text[start..]
 }
 
-/// The last sentence.
 fn last_sentence(text: &str) -> &str {
     let body = text.trim_end_matches(|character: char| !character.is_alphanumeric());
     let start =

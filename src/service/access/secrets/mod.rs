@@ -256,7 +256,7 @@ impl Taken {
             let taken: Vec<&str> = self.secrets.iter().map(SecretName::as_str).collect();
             let takes = if taken.is_empty() { "none".to_owned() } else { taken.join(", ") };
             let hint = nearest_of_family(name, taken.into_iter()).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-            let reason = format!("the server `{server}` takes no secret of this name; it takes: {takes}{hint}");
+            let reason = format!("the server `{server}` uses no secret with this name; it uses: {takes}{hint}");
             SecretError::Invalid { parameter: "name", reason }
         })
     }

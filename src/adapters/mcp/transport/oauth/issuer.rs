@@ -71,7 +71,7 @@ impl<'a> Finder<'a> {
             let Some(metadata) = self.metadata(address).await else { continue };
             let own = metadata.get("issuer").and_then(Value::as_str).unwrap_or_default();
             if !is_same(own, &name) {
-                return Err(not_renewed(format!("the metadata of the authorisation server {name} belong to another one: `{own}`")));
+                return Err(not_renewed(format!("the metadata of the authorisation server {name} names another issuer: `{own}`")));
             }
             if let Some(endpoint) = metadata.get("token_endpoint").and_then(Value::as_str) {
                 let endpoint =
@@ -91,7 +91,7 @@ impl<'a> Finder<'a> {
             let Some(metadata) = self.metadata(address).await else { continue };
             let resource = metadata.get("resource").and_then(Value::as_str).unwrap_or_default();
             if !covers(resource, server) {
-                return Err(not_renewed(format!("the metadata of the server belong to another resource: `{resource}`")));
+                return Err(not_renewed(format!("the server's metadata describes another resource: `{resource}`")));
             }
             if let Some(issuer) = metadata.pointer("/authorization_servers/0").and_then(Value::as_str) {
                 return Ok(issuer.to_owned());
@@ -115,7 +115,7 @@ impl<'a> Finder<'a> {
             _ => false,
         };
         if is_private && !self.allows_private {
-            return Err(not_renewed("the authorisation server's address is a private one; `private_addresses` of `oauth` allows that"));
+            return Err(not_renewed("the authorisation server's address is private; to allow that, set `private_addresses` in `oauth`"));
         }
         Ok(())
     }
