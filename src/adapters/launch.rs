@@ -1,4 +1,4 @@
-//! Launches the program of an MCP server. A copy of this binary ties itself to the service, enters the server's sandbox and then
+//! Launches the program of an MCP server. A copy of this binary makes sure that it ends with the service, enters the sandbox and
 //! executes the program. The new process must do all of this itself. Doing it between `fork` and `exec` would need unsafe code.
 
 use std::ffi::OsString;
@@ -97,7 +97,7 @@ impl Launch {
     }
 }
 
-/// Ties this process, and the program that replaces it, to its parent, so that it ends with the parent in any case.
+/// Makes the kernel kill this process, or the program that has replaced it, when the parent process ends.
 #[cfg(target_os = "linux")]
 fn end_with(parent: u32) -> Result<(), String> {
     use nix::sys::prctl::set_pdeathsig;

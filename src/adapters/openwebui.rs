@@ -1,7 +1,7 @@
 //! A client of Open WebUI's admin API. Installs Toolsieve, and uninstalls exactly what it installed.
 //!
 //! An installation consists of one tool server connection, one more per requested toolset, and the filter function. All have
-//! fixed ids, so installing twice changes nothing. Entries of others are written back unchanged. This module prints nothing; it
+//! fixed ids, so installing twice changes nothing. All other entries are written back unchanged. This module prints nothing; it
 //! returns reports and errors.
 
 use std::fmt;

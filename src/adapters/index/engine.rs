@@ -48,7 +48,7 @@ pub(super) struct Engine {
     shard: Option<EdgeShard>,
 }
 
-/// A condition on points.
+/// A filter condition on points.
 #[derive(Clone)]
 pub(super) struct PointFilter(Filter);
 

@@ -1,4 +1,4 @@
-//! Lexical search in memory with inverted lists, and with the same scores as an engine.
+//! Lexical search in memory with inverted lists, with the same scores as the engine.
 //!
 //! Covers tools that the index lacks, and replaces the index if Qdrant fails or the disk is full. For Qdrant, it computes the
 //! weights of query terms: Qdrant counts document frequencies per shard, so a tool's score would depend on its shard.
@@ -44,11 +44,11 @@ pub(super) fn by_words(directory: &Directory, terms: &TermLists, request: &Index
 /// For each term, the documents that contain it.
 #[derive(Default)]
 pub(super) struct TermLists {
-    /// By term: the positions of its documents, with its weight in each.
+    /// For each term, the documents (by position) that contain it, with its weight in each.
     lists: AHashMap<u32, Vec<(u32, f32)>>,
     /// Number of documents with at least one term.
     documents: usize,
-    /// Number of all documents.
+    /// Total number of documents.
     positions: usize,
 }
 

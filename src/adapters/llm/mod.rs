@@ -1,8 +1,8 @@
 //! Language models behind OpenAI-compatible endpoints: implements the judge port with `async-openai`.
 //!
-//! A request contains only the model and the messages, which every such endpoint accepts. It is sent once. Deliberately absent
-//! are retries, because messages can't wait for them, streaming, and the text of errors, which contains the request and possibly
-//! the key.
+//! A request contains only the model and the messages, which every such endpoint accepts. It is sent once.
+//! Deliberately absent: retries (messages can't wait for them), streaming, and error texts (they contain the request and possibly
+//! the key).
 
 mod transport;
 

@@ -1,4 +1,4 @@
-//! Sends a single HTTP request to a model, on behalf of the library.
+//! Sends a single HTTP request to a model, on behalf of `async-openai`.
 //!
 //! The library's own transport retries failures, reads bodies of any length, and logs bodies that it can't parse. This one maps
 //! error responses to error kinds without reading them, and returns only JSON bodies of limited length.
@@ -16,7 +16,7 @@ use tower::service_fn;
 use crate::domain::selection::judgement::AnswerProblem;
 use crate::service::ports::JudgeError;
 
-/// Maximum length of a completion, in bytes. Usually it has a few hundred.
+/// Maximum length of a completion, in bytes. Most have a few hundred.
 const LONGEST: usize = 1 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 

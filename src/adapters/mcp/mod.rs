@@ -53,9 +53,9 @@ use crate::service::ports::{
 use crate::settings::UserConnectionSettings;
 use crate::settings::servers::ServerSettings;
 
-/// Length of the queue of events for followers.
+/// Capacity of the event queue for subscribers.
 const EVENTS: usize = 64;
-/// Maximum time for ending all servers.
+/// Time limit for stopping all servers.
 const SHUTDOWN: Duration = Duration::from_secs(8);
 /// How long a server with new settings waits for its old instance to end, because both may need the same file or port. If the old
 /// one's calls take longer, both run side by side.

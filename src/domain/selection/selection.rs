@@ -12,7 +12,7 @@ use crate::domain::catalog::tool::{Tool, ToolId};
 pub struct Selection {
     /// Identifies the selection, so that feedback can refer to it.
     pub id: String,
-    /// The `tool_ids` of the request to keep, in request order; `None` if it had none.
+    /// Those `tool_ids` of the request that stay, in request order; `None` if the request had none.
     pub tool_ids: Option<Vec<String>>,
     /// Whether all tools stay regardless of the message, because the chat is in the static arm of an experiment.
     pub keeps_all: bool,
@@ -74,7 +74,7 @@ pub enum Reason {
     AlwaysOn,
     /// The request named the tool.
     Named,
-    /// The caller asked to keep the function.
+    /// The function is in the request's `keep` list.
     Kept,
     /// The model found the tool by a search.
     Found,

@@ -207,7 +207,7 @@ impl Policies {
         parts.view(&parts.given, &self.current)
     }
 
-    /// Finds out which principals may call which tools, and which rules decide.
+    /// Returns which principals may call which tools, and which rules decide.
     pub fn check(&self, check: &Check) -> Result<CheckAnswer, CheckError> {
         let parts = self.parts.read();
         let draft = match &check.draft {

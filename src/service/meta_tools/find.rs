@@ -86,9 +86,9 @@ pub struct FoundTool {
 #[derive(Clone, Debug, Serialize)]
 pub struct ProposedToolset {
     pub name: String,
-    /// Number of tools that it contains.
+    /// Number of tools in the toolset.
     pub tools: usize,
-    /// Published names of the found tools that it contains.
+    /// Published names of the found tools in the toolset.
     pub has: Vec<String>,
 }
 

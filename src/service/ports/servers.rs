@@ -248,7 +248,7 @@ impl fmt::Debug for Credentials {
 /// When to end a caller's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parting {
-    /// After running calls, within a time limit.
+    /// Once the running calls have ended, or after a time limit.
     AfterCalls,
     AtOnce,
 }

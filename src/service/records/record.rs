@@ -132,7 +132,7 @@ fn event(caller: &CallerContext, followed: Option<&LastSelection>, kind: Selecti
     }
 }
 
-/// How long records are kept.
+/// How long each kind of record is kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Retention {
     pub chats: Duration,

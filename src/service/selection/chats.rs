@@ -178,7 +178,7 @@ impl Held {
 struct Writer {
     store: Arc<dyn ChatStore>,
     waiting: HashMap<ChatKey, Entry>,
-    /// The current pause, and when it ends; `None` if no set waits for a retry.
+    /// The pause between retries, and when it ends; `None` if no set waits for a retry.
     pause: Duration,
     retry: Option<Instant>,
 }

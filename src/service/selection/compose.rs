@@ -89,7 +89,7 @@ impl<'a> Composition<'a> {
         }
     }
 
-    /// Adds the tools that the request asked to keep.
+    /// Adds the tools in the request's `keep` list.
     pub(super) fn add_kept(&mut self) {
         let Message { request, view: View { catalog, .. }, offer, .. } = self.message;
         if request.keep.is_empty() {

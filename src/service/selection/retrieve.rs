@@ -34,7 +34,7 @@ pub struct Ranking {
     pub in_context: Option<String>,
     /// The vector of `in_context`.
     pub context_vector: Option<Arc<[f32]>>,
-    /// Whether the assistant's last turn asked or offered something.
+    /// Whether the assistant's last turn ended with a question or offered to do something.
     pub left_open: LeftOpen,
     /// The vector of the message.
     pub vector: Option<Arc<[f32]>>,

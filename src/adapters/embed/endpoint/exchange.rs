@@ -1,5 +1,5 @@
-//! A single HTTP exchange with an endpoint. Without `async-openai`, because its errors lose `Retry-After` and its response types
-//! support neither base64 nor a missing `index`.
+//! A single HTTP exchange with an endpoint. Does not use `async-openai`, because its errors lose `Retry-After` and its response
+//! types support neither base64 nor a missing `index`.
 
 use std::time::Duration;
 

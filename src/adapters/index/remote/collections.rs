@@ -164,7 +164,7 @@ async fn alias_target(nodes: &Nodes, alias: &str) -> Result<Option<String>, Faul
     Ok(answer.aliases.into_iter().find(|known| known.alias_name == alias).map(|known| known.collection_name))
 }
 
-/// The collections for this alias to which it does not point.
+/// This alias's collections, except the one to which it points.
 pub(super) async fn idle(nodes: &Nodes, names: &Names) -> Result<Vec<String>, Fault> {
     let collections = nodes.call(Instant::now() + CALL, |client| async move { client.list_collections().await }).await?;
     let target = alias_target(nodes, &names.alias).await?;

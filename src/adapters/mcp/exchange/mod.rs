@@ -268,7 +268,7 @@ pub(in crate::adapters::mcp) enum Inbound {
 }
 
 impl Exchange {
-    /// Registers the ticket of a request that is about to be sent. Requests progress only if there is a listener.
+    /// Registers the ticket of a request that is about to be sent. Asks for progress notifications only if the caller wants them.
     pub(in crate::adapters::mcp) fn outbound(&self, message: &mut ClientJsonRpcMessage) -> Option<Ticket> {
         let JsonRpcMessage::Request(request) = message else { return None };
         let Ticket(ticket) = request.request.extensions().get::<Ticket>().cloned()?;

@@ -48,7 +48,7 @@ pub(in crate::adapters::mcp) struct Held {
     _call: Hold,
 }
 
-/// Keeps a connection open as long as it exists.
+/// Keeps a connection open until dropped.
 enum Hold {
     Shared { _call: TaskTrackerToken },
     Own { _use: Box<dyn Send + Sync> },

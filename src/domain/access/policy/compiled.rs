@@ -1,6 +1,6 @@
 //! A compiled policy: assigns every tool of a catalog to a visibility class, and finds the classes that a caller may see.
 //!
-//! A class stands for a reduction of the rules to a small program for one tool. The program lists conditions on callers with
+//! A class represents a small program, to which the rules for a tool are reduced. The program lists conditions on callers with
 //! their effects, the verdict if none matches, and the toolsets of the tool. The number of the class is a hash of the program. So
 //! a class means the same under every policy and on every replica. A change of rules moves only the affected tools, and an
 //! outdated index applies the former rules.

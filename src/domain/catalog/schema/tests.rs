@@ -57,7 +57,7 @@ fn assert_sound(schema: &Value) {
     }
 }
 
-/// Checks further invariants of the root.
+/// Checks the invariants of a published root schema.
 fn assert_sound_root(schema: &InputSchema) {
     assert_sound(&schema.published);
     assert_eq!(schema.published["type"], "object");

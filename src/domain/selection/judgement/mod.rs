@@ -18,7 +18,7 @@ use crate::domain::catalog::tool::summary;
 
 /// Maximum length of a description in the prompt, in characters.
 const TEXT_CHARACTERS: usize = 100;
-/// Maximum length of the task in the prompt, in characters. Of a longer task, the beginning and the end are used.
+/// Maximum length of the task in the prompt, in characters. A longer task loses its middle.
 const TASK_CHARACTERS: usize = 4_000;
 
 /// A tool in the prompt.
@@ -74,7 +74,7 @@ pub fn fitting(entries: Vec<Entry>, tokens: usize) -> Vec<Entry> {
 }
 
 impl Question {
-    /// A question that permits a choice of at most `limit` tools.
+    /// Creates a question. The model may choose at most `limit` tools.
     #[must_use]
     pub fn new(task: &str, entries: Vec<Entry>, limit: usize) -> Self {
         Self { task: ends(task.trim(), TASK_CHARACTERS), limit: limit.clamp(1, entries.len().max(1)), entries, reasons: false }

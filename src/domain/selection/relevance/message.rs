@@ -28,8 +28,8 @@ pub const MAXIMUM_SENTENCES: usize = 16;
 pub const MAXIMUM_CLAUSES: usize = 6;
 /// Minimum number of words in a sentence to search. Shorter ones ("Hi!", "Thanks.") point to no tool.
 pub const SHORTEST_SENTENCE_WORDS: usize = 3;
-/// Maximum number of characters of a message to search: about as much prose as an encoder of 256 word pieces reads. Of a longer
-/// message, the beginning and the end are searched, where requests usually are.
+/// Maximum number of characters of a message to search: about as much prose as an encoder of 256 word pieces reads. If a
+/// message is longer, only its beginning and end are searched, where requests usually are.
 pub const MESSAGE_CHARACTERS: usize = 800;
 /// Maximum number of characters per run without whitespace, such as encoded data or tokens.
 pub const WORD_CHARACTERS: usize = 120;
@@ -123,7 +123,7 @@ impl QueryPlan {
         self.texts.get(1).filter(|_| self.parts == MessageParts::Context).map(String::as_str)
     }
 
-    /// Whether the previous assistant turn asked or offered something. Neither is set for a self-contained message.
+    /// Whether the previous assistant turn ended with a question or offered something. Both are false for a self-contained message.
     pub fn left_open(&self) -> LeftOpen {
         self.left_open
     }

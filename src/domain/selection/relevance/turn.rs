@@ -7,7 +7,7 @@
 
 use super::gate::GateEvidence;
 
-/// Whether the previous assistant turn asked or offered something.
+/// Whether the assistant's previous turn ended with a question, and whether it offered to do something.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LeftOpen {
     /// The turn ended with a question.

@@ -74,8 +74,8 @@ impl Drop for Read<'_> {
     }
 }
 
-/// Removes parts of a resource's URI that may be secret: user, password, query and fragment. Of a `data:` URI, only the scheme
-/// remains.
+/// Removes parts of a resource's URI that may be secret: user, password, query and fragment. A `data:` URI is
+/// reduced to its scheme.
 fn address(uri: &str) -> String {
     let end = uri.find(['?', '#']).unwrap_or(uri.len());
     let uri = &uri[..end];
