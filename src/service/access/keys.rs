@@ -23,7 +23,7 @@ use crate::service::supervision::Supervised;
 
 /// Precision of a key's last use, in seconds.
 const USE_SECONDS: u64 = 3_600;
-/// Maximum number of queued uses. A dropped one is corrected by the next use in a later hour.
+/// Maximum number of queued uses. If one is dropped, the next use in a later hour is recorded instead.
 const QUEUE: usize = 256;
 
 /// The properties of a new key.

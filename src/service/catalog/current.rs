@@ -117,7 +117,7 @@ impl CurrentCatalog {
         }
     }
 
-    /// Takes a view for a request of this principal.
+    /// Creates the view for a request of this principal.
     #[must_use]
     pub fn view(&self, principal: &Principal) -> View {
         let now = self.now.load();

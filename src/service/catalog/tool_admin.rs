@@ -61,7 +61,7 @@ pub struct ToolView {
     pub tool: String,
     /// Whether the tool is published. Withheld tools, and tools that their servers no longer list, are not.
     pub published: bool,
-    /// The published name.
+    /// The published name, if any.
     pub name: Option<String>,
     pub title: Option<String>,
     /// The published description.

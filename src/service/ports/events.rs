@@ -43,7 +43,7 @@ pub enum SelectionEventKind {
     Loaded { took: Duration, before: u64, bound: u64 },
     /// A group was unloaded, with the numbers of bound tools before and after.
     Unloaded { before: u64, bound: u64 },
-    /// The client fetched its list of tools, of which `bound` are no meta-tools.
+    /// The client fetched its list of tools: `bound` tools, and the meta-tools.
     Listed { bound: u64 },
 }
 

@@ -31,7 +31,7 @@ pub trait ToolIndex: Send + Sync {
 
     /// Searches with all texts and merges the candidates: every tool that is among the `limit` best of any text, by dense or
     /// lexical score, with its scores for all texts. A missing dense score is computed; a missing lexical score is 0. On request,
-    /// and if a text has a vector, scores all visible servers with vectors too. The order is undefined in both cases. If the
+    /// and if a text has a vector, scores all visible servers with vectors too. Neither list is sorted. If the
     /// index is unreachable, returns lexical scores and a warning.
     async fn search(&self, request: &IndexQuery<'_>) -> Result<IndexAnswer, IndexError>;
 

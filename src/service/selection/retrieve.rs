@@ -219,7 +219,7 @@ impl Retrieve {
         ranking.with_evidence(tools, |evidence| self.gate.load().signals(evidence))
     }
 
-    /// The features of the head for messages that depend on earlier turns: of the message alone, in context, and of the turns.
+    /// The features for the turn head: those of the message alone, of the message in context, and of the turns.
     #[must_use]
     pub fn turn_signals(&self, ranking: &Ranking, tools: usize) -> [serde_json::Value; 3] {
         ranking.with_turn(tools, |evidence| self.gate.load().turn_signals(evidence))

@@ -30,7 +30,7 @@ use crate::service::selection::pinned::pinned;
 
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The names have these problems.
+    /// Some names match no group; the text explains each problem.
     #[error("{0}")]
     Unknown(String),
     #[error(

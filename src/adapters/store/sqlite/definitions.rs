@@ -91,7 +91,7 @@ impl DefinitionStore for SqliteStore {
         self.write("record the listed tools", note).await
     }
 
-    /// Deletes old definitions, but no approvals and no marks of listed servers.
+    /// Deletes old definitions. Keeps approvals, and the records of which servers were listed.
     async fn forget_definitions_before(&self, time: SystemTime) -> Result<Vec<ToolId>, StoreError> {
         let query = sqlx::query_as(
             "DELETE FROM definition WHERE seen_at < ? AND approved_at IS NULL AND instr(tool, ?) <> 1 RETURNING server, tool",

@@ -359,7 +359,7 @@ impl Policy {
     }
 }
 
-/// Returns a class for the program that no other program has: resolves hash collisions.
+/// Resolves hash collisions: returns a class that no other program has.
 fn settle(mut class: VisibilityClass, program: Program, known: &mut HashMap<VisibilityClass, Program, RandomState>) -> VisibilityClass {
     loop {
         match known.entry(class) {

@@ -126,7 +126,7 @@ impl Translation {
     }
 }
 
-/// Removes the description and default, which list items and alternatives lose.
+/// Removes the description and the default, as mcpo does for list items and alternatives.
 fn bare(mut schema: Value) -> Value {
     if let Some(keys) = schema.as_object_mut() {
         keys.remove("description");
