@@ -1,7 +1,7 @@
-//! The data folder, owned by one process at a time.
+//! The data folder, which only one process may use at a time.
 //!
-//! The lock is an operating system lock on an open file (`std::fs::File::try_lock`), so it ends with the process in any
-//! case. A leftover lock file locks nothing.
+//! The lock is an operating system lock on an open file (`std::fs::File::try_lock`), so it always ends with the process. A
+//! leftover lock file locks nothing.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::adapters::installation::InstallationFile;
 
-/// How long to wait for a locked folder, and the pause between two attempts.
+/// How long to retry if the folder is locked, and the pause between two attempts.
 const PATIENCE: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(20);
 const LOCK_FILE: &str = "toolsieve.lock";
@@ -29,7 +29,7 @@ pub struct DataDir {
     _lock: File,
 }
 
-/// Why the folder can't be used, with a remedy.
+/// The reason why the folder can't be used, with a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
     #[error("the data folder {} is not a folder: choose another one with --data-dir", path.display())]
@@ -73,47 +73,47 @@ impl DataDir {
             }
             Err(TryLockError::Error(source)) => return Err(DataDirError::NoLocks { path: path.to_owned(), source }),
         }
-        // Only the hint in another process's error message is lost, for example on a full disk.
+        // If this fails, for example on a full disk, only a hint in other processes' error messages is missing.
         if let Err(error) = write_process(&mut lock) {
             tracing::warn!(%error, "could not write the process id to the lock file");
         }
-        // From here on, the path must not depend on the working directory.
+        // From here on, the path must not depend on the working directory, so make it absolute.
         let path = fs::canonicalize(path).map_err(not_writable)?;
         Ok(Self { path, _lock: lock })
     }
 
-    /// The folder, absolute.
+    /// The absolute path of the folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The `SQLite` database.
+    /// The path of the `SQLite` database.
     #[must_use]
     pub fn database(&self) -> PathBuf {
         database(&self.path)
     }
 
-    /// The file with the installation's id.
+    /// The file that contains the installation's id.
     #[must_use]
     pub fn installation(&self) -> InstallationFile {
         InstallationFile::new(self.path.join(INSTALLATION_FILE))
     }
 
-    /// The folder of the index: a cache that may be deleted while the service is stopped. The index creates it.
+    /// The folder of the index, a cache that may be deleted while the service is stopped. The index creates it.
     #[must_use]
     pub fn index(&self) -> PathBuf {
         self.path.join(INDEX_FOLDER)
     }
 
-    /// The folder of files returned by tools. The file store creates it.
+    /// The folder for files returned by tools. The file store creates it.
     #[must_use]
     pub fn files(&self) -> PathBuf {
         self.path.join(FILES_FOLDER)
     }
 }
 
-/// Retries for a moment: after a process was killed while starting a child, that child holds the lock until it executes its
+/// Locks the file, with retries: if a process is killed while it starts a child, the child holds the lock until it executes its
 /// own program.
 fn try_lock(file: &File) -> Result<(), TryLockError> {
     let end = Instant::now() + PATIENCE;
@@ -125,19 +125,19 @@ fn try_lock(file: &File) -> Result<(), TryLockError> {
     }
 }
 
-/// The database in a data folder that is not opened.
+/// The path of the database in a data folder, without opening the folder.
 #[must_use]
 pub fn database(path: &Path) -> PathBuf {
     path.join(DATABASE_FILE)
 }
 
-/// The folder for OAuth tokens in a data folder that is not opened.
+/// The path of the folder for OAuth tokens in a data folder, without opening the data folder.
 #[must_use]
 pub fn oauth(path: &Path) -> PathBuf {
     path.join(OAUTH_FOLDER)
 }
 
-/// The folder that contains the folders of sandboxed servers.
+/// The path of the folder that contains the folders of sandboxed servers.
 #[must_use]
 pub fn sandboxes(path: &Path) -> PathBuf {
     path.join(SANDBOXES_FOLDER)
@@ -159,7 +159,7 @@ fn private_file(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// The process id appears in the error message of other processes; only the lock itself counts.
+/// Writes the process id for the error messages of other processes. Only the lock itself protects the folder.
 fn write_process(lock: &mut File) -> io::Result<()> {
     lock.set_len(0)?;
     lock.rewind()?;

@@ -1,15 +1,15 @@
-//! The limit on open files and sockets of this process.
+//! Raises this process's limit on open files and sockets.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::adapters::process;
 
-/// Enough for this service, but not so many that a child that iterates over all of them takes long.
+/// The desired limit: enough for this service, but low enough for child processes that loop over all descriptors.
 const ENOUGH: u64 = 65_536;
-/// An estimate if the system does not report the number.
+/// Estimated number of open descriptors at the start, if the system does not report it.
 const OPEN_AT_START: u64 = 64;
 
-/// File descriptors of this process.
+/// The file descriptors of this process.
 #[derive(Clone, Copy, Debug)]
 pub struct Descriptors {
     pub most: u64,

@@ -1,6 +1,6 @@
-//! Files returned by tools, in a folder: one file each, starting with a line of JSON metadata.
+//! Stores files returned by tools in a folder. Each file starts with a line of JSON metadata.
 //!
-//! Their total size stays within the configured limit: expired files are deleted first, then the oldest.
+//! If their total size exceeds the configured limit, expired files are deleted first, then the oldest.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -20,7 +20,7 @@ use crate::service::ports::{FileStore, FileStoreError, StoredFile};
 
 const KEY_FILE: &str = "key";
 const KEY_BYTES: usize = 32;
-/// The extension of an incomplete file.
+/// The extension of a file that is being written.
 const UNFINISHED: &str = "part";
 
 /// The first line of a file.
@@ -28,7 +28,7 @@ const UNFINISHED: &str = "part";
 struct Head {
     mime_type: String,
     name: Option<String>,
-    /// Seconds since 1970.
+    /// Expiry in seconds since 1970.
     expires: u64,
 }
 
@@ -39,7 +39,7 @@ pub struct FileFolder {
     kept: Mutex<Kept>,
 }
 
-/// The files in the folder, in order of deletion.
+/// The stored files, in order of deletion.
 #[derive(Default)]
 struct Kept {
     files: BTreeSet<(u64, Uuid, u64)>,
@@ -68,11 +68,11 @@ impl FileFolder {
             let head = head_of(&entry.path()).ok();
             match (id, head) {
                 (Some(id), Some(head)) => kept.add(head.expires, id, entry.metadata()?.len()),
-                // An unknown folder is not a reason to fail.
+                // An unknown subfolder is no reason to fail.
                 _ if entry.file_type()?.is_dir() => {
                     tracing::warn!(folder = %entry.path().display(), "ignoring a folder among the files");
                 }
-                // Left over from a process that was killed while writing.
+                // An incomplete file from a process that was killed.
                 _ => fs::remove_file(entry.path())?,
             }
         }
@@ -81,7 +81,7 @@ impl FileFolder {
         Ok(store)
     }
 
-    /// The key that signs links: generated once, stored next to the files, readable by its owner only.
+    /// The key that signs links. Generated once and stored in the folder, readable only by its owner.
     ///
     /// # Errors
     /// The file can't be read or written.
@@ -89,7 +89,7 @@ impl FileFolder {
         let path = self.folder.join(KEY_FILE);
         match fs::read(&path) {
             Ok(key) if key.len() == KEY_BYTES => return Ok(SecretSlice::from(key)),
-            // A key that is too short was written incompletely.
+            // If the key is too short, it was written incompletely.
             Ok(_) => fs::remove_file(&path)?,
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
@@ -99,7 +99,7 @@ impl FileFolder {
         Ok(SecretSlice::from(key.to_vec()))
     }
 
-    /// Deletes expired files, then the oldest until `bytes` more fit.
+    /// Deletes expired files, then the oldest ones, until there is room for `bytes`.
     fn make_room(&self, kept: &mut Kept, bytes: u64) {
         let now = seconds(SystemTime::now());
         while let Some(&(expires, id, size)) = kept.files.first() {
@@ -145,7 +145,7 @@ impl FileStore for FileFolder {
             return Err(FileStoreError::TooLarge);
         }
         {
-            // Reserved before it is written, so that concurrent saves see less room.
+            // Reserve the space before writing, so that concurrent calls don't use it too.
             let mut kept = self.kept.lock();
             self.make_room(&mut kept, size);
             kept.add(expires, id, size);
@@ -161,7 +161,7 @@ impl FileStore for FileFolder {
         if written.is_err() {
             kept.remove(expires, id, size);
         } else if !kept.files.contains(&(expires, id, size)) {
-            // Others needed the room meanwhile.
+            // The file was deleted in the meantime to make room for others.
             let _ = fs::remove_file(self.path(id));
         }
         Ok(written?)
@@ -186,7 +186,7 @@ fn head_of(path: &Path) -> io::Result<Head> {
     Ok(serde_json::from_slice(&line)?)
 }
 
-/// The metadata, and the start of the content.
+/// Parses the metadata. Returns it with the offset of the content.
 fn parse(file: &[u8]) -> Option<(Head, usize)> {
     let end = file.iter().position(|byte| *byte == b'\n')?;
     Some((serde_json::from_slice(&file[..end]).ok()?, end + 1))

@@ -1,4 +1,4 @@
-//! The file next to the store with the id of the installation.
+//! The file beside the store that contains the id of the installation.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::domain::installation::Installation;
 
-/// `DATA/installation`.
+/// The file `installation` in the data folder.
 #[derive(Clone, Debug)]
 pub struct InstallationFile(PathBuf);
 
@@ -23,10 +23,10 @@ impl InstallationFile {
         &self.0
     }
 
-    /// `None`: the file does not exist.
+    /// Reads the record; `None` if the file does not exist.
     ///
     /// # Errors
-    /// Those of the file system, and `InvalidData`.
+    /// An error of the file system, or `InvalidData`.
     pub fn read(&self) -> io::Result<Option<Installation>> {
         match fs::read(&self.0) {
             Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
@@ -35,7 +35,7 @@ impl InstallationFile {
         }
     }
 
-    /// Writes atomically and syncs to disk.
+    /// Writes the record atomically and flushes it to disk.
     pub fn write(&self, installation: &Installation) -> io::Result<()> {
         let draft = self.0.with_extension("new");
         let mut options = OpenOptions::new();
@@ -50,7 +50,7 @@ impl InstallationFile {
     }
 }
 
-/// Records in the file that the store holds access-relevant data, before the first of it is stored.
+/// Marks in the file that the store contains access-relevant data, before the first such data is stored.
 #[derive(Debug)]
 pub struct AccessMark {
     file: InstallationFile,
@@ -64,7 +64,7 @@ impl AccessMark {
         Self { file, id, is_set: AtomicBool::new(is_set) }
     }
 
-    /// The id to store before the mark is set; `None` if it is set already.
+    /// The id to store before the mark is set; `None` if the mark is already set.
     pub(super) fn missing(&self) -> Option<Uuid> {
         (!self.is_set.load(Ordering::Relaxed)).then_some(self.id)
     }

@@ -1,6 +1,5 @@
-//! Launches the program of an MCP server: a copy of this binary ties itself to the service, enters the server's sandbox and
-//! then executes the program. The new process has to do all of that itself, and between `fork` and `exec` it would take
-//! unsafe code.
+//! Launches the program of an MCP server. A copy of this binary makes sure that it ends with the service, enters the sandbox and
+//! executes the program. The new process must do all of this itself. Doing it between `fork` and `exec` would need unsafe code.
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -8,20 +7,20 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-/// The first argument of a launch.
+/// The first argument of a launched copy of this binary.
 pub const WORD: &str = "launch-mcp-server";
 const PARENT: &str = "--parent";
 const SANDBOX: &str = "--sandbox";
 const READ: &str = "--read";
 const WRITE: &str = "--write";
 const PROGRAM: &str = "--";
-/// The shells' exit code for a program that can't be executed.
+/// The exit code that shells use if a program can't be executed.
 const NOT_EXECUTED: u8 = 126;
 
 /// A program to launch, and its restrictions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Launch {
-    /// The process with which this one ends.
+    /// The id of the process with which this one ends.
     pub parent: u32,
     pub sandbox: Option<Grants>,
     pub program: PathBuf,
@@ -38,7 +37,7 @@ pub struct Grants {
 }
 
 impl Launch {
-    /// The arguments for this binary.
+    /// The command-line arguments that make this binary launch the program.
     #[must_use]
     pub fn words(self) -> Vec<OsString> {
         let mut words = vec![WORD.into(), PARENT.into(), self.parent.to_string().into()];
@@ -52,7 +51,7 @@ impl Launch {
         words
     }
 
-    /// Parses such arguments; `None` if they mean something else.
+    /// Parses the arguments of a launch; `None` for other arguments.
     #[must_use]
     pub fn read(words: impl IntoIterator<Item = OsString>) -> Option<Self> {
         let mut words = words.into_iter();
@@ -79,7 +78,7 @@ impl Launch {
     pub fn run(self) -> ExitCode {
         let name = self.name.to_string_lossy().into_owned();
         let why = self.execute();
-        // Standard error belongs to the server; the service reads it.
+        // The service reads the server's standard error, so the message reaches it.
         let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("`{name}` was not started: {why}\n").as_bytes());
         ExitCode::from(NOT_EXECUTED)
     }
@@ -98,14 +97,14 @@ impl Launch {
     }
 }
 
-/// From now on, this process and the program that replaces it end with the parent, however that ends.
+/// Makes the kernel kill this process, or the program that has replaced it, when the parent process ends.
 #[cfg(target_os = "linux")]
 fn end_with(parent: u32) -> Result<(), String> {
     use nix::sys::prctl::set_pdeathsig;
     use nix::sys::signal::Signal;
 
     set_pdeathsig(Signal::SIGKILL).map_err(|error| format!("it can't be tied to the service process: {error}"))?;
-    // The parent may have ended already.
+    // The parent may already have ended.
     if std::os::unix::process::parent_id() == parent { Ok(()) } else { Err("the service has ended".to_owned()) }
 }
 
@@ -114,7 +113,7 @@ fn end_with(_parent: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// Enters the sandbox irrevocably, with Landlock (`landlock(7)`).
+/// Enters the sandbox irrevocably, using Landlock (`landlock(7)`).
 #[cfg(target_os = "linux")]
 fn enter(grants: &Grants) -> Result<(), String> {
     use landlock::{
@@ -122,7 +121,7 @@ fn enter(grants: &Grants) -> Result<(), String> {
         RulesetError, Scope,
     };
 
-    /// The first version that restricts truncation. Before it, a process could empty a file that it can't open.
+    /// The first version that restricts truncation. With older ones, a process could empty a file that it can't open.
     const LEAST: ABI = ABI::V3;
 
     let unsupported = |error: &dyn Display| format!("it requires Landlock of Linux 6.2 or later, enabled in the kernel ({error})");
@@ -130,7 +129,7 @@ fn enter(grants: &Grants) -> Result<(), String> {
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(AccessFs::from_all(LEAST))
         .map_err(|error| unsupported(&error))?
-        // Signals to outside processes and their abstract sockets, if the kernel supports that.
+        // If the kernel supports it, also block signals to outside processes, and their abstract sockets.
         .set_compatibility(CompatLevel::BestEffort)
         .scope(Scope::from_all(ABI::V6))
         .and_then(Ruleset::create)

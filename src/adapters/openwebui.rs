@@ -1,8 +1,8 @@
-//! A client of Open WebUI's admin API: installs Toolsieve, and uninstalls exactly what it installed.
+//! A client of Open WebUI's admin API. Installs Toolsieve, and uninstalls exactly what it installed.
 //!
-//! It installs one tool server connection, one more per requested toolset, and the filter function. All have fixed ids, so
-//! installing twice changes nothing, and entries of others are written back unchanged. Nothing is printed here; reports and
-//! errors describe what happened.
+//! An installation consists of one tool server connection, one more per requested toolset, and the filter function. All have
+//! fixed ids, so installing twice changes nothing. All other entries are written back unchanged. This module prints nothing; it
+//! returns reports and errors.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,28 +15,29 @@ use thiserror::Error;
 use crate::domain::access::toolset::ToolsetName;
 use crate::domain::toolsets::mode::Mode;
 
-/// The id of our entry among Open WebUI's tool servers; chats refer to it as `server:toolsieve`.
+/// The id of our tool server connection. Chats refer to it as `server:toolsieve`.
 const CONNECTION_ID: &str = "toolsieve";
 /// Prefix of the ids of toolset connections.
 const TOOLSET_PREFIX: &str = "toolsieve-";
-/// The id of our filter among Open WebUI's functions.
+/// The id of our filter function.
 const FUNCTION_ID: &str = "toolsieve";
-/// The title in the filter's front matter, which proves that a function with our id is ours.
+/// The title in the filter's front matter. It proves that a function with our id is ours.
 const FUNCTION_TITLE: &str = "Toolsieve";
 const DESCRIPTION: &str = "All MCP servers behind one connection, narrowed to what a message needs";
 const FILTER_SOURCE: &str = include_str!("../../webui-filter/filter.py");
 
-/// The first version that runs a filter's `request` hook. Without it, single functions can't be narrowed.
+/// The first version that calls a filter's `request` hook, without which the filter can't narrow single functions.
 const REQUEST_HOOK_SINCE: [u64; 3] = [0, 11, 2];
-/// The first version that fills in placeholders in a connection's headers, which tie a list of MCP tools to a message.
+/// The first version that fills in placeholders in a connection's headers. MCP connections need them to select tools for a
+/// message.
 const PLACEHOLDERS_SINCE: [u64; 3] = [0, 9, 6];
-/// The document, relative to a base path of the service.
+/// The path of the document, relative to a base path of the service.
 const DOCUMENT: &str = "openapi.json";
-/// The MCP endpoint with a list per message, relative to a base path of the service.
+/// The path of the MCP endpoint with a list per message, relative to a base path of the service.
 const MCP_PATH: &str = "/mcp?mode=message";
-/// Before it responds, Open WebUI fetches the documents of all tool servers, with ten seconds for each.
+/// Time limit of a request. Before it responds, Open WebUI fetches the documents of all tool servers, for up to ten seconds each.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest excerpt of Open WebUI's own error message.
+/// Maximum length of an excerpt from Open WebUI's error message, in characters.
 const DETAIL_CHARACTERS: usize = 300;
 
 /// Headers with the user and the chat of a tool call; Open WebUI fills in the placeholders.
@@ -51,10 +52,10 @@ const IDENTITY_HEADERS: [(&str, &str); 8] = [
     ("X-OpenWebUI-Model-Id", "{{MODEL_ID}}"),
 ];
 
-/// Address and credentials of Open WebUI.
+/// The address of Open WebUI and the credentials for it.
 #[derive(Clone)]
 pub struct OpenWebUiAccess {
-    /// Base URL, such as `http://localhost:3000`.
+    /// The base URL, such as `http://localhost:3000`.
     pub url: String,
     /// An administrator's API key or session token.
     pub token: String,
@@ -64,21 +65,21 @@ pub struct OpenWebUiAccess {
 #[derive(Clone)]
 pub struct InstallOptions {
     pub open_webui: OpenWebUiAccess,
-    /// Base URL of Toolsieve as seen from Open WebUI, which may differ from its listening address.
+    /// The base URL of Toolsieve as seen from Open WebUI, which may differ from the listening address.
     pub toolsieve_url: String,
-    /// Toolsieve's API key, if it has one.
+    /// An API key of Toolsieve, if it needs one.
     pub key: Option<String>,
-    /// Toolsets with a connection of their own, in addition to the one for all tools.
+    /// Toolsets that get their own connections, in addition to the connection for all tools.
     pub toolsets: Vec<String>,
-    /// Whether to use MCP connections, whose tools are selected when they are listed, instead of OpenAPI tool servers.
+    /// Whether to install MCP connections, whose tools are selected when they are listed, instead of OpenAPI tool servers.
     pub mcp: bool,
-    /// The mode of the document for all tools. `None` keeps that of an installed connection; a new one shows all tools.
+    /// The mode of the document for all tools. `None` keeps the current mode; a new connection shows all tools.
     pub mode: Option<Mode>,
-    /// Who may use the connections. `None` keeps the setting of an installed connection, and opens a new one to everybody.
+    /// The users who may use the connections. `None` keeps the current setting; a new connection is open to everybody.
     pub audience: Option<Audience>,
 }
 
-/// Who may use the tool server connection in Open WebUI.
+/// The users who may use the connections in Open WebUI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
     Everybody,
@@ -95,7 +96,7 @@ pub struct InstallReport {
     pub warnings: Vec<InstallWarning>,
 }
 
-/// The result of an uninstallation. Both are false if nothing of ours was installed.
+/// The result of an uninstallation. Both fields are false if nothing of ours was installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UninstallReport {
     pub connection: bool,
@@ -109,7 +110,7 @@ pub enum Change {
     Unchanged,
 }
 
-/// The installation is complete but will not work properly.
+/// A problem that prevents a complete installation from working properly.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum InstallWarning {
     #[error(
@@ -154,11 +155,11 @@ pub enum OpenWebUiError {
 
 /// Installs or updates the tool server connections and the filter.
 ///
-/// Valves, headers and connection settings that an admin changed are kept, except those with Toolsieve's address. Filter
-/// and connection are enabled.
+/// Keeps the valves, headers and connection settings that an admin changed, except those with Toolsieve's address. Enables
+/// the filter and the connections.
 ///
 /// # Errors
-/// See [`OpenWebUiError`]. After an error, the connection may exist without the filter; running it again completes the
+/// See [`OpenWebUiError`]. After an error, the connections may exist without the filter; a repeated call completes the
 /// installation.
 pub async fn install(options: &InstallOptions) -> Result<InstallReport, OpenWebUiError> {
     let toolsieve_url = base_url("Toolsieve's URL", &options.toolsieve_url)?;
@@ -233,7 +234,7 @@ impl fmt::Debug for InstallOptions {
     }
 }
 
-/// Open WebUI's admin API, called as an admin.
+/// A client of Open WebUI's admin API.
 struct Administration {
     client: Client,
     url: String,
@@ -271,7 +272,7 @@ impl Administration {
         let url = base_url("Open WebUI's URL", &access.url)?;
         let client = Client::builder()
             .timeout(TIMEOUT)
-            // A redirect would turn a POST into a GET, and could carry the token elsewhere.
+            // A redirect would turn a POST into a GET and could send the token to another host.
             .redirect(redirect::Policy::none())
             .build()
             .map_err(|source| OpenWebUiError::Unreachable { url: url.clone(), source })?;
@@ -293,14 +294,14 @@ impl Administration {
         Ok(servers.connections.unwrap_or_default())
     }
 
-    /// Writes the whole list; Open WebUI can't write single entries.
+    /// Replaces the whole list, because Open WebUI can't write single entries.
     async fn replace_connections(&self, connections: &[Value]) -> Result<(), OpenWebUiError> {
         let body = json!({ "TOOL_SERVER_CONNECTIONS": connections });
         let request = self.request(Method::POST, "configs/tool_servers").json(&body);
         self.send::<Value>("save the tool servers", request).await.map(drop)
     }
 
-    /// The ids of Open WebUI's tools, including connections whose documents it could read.
+    /// The ids of Open WebUI's tools, including connections with readable documents.
     async fn offered_tools(&self) -> Result<Vec<String>, OpenWebUiError> {
         let request = self.request(Method::GET, "tools/");
         let tools: Vec<Listed> = self.send("list the tools", request).await?;
@@ -334,7 +335,7 @@ impl Administration {
             Some(_) => {}
         }
 
-        // A filter runs as soon as it is active, so its valves are set first.
+        // Set the valves first, because a filter runs as soon as it is active.
         let request = self.function_request(Method::GET, "valves");
         let valves: Option<Map<String, Value>> = self.send("read the filter's valves", request).await?;
         let valves = valves.unwrap_or_default();
@@ -344,7 +345,7 @@ impl Administration {
             self.send::<Value>("set the filter's valves", request).await?;
             change = change.or(Change::Updated);
         }
-        // Open WebUI can only toggle.
+        // Open WebUI supports only toggling.
         let (active, global) = installed.map_or((false, false), |function| (function.is_active, function.is_global));
         for (already, path) in [(global, "toggle/global"), (active, "toggle")] {
             if !already {
@@ -358,7 +359,7 @@ impl Administration {
 
     /// Our filter; `None` if there is no function with our id.
     async fn function(&self) -> Result<Option<Function>, OpenWebUiError> {
-        // For an unknown function, Open WebUI returns 401, as for a wrong token; hence the list.
+        // Look it up in the list: for an unknown function, Open WebUI returns 401, as for a wrong token.
         let request = self.request(Method::GET, "functions/");
         let functions: Vec<Listed> = self.send("list the functions", request).await?;
         if !functions.iter().any(|function| function.id == FUNCTION_ID) {
@@ -408,13 +409,13 @@ struct Wanted {
     title: String,
     description: String,
     url: String,
-    /// The base path of what it publishes.
+    /// The base path of the service's part that the connection uses.
     path: String,
     is_mcp: bool,
 }
 
 impl Wanted {
-    /// The id in chats and filters.
+    /// The id by which chats and filters refer to the connection.
     fn tool_id(&self) -> String {
         format!("{}{}", if self.is_mcp { "server:mcp:" } else { "server:" }, self.id)
     }
@@ -450,7 +451,7 @@ fn base_url(what: &'static str, value: &str) -> Result<String, OpenWebUiError> {
     }
 }
 
-/// Open WebUI's error message, shortened.
+/// A shortened excerpt of Open WebUI's error message.
 fn detail(body: &[u8]) -> String {
     let text = match serde_json::from_slice::<Value>(body) {
         Ok(value) => match value.get("detail") {
@@ -464,9 +465,9 @@ fn detail(body: &[u8]) -> String {
 }
 
 impl InstallWarning {
-    /// The warning for an older version of Open WebUI.
+    /// The warning for an outdated version of Open WebUI, if any.
     fn of_version(version: &str, mcp: bool) -> Option<Self> {
-        // Pre-releases such as `0.12.0-dev` count as their release.
+        // Treat a pre-release such as `0.12.0-dev` as its release.
         let mut numbers = version.split(['.', '-', '+']).map(|part| part.parse::<u64>().unwrap_or(0));
         let number: [u64; 3] = std::array::from_fn(|_| numbers.next().unwrap_or(0));
         let version = version.to_owned();
@@ -495,7 +496,7 @@ fn is_ours(connection: &Value) -> bool {
     is_known && (id == CONNECTION_ID || is_toolset())
 }
 
-/// The list with our entries updated in place, or appended.
+/// Updates our entries in the list in place, or appends them.
 fn with_ours(mut connections: Vec<Value>, options: &InstallOptions, toolsieve_url: &str) -> (Vec<Value>, Change) {
     let mut change = Change::Unchanged;
     for wanted in wanted(options, toolsieve_url) {
@@ -514,7 +515,7 @@ fn with_ours(mut connections: Vec<Value>, options: &InstallOptions, toolsieve_ur
     (connections, change)
 }
 
-/// Our entry, with additional members of the installed one.
+/// Our entry, with all other members of the installed one.
 fn our_connection(installed: &Value, wanted: &Wanted, options: &InstallOptions) -> Value {
     let mut entry = object(installed);
     let path = if wanted.is_mcp { String::new() } else { document_path(installed, wanted, options.mode) };
@@ -546,7 +547,7 @@ fn our_connection(installed: &Value, wanted: &Wanted, options: &InstallOptions) 
     config.entry("function_name_filter_list").or_insert_with(|| json!(""));
     let grants = match options.audience.unwrap_or(Audience::Everybody) {
         Audience::Everybody => json!([{ "principal_type": "user", "principal_id": "*", "permission": "read" }]),
-        // Without a grant, a connection is visible only to admins.
+        // Without a grant, only admins see a connection.
         Audience::Administrators => json!([]),
     };
     if options.audience.is_some() || !config.contains_key("access_grants") {
@@ -566,7 +567,7 @@ fn document_path(installed: &Value, wanted: &Wanted, mode: Option<Mode>) -> Stri
     }
 }
 
-/// The filter's valves with Toolsieve's address and the ids of our connections.
+/// Sets Toolsieve's address and the ids of our connections in the filter's valves.
 fn with_our_valves(mut valves: Map<String, Value>, options: &InstallOptions, toolsieve_url: &str) -> Map<String, Value> {
     let known = valves.get("connections").and_then(Value::as_str).unwrap_or_default();
     let mut connections: Map<String, Value> = serde_json::from_str(known).unwrap_or_default();
@@ -583,7 +584,7 @@ fn with_our_valves(mut valves: Map<String, Value>, options: &InstallOptions, too
     valves
 }
 
-/// The object in `value`, or an empty one.
+/// The object in `value`; empty if it is something else.
 fn object(value: &Value) -> Map<String, Value> {
     value.as_object().cloned().unwrap_or_default()
 }

@@ -1,11 +1,11 @@
-//! Resource usage of this process, from `/proc`. Not available on other systems.
+//! Resource usage and hardening of this process. Resource usage comes from `/proc`, which other systems lack.
 
 use std::io;
 
 use crate::service::ports::ProcessState;
 
-/// From now on, other processes of this user, including MCP servers, can't read this process's memory or environment, which
-/// contain keys, and core dumps are disabled. Root still can, and so can debug it (`prctl(2)`, `PR_SET_DUMPABLE`).
+/// Prevents other processes of this user, including MCP servers, from reading this process's memory and environment, which
+/// contain keys. Also disables core dumps. Only root can still read and debug the process (`prctl(2)`, `PR_SET_DUMPABLE`).
 pub fn hide() -> io::Result<()> {
     #[cfg(target_os = "linux")]
     nix::sys::prctl::set_dumpable(false)?;

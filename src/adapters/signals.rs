@@ -1,5 +1,5 @@
-//! Signals of the system: stop (`SIGTERM`, `SIGINT`, `SIGQUIT`) and `SIGHUP`, which means either reload or the end of the
-//! terminal.
+//! Handles signals of the system: `SIGTERM`, `SIGINT` and `SIGQUIT` stop the service; `SIGHUP` means that it should reload, or
+//! that its terminal has closed.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,24 +10,24 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hangup {
     Reload,
-    /// The terminal is gone, so nobody could stop the service with a key any more.
+    /// The terminal has closed, so no key press could stop the service any more.
     TerminalGone,
 }
 
 pub struct Hangups {
     signals: Signal,
-    /// Whether the service ends with its terminal: not if it was started with `nohup`.
+    /// Whether the service ends with its terminal. False if it was started with `nohup`.
     ends_with_terminal: bool,
 }
 
 impl Hangups {
-    /// From now on, the signal does not kill the process.
+    /// Starts to handle the signal, which then does not kill the process.
     pub fn listen() -> io::Result<Self> {
         let ends_with_terminal = has_terminal() && !is_ignored();
         Ok(Self { signals: signal(SignalKind::hangup())?, ends_with_terminal })
     }
 
-    /// The next signal; pending forever if there can be none.
+    /// Waits for the next signal.
     pub async fn next(&mut self) -> Hangup {
         if self.signals.recv().await.is_none() {
             std::future::pending::<()>().await;
@@ -36,8 +36,8 @@ impl Hangups {
     }
 }
 
-/// Requests to stop. A process has only one of these: any other listener would take the signals' effect away without being
-/// able to stop the process.
+/// Receives the signals that stop the process. Create only one per process: a second one would consume signals without stopping
+/// the process.
 pub struct Stops {
     terminate: Signal,
     interrupt: Signal,
@@ -45,13 +45,14 @@ pub struct Stops {
 }
 
 impl Stops {
-    /// From now on, these signals do not kill the process by themselves.
+    /// Starts to handle these signals, which then do not kill the process.
     pub fn listen() -> io::Result<Self> {
         let [terminate, interrupt, quit] = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::quit()].map(signal);
         Ok(Self { terminate: terminate?, interrupt: interrupt?, quit: quit? })
     }
 
-    /// Waits for a request. `true` if running calls may finish: after `SIGTERM`, but not after a key in the terminal.
+    /// Waits for a signal. Returns `true` if running calls may finish: after `SIGTERM`, but not after a key press in the
+    /// terminal.
     pub async fn next(&mut self) -> bool {
         tokio::select! {
             _ = self.terminate.recv() => true,
@@ -65,7 +66,7 @@ fn has_terminal() -> bool {
     File::open("/dev/tty").is_ok()
 }
 
-/// Whether the process was started with the signal ignored, according to Linux.
+/// Whether the process was started with this signal ignored (Linux only).
 fn is_ignored() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).map(str::trim);

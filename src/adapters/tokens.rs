@@ -1,4 +1,4 @@
-//! Counts cl100k tokens.
+//! Counts tokens with the cl100k vocabulary.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tiktoken_rs::CoreBPE;
 
-/// The vocabulary takes tens of megabytes and is needed only for new tools, so it is dropped after this idle time.
+/// Idle time after which the vocabulary is dropped. It occupies tens of megabytes and is needed only for new tools.
 const IDLE: Duration = Duration::from_secs(2);
 
-/// Holds the vocabulary while it is in use.
+/// Counts tokens, and keeps the vocabulary in memory while it is in use.
 #[derive(Clone, Default)]
 pub struct TokenCounter {
     vocabulary: Arc<Mutex<Option<(CoreBPE, Instant)>>>,
 }
 
 impl TokenCounter {
-    /// The token count of each text. Blocking and CPU-bound.
+    /// The token count of each text. Blocks and is CPU-bound.
     #[must_use]
     pub fn count(&self, texts: &[String]) -> Vec<u32> {
         let mut held = self.vocabulary.lock();

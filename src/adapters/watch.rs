@@ -1,6 +1,6 @@
 //! Notifies when files may have changed.
 //!
-//! Watches folders instead of files, because editors replace files. Symbolic links on the way are watched too, because a
+//! Watches folders instead of files, because editors replace files. Also watches symbolic links on the way to a file, because a
 //! Kubernetes `ConfigMap` changes by swapping a link.
 
 use std::collections::BTreeSet;
@@ -13,11 +13,11 @@ use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-/// Quiet time before a notification: files are written in several steps.
+/// How long files must stay unchanged before a notification, because they are written in several steps.
 const DEBOUNCE: Duration = Duration::from_millis(500);
-/// Longest delay of a notification.
+/// Maximum delay of a notification.
 const LONGEST: Duration = Duration::from_secs(3);
-/// Maximum number of links to follow for one file; more means a cycle.
+/// Maximum number of symbolic links followed per file. More mean a cycle.
 const MAX_LINKS: usize = 40;
 
 #[derive(Debug, thiserror::Error)]
@@ -28,12 +28,12 @@ pub enum WatchError {
     Folder { folder: PathBuf, source: notify::Error },
 }
 
-/// Watches until it is dropped.
+/// Watches the files until it is dropped.
 pub struct FileWatch {
     watcher: RecommendedWatcher,
     files: Vec<PathBuf>,
     folders: BTreeSet<PathBuf>,
-    /// The files, and the links that lead to them.
+    /// The files, and the symbolic links that lead to them.
     entries: Arc<ArcSwap<BTreeSet<PathBuf>>>,
     touched: Arc<Notify>,
 }
@@ -47,7 +47,7 @@ impl FileWatch {
             let is_meant = match &event {
                 Ok(event) if matches!(event.kind, EventKind::Access(_)) => false,
                 Ok(event) => event.paths.is_empty() || event.paths.iter().any(|path| meant.load().contains(path)),
-                // Events may have been lost.
+                // After an error, events may have been lost.
                 Err(_) => true,
             };
             if is_meant {
@@ -61,7 +61,7 @@ impl FileWatch {
         Ok(watch)
     }
 
-    /// Waits until a file has changed and is quiet again.
+    /// Waits until a file has changed and then stays unchanged for a moment.
     pub async fn changed(&mut self) {
         self.touched.notified().await;
         let latest = Instant::now() + LONGEST;
@@ -79,9 +79,9 @@ impl FileWatch {
         }
         let folders: BTreeSet<PathBuf> = entries.iter().filter_map(|entry| entry.parent()).map(Path::to_owned).collect();
         self.entries.store(Arc::new(entries));
-        // All of them anew: a folder may have been replaced by one with the same name.
+        // Watch all folders anew, because one may have been replaced by another with the same name.
         for folder in std::mem::take(&mut self.folders) {
-            // The folder may be gone.
+            // Ignore an error: the folder may be gone.
             let _ = self.watcher.unwatch(&folder);
         }
         for folder in folders {
@@ -94,7 +94,7 @@ impl FileWatch {
     }
 }
 
-/// Records the path with resolved links, and every link on the way.
+/// Records the path with its links resolved, and every link on the way.
 fn follow(path: &Path, entries: &mut BTreeSet<PathBuf>, links: usize) {
     let mut present = PathBuf::new();
     let mut components = path.components();

@@ -1,24 +1,23 @@
 //! The installation to which a store belongs.
 //!
-//! The store and its folder hold the same id, so that a lost store is detected.
+//! The store and the folder contain the same installation id, so that a lost store is detected.
 //!
-//! Rules and keys exist only in the store, and so do toolsets, tags and approvals from the API, to which rules of the
-//! settings file refer. Without them, callers may use what was blocked. So a store that lost them must not start as if they
-//! had never existed.
+//! The store alone contains keys, rules, and the toolsets, tags and approvals that rules in the settings file may refer to.
+//! Without them, callers could use blocked tools. So a store that lost them must not start as if they had never existed.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// The record in the folder.
+/// The installation as recorded in the folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Installation {
     pub id: Uuid,
-    /// Whether its store ever held keys, rules, or data that rules depend on: toolsets, tool metadata, approvals.
+    /// Whether the store ever contained keys, rules, or data that rules depend on: toolsets, tool metadata, approvals.
     pub had_rules_or_keys: bool,
 }
 
-/// Why a store does not belong to its folder.
+/// The reason why a store does not belong to its folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
     #[error("it is empty")]
@@ -27,10 +26,10 @@ pub enum Mismatch {
     Other,
 }
 
-/// The ids that store and folder hold from now on. `fresh` identifies a new installation.
+/// Returns the record that store and folder contain from now on. `fresh` creates the id of a new installation.
 ///
 /// # Errors
-/// [`Mismatch`]: starting would lose rules, keys, or data that rules depend on.
+/// [`Mismatch`] if starting would lose keys, rules, or data that rules depend on.
 pub fn settle(
     stored: Option<Uuid>,
     has_rules_or_keys: bool,
@@ -63,14 +62,14 @@ mod tests {
     #[test]
     fn a_store_and_a_folder_agree_or_the_start_is_refused() {
         let cases = [
-            // A new installation, and one of the version before ids existed.
+            // A new installation, or one from a version without ids.
             (None, false, None, Ok(folder(FRESH, false))),
             (None, true, None, Ok(folder(FRESH, true))),
-            // The folder was deleted, or the store was moved to another one.
+            // The folder was deleted, or the store was moved to another folder.
             (Some(ONE), true, None, Ok(folder(ONE, true))),
             (Some(ONE), false, Some(folder(ONE, true)), Ok(folder(ONE, true))),
             (Some(ONE), true, Some(folder(ONE, false)), Ok(folder(ONE, true))),
-            // Nothing can be lost.
+            // The store had nothing to lose.
             (None, false, Some(folder(ONE, false)), Ok(folder(ONE, false))),
             (Some(TWO), true, Some(folder(ONE, false)), Ok(folder(TWO, true))),
             (None, false, Some(folder(ONE, true)), Err(Mismatch::Empty)),

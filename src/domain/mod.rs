@@ -1,7 +1,7 @@
 //! The core: pure and synchronous, without IO, clock or randomness.
 //!
-//! Everything here is a function of its arguments. It knows neither HTTP nor MCP's transport nor any database, and depends
-//! on no other module of this crate.
+//! Everything here is a function of its arguments. It depends on no other module of this crate, and knows nothing of HTTP, MCP's
+//! transport or databases.
 
 pub mod installation;
 pub mod text;

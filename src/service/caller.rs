@@ -14,13 +14,14 @@ pub struct CallerContext {
     pub principal: Arc<Principal>,
     pub headers: Arc<http::HeaderMap>,
     pub chat: Option<String>,
-    /// The session of the address, or that of an MCP client.
+    /// The address session or MCP session of the request.
     pub session: Option<Conversation>,
     pub selection: Option<String>,
 }
 
 impl CallerContext {
-    /// The key of its usage. As for loaded tools, the address session comes first, then the chat, then the client's MCP session.
+    /// The conversation to which usage is attributed. As for loaded tools, the address session takes precedence, then the chat,
+    /// then the MCP session.
     #[must_use]
     pub fn conversation(&self) -> Option<Conversation> {
         let of_address = self.session.as_ref().filter(|session| session.kind == ConversationKind::Session);
@@ -29,12 +30,12 @@ impl CallerContext {
     }
 }
 
-/// Options of a call: the receivers of messages that the server sends during it, and the round.
+/// Options of a call: receivers for messages from the server, and the round of a repeated request.
 #[derive(Default)]
 pub struct CallOptions {
     pub progress: Option<mpsc::Sender<Progress>>,
-    /// Receives questions and log messages.
+    /// Receives the server's requests (elicitation, sampling) and log messages.
     pub messages: Option<mpsc::Sender<ServerMessage>>,
-    /// Set for a client that answers questions with another request.
+    /// Set if the client answers server requests by repeating its own request.
     pub round: Option<Round>,
 }

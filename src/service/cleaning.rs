@@ -1,7 +1,7 @@
 //! Deletes expired data, then shrinks the store.
 //!
-//! Expired are: keys that ended long ago, definitions of tools that no server lists any more, withdrawn tool overrides, and sessions.
-//! Chats, events, usage and the audit log are deleted by their writers.
+//! Expired data are keys that ended long ago, definitions of tools that no server lists any more, deleted tool overrides, and
+//! sessions. The writers of chats, events, usage and the audit log delete those themselves.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -21,15 +21,15 @@ pub struct Cleaning {
     pub keys: Arc<Keys>,
     pub overrides: Arc<ToolOverrides>,
     pub definitions: Arc<Definitions>,
-    /// How long ended keys are kept.
+    /// How long revoked and expired keys are kept.
     pub keys_kept: Duration,
-    /// How long unlisted definitions and withdrawn overrides are kept.
+    /// How long unlisted definitions and deleted overrides are kept.
     pub definitions_kept: Duration,
 }
 
 impl Cleaning {
-    /// Cleans every hour until `stop`. Not at the start, because the current tools are known only after the servers have listed
-    /// them.
+    /// Cleans every hour until `stop`. The first time is not at startup, because it is unknown which tools exist until the
+    /// servers have listed them.
     pub async fn follow(&self, stop: CancellationToken) {
         let mut hours = interval_at(Instant::now() + HOUR, HOUR);
         hours.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -38,7 +38,7 @@ impl Cleaning {
         }
     }
 
-    /// Cleans once.
+    /// Deletes all expired data, then shrinks the store.
     pub async fn clean(&self) {
         let before = |age: Duration| SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
         done("API keys", self.keys.forget_ended_before(before(self.keys_kept)).await);

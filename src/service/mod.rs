@@ -1,4 +1,4 @@
-//! The use cases: asynchronous, over ports, free of HTTP and of any adapter.
+//! The use cases: asynchronous, built on ports, independent of HTTP and of adapters.
 
 pub mod ports;
 pub mod caller;

@@ -6,10 +6,10 @@ use std::time::Duration;
 use futures::FutureExt;
 use tokio::time::{Instant, sleep};
 
-/// The pause after a first panic. It doubles with each further one.
+/// Pause after the first panic. It doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// After so long without a panic the pauses start over.
+/// Time without a panic after which the pauses start over.
 const STABLE: Duration = Duration::from_mins(1);
 
 /// A supervised task. `while part.panicked(work()).await {}` runs it until it ends normally.
@@ -24,7 +24,7 @@ impl Supervised {
         Self { name, pause: FIRST_PAUSE }
     }
 
-    /// Runs the task. Returns `false` when it ends, and after a panic and a pause `true`: restart it.
+    /// Runs the task. Returns `false` when it ends. After a panic, pauses and returns `true`, so that the caller restarts it.
     pub async fn panicked(&mut self, work: impl Future<Output = ()>) -> bool {
         let begun = Instant::now();
         if AssertUnwindSafe(work).catch_unwind().await.is_ok() {
@@ -46,7 +46,7 @@ mod tests {
 
     use super::*;
 
-    /// A user's bug: after one panic in the writer of the audit log, it never wrote again.
+    /// Regression test: after a panic, the writer of the audit log never wrote again.
     #[tokio::test]
     async fn a_part_that_panics_goes_on_with_what_comes_after() {
         let (sender, mut queue) = mpsc::channel(9);

@@ -332,13 +332,13 @@ async fn the_audit_log_is_read_with_its_filters_and_a_verdict_is_kept() {
     assert!(code == Some(1) && text.contains("time__get_current_time"), "{text}");
 }
 
-/// The message said "has changed meanwhile" of a definition that had not changed.
+/// The message said "has changed in the meantime" of a definition that had not changed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_fingerprint_of_an_unchanged_tool_is_called_wrong() {
     let service = start(&[]).await;
     let (code, text) = on(&service, &["tools", "approve", "one/echo", "--fingerprint", "00"]);
     assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("its definition has not changed") && !text.contains("has changed meanwhile"), "{text}");
+    assert!(text.contains("its definition has not changed") && !text.contains("has changed in the meantime"), "{text}");
     let (_, view) = administer(&service, Method::GET, "/v1/admin/tools/one/echo", &json!({})).await;
     let fingerprint = view["definition"]["fingerprint"].as_str().unwrap();
     assert!(text.contains(fingerprint), "{text}");

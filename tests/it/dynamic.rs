@@ -102,7 +102,7 @@ async fn a_session_loads_and_unloads() {
     assert_eq!(texts(&unloaded["tools"]), ["mail__list_emails", "mail__search_emails"], "{unloaded}");
     assert!(!listed(&service, &format!("{at}/mcp"), &[]).await.iter().any(|name| name.starts_with("mail")));
     for (name, status, code, part) in [
-        ("time", 409, "initial_toolset", "`time` was there from the beginning"),
+        ("time", 409, "initial_toolset", "`time` belongs to the session"),
         ("letters", 409, "not_loaded", "loaded are `files`"),
         ("fils", 404, "not_found", "did you mean `files`?"),
     ] {

@@ -124,7 +124,7 @@ async fn a_server_gets_so_many_calls_at_a_time() {
     })
     .await;
     assert_eq!(refused.1, Some(1));
-    assert!(refused.2["detail"].as_str().unwrap().starts_with("this server takes 2 calls at a time"), "{}", refused.2);
+    assert!(refused.2["detail"].as_str().unwrap().starts_with("this server accepts 2 calls at a time"), "{}", refused.2);
     assert_ne!(call(&service, KEY, "/time/get_current_time").await.0, StatusCode::TOO_MANY_REQUESTS, "another server takes calls");
     for call in under_way {
         call.abort();

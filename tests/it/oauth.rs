@@ -119,19 +119,19 @@ type Metadata = fn(&(State, String), &(State, String));
 async fn metadata_of_somebody_else_are_not_followed() {
     let elsewhere = "https://something.else.example/";
     let cases: [(&str, Metadata); 6] = [
-        ("belong to another resource: `https://something.else.example/`", |server, issuer| {
+        ("describes another resource: `https://something.else.example/`", |server, issuer| {
             issues(issuer);
             set(&server.0.resource, json!({"resource": "https://something.else.example/", "authorization_servers": [issuer.1]}));
         }),
-        ("belong to another resource: ``", |server, issuer| {
+        ("describes another resource: ``", |server, issuer| {
             issues(issuer);
             set(&server.0.resource, json!({"authorization_servers": [issuer.1]}));
         }),
-        ("belong to another one: `https://not-me.example`", |server, issuer| {
+        ("names another issuer: `https://not-me.example`", |server, issuer| {
             names(server, &issuer.1);
             set(&issuer.0.issuer, json!({"issuer": "https://not-me.example", "token_endpoint": format!("{}/renew", issuer.1)}));
         }),
-        ("belong to another one: ``", |server, issuer| {
+        ("names another issuer: ``", |server, issuer| {
             names(server, &issuer.1);
             set(&issuer.0.issuer, json!({"token_endpoint": format!("{}/renew", issuer.1)}));
         }),

@@ -250,7 +250,7 @@ impl Model<'_> {
             }
             Step::Refused { refused } => {
                 let answer = self.meta("unload_toolset", &json!({"toolset": refused})).await;
-                assert!(answer["refused"].as_str().is_some_and(|words| words.contains("from the beginning")), "{answer}");
+                assert!(answer["refused"].as_str().is_some_and(|words| words.contains("belongs to the session")), "{answer}");
                 BTreeSet::new()
             }
             Step::Loaded { loaded } => {

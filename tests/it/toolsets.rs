@@ -148,7 +148,7 @@ async fn administrators_change_them_and_the_settings_keep_their_own() {
     }
     let (status, view) = ask(Method::PUT, "mail", json!({"servers": ["mail", "male"]})).await;
     assert_eq!((status, view["members"].as_array().unwrap().len()), (StatusCode::CREATED, 3));
-    assert_eq!(view["warnings"], json!(["no tool of the server `male` is in it"]));
+    assert_eq!(view["warnings"], json!(["it contains no tool of the server `male`"]));
     assert_eq!(ask(Method::PUT, "mail", json!({"tools": ["mail__send_email"]})).await.0, StatusCode::OK);
     assert_eq!(published(&service.get("/toolsets/mail/openapi.json").await.1), set(&["mail__send_email"]));
     let (_, all) = administer(&service, Method::GET, "/v1/admin/toolsets", &json!({})).await;

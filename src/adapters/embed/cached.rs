@@ -1,4 +1,4 @@
-//! A cache of message vectors in front of an embedder.
+//! An embedder that caches the vectors of messages.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub struct CachedEmbedder {
 }
 
 impl CachedEmbedder {
-    /// Limits the cache to `bytes` of vectors.
+    /// Creates a cache of at most `bytes` of vectors.
     #[must_use]
     pub fn new(inner: Arc<dyn Embedder>, bytes: u64) -> Self {
         let weight =
@@ -24,7 +24,7 @@ impl CachedEmbedder {
         Self { inner, messages: Cache::builder().max_capacity(bytes).weigher(weight).build(), meter: CacheMeter::default() }
     }
 
-    /// Counts cache hits and misses.
+    /// Counts cache hits and misses with this meter.
     #[must_use]
     pub fn with_meter(self, meter: CacheMeter) -> Self {
         Self { meter, ..self }

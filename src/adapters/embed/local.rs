@@ -1,4 +1,4 @@
-//! The embedder port over the local encoder, with built-in weights or those of a folder.
+//! Implements the embedder port with the local encoder.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::adapters::embed::builtin::{Encoder, ModelError};
 use crate::service::ports::{EmbedError, Embedder};
 use crate::settings::BuiltinModel;
 
-/// Texts up to this length are encoded on the calling thread (a few milliseconds); longer ones on the blocking pool.
+/// Maximum length of a text that is encoded on the calling thread (a few milliseconds). Others use the blocking pool.
 const INLINE_CHARACTERS: usize = 1_000;
 
 pub struct BuiltinEmbedder {
@@ -19,12 +19,12 @@ impl BuiltinEmbedder {
     /// Uses the built-in weights.
     ///
     /// # Errors
-    /// The weights are invalid: a build error.
+    /// The compiled-in weights are invalid, which is a build error.
     pub fn new(model: BuiltinModel) -> Result<Self, ModelError> {
         Ok(Self::with(Encoder::built_in(model)?))
     }
 
-    /// Uses other weights.
+    /// Uses this encoder instead of a built-in one.
     #[must_use]
     pub fn with(encoder: Encoder) -> Self {
         Self { encoder: Arc::new(encoder) }

@@ -1,11 +1,11 @@
-//! Embedders: the port over the local encoder and over endpoints.
+//! Embedders: implementations of the port with the local encoder and with endpoints.
 //!
 //! | module | job |
 //! | --- | --- |
 //! | `builtin` | the encoder: built-in models, and those of a folder |
-//! | `local` | the port over it |
+//! | `local` | the port on top of `builtin` |
 //! | `endpoint` | the port over an OpenAI-compatible API |
-//! | `cached` | a cache of message vectors, in front of either |
+//! | `cached` | a cache of message vectors on top of either |
 
 pub mod builtin;
 mod cached;
@@ -25,19 +25,19 @@ use crate::service::ports::Embedder;
 use crate::service::records::metrics::CacheMeter;
 use crate::settings::{EmbedderProvider, EmbedderSettings, FolderSettings};
 
-/// Cache sizes in bytes. A miss costs a millisecond locally, and a request at an endpoint.
+/// Sizes of the caches, in bytes. A cache miss costs a millisecond locally, and a request with an endpoint.
 const LOCAL_CACHE: u64 = 4 << 20;
 const ENDPOINT_CACHE: u64 = 32 << 20;
 
-/// Why there is no embedder.
+/// The reason why the embedder can't be created.
 #[derive(Debug, thiserror::Error)]
 pub enum EmbedderOpenError {
     #[error("the built-in model: {0}")]
     Builtin(#[from] ModelError),
-    /// A configuration error.
+    /// A configuration error, including its remedy.
     #[error(
-        "embedder.folder: {}: {source}. A folder holds a BERT sentence encoder as sentence-transformers saves it; any other model \
-         can be used over an OpenAI-compatible endpoint (embedder.url).",
+        "embedder.folder: {}: {source}. The folder must contain a BERT sentence encoder as saved by sentence-transformers. Other \
+         models can be used over an OpenAI-compatible endpoint (embedder.url).",
         path.display()
     )]
     Folder {
@@ -49,7 +49,7 @@ pub enum EmbedderOpenError {
     Client(#[from] reqwest::Error),
 }
 
-/// The configured embedder with a cache for messages. Must be called within a runtime.
+/// Creates the configured embedder, with a cache for messages. Call it within a runtime.
 ///
 /// # Errors
 /// [`EmbedderOpenError`]. An unavailable endpoint is not an error.
@@ -57,7 +57,7 @@ pub fn open(settings: &EmbedderSettings) -> Result<Arc<dyn Embedder>, EmbedderOp
     open_metered(settings, CacheMeter::default())
 }
 
-/// The same with metrics for the cache.
+/// Like [`open`], with metrics for the cache.
 ///
 /// # Errors
 /// Like [`open`].
@@ -73,7 +73,7 @@ pub fn open_metered(settings: &EmbedderSettings, meter: CacheMeter) -> Result<Ar
     Ok(Arc::new(CachedEmbedder::new(embedder, bytes).with_meter(meter)))
 }
 
-/// [`Embedder::model`] of the configured embedder, without a request to an endpoint.
+/// The id of the configured model, as in [`Embedder::model`]. Makes no request to an endpoint.
 ///
 /// # Errors
 /// Like [`open`].
@@ -85,10 +85,10 @@ pub fn model(settings: &EmbedderSettings) -> Result<String, EmbedderOpenError> {
     })
 }
 
-/// The encoder of a folder.
+/// Creates the encoder of a model folder.
 ///
 /// # Errors
-/// [`EmbedderOpenError::Folder`]
+/// [`EmbedderOpenError::Folder`] if the folder can't be imported.
 pub fn read(folder: &FolderSettings) -> Result<Encoder, EmbedderOpenError> {
     let FolderSettings { path, prefixes } = folder;
     // A path such as `.` has no file name.

@@ -1,8 +1,8 @@
-//! Makes new tools searchable at once, by words, before the index contains them.
+//! Makes new tools searchable by words as soon as they are announced, before the index contains them.
 //!
-//! Building an index takes a while, and its vectors may take minutes. Until the index contains what was announced, the
-//! lexical half of a search comes from memory for all tools, so that their scores are comparable. Cosines come from the
-//! index as far as it has them. Each answer states how many tools have none.
+//! Building an index takes a while, and its vectors may take minutes. Until the index contains the announced tools, lexical
+//! scores of all tools are computed in memory, so that they are comparable. Cosines come from the index for the tools that it
+//! contains. Each answer reports the number of tools without vectors.
 
 use std::sync::Arc;
 
@@ -22,11 +22,11 @@ use crate::service::ports::{
 /// An index that also covers announced contents.
 pub struct AnnouncedIndex {
     inner: Arc<dyn ToolIndex>,
-    /// Announced contents that the index lacks.
+    /// The announced contents, if the index lacks them.
     announced: ArcSwapOption<Announced>,
-    /// The contents of the index after the last replacement; `None` before the first one.
+    /// The contents of the index since the last replacement; `None` before the first one.
     held: ArcSwapOption<Directory>,
-    /// Fingerprint of its names and words. Locked while either changes.
+    /// Fingerprint of the tools' names and words in the index. Locked while the index or the announcement changes.
     words: Mutex<Option<Fingerprint>>,
 }
 
@@ -50,7 +50,7 @@ impl ToolIndex for AnnouncedIndex {
         let announced =
             Announced { words: contents.fingerprint, directory: Directory::of(&contents), terms: TermLists::of(&contents.documents) };
         let held = self.words.lock();
-        // The index may have caught up meanwhile.
+        // The index may have caught up in the meantime.
         let is_held = *held == Some(announced.words);
         self.announced.store((!is_held).then(|| Arc::new(announced)));
     }
@@ -82,11 +82,11 @@ impl ToolIndex for AnnouncedIndex {
         let answer = self.inner.search(request).await?;
         let held = self.held.load();
         Ok(match self.announced.load().as_ref() {
-            // At startup, before the first replacement: the loaded index nearly always has the announced tools, so only
-            // their numbers are compared.
+            // At startup, the loaded index nearly always contains the announced tools, so only the numbers of tools are compared
+            // until the first replacement.
             Some(announced) if held.is_none() && self.inner.state().embedded > 0 => {
                 let (tools, embedded) = (announced.directory.len(), self.inner.state().embedded);
-                // After a stop during embedding, the index has only a part.
+                // If the service was stopped during embedding, the index contains only some of the tools.
                 let coverage = if embedded < tools { Coverage { tools, embedded } } else { Coverage::default() };
                 IndexAnswer { coverage, candidates: announced.candidates(request, answer.candidates), ..answer }
             }
@@ -99,7 +99,7 @@ impl ToolIndex for AnnouncedIndex {
         })
     }
 
-    /// Never ahead of the coverage in answers.
+    /// Never reports more embedded tools than the answers of searches.
     fn state(&self) -> IndexState {
         let state = self.inner.state();
         let embedded = self.held.load().as_ref().map_or(state.embedded, |held| held.embedded().min(state.embedded));
@@ -108,7 +108,7 @@ impl ToolIndex for AnnouncedIndex {
 }
 
 impl Announced {
-    /// The index's candidates that still exist, merged with lexical ones from memory.
+    /// Drops candidates of the index that no longer exist, and adds lexical candidates from memory.
     fn candidates(&self, request: &IndexQuery<'_>, found: Vec<IndexCandidate>) -> Vec<IndexCandidate> {
         let visible = |position: usize| self.directory.is_visible(position, request.visibility);
         let scores: Vec<Vec<f32>> = request.texts.iter().map(|text| self.terms.scores(&self.terms.weighted(&text.sparse))).collect();
@@ -132,10 +132,10 @@ impl Announced {
         candidates
     }
 
-    /// How many of the caller's visible tools have vectors in the index.
+    /// The number of the caller's visible tools, and how many have vectors in the index.
     fn coverage(&self, held: Option<&Directory>, visibility: &Visibility) -> Coverage {
         let mut coverage = Coverage::default();
-        // Both are ordered by tool.
+        // Both lists are sorted by tool.
         let mut at = 0;
         for position in (0..self.directory.len()).filter(|&position| self.directory.is_visible(position, visibility)) {
             coverage.tools += 1;
@@ -150,7 +150,7 @@ impl Announced {
     }
 }
 
-/// The documents without vectors.
+/// The contents without vectors.
 fn of_words(documents: &[IndexDocument]) -> CanonicalContents {
     let of_words = |document: &IndexDocument| IndexDocument {
         tool: document.tool.clone(),
@@ -176,7 +176,7 @@ mod tests {
         Coverage, IndexAnswer, IndexCandidate, IndexContents, IndexDocument, IndexError, IndexQuery, IndexQueryText, IndexState, ToolIndex,
     };
 
-    /// Returns all its documents with a cosine of 0.5.
+    /// A fake index that returns all its documents with a cosine of 0.5.
     #[derive(Default)]
     struct Index(Mutex<Vec<IndexDocument>>);
 
@@ -214,7 +214,7 @@ mod tests {
         IndexContents { model: "m".into(), dimension: 1, documents, servers: Vec::new() }
     }
 
-    /// Names with cosines and whether they contain term 2, and the coverage.
+    /// Searches and returns the tools' names with their cosines, whether each contains term 2, and the coverage.
     async fn found(index: &AnnouncedIndex) -> (Vec<(String, Option<f32>, bool)>, Coverage) {
         let texts = [IndexQueryText { dense: Some(Arc::from([1.0_f32])), sparse: SparseVector { indices: vec![2], values: vec![1.0] } }];
         let visibility = Visibility::default();
@@ -232,11 +232,11 @@ mod tests {
         index.announce(vec![a(false), b(false)]);
         let by_words = ("b".to_owned(), None, true);
         assert_eq!(found(&index).await, (vec![by_words.clone()], Coverage { tools: 2, embedded: 0 }));
-        // One tool is present already, as after a start with one server listed first; a third one is gone.
+        // One tool is in the index, as after a start; another was removed since.
         index.replace(contents(vec![a(true), document("gone", 2, true)])).await.unwrap();
         let with_vector = ("a".to_owned(), Some(0.5), false);
         assert_eq!(found(&index).await, (vec![with_vector.clone(), by_words.clone()], Coverage { tools: 2, embedded: 1 }));
-        // From here on the index answers, also for tools without a vector.
+        // From here on, the index itself answers, even for tools without a vector.
         index.replace(contents(vec![a(true), b(false)])).await.unwrap();
         assert_eq!(found(&index).await, (vec![with_vector.clone(), ("b".to_owned(), None, false)], Coverage { tools: 2, embedded: 1 }));
         index.replace(contents(vec![a(true), b(true)])).await.unwrap();

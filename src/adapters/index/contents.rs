@@ -1,4 +1,4 @@
-//! Documents in canonical form, so that equal contents have equal hashes and the engine gets only valid input.
+//! Puts documents into canonical form, so that equal contents have equal hashes and the engine gets only valid input.
 
 use std::sync::Arc;
 
@@ -8,22 +8,21 @@ use crate::domain::selection::relevance::SparseVector;
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::{IndexContents, IndexDocument, IndexServer};
 
-/// Documents ordered by tool, each tool once, with valid vectors; then servers likewise.
+/// Documents sorted by tool, without duplicates and invalid vectors, and servers in the same form.
 pub(super) struct CanonicalContents {
     pub(super) model: Arc<str>,
-    /// Length of every dense vector; 0 if there are none.
+    /// Length of every dense vector; 0 if there are no vectors.
     pub(super) dimension: usize,
     pub(super) documents: Vec<IndexDocument>,
-    /// Searchable servers: each has a vector and a class.
+    /// The searchable servers, which have a vector and a class.
     pub(super) servers: Vec<IndexServer>,
-    /// SHA-256 over everything above.
+    /// SHA-256 of the fields above.
     pub(super) fingerprint: Fingerprint,
 }
 
 impl CanonicalContents {
-    /// Sorts by tool and keeps the last document of a duplicate tool. Drops dense vectors with a length other than
-    /// `contents.dimension` or with non-finite values; their tools are then found lexically, which is better than no index
-    /// at all. The same for servers.
+    /// Sorts documents by tool and keeps the last one of each tool. Drops dense vectors with a wrong length or with non-finite
+    /// values; their tools are then found only by words. Treats servers in the same way.
     pub(super) fn of(contents: IndexContents) -> Self {
         let IndexContents { model, dimension, mut documents, mut servers } = contents;
         sort_last_of_each(&mut documents, |document| &document.tool);
@@ -49,7 +48,7 @@ impl CanonicalContents {
         Self { model, dimension, documents, servers, fingerprint }
     }
 
-    /// The number of points: first those of tools, then those of servers.
+    /// The number of points: one per tool, followed by one per server.
     pub(super) fn points(&self) -> usize {
         self.documents.len() + self.servers.len()
     }
@@ -58,7 +57,7 @@ impl CanonicalContents {
 /// Sorts by key and keeps the last item of each key.
 fn sort_last_of_each<T, K: Ord>(items: &mut Vec<T>, key: impl Fn(&T) -> &K) {
     items.sort_by(|one, other| key(one).cmp(key(other)));
-    // `dedup_by` removes its first argument, the later one, so its content moves into the remaining one.
+    // `dedup_by` removes its first argument, which is the later item, so swap their contents.
     items.dedup_by(|later, kept| {
         let same = key(later) == key(kept);
         if same {
@@ -68,8 +67,8 @@ fn sort_last_of_each<T, K: Ord>(items: &mut Vec<T>, key: impl Fn(&T) -> &K) {
     });
 }
 
-/// The same vector with ascending, distinct indices (weights of equal indices are added), without zero or non-finite
-/// weights. The engine rejects duplicates.
+/// Returns an equivalent vector in canonical form: indices ascending and distinct (weights of equal indices are added), without
+/// zero or non-finite weights. The engine rejects duplicates.
 pub(super) fn canonical_sparse(vector: &SparseVector) -> SparseVector {
     let mut terms: Vec<(u32, f32)> = vector
         .indices
@@ -90,7 +89,7 @@ pub(super) fn canonical_sparse(vector: &SparseVector) -> SparseVector {
     SparseVector { indices, values }
 }
 
-/// Every list is preceded by its length, so that different contents never have the same bytes.
+/// Hashes the contents. Each list is preceded by its length, so that different contents never yield the same bytes.
 fn fingerprint(model: &str, dimension: usize, documents: &[IndexDocument], servers: &[IndexServer]) -> Fingerprint {
     let mut hash = Sha256::new();
     let mut bytes = Vec::with_capacity(8 * 1024);
@@ -128,7 +127,7 @@ fn write_text(text: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// All have the same length, which is written elsewhere.
+/// Appends vectors of equal length. The length is written elsewhere.
 fn write_vectors(vectors: &[Arc<[f32]>], out: &mut Vec<u8>) {
     write_length(vectors.len(), out);
     for value in vectors.iter().flat_map(|vector| vector.iter()) {

@@ -1,4 +1,4 @@
-//! The tools and servers in an index and their visibility, without asking an engine.
+//! A local list of the tools and servers in an index, with their visibility.
 
 use std::collections::BTreeSet;
 
@@ -10,12 +10,12 @@ use crate::domain::access::visibility::{Scope, Visibility, VisibilityClass};
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::service::ports::{Coverage, IndexCandidate, IndexServerScore};
 
-/// One tool of an index.
+/// A tool in the index.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Point {
     pub(super) tool: ToolId,
     pub(super) class: u32,
-    /// Whether it has a dense vector.
+    /// Whether the tool has a dense vector.
     pub(super) embedded: bool,
 }
 
@@ -25,33 +25,33 @@ impl Point {
     }
 }
 
-/// One server of an index, with a vector and a class.
+/// A server in the index, which has a vector and a class.
 #[derive(Serialize, Deserialize)]
 pub(super) struct ServerPoint {
     pub(super) server: ServerName,
-    /// The classes of its tools.
+    /// The visibility classes of the server's tools.
     pub(super) classes: Vec<u32>,
 }
 
-/// All tools of an index, by position, followed by all servers.
+/// All tools of an index in order of position, followed by all servers.
 pub(super) struct Directory {
     points: Vec<Point>,
     servers: Vec<ServerPoint>,
-    /// The values that occur among the tools.
+    /// The servers and classes of the tools.
     names: BTreeSet<ServerName>,
     classes: BTreeSet<VisibilityClass>,
-    /// How many tools have a dense vector.
+    /// The number of tools with a dense vector.
     embedded: usize,
 }
 
-/// How a view restricts an index.
+/// The part of an index that a view may see.
 pub(super) enum Restriction {
     Nothing,
     Everything,
     Some(Values),
 }
 
-/// Conditions on a point: one of these values each; `None` is no condition. At least one is a condition.
+/// The permitted servers and classes of a point; `None` permits all. At least one is not `None`.
 pub(super) struct Values {
     pub(super) servers: Option<Vec<String>>,
     pub(super) classes: Option<Vec<u32>>,
@@ -75,12 +75,11 @@ impl Directory {
         self.points.len()
     }
 
-    /// How many tools have a dense vector.
+    /// The number of tools with a dense vector.
     pub(super) fn embedded(&self) -> usize {
         self.embedded
     }
 
-    /// Number of servers.
     pub(super) fn servers(&self) -> usize {
         self.servers.len()
     }
@@ -90,12 +89,12 @@ impl Directory {
         &self.points[point].tool
     }
 
-    /// The position of a tool. They are in the order of their tools.
+    /// The position of a tool. Positions are in the order of the tools.
     pub(super) fn position(&self, tool: &ToolId) -> Option<usize> {
         self.points.binary_search_by(|point| point.tool.cmp(tool)).ok()
     }
 
-    /// How many of the caller's visible tools have a dense vector.
+    /// The number of the caller's visible tools, and how many have a dense vector.
     pub(super) fn coverage(&self, visibility: &Visibility) -> Coverage {
         if self.embedded == self.points.len() {
             return Coverage { tools: self.embedded, embedded: self.embedded };
@@ -128,8 +127,8 @@ impl Directory {
         point.is_some_and(|point| visibility.servers.contains(&point.tool.server) && visibility.classes.contains(&point.class()))
     }
 
-    /// Converts points to tools. The query already contained the visibility filter. Checking again is cheap and ensures
-    /// that a damaged engine can hide a tool but never reveal one.
+    /// Converts points to candidates. The query already filters by visibility; this second check is cheap and ensures that a
+    /// damaged engine can hide a tool but never reveal one.
     pub(super) fn candidates(&self, merged: &Merged, visibility: &Visibility) -> Vec<IndexCandidate> {
         let visible = merged.rows().filter(|(point, ..)| self.is_visible(*point, visibility));
         visible
@@ -141,13 +140,13 @@ impl Directory {
             .collect()
     }
 
-    /// The positions of servers with any visible part.
+    /// The positions of servers with at least one visible tool.
     pub(super) fn visible_servers(&self, visibility: &Visibility) -> Vec<usize> {
         let visible = self.servers.iter().zip(self.points.len()..).filter(|(server, _)| server.is_visible(visibility));
         visible.map(|(_, position)| position).collect()
     }
 
-    /// The best score of each visible server. As for tools, the query was already filtered.
+    /// The best score of each visible server, checked a second time as for tools.
     pub(super) fn server_scores(&self, found: impl IntoIterator<Item = Scored>, visibility: &Visibility) -> Vec<IndexServerScore> {
         let mut best: Vec<Option<f32>> = vec![None; self.servers.len()];
         for (position, score) in found {
@@ -168,7 +167,7 @@ impl ServerPoint {
     }
 }
 
-/// The tools and the servers of contents, in order.
+/// Lists the tools and servers of these contents, in order.
 pub(super) fn points(contents: &CanonicalContents) -> (Vec<Point>, Vec<ServerPoint>) {
     let tools = contents.documents.iter().map(|document| Point {
         tool: document.tool.clone(),
@@ -182,7 +181,7 @@ pub(super) fn points(contents: &CanonicalContents) -> (Vec<Point>, Vec<ServerPoi
     (tools.collect(), servers.collect())
 }
 
-/// The values in a scope that occur in the index: `Ok(None)` for all of them, `Err` for none.
+/// The permitted values that occur in the index: `Ok(None)` if all do, `Err` if none does.
 fn allowed<T: Ord + Clone>(occurring: &BTreeSet<T>, scope: &Scope<T>) -> Result<Option<Vec<T>>, ()> {
     let Scope::Only(values) = scope else { return Ok(None) };
     let left: Vec<T> = occurring.intersection(values).cloned().collect();

@@ -1,4 +1,4 @@
-//! The index port on Qdrant Edge in this process.
+//! Implements the index port with Qdrant Edge, in this process.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -18,19 +18,19 @@ use super::room;
 use crate::service::ports::{IndexAnswer, IndexContents, IndexError, IndexQuery, IndexState, ToolIndex};
 
 const PREFIX: &str = "gen-";
-/// How often to check for free disk space.
+/// Interval between checks for free disk space.
 const ROOM_PAUSE: Duration = Duration::from_secs(2);
 const NO_ROOM: &str = "not enough disk space for the index";
 const NO_ROOM_WARNING: &str = "ranked by words alone: not enough disk space for the index";
 
 /// Options of the embedded index.
 pub struct EmbeddedIndexOptions {
-    /// Contains the generation folders `gen-<n>` and a lock file, and belongs to one process at a time. Created if missing.
+    /// The folder for generations (`gen-<n>`) and a lock file, used by one process at a time. Created if missing.
     pub folder: PathBuf,
-    /// [`crate::service::ports::Embedder::model`] of the embedder for queries. A generation with vectors of another model
-    /// is searched lexically until it is replaced.
+    /// The model of the embedder for queries, as in [`crate::service::ports::Embedder::model`]. A generation with vectors of
+    /// another model is searched only by words until it is replaced.
     pub model: Arc<str>,
-    /// Called on the thread that builds. A progress bar is worth showing after about a second.
+    /// Reports progress, on the thread that builds. Show a progress bar only after about a second.
     pub progress: Arc<dyn Fn(IndexProgress) + Send + Sync>,
 }
 
@@ -42,41 +42,40 @@ pub enum IndexProgress {
         done: usize,
         total: usize,
     },
-    /// Building the graph of a large collection; the engine reports no progress.
+    /// The graph of a large collection is being built. The engine reports no progress.
     Optimizing,
     Finished,
 }
 
-/// A [`ToolIndex`] in this process, on disk.
+/// A [`ToolIndex`] in this process, stored on disk.
 ///
-/// Up to 10,000 documents, a search takes a fraction of a millisecond and runs on the calling thread; with more it runs on
-/// tokio's blocking pool. Dense scores are exact up to that size and approximate (HNSW graph) beyond.
+/// With up to 10,000 documents, a search takes a fraction of a millisecond on the calling thread, and dense scores are
+/// exact. With more, it runs on tokio's blocking pool, and dense scores are approximate (HNSW graph).
 pub struct EmbeddedIndex {
     shared: Arc<Shared>,
-    /// One build at a time. The guard moves into the build, which continues even if its caller is dropped.
+    /// Allows one build at a time. The guard moves into the build, which continues even if its caller is dropped.
     builder: Arc<Mutex<()>>,
 }
 
 struct Shared {
     options: EmbeddedIndexOptions,
     current: ArcSwap<Generation>,
-    /// Searched instead while the disk is full.
+    /// The lexical index that is searched while the disk is full.
     words: ArcSwapOption<WithoutRoom>,
-    /// Excludes other processes; released when the file is closed.
+    /// Locks the folder until the file is closed.
     _lock: File,
 }
 
 struct WithoutRoom {
     words: Words,
-    /// Bytes needed by the generation.
+    /// Disk space that the generation needs, in bytes.
     needed: u64,
 }
 
 impl EmbeddedIndex {
-    /// Opens the folder and loads the newest complete generation, so that searches work before anything is rebuilt.
-    /// Everything else is removed: folders without a marker, older ones, and unreadable ones. On a full disk nothing is
-    /// loaded or removed. Without a generation, the index is empty until [`ToolIndex::replace`]. Blocks: about 50 ms for
-    /// 2,000 tools.
+    /// Opens the folder and loads the newest complete generation, so that searches work before a rebuild. Removes older and
+    /// unreadable generations, and folders without a marker. On a full disk, loads and removes nothing. Without a generation, the
+    /// index is empty until [`ToolIndex::replace`]. Blocks for about 50 ms with 2,000 tools.
     ///
     /// # Errors
     /// [`IndexError::Io`] if the folder can't be created or read, with kind `WouldBlock` if another process uses it.
@@ -159,7 +158,7 @@ impl ToolIndex for EmbeddedIndex {
 impl Shared {
     fn search(&self, request: &IndexQuery<'_>) -> Result<IndexAnswer, IndexError> {
         loop {
-            // A generation is retired only after its successor has become current.
+            // If the search fails, a newer generation has become current: generations are retired only afterwards.
             if let Some(found) = self.current.load_full().search(request) {
                 return found;
             }
@@ -186,7 +185,7 @@ impl Shared {
         if self.words.swap(None).is_some() {
             tracing::info!("there is enough disk space for the index again");
         }
-        // Generations kept while the disk was full.
+        // Remove the generations that were kept while the disk was full.
         for (_, folder) in former {
             generation::remove(&folder);
         }
@@ -194,7 +193,7 @@ impl Shared {
     }
 }
 
-/// The warning for a semantic search over documents without vectors.
+/// The warning for a semantic search in documents without vectors.
 pub(super) fn unembedded(request: &IndexQuery<'_>, documents: usize, embedded: usize) -> Option<&'static str> {
     let by_meaning = request.texts.iter().any(|text| text.dense.is_some());
     (by_meaning && documents > 0 && embedded == 0).then_some("ranked by words alone: the tools are being embedded")
@@ -225,7 +224,7 @@ fn generations(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
-/// Locks the folder. An index that was just dropped in this process may still finish its last build, so this waits for it.
+/// Locks the folder. Waits for an index that was just dropped in this process and still finishes a build.
 fn lock(folder: &Path) -> io::Result<File> {
     const PATIENCE: Duration = Duration::from_secs(2);
     const PAUSE: Duration = Duration::from_millis(10);

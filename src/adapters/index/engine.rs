@@ -1,10 +1,10 @@
-//! A wrapper around Qdrant Edge: the only file of the crate that uses its types.
+//! A wrapper around Qdrant Edge. No other file uses its types.
 //!
-//! Written for 0.7.0, whose behaviour requires:
+//! Written for version 0.7.0, whose behaviour requires three precautions:
 //! - `flush` panics if another thread writes, and dropping a shard flushes. So one thread builds a shard, and a shard in
 //!   use for search is never written to.
-//! - The log (WAL) is never replayed, so it is removed as soon as the points are flushed.
-//! - Errors carry backtraces and failed locks panic. Both end here, as a debug line in the log.
+//! - The write-ahead log is never replayed, so it is removed as soon as the points are flushed.
+//! - Errors contain backtraces, and failed locks panic. This module turns both into a debug line in the log.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -33,22 +33,22 @@ const OF_SERVER: &str = "server";
 const SERVER: &str = "server";
 const CLASS: &str = "class";
 
-/// Size of the candidate list in an approximate search. Recall at 10 is .94 on 20,000 and on 100,000 tools; with the
+/// Size of the candidate list in an approximate search. With 20,000 and with 100,000 tools, recall at 10 is .94; with the
 /// engine's default it is .85 and .885.
 const HNSW_EF: usize = 256;
 
 /// A collection of points. A tool has up to two vectors: `dense`, a set of vectors compared by the largest cosine, and
-/// `lexical`, a sparse vector whose terms are weighted by inverse document frequency at search time. A server has one set
-/// with another name, so that searches for tools never match it and need no extra condition.
+/// `lexical`, a sparse vector whose terms are weighted by inverse document frequency at search time. A server has a set
+/// with another name, so searches for tools never match servers and need no additional condition.
 ///
-/// One multi-vector is cheaper than one named vector per passage: 0.18 ms for two passages against 2 × 0.14 ms (2,000
-/// points, 384 dimensions). It also needs no configuration of the number of passages.
+/// One multi-vector is cheaper than one named vector per passage: 0.18 ms for two passages instead of 2 × 0.14 ms (2,000
+/// points, 384 dimensions). It also allows any number of passages.
 pub(super) struct Engine {
-    /// `None` only during drop.
+    /// The engine's collection; `None` only while it is dropped.
     shard: Option<EdgeShard>,
 }
 
-/// A condition on points.
+/// A filter condition on points.
 #[derive(Clone)]
 pub(super) struct PointFilter(Filter);
 
@@ -68,7 +68,7 @@ impl PointFilter {
 }
 
 impl Engine {
-    /// A new collection in an existing, empty folder. With dimension 0 it has no dense vectors.
+    /// Creates a collection in an existing, empty folder. With dimension 0, it has no dense vectors.
     pub(super) fn create(folder: &Path, dimension: usize) -> Result<Self, IndexError> {
         guarded("create its files", || {
             let shard = EdgeShard::new(folder, configuration(dimension))?;
@@ -82,17 +82,17 @@ impl Engine {
         })
     }
 
-    /// Loads the collection from a closed folder.
+    /// Loads a collection that was closed.
     pub(super) fn load(folder: &Path) -> Result<Self, IndexError> {
         guarded("load its files", || Ok(Self { shard: Some(EdgeShard::load(folder, None)?) }))
     }
 
-    /// Adds documents as points from `first` on.
+    /// Adds documents as points, starting with the id `first`.
     pub(super) fn insert(&self, first: usize, documents: &[IndexDocument]) -> Result<(), IndexError> {
         self.upsert(documents.iter().zip(first..).map(|(document, id)| point(id, document)))
     }
 
-    /// Adds servers as points from `first` on.
+    /// Adds servers as points, starting with the id `first`.
     pub(super) fn insert_servers(&self, first: usize, servers: &[IndexServer]) -> Result<(), IndexError> {
         self.upsert(servers.iter().zip(first..).map(|(server, id)| server_point(id, server)))
     }
@@ -105,7 +105,7 @@ impl Engine {
         })
     }
 
-    /// Builds the graph for approximate search. Uses every core: 5 s for 20,000 points, 44 s for 100,000.
+    /// Builds the graph for approximate search. Uses all cores: 5 s for 20,000 points, 44 s for 100,000.
     pub(super) fn optimize(&self) -> Result<(), IndexError> {
         guarded("optimize", || self.shard()?.optimize().map(drop))
     }
@@ -120,31 +120,32 @@ impl Engine {
         guarded("count its points", || Ok(self.shard()?.info().points_count))
     }
 
-    /// The best points by their largest cosine, best first.
+    /// The points with the largest cosines, best first.
     pub(super) fn nearest(&self, query: &[f32], filter: Option<&PointFilter>, limit: usize) -> Result<Vec<Scored>, IndexError> {
         let params = SearchParams { hnsw_ef: Some(HNSW_EF), ..SearchParams::default() };
         self.search(dense_query(DENSE, query), filter.map(|filter| filter.0.clone()), limit, Some(params))
     }
 
-    /// The cosines of these points, in no order; points without a dense vector are omitted.
+    /// The cosines of these points, in no defined order. Points without a dense vector are omitted.
     pub(super) fn cosines(&self, query: &[f32], points: &[usize]) -> Result<Vec<Scored>, IndexError> {
         self.exact(dense_query(DENSE, query), points)
     }
 
-    /// The cosines of these points, which must be servers, in no order.
+    /// The cosines of these servers, in no defined order.
     pub(super) fn server_cosines(&self, query: &[f32], points: &[usize]) -> Result<Vec<Scored>, IndexError> {
         self.exact(dense_query(OF_SERVER, query), points)
     }
 
-    /// The scores of exactly these points, regardless of the collection's size.
+    /// The exact scores of these points, whatever the size of the collection.
     fn exact(&self, query: QueryEnum, points: &[usize]) -> Result<Vec<Scored>, IndexError> {
         let ids: HasIdCondition = points.iter().map(|point| PointId::NumId(*point as u64)).collect();
         let params = SearchParams { exact: true, ..SearchParams::default() };
         self.search(query, Some(Filter::new_must(Condition::HasId(ids))), points.len(), Some(params))
     }
 
-    /// The best points, best first, by the sum over common terms of `query weight * document weight * ln(1 + (n - df + 0.5)
-    /// / (df + 0.5))`. `n` counts all points with terms and `df` all points with the term, regardless of the filter.
+    /// The best points, best first. A score is the sum over common terms of
+    /// `query weight * document weight * ln(1 + (n - df + 0.5) / (df + 0.5))`. `n` is the number of points with terms and `df`
+    /// that of points with the term, regardless of the filter.
     pub(super) fn lexical(&self, query: &SparseVector, filter: Option<&PointFilter>, limit: usize) -> Result<Vec<Scored>, IndexError> {
         let query = VectorInternal::Sparse(sparse(query));
         let query = QueryEnum::Nearest(NamedQuery::new(query, LEXICAL));
@@ -193,10 +194,10 @@ impl Engine {
     }
 }
 
-/// A shard flushes when it is dropped, and panics if it can't, for example because its folder is gone.
+/// Closes the shard before it is dropped: dropping flushes it, which panics if its folder is gone, for example.
 impl Drop for Engine {
     fn drop(&mut self) {
-        // The error was logged and nobody else can handle it.
+        // The error was logged, and nothing else can be done.
         drop(self.shut());
     }
 }
@@ -205,10 +206,10 @@ fn configuration(dimension: usize) -> EdgeConfig {
     let dense = EdgeVectorParams {
         size: dimension,
         distance: Distance::Cosine,
-        // Mapped and read on demand; otherwise whole blocks of 32 MB would be loaded into memory.
+        // Map the files and read them on demand. Otherwise blocks of 32 MB would be loaded into memory.
         on_disk: Some(true),
         multivector_config: Some(MultiVectorConfig { comparator: MultiVectorComparator::MaxSim }),
-        // Halves the memory to scan; a cosine differs by less than a thousandth.
+        // Halves the memory to scan; cosines differ by less than a thousandth.
         datatype: Some(VectorStorageDatatype::Float16),
         quantization_config: None,
         hnsw_config: None,
@@ -224,7 +225,7 @@ fn configuration(dimension: usize) -> EdgeConfig {
         on_disk_payload: true,
         vectors: [DENSE, OF_SERVER].into_iter().filter(|_| dimension > 0).map(|name| (name.to_owned(), dense.clone())).collect(),
         sparse_vectors: HashMap::from([(LEXICAL.to_owned(), lexical)]),
-        // The default takes 32 MB.
+        // The default needs 32 MB.
         wal_options: Some(WalOptions { segment_capacity: 1 << 20, segment_queue_len: 0, retain_closed: NonZeroUsize::MIN }),
         ..EdgeConfig::default()
     }
@@ -253,7 +254,7 @@ fn set(vectors: &[Arc<[f32]>]) -> Result<Vector, OperationError> {
     Vector::new_multi(vectors.iter().map(|vector| vector.to_vec()).collect::<Vec<_>>())
 }
 
-/// Expects a canonical vector: ascending, distinct indices.
+/// Converts a canonical vector, whose indices are ascending and distinct.
 fn sparse(vector: &SparseVector) -> qdrant_edge::SparseVector {
     qdrant_edge::SparseVector { indices: vector.indices.clone(), values: vector.values.clone() }
 }
@@ -270,7 +271,7 @@ fn path(name: &str) -> JsonPath {
     JsonPath { first_key: name.to_owned(), rest: Vec::new() }
 }
 
-/// Runs the engine and logs its errors and panics.
+/// Calls the engine and logs its errors and panics.
 fn guarded<T>(action: &'static str, work: impl FnOnce() -> Result<T, OperationError>) -> Result<T, IndexError> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(value)) => Ok(value),

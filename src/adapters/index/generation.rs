@@ -1,4 +1,4 @@
-//! One generation of the index: a folder that is built once, searched, and removed as a whole.
+//! A generation of the index: a folder that is built once, searched, and removed as a whole.
 
 use std::fs;
 use std::io;
@@ -15,10 +15,11 @@ use crate::domain::access::visibility::Visibility;
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::{IndexAnswer, IndexContents, IndexError, IndexQuery, IndexQueryText, IndexState};
 
-/// From this size on, a graph is built and searches leave the async thread: 20,000 tools take 2 ms without a graph.
+/// Number of documents from which a graph is built and searches leave the async thread. Without a graph, a search over 20,000
+/// tools takes 2 ms.
 pub(super) const LARGE: usize = 10_000;
 
-/// Documents per write. One write is one record in the engine's log, 0.5 to 1 MB at 384 dimensions.
+/// Number of documents per write. One write is one record in the engine's log, 0.5 to 1 MB with 384 dimensions.
 const BATCH: usize = 128;
 
 const ENGINE_FOLDER: &str = "shard";
@@ -26,16 +27,16 @@ const LOG_FOLDER: &str = "wal";
 
 /// A complete, immutable set of documents.
 pub(super) struct Generation {
-    /// `None` for the initial empty generation.
+    /// The folder; `None` for the initial empty generation.
     folder: Option<PathBuf>,
-    /// `None` once it is retired. Searches hold the read lock, so retiring waits for them.
+    /// The engine; `None` once the generation is retired. Searches hold the read lock, so retiring waits for them.
     engine: RwLock<Option<Engine>>,
     /// Hash of the contents, in hexadecimal.
     contents: String,
     /// Length of every dense vector.
     dimension: usize,
     directory: Directory,
-    /// Whether queries are embedded with the same model as the documents.
+    /// Whether queries and documents are embedded with the same model.
     comparable: bool,
 }
 
@@ -50,10 +51,10 @@ impl Generation {
         Self { folder, engine: RwLock::new(engine), contents, dimension, directory: Directory::new(points, servers), comparable }
     }
 
-    /// Builds a generation in a new folder. A failed attempt leaves no marker and is removed.
+    /// Builds a generation in a new folder. If that fails, the folder has no marker and is removed.
     ///
     /// # Errors
-    /// Those of the file system and of the engine.
+    /// Errors of the file system and of the engine.
     pub(super) fn build(folder: &Path, contents: &CanonicalContents, progress: &dyn Fn(IndexProgress)) -> Result<Self, IndexError> {
         let built = Self::try_build(folder, contents, progress);
         if built.is_err() {
@@ -79,11 +80,11 @@ impl Generation {
             engine.optimize()?;
         }
         engine.close()?;
-        // The points are on disk and the log is never read again; it is as large as they are.
+        // The points are on disk. The log is as large as they are and is never read again.
         fs::remove_dir_all(engine_folder.join(LOG_FOLDER))?;
 
         let marker = Marker::of(contents);
-        // Loads what was written, so that an unreadable folder never gets a marker.
+        // Load the written files now, so that an unreadable folder never gets a marker.
         let engine = Self::load_engine(folder, &marker)?;
         marker.write(folder)?;
         progress(IndexProgress::Finished);
@@ -93,7 +94,7 @@ impl Generation {
     /// Loads a complete generation.
     ///
     /// # Errors
-    /// `NotFound` without a marker, `InvalidData` or the engine's error if it is damaged.
+    /// `NotFound` if there is no marker; `InvalidData` or the engine's error if the folder is damaged.
     pub(super) fn load(folder: &Path, model: &str) -> Result<Self, IndexError> {
         let marker = Marker::read(folder)?;
         let engine = Self::load_engine(folder, &marker)?;
@@ -121,12 +122,11 @@ impl Generation {
         IndexState { documents: self.len(), embedded, ..IndexState::default() }
     }
 
-    /// Number of documents.
     pub(super) fn len(&self) -> usize {
         self.directory.len()
     }
 
-    /// Searches; `None` if the generation was retired and replaced.
+    /// Searches the generation; `None` if it is retired.
     pub(super) fn search(&self, request: &IndexQuery<'_>) -> Option<Result<IndexAnswer, IndexError>> {
         let IndexQuery { texts, visibility, .. } = *request;
         let limit = request.limit.min(self.len());
@@ -148,11 +148,11 @@ impl Generation {
         }))
     }
 
-    /// Waits for running searches and removes the folder. Later searches find it retired.
+    /// Waits for running searches and removes the folder. Later searches return `None`.
     pub(super) fn retire(&self) {
         let engine = self.engine.write().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(engine) = engine {
-            // The folder is removed next, so a write error does not matter; it is in the log.
+            // Ignore a write error, because the folder is about to be removed. The error is in the log.
             drop(engine.close());
         }
         if let Some(folder) = &self.folder {
@@ -160,7 +160,7 @@ impl Generation {
         }
     }
 
-    /// The union of the candidate lists of all texts, by point.
+    /// Searches with every text and merges the candidates by point.
     fn merged(&self, engine: &Engine, texts: &[IndexQueryText], filter: Option<&PointFilter>, limit: usize) -> Result<Merged, IndexError> {
         let mut merged = Merged::new(texts.len(), self.len(), 2 * limit * texts.len());
         let queries: Vec<Option<&[f32]>> = texts.iter().map(|text| self.usable(text)).collect();
@@ -204,7 +204,7 @@ impl Generation {
     }
 }
 
-/// Removes a generation folder, its marker first. Failures are retried at the next start.
+/// Removes a generation's marker, then its folder. If that fails, the next start retries.
 pub(super) fn remove(folder: &Path) {
     let removed = Marker::remove(folder).and_then(|()| fs::remove_dir_all(folder));
     if let Err(error) = removed.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }) {

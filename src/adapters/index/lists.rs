@@ -1,7 +1,7 @@
-//! The lexical half of the index in memory: inverted lists, with the same scores as an engine.
+//! Lexical search in memory with inverted lists, with the same scores as the engine.
 //!
-//! They cover tools that the index lacks, and they serve alone if Qdrant fails or the disk is full. With Qdrant, they
-//! weight the terms of a query: Qdrant counts document frequencies per shard, so a tool's score would depend on its shard.
+//! Covers tools that the index lacks, and replaces the index if Qdrant fails or the disk is full. For Qdrant, it computes the
+//! weights of query terms: Qdrant counts document frequencies per shard, so a tool's score would depend on its shard.
 
 use ahash::AHashMap;
 
@@ -11,7 +11,7 @@ use super::merged::{Merged, Scored};
 use crate::domain::selection::relevance::SparseVector;
 use crate::service::ports::{IndexAnswer, IndexDocument, IndexQuery};
 
-/// Tools for lexical search only.
+/// The tools and their terms, for lexical search only.
 pub(super) struct Words {
     directory: Directory,
     terms: TermLists,
@@ -22,7 +22,6 @@ impl Words {
         Self { directory: Directory::of(contents), terms: TermLists::of(&contents.documents) }
     }
 
-    /// Number of documents.
     pub(super) fn len(&self) -> usize {
         self.directory.len()
     }
@@ -32,7 +31,7 @@ impl Words {
     }
 }
 
-/// The lexical candidates, from memory.
+/// Searches the lists in memory and returns lexical candidates.
 pub(super) fn by_words(directory: &Directory, terms: &TermLists, request: &IndexQuery<'_>) -> IndexAnswer {
     let mut merged = Merged::new(request.texts.len(), directory.len(), request.limit.min(directory.len()));
     for (position, text) in request.texts.iter().enumerate() {
@@ -42,19 +41,19 @@ pub(super) fn by_words(directory: &Directory, terms: &TermLists, request: &Index
     IndexAnswer { candidates: directory.candidates(&merged, request.visibility), ..IndexAnswer::default() }
 }
 
-/// Per term, the documents that contain it.
+/// For each term, the documents that contain it.
 #[derive(Default)]
 pub(super) struct TermLists {
-    /// Position of a document, and the term's weight in it.
+    /// For each term, the documents (by position) that contain it, with its weight in each.
     lists: AHashMap<u32, Vec<(u32, f32)>>,
-    /// Number of documents with terms.
+    /// Number of documents with at least one term.
     documents: usize,
-    /// How many documents there are.
+    /// Total number of documents.
     positions: usize,
 }
 
 impl TermLists {
-    /// Requires canonical sparse vectors.
+    /// Builds the lists from documents with canonical sparse vectors.
     pub(super) fn of(documents: &[IndexDocument]) -> Self {
         let mut lists: AHashMap<u32, Vec<(u32, f32)>> = AHashMap::new();
         for (position, document) in (0_u32..).zip(documents) {
@@ -66,7 +65,7 @@ impl TermLists {
         Self { lists, documents: with_terms, positions: documents.len() }
     }
 
-    /// The known terms of a query, each weighted by its inverse document frequency over all documents:
+    /// The known terms of a query, multiplied by their inverse document frequencies over all documents:
     /// `weight * ln(1 + (n - df + 0.5) / (df + 0.5))`.
     pub(super) fn weighted(&self, query: &SparseVector) -> SparseVector {
         let query = canonical_sparse(query);
@@ -91,13 +90,13 @@ impl TermLists {
         scores
     }
 
-    /// The best visible documents for a weighted query, best first; ties by position.
+    /// The best visible documents for a weighted query, best first. Ties are ordered by position.
     pub(super) fn best(&self, weighted: &SparseVector, visible: impl Fn(usize) -> bool, limit: usize) -> Vec<Scored> {
         best_of(&self.scores(weighted), visible, limit)
     }
 }
 
-/// The best visible positions by score, best first; ties by position.
+/// The positions of the best visible scores, best first. Ties are ordered by position.
 pub(super) fn best_of(scores: &[f32], visible: impl Fn(usize) -> bool, limit: usize) -> Vec<Scored> {
     let mut found: Vec<Scored> =
         scores.iter().copied().enumerate().filter(|(position, score)| *score > 0.0 && visible(*position)).collect();

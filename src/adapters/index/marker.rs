@@ -1,4 +1,4 @@
-//! The file that marks a generation folder as complete. It is written last and synced to disk.
+//! The file that marks a generation folder as complete. It is written last and flushed to disk.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -10,12 +10,12 @@ use super::contents::CanonicalContents;
 use super::directory::{Point, ServerPoint, points};
 use crate::domain::text::canonical::Fingerprint;
 
-/// Raise it if an older release could misread the folder, or if this one could misread an older folder.
+/// Version of the format. Increase it if an older release could misread a new folder, or this release an older one.
 const FORMAT: u32 = 3;
 
 const FILE: &str = "generation.json";
 
-/// The directory of a generation: a search asks the engine only for scores.
+/// The contents of the file. They include all tools and servers, so that a search requests only scores from the engine.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Marker {
     format: u32,
@@ -23,9 +23,9 @@ pub(super) struct Marker {
     pub(super) contents: String,
     pub(super) model: String,
     pub(super) dimension: usize,
-    /// The position is the point's id in the engine.
+    /// The tools. Their positions are the ids of their points in the engine.
     pub(super) points: Vec<Point>,
-    /// Their positions follow those of the tools.
+    /// The servers. Their positions follow those of the tools.
     pub(super) servers: Vec<ServerPoint>,
 }
 
@@ -42,11 +42,11 @@ impl Marker {
         }
     }
 
-    /// Reads the marker of a generation folder. The first line of the file is the SHA-256 of the rest. Without it, a
-    /// damaged list would return wrong tools, and would never be rebuilt because its contents hash matches.
+    /// Reads the marker of a generation folder. The first line of the file is the SHA-256 of the rest. Without this checksum,
+    /// a damaged list would return wrong tools. It would never be rebuilt, because the hash of its contents still matches.
     ///
     /// # Errors
-    /// `NotFound` without a marker, `InvalidData` if it is damaged or has another format.
+    /// `NotFound` if there is no marker; `InvalidData` if it is damaged or has another format.
     pub(super) fn read(folder: &Path) -> io::Result<Self> {
         let text = fs::read_to_string(folder.join(FILE))?;
         let invalid = |reason: &'static str| io::Error::new(io::ErrorKind::InvalidData, reason);
@@ -76,7 +76,7 @@ impl Marker {
     /// Removes the marker, so that a partly removed folder is never considered complete.
     ///
     /// # Errors
-    /// Those of the file system, except a missing marker.
+    /// Errors of the file system, except for a missing marker.
     pub(super) fn remove(folder: &Path) -> io::Result<()> {
         match fs::remove_file(folder.join(FILE)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -1,16 +1,16 @@
-//! The candidate lists of all texts of a search, merged by point.
+//! Merges the candidate lists of all texts of a search, by point.
 
-/// The position of a document in the index, and its score.
+/// The position of a document in the index, with its score.
 pub(super) type Scored = (usize, f32);
 
-/// A row for every point in any list.
+/// The scores of every point that occurs in a list, one row per point.
 pub(super) struct Merged {
     texts: usize,
-    /// Per point of the index, its row or [`NO_ROW`].
+    /// For each point of the index, its row or [`NO_ROW`].
     row_of: Vec<u32>,
     /// The point of each row.
     points: Vec<usize>,
-    /// Row-major: one row per point, one column per text.
+    /// A matrix in row-major order: one row per point, one column per text.
     dense: Vec<Option<f32>>,
     lexical: Vec<f32>,
 }
@@ -28,7 +28,7 @@ impl Merged {
         }
     }
 
-    /// Start of a point's scores; `None` for an unknown point.
+    /// The offset of a point's scores; `None` if the point is out of range.
     fn row(&mut self, point: usize) -> Option<usize> {
         let row = self.row_of.get_mut(point)?;
         if *row == NO_ROW {
@@ -56,13 +56,13 @@ impl Merged {
         }
     }
 
-    /// The points without a cosine for this text.
+    /// The embedded points that have no cosine for this text yet.
     pub(super) fn without_dense(&self, text: usize, embedded: impl Fn(usize) -> bool) -> Vec<usize> {
         let cosines = self.dense.iter().skip(text).step_by(self.texts);
         self.points.iter().zip(cosines).filter(|(point, cosine)| cosine.is_none() && embedded(**point)).map(|(point, _)| *point).collect()
     }
 
-    /// Every point with its dense and lexical scores, one per text.
+    /// All points with their dense and lexical scores, one of each per text.
     pub(super) fn rows(&self) -> impl Iterator<Item = (usize, &[Option<f32>], &[f32])> {
         let scores = self.dense.chunks_exact(self.texts).zip(self.lexical.chunks_exact(self.texts));
         self.points.iter().zip(scores).map(|(point, (dense, lexical))| (*point, dense, lexical))

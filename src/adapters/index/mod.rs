@@ -1,12 +1,12 @@
 //! The vector index: finds the tools nearest to a message.
 //!
-//! [`EmbeddedIndex`] is Qdrant Edge in this process. Its files are a cache of the catalog and of the vectors in the store:
-//! an unreadable folder is deleted and rebuilt, never repaired. [`RemoteIndex`] is a Qdrant server or cluster, shared by
-//! several replicas of this service.
+//! [`EmbeddedIndex`] is Qdrant Edge in this process. Its files are a cache of the catalog and of the vectors in the store; an
+//! unreadable folder is deleted and rebuilt, never repaired. [`RemoteIndex`] is a Qdrant server or cluster, which several
+//! replicas of this service can share.
 //!
 //! | module | job |
 //! | --- | --- |
-//! | `announced` | a decorator of the port: makes tools searchable by words before the index contains them |
+//! | `announced` | wraps an index: makes tools searchable by words before the index contains them |
 //! | `embedded` | the port in this process: chooses the generation to search, and replaces it |
 //! | `generation` | one folder: build, load, search, remove |
 //! | `marker` | the file that marks a folder as complete |
@@ -15,14 +15,14 @@
 //! | `contents` | documents in canonical order, and their hash |
 //! | `directory` | the tools and servers in the index, and their visibility |
 //! | `room` | disk space for a generation |
-//! | `lists` | the lexical half in memory: term weights, tools that the index lacks, and a fallback |
+//! | `lists` | lexical search in memory: term weights, tools that the index lacks, and a fallback |
 //! | `merged` | the candidate lists of all texts of a search, by tool |
 //!
-//! A server is a point like a tool, but its vector has another name, so searches for tools never match it.
+//! A server is a point like a tool. Its vector has another name, so searches for tools never match it.
 //!
-//! Deliberately absent: changing single tools in a live generation or collection. The engine does not replay its log, and
-//! loses or duplicates points if it is killed at the wrong moment. A new generation of 2,000 tools takes only a fraction of
-//! a second.
+//! Deliberately absent: changes to single tools in a live generation or collection. The engine does not replay its log, so it
+//! would lose or duplicate points if it is killed at the wrong moment. Building a new generation of 2,000 tools takes only a
+//! fraction of a second.
 
 mod announced;
 mod contents;

@@ -1,7 +1,7 @@
 //! Checks disk space before a generation is built or loaded.
 //!
-//! The engine maps its files, and writing to a mapped page without disk space kills the process. So space is checked
-//! beforehand, with a large margin for other writers.
+//! The engine maps its files, and writing to a mapped page on a full disk kills the process. So space is checked beforehand, with
+//! a large margin for other writers.
 
 use std::io;
 use std::path::Path;
@@ -12,31 +12,32 @@ use super::contents::CanonicalContents;
 use super::generation::LARGE;
 
 const MIB: u64 = 1 << 20;
-/// Bytes written when loading a complete generation: the heads of its log.
+/// Bytes needed to load a complete generation: the start of its log.
 pub(super) const TO_LOAD: u64 = 4 * MIB;
-/// Bytes left for others.
+/// Bytes to leave for other writers.
 const SPARE: u64 = 16 * MIB;
-/// Size of an empty generation.
+/// Size of an empty generation, in bytes.
 const EMPTY: u64 = 8 * MIB;
-/// Bytes per vector element, in the log and in storage.
+/// Bytes per element of a vector, in log and storage together.
 const NUMBER: u64 = 12;
-/// Bytes per term of a document, likewise.
+/// Bytes per term of a document, in log and storage together.
 const TERM: u64 = 40;
-/// Bytes per point besides its vectors.
+/// Bytes per point without its vectors.
 const POINT: u64 = 1 << 10;
 
-/// The peak disk usage of a build, in bytes. 2,000 tools of 384 dimensions take 8 MiB afterwards, and twice that during the
-/// build.
+/// The peak disk usage of a build, in bytes. With 384 dimensions, 2,000 tools need 16 MiB during the build and 8 MiB afterwards.
 pub(super) fn to_build(contents: &CanonicalContents) -> u64 {
     let length = |vectors: usize| (vectors * contents.dimension) as u64 * NUMBER;
     let documents = contents.documents.iter().map(|document| length(document.dense.len()) + document.sparse.indices.len() as u64 * TERM);
     let servers = contents.servers.iter().map(|server| length(server.dense.len()));
     let points = documents.chain(servers).sum::<u64>() + contents.points() as u64 * POINT;
-    // A graph is built next to its input.
+    // During its construction, a graph needs space besides its input.
     EMPTY + if contents.points() > LARGE { 3 * points } else { points }
 }
+/// Checks that the folder's file system has at least `needed` bytes to spare.
+///
 /// # Errors
-/// `StorageFull` without enough space, and those of the file system.
+/// `StorageFull` if there is not enough space, or an error of the file system.
 pub(super) fn check(folder: &Path, needed: u64) -> io::Result<()> {
     let disk = statvfs(folder)?;
     let free = disk.blocks_available().saturating_mul(disk.fragment_size());

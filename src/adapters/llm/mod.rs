@@ -1,8 +1,8 @@
-//! Language models behind OpenAI-compatible endpoints: the judge port over `async-openai`.
+//! Language models behind OpenAI-compatible endpoints: implements the judge port with `async-openai`.
 //!
-//! A request contains only what every such endpoint accepts: model and messages. It is sent once. Absent on purpose:
-//! retries, which a message can't wait for; streaming; and the text of errors, which contains the request and possibly the
-//! key.
+//! A request contains only the model and the messages, which every such endpoint accepts. It is sent once.
+//! Deliberately absent: retries (messages can't wait for them), streaming, and error texts (they contain the request and possibly
+//! the key).
 
 mod transport;
 
@@ -22,7 +22,7 @@ use crate::settings::llm::Endpoint;
 
 pub use self::transport::client_builder;
 
-/// The configured models, and the providers for users' own keys.
+/// The configured models, and the providers for which users may have their own keys.
 pub struct ChatModels {
     client: reqwest::Client,
     settings: LlmSettings,
@@ -35,7 +35,7 @@ struct Account {
 }
 
 impl ChatModels {
-    /// Create the client with [`client_builder`].
+    /// Creates the port. `client` comes from [`client_builder`].
     #[must_use]
     pub fn new(client: reqwest::Client, settings: LlmSettings) -> Self {
         Self { client, settings }
@@ -48,7 +48,7 @@ impl ChatModels {
         }
     }
 
-    /// The model's answer, unparsed.
+    /// Returns the model's unparsed answer.
     async fn complete(&self, endpoint: &Endpoint, key: SecretString, system: String, user: String) -> Result<String, JudgeError> {
         let account = Account { base_url: endpoint.base_url.clone(), key };
         let api = Client::build(self.client.clone(), account).with_http_service(transport::once(self.client.clone()));
@@ -82,7 +82,7 @@ impl Enricher for ChatModels {
     }
 }
 
-/// The kind of the failure. Its text is dropped.
+/// The kind of an error. The text is dropped.
 fn kind(error: &OpenAIError) -> JudgeError {
     match error {
         OpenAIError::Boxed(error) => error.downcast_ref().copied().unwrap_or(JudgeError::Unreachable),
@@ -92,7 +92,7 @@ fn kind(error: &OpenAIError) -> JudgeError {
     }
 }
 
-/// Unlike the library's own configuration, it reads nothing from the environment, and an invalid key causes no panic.
+/// Unlike the library's own configuration, this one reads no environment variables, and an invalid key causes no panic.
 impl Config for Account {
     fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();

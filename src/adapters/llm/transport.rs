@@ -1,7 +1,7 @@
-//! One HTTP exchange with a model, below the library.
+//! Sends a single HTTP request to a model, on behalf of `async-openai`.
 //!
-//! The library's own transport retries failures, reads bodies of any length, and logs what it can't parse. This one maps
-//! error responses to kinds without reading them, and passes on only JSON bodies of limited length.
+//! The library's own transport retries failures, reads bodies of any length, and logs bodies that it can't parse. This one maps
+//! error responses to error kinds without reading them, and returns only JSON bodies of limited length.
 
 use std::future::Future;
 use std::time::Duration;
@@ -16,11 +16,11 @@ use tower::service_fn;
 use crate::domain::selection::judgement::AnswerProblem;
 use crate::service::ports::JudgeError;
 
-/// The longest completion, in bytes. Usual ones have a few hundred.
+/// Maximum length of a completion, in bytes. Most have a few hundred.
 const LONGEST: usize = 1 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A client for language models. It follows no redirects, which would carry key and message elsewhere.
+/// Configures a client for language models. It follows no redirects, because these would send key and message elsewhere.
 pub fn client_builder() -> ClientBuilder {
     Client::builder()
         .user_agent(concat!("toolsieve/", env!("CARGO_PKG_VERSION")))
@@ -29,7 +29,7 @@ pub fn client_builder() -> ClientBuilder {
         .redirect(redirect::Policy::none())
 }
 
-/// Sends each request once.
+/// A transport that sends each request once, without retries.
 pub(super) fn once(
     client: Client,
 ) -> impl Service<HttpRequestFactory, Response = Response, Error = OpenAIError, Future: Future<Output = Result<Response, OpenAIError>> + Send>
@@ -59,7 +59,7 @@ fn refusal(status: StatusCode) -> Option<JudgeError> {
     }
 }
 
-/// Reads the whole body.
+/// Reads the whole body, up to a maximum length.
 async fn whole(mut response: Response) -> Result<Response, OpenAIError> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(OpenAIError::Reqwest)? {

@@ -1,7 +1,7 @@
-//! A bounded queue of lines in front of a writer thread.
+//! A queue of log lines with a limited size, read by a writer thread.
 //!
-//! A slow, stuck or missing reader costs lines, which are counted, but blocks nobody. (`tracing-appender` has such a queue
-//! too, but reports its own errors with `eprintln!`, which blocks or panics in exactly these cases.)
+//! If the reader of the log is slow, stuck or gone, lines are dropped and counted, but no caller blocks. (`tracing-appender` has
+//! such a queue too, but reports its own errors with `eprintln!`, which blocks or panics in these cases.)
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// Maximum number of bytes in the queue.
+/// Maximum size of the queue, in bytes.
 const ROOM: usize = 1 << 20;
 
 pub(super) struct Lines {
@@ -25,7 +25,7 @@ pub(super) struct Lines {
 struct Queue {
     waiting: Vec<u8>,
     is_writing: bool,
-    /// Dropped lines since the last one that was queued.
+    /// Number of lines dropped since the last queued one.
     unsaid: u64,
 }
 
@@ -33,12 +33,12 @@ impl Lines {
     pub(super) fn start(out: impl Write + Send + 'static) -> Arc<Self> {
         let lines = Arc::new(Self { queue: Mutex::default(), filled: Condvar::new(), emptied: Condvar::new(), dropped: AtomicU64::new(0) });
         let writer = Arc::clone(&lines);
-        // Without the thread, all lines are dropped: still better than no service.
+        // If the thread can't start, all lines are dropped, but the service runs.
         let _ = thread::Builder::new().name("log".to_owned()).spawn(move || writer.write(out));
         lines
     }
 
-    /// Queues one or several lines; drops them if the queue is full.
+    /// Queues one or more lines, or drops them if the queue is full.
     pub(super) fn push(&self, text: &[u8]) {
         let mut queue = self.queue.lock();
         if queue.waiting.len() + text.len() <= ROOM {
@@ -54,7 +54,7 @@ impl Lines {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Waits until everything is written, for at most `limit`.
+    /// Waits until everything is written, but at most for `limit`.
     pub(super) fn flush(&self, limit: Duration) {
         let deadline = Instant::now() + limit;
         let mut queue = self.queue.lock();
@@ -79,7 +79,7 @@ impl Lines {
         }
     }
 
-    /// Waits for lines to write. Returns how many lines were dropped before them.
+    /// Waits for lines and moves them to `batch`. Returns the number of lines dropped before them.
     fn take(&self, batch: &mut Vec<u8>) -> u64 {
         batch.clear();
         let mut queue = self.queue.lock();
@@ -94,7 +94,7 @@ impl Lines {
     }
 }
 
-/// The writer of one log line.
+/// Collects and queues one log line.
 pub(super) struct Line<'a>(pub(super) Option<&'a Lines>);
 
 impl Write for Line<'_> {
@@ -116,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    /// Reads only when allowed.
+    /// A reader that reads only when the test allows it.
     struct Reader {
         allowed: mpsc::Receiver<bool>,
         seen: mpsc::Sender<Vec<u8>>,

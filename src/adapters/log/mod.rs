@@ -1,6 +1,6 @@
-//! Log output: standard error, as text or as JSON.
+//! Writes the log to standard error, as text or as JSON.
 //!
-//! Nothing here can fail, block or panic: the service never depends on the log's reader.
+//! No function here can fail, block or panic, so the service never depends on the reader of the log.
 
 mod lines;
 mod panics;
@@ -17,16 +17,16 @@ use tracing_subscriber::fmt;
 use self::lines::{Line, Lines};
 use crate::settings::{LogFormat, LoggingSettings};
 
-/// How long the process waits at its end for the last lines.
+/// How long the process waits before it exits, so that the last lines are written.
 const FLUSHING: Duration = Duration::from_secs(1);
 
-/// The queue in front of standard error, once a long-running command has requested it.
+/// The queue for standard error, if a long-running command has started it.
 static LINES: OnceLock<Arc<Lines>> = OnceLock::new();
 
-/// From now on, log lines never wait for the log's reader.
+/// Starts the queue. From then on, log lines never wait for the reader.
 pub fn begin() {
     LINES.get_or_init(|| {
-        // A separate descriptor, because a stuck reader would hold the lock of `std::io::stderr`.
+        // Use a separate descriptor, because a stuck reader would hold the lock of `std::io::stderr`.
         let stderr = io::stderr().as_fd().try_clone_to_owned().map(std::fs::File::from);
         match stderr {
             Ok(stderr) => Lines::start(stderr),
@@ -41,11 +41,11 @@ pub fn install(settings: &LoggingSettings) {
     let builder = fmt()
         .with_env_filter(EnvFilter::new(directives(&settings.filter)))
         .with_writer(writer)
-        // A line that can't be written is dropped and counted; the default would panic.
+        // Drop and count lines that can't be written; the default would panic.
         .log_internal_errors(false)
         .with_ansi(io::stderr().is_terminal())
         .with_target(false);
-    // A second installation in one process (tests) is not an error.
+    // Ignore a second installation in the same process, as in tests.
     let _ = match settings.format {
         LogFormat::Text => builder.fmt_fields(text::fields()).try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
@@ -53,12 +53,12 @@ pub fn install(settings: &LoggingSettings) {
     panics::log_them();
 }
 
-/// The same for a command without settings.
+/// Installs the logger for a command without settings.
 pub fn install_plain() {
     install(&LoggingSettings { filter: "info".to_owned(), format: LogFormat::Text });
 }
 
-/// Prints a message for people, outside of the log. Long-running commands don't wait for the reader.
+/// Prints a message for people, outside the log. Long-running commands don't wait for the reader.
 pub fn say(text: &str) {
     match LINES.get() {
         Some(lines) => lines.push(format!("{text}\n").as_bytes()),
@@ -68,20 +68,20 @@ pub fn say(text: &str) {
     }
 }
 
-/// Waits a moment for the last lines to be written.
+/// Waits briefly until the last lines are written.
 pub fn flush() {
     if let Some(lines) = LINES.get() {
         lines.flush(FLUSHING);
     }
 }
 
-/// Lines lost since the start because they could not be written.
+/// Number of lines since the start that were dropped because they could not be written.
 #[must_use]
 pub fn dropped() -> u64 {
     LINES.get().map_or(0, |lines| lines.dropped())
 }
 
-/// Panics since the start. Each one is a bug, and is logged.
+/// Number of panics since the start. Each one is a bug and is logged.
 #[must_use]
 pub fn panics() -> u64 {
     panics::count()
@@ -91,7 +91,8 @@ fn writer() -> Line<'static> {
     Line(LINES.get().map(Arc::as_ref))
 }
 
-/// A bare level applies to this crate and to the servers' output; libraries log only if they are named.
+/// Expands the setting: a level without a target applies to this crate and to the servers' output. Libraries log only if they are
+/// named.
 fn directives(filter: &str) -> String {
     let is_level = filter.chars().all(char::is_alphabetic);
     if is_level { format!("off,toolsieve={filter},mcp_server={filter}") } else { filter.to_owned() }

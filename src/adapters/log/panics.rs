@@ -1,4 +1,4 @@
-//! Logs panics, instead of the standard library's output directly to standard error.
+//! Logs panics, in place of the standard library's direct output to standard error.
 
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -27,7 +27,7 @@ fn note(info: &PanicHookInfo<'_>) {
     tracing::error!(thread, place, backtrace, "panic (a bug, please report it): {}", words(info.payload()));
 }
 
-/// The message of a panic.
+/// The message in a panic's payload.
 fn words(payload: &(dyn Any + Send)) -> &str {
     match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
         (Some(words), _) => words,

@@ -1,7 +1,7 @@
-//! Fields and messages in the text format: foreign text can't break out of its line.
+//! Formats fields and messages for the text format, so that untrusted text can't break out of its line.
 //!
-//! Names of tools and users, paths and output of servers come from outside. Escaping them here means that no log statement
-//! can forget it.
+//! Names of tools and users, paths, and output of servers are untrusted. They are escaped here, so that no log statement can
+//! forget it.
 
 use std::fmt::{self, Debug, Write};
 
@@ -12,7 +12,7 @@ use tracing_subscriber::fmt::format::{Writer, debug_fn};
 
 use crate::domain::catalog::hidden_text::is_unseen;
 
-/// `message name=value …`, as `tracing-subscriber` writes it.
+/// Formats `message name=value …`, like `tracing-subscriber`.
 pub(super) fn fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + 'static {
     debug_fn(write_field).delimited(" ")
 }
@@ -30,8 +30,7 @@ fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt
     write!(Escaped(writer), "{value:?}")
 }
 
-/// Escapes everything that could end the line, move the cursor or hide text, as `
-/// `, `\u{1b}` etc.
+/// Escapes all characters that could end the line, move the cursor or hide text, as `\n`, `\u{1b}` etc.
 struct Escaped<'a, 'w>(&'a mut Writer<'w>);
 
 impl Write for Escaped<'_, '_> {

@@ -1,5 +1,5 @@
-//! Invariants over arbitrary output of MCP servers, as functions that panic on a violation. They are for fuzz targets
-//! (`tests/fuzz`) and for tests with a corpus and mutations of it; the service does not call them.
+//! Invariants of the code that reads the output of MCP servers. The functions panic on a violation. Fuzz targets (`tests/fuzz`)
+//! and tests with a mutated corpus call them; the service does not.
 
 use futures::executor::block_on;
 use rmcp::model::{CallToolRequest, CallToolRequestParams, ClientJsonRpcMessage, ClientRequest, RequestId};
@@ -7,18 +7,18 @@ use rmcp::model::{CallToolRequest, CallToolRequestParams, ClientJsonRpcMessage, 
 use crate::adapters::mcp::exchange::{Answer, Exchange, Inbound, Listeners, Purpose, Ticket};
 use crate::adapters::mcp::transport::lines::{Line, Lines};
 
-/// Largest accepted message, in bytes.
+/// Maximum size of a message, in bytes.
 const LIMIT: usize = 4_096;
-/// Longest error text, in bytes, with hidden characters escaped.
+/// Maximum length of an error text, in bytes, with hidden characters escaped.
 const MAX_ERROR: usize = 20_000;
-/// The pending request.
+/// The id of the pending request.
 const ID: i64 = 7;
 
-/// Output of a server while a call is pending: no byte is lost between lines, and the call is answered at most once, with
-/// the result as written or an error of bounded size.
+/// Reads output of a server while a call is pending. Checks that no byte is lost between lines, and that the call is
+/// answered at most once, with the unchanged result or an error of bounded size.
 ///
 /// # Panics
-/// On a violation.
+/// If an invariant is violated.
 pub fn exchange(bytes: &[u8]) {
     let exchange = Exchange::default();
     let ticket = waiting(&exchange);
@@ -46,7 +46,7 @@ pub fn exchange(bytes: &[u8]) {
             assert_eq!(id, RequestId::Number(ID));
             answers += 1;
             match ticket.take() {
-                // As written, unless text that is not UTF-8 or not JSON had to be repaired.
+                // Unchanged, unless the text was repaired because it is not UTF-8 or not JSON.
                 Some(Answer::Result { result, bytes }) => assert!(!result.get().is_empty() && bytes <= LIMIT),
                 Some(Answer::Error { message, .. }) => assert!(message.len() <= MAX_ERROR),
                 Some(Answer::TooLarge { .. } | Answer::Malformed) => {}
@@ -58,7 +58,7 @@ pub fn exchange(bytes: &[u8]) {
     assert!(read == bytes.len() || read == bytes.len() + 1, "{read} of {} bytes were read", bytes.len());
 }
 
-/// A call that was sent.
+/// The ticket of a call that was sent and is not answered yet.
 fn waiting(exchange: &Exchange) -> Ticket {
     let ticket = Ticket::new(Purpose::Call, LIMIT, Listeners::default());
     let mut request = CallToolRequest::new(CallToolRequestParams::new("tool"));

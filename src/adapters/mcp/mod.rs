@@ -1,7 +1,7 @@
 //! The configured MCP servers over rmcp: connections, lists of tools, calls.
 //!
-//! Each server has its own supervisor task, so a dead, slow or broken server neither delays nor hides another. Calls read a
-//! shared link and never wait for a supervisor while the server is up. Absent on purpose: roots and tasks.
+//! Each server has its own supervisor task, so a dead, slow or broken server neither delays nor hides another. Calls use a shared
+//! link. While the server is up, they never wait for the supervisor. Roots and tasks are deliberately unsupported.
 
 mod text;
 mod timing;
@@ -54,28 +54,28 @@ use crate::service::ports::{
 use crate::settings::UserConnectionSettings;
 use crate::settings::servers::ServerSettings;
 
-/// Queue size of events for followers.
+/// Capacity of the event queue for subscribers.
 const EVENTS: usize = 64;
-/// The longest time for ending all servers.
+/// Time limit for stopping all servers.
 const SHUTDOWN: Duration = Duration::from_secs(8);
-/// How long a server with new settings waits for its old instance to end: both may need the same file or port. If running
-/// calls take longer, both run side by side.
+/// How long a server with new settings waits for its old instance to end, because both may need the same file or port. If the old
+/// one's calls take longer, both run side by side.
 const GIVE_WAY: Duration = Duration::from_secs(1);
-/// Retry-After if a server dropped the connection during a call.
+/// Retry-After for a call whose connection was lost.
 const AFTER_LOSS: Duration = Duration::from_secs(1);
 const INTERNAL_ERROR: i64 = -32603;
 
 /// Shared options of all servers.
 #[derive(Clone)]
 pub struct Options {
-    /// Create it with [`client_builder`].
+    /// The HTTP client, created with [`client_builder`].
     pub client: reqwest::Client,
     /// Options of server processes.
     pub processes: Arc<Processes>,
-    /// The folder for renewed OAuth tokens; without one they are not stored.
+    /// The folder for renewed OAuth tokens. If `None`, they are not stored.
     pub oauth: Option<PathBuf>,
     pub timing: Timing,
-    /// Limits on connections per user.
+    /// Limits on the number of connections per user.
     pub users: UserConnectionSettings,
     /// The requests that servers may send to callers.
     pub questions: Questions,
@@ -93,9 +93,9 @@ pub struct McpServers {
     options: Options,
     servers: ArcSwap<IndexMap<ServerName, Arc<Server>>>,
     tasks: Mutex<IndexMap<ServerName, Task>>,
-    /// Every server task, including those of removed servers that wait for their last calls.
+    /// The tasks of all servers, including removed servers with running calls.
     supervisors: TaskTracker,
-    /// Connections of single users.
+    /// Connections that belong to single users.
     users: Arc<UserConnections>,
     outlet: Arc<Outlet>,
     stop: CancellationToken,
@@ -108,7 +108,7 @@ struct Task {
 }
 
 impl McpServers {
-    /// Starts connecting to every server in the background and returns at once.
+    /// Starts to connect to every server in the background and returns at once.
     #[must_use]
     pub fn start(settings: Vec<ServerSettings>, options: Options) -> Arc<Self> {
         let stop = CancellationToken::new();
@@ -129,7 +129,7 @@ impl McpServers {
         servers
     }
 
-    /// `former` ran this server with other settings.
+    /// Starts the supervisor of a server. `former` is its task under the previous settings.
     fn supervise(&self, server: Arc<Server>, former: Option<Task>) -> Task {
         let stop = self.stop.child_token();
         let supervisor = Supervisor {
@@ -156,7 +156,7 @@ impl McpServers {
     async fn send(&self, name: &ServerName, request: Request<'_>, context: CallContext) -> Result<Box<RawValue>, CallError> {
         let start = Instant::now();
         let timing = self.options.timing;
-        // Retries once if the request can't have reached the server.
+        // Retry once if the request can't have reached the server.
         let (mut is_spare, mut failed) = (true, None);
         loop {
             let server = self.servers.load().get(name).cloned().ok_or(CallError::UnknownServer)?;
@@ -173,7 +173,7 @@ impl McpServers {
             };
             let held = match linked {
                 Ok(held) => held,
-                // The server was reconfigured meanwhile: the call uses the new settings.
+                // The server was reconfigured in the meantime; use the new settings.
                 Err(NoLink::Retired) => continue,
                 Err(NoLink::Unavailable { reason, retry_after }) => return Err(CallError::Unavailable { reason, retry_after }),
                 Err(NoLink::NotLetIn { reason }) => return Err(CallError::NotLetIn { reason, retry_after: server::SHORT_RETRY }),
@@ -183,7 +183,7 @@ impl McpServers {
             };
             let forwarded = settings.remote.forwarding.as_ref().map(|rules| {
                 let mut headers = rules.select(&context.headers);
-                // Per-user headers can't be overridden by forwarded ones.
+                // Forwarded headers must not override per-user headers.
                 for name in settings.per_user.templates.keys() {
                     headers.remove(name.to_lowercase());
                 }
@@ -201,7 +201,7 @@ impl McpServers {
                         held.link.doubt();
                     }
                     if !settings.per_user.is_empty() {
-                        // Nothing else would reveal that such a connection is dead.
+                        // Only this error indicates that such a connection is dead.
                         held.link.exchange.suspect.notify_one();
                     }
                     return Err(CallError::Timeout(limit));
@@ -243,7 +243,7 @@ impl ToolServers for McpServers {
             *outlet = Some(queue);
         }
         drop(outlet);
-        // An unbounded queue lies between supervisors and followers, so that a slow follower blocks nobody.
+        // Between supervisors and followers is an unbounded queue, so that a slow follower blocks no supervisor.
         tokio::spawn(async move {
             while let Some(event) = queued.recv().await {
                 if sender.send(event).await.is_err() {
@@ -292,7 +292,7 @@ impl ToolServers for McpServers {
         }
         let gone: Vec<_> = present.iter().filter(|(name, _)| !next.contains_key(*name)).collect();
         changes.extend(gone.iter().map(|(name, _)| ServerChange { server: (*name).clone(), kind: ServerChangeKind::Removed }));
-        // In this order: a caller who finds a server retired finds its successor, and no successor starts earlier.
+        // The order matters: a caller that finds a server retired must find its successor, which must not start earlier.
         self.servers.store(Arc::new(next));
         for (name, server) in gone {
             server.retire(true);
@@ -363,7 +363,7 @@ impl ToolServers for McpServers {
             tasks.clear();
         }
         self.supervisors.close();
-        // A slower supervisor has its child killed when the runtime drops it.
+        // If a supervisor is slower, the runtime drops it, which kills its child process.
         let _ = timeout(SHUTDOWN, self.supervisors.wait()).await;
         *self.outlet.lock() = None;
         self.outlet.send_news_to(None);

@@ -1,4 +1,4 @@
-//! Sanitises foreign text for logs, status and responses: plain, bounded, without configured secrets.
+//! Sanitises texts from servers for logs, status and responses: one line, limited length, without configured secrets.
 
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
@@ -6,17 +6,17 @@ use url::Url;
 use crate::domain::catalog::hidden_text::is_unseen;
 use crate::settings::servers::{ServerSettings, TransportSettings};
 
-/// Longest server message, in characters.
+/// Maximum length of a server's message, in characters.
 const FOREIGN_LIMIT: usize = 4000;
-/// Masking shorter values would destroy harmless text.
+/// Minimum length of masked values. Masking shorter ones would garble harmless text.
 const SHORTEST_SECRET: usize = 6;
-/// Words in names of arguments with secret values.
+/// Parts of argument names that suggest a secret value.
 const SECRET_WORDS: [&str; 7] = ["token", "key", "passw", "secret", "auth", "credential", "header"];
 const MASK: &str = "***";
 
-/// A server's error message, ready to show.
+/// Sanitises a server's error message for display.
 pub(super) fn foreign(text: &str) -> String {
-    // Up to four bytes per character, plus what is removed.
+    // A character has up to four bytes, and some are removed below.
     let mut text = plain(cut(text, 8 * FOREIGN_LIMIT));
     if let Some((end, _)) = text.char_indices().nth(FOREIGN_LIMIT) {
         text.truncate(end);
@@ -24,13 +24,13 @@ pub(super) fn foreign(text: &str) -> String {
     text
 }
 
-/// One line, without control characters, bidirectional marks and zero-width characters.
+/// Reduces a text to one line without control characters, bidirectional marks and zero-width characters.
 pub(super) fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut characters = text.trim_end().chars().peekable();
     while let Some(character) = characters.next() {
         match character {
-            // The rest of a colour or cursor sequence.
+            // Skip the rest of an ANSI escape sequence.
             '\u{1b}' if characters.next_if_eq(&'[').is_some() => {
                 while characters.next().is_some_and(|character| !character.is_ascii_alphabetic()) {}
             }
@@ -42,12 +42,12 @@ pub(super) fn plain(text: &str) -> String {
     plain
 }
 
-/// At most `limit` bytes, on a character boundary.
+/// Cuts a text to `limit` bytes, on a character boundary.
 pub(super) fn cut(text: &str, limit: usize) -> &str {
     &text[..text.floor_char_boundary(limit)]
 }
 
-/// The possibly secret configured values of one server.
+/// The configured values of one server that may be secret.
 #[derive(Debug, Default)]
 pub(super) struct Secrets(Vec<SecretString>);
 
@@ -68,7 +68,7 @@ impl Secrets {
                 found.extend([url.username(), url.password().unwrap_or_default()].map(str::to_owned));
                 found.extend(credentials(url.as_str()));
                 found.extend(url.query().map(str::to_owned));
-                // Both encoded and decoded.
+                // Include both the encoded and the decoded form.
                 found.extend(
                     url.query()
                         .into_iter()
@@ -78,21 +78,21 @@ impl Secrets {
                 found.extend(url.query_pairs().map(|(_, value)| value.into_owned()));
             }
         }
-        // Other processes print line by line, so each line of a value is masked separately.
+        // Processes print line by line, so mask each line of a value separately.
         let mut found: Vec<String> = found.iter().flat_map(|value| value.lines()).map(|line| plain(line.trim())).collect();
         found.retain(|value| value.chars().count() >= SHORTEST_SECRET);
-        // Longest first: one value may be a prefix of another.
+        // Sort by length, longest first, because one value may be a prefix of another.
         found.sort_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
         found.dedup();
         Self(found.into_iter().map(SecretString::from).collect())
     }
 
-    /// Length of the longest in bytes.
+    /// Length of the longest secret, in bytes.
     pub(super) fn longest(&self) -> usize {
         self.0.first().map_or(0, |secret| secret.expose_secret().len())
     }
 
-    /// The first `limit` bytes of a plain text with every secret masked, including those that cross the limit.
+    /// The first `limit` bytes of a plain text. Masks every secret, including those that cross the limit.
     pub(super) fn mask(&self, text: &str, limit: usize) -> String {
         let mut masked = String::with_capacity(text.len().min(limit));
         let mut position = 0;
@@ -112,7 +112,7 @@ impl Secrets {
     }
 }
 
-/// The values of arguments such as `--token`, `--api-key=…` or `PASSWORD=…`.
+/// The values of arguments such as `--token X`, `--api-key=X` or `PASSWORD=X`.
 fn secret_arguments(args: &[String]) -> impl Iterator<Item = &str> {
     let is_secret = |name: &str| {
         let name = name.to_lowercase();
@@ -126,12 +126,12 @@ fn secret_arguments(args: &[String]) -> impl Iterator<Item = &str> {
     assigned.chain(following)
 }
 
-/// `Bearer …` and `Name: …` are also masked without their first word.
+/// The value, and the value without its first word, as in `Bearer …` or `Name: …`.
 fn with_last_word(value: &str) -> [String; 2] {
     [value.to_owned(), value.split_whitespace().next_back().unwrap_or_default().to_owned()]
 }
 
-/// The password of a URL, or its user name if that stands alone; encoded and decoded.
+/// The password in a URL, or the user name if there is no password, both encoded and decoded.
 fn credentials(text: &str) -> Vec<String> {
     let Ok(url) = Url::parse(text) else { return Vec::new() };
     let secret = url.password().unwrap_or(url.username());

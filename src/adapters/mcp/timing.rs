@@ -1,28 +1,28 @@
-//! How long things may take.
+//! Time limits and intervals of supervision.
 
 use std::time::Duration;
 
-/// The timing of supervision. The default is for production; tests use shorter times.
+/// Time limits and intervals. The defaults are for production; tests use shorter ones.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// The pause after a first failure. It doubles with each further one.
+    /// The pause after the first failure. It doubles with each further failure.
     pub first_retry: Duration,
     pub longest_retry: Duration,
-    /// After a connection of this length, the next attempt is immediate and the pauses start over.
+    /// After a connection that lasted at least this long, the next attempt is immediate and the pauses start over.
     pub stable_after: Duration,
     /// How long changes are collected before tools are listed again. It grows while changes continue.
     pub debounce: Duration,
-    /// How often a remote server is listed without a notification: nothing else may reveal that it is gone or has changed.
+    /// Interval at which a remote server is listed without a notification. Otherwise its loss or its changes might go unnoticed.
     pub refresh: Duration,
-    /// Time limit for listing again. The first list belongs to the start.
+    /// Time limit for repeated lists. The first list counts towards the start timeout.
     pub list_timeout: Duration,
     /// How long a call waits for a server that may be back soon.
     pub patience: Duration,
     /// How long a call waits for a server's first start.
     pub start_patience: Duration,
-    /// How long running calls may continue after their server was removed or reconfigured.
+    /// How long running calls may continue after their server is removed or reconfigured.
     pub drain: Duration,
-    /// Interval of pings to a stdio server; `None`: no pings.
+    /// Interval of pings to a stdio server; `None` disables them.
     pub ping: Option<Duration>,
     /// Time limit of a ping.
     pub ping_timeout: Duration,

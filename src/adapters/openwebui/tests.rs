@@ -1,4 +1,4 @@
-//! Installing into Open WebUI, and what a second installation keeps.
+//! Tests of the entries that an installation writes, and those that a second one keeps.
 
 use super::*;
 
@@ -78,7 +78,7 @@ fn toolsets_are_connections_of_their_own() {
     assert_eq!(stored, [(&ids[0], &whole), (&ids[1], &mail), (&ids[2], &files)]);
     assert!(all[1..].iter().all(is_ours) && all[2]["key"] == "k");
     assert_eq!(with_ours(all.clone(), &options, URL), (all.clone(), Change::Unchanged));
-    // Omitted in the command, they stay.
+    // Toolsets that the command omits stay.
     let fewer = InstallOptions { toolsets: Vec::new(), ..options.clone() };
     assert_eq!(with_ours(all.clone(), &fewer, URL), (all, Change::Unchanged));
     let valves = with_our_valves(Map::new(), &options, URL);
@@ -126,7 +126,7 @@ fn over_mcp_the_same_entries_are_of_another_type() {
     let valves = with_our_valves(Map::new(), &mcp, URL);
     let connections: Value = serde_json::from_str(valves["connections"].as_str().unwrap()).unwrap();
     assert_eq!(connections["server:mcp:toolsieve-mail"], "/toolsets/mail/mcp?mode=message");
-    // A switch to the other kind of connection keeps narrowing both.
+    // After a switch to the other kind of connection, the filter still narrows both.
     let both: Value = serde_json::from_str(with_our_valves(valves, &documents, URL)["connections"].as_str().unwrap()).unwrap();
     assert_eq!((&both["server:toolsieve"], &both["server:mcp:toolsieve"]), (&json!("/"), &json!("/mcp?mode=message")));
 }

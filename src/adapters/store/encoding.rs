@@ -1,4 +1,4 @@
-//! Encodings of values, the same for every database.
+//! Encodes values for the store, identically for every database.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -8,26 +8,26 @@ use serde::de::DeserializeOwned;
 
 use crate::domain::text::canonical::Fingerprint;
 
-/// In milliseconds.
+/// A day in milliseconds.
 pub(super) const DAY: i64 = 24 * 60 * 60 * 1000;
 
-/// A vector as little-endian 32-bit floats.
+/// Encodes a vector as little-endian 32-bit floats.
 pub(super) fn vector_to_bytes(vector: &[f32]) -> Vec<u8> {
     vector.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// `None` if the length is not a whole number of floats.
+/// Decodes a vector; `None` if the length is not a whole number of floats.
 pub(super) fn vector_from_bytes(bytes: &[u8]) -> Option<Arc<[f32]>> {
     let (values, rest) = bytes.as_chunks::<4>();
     rest.is_empty().then(|| values.iter().map(|value| f32::from_le_bytes(*value)).collect())
 }
 
-/// `None` if it is not a SHA-256.
+/// Decodes a fingerprint; `None` if the bytes are no SHA-256.
 pub(super) fn fingerprint_from_bytes(bytes: &[u8]) -> Option<Fingerprint> {
     bytes.try_into().ok().map(Fingerprint::from_bytes)
 }
 
-/// Milliseconds since 1970, clamped to the column's range from 0.
+/// Converts a time to milliseconds since 1970. Clamps values outside the column's range.
 pub(super) fn to_millis(time: SystemTime) -> i64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
@@ -38,7 +38,7 @@ pub(super) fn from_millis(millis: i64) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(u64::try_from(millis).unwrap_or_default())
 }
 
-/// Clamps counts to the column's range.
+/// Converts a count to a column's type. Too large values are clamped.
 pub(super) fn signed<N: TryInto<i64>>(count: N) -> i64 {
     count.try_into().unwrap_or(i64::MAX)
 }
@@ -51,7 +51,7 @@ pub(super) fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, sqlx::Erro
     serde_json::from_str(text).map_err(|error| sqlx::Error::Decode(error.into()))
 }
 
-/// The error for a stored value that we never write.
+/// The error for a stored value that this service never writes.
 pub(super) fn odd(what: &str) -> sqlx::Error {
     sqlx::Error::Decode(what.into())
 }

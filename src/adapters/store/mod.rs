@@ -1,8 +1,8 @@
-//! The store: the port [`Store`](crate::service::ports::Store) on databases.
+//! The store: implements the port [`Store`](crate::service::ports::Store) with databases.
 //!
-//! One folder per database, with a file per noun and a folder of migrations of its own. The tables are the same everywhere: JSON is text
-//! (a document type would lose the order of keys), times are milliseconds since 1970, hashes and vectors are bytes. `encoding` and `sums`
-//! hold what the databases share. Types of `sqlx` stay in here.
+//! There is one folder per database, with one file per noun and its own folder of migrations. The tables are the same in all of
+//! them. JSON is stored as text, because a document type would lose the order of keys. Times are milliseconds since 1970; hashes
+//! and vectors are bytes. `encoding` and `sums` are shared. Only this folder uses types of `sqlx`.
 
 mod encoding;
 mod sums;

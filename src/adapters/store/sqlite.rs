@@ -1,14 +1,15 @@
-//! The port [`Store`](crate::service::ports::Store) on one SQLite file. Each module implements the trait of one noun, with the three
-//! helpers of [`SqliteStore`]: `read`, `write` and `durable`.
+//! Implements the port [`Store`](crate::service::ports::Store) with one SQLite file. Each module implements the trait of one
+//! noun, using three methods of [`SqliteStore`]: `read`, `write` and `durable`.
 //!
-//! **Durability.** Write-ahead log with `synchronous = NORMAL`: a commit is acknowledged after the operating system has taken it,
-//! so a killed process loses nothing that was acknowledged. A power cut or a crash of the operating system can lose the last
-//! commits, but never the file's integrity. `write` is for derived data (listings, vectors, counts) and for data whose loss costs
-//! only a warning (chats, events): these are not worth a disk flush per commit. `durable` flushes what people write or rely on:
-//! keys, the policy, toolsets, tool overrides, approvals, secrets, sessions and what they load, feedback.
+//! **Durability.** The file uses a write-ahead log with `synchronous = NORMAL`. A commit is acknowledged once the operating
+//! system has it, so a killed process loses no acknowledged data. A power cut or a crash of the operating system can lose the
+//! last commits, but never damages the file. `write` is for derived data (listings, vectors, counts) and for data whose loss
+//! costs only a warning (chats, events), which don't justify a disk flush per commit. `durable` flushes the data that people
+//! write or rely on: keys, the policy, toolsets, tool overrides, approvals, secrets, sessions and their loaded groups, feedback.
 //!
-//! **Connections.** One writes, a few read; in write-ahead mode they do not wait for each other. Each has a thread and a page cache of
-//! its own, so both are kept small. If another process has the file open, they wait for it.
+//! **Connections.** One connection writes and a few read; with the write-ahead log, they do not wait for each other. Each
+//! connection has its own thread and page cache, so both numbers are small. If another process locks the file, connections wait
+//! for it.
 
 mod audit;
 mod chats;
@@ -51,25 +52,25 @@ pub use file::{BackupError, back_up};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("src/adapters/store/migrations/sqlite");
 
-/// `PRAGMA application_id` of our files, set by the first migration.
+/// `PRAGMA application_id` of the store's files, set by the first migration.
 const APPLICATION_ID: i32 = 1_414_744_406;
 
 const READERS: u32 = 2;
-/// Page cache of one connection. A negative number of the pragma means KiB.
+/// Size of a connection's page cache. In this pragma, a negative number means KiB.
 const CACHE_KIB: &str = "-512";
-/// What remains of the write-ahead log after a large batch was moved into the file.
+/// Maximum size of the write-ahead log after a checkpoint, in bytes.
 const LOG_LIMIT_BYTES: &str = "4194304";
-/// Rows that a query may run ahead of its reader. With few of them, the two threads wait for each other at every step.
+/// Number of rows that a query may read in advance. With a small number, the two threads wait for each other at every step.
 const ROW_BUFFER: usize = CHUNK;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Values of one `IN (…)` list and rows of one `INSERT`: far below SQLite's limit of bound values.
+/// Maximum number of values in an `IN (…)` list and of rows in an `INSERT`, far below SQLite's limit on bound values.
 const CHUNK: usize = 250;
 
-/// A SQLite file as the store.
+/// A store in a SQLite file.
 #[derive(Debug)]
 pub struct SqliteStore {
     path: PathBuf,
-    /// Of the opened file: its path may refer to another file later.
+    /// Identifies the opened file, because its path may later refer to another file.
     identity: Identity,
     mark: Option<AccessMark>,
     writer: SqlitePool,
@@ -77,9 +78,9 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the file, creates it if it is missing, and migrates its tables to this version.
+    /// Opens the file and migrates its tables to this version. Creates the file if it is missing.
     ///
-    /// A new file is readable by its owner only.
+    /// A new file is readable only by its owner.
     ///
     /// # Errors
     /// [`StoreOpenError`], with a remedy.
@@ -102,7 +103,7 @@ impl SqliteStore {
 
         let opening = |source| StoreOpenError::of(path, source);
         if std::fs::metadata(path).is_ok_and(|file| file.len() == 0) {
-            // Lets the file shrink by a few pages at a time. Setting this is a write, so it is set only once.
+            // Set only once, because it is a write: allows the file to shrink by a few pages at a time.
             let first = options.clone().auto_vacuum(SqliteAutoVacuum::Incremental).journal_mode(SqliteJournalMode::Wal);
             first.connect().await.map_err(opening)?.close().await.map_err(opening)?;
         }
@@ -115,15 +116,15 @@ impl SqliteStore {
         Ok(Self { path: path.to_owned(), identity, mark: None, writer, readers })
     }
 
-    /// Before the first key, policy, toolset, tool override or approval is saved, sets this mark beside the file: data can be
-    /// lost from now on.
+    /// Sets this mark beside the file before the first key, policy, toolset, tool override or approval is saved. The mark means
+    /// that the store contains data whose loss must be detected.
     #[must_use]
     pub fn with_mark(self, mark: AccessMark) -> Self {
         Self { mark: Some(mark), ..self }
     }
 
-    /// Waits for running statements, moves the write-ahead log into the file and closes it. Without this, the next start moves
-    /// the log.
+    /// Waits for running statements, moves the write-ahead log into the file (checkpoint) and closes it. If this is not called,
+    /// the next start does the checkpoint.
     pub async fn close(&self) {
         self.readers.close().await;
         self.writer.close().await;
@@ -133,7 +134,7 @@ impl SqliteStore {
         work.await.map_err(self.failed(action))
     }
 
-    /// Reads rows and converts each.
+    /// Reads rows and converts each of them.
     async fn read_all<R, T>(
         &self,
         action: &'static str,
@@ -143,7 +144,7 @@ impl SqliteStore {
         self.read(action, async { rows.await?.into_iter().map(value).collect() }).await
     }
 
-    /// Writes in one transaction. On an error nothing has changed.
+    /// Writes in one transaction. An error leaves the store unchanged.
     async fn write<T>(
         &self,
         action: &'static str,
@@ -152,7 +153,7 @@ impl SqliteStore {
         self.transact(Durability::Process, action, work).await
     }
 
-    /// The same for a durable write: it is on disk when this returns.
+    /// Like [`Self::write`], but returns only after the data is flushed to disk.
     async fn durable<T>(
         &self,
         action: &'static str,
@@ -177,14 +178,14 @@ impl SqliteStore {
         write.await.map_err(self.failed(action))
     }
 
-    /// Writes the id into the file first, so that the mark never claims more than the file.
+    /// Sets the mark, after storing the installation id in the database: the mark must never exist without the id.
     async fn mark(&self) -> Result<(), StoreError> {
         let Some((mark, id)) = self.mark.as_ref().and_then(|mark| Some((mark, mark.missing()?))) else { return Ok(()) };
         self.set_installation(id).await?;
-        mark.set().map_err(|error| StoreError::Failed { action: "note that there is something to lose", source: error.into() })
+        mark.set().map_err(|error| StoreError::Failed { action: "record that it contains data to protect", source: error.into() })
     }
 
-    /// Writes into a removed file would be lost with the process.
+    /// Fails if the file was removed: writes into it would be lost when the process ends.
     fn is_there(&self) -> Result<(), GoneError> {
         let is_same = Identity::of(&self.path).is_ok_and(|found| found == self.identity);
         if is_same { Ok(()) } else { Err(GoneError { path: self.path.clone() }) }
@@ -196,12 +197,12 @@ impl SqliteStore {
     }
 }
 
-/// A column with a time.
+/// Reads a column as a time.
 fn time(row: &SqliteRow, column: &str) -> Result<SystemTime, sqlx::Error> {
     row.try_get(column).map(from_millis)
 }
 
-/// A column with a count, which is never negative.
+/// Reads a column as a count, which is never negative.
 fn count(row: &SqliteRow, column: &str) -> Result<u64, sqlx::Error> {
     row.try_get::<i64, _>(column).map(i64::unsigned_abs)
 }
@@ -214,14 +215,14 @@ fn pool(connections: u32) -> SqlitePoolOptions {
     SqlitePoolOptions::new()
         .max_connections(connections)
         .acquire_timeout(Duration::from_secs(10))
-        // A file does not go away like a server: connections live as long as the store.
+        // Connections live as long as the store, because a file does not disconnect like a server.
         .idle_timeout(None)
         .max_lifetime(None)
         .test_before_acquire(false)
 }
 
-/// Whether the file is empty or already belongs to this service. A process that was killed before the first migration leaves sqlx's
-/// own table alone.
+/// Whether the file is empty or belongs to this service. A process killed before the first migration leaves only sqlx's own
+/// table.
 async fn belongs_to_us(writer: &SqlitePool) -> Result<bool, sqlx::Error> {
     const QUERY: &str = "SELECT application_id, (SELECT count(*) FROM sqlite_schema WHERE tbl_name <> '_sqlx_migrations') \
                          FROM pragma_application_id";

@@ -1,4 +1,4 @@
-//! The contribution of a batch of events to the sums of days and conversations, the same for every database.
+//! Computes what a batch of events adds to the sums per day and conversation, identically for every database.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use crate::domain::selection::experiment::Arm;
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::{CallOutcome, ConversationCounts, MessageCounts, SelectionEvent, SelectionEventKind, ToolCounts};
 
-/// Per day, ordered by key, so that adjacent rows are written together.
+/// Sums per day, in order of key, so that adjacent rows are written together.
 #[derive(Default)]
 pub(super) struct DaySums<'a> {
     pub(super) days: BTreeMap<i64, MessageCounts>,
@@ -63,7 +63,7 @@ impl<'a> DaySums<'a> {
     }
 }
 
-/// Per conversation.
+/// Sums of one conversation.
 #[derive(Default)]
 pub(super) struct ConversationSums {
     pub(super) arm: Option<Arm>,
@@ -76,7 +76,7 @@ pub(super) struct ConversationSums {
 }
 
 impl ConversationSums {
-    /// By the key of the conversation.
+    /// The sums by conversation key.
     pub(super) fn of(events: &[SelectionEvent]) -> BTreeMap<[u8; 16], Self> {
         let mut sums: BTreeMap<[u8; 16], Self> = BTreeMap::new();
         for event in events {
@@ -129,7 +129,7 @@ impl ConversationSums {
     }
 }
 
-/// Days since 1970.
+/// The number of whole days since 1970.
 pub(super) fn day(time: SystemTime) -> i64 {
     to_millis(time) / DAY
 }
@@ -140,7 +140,7 @@ pub(super) fn end(time: SystemTime) -> i64 {
     millis / DAY + i64::from(millis % DAY > 0)
 }
 
-/// The name of an event's conversation; that of a chat is its id.
+/// The name of an event's conversation, which for a chat is its id.
 fn name(event: &SelectionEvent) -> Option<Cow<'_, str>> {
     match &event.conversation {
         Some(conversation) if conversation.kind != ConversationKind::Chat => {
@@ -150,7 +150,7 @@ fn name(event: &SelectionEvent) -> Option<Cow<'_, str>> {
     }
 }
 
-/// A hash, so that the sums name neither principals nor chats; long enough to be unique.
+/// The key of a conversation: a hash, so that the sums name neither principals nor chats. Long enough to be unique.
 fn key(principal: &str, chat: &str) -> [u8; 16] {
     let mut key = [0; 16];
     let hash = Fingerprint::of_text(&format!("{}:{principal}{chat}", principal.len()));

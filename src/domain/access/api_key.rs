@@ -1,7 +1,7 @@
-//! API keys: their format, what is stored, and how they are verified.
+//! API keys: format, stored form and verification.
 //!
-//! A key is `tsk_<id>_<secret>`. The id identifies the record and is not secret. Only the SHA-256 of the whole key is
-//! stored; the secret has 256 random bits, so a slow hash would add no protection.
+//! A key is `tsk_<id>_<secret>`. The id identifies the key's record and is not secret. Only the SHA-256 of the whole key is
+//! stored. A slow hash would add no protection, because the secret has 256 random bits.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -18,14 +18,14 @@ use crate::domain::catalog::tool::ServerName;
 use crate::domain::text::canonical::Fingerprint;
 use crate::domain::text::named::named;
 
-/// Prefix of every key, so that people and secret scanners recognise one.
+/// Prefix of every key, by which people and secret scanners recognise it.
 pub const PREFIX: &str = "tsk_";
 pub const ID_BYTES: usize = 6;
 pub const SECRET_BYTES: usize = 32;
-/// Longest name of a key.
+/// Maximum length of a key's name, in bytes.
 pub const MAX_NAME: usize = 64;
 
-/// Identifies a key in lists and URLs. Not secret.
+/// Identifies a key in lists and URLs; not secret.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyId(Arc<str>);
 
@@ -34,7 +34,7 @@ impl KeyId {
         Self(id.into())
     }
 
-    /// Twelve hexadecimal digits.
+    /// Formats the bytes as hexadecimal digits.
     #[must_use]
     pub fn of_bytes(bytes: [u8; ID_BYTES]) -> Self {
         let mut text = String::with_capacity(2 * ID_BYTES);
@@ -51,34 +51,34 @@ impl KeyId {
     }
 }
 
-/// The stored part of a key.
+/// The stored record of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiKey {
     pub id: KeyId,
-    /// The key is the principal `key:NAME`. Unique among keys that are not revoked.
+    /// The name, unique among keys that are not revoked. The principal of the key is `key:NAME`.
     pub name: String,
     /// SHA-256 of the whole key.
     pub hash: Fingerprint,
-    /// `None`: all.
+    /// The servers that the key may use; `None` for all.
     pub servers: Option<BTreeSet<ServerName>>,
-    /// `None`: all tools, also those in no toolset.
+    /// The toolsets that the key may use; `None` for all tools, including those in no toolset.
     pub toolsets: Option<BTreeSet<ToolsetName>>,
-    /// The groups of callers with this key. For users behind a trusted key it limits their groups; empty: no limit.
+    /// The groups of callers with this key. Unless empty, they also limit the groups of a trusted key's users.
     pub groups: BTreeSet<String>,
-    /// Whether it may state the user it acts for.
+    /// Whether the key may state for which user it acts.
     pub trusted: bool,
     pub created_at: SystemTime,
     pub expires_at: Option<SystemTime>,
     pub revoked_at: Option<SystemTime>,
-    /// Rounded to the hour.
+    /// Time of the last use, rounded to the hour.
     pub last_used_at: Option<SystemTime>,
 }
 
-/// The key that authenticated a caller, and its secret at that time: the key may have been rotated since.
+/// The key that authenticated a caller. It contains the hash, because the key may have been rotated since.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Presented {
     pub id: KeyId,
-    /// Like [`ApiKey::hash`].
+    /// The hash of the whole key, like [`ApiKey::hash`].
     pub hash: Fingerprint,
 }
 
@@ -103,7 +103,7 @@ impl ApiKey {
         }
     }
 
-    /// Whether this is the key, and still valid. Compares in constant time.
+    /// Whether the presented hash matches this key and the key is still valid. Compares in constant time.
     #[must_use]
     pub fn admits(&self, presented: Fingerprint, now: SystemTime) -> bool {
         let same: bool = presented.as_bytes().ct_eq(self.hash.as_bytes()).into();
@@ -111,7 +111,7 @@ impl ApiKey {
     }
 }
 
-/// A whole key. It is shown once and never stored.
+/// Formats a whole key, which is shown once and never stored.
 #[must_use]
 pub fn compose(id: &KeyId, secret: &[u8; SECRET_BYTES]) -> SecretString {
     format!("{PREFIX}{}_{}", id.as_str(), URL_SAFE_NO_PAD.encode(secret)).into()
@@ -122,7 +122,7 @@ pub fn hash(key: &SecretString) -> Fingerprint {
     Fingerprint::of_text(key.expose_secret())
 }
 
-/// The id inside a key in our format; `None` for everything else.
+/// The id in a key of our format; `None` for any other text.
 #[must_use]
 pub fn id_of(presented: &str) -> Option<KeyId> {
     let rest = presented.strip_prefix(PREFIX)?;
@@ -132,7 +132,7 @@ pub fn id_of(presented: &str) -> Option<KeyId> {
 /// Validates the name of a key.
 ///
 /// # Errors
-/// A message for the user.
+/// The reason why it is invalid.
 pub fn check_name(name: &str) -> Result<(), &'static str> {
     let is_fine = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.');
     if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(is_fine) {

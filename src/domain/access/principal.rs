@@ -1,4 +1,4 @@
-//! The caller.
+//! The caller: identity, limits and permissions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use crate::domain::catalog::tool::ServerName;
 /// Prefixes of the ids of users and named keys.
 const USER: &str = "user:";
 const KEY: &str = "key:";
-/// Ids of the unique principals.
+/// Ids of the principals that exist only once.
 const ANYONE: &str = "anyone";
 const NOBODY: &str = "nobody";
 const SERVICE_KEY: &str = "service-key";
 const ADMIN: &str = "admin";
 
-/// Stable identity of a caller: the key for its chats, limits and records.
+/// Stable identity of a caller, by which its chats, limits and records are stored.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PrincipalId(Arc<str>);
 
@@ -39,7 +39,7 @@ impl PrincipalId {
         (is_whole || Self::is_of_somebody(text)).then(|| Self::new(text))
     }
 
-    /// Parses the id of a user or a named key: the principals that can own data.
+    /// Parses the id of a user or a named key, the only principals that can own data. `None` for other texts.
     #[must_use]
     pub fn of_owner(text: &str) -> Option<Self> {
         Self::is_of_somebody(text).then(|| Self::new(text))
@@ -55,48 +55,47 @@ impl PrincipalId {
     }
 }
 
-/// The caller of a use case.
+/// A caller with its attributes and limits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Principal {
     pub id: PrincipalId,
     pub kind: PrincipalKind,
-    /// The named key that authenticated it, for itself or for a user.
+    /// The named key that authenticated the caller, for itself or for a user.
     pub key: Option<Presented>,
     pub groups: BTreeSet<String>,
-    /// Of a user, in lower case.
+    /// The user's e-mail address in lower case.
     pub email: Option<String>,
-    /// Of a user, as written.
+    /// The user's name, unchanged.
     pub name: Option<String>,
-    /// The model behind the request, if known.
+    /// The model that makes the request, if known.
     pub model: Option<String>,
-    /// The servers that the key reaches, whatever the policy allows.
+    /// The servers that the key permits, regardless of the policy.
     pub servers: Scope<ServerName>,
-    /// Limits from its key and from the URL of its request: a tool is visible only if it is in at least one toolset of each
-    /// set.
+    /// Limits from the key and from the URL of the request. A tool is visible only if it is in at least one toolset of each set.
     pub within: Vec<BTreeSet<ToolsetName>>,
-    /// May assert which end user it acts for.
+    /// Whether the caller may state for which user it acts.
     pub vouches: bool,
-    /// Whether it may use the admin routes.
+    /// Whether the caller may use the admin routes.
     pub administers: bool,
 }
 
-/// How the caller was authenticated.
+/// The type of caller, by its authentication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PrincipalKind {
-    /// No key is configured: anyone who can reach the address.
+    /// Any caller that can reach the address, because no key is configured.
     Anyone,
-    /// Not authenticated: only public routes.
+    /// Not authenticated: may use only public routes.
     Nobody,
-    /// The service key.
+    /// The holder of the service key.
     ServiceKey,
     AdminKey,
-    /// A named key.
+    /// The holder of a named key.
     ApiKey,
     /// A person asserted by a trusted key.
     User,
 }
 
-/// A person, as the chat application describes them.
+/// A person, as described by the chat application.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
     pub id: String,
@@ -154,11 +153,11 @@ impl Principal {
         }
     }
 
-    /// The user that this key acts for. If the key has groups, the user's groups are limited to these; the key's servers
-    /// and toolsets limit the user too.
+    /// The user on whose behalf this caller acts. The caller's servers and toolsets limit the user. If the caller has groups, the
+    /// user keeps only groups that are among them.
     #[must_use]
     pub fn on_behalf_of(&self, user: User, table: &GroupTable) -> Self {
-        // Rules treat addresses and ids as the same person, so an address has to look like one.
+        // Rules match e-mail addresses and ids alike, so an address must contain an `@`.
         let email = user.email.map(|email| email.to_lowercase()).filter(|email| email.contains('@'));
         let mut groups = user.groups;
         groups.extend(table.of(&user.id, email.as_deref()));
@@ -169,7 +168,7 @@ impl Principal {
         Self { key, groups, email, name: user.name, servers, within, ..Self::new(format!("{USER}{}", user.id), PrincipalKind::User) }
     }
 
-    /// The same caller, limited to a toolset and without admin rights.
+    /// A copy of this caller, limited to a toolset and without admin rights.
     #[must_use]
     pub fn kept_to(&self, toolset: ToolsetName) -> Self {
         let mut principal = Self { administers: false, ..self.clone() };
@@ -183,7 +182,7 @@ impl Principal {
         if self.kind == PrincipalKind::User { self.id.as_str().strip_prefix(USER) } else { None }
     }
 
-    /// Whether it is one person or one program, so that its data is private. A key that acts for others is not.
+    /// Whether the caller is one person or one program, whose data is private. False for a key that acts for others.
     #[must_use]
     pub fn is_somebody(&self) -> bool {
         match self.kind {
@@ -193,7 +192,7 @@ impl Principal {
         }
     }
 
-    /// The same caller with this model.
+    /// A copy of this caller with the model, if one is given.
     #[must_use]
     pub fn with_model(&self, model: Option<String>) -> Self {
         Self { model: model.or_else(|| self.model.clone()), ..self.clone() }
@@ -207,7 +206,7 @@ pub struct GroupTable {
 }
 
 impl GroupTable {
-    /// Takes the ids or e-mail addresses of each group's members.
+    /// Creates a table from the ids or e-mail addresses of each group's members.
     pub fn new(groups: impl IntoIterator<Item = (String, Vec<String>)>) -> Self {
         let member = |text: String| if text.contains('@') { text.to_lowercase() } else { text };
         Self { groups: groups.into_iter().map(|(name, members)| (name, members.into_iter().map(member).collect())).collect() }
@@ -217,7 +216,7 @@ impl GroupTable {
         self.groups.keys().map(String::as_str)
     }
 
-    /// `email` must be in lower case.
+    /// The groups of a user. `email` must be in lower case.
     fn of(&self, id: &str, email: Option<&str>) -> Vec<String> {
         let is_member = |members: &BTreeSet<String>| members.contains(id) || email.is_some_and(|email| members.contains(email));
         self.groups.iter().filter(|(_, members)| is_member(members)).map(|(name, _)| name.clone()).collect()

@@ -1,14 +1,14 @@
-//! Rate limiting: a pace, and the state of one caller.
+//! Rate limiting: the permitted rate, and the state of one caller.
 //!
-//! Uses the generic cell rate algorithm (ITU-T I.371, annex A). Its state is the time at which the next request is due, so
-//! a limit is one atomic number instead of a list of times.
+//! Uses the generic cell rate algorithm (ITU-T I.371, annex A). Its only state is the time at which the next request is due: one
+//! atomic number instead of a list of times.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const MINUTE_NANOS: u64 = 60_000_000_000;
 
-/// A number of requests per minute, evenly spread, some of which may arrive at once.
+/// A permitted rate of requests per minute, with a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     per_minute: u32,
@@ -17,7 +17,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// `None` for 0 per minute, which means no limit. A `burst` of 0 allows a whole minute's requests at once.
+    /// Creates a pace; `None` (no limit) if `per_minute` is 0. A `burst` of 0 allows a whole minute's requests at once.
     #[must_use]
     pub fn new(per_minute: u32, burst: u32) -> Option<Self> {
         let interval = MINUTE_NANOS.checked_div(u64::from(per_minute))?;
@@ -31,11 +31,11 @@ impl Pace {
     }
 }
 
-/// The state of one caller.
+/// The rate limiter of one caller.
 #[derive(Debug)]
 pub struct Pacer {
     pace: Pace,
-    /// When the next request is due, in nanoseconds on the clock of [`Pacer::take`].
+    /// The time at which the next request is due, in nanoseconds on the clock of [`Pacer::take`].
     due: AtomicU64,
 }
 
@@ -50,10 +50,10 @@ impl Pacer {
         self.pace
     }
 
-    /// Takes one request at `now`, the time since a fixed moment.
+    /// Counts a request at `now`, the time since a fixed moment.
     ///
     /// # Errors
-    /// The wait until the next request is allowed. Rejected requests don't count.
+    /// The time until a request is allowed. Rejected requests are not counted.
     pub fn take(&self, now: Duration) -> Result<(), Duration> {
         let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         let Pace { interval, tolerance, .. } = self.pace;

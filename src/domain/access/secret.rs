@@ -1,8 +1,8 @@
 //! Users' secrets, encrypted with AES-256-GCM.
 //!
-//! Owner, server and name are authenticated data, so a row that was moved to another place does not decrypt. Each secret
-//! has a new random nonce; one key is good for 2^32 secrets. Each secret stores the id of its key, which distinguishes a
-//! wrong key from a damaged row and selects the right former key.
+//! Owner, server and name are authenticated data, so a row moved to another place does not decrypt. Each secret has a new random
+//! nonce; a key is safe for 2^32 secrets. The stored key id distinguishes a wrong key from a damaged row and selects the right
+//! former key.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use crate::domain::catalog::tool::ServerName;
 pub const KEY_BYTES: usize = 32;
 pub const NONCE_BYTES: usize = 12;
 const MAX_NAME: usize = 64;
-/// Versions the format of the authenticated data.
+/// A version of the format of the authenticated data.
 const CONTEXT: &[u8] = b"toolsieve secret 1";
 const ID_CONTEXT: &[u8] = b"toolsieve secrets key id";
 
-/// 1 to 64 letters, digits, `-`, `_` and `.`.
+/// A name of 1 to 64 letters, digits, `-`, `_` and `.`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SecretName(Arc<str>);
 
@@ -48,7 +48,7 @@ impl fmt::Display for SecretName {
     }
 }
 
-/// The owner, server and name of a secret.
+/// The owner, the server and the name that identify a secret.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SecretPlace {
     pub owner: PrincipalId,
@@ -56,25 +56,25 @@ pub struct SecretPlace {
     pub name: SecretName,
 }
 
-/// A secret as stored.
+/// An encrypted secret, as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SealedSecret {
     pub place: SecretPlace,
-    /// The id of its key.
+    /// The id of the key that encrypted it.
     pub key_id: Arc<str>,
     pub nonce: [u8; NONCE_BYTES],
     pub sealed: Vec<u8>,
     pub updated_at: SystemTime,
 }
 
-/// A prepared key.
+/// An encryption key, ready for use.
 #[derive(Clone)]
 pub struct SecretKey {
     id: Arc<str>,
     cipher: Aes256Gcm,
 }
 
-/// The current key and former ones.
+/// The current encryption key and former ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretKeys {
     pub present: SecretKey,
@@ -94,27 +94,27 @@ pub enum SecretOpenError {
 pub struct SealError;
 
 impl SecretKey {
-    /// Parses 32 bytes in base64, of any alphabet, with or without padding; `None` for anything else.
+    /// Parses a key of 32 bytes in base64, with or without padding, standard or URL-safe. `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let engines = [&STANDARD, &STANDARD_NO_PAD, &URL_SAFE, &URL_SAFE_NO_PAD];
         let bytes = engines.iter().find_map(|engine| engine.decode(text).ok()).map(|bytes| SecretBox::new(bytes.into_boxed_slice()))?;
         let bytes: &[u8] = bytes.expose_secret();
-        // Rejects every other length.
+        // The cipher rejects keys of another length.
         let cipher = Aes256Gcm::new_from_slice(bytes).ok()?;
         let hash = Sha256::new().chain_update(ID_CONTEXT).chain_update(bytes).finalize();
         let id = hash.iter().take(8).fold(0_u64, |id, byte| id << 8 | u64::from(*byte));
         Some(Self { id: format!("{id:016x}").into(), cipher })
     }
 
-    /// A new key in text form.
+    /// Encodes a new key as text.
     #[must_use]
     pub fn write(bytes: &[u8; KEY_BYTES]) -> SecretString {
         SecretString::from(STANDARD.encode(bytes))
     }
 
-    /// Identifies the key without revealing it.
+    /// An id that does not reveal the key.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
@@ -128,10 +128,10 @@ impl SecretKey {
 }
 
 impl SecretKeys {
-    /// `nonce` must be random and must never be reused.
+    /// Encrypts a value. `nonce` must be random and must never be reused.
     ///
     /// # Errors
-    /// The value has many gigabytes.
+    /// The value is too large, at many gigabytes.
     pub fn seal(
         &self,
         place: SecretPlace,
@@ -153,7 +153,7 @@ impl SecretKeys {
 }
 
 impl SecretPlace {
-    /// Every part is preceded by its length, so that no two places have the same bytes.
+    /// The authenticated data. Each part is preceded by its length, so that different places never yield the same bytes.
     fn authenticated(&self) -> Vec<u8> {
         let mut out = CONTEXT.to_vec();
         for part in [self.owner.as_str(), self.server.as_str(), self.name.as_str()] {
@@ -164,7 +164,7 @@ impl SecretPlace {
     }
 }
 
-/// Without the key.
+/// Omits the key.
 impl fmt::Debug for SecretKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("SecretKey").finish_non_exhaustive()
@@ -208,7 +208,7 @@ mod tests {
         for moved in [place("user:bob", "git", "token"), place("user:anna", "hub", "token"), place("user:anna", "git", "other")] {
             assert_eq!(open(&keys_1, &SealedSecret { place: moved, ..secret.clone() }), Err(SecretOpenError::Damaged));
         }
-        // The same letters, split differently.
+        // The names contain the same letters in total, split differently.
         let one = sealed(&keys_1, place("user:a", "bc", "d"));
         assert_eq!(open(&keys_1, &SealedSecret { place: place("user:ab", "c", "d"), ..one }), Err(SecretOpenError::Damaged));
         let mut damaged = secret;

@@ -1,8 +1,8 @@
-//! Texts with placeholders for the caller: `{{user.id}}`, `{{user.email}}`, `{{user.name}}`, `{{user.groups}}` and
+//! Texts with placeholders for attributes of the caller: `{{user.id}}`, `{{user.email}}`, `{{user.name}}`, `{{user.groups}}` and
 //! `{{secret.NAME}}`.
 //!
-//! The values come from callers, so they must not break out of their place. Control characters are rejected; characters
-//! that could make two values look the same are percent-encoded. Other `{{…}}` are plain text.
+//! The values come from callers, so they must not affect the text around them. Control characters are rejected. Characters that
+//! could make two values look the same are percent-encoded. Any other `{{…}}` is plain text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
@@ -13,35 +13,35 @@ use crate::domain::access::principal::Principal;
 use crate::domain::access::secret::SecretName;
 use crate::domain::catalog::hidden_text::is_unseen;
 
-/// The spelling of each field.
+/// The name of each field in a placeholder.
 pub const FIELDS: [(&str, UserField); 4] =
     [("user.id", UserField::Id), ("user.email", UserField::Email), ("user.name", UserField::Name), ("user.groups", UserField::Groups)];
 const USER: &str = "user";
 const SECRET: &str = "secret";
 
-/// The known fields of a user.
+/// A field of the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum UserField {
     Id,
     Email,
     Name,
-    /// In order, separated by commas.
+    /// All group names in order, separated by commas.
     Groups,
 }
 
-/// A text with at least one placeholder.
+/// A text that contains at least one placeholder.
 #[derive(Clone)]
 pub struct Template(Vec<Part>);
 
 #[derive(Clone)]
 enum Part {
-    /// Secret, because it may come from a variable of the configuration.
+    /// Plain text. It may come from a secret variable of the configuration.
     Text(SecretString),
     User(UserField),
     Secret(SecretName),
 }
 
-/// Where a value is inserted.
+/// The kind of place where a value is inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slot {
     /// An HTTP header: ASCII only.
@@ -53,9 +53,9 @@ pub enum Slot {
 /// The result of parsing a text.
 #[derive(Clone, Debug, Default)]
 pub struct Parsed {
-    /// `None` without any placeholder of ours.
+    /// The template; `None` if the text contains no known placeholder.
     pub template: Option<Template>,
-    /// The content of other double braces.
+    /// The content of unknown placeholders, `{{…}}`.
     pub others: Vec<String>,
 }
 
@@ -69,7 +69,7 @@ pub enum TemplateError {
     Unclosed,
 }
 
-/// Why a text can't be filled in for a caller.
+/// The reason why a text can't be filled in for a caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FillError {
     #[error("the request does not identify a user")]
@@ -87,8 +87,10 @@ pub enum FillError {
 }
 
 impl Template {
+    /// Finds the placeholders in a text.
+    ///
     /// # Errors
-    /// [`TemplateError`] for a malformed placeholder of ours.
+    /// [`TemplateError`] for a malformed `user` or `secret` placeholder.
     pub fn parse(text: &str) -> Result<Parsed, TemplateError> {
         let (mut parts, mut others, mut plain, mut rest) = (Vec::new(), Vec::new(), String::new(), text);
         while let Some(start) = rest.find("{{") {
@@ -97,7 +99,7 @@ impl Template {
             let content = inside[..end.unwrap_or(inside.len())].trim();
             let head = content.split('.').next().unwrap_or_default();
             if head != USER && head != SECRET {
-                // `{{{user.id}}` starts one character later.
+                // In `{{{user.id}}`, the placeholder starts one character later.
                 let skipped = if inside.starts_with('{') { 1 } else { 2 };
                 if let Some(end) = end.filter(|_| skipped == 2) {
                     others.push(inside[..end].trim().to_owned());
@@ -124,13 +126,13 @@ impl Template {
         Ok(Parsed { template: Some(Self(parts)), others })
     }
 
-    /// The secrets that it uses.
+    /// The names of the secrets in the template.
     #[must_use]
     pub fn secrets(&self) -> BTreeSet<SecretName> {
         self.0.iter().filter_map(|part| if let Part::Secret(name) = part { Some(name.clone()) } else { None }).collect()
     }
 
-    /// Whether it uses a field of the user.
+    /// Whether the template contains a field of the user.
     #[must_use]
     pub fn names_user(&self) -> bool {
         self.0.iter().any(|part| matches!(part, Part::User(_)))
@@ -139,7 +141,7 @@ impl Template {
     /// Fills in the text for a caller.
     ///
     /// # Errors
-    /// Everything that is missing or unusable.
+    /// All values that are missing or can't be inserted.
     pub fn fill(
         &self,
         slot: Slot,
@@ -177,7 +179,7 @@ fn part(content: &str) -> Result<Part, TemplateError> {
     }
 }
 
-/// Whether a secret can be inserted unchanged.
+/// Whether a secret can be inserted without encoding.
 #[must_use]
 pub fn fits(value: &SecretString, slot: Slot) -> bool {
     let value = value.expose_secret();
@@ -205,8 +207,8 @@ impl UserField {
     }
 }
 
-/// Encodes a value injectively: in a header every non-ASCII byte, in a list the commas, and `%` wherever something may be
-/// encoded.
+/// Percent-encodes a value so that different values stay different: non-ASCII bytes in a header, commas in a list, and `%`
+/// wherever anything may be encoded.
 fn encoded(text: &str, slot: Slot, is_list: bool) -> String {
     let in_header = slot == Slot::Header;
     let mut out = String::with_capacity(text.len());
@@ -215,7 +217,7 @@ fn encoded(text: &str, slot: Slot, is_list: bool) -> String {
         let is_encoded = match character {
             '%' => in_header || is_list,
             ',' => is_list,
-            // Receivers trim whitespace at the edges.
+            // Receivers trim whitespace at the ends.
             ' ' => in_header && is_edge,
             character => in_header && !character.is_ascii(),
         };
@@ -232,7 +234,7 @@ fn encoded(text: &str, slot: Slot, is_list: bool) -> String {
     out
 }
 
-/// Without its plain text.
+/// Omits the plain text.
 impl fmt::Debug for Template {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for part in &self.0 {

@@ -1,7 +1,7 @@
-//! Overrides of tools: tags, synonyms, descriptions and pinning beyond what servers report.
+//! Overrides of tools: tags, synonyms, descriptions and pinning set by admins.
 //!
-//! Admins write them; rules and the server file add tags. An override is keyed by server and tool name, so it survives
-//! updates of the tool and outages of its server. Applied to a tool, it becomes an [`Overlay`].
+//! Rules and the server file can add tags too. An override is keyed by server and tool name, so it survives updates of the tool
+//! and outages of its server. Applied to a tool, it becomes an [`Overlay`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,34 +17,34 @@ use crate::domain::catalog::overlay::Overlay;
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::domain::text::analysis::Analyzer;
 
-/// Tags of one tool written by admins, and tags of one server.
+/// Maximum number of an admin's tags per tool, and of tags per server in the server file.
 pub const MOST_TAGS: usize = 50;
-/// The longest tag, in characters.
+/// Maximum length of a tag, in characters.
 pub const TAG_CHARACTERS: usize = 64;
-/// Synonyms of one tool.
+/// Maximum number of synonyms per tool.
 pub const MOST_SYNONYMS: usize = 50;
-/// The longest synonym, in characters.
+/// Maximum length of a synonym, in characters.
 pub const SYNONYM_CHARACTERS: usize = 100;
-/// The longest description, in characters.
+/// Maximum length of a description, in characters.
 pub const DESCRIPTION_CHARACTERS: usize = 10_000;
 
-/// The override of one tool, by an admin.
+/// An admin's override of one tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ToolOverride {
     #[serde(default)]
     pub tags: Vec<String>,
-    /// Words and short phrases that also find the tool.
+    /// Additional words and short phrases by which search finds the tool.
     #[serde(default)]
     pub synonyms: Vec<String>,
-    /// Replaces the server's description. `None`: no replacement.
+    /// Replaces the server's description, if set.
     pub description: Option<String>,
-    /// Offered in every chat, like `selection.pinned`.
+    /// Whether every chat offers the tool, as with `selection.pinned`.
     #[serde(default)]
     pub pinned: bool,
 }
 
-/// Why an override is invalid.
+/// The reason why an override is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OverrideProblem {
     #[error("{0}: at most {1}")]
@@ -62,10 +62,10 @@ pub enum OverrideProblem {
 }
 
 impl ToolOverride {
-    /// Trims texts and removes repetitions.
+    /// Validates the override, trims its texts and removes duplicates.
     ///
     /// # Errors
-    /// The first problem.
+    /// The first problem found.
     pub fn checked(self) -> Result<Self, OverrideProblem> {
         let tags = texts("tags", self.tags, MOST_TAGS, TAG_CHARACTERS)?;
         let synonyms = texts("synonyms", self.synonyms, MOST_SYNONYMS, SYNONYM_CHARACTERS)?;
@@ -83,10 +83,10 @@ impl ToolOverride {
     }
 }
 
-/// Validates a tag.
+/// Validates a tag and trims it.
 ///
 /// # Errors
-/// Why it is not valid.
+/// The reason why it is invalid.
 pub fn tag(text: &str) -> Result<String, OverrideProblem> {
     line("tags", text, TAG_CHARACTERS)
 }
@@ -130,7 +130,7 @@ fn seen<'a>(what: &'static str, text: &'a str) -> Result<&'a str, OverrideProble
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TagSource {
-    /// The server's own definition of the tool.
+    /// The server's definition of the tool.
     Tool,
     /// `tags` of the server in the server file.
     ServerFile,
@@ -144,13 +144,13 @@ pub enum TagSource {
 #[derive(Clone, Debug, Default)]
 pub struct Overlays {
     pub tagging: Arc<Tagging>,
-    /// Tags for all tools of a server.
+    /// Tags from the server file. They apply to all tools of a server.
     pub servers: HashMap<ServerName, Vec<String>, RandomState>,
     pub written: HashMap<ToolId, ToolOverride, RandomState>,
 }
 
 impl Overlays {
-    /// The tags of a tool from all sources except its server, with their sources.
+    /// The tags of a tool from all sources except the server itself, each with its source.
     pub fn tags<'a>(
         &'a self,
         id: &'a ToolId,
@@ -163,7 +163,7 @@ impl Overlays {
         of_server.chain(of_rules).chain(of_admin)
     }
 
-    /// The overlay of a tool. `own` are the tool's annotations and tags as reported by its server.
+    /// The overlay of a tool. `own` contains its server's annotations and tags.
     #[must_use]
     pub fn overlay(&self, id: &ToolId, published: &OperationId, own: &ToolHints) -> Overlay {
         let mut hints = own.clone();

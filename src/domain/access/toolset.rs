@@ -10,12 +10,12 @@ use serde_json::Value;
 use crate::domain::access::policy::{ConditionProblem, Effect, Rule};
 use crate::domain::text::named::name_text;
 
-/// Longest name of a toolset.
+/// Maximum length of a toolset's name, in bytes.
 const MAX_NAME: usize = 64;
-/// Longest description, in bytes.
+/// Maximum length of a description, in bytes.
 pub const MAX_DESCRIPTION: usize = 2_000;
 
-/// The name of a toolset, usable in URLs.
+/// The name of a toolset, which is also a URL segment.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ToolsetName(Arc<str>);
@@ -28,7 +28,7 @@ impl ToolsetName {
     /// Validates the name of a toolset.
     ///
     /// # Errors
-    /// A message for the user.
+    /// The reason why it is invalid.
     pub fn check(name: &str) -> Result<(), &'static str> {
         let is_fine = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_');
         if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(is_fine) {
@@ -46,27 +46,27 @@ impl From<&str> for ToolsetName {
     }
 }
 
-/// The definition of a toolset. A tool is a member if all conditions hold and no pattern excludes it, or if it is always
-/// on.
+/// The definition of a toolset. Its members are the tools that meet all conditions and match no `exclude` pattern, and the
+/// always-on tools.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ToolsetDefinition {
-    /// Its purpose, in its author's words.
+    /// The purpose of the toolset.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
     /// Patterns of server names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<String>,
-    /// Patterns of tool names as the server reports them; patterns with `__` also match published names.
+    /// Patterns of raw tool names; patterns with `__` also match published names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
     /// Patterns of tags.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// As in rules: `readOnlyHint` etc., each optionally with `=false`.
+    /// Annotations as in policy rules: `readOnlyHint` etc., each optionally with `=false`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub annotations: Vec<String>,
-    /// Patterns of tools to leave out.
+    /// Patterns of excluded tools.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<String>,
     /// Patterns of always-on tools: members regardless of the conditions, and part of every document and selection of the
@@ -75,11 +75,11 @@ pub struct ToolsetDefinition {
     pub always: Vec<String>,
 }
 
-/// Why a toolset is invalid, in words for its author.
+/// The reason why a toolset is invalid, for its author.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct ToolsetProblem {
-    /// `name`, or the invalid member of the definition. `None`: it has the wrong form, or lacks a condition.
+    /// The invalid member of the definition, or `name`. `None` if the whole has the wrong form or lacks a condition.
     pub member: Option<&'static str>,
     pub reason: String,
 }
@@ -101,7 +101,7 @@ impl Toolset {
     /// Parses a definition.
     ///
     /// # Errors
-    /// [`ToolsetProblem`]
+    /// A [`ToolsetProblem`] if the name or the definition is invalid.
     pub fn read(name: &str, value: &Value) -> Result<Self, ToolsetProblem> {
         let problem = |member, reason| ToolsetProblem { member, reason };
         ToolsetName::check(name).map_err(|reason| problem(Some("name"), reason.to_owned()))?;
@@ -129,7 +129,7 @@ impl ToolsetDefinition {
         if conditions.iter().all(|texts| texts.is_empty()) {
             return problem(None, "it selects no tool: give servers, tools, tags, annotations or always".to_owned());
         }
-        // The conditions are those of rules, so their check applies.
+        // The conditions are the same as in policy rules, and so is their validation.
         self.conditions().check()?;
         for (condition, texts) in [("exclude", &self.exclude), ("always", &self.always)] {
             let rule = Rule { tools: texts.clone(), ..Rule::default() };
@@ -138,7 +138,7 @@ impl ToolsetDefinition {
         Ok(())
     }
 
-    /// The conditions as a rule.
+    /// The conditions in the form of a policy rule.
     #[must_use]
     pub fn conditions(&self) -> Rule {
         Rule {
@@ -151,17 +151,17 @@ impl ToolsetDefinition {
         }
     }
 
-    /// Whether it has members other than always-on tools.
+    /// Whether the toolset has conditions, and thus members other than always-on tools.
     #[must_use]
     pub fn has_conditions(&self) -> bool {
         [&self.servers, &self.tools, &self.tags, &self.annotations].iter().any(|texts| !texts.is_empty())
     }
 }
 
-/// The toolsets to publish, if the service was started with such a limit.
+/// Limits the toolsets that the service publishes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PublishedToolsets {
-    /// Empty: all tools, including those in no toolset.
+    /// The published toolsets. If empty, all tools are published, including those in no toolset.
     pub toolsets: BTreeSet<ToolsetName>,
     pub exclude: BTreeSet<ToolsetName>,
 }

@@ -1,7 +1,7 @@
-//! The token with which Open WebUI identifies the user on whose behalf it calls: a signed JWT with HS256 (RFC 7519, RFC 7515).
+//! Verifies the token in which Open WebUI names the user on whose behalf it calls: a JWT signed with HS256 (RFC 7519, RFC 7515).
 //!
-//! Parsed here in a few lines, with a MAC that is a dependency anyway. JWT libraries support every algorithm, and unwanted
-//! algorithms were the cause of past vulnerabilities.
+//! The parser is a few lines long and uses a MAC that is a dependency anyway. JWT libraries support every algorithm, which has
+//! caused vulnerabilities in the past.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -19,7 +19,7 @@ use crate::domain::access::principal::User;
 const ISSUER: &str = "open-webui";
 /// Allowed clock skew.
 const LEEWAY: Duration = Duration::from_secs(30);
-/// The encoded size of 512 groups of 256 bytes.
+/// Maximum length of a token: room for 512 groups of 256 bytes, encoded.
 const MAX_BYTES: usize = 192 << 10;
 
 #[derive(Deserialize)]
@@ -39,7 +39,7 @@ struct Claims {
     nbf: Option<u64>,
 }
 
-/// The user in a token; `None` for every token that is not exactly valid.
+/// The user in a token; `None` unless the token is entirely valid.
 #[must_use]
 pub fn read(token: &str, secret: &SecretString, now: SystemTime) -> Option<User> {
     if token.len() > MAX_BYTES {
@@ -52,7 +52,7 @@ pub fn read(token: &str, secret: &SecretString, now: SystemTime) -> Option<User>
         return None;
     }
     let mac = Hmac::<Sha256>::new_from_slice(secret.expose_secret().as_bytes()).ok()?.chain_update(signed);
-    // In constant time.
+    // `verify_slice` compares in constant time.
     mac.verify_slice(&URL_SAFE_NO_PAD.decode(signature).ok()?).ok()?;
     let claims: Claims = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()?;
     let now = now.duration_since(UNIX_EPOCH).ok()?.as_secs();

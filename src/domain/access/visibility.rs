@@ -1,9 +1,8 @@
-//! What a caller may see.
+//! The tools and servers that a caller may see.
 //!
-//! One value, [`Visibility`], is passed to every use case (publish, search, select, describe, call) and to the index.
-//! Nothing else decides what a caller sees.
-//! [`CurrentCatalog::visibility`](crate::service::catalog::current::CurrentCatalog::visibility) derives it from a principal
-//! and the policy.
+//! [`Visibility`] is passed to every use case (publish, search, select, describe, call) and to the index. Nothing else decides
+//! what a caller sees. [`CurrentCatalog::visibility`](crate::service::catalog::current::CurrentCatalog::visibility) derives it
+//! from a principal and the policy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
@@ -14,31 +13,31 @@ use crate::domain::catalog::catalog::{Catalog, CatalogServer, Places};
 use crate::domain::catalog::naming::OperationId;
 use crate::domain::catalog::tool::{ServerName, Tool};
 
-/// Tools that all rules treat alike share a class, so that an index filters on a small number instead of ids. 0: everyone
-/// may use the tool, and it is in no toolset.
+/// A set of tools that all rules treat alike. An index filters by a few classes instead of many tool ids. Class 0 contains the
+/// tools that everyone may use and that are in no toolset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VisibilityClass(pub u32);
 
-/// The class of every tool of one catalog under one policy. Equal versions mean equal classes.
+/// The class of every tool of one catalog under one policy. Equal versions have equal classes.
 #[derive(Debug, Default)]
 pub struct Classes {
     version: u64,
     /// The version of the catalog.
     catalog: u64,
-    /// By position in the catalog.
+    /// The class of each tool, by position in the catalog.
     at: Vec<VisibilityClass>,
     places: Arc<Places>,
     toolsets: BTreeMap<ToolsetName, Members>,
 }
 
 impl Classes {
-    /// `at`: the class of every tool, in catalog order.
+    /// `at` contains the class of each tool, in catalog order.
     #[must_use]
     pub fn new(version: u64, catalog: &Catalog, at: Vec<VisibilityClass>, toolsets: BTreeMap<ToolsetName, Members>) -> Self {
         Self { version, catalog: catalog.version(), at, places: Arc::clone(catalog.places()), toolsets }
     }
 
-    /// The members of a toolset, regardless of caller; `None` if there is no such toolset.
+    /// The members of a toolset, regardless of the caller; `None` if there is no such toolset.
     #[must_use]
     pub fn toolset(&self, name: &ToolsetName) -> Option<&Members> {
         self.toolsets.get(name)
@@ -68,7 +67,7 @@ impl Classes {
         self.places.of(tool.operation_id.as_str()).and_then(|place| self.at.get(place as usize)).copied()
     }
 
-    /// The classes by position for a catalog of this version; `None` if they belong to another catalog.
+    /// The class of each tool in catalog order; `None` if these classes belong to another catalog version.
     #[must_use]
     pub fn by_position(&self, catalog: u64) -> Option<&[VisibilityClass]> {
         (self.catalog == catalog).then_some(&self.at)
@@ -93,16 +92,16 @@ impl Hash for Classes {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
     pub classes: BTreeSet<VisibilityClass>,
-    /// Always-on tools, in catalog order.
+    /// The always-on tools, in catalog order.
     pub always: Vec<OperationId>,
 }
 
-/// Which tools a caller may see: a scope over servers and one over classes; both must hold.
+/// The tools that a caller may see: both the server and the class must be in scope.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Visibility {
     pub servers: Scope<ServerName>,
     pub classes: Scope<VisibilityClass>,
-    /// The class of each tool. An unassigned tool is hidden, unless all classes are visible.
+    /// The class of each tool. A tool without a class is hidden, unless all classes are in scope.
     pub assigned: Arc<Classes>,
 }
 
@@ -116,7 +115,7 @@ impl Visibility {
         self.servers.contains(&tool.id.server) && class()
     }
 
-    /// Whether any part of a server is visible. A server with nothing visible is hidden itself.
+    /// Whether the caller may see any part of a server. A server without visible parts is hidden too.
     #[must_use]
     pub fn shows(&self, server: &CatalogServer) -> bool {
         self.servers.contains(&server.name)
@@ -147,7 +146,7 @@ impl Catalog {
         self.visible_positions(visibility).map(|position| &self.tools()[position as usize])
     }
 
-    /// Their positions. For all tools at once, this is much faster than checking each one.
+    /// The positions of the visible tools. For a whole catalog, this is much faster than checking tools one by one.
     pub fn visible_positions(&self, visibility: &Visibility) -> impl Iterator<Item = u32> {
         let servers: Vec<bool> = self.servers().iter().map(|server| visibility.servers.contains(&server.name)).collect();
         let classes = match &visibility.classes {
@@ -159,7 +158,7 @@ impl Catalog {
                 && match &classes {
                     None => true,
                     Some((visible, Some(at))) => visible.contains(&at[position as usize]),
-                    // Built for another catalog, which happens during a swap.
+                    // During a swap, the classes may belong to another catalog.
                     Some((_, None)) => visibility.allows(tool),
                 };
             is_visible.then_some(position)

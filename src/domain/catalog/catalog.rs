@@ -21,7 +21,7 @@ use crate::domain::execution::arguments::ArgumentsValidator;
 use crate::domain::text::analysis::Analyzer;
 use crate::domain::text::canonical::{self, Fingerprint};
 
-/// What one server listed: its identity and its raw tools, in the server's order.
+/// The listing of one server: its identity and its raw tools, in the server's order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServerListing {
     pub server: ServerName,
@@ -31,14 +31,14 @@ pub struct ServerListing {
     pub program: Option<String>,
     pub version: Option<String>,
     pub instructions: Option<String>,
-    /// Each is an object with a string `name` and an object `inputSchema`; anything else was skipped and reported.
+    /// Objects with a string `name` and an object `inputSchema`. All other entries are in `skipped`.
     pub tools: Vec<Arc<Value>>,
-    /// Tools that could not be used, with the reason.
+    /// Tools that cannot be published, with reasons.
     pub skipped: Vec<SkippedTool>,
 }
 
 impl ServerListing {
-    /// The raw tools, without those that the settings disable by name.
+    /// The raw tools, except those that the settings disable by name.
     pub fn enabled<'a>(&'a self, disabled: Option<&'a BTreeSet<String>>) -> impl Iterator<Item = &'a Arc<Value>> {
         self.tools.iter().filter(move |raw| {
             let name = raw.get("name").and_then(Value::as_str);
@@ -63,12 +63,12 @@ pub struct CatalogServer {
     pub program: Option<String>,
     pub version: Option<String>,
     pub instructions: Option<String>,
-    /// Ordered by name, so that a server that shuffles its list causes no change.
+    /// Sorted by name, so that a reordered list causes no change.
     pub tools: Vec<Arc<Tool>>,
 }
 
 impl CatalogServer {
-    /// A server with these tools. Hidden characters are removed from its texts for models and returned separately.
+    /// Builds the catalog entry of a server. Also returns the hidden characters that were removed from its texts.
     #[must_use]
     pub fn of(listing: &ServerListing, tools: Vec<Arc<Tool>>) -> (Self, Vec<HiddenText>) {
         let mut hidden = Vec::new();
@@ -94,23 +94,23 @@ impl CatalogServer {
 pub struct Catalog {
     servers: Vec<CatalogServer>,
     tools: Vec<Arc<Tool>>,
-    /// Per tool, the position of its server in `servers`.
+    /// For each tool, the position of its server in `servers`.
     server_of: Vec<u32>,
     by_id: HashMap<ToolId, u32, RandomState>,
     by_operation: Arc<Places>,
     traits: TraitTable,
-    /// Positions of the pinned tools.
+    /// Positions of the pinned tools in `tools`.
     pinned: Vec<u32>,
     version: u64,
     texts: OnceLock<TextFacts>,
 }
 
-/// Positions of a catalog's tools by published name.
+/// Looks up a tool's position in the catalog by its published name.
 #[derive(Debug, Default)]
 pub struct Places(HashMap<OperationId, u32, RandomState>);
 
 impl Places {
-    /// The position in [`Catalog::tools`].
+    /// The tool's position in [`Catalog::tools`].
     #[must_use]
     pub fn of(&self, name: &str) -> Option<u32> {
         self.0.get(name).copied()
@@ -121,13 +121,13 @@ impl Places {
 #[derive(Debug, Default)]
 pub struct TextFacts {
     pub vocabulary: Vocabulary,
-    /// By position in the catalog.
+    /// Groups of near duplicates, by position in the catalog.
     pub near_duplicates: NearDuplicates,
 }
 
 impl Catalog {
-    /// Orders servers and tools by name. Of two tools with the same flat name, the first wins; possible clashes are hashed,
-    /// so this does not happen by accident.
+    /// Sorts servers and tools by name. Published names that could clash contain a hash. If two names are equal anyway, the first
+    /// tool wins.
     #[must_use]
     pub fn new(mut servers: Vec<CatalogServer>) -> Self {
         servers.sort_by(|one, other| one.name.cmp(&other.name));
@@ -164,7 +164,7 @@ impl Catalog {
         catalog
     }
 
-    /// Computes the text statistics. Slow; run it in the background.
+    /// Computes the text statistics. This is slow, so run it in the background.
     pub fn learn_texts(&self, analyzer: &Analyzer) {
         self.texts.get_or_init(|| {
             let texts = || self.tools.iter().map(|tool| tool.text());
@@ -178,7 +178,7 @@ impl Catalog {
         self.texts.get()
     }
 
-    /// Equal catalogs have equal versions, on every replica and after every restart.
+    /// A hash of the contents: equal catalogs have equal versions on every replica and after every restart.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version
@@ -200,13 +200,13 @@ impl Catalog {
         self.servers.binary_search_by(|server| server.name.as_str().cmp(name)).ok()
     }
 
-    /// The position in [`Catalog::servers`] of the server of a tool.
+    /// The position of a tool's server in [`Catalog::servers`].
     #[must_use]
     pub fn server_of(&self, position: u32) -> Option<u32> {
         self.server_of.get(position as usize).copied()
     }
 
-    /// The same for every tool in [`Catalog::tools`].
+    /// For each tool in [`Catalog::tools`], the position of its server.
     #[must_use]
     pub fn servers_of(&self) -> &[u32] {
         &self.server_of
@@ -259,10 +259,10 @@ impl Catalog {
     }
 }
 
-/// Builds a tool from a server's raw definition. Hidden characters are removed from its texts for models.
+/// Builds a tool from a server's raw definition and removes hidden characters from its texts.
 ///
 /// # Errors
-/// Why it can't be published.
+/// The reason why the tool can't be published.
 pub fn tool(server: &ServerName, raw: &Arc<Value>) -> Result<Tool, SkippedTool> {
     let skipped = |tool: &str, reason: &str| SkippedTool { tool: hidden_text::visible(tool), reason: reason.to_owned() };
     let Some(name) = raw.get("name").and_then(Value::as_str).filter(|name| !name.is_empty()) else {
@@ -350,7 +350,7 @@ mod tests {
         assert_eq!(make(json!({"name": "x", "inputSchema": {}})).unwrap().description, "x");
         assert_eq!(make(json!({"name": "x", "title": "The X", "description": " ", "inputSchema": {}})).unwrap().description, "The X");
         assert_eq!(make(json!({"name": "x", "inputSchema": true})).unwrap_err().tool, "x");
-        // HTTP clients normalise such a segment away before they send the path.
+        // HTTP clients normalise a `..` segment away before they send a request.
         assert_eq!(make(json!({"name": "..", "inputSchema": {}})).unwrap_err().reason, "its name can't be part of a URL");
     }
 }

@@ -1,4 +1,4 @@
-//! Definitions and their changes: the part of a tool that people and models rely on, and how two versions differ.
+//! Definitions and their changes. A definition is the part of a tool that people and models rely on.
 //!
 //! A server that was reviewed once can change its tools later (a "rug pull"). So the first definition of each tool is
 //! stored as a baseline, and later ones are compared with it.
@@ -10,37 +10,37 @@ use unicode_security::confusable_detection;
 use crate::domain::catalog::hidden_text::{self, visible};
 use crate::domain::text::canonical::{self, Fingerprint};
 
-/// The members that are compared. Others, such as icons, do not affect what a tool does or who may use it.
+/// The compared members of a tool. Others, such as icons, do not affect its behaviour or its callers.
 const MEMBERS: [&str; 7] = ["title", "description", "inputSchema", "outputSchema", "annotations", "tags", "_meta"];
 /// The compared members of a server itself.
 const SERVER_MEMBERS: [&str; 3] = ["title", "program", "instructions"];
 /// The compared members of a prompt.
 const PROMPT_MEMBERS: [&str; 3] = ["title", "description", "arguments"];
-/// Prefix of keys that are not tool names. No tool with this prefix is published.
+/// Prefix of keys that stand for something other than a tool. No tool whose name starts with it is published.
 pub const NO_TOOL: char = '\u{1}';
-/// The key of a server's own definition, among the names of its tools.
+/// The key of a server's own definition, stored beside its tools.
 pub const SERVER_KEY: &str = "\u{1}server";
 const PROMPT: &str = "\u{1}prompt/";
-/// Prefix of keys that record that a server has listed something once, even an empty list.
+/// Prefix of keys that record that a server has sent a list at least once, even an empty one.
 pub const LISTED: &str = "\u{1}listed/";
 pub const TOOLS_LISTED: &str = "\u{1}listed/tools";
 pub const PROMPTS_LISTED: &str = "\u{1}listed/prompts";
-/// Of `_meta` only tags are compared, because rules match them: there, and in these members.
+/// Members of `_meta` with tags. Only the tags are compared, because rules match them.
 const TAG_HOLDERS: [&str; 2] = ["_fastmcp", "fastmcp"];
-/// Maximum number of differences that are listed.
+/// Maximum number of changes in a [`Difference`].
 const MOST_CHANGES: usize = 50;
-/// Longest excerpt of a value, in characters.
+/// Maximum length of an excerpt of a value, in characters.
 const SHOWN: usize = 300;
-/// Characters shown before the first difference.
+/// Characters of an excerpt that precede the first difference.
 const BEFORE: usize = 60;
-/// Deeper values are compared as a whole.
+/// Maximum depth of the comparison. Deeper values are compared as a whole.
 const DEEPEST: usize = 32;
 
 /// The difference between two definitions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Difference {
     pub changes: Vec<Change>,
-    /// How many more changes there are.
+    /// The number of changes beyond those listed.
     pub more: usize,
 }
 
@@ -49,13 +49,14 @@ pub struct Difference {
 pub struct Change {
     /// JSON Pointer (RFC 6901) into the definition.
     pub pointer: String,
-    /// Strings as they are, other values as JSON; shortened, with hidden characters as `\u{200b}`. `null`: absent before.
+    /// The former value: a string as it is, any other value as JSON. Shortened, with hidden characters as escapes such as
+    /// `\u{200b}`. `null` if absent.
     pub before: Option<String>,
-    /// `null`: absent now.
+    /// The new value in the same form; `null` if it was removed.
     pub after: Option<String>,
 }
 
-/// The compared part of a raw tool.
+/// The compared part of a raw tool definition.
 #[must_use]
 pub fn definition(raw: &Value) -> Value {
     let mut members = Map::new();
@@ -75,25 +76,25 @@ pub fn definition(raw: &Value) -> Value {
     Value::Object(members)
 }
 
-/// Identifies a definition: equal ones share it.
+/// The hash of the compared part. Equal definitions have equal fingerprints.
 #[must_use]
 pub fn fingerprint(raw: &Value) -> Fingerprint {
     canonical::fingerprint(&definition(raw))
 }
 
-/// The key of a prompt, among the names of its server's tools.
+/// The key of a prompt, stored beside its server's tools.
 #[must_use]
 pub fn prompt_key(name: &str) -> String {
     format!("{PROMPT}{name}")
 }
 
-/// The name of the prompt with this key.
+/// The name of the prompt; `None` for other keys.
 #[must_use]
 pub fn prompt_of(key: &str) -> Option<&str> {
     key.strip_prefix(PROMPT)
 }
 
-/// The compared part of whatever the key stands for: a tool name, [`SERVER_KEY`] or the key of a prompt.
+/// The compared part of the definition with this key: a tool name, [`SERVER_KEY`] or a prompt's key.
 #[must_use]
 pub fn definition_of(key: &str, raw: &Value) -> Value {
     let members: &[&str] = match key {
@@ -105,7 +106,7 @@ pub fn definition_of(key: &str, raw: &Value) -> Value {
     Value::Object(members.iter().filter_map(of).collect())
 }
 
-/// The difference between two definitions, in the order of the later one.
+/// Lists the changes between two definitions, in the order of the second one.
 #[must_use]
 pub fn difference(before: &Value, after: &Value) -> Difference {
     let mut difference = Difference::default();
@@ -168,7 +169,7 @@ fn has_parts(items: &[Value]) -> bool {
     items.iter().any(|item| item.is_object() || item.is_array())
 }
 
-/// An excerpt that starts shortly before the first difference, given in characters from the start.
+/// An excerpt of a value, starting shortly before character number `difference`.
 fn shown(value: &Value, difference: usize) -> String {
     let text = match value {
         Value::String(text) => text.clone(),
@@ -181,8 +182,8 @@ fn shown(value: &Value, difference: usize) -> String {
     format!("{before}{}{after}", visible(&part))
 }
 
-/// Maps names that look the same to one form: hidden characters and confusable letters (Unicode Technical Standard 39,
-/// section 4).
+/// Maps similar-looking names to one form: removes hidden characters and replaces confusable letters (Unicode Technical Standard
+/// 39, section 4).
 #[must_use]
 pub fn skeleton(name: &str) -> String {
     let shown = hidden_text::strip(name).map_or_else(|| name.to_owned(), |(shown, _)| shown);

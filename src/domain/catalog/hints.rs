@@ -1,11 +1,11 @@
-//! What rules match in a tool other than its names: annotations and tags.
+//! Annotations and tags: what rules match in a tool besides its names.
 
 use serde_json::Value;
 
 use crate::domain::text::named::named;
 
 named! {
-    /// Claims of a server about a tool's behaviour (MCP specification, `ToolAnnotations`). Servers may lie.
+    /// A server's claim about a tool's behaviour (MCP specification, `ToolAnnotations`). It may be wrong.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(in crate::domain) enum Hint {
         ReadOnly = "readOnlyHint",
@@ -16,7 +16,7 @@ named! {
 }
 
 impl Hint {
-    /// Parses `readOnlyHint` or `readOnlyHint=false`.
+    /// Parses `readOnlyHint` or `readOnlyHint=false` into the hint and its expected value.
     pub(in crate::domain) fn read(text: &str) -> Option<(Self, bool)> {
         let (name, value) = text.split_once('=').unwrap_or((text, "true"));
         let hint = Self::ALL.into_iter().find(|hint| hint.name() == name.trim())?;
@@ -27,8 +27,8 @@ impl Hint {
         }
     }
 
-    /// The value of a hint for a tool. As in the specification, a tool without annotations writes, is destructive, is not
-    /// idempotent and reaches an open world. A read-only tool is never destructive.
+    /// The value of this hint for a tool. The specification's defaults apply: not read-only, destructive, not idempotent, open
+    /// world. A read-only tool is never destructive.
     fn of(self, raw: &Value) -> bool {
         let stated = |hint: Self| raw.get("annotations")?.get(hint.name())?.as_bool();
         let reads = stated(Self::ReadOnly).unwrap_or(false);
@@ -41,10 +41,10 @@ impl Hint {
     }
 }
 
-/// The number of combinations of hints.
+/// The number of possible combinations of hints.
 pub(in crate::domain) const COMBINATIONS: usize = 1 << Hint::ALL.len();
 
-/// Whether these annotations of a rule match a tool with such hints.
+/// Whether a tool with this combination of hints satisfies all annotations of a rule.
 pub(in crate::domain) fn hold(annotations: &[String], hints: usize) -> bool {
     annotations.iter().all(|text| {
         Hint::read(text).is_some_and(|(hint, stated)| {
@@ -54,16 +54,16 @@ pub(in crate::domain) fn hold(annotations: &[String], hints: usize) -> bool {
     })
 }
 
-/// A tool's annotations and tags. Parsed once, because rules match them often.
+/// A tool's annotations and tags, parsed once because rules match them often.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolHints {
-    /// The four hints, one bit each.
+    /// The values of the four hints, one bit each.
     hints: u8,
     tags: Vec<Box<str>>,
 }
 
 impl ToolHints {
-    /// From the raw tool. Tags are a list of texts in `_meta.tags`, in `tags`, or in `FastMCP`'s member of `_meta`.
+    /// Parses a raw tool. Tags are a list of strings in `_meta.tags`, in `tags`, or in `FastMCP`'s member of `_meta`.
     #[must_use]
     pub fn of(raw: &Value) -> Self {
         const PLACES: [&str; 4] = ["/_meta/tags", "/tags", "/_meta/_fastmcp/tags", "/_meta/fastmcp/tags"];
@@ -72,7 +72,7 @@ impl ToolHints {
         Self { hints, tags: tags.map(Into::into).collect() }
     }
 
-    /// Adds tags from other sources than the server, without duplicates.
+    /// Adds tags that do not come from the server, without duplicates.
     pub fn add_tags<'a>(&mut self, tags: impl IntoIterator<Item = &'a str>) {
         for tag in tags {
             if self.tags.iter().all(|known| **known != *tag) {
@@ -81,7 +81,7 @@ impl ToolHints {
         }
     }
 
-    /// The combination of hints as a number below [`COMBINATIONS`].
+    /// The values of all hints as a number below [`COMBINATIONS`].
     pub(in crate::domain) fn combination(&self) -> usize {
         self.hints.into()
     }
@@ -92,7 +92,7 @@ impl ToolHints {
         self.has(Hint::ReadOnly)
     }
 
-    /// Whether the tool may be destructive: it does not claim otherwise.
+    /// Whether the tool may be destructive. True unless it claims otherwise.
     #[must_use]
     pub fn is_destructive(&self) -> bool {
         self.has(Hint::Destructive)
@@ -107,7 +107,7 @@ impl ToolHints {
         &self.tags
     }
 
-    /// The server's own tags first.
+    /// All tags, with the server's own first.
     pub fn tags(&self) -> impl Iterator<Item = &str> {
         self.tags.iter().map(AsRef::as_ref)
     }

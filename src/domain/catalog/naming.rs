@@ -1,4 +1,4 @@
-//! Published names of tools, and names reserved by the service.
+//! Published names of tools, and names that the service reserves.
 
 use std::sync::Arc;
 
@@ -8,16 +8,16 @@ use crate::domain::catalog::tool::ToolId;
 use crate::domain::text::canonical::Fingerprint;
 use crate::domain::text::named::name_text;
 
-/// The longest function name that every provider accepts.
+/// Maximum length of a function name that every provider accepts.
 const MAX_LENGTH: usize = 64;
-/// `_` and eight hexadecimal digits.
+/// Length of the hash suffix: `_` and eight hexadecimal digits.
 const SUFFIX_LENGTH: usize = 9;
 const SEPARATOR: &str = "__";
 
-/// First path segments of the service's own routes: a server with such a name would be unreachable.
+/// First path segments of the service's own routes. A server with such a name would be unreachable.
 pub const RESERVED_SERVER_NAMES: [&str; 10] = ["v1", "docs", "s", "mcp", "toolsets", "ui", "metrics", "healthz", "readyz", "openapi.json"];
 
-/// The meta-tool that runs any other tool by name. Descriptions of tools name it; `publishing::meta_tools` has the others.
+/// The meta-tool that runs any other tool by name. It is defined here because tool descriptions mention it.
 pub const RUN_TOOL: &str = "run_tool";
 
 /// The published name of a tool: `^[a-zA-Z][a-zA-Z0-9_-]*$`, at most 64 characters, unique in a catalog.
@@ -26,11 +26,10 @@ pub const RUN_TOOL: &str = "run_tool";
 pub struct OperationId(Arc<str>);
 
 impl OperationId {
-    /// `<server>__<tool>`.
+    /// Builds `<server>__<tool>`.
     ///
     /// The name depends only on these two names, so it is the same in every document and on every replica, whatever other
-    /// tools exist. If the plain form would be ambiguous, too long or invalid, it gets a hash of both names as a suffix, so
-    /// that no two tools share a name.
+    /// tools exist. If this form would be ambiguous, too long or invalid, a hash of both names is appended to keep it unique.
     #[must_use]
     pub fn of(id: &ToolId) -> Self {
         let server = id.server.as_str();

@@ -1,11 +1,11 @@
-//! Changes on top of a tool's own definition.
+//! Changes to a tool on top of its server's definition.
 
 use crate::domain::text::canonical::Fingerprint;
 
 /// All changes that apply to one tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Overlay {
-    /// In addition to the server's own.
+    /// Tags in addition to the server's own.
     pub tags: Vec<String>,
     pub synonyms: Vec<String>,
     pub description: Option<String>,
@@ -13,7 +13,7 @@ pub struct Overlay {
 }
 
 impl Overlay {
-    /// A fingerprint of the tool with this overlay. An empty overlay keeps the tool's own.
+    /// The fingerprint of a tool with this overlay; the tool's own fingerprint if the overlay is empty.
     #[must_use]
     pub fn version(&self, tool: &Fingerprint) -> Fingerprint {
         if *self == Self::default() {

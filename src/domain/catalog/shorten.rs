@@ -1,8 +1,8 @@
-//! Shortens expensive definitions: long enums and long descriptions are cut, step by step, until the definition fits the
-//! budget or nothing is left to cut.
+//! Shortens expensive definitions: cuts long enums and descriptions step by step, until the definition fits the token budget or
+//! nothing is left to cut.
 //!
-//! The published form then says less and forbids less; arguments are still validated against the server's own schema. Each
-//! cut is described in words and recorded as a loss.
+//! The published form then forbids less, but arguments are still validated against the server's own schema. Each cut is described
+//! in words and recorded as a loss.
 
 use std::sync::Arc;
 
@@ -11,17 +11,17 @@ use serde_json::{Map, Value};
 use crate::domain::catalog::schema::{InputSchema, LossReason, SchemaLoss};
 use crate::domain::catalog::tool::Tool;
 
-/// Maximum number of losses that are recorded.
+/// Maximum number of recorded losses.
 const MAX_LOSSES: usize = 100;
-/// Values that a description names instead of the full list.
+/// Number of values that the description of a cut enum names.
 const NAMED_VALUES: usize = 8;
 
-/// How much of a definition is kept.
+/// One step of shortening: the limits that it applies.
 #[derive(Clone, Copy)]
 struct Step {
-    /// Longest enum.
+    /// Maximum number of enum values.
     values: usize,
-    /// Longest description, in characters.
+    /// Maximum length of a description, in characters.
     characters: usize,
 }
 
@@ -72,7 +72,7 @@ fn shortened(input: &InputSchema, step: Step) -> InputSchema {
     InputSchema { published: Arc::new(published), losses, ..input.clone() }
 }
 
-/// Cuts the description of a tool but keeps its hint about the arguments.
+/// Cuts the description of a tool but keeps its sentence about the arguments.
 fn described(description: &str, hint: Option<&str>, characters: usize) -> String {
     match hint.and_then(|hint| Some((hint, description.strip_suffix(hint)?))) {
         Some((hint, own)) => format!("{}\n\n{hint}", cut(own.trim_end(), characters)),
@@ -112,7 +112,7 @@ fn schema(value: &mut Value, step: Step, pointer: &mut String, losses: &mut Vec<
     inside(object, step, pointer, losses);
 }
 
-/// Conditions (`not`, `if`, `contains`) stay unchanged: a weaker condition would allow less.
+/// Shortens nested schemas, except conditions (`not`, `if`, `contains`): a weaker condition could make the schema stricter.
 fn inside(object: &mut Map<String, Value>, step: Step, pointer: &mut String, losses: &mut Vec<SchemaLoss>) {
     for (keyword, value) in object {
         let length = pointer.len();
@@ -144,13 +144,13 @@ fn within(name: &str, value: &mut Value, step: Step, pointer: &mut String, losse
     pointer.truncate(length);
 }
 
-/// "One of 250 values, such as "a" and "b"."
+/// Describes a cut enum: "One of 250 values, such as "a" and "b"."
 fn one_of(values: &[Value]) -> String {
     let named: Vec<String> = values.iter().take(NAMED_VALUES).map(|value| cut(&value.to_string(), 40)).collect();
     format!("One of {} values, such as {}.", values.len(), named.join(", "))
 }
 
-/// The beginning, cut at a space if there is one.
+/// The beginning of a text, cut at a space if possible.
 fn cut(text: &str, characters: usize) -> String {
     let Some((end, _)) = text.char_indices().nth(characters) else { return text.to_owned() };
     let beginning = &text[..end];
@@ -169,7 +169,7 @@ mod tests {
     use crate::domain::catalog::schema::LossReason;
     use crate::domain::catalog::tool::{ServerName, Tool};
 
-    /// Four characters per token.
+    /// Estimates four characters per token.
     fn count(texts: &[String]) -> Vec<u32> {
         texts.iter().map(|text| u32::try_from(text.len() / 4).unwrap()).collect()
     }

@@ -1,4 +1,4 @@
-//! A tool of an MCP server: its raw definition and its published form.
+//! A tool of an MCP server: raw definition and published form.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -36,7 +36,7 @@ impl From<&str> for ServerName {
     }
 }
 
-/// Server and tool name. They are kept apart, because a joined string can't be split again safely.
+/// Identifies a tool by server and name. They stay separate, because a joined string can't be split reliably.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ToolId {
     pub server: ServerName,
@@ -48,7 +48,7 @@ impl ToolId {
         Self { server: server.into(), name: name.into() }
     }
 
-    /// Its name without invisible characters, for models and people.
+    /// The tool's name without hidden characters, for models and people.
     #[must_use]
     pub fn label(&self) -> Cow<'_, str> {
         hidden_text::strip(&self.name).map_or(Cow::Borrowed(&self.name), |(label, _)| label.into())
@@ -61,38 +61,38 @@ impl fmt::Display for ToolId {
     }
 }
 
-/// A publishable tool. Built once when its server is listed, then shared.
+/// A publishable tool. Built once per listing of its server, then shared.
 #[derive(Debug)]
 pub struct Tool {
     pub id: ToolId,
     pub operation_id: OperationId,
-    /// Its name without invisible characters, for models.
+    /// The tool's name without hidden characters, for models.
     pub label: Arc<str>,
     /// The tool object exactly as the server sent it (MCP specification, "Tool").
     pub raw: Arc<Value>,
     pub title: Option<String>,
-    /// Never empty: a tool without a description gets its name. An admin's description overrides the server's.
+    /// The description; never empty. An admin's text overrides the server's, and the tool's name stands in for a missing one.
     pub description: String,
     pub input: InputSchema,
     /// The published form of the tool's output schema, if it declares one.
     pub output: Option<Arc<Value>>,
-    /// SHA-256 over the canonical form of [`Tool::raw`]: equal for equal tools of two listings.
+    /// SHA-256 of the canonical form of [`Tool::raw`]. Equal tools of two listings have equal fingerprints.
     pub fingerprint: Fingerprint,
-    /// Fingerprint of the part that admins approve; see [`crate::domain::catalog::definition`].
+    /// Fingerprint of the part that admins approve, see [`crate::domain::catalog::definition`].
     pub definition: Fingerprint,
-    /// Fingerprint of the tool with its overlay; [`Tool::fingerprint`] without one.
+    /// Fingerprint of the tool with its overlay; equal to [`Tool::fingerprint`] if there is no overlay.
     pub version: Fingerprint,
     /// Hidden characters that were removed from the definition.
     pub hidden: Vec<HiddenText>,
-    /// Original spelling of parameters and values that are shown without hidden characters.
+    /// Original spelling of parameter names and values, which are shown without hidden characters.
     pub identifiers: Identifiers,
     /// Additional words for search.
     pub synonyms: Vec<String>,
-    /// Offered in every chat.
+    /// Whether every chat offers the tool.
     pub pinned: bool,
     /// Annotations and tags, for rules.
     pub hints: ToolHints,
-    /// cl100k tokens of the minified function definition, see [`Tool::function`].
+    /// Token count (cl100k) of the minified function definition, see [`Tool::function`].
     pub tokens: u32,
     pub validator: ArgumentsValidator,
 }
@@ -108,7 +108,7 @@ impl Tool {
         Value::Object(function)
     }
 
-    /// Applies an overlay. The raw form stays unchanged.
+    /// Applies an overlay. [`Tool::raw`] stays unchanged.
     #[must_use]
     pub fn with(mut self, overlay: &Overlay) -> Self {
         self.version = overlay.version(&self.fingerprint);
@@ -141,7 +141,7 @@ impl Tool {
     }
 }
 
-/// Appends the schema's hint about the arguments to a description.
+/// Appends the sentence about the arguments ([`InputSchema::hint`]) to a description.
 #[must_use]
 pub fn described(mut description: String, input: &InputSchema) -> String {
     if let Some(hint) = &input.hint {

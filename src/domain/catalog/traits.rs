@@ -8,12 +8,12 @@ use ahash::RandomState;
 
 use crate::domain::catalog::tool::Tool;
 
-/// Of one tool.
+/// The attributes of one tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::domain) struct Traits<'a> {
     pub(in crate::domain) name: &'a str,
     pub(in crate::domain) published: &'a str,
-    /// As a number below [`COMBINATIONS`](crate::domain::catalog::hints::COMBINATIONS).
+    /// The values of its hints as a number below [`COMBINATIONS`](crate::domain::catalog::hints::COMBINATIONS).
     pub(in crate::domain) hints: usize,
     pub(in crate::domain) tags: &'a [Box<str>],
 }
@@ -27,25 +27,25 @@ impl<'a> Traits<'a> {
 /// Struct-of-arrays copy of all tools' attributes: walking `Arc<Tool>`s would miss the cache several times per tool.
 #[derive(Debug, Default)]
 pub struct TraitTable {
-    /// The two names of each tool, concatenated.
+    /// The raw and the published name of each tool, concatenated.
     names: String,
     rows: Vec<Row>,
-    /// Distinct tag lists, because many tools share the same tags.
+    /// All distinct tag lists. Many tools have the same tags.
     tags: Vec<Box<[Box<str>]>>,
 }
 
 #[derive(Debug)]
 struct Row {
-    /// In `names`.
+    /// The tool's names, as a range in `names`.
     name: Range<usize>,
     published: Range<usize>,
     hints: usize,
-    /// In `tags`.
+    /// The tool's tag list, as a position in `tags`.
     tags: usize,
 }
 
 impl TraitTable {
-    /// In catalog order.
+    /// Builds the table in catalog order.
     #[must_use]
     pub fn of(tools: &[Arc<Tool>]) -> Self {
         let (mut names, mut tags) = (String::new(), Vec::new());
@@ -67,8 +67,8 @@ impl TraitTable {
         Self { names, rows, tags }
     }
 
-    /// The tools at these positions, each with its position and the number of its tag list. Tools with the same tags share
-    /// the number.
+    /// The tools at these positions: each with its position, its attributes and the position of its tag list. Tools with the same
+    /// tags share a tag list.
     pub(in crate::domain) fn at(&self, places: Range<usize>) -> impl Iterator<Item = (usize, Traits<'_>, usize)> {
         let rows = self.rows.get(places.clone()).unwrap_or_default();
         places.zip(rows).map(|(place, row)| {

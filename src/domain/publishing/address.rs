@@ -1,4 +1,4 @@
-//! The addresses of the service: the parts of it that requests are sent to.
+//! Addresses: the parts of the service to which requests are sent.
 
 use std::sync::Arc;
 
@@ -8,20 +8,20 @@ use crate::domain::catalog::tool::Tool;
 use crate::domain::toolsets::mode::Mode;
 use crate::domain::toolsets::session::Session;
 
-/// An address of the service: the whole service, a toolset or a session. All of them have the same routes.
+/// The whole service, a toolset or a session. All have the same routes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Address {
-    /// Everything that the caller may see.
+    /// All tools that the caller may see.
     #[default]
     Whole,
-    /// The tools of a toolset: the caller's visibility is limited to it.
+    /// The tools of a toolset. The caller's visibility is limited to it.
     Toolset(ToolsetName),
     /// The tools of a session that the caller may see.
     Session(Arc<Session>),
 }
 
 impl Address {
-    /// Prefix of its addresses.
+    /// The path prefix of this address.
     #[must_use]
     pub fn prefix(&self) -> String {
         match self {
@@ -31,7 +31,7 @@ impl Address {
         }
     }
 
-    /// Whether it lists a tool that the caller may see, in this mode.
+    /// Whether the document of this address lists a tool that the caller may see.
     #[must_use]
     pub fn shows(&self, tool: &Tool, visibility: &Visibility, mode: Mode) -> bool {
         match self {
@@ -44,7 +44,7 @@ impl Address {
         }
     }
 
-    /// The default mode of its documents.
+    /// The default mode of documents at this address.
     #[must_use]
     pub fn mode(&self) -> Mode {
         match self {

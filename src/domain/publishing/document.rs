@@ -1,6 +1,6 @@
-//! OpenAPI 3.1 documents, composed of prebuilt operations.
+//! Composes OpenAPI 3.1 documents from prebuilt operations.
 //!
-//! Everything is `serde_json::Value` or text, because typed OpenAPI libraries lose keywords of tool schemas.
+//! All parts are `serde_json::Value` or text, because typed OpenAPI libraries lose keywords of tool schemas.
 
 use std::fmt::Write as _;
 
@@ -9,10 +9,10 @@ use serde_json::{Map, Value, json};
 use crate::domain::catalog::catalog::CatalogServer;
 use crate::domain::catalog::tool::{Tool, summary};
 
-/// The schema of any result.
+/// Reference to the schema of any result.
 pub(super) const CONTENT: &str = "#/components/schemas/Content";
 
-/// The fixed parts of a document.
+/// The parts of a document around its paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heading<'a> {
     pub title: &'a str,
@@ -20,34 +20,34 @@ pub struct Heading<'a> {
     pub description: &'a str,
     /// Whether calls need a key.
     pub secured: bool,
-    /// The base path of the document's paths; `None` for the root of the document's host.
+    /// The base path of all paths in the document; `None` for the root of its host.
     pub base: Option<&'a str>,
 }
 
-/// One path with its operation, as JSON text: `"/path":{"post":{…}}`.
+/// The JSON text of one path item: `"/path":{"post":{…}}`.
 #[must_use]
 pub fn path_item(path: &str, operation: &Value) -> String {
     format!("{}:{{\"post\":{operation}}}", Value::from(path))
 }
 
-/// The path of a tool below the service's root.
+/// The path of a tool, relative to the root of the service.
 #[must_use]
 pub fn tool_path(tool: &Tool) -> String {
     format!("/{}/{}", encoded(tool.id.server.as_str()), encoded(&tool.id.name))
 }
 
-/// The path of a tool below its server.
+/// The path of a tool, relative to its server's path.
 #[must_use]
 pub fn tool_path_on_server(tool: &Tool) -> String {
     format!("/{}", encoded(&tool.id.name))
 }
 
-/// The operation of a tool.
+/// The OpenAPI operation of a tool.
 #[must_use]
 pub fn tool_operation(tool: &Tool) -> Value {
     let title = tool.title.clone().unwrap_or_else(|| title_case(&tool.label));
     let result = match &tool.output {
-        // A tool may also return an image next to the declared output, or text instead of it. The document must stay true.
+        // Next to or instead of the declared output, a tool may return images or text. The document must allow both.
         Some(output) => json!({"anyOf": [output, {"$ref": CONTENT}]}),
         None => json!({"$ref": CONTENT}),
     };
@@ -70,7 +70,7 @@ pub(super) fn operation(id: &str, title: &str, description: &str, tag: &str, sch
     })
 }
 
-/// Joins path items to a document. Deterministic.
+/// Joins path items into a document. Equal inputs give equal documents.
 #[must_use]
 pub fn compose<'a>(heading: &Heading<'_>, path_items: impl Iterator<Item = &'a str>) -> String {
     let info = json!({"title": heading.title, "version": heading.version, "description": heading.description});
@@ -99,7 +99,7 @@ pub fn compose<'a>(heading: &Heading<'_>, path_items: impl Iterator<Item = &'a s
     out
 }
 
-/// The shared components of all operations.
+/// The components that all operations share.
 fn components() -> Value {
     let problem = |description: &str| {
         json!({
@@ -151,8 +151,7 @@ fn components() -> Value {
     })
 }
 
-/// Encodes a path segment: everything except unreserved characters (RFC 3986, section 2.3), in particular `{`, which
-/// OpenAPI reads as a parameter.
+/// Percent-encodes a path segment, except unreserved characters (RFC 3986, section 2.3). OpenAPI would read a `{` as a parameter.
 pub fn encoded(segment: &str) -> String {
     let mut out = String::with_capacity(segment.len());
     for byte in segment.bytes() {
@@ -165,7 +164,7 @@ pub fn encoded(segment: &str) -> String {
     out
 }
 
-/// `create_issue` → `Create Issue`.
+/// Converts a name to title case: `create_issue` becomes `Create Issue`.
 pub(super) fn title_case(name: &str) -> String {
     let words = name.split(['_', '-', ' ', '.']).filter(|word| !word.is_empty()).map(|word| {
         let mut letters = word.chars();
@@ -174,7 +173,7 @@ pub(super) fn title_case(name: &str) -> String {
     words.collect::<Vec<String>>().join(" ")
 }
 
-/// The first sentence of a server's instructions, as the description of its document.
+/// The description of a server's document: the first sentence of the server's instructions.
 #[must_use]
 pub fn server_description(server: &CatalogServer) -> String {
     server

@@ -1,22 +1,22 @@
-//! Base paths of the service, and the naming of tools in its documents.
+//! Base paths of documents, and names of tools in them.
 
 use crate::domain::catalog::tool::ServerName;
 use crate::domain::publishing::document::encoded;
 
-/// Paths of documents and tools. The default serves everything below `/`.
+/// Defines the paths of documents and tools. By default, the service publishes everything below `/`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// The path under which a proxy publishes the service, such as `/tools`; empty for none. Requests may or may not
-    /// contain it; URLs in responses always do.
+    /// The path under which a proxy publishes the service, such as `/tools`, or empty. Requests may omit it; URLs in responses
+    /// always contain it.
     pub root_path: String,
-    /// Prefix of the servers' paths, such as `/mcp-servers`; empty for none.
+    /// Prefix of the servers' paths, such as `/mcp-servers`, or empty.
     pub prefix: String,
-    /// The single server that is served at `/` itself.
+    /// The server published at `/` itself, if there is only one.
     pub single: Option<ServerName>,
     pub naming: Naming,
 }
 
-/// The naming of tools in the document of one server. The document of all tools must distinguish servers, so it always uses
+/// How the document of one server names its tools. The document of all tools must distinguish servers, so it always uses
 /// [`Naming::Flat`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Naming {
@@ -37,13 +37,13 @@ impl Layout {
         format!("{}{}/{}", self.root_path, self.prefix, encoded(server.as_str()))
     }
 
-    /// The same below a further path.
+    /// The same layout below a further path.
     #[must_use]
     pub fn below(&self, path: &str) -> Self {
         Self { root_path: format!("{}{path}", self.root_path), ..self.clone() }
     }
 
-    /// The path without [`Layout::root_path`], if it begins with that.
+    /// Removes [`Layout::root_path`] from the start of a path; `None` if the path does not start with it.
     #[must_use]
     pub fn without_root<'a>(&self, path: &'a str) -> Option<&'a str> {
         if self.root_path.is_empty() {
@@ -52,7 +52,7 @@ impl Layout {
         path.strip_prefix(&self.root_path).filter(|rest| rest.starts_with('/'))
     }
 
-    /// Whether the path is that of a document or of its documentation page.
+    /// Whether the path belongs to a document or to its documentation page.
     #[must_use]
     pub fn is_document(&self, path: &str) -> bool {
         let is_page = |path: &str| matches!(path, "openapi.json" | "docs") || path.starts_with("docs/");

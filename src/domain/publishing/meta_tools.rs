@@ -1,4 +1,4 @@
-//! The meta-tools: one table for names, routes, documents, lists and limits.
+//! The meta-tools, in one table for names, routes, documents, lists and limits.
 
 use std::fmt;
 
@@ -17,18 +17,18 @@ pub const MAX_QUERIES: usize = 16;
 pub const MAX_FOUND: usize = 100;
 /// Default number of tools per search.
 pub const DEFAULT_FOUND: usize = 10;
-/// Maximum number of tools per describe request.
+/// Maximum number of tools described per request.
 pub const MAX_DESCRIBED: usize = 20;
-/// Maximum number of groups per load request.
+/// Maximum number of groups loaded per request.
 pub const MAX_GROUPS: usize = 20;
-/// Limits on the number of tools for a task.
+/// Bounds on the number of tools selected for a task.
 pub const MIN_SELECTED: usize = 5;
 pub const MAX_SELECTED: usize = 10;
 pub const DEFAULT_SELECTED: usize = 8;
 /// Maximum number of servers or toolsets named in a description.
 const NAMED: usize = 15;
 
-/// What a model needs a meta-tool for.
+/// The purpose for which a model uses a meta-tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     Search,
@@ -36,19 +36,19 @@ pub enum Purpose {
     Run,
 }
 
-/// The columns of the table.
+/// One row of the table.
 struct Row {
     name: &'static str,
     path: &'static str,
     purpose: Purpose,
     reads_only: bool,
     modes: &'static [Mode],
-    /// Of the servers and the toolsets that the caller can reach, both in words: models ignore generic descriptions.
+    /// Builds the description. It mentions the reachable servers and toolsets, because models ignore generic descriptions.
     description: fn(servers: &str, toolsets: &str) -> String,
     parameters: fn() -> Value,
 }
 
-/// Declares the meta-tools with their rows.
+/// Declares the enum of meta-tools, with a table row for each.
 macro_rules! meta_tools {
     ($($tool:ident { $($columns:tt)* })*) => {
         /// A tool of the service itself.
@@ -56,7 +56,7 @@ macro_rules! meta_tools {
         pub enum MetaTool { $($tool,)* }
 
         impl MetaTool {
-            /// In the order of documents and lists.
+            /// All meta-tools, in the order of documents and lists.
             pub const ALL: &'static [Self] = &[$(Self::$tool,)*];
 
             fn row(self) -> &'static Row {
@@ -95,7 +95,7 @@ meta_tools! {
             "required": ["queries"]
         }),
     }
-    // Where all tools are bound already, it would only cost tokens.
+    // Full documents omit it, because their tools are bound already and it would only cost tokens.
     DescribeTools {
         name: "describe_tools",
         path: "/v1/tools/describe",
@@ -184,7 +184,7 @@ meta_tools! {
             "required": ["name"]
         }),
     }
-    // Only documents without other tools have it: where the filter chooses for every message, it would cost tokens and do the same.
+    // Only documents without other tools contain it. Next to the filter, it would only cost tokens.
     SmartSelectTools {
         name: "smart_select_tools",
         path: "/v1/tools/smart_select",
@@ -207,7 +207,7 @@ meta_tools! {
 }
 
 impl MetaTool {
-    /// Its published name.
+    /// The published name.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.row().name
@@ -218,13 +218,13 @@ impl MetaTool {
         self.row().path
     }
 
-    /// Whether it never changes anything.
+    /// Whether the meta-tool is read-only.
     #[must_use]
     pub fn reads_only(self) -> bool {
         self.row().reads_only
     }
 
-    /// Whether documents of this mode contain it.
+    /// Whether documents in this mode contain the meta-tool.
     #[must_use]
     pub fn is_in(self, mode: Mode) -> bool {
         self.row().modes.contains(&mode)
@@ -235,18 +235,18 @@ impl MetaTool {
         Self::ALL.iter().copied().find(|tool| tool.name() == name)
     }
 
-    /// `path`: without its leading slash.
+    /// The meta-tool at this path, which has no leading slash.
     #[must_use]
     pub fn of_path(path: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|tool| &tool.path()[1..] == path)
     }
 
-    /// Those of a purpose, in order.
+    /// The meta-tools with this purpose, in table order.
     pub fn of_purpose(purpose: Purpose) -> impl Iterator<Item = Self> {
         Self::ALL.iter().copied().filter(move |tool| tool.row().purpose == purpose)
     }
 
-    /// `servers` and `toolsets`: the result of [`summarize_servers`] and [`summarize_toolsets`].
+    /// The definition, whose description mentions the results of [`summarize_servers`] and [`summarize_toolsets`].
     #[must_use]
     pub fn definition(self, servers: &str, toolsets: &str) -> MetaToolDefinition {
         let row = self.row();
@@ -269,7 +269,7 @@ pub struct MetaToolDefinition {
 }
 
 impl MetaToolDefinition {
-    /// `find_tools` → `Find Tools`.
+    /// The display title: `find_tools` becomes `Find Tools`.
     #[must_use]
     pub fn title(&self) -> String {
         title_case(self.tool.name())
@@ -282,14 +282,14 @@ impl MetaToolDefinition {
         path_item(self.tool.path(), &operation)
     }
 
-    /// The function definition that a model gets.
+    /// The function definition for a model.
     #[must_use]
     pub fn function(&self) -> Value {
         json!({"name": self.tool.name(), "description": self.description, "parameters": self.parameters})
     }
 }
 
-/// `describe_tools` for tools that are listed without parameters, in as few words as possible.
+/// A short definition of `describe_tools`, for lists that omit the parameters of tools.
 #[must_use]
 pub fn describe_listed() -> MetaToolDefinition {
     let mut parameters = (MetaTool::DescribeTools.row().parameters)();
@@ -312,12 +312,12 @@ fn one_name(property: &str, description: &str) -> Value {
     json!({"type": "object", "properties": {property: {"type": "string", "description": description}}, "required": [property]})
 }
 
-/// "214 tools of GitHub, Jira and 7 other servers", of servers with their numbers of tools.
+/// Summarizes servers with their numbers of tools: "214 tools of GitHub, Jira and 7 other servers".
 #[must_use]
 pub fn summarize_servers<'a>(servers: impl Iterator<Item = (&'a CatalogServer, usize)>) -> String {
     let servers: Vec<(&CatalogServer, usize)> = servers.filter(|(_, tools)| *tools > 0).collect();
     let tools: usize = servers.iter().map(|(_, tools)| tools).sum();
-    // The servers with the most tools, ordered by name.
+    // Names the servers with the most tools, in order of name.
     let mut largest: Vec<usize> = (0..servers.len()).collect();
     largest.sort_by_key(|&place| (std::cmp::Reverse(servers[place].1), place));
     largest.truncate(NAMED);
@@ -328,7 +328,7 @@ pub fn summarize_servers<'a>(servers: impl Iterator<Item = (&'a CatalogServer, u
     if listed.is_empty() { counted } else { format!("{counted} of {listed}") }
 }
 
-/// "GitHub, Jira and 7 other toolsets".
+/// Summarizes toolsets: "GitHub, Jira and 7 other toolsets".
 #[must_use]
 pub fn summarize_toolsets(groups: &[Group]) -> String {
     let names = groups.iter().take(NAMED).map(|group| short(group.name())).collect();
@@ -336,7 +336,7 @@ pub fn summarize_toolsets(groups: &[Group]) -> String {
     if listed.is_empty() { "none is there yet".to_owned() } else { listed }
 }
 
-/// Names some and counts the rest.
+/// Joins the names and adds the number of those omitted.
 fn listed(mut names: Vec<String>, all: usize, of_what: &str) -> String {
     match all - names.len() {
         0 => {}

@@ -1,4 +1,4 @@
-//! Key under which usage is aggregated: a chat, an address session or an MCP session.
+//! The key by which usage is aggregated: a chat, an address session or an MCP session.
 
 use std::sync::Arc;
 
@@ -6,27 +6,26 @@ use crate::domain::text::canonical::Fingerprint;
 use crate::domain::text::named::named;
 use crate::domain::toolsets::session::SessionId;
 
-/// Length of the hash that replaces a confidential id.
+/// Length of the hash that replaces a confidential id, in characters.
 const SHORT: usize = 16;
 
 named! {
-    /// What kind of conversation it is.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum ConversationKind {
         /// A chat in a chat application.
         Chat = "chat",
-        /// An address session.
+        /// A session with its own address (`/s/ID`).
         Session = "session",
-        /// A session of an MCP client.
+        /// The MCP session of a client.
         Client = "client",
     }
 }
 
-/// Identifies a conversation of a caller.
+/// Identifies one conversation of a caller.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Conversation {
     pub kind: ConversationKind,
-    /// For a chat its own id; for a session a hash, because the id itself grants access.
+    /// The id of a chat. For a session, a hash of the id, because the id itself grants access.
     pub id: Arc<str>,
 }
 
@@ -41,7 +40,7 @@ impl Conversation {
         Self { kind: ConversationKind::Session, id: hashed(id.as_str()) }
     }
 
-    /// From the id of an MCP session.
+    /// The conversation of an MCP session with this id.
     #[must_use]
     pub fn client(id: &str) -> Self {
         Self { kind: ConversationKind::Client, id: hashed(id) }

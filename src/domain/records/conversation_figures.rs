@@ -1,6 +1,6 @@
-//! Cost and benefit of conversations, as sums that can be compared.
+//! Metrics that compare the cost and benefit of conversations.
 //!
-//! A conversation is a chat, an address session or a session of an MCP client.
+//! A conversation is a chat, an address session or an MCP session.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,60 +12,60 @@ use crate::domain::selection::experiment::Arm;
 pub struct ConversationQuery {
     pub since: SystemTime,
     pub until: SystemTime,
-    /// How many conversations to list individually, most recently used first.
+    /// Maximum number of conversations listed individually, most recently used first.
     pub limit: usize,
 }
 
 counts! {
     /// Sums over one or several conversations.
     pub struct ConversationCounts {
-        /// Messages with a selection.
+        /// Number of messages for which tools were selected.
         pub selections,
-        /// Our tools that the first selection offered, or that were first listed or bound.
+        /// Number of our tools that were offered or bound at the start.
         pub initial_tools,
-        /// The same for the last selection.
+        /// Number of our tools that were offered or bound at the end.
         pub final_tools,
-        /// cl100k tokens of our definitions before selection, over all messages.
+        /// Tokens (cl100k) of our tool definitions before selection, summed over all messages.
         pub tokens_before,
-        /// The same after selection.
+        /// Tokens (cl100k) of our tool definitions after selection, summed over all messages.
         pub tokens_after,
         pub searches,
-        /// Searches whose best tool was missing from the last selection.
+        /// Searches whose best result was missing from the last selection.
         pub recovered_searches,
         pub loads,
         pub unloads,
         pub calls,
         pub succeeded,
-        /// Errors returned by tools.
+        /// Calls for which the tool returned an error.
         pub tool_errors,
     }
 }
 
-/// All conversations of one arm. Divide the sums by `conversations` for averages.
+/// The sums of all conversations in one arm of an experiment. Divide by `conversations` for averages.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ArmFigures {
-    /// `None`: conversations outside of any comparison.
+    /// The arm; `None` for conversations outside any experiment.
     pub arm: Option<Arm>,
     pub conversations: u64,
     pub counts: ConversationCounts,
     pub load_times: Latencies,
 }
 
-/// One conversation. Anonymous on purpose.
+/// The metrics of one conversation, deliberately anonymous.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ConversationFigures {
     pub arm: Option<Arm>,
     pub first_at: SystemTime,
     pub last_at: SystemTime,
     pub counts: ConversationCounts,
-    /// Over its loads; `None` without any.
+    /// The longest duration of a load; `None` if nothing was loaded.
     pub longest_load: Option<Duration>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConversationReport {
-    /// Only arms with conversations, in no defined order.
+    /// Metrics of each arm that has conversations, in no defined order.
     pub arms: Vec<ArmFigures>,
-    /// Most recently used first.
+    /// Single conversations, most recently used first.
     pub latest: Vec<ConversationFigures>,
 }

@@ -1,4 +1,4 @@
-//! Feedback of callers on tools and selections.
+//! Feedback from callers on tools and selections.
 
 use std::time::SystemTime;
 

@@ -1,11 +1,11 @@
-//! Usage as sums that can be merged. Latencies are included as histograms, because single values would be too many.
+//! Usage as mergeable sums. Latencies are stored as histograms to bound their size.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use crate::domain::catalog::tool::ToolId;
 
-/// Counts that can be added up.
+/// Declares a struct of counts that can be added up.
 macro_rules! counts {
     ($(#[$meta:meta])* pub struct $counts:ident { $($(#[$count_meta:meta])* pub $count:ident,)* }) => {
         $(#[$meta])*
@@ -17,7 +17,7 @@ macro_rules! counts {
                 $(self.$count += other.$count;)*
             }
 
-            /// Reads each count by its name.
+            /// Builds the counts by calling `count` with each name.
             pub fn by_name<E>(count: impl Fn(&'static str) -> Result<u64, E>) -> Result<Self, E> {
                 Ok(Self { $($count: count(stringify!($count))?,)* })
             }
@@ -27,23 +27,23 @@ macro_rules! counts {
 
 pub(super) use counts;
 
-/// Selects the sums.
+/// Selects the usage data to sum up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageQuery {
     pub since: SystemTime,
     pub until: SystemTime,
-    /// `None`: all.
+    /// Only this server; `None` for all servers.
     pub server: Option<String>,
-    /// By its server's name for it; `None`: all.
+    /// Only the tool with this raw name; `None` for all tools.
     pub tool: Option<String>,
 }
 
-/// Sums over a period, in no defined order.
+/// Sums over a period. The lists are in no defined order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Usage {
-    /// Tools that were offered, called or judged.
+    /// Tools that were offered, were called or received feedback.
     pub tools: Vec<ToolUsage>,
-    /// Days (UTC) with any activity.
+    /// Days (UTC) with activity.
     pub days: Vec<DayUsage>,
 }
 
@@ -51,9 +51,9 @@ pub struct Usage {
 pub struct ToolUsage {
     pub tool: ToolId,
     pub counts: ToolCounts,
-    /// Calls that the server answered.
+    /// Latencies of calls that the server answered.
     pub latencies: Latencies,
-    /// The time of its last call.
+    /// The time of the last call.
     pub called_at: Option<SystemTime>,
     pub helpful: u64,
     pub wrong: u64,
@@ -62,23 +62,23 @@ pub struct ToolUsage {
 
 counts! {
     pub struct ToolCounts {
-        /// Selections that kept the tool.
+        /// Number of selections that contained the tool.
         pub offered,
         pub called,
         pub succeeded,
         pub tool_errors,
-        /// Calls of a tool that was missing from the chat's last selection.
+        /// Calls made although the chat's last selection lacked the tool.
         pub recovered,
     }
 }
 
-/// One day (UTC).
+/// Usage on one day (UTC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DayUsage {
-    /// Its start.
+    /// The start of the day.
     pub day: SystemTime,
     pub messages: MessageCounts,
-    /// Of the requested tools.
+    /// Sums over the requested tools.
     pub tools: ToolCounts,
 }
 
@@ -87,17 +87,17 @@ counts! {
     pub struct MessageCounts {
         pub selections,
         pub searches,
-        /// Searches whose best tool was missing from the chat's last selection.
+        /// Searches whose best result was missing from the chat's last selection.
         pub recovered_searches,
         pub tokens_before,
         pub tokens_after,
     }
 }
 
-/// Buckets per doubling of the time: neighbours differ by 19 %, so a time is known to 10 %.
+/// Number of buckets per doubling of the latency. Adjacent buckets differ by 19 %, so a latency is accurate to 10 %.
 const STEPS: f64 = 4.0;
 
-/// A histogram bucket. Grows with the time.
+/// A histogram bucket. Higher numbers mean longer latencies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LatencyBucket(pub u8);
 
@@ -109,7 +109,7 @@ impl LatencyBucket {
         Self((micros.log2() * STEPS) as u8)
     }
 
-    /// The middle of the bucket.
+    /// The duration at the middle of the bucket.
     #[must_use]
     pub fn middle(self) -> Duration {
         Duration::from_secs_f64(((f64::from(self.0) + 0.5) / STEPS).exp2() / 1e6)
@@ -135,7 +135,7 @@ impl Latencies {
         self.0.iter().map(|(bucket, count)| (*bucket, *count))
     }
 
-    /// The quantile `share` (0 to 1), accurate to 10 %; `None` without data.
+    /// The latency at quantile `share` (0 to 1), accurate to 10 %; `None` without data.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let total: u64 = self.0.values().sum();

@@ -1,8 +1,8 @@
-//! The chat's set: tools offered to a chat stay offered.
+//! The chat's set: tools that were offered to a chat stay offered.
 //!
-//! A provider's prompt cache remains valid as long as the tools array keeps its prefix. So tools are appended in stable
-//! order, and only if the message needs something that the set lacks. Over the budget, the oldest tools that were never
-//! called are removed, several at once, because every removal invalidates the cache.
+//! A provider's prompt cache stays valid as long as the tools array keeps its prefix. So tools are appended in stable order, and
+//! only if the message needs something that the set lacks. Over the budget, the oldest tools that were never called are removed.
+//! Every removal invalidates the cache, so several tools are removed at once.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::ToolId;
 
-/// A chat belongs to a principal: the same id under another key is another chat.
+/// Identifies a chat. The same chat id under another principal is another chat.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ChatKey {
     pub principal: PrincipalId,
@@ -27,18 +27,19 @@ pub struct ChatSet {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChatTool {
     pub tool: ToolId,
-    /// Whether the chat called it: called tools stay.
+    /// Whether the chat called the tool. Called tools are never removed for the budget.
     pub called: bool,
 }
 
-/// What a message needs from a chat's set.
+/// The tools that a message needs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted<'a> {
-    /// Added if the set does not serve yet, best first.
+    /// Tools to add if the set lacks what the message needs, best first.
     pub offered: &'a [ToolId],
-    /// Any one of these is enough: they match the message about as well as the best tool. Empty: no such need.
+    /// Tools that match the message about as well as the best one. One of them in the set is enough; empty if there is no such
+    /// need.
     pub one_of: &'a [ToolId],
-    /// The message needs each of these.
+    /// Tools that must all be in the set.
     pub all_of: &'a [ToolId],
 }
 
@@ -60,11 +61,11 @@ impl ChatSet {
         any && wanted.all_of.iter().all(|tool| self.contains(tool))
     }
 
-    /// Appends called and newly offered tools. Over the budget, shrinks the set to two thirds of it. Returns the removed
-    /// tools.
+    /// Appends called and offered tools. Over the budget, shrinks the set to two thirds of the budget and returns the removed
+    /// tools. Calls are in conversation order.
     ///
-    /// Calls are in conversation order. It removes the oldest tools that were neither called nor offered by this update.
-    /// Called tools stay, and so do those that the current message needs, even over the budget.
+    /// The oldest tools that were neither called nor offered by this update are removed. Called tools, and tools that the
+    /// current message needs, stay even over the budget.
     pub fn update(&mut self, offered: &[ToolId], called: &[ToolId], budget: usize) -> Vec<ToolId> {
         for tool in called {
             match self.tools.iter_mut().find(|entry| entry.tool == *tool) {
@@ -91,7 +92,7 @@ impl ChatSet {
         dropped
     }
 
-    /// Merges the set that another process stored meanwhile: its tools first, in its order, then those that only we know.
+    /// Merges with a set that another process has stored: its tools in its order, then the tools that only this set has.
     pub fn merge_into(&mut self, stored: Self) {
         let ours = std::mem::replace(self, stored);
         for entry in ours.tools {
@@ -102,7 +103,7 @@ impl ChatSet {
         }
     }
 
-    /// Removes tools at once.
+    /// Removes these tools in one step.
     pub fn remove(&mut self, tools: &HashSet<ToolId>) {
         self.tools.retain(|entry| !tools.contains(&entry.tool));
     }
@@ -139,7 +140,7 @@ mod tests {
         assert_eq!(dropped, ids(&["b", "c"]));
     }
 
-    /// Regression: from its 24th tool on, a chat lost tools, and with them the provider's prompt cache, with nearly every
+    /// Regression test: from the 24th tool on, a chat lost tools, and thereby the provider's prompt cache, with nearly every
     /// message.
     #[test]
     fn several_go_at_once_so_that_the_next_messages_have_room() {

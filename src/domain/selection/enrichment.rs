@@ -1,8 +1,8 @@
-//! Enrichment: additional texts by which a tool is found: a sentence, and sample messages that need the tool.
+//! Enrichments: additional texts for searching a tool, namely a sentence and sample messages that need the tool.
 //!
 //! A language model writes them from the tool's definition, or an admin does. The definition comes from a server, so the
-//! prompt quotes it, cuts it and marks it as data. An invalid answer is rejected as a whole. The worst that a malicious
-//! definition can achieve is what its own description could do as well: its tool is found for other messages.
+//! prompt quotes and shortens it, and marks it as data. Invalid answers are rejected as a whole. A malicious definition can
+//! only do what its own description could: make the tool a result for other messages.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -12,33 +12,33 @@ use crate::domain::catalog::tool::Tool;
 use crate::domain::selection::relevance::context_passage;
 use crate::domain::text::canonical::Fingerprint;
 
-/// The longest sentence about a tool, in characters.
+/// Maximum length of the sentence about a tool, in characters.
 pub const CONTEXT_CHARACTERS: usize = 300;
-/// The longest query, in characters.
+/// Maximum length of a query, in characters.
 pub const QUERY_CHARACTERS: usize = 200;
-/// Each query adds one vector to the search.
+/// Maximum number of queries. Each query adds one vector to the index.
 pub const MOST_QUERIES: usize = 20;
-/// Longest description in the prompt, in characters.
+/// Maximum length of the description in the prompt, in characters.
 const DESCRIPTION_CHARACTERS: usize = 2_000;
 /// Maximum number of parameter names in the prompt.
 const PARAMETERS: usize = 50;
-/// Longest name in the prompt, in characters.
+/// Maximum length of a name in the prompt, in characters.
 const NAME_CHARACTERS: usize = 200;
 
-/// The texts. If both are empty, only the server's own texts are searched.
+/// The additional texts. If both are empty, search uses only the server's own texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Enrichment {
-    /// The purpose of the tool, in a sentence. Empty: none.
+    /// A sentence about the tool's purpose, or empty.
     pub context: String,
-    /// Messages that need the tool.
+    /// Sample messages that need the tool.
     pub queries: Vec<String>,
 }
 
-/// The author.
+/// The author of an enrichment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Author {
     Admin,
-    /// A language model, by name.
+    /// A language model with this name.
     Model(String),
 }
 
@@ -49,7 +49,7 @@ pub struct Written {
     pub enrichment: Enrichment,
 }
 
-/// Why a text is rejected.
+/// The reason why a text is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnrichmentProblem {
     #[error("prose instead of JSON")]
@@ -76,8 +76,7 @@ pub enum EnrichmentProblem {
     Unprintable,
 }
 
-/// The key of a tool's enrichment. Any change of the tool changes it, and so does another server name, which is part of the
-/// prompt.
+/// The key of a tool's enrichment. It changes with any change of the tool or of its server's name, which the prompt contains.
 #[must_use]
 pub fn key(tool: &Tool) -> Fingerprint {
     let mut bytes = tool.id.server.as_str().as_bytes().to_vec();
@@ -90,7 +89,7 @@ impl Enrichment {
     /// Trims and validates texts.
     ///
     /// # Errors
-    /// The first problem.
+    /// The first problem found.
     pub fn new(context: &str, queries: &[String], most_queries: usize) -> Result<Self, EnrichmentProblem> {
         let context = text(context, CONTEXT_CHARACTERS, EnrichmentProblem::LongContext)?;
         if queries.len() > most_queries {
@@ -110,7 +109,7 @@ impl Enrichment {
         Ok(Self { context, queries: checked })
     }
 
-    /// The texts to embed, in addition to the tool's own passages.
+    /// The additional texts to embed, besides the tool's own passages.
     pub fn passages(&self, tool: &Tool) -> impl Iterator<Item = String> {
         let context = Some(self.context.as_str()).filter(|context| !context.is_empty());
         context.map(|context| context_passage(&tool.text(), context)).into_iter().chain(self.queries.clone())
@@ -140,7 +139,7 @@ struct Answer {
 }
 
 impl Brief {
-    /// Asks for a sentence and for 1 to `queries` queries.
+    /// A prompt that requests a sentence and 1 to `queries` queries.
     #[must_use]
     pub fn new(tool: &Tool, queries: usize) -> Self {
         let text = tool.text();
@@ -169,7 +168,7 @@ impl Brief {
         )
     }
 
-    /// The definition, on one line.
+    /// The tool's definition, on one line.
     #[must_use]
     pub fn user(&self) -> String {
         self.definition.to_string()
@@ -178,7 +177,7 @@ impl Brief {
     /// Parses an answer.
     ///
     /// # Errors
-    /// Anything but the requested object.
+    /// The answer is not the requested JSON object.
     pub fn read(&self, answer: &str) -> Result<Enrichment, EnrichmentProblem> {
         let answer = answer.trim();
         let no_json = || if answer.starts_with("```") { EnrichmentProblem::Fence } else { EnrichmentProblem::Prose };

@@ -1,22 +1,22 @@
-//! A/B comparison: some chats get all tools with every message, the others a selection.
+//! A/B test: some chats get all tools with every message, the others a selection.
 
 use crate::domain::text::canonical::Fingerprint;
 use crate::domain::text::named::named;
 
 named! {
-    /// The arm of a chat, fixed for its whole life, so that metrics of both arms can be compared.
+    /// The arm of a chat. It never changes, so that metrics of both arms can be compared.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum Arm {
-        /// All tools, with every message.
+        /// Every message gets all tools.
         Static = "static",
-        /// Selected, found or loaded tools.
+        /// Messages get selected, found or loaded tools.
         Dynamic = "dynamic",
     }
 }
 
 impl Arm {
-    /// Assigns a chat to an arm by a hash of its id: the same on every replica and after every restart. A share of
-    /// `static_share` (0 to 1) of all chats is static. `None` without a comparison, which is a share of 0.
+    /// Assigns a chat to an arm by a hash of its id, identically on every replica and after every restart. `static_share` (0 to
+    /// 1) is the share of static chats; 0 means no experiment and returns `None`.
     #[must_use]
     pub fn of(chat: &str, static_share: f64) -> Option<Self> {
         if static_share <= 0.0 {

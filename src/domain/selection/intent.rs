@@ -1,7 +1,7 @@
 //! The intent of a search: a hint that ranks matching tools first.
 //!
-//! The words of an intent are compared with tags, toolsets and servers; `read-only` and `destructive` with the tools'
-//! annotations. It is only a hint: other tools are still found.
+//! The words of an intent are compared with tags, toolsets and servers. `read-only` and `destructive` are compared with the
+//! tools' annotations. An intent is only a hint: other tools are still found.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ pub struct Intent {
     terms: Vec<u32>,
     reads_only: bool,
     destroys: bool,
-    /// A cache of compared names: many tools share them.
+    /// A cache of comparisons by name, because many tools share names.
     known: HashMap<Box<str>, bool>,
 }
 

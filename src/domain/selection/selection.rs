@@ -1,4 +1,4 @@
-//! The selection for a message, with reasons.
+//! The selection for a message, with the reason for each tool.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,81 +10,81 @@ use crate::domain::catalog::tool::{Tool, ToolId};
 /// The selected tools for a message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Selection {
-    /// Identifies this selection in later signals.
+    /// Identifies the selection, so that feedback can refer to it.
     pub id: String,
-    /// The tool ids to keep, in request order; `None` if the request had none.
+    /// Those `tool_ids` of the request that stay, in request order; `None` if the request had none.
     pub tool_ids: Option<Vec<String>>,
-    /// Whether all tools stay, whatever the message: the static arm of a comparison.
+    /// Whether all tools stay regardless of the message, because the chat is in the static arm of an experiment.
     pub keeps_all: bool,
-    /// Whether more tools may match once all are embedded.
+    /// Whether a repeated selection may find more tools, because some are not embedded yet.
     pub is_partial: bool,
     pub tools: Vec<Selected>,
-    /// The selected tools that the request did not offer, if the caller asked for them.
+    /// Selected tools that the request did not offer, if the caller wants their definitions.
     pub disclosed: Vec<Disclosed>,
-    /// cl100k tokens of our definitions in the request that the caller may use.
+    /// Tokens (cl100k) of our definitions that the request offers and the caller may use.
     pub tokens_before: u64,
-    /// The same after selection.
+    /// Tokens (cl100k) of our definitions after selection.
     pub tokens_after: u64,
     pub warnings: Vec<String>,
     pub took: Duration,
 }
 
-/// A function that stays offered.
+/// A selected function, with the reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Selected {
     pub name: String,
-    /// `None` for meta-tools and foreign functions.
+    /// The tool; `None` for meta-tools and foreign functions.
     pub id: Option<ToolId>,
-    /// Match with the message, 0 to 1; `None` if the message did not decide.
+    /// Match with the message, 0 to 1; `None` if the tool was selected regardless of the message.
     pub score: Option<f32>,
     pub reason: Reason,
 }
 
 impl Selected {
-    /// A tool that was requested by name.
+    /// Selects a tool that the request named.
     #[must_use]
     pub fn named(tool: &Tool) -> Self {
         Self { name: tool.operation_id.to_string(), id: Some(tool.id.clone()), score: None, reason: Reason::Named }
     }
 }
 
-/// A tool that is not offered yet, with its full definition.
+/// The full definition of a tool that is not offered yet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Disclosed {
-    /// The connection that runs it; `None` if the request named none.
+    /// The id of the connection that runs the tool; `None` if the request named no connection.
     pub tool_id: Option<String>,
-    /// See [`Tool::function`].
+    /// The function definition, see [`Tool::function`].
     pub function: Value,
 }
 
-/// Why a function stays offered.
+/// The reason why a function was selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// It matches the message; 1-based rank.
+    /// The tool matches the message; `rank` starts at 1.
     Relevant { rank: usize },
-    /// A language model chose it for the message; 1-based position in its answer.
+    /// A language model chose the tool; `rank` is its position in the answer, starting at 1.
     Judged { rank: usize },
-    /// It was offered to the chat before.
+    /// The tool was offered to the chat before.
     OfferedBefore,
-    /// The chat called it before.
+    /// The chat called the tool before.
     Called,
-    /// It is pinned in the configuration.
+    /// The tool is pinned in the configuration.
     Pinned,
-    /// It is always on in its toolset.
+    /// The tool is always on in its toolset.
     AlwaysOn,
-    /// It was requested by name.
+    /// The request named the tool.
     Named,
-    /// The caller keeps it.
+    /// The function is in the request's `keep` list.
     Kept,
-    /// The model found it by a search.
+    /// The model found the tool by a search.
     Found,
-    /// It finds the tools that the selection left out.
+    /// A meta-tool that finds the tools missing from the selection.
     SearchTool,
-    /// It runs found tools that are not among the offered functions.
+    /// A meta-tool that runs found tools that are not offered.
     RunTool,
-    /// All tools stay: the chat is in the static arm of a comparison.
+    /// All tools stay, because the chat is in the static arm of an experiment.
     StaticArm,
-    /// It is foreign.
+    /// The function belongs to another tool server.
     Foreign,
 }
 

@@ -1,12 +1,12 @@
-//! Text to terms for the lexical half of the search.
+//! Turns text into terms for lexical search.
 //!
 //! Words are split at identifier boundaries (`snake_case`, `kebab-case`, `camelCase`, `HTTPServer`, letters next to
 //! digits), normalised (NFKC, accents folded, lower case), filtered for English stop words, and stemmed. Scripts without
 //! spaces (Han, Kana, Hangul, Thai and their neighbours) become overlapping bigrams.
 //!
 //! A term is a `u32`: the 64-bit FNV-1a hash of its UTF-8 form, folded to 32 bits by exclusive or. The hash is implemented
-//! here because terms are stored in indexes and must be the same in every build. Two words may share a term (with 20,000
-//! different words, the chance of any collision is 5 %); they then count as the same word, which is acceptable.
+//! here because terms are stored in indexes and must be the same in every build. Two words may share a term and then count
+//! as the same word. With 20,000 different words, the chance of any collision is 5 %, which is acceptable.
 //!
 //! Synonyms and spelling correction are absent on purpose: they apply only to messages (see `lexical`).
 
@@ -17,8 +17,8 @@ use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfkc_quick};
 
 use super::words::{Segment, segments};
 
-/// The language of the stemmer. Stop words are always English: tools are described in English, and words on an English list
-/// carry little in other languages.
+/// The language of the stemmer. Stop words are always English, because tools are described in English; in other languages, those
+/// words carry little meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Language {
     #[default]
@@ -29,7 +29,7 @@ pub enum Language {
     Portuguese,
     Russian,
     Spanish,
-    /// Words are compared unchanged.
+    /// No stemming: words are compared unchanged.
     Unstemmed,
 }
 
@@ -58,7 +58,7 @@ impl Analyzer {
         self.for_each_word(text, |_, term| emit(term));
     }
 
-    /// Calls `emit` with every term of `text` and its lowercase word; `None` for bigrams.
+    /// Calls `emit` with every term of `text` and its lowercase word. The word is `None` for bigrams.
     pub fn for_each_word(&self, text: &str, mut emit: impl FnMut(Option<&str>, u32)) {
         let text = normalise(text);
         let mut word = String::new();
@@ -96,7 +96,7 @@ impl Default for Analyzer {
     }
 }
 
-/// Longer words are identifiers or data and are not stemmed.
+/// Maximum length of stemmed words. Longer words are identifiers or data.
 const LONGEST_STEMMED: usize = 64;
 
 fn lowercase_into(text: &str, word: &mut String) {
@@ -142,7 +142,7 @@ fn term(word: &str) -> u32 {
     u32::try_from(folded).unwrap_or(u32::MAX)
 }
 
-/// English function words and polite words of requests. Sorted for binary search. Words in tool names (`time`, `now`,
+/// English function words and polite words of requests, sorted for binary search. Words that occur in tool names (`time`, `now`,
 /// `next`, `all`, `list`) are absent.
 #[rustfmt::skip]
 const STOP_WORDS: &[&str] = &[

@@ -1,7 +1,7 @@
-//! Canonical byte form of JSON values, and its hash.
+//! The canonical byte form of JSON values, and its hash.
 //!
-//! Servers emit the keys of the same tool in different orders (depending on protocol version or release). A hash over the
-//! original bytes would report a changed tool.
+//! The same tool may arrive with its keys in a different order, depending on protocol version or release. A hash over the
+//! original bytes would then report a changed tool.
 
 use std::fmt;
 
@@ -33,7 +33,7 @@ impl Fingerprint {
         &self.0
     }
 
-    /// The first eight bytes as a number: an identifier if 64 bits are enough.
+    /// The first eight bytes as a number, for identifiers of 64 bits.
     #[must_use]
     pub fn prefix(&self) -> u64 {
         let mut bytes = [0; 8];

@@ -1,6 +1,7 @@
-//! Names: of the members of closed sets (in settings, requests, the store, metrics and logs), and types that hold one.
+//! Macros for names: enums with a name per member (for settings, requests, the store, metrics and logs), and types that hold a
+//! name.
 
-/// Declares enums, and each member's name beside it: `named! { pub enum Effect { Allow = "allow", Block = "block" } }`.
+/// Declares an enum with a name for each member: `named! { pub enum Effect { Allow = "allow", Block = "block" } }`.
 macro_rules! named {
     ($($(#[$meta:meta])* $vis:vis enum $set:ident { $($(#[$member_meta:meta])* $member:ident = $name:literal,)* })*) => {$(
         $(#[$meta])*
@@ -8,7 +9,7 @@ macro_rules! named {
 
         #[allow(dead_code, reason = "not every set is listed, or read by name")]
         impl $set {
-            /// All members, in the order of the declaration.
+            /// All members, in order of declaration.
             $vis const ALL: [Self; Self::NAMES.len()] = [$(Self::$member),*];
             /// The names of all members.
             $vis const NAMES: [&'static str; [$($name),*].len()] = [$($name),*];
@@ -26,7 +27,7 @@ macro_rules! named {
     )*};
 }
 
-/// A type that holds a name and shows it as it is.
+/// Declares conversions and formatting for a type that holds a name.
 macro_rules! name_text {
     ($name:ident) => {
         impl $name {

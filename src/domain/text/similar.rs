@@ -1,6 +1,6 @@
-//! Suggestions for misspelt names. They are only shown, never applied.
+//! Suggests names for misspelt ones. Suggestions are only shown, never applied.
 
-/// Longer names are not compared.
+/// Maximum length of compared names.
 const LONGEST: usize = 128;
 
 /// The known name most similar to a wrong one, if any is similar enough.
@@ -9,7 +9,7 @@ pub fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<
     best(wrong, known, strsim::jaro_winkler, 0.8)
 }
 
-/// Like [`nearest`], for names with long common prefixes, which are ignored.
+/// Like [`nearest`], but ignores the common prefix of the names.
 #[must_use]
 pub fn nearest_of_family<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     best(wrong, known, strsim::normalized_damerau_levenshtein, 0.7)
@@ -23,7 +23,7 @@ fn best<'a>(wrong: &str, known: impl Iterator<Item = &'a str>, similarity: impl 
     known
         .filter(|name| name.len() <= LONGEST)
         .map(|name| (similarity(&wrong, &name.to_lowercase()), name))
-        // On a tie, the first.
+        // On a tie, the first name wins.
         .fold(None, |best: Option<(f64, &str)>, next| if best.is_none_or(|best| next.0 > best.0) { Some(next) } else { best })
         .and_then(|(similarity, name)| (similarity >= least).then_some(name))
 }

@@ -2,8 +2,8 @@
 
 use unicode_normalization::char::is_combining_mark;
 
-/// The words of an identifier or of prose, separated by single spaces, case kept: `getHTTPStatus_code` becomes `get HTTP
-/// Status code`.
+/// The words of an identifier or of prose, separated by single spaces, in their original case: `getHTTPStatus_code` becomes `get
+/// HTTP Status code`.
 pub fn split_identifier(identifier: &str) -> String {
     let mut words = String::with_capacity(identifier.len() + 8);
     for segment in segments(identifier) {
@@ -19,11 +19,11 @@ pub fn split_identifier(identifier: &str) -> String {
 }
 
 pub(super) enum Segment<'a> {
-    /// A word or a part of an identifier.
+    /// A whole word or a part of an identifier.
     Word(&'a str),
-    /// A whole camelCase or letter-digit compound, after its parts: `GitHub` must match `github`.
+    /// A whole camelCase or letter-digit compound. It follows its parts, so that `GitHub` matches `github`.
     Compound(&'a str),
-    /// A run of a script without spaces.
+    /// A run of characters in a script without spaces.
     Unspaced(&'a str),
 }
 
@@ -46,14 +46,14 @@ fn kind(character: char) -> Kind {
         _ if character.is_ascii() => Kind::Other,
         _ if is_unspaced(character) => Kind::Unspaced,
         _ if character.is_uppercase() => Kind::Upper,
-        // Combining marks of scripts with spaces belong to the preceding letter.
+        // In scripts with spaces, combining marks belong to the preceding letter.
         _ if character.is_alphabetic() || is_combining_mark(character) => Kind::Lower,
         _ if character.is_numeric() => Kind::Digit,
         _ => Kind::Other,
     }
 }
 
-/// Scripts without spaces between words.
+/// Whether a character belongs to a script without spaces between words.
 pub(in crate::domain) fn is_unspaced(character: char) -> bool {
     matches!(u32::from(character),
         0x0E00..=0x0EFF   // Thai, Lao
@@ -79,7 +79,7 @@ pub(super) fn segments(text: &str) -> impl Iterator<Item = Segment<'_>> {
 struct Segments<'a> {
     text: &'a str,
     position: usize,
-    /// Start of the run of letters and digits that is being split.
+    /// Start of the current run of letters and digits.
     compound: Option<usize>,
     compound_end: usize,
     compound_parts: u32,
@@ -131,8 +131,8 @@ impl<'a> Segments<'a> {
     }
 }
 
-/// Length in bytes of the first part of a run of letters and digits. A part ends at a change between letters and digits,
-/// before an uppercase letter after a lowercase one, and before the last uppercase letter of `HTTPServer`.
+/// Length in bytes of the first part of a run of letters and digits. A part ends between letters and digits, before an uppercase
+/// letter after a lowercase one, and before the last uppercase letter of `HTTPServer`.
 fn part_length(run: &str) -> usize {
     let mut characters = run.char_indices().map(|(at, character)| (at, kind(character))).peekable();
     let Some((_, mut previous)) = characters.next() else {
@@ -154,7 +154,7 @@ fn part_length(run: &str) -> usize {
     run.len()
 }
 
-/// Length in bytes of an English contraction's ending (`'s`, `'re`, …) at the start of `rest`, or 0.
+/// Length in bytes of an English contraction (`'s`, `'re`, …) at the start of `rest`, or 0.
 fn contraction_length(rest: &str) -> usize {
     let mut characters = rest.chars();
     let Some(apostrophe) = characters.next().filter(|&character| kind(character) == Kind::Apostrophe) else {

@@ -1,7 +1,7 @@
-//! Groups that can be loaded by name, and what is loaded in a session.
+//! Groups that can be loaded by name, and the loaded groups of a session.
 //!
-//! A group is a toolset, a server or a tag. A server can be loaded by its own name, so that loading works without
-//! configured toolsets. If a toolset has the name of a server, the name means the toolset.
+//! A group is a toolset, a server or a tag. Servers can be loaded by name, so loading works without configured toolsets. If a
+//! toolset and a server have the same name, the name means the toolset.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,7 +16,7 @@ use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::text::named::named;
 use crate::domain::text::similar::nearest_of_family;
 
-/// Tools that are loaded together.
+/// A set of tools that are loaded together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Group {
     Toolset(ToolsetName),
@@ -25,7 +25,6 @@ pub enum Group {
 }
 
 named! {
-    /// The kind of a group.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
     #[serde(rename_all = "lowercase")]
     pub enum GroupKind {
@@ -63,7 +62,7 @@ impl Group {
         }
     }
 
-    /// Whether the group contains a tool. `classes` provides the current members of toolsets.
+    /// Whether the group contains a tool. `classes` defines the members of toolsets.
     #[must_use]
     pub fn has(&self, tool: &Tool, classes: &Classes) -> bool {
         match self {
@@ -73,7 +72,7 @@ impl Group {
         }
     }
 
-    /// The visible tools of the group, in catalog order.
+    /// The tools of the group that are visible, in catalog order.
     #[must_use]
     pub fn members<'a>(&self, catalog: &'a Catalog, visibility: &Visibility) -> Vec<&'a Arc<Tool>> {
         match self {
@@ -92,7 +91,7 @@ impl fmt::Display for Group {
     }
 }
 
-/// What is loaded: groups in loading order, and single tools if the owner stores those.
+/// The loaded groups in loading order, and single tools if the owner is a chat.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
     pub groups: Vec<Group>,
@@ -100,7 +99,7 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// The visible loaded tools, in loading order.
+    /// The loaded tools that are visible, in loading order.
     #[must_use]
     pub fn tools<'a>(&self, catalog: &'a Catalog, visibility: &Visibility) -> Vec<&'a Arc<Tool>> {
         let mut seen = BTreeSet::new();
@@ -119,12 +118,12 @@ impl Loaded {
     }
 }
 
-/// The groups with visible tools for a caller.
+/// The groups that contain a tool visible to the caller.
 #[derive(Clone, Debug, Default)]
 pub struct Groups {
-    /// Toolsets first, then the servers whose names no toolset has; each ordered by name.
+    /// Toolsets, then servers whose names no toolset has; each sorted by name.
     known: Vec<Group>,
-    /// Tags whose names are not taken by these.
+    /// Tags whose names no toolset or server has.
     tags: Vec<Group>,
 }
 
@@ -146,13 +145,13 @@ impl Groups {
         Self { known, tags }
     }
 
-    /// Toolsets and servers.
+    /// All toolsets and servers.
     #[must_use]
     pub fn known(&self) -> &[Group] {
         &self.known
     }
 
-    /// The group with this name, optionally including tags. Case-insensitive, because models write names in any case.
+    /// Finds a group by name, optionally among tags too. Ignores case, because models vary the case of names.
     #[must_use]
     pub fn find(&self, name: &str, with_tags: bool) -> Option<&Group> {
         let name = name.trim();
@@ -160,7 +159,7 @@ impl Groups {
         all().find(|group| group.name() == name).or_else(|| all().find(|group| group.name().eq_ignore_ascii_case(name)))
     }
 
-    /// The group most similar to a wrong name.
+    /// The group name most similar to a misspelt one.
     #[must_use]
     pub fn nearest(&self, name: &str, with_tags: bool) -> Option<&str> {
         nearest_of_family(name.trim(), self.all(with_tags).map(Group::name))

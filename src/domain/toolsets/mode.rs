@@ -1,9 +1,9 @@
-//! The tools in a document.
+//! Modes of a document: which tools it contains.
 
 use crate::domain::text::named::named;
 
 named! {
-    /// The tools in a document, in addition to meta-tools.
+    /// Selects the tools in a document, in addition to meta-tools.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub enum Mode {
         /// Every tool that the caller may see.
@@ -11,9 +11,9 @@ named! {
         Full = "full",
         /// Only the meta-tools: find, describe, run.
         Meta = "meta",
-        /// The same plus the one that chooses for a whole task.
+        /// Like `meta`, plus the meta-tool that selects tools for a whole task.
         Smart = "smart",
-        /// The meta-tools to find, load, unload and run, plus the loaded tools.
+        /// The meta-tools to find, load, unload and run tools, plus the loaded tools.
         Dynamic = "dynamic",
     }
 }

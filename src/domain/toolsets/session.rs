@@ -1,6 +1,6 @@
-//! Address sessions: a published set of tools at a URL of its own.
+//! Address sessions: sets of tools, each published at its own URL.
 //!
-//! A session defines what is published there, not what its owner may use: permissions are checked with every request.
+//! A session determines what its URL publishes, not what its owner may use. Permissions are checked on every request.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::toolsets::loading::Group;
 use crate::domain::toolsets::mode::Mode;
 
-/// 192 random bits, which can't be guessed.
+/// Length of a session id in bytes: 192 random bits can't be guessed.
 pub const ID_BYTES: usize = 24;
 const ID_LETTERS: usize = ID_BYTES / 3 * 4;
 
@@ -32,7 +32,7 @@ impl SessionId {
         Self(URL_SAFE_NO_PAD.encode(bytes).into())
     }
 
-    /// Parses an id; `None` for everything else.
+    /// Parses an id; `None` if the format is wrong.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
@@ -45,14 +45,14 @@ impl SessionId {
     }
 }
 
-/// Without a configured key, the id alone grants access, so it must not appear in logs.
+/// Prints no id. Without a configured key, the id alone grants access, so it must not appear in logs.
 impl fmt::Debug for SessionId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("SessionId")
     }
 }
 
-/// What is published: every tool named directly or by a group.
+/// The published tools: those listed individually, and those in a listed toolset or server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SessionContents {
     #[serde(default)]
@@ -64,7 +64,7 @@ pub struct SessionContents {
 }
 
 impl SessionContents {
-    /// Whether it contains a tool. `classes` provides the current members of toolsets.
+    /// Whether the session publishes a tool. `classes` defines the members of toolsets.
     #[must_use]
     pub fn contain(&self, tool: &Tool, classes: &Classes) -> bool {
         self.tools.contains(&tool.id)
@@ -72,7 +72,7 @@ impl SessionContents {
             || self.toolsets.iter().any(|name| classes.is_in(name, tool))
     }
 
-    /// Whether it names a whole group.
+    /// Whether the session lists this toolset or server.
     #[must_use]
     pub fn name(&self, group: &Group) -> bool {
         match group {
@@ -83,21 +83,21 @@ impl SessionContents {
     }
 }
 
-/// A session as created. It is immutable, with one exception: a choice for a task that was made before all tools were
-/// embedded is made again afterwards. Loaded tools are stored separately.
+/// A session as created. It never changes, with one exception: tools that were selected for a task before all tools were embedded
+/// are selected again afterwards. Loaded tools are stored separately.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Session {
     pub id: SessionId,
     pub owner: PrincipalId,
     pub contents: SessionContents,
-    /// The default mode of its documents.
+    /// The default mode of the session's documents.
     pub mode: Mode,
     pub created_at: SystemTime,
     pub expires_at: SystemTime,
 }
 
 impl Session {
-    /// Whether it exists for this caller at this time.
+    /// Whether the caller owns the session and the session has not expired.
     #[must_use]
     pub fn is_for(&self, caller: &PrincipalId, now: SystemTime) -> bool {
         self.owner == *caller && now < self.expires_at

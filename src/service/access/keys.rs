@@ -1,6 +1,6 @@
-//! API keys: created, rotated and revoked, and looked up in memory for every request.
+//! API keys: creates, rotates and revokes them, and looks them up in memory for every request.
 //!
-//! A change is stored before it is acknowledged, and already applies when the response is sent.
+//! A change is stored before it is acknowledged, and applies as soon as the response is sent.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -23,16 +23,16 @@ use crate::service::supervision::Supervised;
 
 /// Precision of a key's last use, in seconds.
 const USE_SECONDS: u64 = 3_600;
-/// Maximum number of queued uses. A lost one is made up for by the next use in a later hour.
+/// Maximum number of queued uses. If one is dropped, the next use in a later hour is recorded instead.
 const QUEUE: usize = 256;
 
-/// A new key's properties.
+/// The properties of a new key.
 #[derive(Clone, Debug, Default)]
 pub struct NewKey {
     pub name: String,
-    /// `None`: all.
+    /// The servers that the key may use; `None` for all.
     pub servers: Option<BTreeSet<ServerName>>,
-    /// `None`: all tools, also those in no toolset.
+    /// The toolsets that the key may use; `None` for all tools, including those in no toolset.
     pub toolsets: Option<BTreeSet<ToolsetName>>,
     pub groups: BTreeSet<String>,
     pub trusted: bool,
@@ -43,7 +43,7 @@ pub struct NewKey {
 pub enum KeyError {
     #[error("there is no such key")]
     NotFound,
-    /// With the invalid property.
+    /// The property `parameter` is invalid.
     #[error("{reason}")]
     Invalid { parameter: &'static str, reason: &'static str },
     #[error("a key with this name exists: revoke or rotate it first")]
@@ -54,7 +54,7 @@ pub enum KeyError {
 
 struct Entry {
     key: Arc<ApiKey>,
-    /// Hours since 1970; 0: never.
+    /// Time of the last use, in hours since 1970; 0 if never used.
     used: AtomicU64,
 }
 
@@ -64,16 +64,16 @@ pub struct Keys {
     store: Arc<dyn KeyStore>,
     table: ArcSwap<Table>,
     used: mpsc::Sender<(KeyId, SystemTime)>,
-    /// Serializes changes.
+    /// Ensures that changes run one after another.
     changing: Mutex<()>,
     changed: watch::Sender<()>,
 }
 
 impl Keys {
-    /// Loads all keys, and records their use until `stop`.
+    /// Loads all keys. Records their use until `stop`.
     ///
     /// # Errors
-    /// [`StoreError`]: without the keys, no caller could be identified.
+    /// [`StoreError`], because no caller could be identified without the keys.
     pub async fn start(store: Arc<dyn KeyStore>, stop: CancellationToken) -> Result<(Arc<Self>, JoinHandle<()>), StoreError> {
         let table = store.api_keys().await?.into_iter().map(|key| (key.id.clone(), Entry::of(key))).collect();
         let (used, queue) = mpsc::channel(QUEUE);
@@ -82,7 +82,7 @@ impl Keys {
         Ok((Arc::new(Self { store, table: ArcSwap::from_pointee(table), used, changing: Mutex::default(), changed }), task))
     }
 
-    /// The presented key, if it is valid now.
+    /// The key with this text, if it is valid now.
     pub fn find(&self, presented: &str) -> Option<Arc<ApiKey>> {
         let now = SystemTime::now();
         let entry = self.good(&Presented { id: api_key::id_of(presented)?, hash: Fingerprint::of_text(presented) }, now)?;
@@ -94,7 +94,7 @@ impl Keys {
         Some(Arc::clone(&entry.key))
     }
 
-    /// Whether the presented key is still valid.
+    /// Whether the key that authenticated a caller is still valid, with the same secret.
     #[must_use]
     pub fn is_good(&self, presented: &Presented) -> bool {
         self.good(presented, SystemTime::now()).is_some()
@@ -104,13 +104,13 @@ impl Keys {
         self.table.load().get(&presented.id).filter(|entry| entry.key.admits(presented.hash, now)).cloned()
     }
 
-    /// Signals every change of a key.
+    /// A receiver that is notified of every change of a key.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
-    /// All keys, oldest first.
+    /// All keys, in order of creation.
     #[must_use]
     pub fn list(&self) -> Vec<ApiKey> {
         let mut keys: Vec<ApiKey> = self.table.load().values().map(|entry| entry.key()).collect();
@@ -118,14 +118,14 @@ impl Keys {
         keys
     }
 
-    /// The valid keys.
+    /// All keys that are valid now.
     #[must_use]
     pub fn active(&self) -> Vec<ApiKey> {
         let now = SystemTime::now();
         self.list().into_iter().filter(|key| key.state(now) == KeyState::Active).collect()
     }
 
-    /// Creates a key. The secret is returned only here.
+    /// Creates a key. The secret can't be read again later.
     pub async fn create(&self, new: NewKey) -> Result<(ApiKey, SecretString), KeyError> {
         let now = SystemTime::now();
         let invalid = |parameter, reason| KeyError::Invalid { parameter, reason };
@@ -153,10 +153,10 @@ impl Keys {
         Ok((key, secret))
     }
 
-    /// Gives a key a new secret, and optionally a new expiry. The former secret stops working.
+    /// Replaces the secret of a key, and optionally its expiry. The former secret stops working.
     ///
     /// # Errors
-    /// [`KeyError`]; a revoked key counts as unknown.
+    /// [`KeyError`]; a revoked key is treated as unknown.
     pub async fn rotate(&self, id: &KeyId, expires_at: Option<SystemTime>) -> Result<(ApiKey, SecretString), KeyError> {
         let now = SystemTime::now();
         let _one = self.changing.lock().await;
@@ -176,8 +176,7 @@ impl Keys {
         Ok((key, secret))
     }
 
-    /// Revokes a key for good, and removes everything stored under its name. Returns whether this changed anything: a second
-    /// revocation does not.
+    /// Revokes a key permanently and deletes everything stored under its name. Returns whether it was still unrevoked.
     pub async fn revoke(&self, id: &KeyId) -> Result<(ApiKey, bool), KeyError> {
         let _one = self.changing.lock().await;
         let mut key = self.get(id)?;
@@ -190,7 +189,7 @@ impl Keys {
         Ok((key, is_good))
     }
 
-    /// Forgets keys that were revoked or expired before `time`; returns how many.
+    /// Deletes keys that were revoked or expired before `time`. Returns their number.
     pub async fn forget_ended_before(&self, time: SystemTime) -> Result<u64, StoreError> {
         let _one = self.changing.lock().await;
         let gone = self.store.forget_keys_ended_before(time).await?;
@@ -231,7 +230,7 @@ impl Entry {
         Arc::new(Self { key: Arc::new(key), used })
     }
 
-    /// The key with its last use.
+    /// The key, with the time of its last use.
     fn key(&self) -> ApiKey {
         let used = self.used.load(Ordering::Relaxed);
         ApiKey { last_used_at: (used > 0).then(|| of_hour(used)), ..ApiKey::clone(&self.key) }

@@ -1,6 +1,6 @@
-//! Limits: how often a caller may call and query, and how many calls a server gets. Excess requests are rejected, not queued.
+//! Limits on calls and searches per caller, and on calls per server. Excess requests are rejected, not queued.
 //!
-//! Each process counts for itself. Without a limit nothing is counted.
+//! Each process counts separately. Nothing is counted if there is no limit.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use crate::settings::{LimitSettings, LiveSettings};
 /// Maximum number of callers with counters. Beyond this, the least recently used caller's counters are dropped.
 const CALLERS: u64 = 20_000;
 const IDLE: Duration = Duration::from_hours(1);
-/// `Retry-After` for a server with too many concurrent calls: their duration is unknown.
+/// `Retry-After` for a server with too many concurrent calls, whose duration is unknown.
 const SOON: Duration = Duration::from_secs(1);
 
-/// The limit that rejected a request, and when to retry.
+/// The limit that rejected a request, with the time to retry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", described(*.limit, *.most))]
 pub struct Limited {
@@ -38,12 +38,12 @@ fn described(limit: Limit, most: u32) -> String {
     match limit {
         Limit::Calls => format!("this caller may make {most} tool calls a minute"),
         Limit::Selections => format!("this caller may send {most} messages, searches and judgements a minute"),
-        Limit::ServerCalls => format!("this server takes {most} calls a minute, of all callers together"),
-        Limit::ConcurrentCalls => format!("this server takes {most} calls at a time"),
+        Limit::ServerCalls => format!("this server accepts {most} calls a minute from all callers together"),
+        Limit::ConcurrentCalls => format!("this server accepts {most} calls at a time"),
     }
 }
 
-/// A permitted call. Held while it runs.
+/// Permission for a call. Hold it while the call runs.
 #[derive(Debug, Default)]
 pub struct CallPermit {
     _place: Option<OwnedSemaphorePermit>,
@@ -55,7 +55,7 @@ pub struct Limits {
     meters: Arc<Meters>,
 }
 
-/// The current limits with their counters.
+/// The limits in force, with their counters.
 #[derive(Default)]
 struct Table {
     settings: LimitSettings,
@@ -97,12 +97,12 @@ impl Limits {
         self.now.store(Arc::new(table));
     }
 
-    /// Permits or rejects a call. Hold the permit until the call ends.
+    /// Permits or rejects a call. Hold the returned permit until the call ends.
     pub fn call(&self, principal: &Principal, server: &ServerName) -> Result<CallPermit, Limited> {
         let table = self.now.load();
         let now = self.started.elapsed();
         let permit = || {
-            // A caller over its own limit uses none of the server's.
+            // A call that the caller's own limit rejects must not count for the server.
             table.calls.take(principal, now).map_err(|refused| refused.by(Limit::Calls))?;
             let Some(server) = table.servers.get(server) else { return Ok(CallPermit::default()) };
             let permit = server.enter()?;
@@ -112,7 +112,7 @@ impl Limits {
         permit().inspect_err(|limited: &Limited| self.meters.limited(limited.limit))
     }
 
-    /// Permits or rejects a message, a search or a feedback entry.
+    /// Permits or rejects a message, a search or feedback.
     pub fn selection(&self, principal: &Principal) -> Result<(), Limited> {
         let taken = self.now.load().selections.take(principal, self.started.elapsed());
         taken.map_err(|refused| refused.by(Limit::Selections)).inspect_err(|limited| self.meters.limited(limited.limit))
@@ -123,10 +123,10 @@ impl Limits {
 #[derive(Clone, Default)]
 struct Callers {
     usual: Option<Pace>,
-    /// Patterns of callers with their own rates, in the order of `paces`; `None`: unlimited.
+    /// Patterns of callers with their own rates, which are in `paces` in the same order. `None` is unlimited.
     exceptions: GlobSet,
     paces: Vec<Option<Pace>>,
-    /// `None`: no caller is limited.
+    /// The rate limiters of recent callers; `None` if no caller is limited.
     known: Option<Cache<PrincipalId, Option<Arc<Pacer>>>>,
 }
 
@@ -146,7 +146,7 @@ impl Callers {
         let usual = Pace::new(number, burst);
         let mut patterns = GlobSetBuilder::new();
         let mut paces = Vec::new();
-        // Invalid patterns were rejected with the settings.
+        // Skip invalid patterns, which were rejected with the settings.
         for (glob, number) in exceptions.iter().filter_map(|(pattern, number)| Some((policy::glob(pattern).ok()?, number))) {
             patterns.add(glob);
             paces.push(Pace::new(*number, burst));
@@ -163,7 +163,7 @@ impl Callers {
         pacer.take(now).map_err(|retry_after| Refused { most: pacer.pace().per_minute(), retry_after })
     }
 
-    /// By id, and for a user also by email address.
+    /// The rate for a caller, found by id, and for a user also by e-mail address.
     fn pace(&self, principal: &Principal) -> Option<Pace> {
         let by_email = principal.email.as_ref().map(|email| self.exceptions.matches(format!("user:{email}")));
         let mut found = self.exceptions.matches(principal.id.as_str());
@@ -175,7 +175,7 @@ impl Callers {
     }
 }
 
-/// Limits of one server, for all callers together.
+/// The limits of one server, for all callers together.
 struct ServerLimit {
     pacer: Option<Pacer>,
     concurrent: u32,

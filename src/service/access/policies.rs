@@ -1,4 +1,4 @@
-//! Administration of the policy: the rules of the settings first, then those of the API.
+//! Administration of the policy: the rules in the settings, followed by those set over the API.
 //!
 //! A change is stored before it is acknowledged, and applies to every later call.
 
@@ -17,7 +17,7 @@ use crate::service::catalog::current::CurrentCatalog;
 use crate::service::ports::{PolicyStore, StoreError};
 use crate::settings::{LiveSettings, PolicySettings};
 
-/// The most rules that the API can set.
+/// Maximum number of rules that the API can set.
 pub const MAX_RULES: usize = 1_000;
 
 #[derive(Debug, thiserror::Error)]
@@ -30,13 +30,13 @@ pub enum PolicyError {
     Malformed(serde_json::Error),
     #[error("at most {MAX_RULES} rules are possible")]
     TooManyRules,
-    #[error("the policy was changed meanwhile: the current version is {0}")]
+    #[error("the policy was changed in the meantime: the current version is {0}")]
     Changed(u64),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Why there is no answer to a check.
+/// The reason why a check has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
     #[error("there is no tool `{0}`: write its published name, or server/tool")]
@@ -49,11 +49,11 @@ pub enum CheckError {
     Draft(#[from] PolicyError),
 }
 
-/// The policy of the API, as sent and as stored.
+/// The policy set over the API, as sent and stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Body {
-    /// `None`: the default of the settings.
+    /// The default effect; `None` for the default in the settings.
     default: Option<Effect>,
     #[serde(default)]
     rules: Vec<Value>,
@@ -61,46 +61,46 @@ pub struct Body {
 
 #[derive(Clone, Debug, Default)]
 struct Given {
-    /// 0: never set.
+    /// The version of the policy; 0 if none was ever set.
     version: u64,
     default: Option<Effect>,
     rules: Vec<PlacedRule>,
 }
 
-/// The whole policy, for administrators.
+/// The whole policy, as shown to administrators.
 #[derive(Clone, Debug, Serialize)]
 pub struct PolicyView {
-    /// Version of the API's policy; 0: never set.
+    /// Version of the policy set over the API; 0 if none was ever set.
     pub version: u64,
-    /// The API's default; `null`: the settings decide.
+    /// The default effect set over the API; `null` if the settings decide.
     pub default: Option<Effect>,
-    /// Applies if no rule matches.
+    /// The default effect in force, which applies if no rule matches.
     pub effective_default: Effect,
-    /// Rules of the settings file. They come first.
+    /// Rules in the settings file. They come first.
     pub settings_rules: Vec<Rule>,
     pub rules: Vec<Rule>,
     pub warnings: Vec<RuleProblem>,
 }
 
-/// The principal of a check.
+/// The principal to check.
 #[derive(Clone, Debug, Default)]
 pub struct CheckPrincipal {
-    /// `key:NAME`, `service-key`, `admin`, `anyone` or `user:ID`.
+    /// The principal's id: `key:NAME`, `service-key`, `admin`, `anyone` or `user:ID`.
     pub principal: String,
-    /// For a user.
+    /// The e-mail address, if the principal is a user.
     pub email: Option<String>,
     pub groups: Vec<String>,
     pub model: Option<String>,
 }
 
-/// A check: at least one of `tool` and `principal`.
+/// The parameters of a check. At least one of `tool` and `principal` is set.
 #[derive(Clone, Debug, Default)]
 pub struct Check {
-    /// The published name of a tool, or `server/tool`. Absent: all tools.
+    /// The tool, by published name or as `server/tool`. If absent, all tools are checked.
     pub tool: Option<String>,
-    /// Absent: all known principals.
+    /// The principal. If absent, all known principals are checked.
     pub principal: Option<CheckPrincipal>,
-    /// An API policy to check instead of the stored one.
+    /// A policy to check in place of the one set over the API.
     pub draft: Option<Value>,
 }
 
@@ -117,7 +117,7 @@ pub struct CheckedDecision {
     pub server: String,
     pub tool: String,
     pub effect: Effect,
-    /// The deciding rule, if any.
+    /// The rule that decided, if any.
     pub rule: Option<RulePlace>,
     pub reason: String,
 }
@@ -127,7 +127,7 @@ pub struct Policies {
     store: Arc<dyn PolicyStore>,
     keys: Arc<Keys>,
     parts: RwLock<Parts>,
-    /// Serializes changes.
+    /// Ensures that changes run one after another.
     changing: tokio::sync::Mutex<()>,
 }
 
@@ -138,10 +138,10 @@ struct Parts {
 }
 
 impl Policies {
-    /// Loads and applies the policy. Until then everything is allowed, so this runs before the first request.
+    /// Loads and applies the policy. Call it before the first request, because until then everything is allowed.
     ///
     /// # Errors
-    /// [`PolicyError`]: with an unreadable policy the service does not start.
+    /// [`PolicyError`] if the policy is unreadable. The service then does not start.
     pub async fn start(
         current: Arc<CurrentCatalog>,
         store: Arc<dyn PolicyStore>,
@@ -174,10 +174,10 @@ impl Policies {
         parts.view(&parts.given, &self.current)
     }
 
-    /// Replaces the API's policy. `expected`: only if this is still the current version.
+    /// Replaces the policy set over the API, but only if `expected` (if given) is its current version.
     ///
     /// # Errors
-    /// [`PolicyError`]; then nothing has changed.
+    /// [`PolicyError`]. The policy is then unchanged.
     pub async fn replace(&self, body: &Value, expected: Option<u64>) -> Result<PolicyView, PolicyError> {
         let given = read(body)?;
         let _one = self.changing.lock().await;
@@ -195,7 +195,7 @@ impl Policies {
         let stored = Body { default: given.default, rules: given.rules.iter().map(|rule| to_value(&rule.rule)).collect() };
         match self.store.save_policy(version, &to_value(&stored).to_string()).await? {
             Some(version) => Ok(self.put_in_force(Given { version, ..given })),
-            // Another replica was faster: its policy applies here too.
+            // Another replica was faster. Its policy is the current one, so apply it here too.
             None => Err(PolicyError::Changed(self.put_in_force(self::stored(self.store.as_ref()).await?).version)),
         }
     }
@@ -207,7 +207,7 @@ impl Policies {
         parts.view(&parts.given, &self.current)
     }
 
-    /// Who may call what, with the deciding rules. Changes nothing.
+    /// Returns which principals may call which tools, and which rules decide.
     pub fn check(&self, check: &Check) -> Result<CheckAnswer, CheckError> {
         let parts = self.parts.read();
         let draft = match &check.draft {
@@ -247,7 +247,7 @@ impl Policies {
                     (false, _) if !of_server => format!("the key does not reach {}", tool.id.server),
                     (false, _) => "it is in no toolset that the key reaches or that the service shows".to_owned(),
                     (true, Some(place)) => format!("{place} says {}", decision.effect.name()),
-                    (true, None) => format!("no rule fits; the default is {}", decision.effect.name()),
+                    (true, None) => format!("no rule matches; the default is {}", decision.effect.name()),
                 };
                 decisions.push(CheckedDecision {
                     principal: name.clone(),
@@ -271,7 +271,7 @@ impl Policies {
                 Principal::api_key(&key)
             }
             Some(("user", id)) => {
-                // Most people are known by their email address, and rules use it as their id.
+                // Most people are identified by their e-mail address, and rules then use it as their id.
                 let email = given.email.clone().or_else(|| id.contains('@').then(|| id.to_owned()));
                 let user = User { id: id.to_owned(), email, name: None, groups: given.groups.iter().cloned().collect() };
                 Principal::service_key().on_behalf_of(user, table)
@@ -284,7 +284,7 @@ impl Policies {
         Ok(principal.with_model(given.model.clone()))
     }
 
-    /// Every key, a user of each configured group, and a user of none.
+    /// All keys, a user of each configured group, and a user without groups.
     fn known_principals(&self, table: &GroupTable) -> Vec<(String, Principal)> {
         let mut known = vec![
             ("anyone".to_owned(), Principal::anyone()),
@@ -328,7 +328,7 @@ impl Parts {
     }
 }
 
-/// The stored policy of the API.
+/// Loads the policy that was set over the API.
 async fn stored(store: &dyn PolicyStore) -> Result<Given, PolicyError> {
     let Some(stored) = store.policy().await? else { return Ok(Given::default()) };
     let body = serde_json::from_str(&stored.body).map_err(|error| PolicyError::Unreadable(error.to_string()))?;
@@ -336,7 +336,7 @@ async fn stored(store: &dyn PolicyStore) -> Result<Given, PolicyError> {
     Ok(Given { version: stored.version, ..given })
 }
 
-/// Parses the policy of the API. Reports all invalid rules together.
+/// Parses a policy sent to the API. Reports all invalid rules together.
 fn read(body: &Value) -> Result<Given, PolicyError> {
     let Body { default, rules } = Body::deserialize(body).map_err(PolicyError::Malformed)?;
     if rules.len() > MAX_RULES {

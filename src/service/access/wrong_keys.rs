@@ -1,8 +1,7 @@
-//! Wrong keys: counted per address and minute. Over the limit, further wrong keys are rejected with 429, but a valid key still
-//! works.
+//! Counts wrong keys per address and minute. Over the limit, further wrong keys get status 429, but a valid key still works.
 //!
-//! A guessing attack leaves a few lines, not one per guess: only the first wrong key of a burst and the one that exceeds the
-//! limit are logged and audited. The metric counts all.
+//! Only the first wrong key of a burst, and the one that exceeds the limit, are logged and audited. So a guessing attack produces
+//! a few lines, not one per guess. The metric counts all wrong keys.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -18,15 +17,15 @@ use crate::service::ports::{AuditAction, AuditEntry};
 use crate::service::records::audit::Audit;
 use crate::service::records::metrics::Meters;
 
-/// Wrong keys per address and minute that get the usual response.
+/// Number of wrong keys per address and minute that get the usual response.
 const FREE: u32 = 20;
 const WINDOW: Duration = Duration::from_mins(1);
-/// Maximum number of addresses counted at a time.
+/// Maximum number of addresses that are counted at a time.
 const ADDRESSES: u64 = 10_000;
-/// Lines in the log and the audit log per minute, for all addresses.
+/// Maximum number of lines per minute in the log and the audit log, for all addresses together.
 const NOTES: u32 = 60;
 
-/// The wrong keys of one address in a window, which begins with the first.
+/// The wrong keys from one address within a minute, which begins with the first one.
 struct Burst {
     began: Instant,
     keys: AtomicU32,
@@ -39,7 +38,7 @@ pub struct WrongKeys {
     notes: Mutex<Notes>,
 }
 
-/// Lines written in the current window.
+/// The number of lines written in the current minute.
 struct Notes {
     began: Instant,
     made: u32,
@@ -52,7 +51,7 @@ impl WrongKeys {
         Self { bursts, audit, meters, notes: Mutex::new(Notes { began: Instant::now(), made: 0 }) }
     }
 
-    /// Counts a wrong key. If its address is over the limit, returns the rest of the window.
+    /// Counts a wrong key. Over the limit, returns the remaining time of the minute.
     #[must_use]
     pub fn count(&self, address: Option<IpAddr>) -> Option<Duration> {
         let Some(address) = address.map(network) else {
@@ -92,7 +91,7 @@ impl WrongKeys {
     }
 }
 
-/// The counted network of an address: an IPv6 customer has at least a /64.
+/// The network of an address that is counted. An IPv6 customer has at least a /64.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),

@@ -1,4 +1,4 @@
-//! Announces new tools to the index at once, before their texts are embedded.
+//! Announces new tools to the index before their texts are embedded.
 
 use std::collections::HashMap;
 
@@ -12,11 +12,11 @@ use crate::domain::text::canonical::Fingerprint;
 use crate::service::catalog::indexing::Indexing;
 use crate::service::ports::IndexDocument;
 
-/// A cache of term weights by tool and version, so that only new tools are tokenized.
+/// Caches term weights by tool and version, so that only new tools are tokenized.
 type Words = HashMap<(ToolId, Fingerprint), SparseVector, RandomState>;
 
 impl Indexing {
-    /// Follows the catalog and the policy until `stop`. Changes that come together are announced together.
+    /// Follows the catalog and the policy until `stop`. Combines changes that arrive together.
     pub(super) async fn announce_changes(&self, stop: &CancellationToken) {
         let mut changes = self.current.changes();
         changes.mark_changed();
@@ -29,7 +29,7 @@ impl Indexing {
             let catalog = self.current.snapshot();
             catalog.learn_texts(self.lexical.analyzer());
             self.index.announce(self.documents(&catalog, &mut words));
-            // Lets waiting tasks run, such as the index itself.
+            // Let waiting tasks run, such as the index itself.
             tokio::task::yield_now().await;
         }
     }

@@ -1,4 +1,4 @@
-//! Builds tools from a listing: for the service, and for the commands that inspect its tools.
+//! Builds tools from a listing, for the service and for commands that inspect tools.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use crate::domain::catalog::tool::Tool;
 /// The enabled tools of a listing.
 #[derive(Default)]
 pub struct Built {
-    /// Unchanged ones.
+    /// Tools that have not changed.
     pub kept: Vec<Arc<Tool>>,
-    /// The others, without token counts.
+    /// New and changed tools, without token counts.
     pub new: Vec<Tool>,
-    /// Tools that can't be published.
+    /// Tools that can't be published, with reasons.
     pub skipped: Vec<SkippedTool>,
 }
 
-/// Builds the enabled tools with their overrides. `former`: the tool built from the same definition before, which is kept if its
-/// override is the same too.
+/// Builds the enabled tools with their overlays. `former` returns the tool that was last built from a definition; it is kept if
+/// its overlay is unchanged too.
 pub fn build<'a>(
     listing: &ServerListing,
     disabled: Option<&BTreeSet<String>>,

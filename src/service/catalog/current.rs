@@ -1,4 +1,4 @@
-//! The current state: catalog, policy, and the settings that can change at run time.
+//! The current state: catalog, policy, and the selection settings.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,31 +18,30 @@ use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::text::canonical::Fingerprint;
 use crate::settings::SelectionSettings;
 
-/// Cache size for visibilities, in bytes.
+/// Size of the cache for visibilities, in bytes.
 const VIEWS: u64 = 32 << 20;
-/// Approximate bytes of an entry apart from its lists.
+/// Approximate size of an entry without its lists, in bytes.
 const VIEW: usize = 256;
-/// Approximate bytes of a server or a class in an entry.
+/// Approximate size of a server or a class in an entry, in bytes.
 const VIEW_ITEM: usize = 32;
-/// Maximum number of names of former tools. A server that keeps inventing names fills them; later names count as foreign.
+/// Maximum number of remembered names of former tools, because a server may keep inventing names. Further names count as foreign.
 const MOST_FORMER: usize = 100_000;
 
-/// Holds the current [`Catalog`] and [`Policy`]. Readers take a snapshot for the whole use case; a change swaps in a new one and
-/// leaves theirs as it is.
+/// The current [`Catalog`] and [`Policy`]. A use case takes a snapshot at its start, which later changes do not affect.
 pub struct CurrentCatalog {
     now: ArcSwap<Now>,
-    /// The section `[selection]`.
+    /// The settings in the section `[selection]`.
     selection: ArcSwap<SelectionSettings>,
     changing: Mutex<()>,
     /// Published names of tools that are no longer in the catalog.
     former: RwLock<HashSet<OperationId, RandomState>>,
     changes: watch::Sender<u64>,
-    /// Notified when a request waits for the latest change.
+    /// Notified when a request waits until the latest change is searchable.
     hurry: Notify,
 }
 
-/// One request's view: the catalog, the caller's visibility, and the settings. Taken together, once per request, so that a
-/// concurrent change mixes no two states.
+/// The view of one request: catalog, the caller's visibility, and settings. All three are taken at the same time, so a concurrent
+/// change never mixes two states.
 #[derive(Clone)]
 pub struct View {
     pub catalog: Arc<Catalog>,
@@ -64,7 +63,7 @@ impl View {
     }
 }
 
-/// Catalog, policy, and the classes that follow from both. Swapped together, so that no request sees new tools with old classes.
+/// A catalog, a policy and the classes derived from them. Replaced together, so that no request sees new tools with old classes.
 struct Now {
     catalog: Arc<Catalog>,
     policy: Arc<Policy>,
@@ -104,7 +103,7 @@ impl Default for CurrentCatalog {
 }
 
 impl CurrentCatalog {
-    /// Empty, with these settings.
+    /// Creates an empty catalog with these settings.
     #[must_use]
     pub fn new(selection: SelectionSettings) -> Self {
         let (changes, _) = watch::channel(0);
@@ -118,7 +117,7 @@ impl CurrentCatalog {
         }
     }
 
-    /// A view for a request of this principal.
+    /// Creates the view for a request of this principal.
     #[must_use]
     pub fn view(&self, principal: &Principal) -> View {
         let now = self.now.load();
@@ -144,20 +143,20 @@ impl CurrentCatalog {
         Arc::clone(&self.now.load().policy)
     }
 
-    /// The tools that a principal may see. The only place that decides it.
+    /// The tools that a principal may see. Nothing else decides this.
     #[must_use]
     pub fn visibility(&self, principal: &Principal) -> Visibility {
         self.now.load().visibility(principal)
     }
 
-    /// The policy's decision for a principal and a tool, with the deciding rule.
+    /// The policy's decision on a tool, with the rule that decided.
     #[must_use]
     pub fn decision(&self, principal: &Principal, tool: &Tool) -> Decision {
         self.policy().decisions(principal).on(tool)
     }
 
-    /// Whether a principal may know a server: it sees one of its tools, or, as long as none is known, the policy allows the
-    /// server's name.
+    /// Whether a principal may know that a server exists: it sees one of the server's tools or, if no tools are known, the policy
+    /// allows the server by name.
     #[must_use]
     pub fn shows_server(&self, principal: &Principal, name: &ServerName) -> bool {
         let now = self.now.load();
@@ -165,13 +164,13 @@ impl CurrentCatalog {
             Some(server) if !server.tools.is_empty() => now.visibility(principal).shows(server),
             _ => {
                 let effect = || now.policy.decisions(principal).on_server(name).effect;
-                // Toolsets contain tools, and this server has no known tool.
+                // No toolset contains this server, because none of its tools are known.
                 principal.within.is_empty() && principal.servers.contains(name) && (now.policy.is_open() || effect() == Effect::Allow)
             }
         }
     }
 
-    /// Whether a principal sees any tool.
+    /// Whether a principal sees at least one tool.
     #[must_use]
     pub fn shows_anything(&self, principal: &Principal) -> bool {
         let now = self.now.load();
@@ -179,7 +178,7 @@ impl CurrentCatalog {
         now.catalog.visible(&visibility).next().is_some()
     }
 
-    /// The class of every tool, and the members of every toolset.
+    /// The class of each tool and the members of each toolset.
     #[must_use]
     pub fn classes(&self) -> Arc<Classes> {
         Arc::clone(&self.now.load().assignment.classes)
@@ -191,18 +190,18 @@ impl CurrentCatalog {
         Arc::clone(self.now.load().policy.toolsets())
     }
 
-    /// Signals every change of the catalog, the policy and the toolsets.
+    /// A receiver that is notified of every change of the catalog, the policy or the toolsets.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Signals that a request waits until the latest change is searchable.
+    /// Notifies the indexing task that a request waits until the latest change is searchable.
     pub fn hurry(&self) {
         self.hurry.notify_one();
     }
 
-    /// Resolves once for each such signal.
+    /// Waits for the next notification by [`Self::hurry`].
     pub async fn hurried(&self) {
         self.hurry.notified().await;
     }
@@ -215,7 +214,7 @@ impl CurrentCatalog {
         });
     }
 
-    /// Adds names of former tools. A lookup tries the catalog first.
+    /// Adds published names of former tools. Lookups try the catalog first.
     pub fn remember(&self, names: impl Iterator<Item = OperationId>) {
         let mut former = self.former.write();
         names.for_each(|name| {
@@ -225,19 +224,19 @@ impl CurrentCatalog {
         });
     }
 
-    /// Whether this published name belonged to a tool that is gone: its server was removed or no longer lists it, or the tool is
-    /// withheld. Clients may still have an older document.
+    /// Whether this published name belonged to a tool that was removed with its server, is no longer listed, or is withheld.
+    /// Clients may still have an older document.
     #[must_use]
     pub fn is_former(&self, name: &str) -> bool {
         self.former.read().contains(name)
     }
 
-    /// Sets the policy, for all calls that begin later.
+    /// Replaces the policy for all calls that start later.
     pub fn set_policy(&self, policy: Policy) {
         self.change_policy(|now| policy.with_toolsets(Arc::clone(now.toolsets())));
     }
 
-    /// Sets the toolsets, for all calls that begin later.
+    /// Replaces the toolsets for all calls that start later.
     pub fn set_toolsets(&self, toolsets: CompiledToolsets) {
         self.change_policy(|now| Policy::new(now.default_effect(), now.rules().to_vec()).with_toolsets(Arc::new(toolsets)));
     }
@@ -263,7 +262,7 @@ impl CurrentCatalog {
     }
 }
 
-/// Approximate bytes of a cached visibility.
+/// Approximate size of a cached visibility, in bytes.
 fn weight(view: &Visibility) -> u32 {
     fn count<T: Ord>(scope: &Scope<T>) -> usize {
         match scope {
@@ -290,7 +289,7 @@ mod tests {
 
     const TOOLS: usize = 300;
 
-    /// One tool for each group, in the notation of rules.
+    /// A catalog with one tool per group, under these rules.
     fn current(rules: &[serde_json::Value]) -> CurrentCatalog {
         let server = ServerName::from("s");
         let tools = (0..TOOLS).map(|number| json!({"name": format!("t{number}"), "inputSchema": {"type": "object"}}));

@@ -1,11 +1,11 @@
-//! Compares tool definitions with those first seen or last approved.
+//! Compares tool definitions with the first ones seen or the last ones approved.
 //!
-//! A changed definition is flagged, or the tool is withheld from everybody until an administrator approves it. The approval names
-//! the fingerprint, so nobody approves an unseen definition. A tool that a server drops and brings back is compared with its
-//! former definition. A tool that a known server adds is not a change: it is listed as new, or also withheld.
+//! If a definition has changed, the tool is flagged, or withheld from everybody until an administrator approves it. An approval
+//! names the fingerprint, so nobody approves an unseen definition. A tool that disappears and returns is compared with its former
+//! definition. A tool that a known server adds is flagged as new, or withheld too.
 //!
-//! The definitions of servers and of their prompts are compared in the same way, under keys that no tool has
-//! ([`crate::domain::catalog::definition`]). Their first seen definitions count as approved.
+//! The definitions of servers and their prompts are compared in the same way, under keys that no tool can have
+//! ([`crate::domain::catalog::definition`]). The first ones seen count as approved.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -26,9 +26,9 @@ use crate::domain::text::canonical::{self, Fingerprint};
 use crate::service::ports::{DefinitionStore, ServerListing, StoreError, StoredDefinition};
 use crate::settings::{DefinitionChanges, DefinitionSettings, NewDefinitions};
 
-/// Maximum number of places of a difference in a log line.
+/// Maximum number of changes listed in a log line.
 const LOGGED_PLACES: usize = 5;
-/// Maximum number of remembered tools, or prompts, of a server. A server that keeps inventing names must not fill the store.
+/// Maximum number of remembered tools, and of remembered prompts, per server, because a server may keep inventing names.
 const MOST_KNOWN: usize = 100_000;
 
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +37,7 @@ pub enum ApproveError {
     NotFound,
     #[error("definitions are not compared: definitions.changes is \"off\"")]
     Off,
-    #[error("the definition has changed meanwhile; its fingerprint is now {0}")]
+    #[error("the definition has changed in the meantime; its fingerprint is now {0}")]
     Changed(Fingerprint),
     #[error("this is not the fingerprint of the tool; its definition has not changed and is {0}")]
     WrongFingerprint(Fingerprint),
@@ -45,22 +45,22 @@ pub enum ApproveError {
     Store(#[from] StoreError),
 }
 
-/// The result of comparing a tool's definition.
+/// The result of comparing a tool's definition with its reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DefinitionState {
     Same,
-    /// Its server was known before it, and nobody has approved it yet.
+    /// A known server added the tool, and nobody has approved it yet.
     New,
     Changed,
-    /// It differs or is new, and is withheld from everybody.
+    /// The tool is changed or new, and is withheld from everybody.
     Withheld,
 }
 
-/// How many tools have each result.
+/// The number of tools per result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DefinitionCounts {
-    /// Includes withheld ones.
+    /// Number of changed tools, including withheld ones.
     pub changed: usize,
     pub withheld: usize,
     pub new: usize,
@@ -69,18 +69,18 @@ pub struct DefinitionCounts {
 pub struct Definitions {
     store: Arc<dyn DefinitionStore>,
     state: RwLock<State>,
-    /// Serializes approvals.
+    /// Ensures that approvals run one after another.
     approving: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct State {
     settings: DefinitionSettings,
-    /// For every tool ever seen, and for servers and their prompts.
+    /// The known definitions of all tools ever seen, and of servers and their prompts.
     known: HashMap<ServerName, HashMap<Arc<str>, StoredDefinition, RandomState>, RandomState>,
-    /// Of what servers list now.
+    /// The definitions that servers list now.
     present: HashMap<ServerName, Present, RandomState>,
-    /// Tools with lookalike names, by what the names look like.
+    /// Tools with similar-looking names, by the common form of these names.
     alike: HashMap<String, BTreeSet<ToolId>, RandomState>,
 }
 
@@ -88,15 +88,15 @@ struct State {
 struct Present {
     fingerprints: HashMap<Arc<str>, Fingerprint, RandomState>,
     withheld: Vec<Arc<Tool>>,
-    /// Definitions of servers and prompts, by key.
+    /// The full definitions of the server and its prompts, by key.
     parts: HashMap<Arc<str>, Value, RandomState>,
-    /// Names that are not remembered, because the server has listed too many.
+    /// Names that are not remembered because the server has listed too many.
     beyond: HashSet<Arc<str>, RandomState>,
-    /// Whether its prompts were listed since the start.
+    /// Whether the server's prompts were listed since the start.
     knows_prompts: bool,
 }
 
-/// What a server lists together: an entry missing from its next list is gone.
+/// A kind of list. An entry that is missing from the next list of its kind was removed.
 #[derive(Clone, Copy)]
 enum Kind {
     Tools,
@@ -113,7 +113,7 @@ impl Kind {
         }
     }
 
-    /// The key that records a first listing. A server's own definition is never empty.
+    /// The key that records the first list of this kind; `None` for a server's own definition, which is never empty.
     fn listed(self) -> Option<&'static str> {
         match self {
             Self::Tools => Some(TOOLS_LISTED),
@@ -123,7 +123,7 @@ impl Kind {
     }
 }
 
-/// A definition that a server sent now.
+/// A definition in the current list of a server.
 struct Seen<'a> {
     key: Arc<str>,
     raw: &'a Value,
@@ -138,19 +138,19 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// The definition of a server, or of one of its prompts.
+/// The state of the definition of a server or of a prompt.
 #[derive(Debug, Serialize)]
 pub struct PartView {
-    /// `null`: definitions are not compared.
+    /// The result of the comparison; `null` if definitions are not compared.
     pub state: Option<DefinitionState>,
-    /// An approval names it.
+    /// The fingerprint of the current definition, which an approval must name.
     pub fingerprint: String,
-    /// The difference from the approved definition.
+    /// The changes since the approved definition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<Difference>,
 }
 
-/// What a listing changes in the store.
+/// The changes that a list causes in the store.
 #[derive(Default)]
 struct News<'a> {
     added: Vec<(StoredDefinition, String)>,
@@ -162,7 +162,7 @@ impl Definitions {
     /// Loads the known definitions.
     ///
     /// # Errors
-    /// [`StoreError`]: without them, every changed definition would look like a first one.
+    /// [`StoreError`]. Without known definitions, changed ones would look new.
     pub async fn start(store: Arc<dyn DefinitionStore>, settings: DefinitionSettings) -> Result<Self, StoreError> {
         let mut state = State { settings, ..State::default() };
         for stored in store.definitions().await? {
@@ -172,12 +172,12 @@ impl Definitions {
         Ok(Self { store, state: RwLock::new(state), approving: tokio::sync::Mutex::default() })
     }
 
-    /// Applies changed settings. The catalog follows after it gets the new servers.
+    /// Applies changed settings. The catalog adopts them when it receives the new list of servers.
     pub fn configure(&self, settings: DefinitionSettings) {
         self.state.write().settings = settings;
     }
 
-    /// Records the tools that a server lists. Each difference is logged once.
+    /// Compares the tools that a server lists. Logs each difference once.
     pub async fn observe<'a>(&self, server: &ServerName, tools: impl Iterator<Item = &'a Arc<Value>>) {
         if self.state.read().settings.changes == DefinitionChanges::Off {
             self.state.write().present.remove(server);
@@ -188,7 +188,7 @@ impl Definitions {
         self.note(server, &seen, Kind::Tools).await;
     }
 
-    /// Records a server's own definition.
+    /// Compares a server's own definition.
     pub async fn observe_server(&self, listing: &ServerListing) {
         if self.state.read().settings.changes == DefinitionChanges::Off {
             return;
@@ -197,7 +197,7 @@ impl Definitions {
         self.note(&listing.server, &[Seen::new(SERVER_KEY, &raw)], Kind::Server).await;
     }
 
-    /// Records a server's prompts.
+    /// Compares a server's prompts.
     pub async fn observe_prompts(&self, server: &ServerName, prompts: &[Value]) {
         if self.state.read().settings.changes == DefinitionChanges::Off {
             return;
@@ -207,7 +207,7 @@ impl Definitions {
         self.state.write().present.entry(server.clone()).or_default().knows_prompts = true;
     }
 
-    /// Whether a server's prompts must be listed before one of them is forwarded.
+    /// Whether a server's prompts must be listed before a request for one is forwarded.
     #[must_use]
     pub fn misses_prompts(&self, server: &ServerName) -> bool {
         let state = self.state.read();
@@ -220,7 +220,7 @@ impl Definitions {
         self.is_withheld(&ToolId::new(server.clone(), prompt_key(name)))
     }
 
-    /// `seen` is the complete current list of the kind.
+    /// Compares the complete current list of one kind.
     async fn note(&self, server: &ServerName, seen: &[Seen<'_>], kind: Kind) {
         let news = self.news(server, seen, kind);
         if let Err(error) = self.store.add_definitions(&news.added).await {
@@ -266,7 +266,7 @@ impl Definitions {
     fn news<'a>(&self, server: &ServerName, seen: &[Seen<'a>], kind: Kind) -> News<'a> {
         let state = self.state.read();
         let known = state.known.get(server);
-        // The first list of a kind is taken as what the server had when it was configured.
+        // The first list of a kind counts as approved, because the server had it when it was configured.
         let count = known.map_or(0, |known| known.keys().filter(|key| kind.has(key)).count());
         let is_listed = kind.listed().is_some_and(|key| known.is_some_and(|known| known.contains_key(key)));
         let is_known = is_listed || count > 0;
@@ -309,7 +309,7 @@ impl Definitions {
         }
     }
 
-    /// Drops the current definitions of a server that is no longer configured.
+    /// Drops the current definitions of a server that was removed from the configuration.
     pub fn forget_present(&self, server: &ServerName) {
         self.state.write().present.remove(server);
     }
@@ -319,7 +319,7 @@ impl Definitions {
         self.state.read().of(tool) == Some(DefinitionState::Withheld)
     }
 
-    /// Keeps the withheld tools of a server for administrators.
+    /// Stores the withheld tools of a server, for administrators.
     pub fn withhold(&self, server: &ServerName, tools: Vec<Arc<Tool>>) {
         let mut state = self.state.write();
         if !tools.is_empty() || state.present.contains_key(server) {
@@ -339,13 +339,13 @@ impl Definitions {
         self.state.read().present.values().flat_map(|present| &present.withheld).cloned().collect()
     }
 
-    /// The state of this version of a tool; `None`: definitions are not compared.
+    /// The state of this version of a tool; `None` if definitions are not compared.
     #[must_use]
     pub fn state(&self, tool: &Tool) -> Option<DefinitionState> {
         self.state.read().compare(&tool.id, &tool.definition)
     }
 
-    /// Whether its server added it later and nobody has approved it yet.
+    /// Whether a known server added the tool and nobody has approved it yet.
     #[must_use]
     pub fn is_new(&self, tool: &Tool) -> bool {
         self.state.read().is_new(&tool.id, &tool.definition)
@@ -359,7 +359,7 @@ impl Definitions {
         tools.filter(|tool| !tool.name.starts_with(NO_TOOL)).map(OperationId::of).collect()
     }
 
-    /// What is known about the definition of a tool that was seen before.
+    /// The known data about the definition of a tool; `None` if the tool was never seen.
     #[must_use]
     pub fn known(&self, tool: &ToolId) -> Option<StoredDefinition> {
         self.state.read().known.get(&tool.server)?.get(&tool.name).filter(|known| !known.tool.name.starts_with(LISTED)).cloned()
@@ -396,7 +396,7 @@ impl Definitions {
         counts
     }
 
-    /// Forgets the definitions of tools that no server has listed since `time`, except approved ones; returns how many.
+    /// Deletes unapproved definitions of tools that no server has listed since `time`. Returns their number.
     pub async fn forget_unseen_before(&self, time: SystemTime) -> Result<u64, StoreError> {
         let _one = self.approving.lock().await;
         let present: Vec<(ServerName, Vec<Arc<str>>)> = {
@@ -417,15 +417,14 @@ impl Definitions {
         Ok(gone.len() as u64)
     }
 
-    /// The difference between the first seen or last approved definition of a tool and what its server sends; `None`: there is
-    /// none.
+    /// The changes between a tool's reference definition (first seen or last approved) and `raw`. `None` if there are none.
     pub async fn difference(&self, tool: &ToolId, raw: &Value) -> Result<Option<Difference>, StoreError> {
         let Some(text) = self.store.definition(tool).await? else { return Ok(None) };
         let before: Value = serde_json::from_str(&text).unwrap_or_default();
         Ok(Some(difference(&before, &definition_of(&tool.name, raw))))
     }
 
-    /// A server's approved definition, if the current one differs and is withheld.
+    /// The approved definition of a server if its current one is withheld, otherwise `None`.
     pub async fn approved_server(&self, server: &ServerName) -> Result<Option<Value>, StoreError> {
         let id = ToolId::new(server.clone(), SERVER_KEY);
         if !self.is_withheld(&id) {
@@ -435,8 +434,8 @@ impl Definitions {
         Ok(Some(serde_json::from_str(&text).unwrap_or_default()))
     }
 
-    /// The state of a server's own definition or of one of its prompts; `None`: not listed since the start, or definitions are
-    /// not compared.
+    /// The state of the definition of a server or of one of its prompts. `None` if it was not listed since the start, or if
+    /// definitions are not compared.
     pub async fn part(&self, server: &ServerName, prompt: Option<&str>) -> Result<Option<PartView>, StoreError> {
         let id = part_id(server, prompt);
         let (state, fingerprint, raw) = {
@@ -450,7 +449,7 @@ impl Definitions {
         Ok(Some(PartView { state, fingerprint: fingerprint.to_string(), difference }))
     }
 
-    /// The prompts of a server listed since the start, by name.
+    /// The names of the prompts that a server has listed since the start.
     #[must_use]
     pub fn prompts(&self, server: &ServerName) -> BTreeSet<String> {
         let state = self.state.read();
@@ -461,7 +460,7 @@ impl Definitions {
     /// Approves the current definition of a server or of one of its prompts, if `looked_at` is its fingerprint.
     ///
     /// # Errors
-    /// [`ApproveError`]; then nothing has changed.
+    /// [`ApproveError`]. The definition is then not approved.
     pub async fn approve_part(&self, server: &ServerName, prompt: Option<&str>, looked_at: &str) -> Result<(), ApproveError> {
         let id = part_id(server, prompt);
         let raw = self.state.read().present.get(server).and_then(|present| present.parts.get(&id.name)).cloned();
@@ -475,13 +474,13 @@ impl Definitions {
     /// Approves the current definition of a tool, if `looked_at` is its fingerprint.
     ///
     /// # Errors
-    /// [`ApproveError`]; then nothing has changed.
+    /// [`ApproveError`]. The definition is then not approved.
     pub async fn approve(&self, tool: &Tool, looked_at: &str) -> Result<(), ApproveError> {
         let _one = self.approving.lock().await;
         if self.state.read().settings.changes == DefinitionChanges::Off {
             return Err(ApproveError::Off);
         }
-        // The published definition may lag behind the server's latest listing.
+        // The published definition may be older than the server's latest list.
         let now = self.state.read().listed(&tool.id).unwrap_or(tool.definition);
         if now != tool.definition {
             return Err(ApproveError::Changed(now));
@@ -511,7 +510,7 @@ fn part_id(server: &ServerName, prompt: Option<&str>) -> ToolId {
     ToolId::new(server.clone(), prompt.map_or_else(|| SERVER_KEY.to_owned(), prompt_key))
 }
 
-/// The readable form of a key.
+/// Formats a tool, server or prompt for the log.
 fn shown(id: &ToolId) -> String {
     match (&*id.name, prompt_of(&id.name)) {
         (SERVER_KEY, _) => format!("{} (title and instructions)", id.server),
@@ -548,7 +547,7 @@ impl State {
         self.present.get(&tool.server).is_some_and(|present| present.beyond.contains(&tool.name))
     }
 
-    /// Logs a new tool once, and the tools that it may be confused with.
+    /// Logs a new tool once, with other tools that have a similar-looking name.
     fn log_new(&self, stored: &StoredDefinition) {
         let tool = shown(&stored.tool);
         let is_withheld = stored.is_new && self.settings.new == NewDefinitions::Quarantine;
@@ -564,12 +563,12 @@ impl State {
         }
     }
 
-    /// The definition that its server lists now.
+    /// The fingerprint of the definition that the server lists now.
     fn listed(&self, tool: &ToolId) -> Option<Fingerprint> {
         self.present.get(&tool.server)?.fingerprints.get(&tool.name).copied()
     }
 
-    /// Whether its server added it later and nobody has approved it yet.
+    /// Whether a known server added the tool and nobody has approved it yet.
     fn is_new(&self, tool: &ToolId, now: &Fingerprint) -> bool {
         let known = self.known.get(&tool.server).and_then(|known| known.get(&tool.name));
         known.map_or_else(
@@ -584,7 +583,7 @@ impl State {
 
     fn compare(&self, tool: &ToolId, definition: &Fingerprint) -> Option<DefinitionState> {
         let Some(known) = self.known.get(&tool.server).and_then(|known| known.get(&tool.name)) else {
-            // It is not remembered, so it may have changed.
+            // The tool is not remembered, so its definition may have changed.
             return (self.withholds() && self.is_beyond(tool)).then_some(DefinitionState::Withheld);
         };
         Some(match (known.fingerprint == *definition, self.settings.changes) {

@@ -1,4 +1,4 @@
-//! Synchronises the index with the catalog: first lexically, then with vectors.
+//! Keeps the index in sync with the catalog: first with words, then with vectors.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use crate::service::catalog::enrich::feed::EnrichmentFeed;
 use crate::service::catalog::enrich::in_force;
 use crate::service::ports::{ComputedStore, Embedder, IndexContents, IndexDocument, IndexServer, Store, StoreError, ToolIndex, recovered};
 
-/// Receives the progress of embedding: done, total.
+/// Receives the progress of embedding: the number of finished texts and the total.
 pub type OnProgress = Arc<dyn Fn(usize, usize) + Send + Sync>;
 
-/// Texts embedded between two writes to the store.
+/// Number of texts embedded between two writes to the store.
 const EMBED_BATCH: usize = 128;
-/// Listings within this time cause one index update.
+/// Changes of the catalog within this time cause a single update of the index.
 const SETTLE: Duration = Duration::from_millis(500);
-/// However many listings arrive, an update starts after this time at the latest.
+/// Maximum delay of an update, however many changes arrive.
 const LONGEST_SETTLE: Duration = Duration::from_secs(3);
-/// Pause before a failed update is retried. It doubles after each failure.
+/// Pause after the first failed update. It doubles after each further failure.
 const FIRST_RETRY: Duration = Duration::from_secs(5);
 const LONGEST_RETRY: Duration = Duration::from_mins(10);
-/// How often unused vectors and token counts are removed.
+/// Interval at which unused vectors and token counts are deleted.
 const SWEEP: Duration = Duration::from_hours(6);
 
 pub struct Indexing {
@@ -40,14 +40,14 @@ pub struct Indexing {
     pub embedder: Arc<dyn Embedder>,
     pub lexical: LexicalModel,
     pub on_progress: OnProgress,
-    /// Signals new enrichments, and is notified when they are searchable.
+    /// Notifies of new enrichments, and is notified once these are searchable.
     pub enrichment: Arc<EnrichmentFeed>,
     /// How long unused vectors and token counts are kept.
     pub unused_retention: Duration,
 }
 
 impl Indexing {
-    /// Follows the catalog until `stop`. New tools are announced at once, and the index follows as soon as possible.
+    /// Keeps the index up to date until `stop`. New tools are announced at once, and the index follows as soon as possible.
     pub async fn follow(&self, stop: CancellationToken) {
         tokio::join!(self.announce_changes(&stop), self.index_changes(stop.clone()));
     }
@@ -58,7 +58,7 @@ impl Indexing {
         let mut pause = FIRST_RETRY;
         let mut sweep = tokio::time::interval(SWEEP);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // The first sweep follows the first complete update.
+        // The first deletion follows the first complete update.
         sweep.reset();
         let mut is_first = true;
         let mut recoveries = self.embedder.recoveries();
@@ -75,7 +75,7 @@ impl Indexing {
                 }
                 () = stop.cancelled() => return,
             }
-            // An empty index is filled with the tools known so far, without a wait.
+            // If the index is empty, fill it with the known tools without waiting.
             if self.index.state().documents > 0 {
                 tokio::select! {
                     () = settled(&mut changes) => {}
@@ -111,7 +111,7 @@ impl Indexing {
         }
     }
 
-    /// Makes the index contain this catalog: first with the known vectors, then with all. Returns whether it is complete.
+    /// Updates the index to this catalog, first with the known vectors, then with all of them. Returns whether it is complete.
     pub async fn update(&self, catalog: &Catalog) -> bool {
         if catalog.tools().is_empty() && self.index.state().documents == 0 {
             return true;
@@ -125,7 +125,7 @@ impl Indexing {
         });
         let dimension = self.embedder.dimension();
         if dimension > 0 {
-            // The same model name may now belong to another model.
+            // Drop vectors of another length: the name may now stand for another model.
             vectors.retain(|_, vector| vector.len() == dimension);
         }
         let mut seen = HashSet::new();
@@ -136,19 +136,19 @@ impl Indexing {
             .collect();
         let mut complete = true;
         if !missing.is_empty() {
-            // Tools are found lexically at once, and semantically as soon as they have vectors.
+            // Tools are found by words at once, and by meaning as soon as they have vectors.
             self.replace(&passages, &vectors).await;
             match self.embed(missing, &mut vectors).await {
                 Embedded::All => {}
                 Embedded::Some => complete = false,
-                // The next update follows at once and finds the new vectors in the store.
+                // The next update follows at once and reads the new vectors from the store.
                 Embedded::UntilChange => return true,
             }
         }
         self.replace(&passages, &vectors).await && complete
     }
 
-    /// Removes long unused vectors, token counts and enrichments.
+    /// Deletes vectors, token counts and enrichments that were not used for a long time.
     async fn forget_unused(&self, catalog: &Catalog) {
         let passages = Passages::of(catalog, &self.written(catalog).await);
         let texts = passages.texts().map(|text| Fingerprint::of_text(text));
@@ -169,7 +169,7 @@ impl Indexing {
         }
     }
 
-    /// The enrichments of the catalog's tools.
+    /// Loads the enrichments of the catalog's tools.
     async fn written(&self, catalog: &Catalog) -> HashMap<Fingerprint, Written> {
         in_force(catalog, self.store.as_ref(), self.enrichment.model()).await.unwrap_or_else(|error| {
             tracing::warn!(error = %error, "enrichments could not be read; tools are found by their own texts");
@@ -200,7 +200,7 @@ impl Indexing {
             }
             done += batch.len();
             (self.on_progress)(done, total);
-            // New tools must not wait until all of these are embedded.
+            // New tools must not wait until all older ones are embedded.
             if done < total && self.current.snapshot().version() != version {
                 return Embedded::UntilChange;
             }
@@ -231,7 +231,7 @@ impl Indexing {
                 dense: known(text).into_iter().collect(),
             })
             .collect();
-        // An endpoint that was not reached yet has no known dimension, but earlier vectors of it have.
+        // Before the first response of an endpoint, its vectors' length is known only from stored vectors.
         let known = || vectors.values().next().map_or(0, |vector| vector.len());
         let dimension = Some(self.embedder.dimension()).filter(|dimension| *dimension > 0).unwrap_or_else(known);
         let contents = IndexContents { model: self.embedder.model().into(), dimension, documents, servers };
@@ -252,19 +252,19 @@ impl Indexing {
 /// The outcome of embedding.
 enum Embedded {
     All,
-    /// The rest must be retried.
+    /// Some texts failed and must be retried.
     Some,
-    /// The catalog changed meanwhile.
+    /// The catalog changed in the meantime.
     UntilChange,
 }
 
-/// Waits until the catalog stays unchanged for a while: after a start, servers arrive one by one.
+/// Waits until the catalog stays unchanged for a while. After a start, servers connect one by one.
 async fn settled(changes: &mut watch::Receiver<u64>) {
     let latest = Instant::now() + LONGEST_SETTLE;
     while let Ok(Ok(())) = timeout_at(latest.min(Instant::now() + SETTLE), changes.changed()).await {}
 }
 
-/// How many tools have all their vectors in the store.
+/// The number of tools whose vectors are all in the store.
 pub async fn embedded(catalog: &Catalog, store: &dyn ComputedStore, model: &str) -> Result<usize, StoreError> {
     let hashes = |tool: &Tool| passages(tool).iter().map(|text| Fingerprint::of_text(text)).collect::<Vec<_>>();
     let tools: Vec<Vec<Fingerprint>> = catalog.tools().iter().map(|tool| hashes(tool)).collect();
@@ -281,12 +281,12 @@ pub fn passages(tool: &Tool) -> Vec<String> {
 /// The texts of a catalog to embed.
 struct Passages<'a> {
     tools: Vec<(&'a Arc<Tool>, Vec<String>)>,
-    /// Servers with tools.
+    /// Servers with at least one tool, each with its text.
     servers: Vec<(&'a CatalogServer, String)>,
 }
 
 impl<'a> Passages<'a> {
-    /// For each tool, its own texts first, then its enrichment.
+    /// Collects the texts: for each tool, its own texts first, then its enrichment.
     fn of(catalog: &'a Catalog, written: &HashMap<Fingerprint, Written>) -> Self {
         let texts = |tool: &Tool| {
             let mut texts = passages(tool);

@@ -1,4 +1,4 @@
-//! Requests to rebuild a server's tools after a change outside its listing.
+//! Requests to rebuild the tools of a server, for changes other than a new listing.
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -7,14 +7,14 @@ use crate::domain::catalog::tool::ServerName;
 /// Maximum number of queued requests. Further senders wait.
 const QUEUE: usize = 64;
 
-/// A request, with a channel that confirms its completion.
+/// A rebuild request, with a channel that confirms its completion.
 #[derive(Debug)]
 pub struct Rebuild {
     pub server: ServerName,
     pub done: oneshot::Sender<()>,
 }
 
-/// The sending side of the queue.
+/// The sending side of the queue of requests.
 #[derive(Clone, Debug)]
 pub struct Rebuilds(mpsc::Sender<Rebuild>);
 
@@ -25,7 +25,7 @@ impl Rebuilds {
         (Self(sender), receiver)
     }
 
-    /// Returns when the catalog has the server's current tools. During shutdown it returns without a rebuild.
+    /// Requests a rebuild and waits until the catalog contains the result. During shutdown, returns without a rebuild.
     pub async fn of(&self, server: &ServerName) {
         let (done, rebuilt) = oneshot::channel();
         if self.0.send(Rebuild { server: server.clone(), done }).await.is_ok() {

@@ -1,7 +1,7 @@
-//! Synchronises the catalog and the index with the servers.
+//! Keeps the catalog in sync with the servers.
 //!
-//! A listing becomes tools, of which only changed ones are rebuilt. A new catalog is swapped in, the listing is stored as the
-//! last good one, and the index follows in the background: first lexically, then with vectors.
+//! A listing is converted to tools; unchanged tools are reused. The new catalog replaces the old one, and the listing is stored
+//! as the server's last valid one. The index follows in the background, first with words, then with vectors.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::service::ports::{ServerEvent, Store};
 use crate::service::supervision::Supervised;
 use crate::settings::servers::ServerSettings;
 
-/// Counts cl100k tokens of several texts at once. Provided by the composition root; blocking, CPU-bound.
+/// Counts the cl100k tokens of several texts. Blocks and is CPU-bound. Provided by the composition root.
 pub type CountTokens = Arc<dyn Fn(&[String]) -> Vec<u32> + Send + Sync>;
 
 /// The configured servers, each with its disabled tools.
@@ -34,11 +34,11 @@ pub fn configured(servers: &[ServerSettings]) -> Arc<Configured> {
     Arc::new(servers.iter().map(|server| (server.name.clone(), server.disabled_tools.iter().cloned().collect())).collect())
 }
 
-/// What the catalog is built from in addition to the listings.
+/// Inputs of the catalog other than listings.
 pub struct CatalogInputs {
     pub overrides: Arc<ToolOverrides>,
     pub definitions: Arc<Definitions>,
-    /// Servers whose tools must be rebuilt.
+    /// Requests to rebuild a server's tools.
     pub rebuilds: mpsc::Receiver<Rebuild>,
 }
 
@@ -48,9 +48,9 @@ pub struct Refresh {
     count_tokens: CountTokens,
     changes: watch::Receiver<Arc<Configured>>,
     inputs: CatalogInputs,
-    /// What the catalog is currently built from.
+    /// The servers in the current catalog.
     configured: Arc<Configured>,
-    /// Definitions with more tokens are shortened.
+    /// Maximum number of tokens per definition. Longer definitions are shortened.
     tool_tokens: Option<u32>,
     /// The last listing of every configured server, including disabled tools.
     listings: BTreeMap<ServerName, ServerListing>,
@@ -69,19 +69,19 @@ impl Refresh {
         Self { current, store, count_tokens, changes, inputs, configured, tool_tokens: None, listings: BTreeMap::new() }
     }
 
-    /// Definitions with more tokens are shortened.
+    /// Sets the maximum number of tokens per definition. Longer definitions are shortened.
     #[must_use]
     pub fn with_tool_tokens(mut self, tool_tokens: Option<u32>) -> Self {
         self.tool_tokens = tool_tokens;
         self
     }
 
-    /// Publishes the last good listings of the servers that are still configured. Returns the number of listings.
+    /// Publishes the stored listings of all configured servers. Returns their number.
     pub async fn load_last_good(&mut self) -> usize {
         let listings = match self.store.listings().await {
             Ok(listings) => listings,
             Err(error) => {
-                tracing::warn!(error = %error, "the last good catalog could not be read; it is built from the servers");
+                tracing::warn!(error = %error, "the stored catalog could not be read; it is rebuilt from the servers");
                 return 0;
             }
         };
@@ -111,7 +111,7 @@ impl Refresh {
         let mut is_live = true;
         loop {
             let event = tokio::select! {
-                // Removed servers are handled before any event.
+                // Handle removed servers before any events.
                 biased;
                 changed = changes.changed(), if is_live => {
                     is_live = changed.is_ok();
@@ -119,7 +119,7 @@ impl Refresh {
                     self.reconfigure(configured).await;
                     continue;
                 }
-                // The sender waits for this rebuild.
+                // The sender waits for this rebuild to finish.
                 Some(Rebuild { server, done }) = self.inputs.rebuilds.recv() => {
                     self.rebuild(&server).await;
                     let _ = done.send(());
@@ -144,7 +144,7 @@ impl Refresh {
         }
     }
 
-    /// Builds one new catalog for all changes.
+    /// Applies a new list of servers as a single change of the catalog.
     async fn reconfigure(&mut self, configured: Arc<Configured>) {
         self.configured = configured;
         let (kept, gone): (BTreeMap<_, _>, BTreeMap<_, _>) =
@@ -163,7 +163,7 @@ impl Refresh {
     }
 
     async fn listed(&mut self, listing: ServerListing) {
-        // A late event of a removed server.
+        // Ignore a late event of a removed server.
         let Some(disabled) = self.configured.get(&listing.server) else { return };
         for skipped in listing.skipped.iter().filter(|skipped| !disabled.contains(&skipped.tool)) {
             tracing::warn!(server = %listing.server, tool = skipped.tool, reason = skipped.reason, "tool left out");
@@ -178,7 +178,7 @@ impl Refresh {
         self.listings.insert(listing.server.clone(), listing);
     }
 
-    /// Rebuilds the tools of a server that a change outside its listing affects.
+    /// Rebuilds a server's tools after a change other than a new listing.
     async fn rebuild(&self, name: &ServerName) {
         let Some(listing) = self.listings.get(name) else { return };
         let snapshot = self.current.snapshot();
@@ -208,14 +208,14 @@ impl Refresh {
         }
     }
 
-    /// Builds a server's tools. Unchanged ones are reused; disabled and withheld ones are left out.
+    /// Builds a server's tools. Reuses unchanged ones and omits disabled and withheld ones.
     async fn server(&self, listing: &ServerListing, known: Option<&CatalogServer>) -> CatalogServer {
         let definitions = &self.inputs.definitions;
         definitions.observe(&listing.server, listing.enabled(self.configured.get(&listing.server))).await;
         let withheld = definitions.withheld_of(&listing.server);
         let known_tools = || known.into_iter().flat_map(|server| &server.tools).chain(&withheld);
         let by_fingerprint: HashMap<&Fingerprint, &Arc<Tool>> = known_tools().map(|tool| (&tool.fingerprint, tool)).collect();
-        // A repeated listing shares its values, so nothing is hashed again.
+        // A repeated listing contains the same values in memory, so nothing is hashed again.
         let by_address: HashMap<usize, &Arc<Tool>> = known_tools().map(|tool| (address(&tool.raw), tool)).collect();
         let overlays = self.inputs.overrides.overlays();
         let former = |raw: &Arc<Value>| by_address.get(&address(raw)).or_else(|| by_fingerprint.get(&canonical::fingerprint(raw))).copied();
@@ -241,7 +241,7 @@ impl Refresh {
         server
     }
 
-    /// The listing with the approved definition of the server, if the current one is withheld.
+    /// The listing, with the server's approved definition if its current one is withheld.
     async fn approved(&self, listing: &ServerListing) -> ServerListing {
         let now = ServerListing {
             server: listing.server.clone(),
@@ -287,7 +287,7 @@ impl Refresh {
         }
     }
 
-    /// The tokens of each definition, from the store's cache or counted.
+    /// The token count of each definition, from the store's cache or newly counted.
     async fn tokens(&self, definitions: Vec<String>) -> Vec<u32> {
         if definitions.is_empty() {
             return Vec::new();
@@ -312,12 +312,12 @@ impl Refresh {
     }
 }
 
-/// Identifies a listed value while it is alive.
+/// Identifies a listed value by its memory address, as long as it is alive.
 fn address(raw: &Arc<Value>) -> usize {
     Arc::as_ptr(raw).addr()
 }
 
-/// Logs the places of hidden characters, but not their text.
+/// Logs the places of hidden characters, without their text.
 fn log_hidden(what: &str, hidden: &[HiddenText]) {
     if hidden.is_empty() {
         return;

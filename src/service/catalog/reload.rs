@@ -1,7 +1,7 @@
-//! Applies a changed configuration at run time: every reloadable setting, or nothing.
+//! Applies a changed configuration at run time: either every reloadable setting or nothing.
 //!
-//! A configuration with a problem changes nothing. Its problems are in the log and in `/readyz` until a valid one is loaded. The
-//! log names servers and keys, but never values.
+//! An invalid configuration changes nothing. The log and `/readyz` report its problems until a valid one is loaded. The log
+//! contains names of servers and keys, but never values.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,28 +18,28 @@ use crate::service::ports::{ServerChange, ServerChangeKind, ToolServers};
 use crate::service::supervision::Supervised;
 use crate::settings::{LiveSettings, Settings, SettingsErrors, Sources};
 
-/// Why the configuration is read again.
+/// The reason for reading the configuration again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trigger {
-    /// A reload was requested.
+    /// A reload was requested, for example by a signal.
     Request,
-    /// A file event. The contents may be unchanged.
+    /// A file may have changed.
     Files,
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum ReloadState {
-    /// The configuration read at start is in force.
+    /// The configuration has not been reloaded since the start.
     #[default]
     None,
     Applied {
         #[serde(serialize_with = "rfc_3339")]
         at: SystemTime,
-        /// Keys whose new values need a restart.
+        /// Changed settings that need a restart.
         needs_restart: Vec<String>,
     },
-    /// The former configuration is still in force.
+    /// The new configuration is invalid, and the former one is still in force.
     Failed {
         #[serde(serialize_with = "rfc_3339")]
         at: SystemTime,
@@ -48,7 +48,7 @@ pub enum ReloadState {
 }
 
 impl ReloadState {
-    /// Leaves only whether it succeeded, and when.
+    /// Removes everything except the result and the time.
     pub fn hide_details(&mut self) {
         match self {
             Self::None => {}
@@ -68,7 +68,7 @@ pub struct Reload {
     catalog: watch::Sender<Arc<Configured>>,
     apply: Apply,
     state: watch::Sender<ReloadState>,
-    /// The last outcome. Locked during a reload, so that two never overlap.
+    /// The last result. Locked during a reload, so that reloads never overlap.
     last: Mutex<Last>,
 }
 
@@ -78,7 +78,7 @@ struct Last {
 }
 
 impl Reload {
-    /// `settings` are in force; `catalog` receives the configured servers.
+    /// `settings` are those in force. New lists of servers are sent to `catalog`.
     #[must_use]
     pub fn new(settings: &Settings, servers: Arc<dyn ToolServers>, catalog: watch::Sender<Arc<Configured>>, apply: Apply) -> Self {
         Self {
@@ -116,7 +116,7 @@ impl Reload {
         }
     }
 
-    /// Reads every source again and applies the changes.
+    /// Reads the configuration again and applies its changes.
     pub async fn reload(&self, trigger: Trigger) {
         let mut last = self.last.lock().await;
         let sources = self.sources.clone();
@@ -146,14 +146,14 @@ impl Reload {
         last.keys = settings.keys;
         log(changes, keys);
         if !needs_restart.is_empty() {
-            tracing::warn!(keys = needs_restart.join(", "), "changed settings wait for a restart");
+            tracing::warn!(keys = needs_restart.join(", "), "changed settings need a restart");
         }
         self.state.send_replace(ReloadState::Applied { at: SystemTime::now(), needs_restart });
     }
 
     fn refuse(&self, errors: &SettingsErrors, last: &mut Last, trigger: Trigger) {
         let problems: Vec<String> = errors.problems.iter().map(ToString::to_string).collect();
-        // A file event with the same problems is not logged again.
+        // Log the problems only once if a file event finds the same ones again.
         if trigger == Trigger::Files && last.problems == problems {
             return;
         }
@@ -163,7 +163,7 @@ impl Reload {
     }
 }
 
-/// Keys whose values differ.
+/// The settings whose values differ.
 fn changed(before: &BTreeMap<String, Fingerprint>, now: &BTreeMap<String, Fingerprint>) -> Vec<String> {
     now.iter().filter(|(key, value)| before.get(*key) != Some(value)).map(|(key, _)| key.clone()).collect()
 }

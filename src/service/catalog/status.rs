@@ -1,4 +1,4 @@
-//! Readiness of the service, and the state of each part.
+//! Readiness of the service, with the state of each component.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,11 +13,11 @@ use crate::service::catalog::definitions::{DefinitionCounts, Definitions};
 use crate::service::catalog::reload::{Reload, ReloadState};
 use crate::service::ports::{Embedder, IndexState, ServerPhase, ServerState, ToolIndex, ToolServers, UpkeepStore};
 
-/// After this time the service is ready with what it has.
+/// After this time, the service is ready even if some servers have not answered.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A slower store counts as failed.
+/// Time limit for a check of the store, which otherwise counts as failed.
 const STORE_PATIENCE: Duration = Duration::from_secs(1);
-/// How long a store check is cached for unauthenticated callers, who may ask as often as they like.
+/// How long a check of the store is cached for unauthenticated callers, whose requests are not limited.
 const STORE_KNOWN: Duration = Duration::from_millis(250);
 
 pub struct Status {
@@ -29,9 +29,9 @@ pub struct Status {
     pub reload: Arc<Reload>,
     pub definitions: Arc<Definitions>,
     pub started: Instant,
-    /// Whether a last good catalog was loaded at start, or the service was ready before. Readiness is never taken back.
+    /// Whether the service was ready before, or a stored catalog was loaded at the start. Once ready, the service stays ready.
     pub was_ready: AtomicBool,
-    /// The store check cached for unauthenticated callers.
+    /// The last check of the store, cached for unauthenticated callers.
     pub cached: Mutex<Option<(Instant, StoreState)>>,
 }
 
@@ -44,7 +44,7 @@ pub struct Readiness {
     pub store: StoreState,
     pub embedder: EmbedderState,
     pub reload: ReloadState,
-    /// Counts of changed and new definitions; for administrators.
+    /// Number of changed and new definitions, only for administrators.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub definitions: Option<DefinitionCounts>,
 }
@@ -53,13 +53,13 @@ pub struct Readiness {
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum StoreState {
     Ready,
-    /// The store failed, and the service answers from memory.
+    /// The store failed; the service uses data in memory.
     Failed {
         error: String,
     },
 }
 
-/// Progress of the index. Tools without vectors are found by their words.
+/// Progress of the index. Tools without vectors are found by words.
 #[derive(Clone, Debug, Serialize)]
 pub struct IndexView {
     pub state: Indexed,
@@ -70,9 +70,9 @@ pub struct IndexView {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Indexed {
-    /// It is being built and contains other tools than the catalog.
+    /// The index is being built and does not match the catalog yet.
     Building,
-    /// It contains all tools, but not all have vectors.
+    /// The index contains all tools, but some have no vectors.
     Embedding,
     /// All tools have vectors.
     Complete,
@@ -92,9 +92,9 @@ impl IndexView {
 #[derive(Clone, Debug, Serialize)]
 pub struct EmbedderState {
     pub model: String,
-    /// 0 while an endpoint's dimension is unknown.
+    /// Length of the vectors; 0 while an endpoint's is unknown.
     pub dimension: usize,
-    /// Why messages and tools can't be embedded now.
+    /// The reason why texts can't be embedded now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -105,11 +105,11 @@ impl Status {
         self.servers.states().iter().any(|state| state.server == *server)
     }
 
-    /// `for_stranger`: whether a cached store check is enough.
+    /// Checks all components. `for_stranger`: uses the cached check of the store.
     pub async fn readiness(&self, for_stranger: bool) -> Readiness {
         let servers = self.servers.states();
         let attempted = servers.iter().all(|state| state.phase != ServerPhase::Starting);
-        // A server is ready only after its tools are in the catalog.
+        // A server counts as ready once its tools are in the catalog.
         let catalog = self.current.snapshot();
         let taken_over =
             servers.iter().all(|state| state.phase != ServerPhase::Connected || catalog.server(state.server.as_str()).is_some());

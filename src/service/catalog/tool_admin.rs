@@ -1,4 +1,4 @@
-//! Tools and servers for administrators: everybody's, including withheld and unlisted tools, with what is known about them.
+//! Administration of tools and servers, including withheld and unlisted tools.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,23 +31,23 @@ pub struct ToolAdmin {
     pub store: Arc<dyn ListingStore>,
 }
 
-/// A filter for the list; `None` matches everything.
+/// Filters the list of tools. `None` matches everything.
 #[derive(Clone, Debug, Default)]
 pub struct ToolFilter {
     pub server: Option<String>,
     pub tag: Option<String>,
     pub pinned: Option<bool>,
-    /// Whether the definition differs from the first seen or last approved one.
+    /// Whether the definition differs from the first one seen or the last one approved.
     pub changed: Option<bool>,
     pub new: Option<bool>,
-    /// Matches a part of a name, of the title, of the description or of a synonym, in any case.
+    /// Matches part of a name, a title, a description or a synonym. Ignores case.
     pub text: Option<String>,
 }
 
-/// A page of the list.
+/// A page of the list of tools.
 #[derive(Debug, Serialize)]
 pub struct ToolPage {
-    /// Ordered by server and tool.
+    /// The tools, sorted by server and name.
     pub tools: Vec<ToolView>,
     pub total: usize,
     /// The offset of the next page, if there is one.
@@ -57,11 +57,11 @@ pub struct ToolPage {
 #[derive(Debug, Serialize)]
 pub struct ToolView {
     pub server: String,
-    /// The tool's name on its server.
+    /// The raw name of the tool.
     pub tool: String,
-    /// Whether it is published. Withheld tools, and tools that their servers do not list now, are not.
+    /// Whether the tool is published. Withheld tools, and tools that their servers no longer list, are not.
     pub published: bool,
-    /// The published name.
+    /// The published name, if any.
     pub name: Option<String>,
     pub title: Option<String>,
     /// The published description.
@@ -69,19 +69,19 @@ pub struct ToolView {
     pub tokens: Option<u32>,
     pub tags: Vec<TagView>,
     pub synonyms: Vec<String>,
-    /// By an admin. Does not include `selection.pinned`.
+    /// Whether an admin pinned the tool. `selection.pinned` is not considered.
     pub pinned: bool,
-    /// An admin's override.
+    /// The override by an admin.
     pub written: Option<ToolOverride>,
-    /// Version of the override; 0: there never was one.
+    /// Version of the override; 0 if there never was one.
     pub version: u64,
     pub definition: DefinitionView,
-    /// Characters hidden from models.
+    /// Hidden characters, which were removed for models.
     pub hidden_text: Vec<HiddenText>,
-    /// The difference from the first seen or last approved definition. Only for a single tool.
+    /// The changes since the first definition seen or the last one approved. Only in views of a single tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<Difference>,
-    /// As sent by its server. Only for a single tool.
+    /// The raw definition from the server. Only in views of a single tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub raw: Option<Arc<Value>>,
 }
@@ -94,16 +94,16 @@ pub struct TagView {
 
 #[derive(Debug, Serialize)]
 pub struct DefinitionView {
-    /// `null`: its server does not list it now, or definitions are not compared.
+    /// The result of the comparison; `null` if the server no longer lists the tool, or if definitions are not compared.
     pub state: Option<DefinitionState>,
-    /// Whether its server added it later and nobody has approved it yet.
+    /// Whether a known server added the tool and nobody has approved it yet.
     #[serde(skip)]
     is_new: bool,
-    /// Of the definition that its server sends now. An approval names it.
+    /// The fingerprint of the current definition, which an approval must name.
     pub fingerprint: Option<String>,
     #[serde(serialize_with = "rfc_3339")]
     pub first_seen: Option<SystemTime>,
-    /// When another definition was first seen.
+    /// The time at which a differing definition was first seen.
     #[serde(serialize_with = "rfc_3339")]
     pub changed_at: Option<SystemTime>,
     #[serde(serialize_with = "rfc_3339")]
@@ -114,23 +114,23 @@ pub struct DefinitionView {
 #[derive(Debug, Serialize)]
 pub struct Duplicates {
     pub groups: Vec<DuplicateGroup>,
-    /// Tools whose different names look the same, because of hidden characters or similar letters.
+    /// Groups of tools with different but similar-looking names, because of hidden characters or similar letters.
     pub lookalikes: Vec<Vec<LookalikeTool>>,
 }
 
 #[derive(Debug, Serialize)]
 pub struct LookalikeTool {
     pub server: String,
-    /// Every hidden or non-ASCII character is escaped as `\u{200b}`.
+    /// The raw name, with hidden and non-ASCII characters as escapes such as `\u{200b}`.
     pub tool: String,
     pub name: String,
 }
 
 #[derive(Debug, Serialize)]
 pub struct DuplicateGroup {
-    /// Whether all have the same name on their servers.
+    /// Whether all tools have the same raw name.
     pub same_name: bool,
-    /// Whether all have the same description and input schema.
+    /// Whether all tools have the same description and input schema.
     pub same_definition: bool,
     pub tools: Vec<DuplicateTool>,
 }
@@ -143,11 +143,11 @@ pub struct DuplicateTool {
     pub summary: String,
 }
 
-/// The definitions of a server and of its prompts, compared with the approved ones.
+/// The definitions of a server and its prompts, compared with the approved ones.
 #[derive(Debug, Serialize)]
 pub struct ServerDefinitionView {
     pub server: ServerName,
-    /// Of its title and instructions.
+    /// The definition of the server itself: title and instructions.
     pub definition: Option<PartView>,
     /// The prompts listed since the start.
     pub prompts: BTreeMap<String, PartView>,
@@ -160,25 +160,25 @@ pub struct ServerView {
     /// The server's own title.
     pub title: Option<String>,
     pub version: Option<String>,
-    /// The negotiated MCP version.
+    /// The negotiated protocol version of MCP.
     pub protocol: Option<String>,
     /// Number of published tools.
     pub tools: usize,
-    /// cl100k tokens of their definitions.
+    /// Tokens (cl100k) of the definitions of all published tools.
     pub tokens: u64,
     #[serde(flatten)]
     pub definitions: DefinitionCounts,
     #[serde(serialize_with = "rfc_3339")]
     pub listed_at: Option<SystemTime>,
-    /// Why the last attempt failed.
+    /// The reason why the last attempt to connect failed.
     pub error: Option<String>,
 }
 
 impl ToolAdmin {
-    /// Checks that servers with these names are configured.
+    /// Checks that these servers are configured.
     ///
     /// # Errors
-    /// All unknown names, with suggestions.
+    /// A message with all unknown names and suggestions.
     pub fn check_servers<'a>(&self, names: impl IntoIterator<Item = &'a ServerName>) -> Result<(), String> {
         let states = self.servers.states();
         let known = || states.iter().map(|state| state.server.as_str());
@@ -214,7 +214,7 @@ impl ToolAdmin {
         ToolPage { tools: found.into_iter().skip(offset).take(limit).collect(), total, next: Some(end).filter(|end| *end < total) }
     }
 
-    /// Everything about one tool; `None`: it was never seen and has no override.
+    /// All data about one tool; `None` if the tool was never seen and has no override.
     pub async fn show(&self, id: &ToolId) -> Result<Option<ToolView>, StoreError> {
         let tool = self.tool(id);
         if tool.is_none() && self.overrides.version(id) == 0 && self.definitions.known(id).is_none() {
@@ -230,10 +230,10 @@ impl ToolAdmin {
         Ok(Some(view))
     }
 
-    /// Writes or withdraws the override of a tool; see [`ToolOverrides::replace`].
+    /// Sets or deletes the override of a tool; see [`ToolOverrides::replace`].
     ///
     /// # Errors
-    /// [`OverrideError`]; then nothing has changed.
+    /// [`OverrideError`]. The override is then unchanged.
     pub async fn write(&self, id: &ToolId, written: Option<ToolOverride>, expected: Option<u64>) -> Result<ToolView, OverrideError> {
         let is_written = self.overrides.overlays().written.contains_key(id);
         let is_known = is_written || (written.is_some() && (self.tool(id).is_some() || self.definitions.known(id).is_some()));
@@ -247,7 +247,7 @@ impl ToolAdmin {
     /// Approves the current definition of a tool; see [`Definitions::approve`].
     ///
     /// # Errors
-    /// [`ApproveError`]; then nothing has changed.
+    /// [`ApproveError`]. The definition is then not approved.
     pub async fn approve(&self, id: &ToolId, looked_at: &str) -> Result<ToolView, ApproveError> {
         let tool = self.tool(id).ok_or(ApproveError::NotFound)?;
         self.definitions.approve(&tool, looked_at).await?;
@@ -255,7 +255,7 @@ impl ToolAdmin {
         self.changed(id).await.ok_or(ApproveError::NotFound)
     }
 
-    /// The tool after a change. The change has succeeded even if this read fails.
+    /// The view of a tool after a change. `None` if it can't be read, although the change succeeded.
     async fn changed(&self, id: &ToolId) -> Option<ToolView> {
         self.show(id).await.unwrap_or_else(|error| {
             tracing::warn!(tool = %id, %error, "the difference of a definition could not be read");
@@ -263,7 +263,7 @@ impl ToolAdmin {
         })
     }
 
-    /// The definitions of a server and of its prompts; `None`: there is no such server.
+    /// The definitions of a server and its prompts; `None` if the server is not configured.
     pub async fn server_definition(&self, server: &ServerName) -> Result<Option<ServerDefinitionView>, StoreError> {
         if !self.servers.states().iter().any(|state| state.server == *server) {
             return Ok(None);
@@ -280,14 +280,14 @@ impl ToolAdmin {
     /// Approves the current definition of a server or of one of its prompts.
     ///
     /// # Errors
-    /// [`ApproveError`]; then nothing has changed.
+    /// [`ApproveError`]. The definition is then not approved.
     pub async fn approve_server(
         &self,
         server: &ServerName,
         prompt: Option<&str>,
         looked_at: &str,
     ) -> Result<ServerDefinitionView, ApproveError> {
-        // The list escapes hidden characters in names.
+        // Names in the list have their hidden characters escaped.
         let prompts = self.definitions.prompts(server);
         let own = prompt.map(|prompt| prompts.iter().find(|known| visible(known) == prompt).map_or(prompt, String::as_str));
         self.definitions.approve_part(server, own, looked_at).await?;
@@ -295,7 +295,7 @@ impl ToolAdmin {
         self.server_definition(server).await?.ok_or(ApproveError::NotFound)
     }
 
-    /// Compares the texts of all tools, which takes a tenth of a second for thousands.
+    /// Finds near duplicates among all tools. For thousands of tools, this takes a tenth of a second.
     #[must_use]
     pub fn duplicates(&self) -> Duplicates {
         let catalog = self.current.snapshot();
@@ -327,7 +327,7 @@ impl ToolAdmin {
         Ok(self.servers.states().into_iter().map(view).collect())
     }
 
-    /// Published and withheld tools.
+    /// All published and withheld tools.
     fn tools(&self) -> BTreeMap<ToolId, Listed> {
         let catalog = self.current.snapshot();
         let withheld = self.definitions.withheld().into_iter().map(|tool| (tool.id.clone(), Listed { tool, published: false }));
@@ -375,7 +375,7 @@ impl ToolAdmin {
     }
 }
 
-/// A tool that its server lists now.
+/// A tool in the current list of its server.
 struct Listed {
     tool: Arc<Tool>,
     published: bool,
@@ -390,14 +390,14 @@ impl std::ops::Deref for Listed {
 }
 
 impl ToolView {
-    /// `text` is in lower case.
+    /// Whether a text of the tool contains `text`, which is in lower case.
     fn holds(&self, text: &str) -> bool {
         let texts = [Some(&self.tool), self.name.as_ref(), self.title.as_ref(), self.description.as_ref()];
         texts.into_iter().flatten().chain(&self.synonyms).any(|part| part.to_lowercase().contains(text))
     }
 }
 
-/// Each tag once, with the first source that gives it.
+/// The tags of a tool without duplicates, each with the first source that assigns it.
 fn tags(tool: &Tool, overlays: &Overlays) -> Vec<TagView> {
     let own = ToolHints::of(&tool.raw);
     let all = own.tags().map(|tag| (tag, TagSource::Tool)).chain(overlays.tags(&tool.id, &tool.operation_id, &own));
@@ -410,7 +410,7 @@ fn tags(tool: &Tool, overlays: &Overlays) -> Vec<TagView> {
     tags
 }
 
-/// The groups of near duplicates in a catalog, in catalog order.
+/// The groups of near duplicates, in catalog order.
 #[must_use]
 pub fn duplicates(catalog: &Catalog, near_duplicates: &NearDuplicates) -> Duplicates {
     let mut groups: BTreeMap<u32, Vec<&Arc<Tool>>> = BTreeMap::new();
@@ -455,7 +455,7 @@ fn duplicate(tool: &Tool) -> DuplicateTool {
     }
 }
 
-/// In UTC, with seconds precision.
+/// Serializes a time in UTC, to the second.
 #[expect(clippy::ref_option, reason = "as serde calls it")]
 fn rfc_3339<S: Serializer>(at: &Option<SystemTime>, serializer: S) -> Result<S::Ok, S::Error> {
     match at {

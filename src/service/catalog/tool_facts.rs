@@ -1,4 +1,4 @@
-//! Tool overrides of admins, and tags from the settings.
+//! Overrides of tools by admins, and tags from the settings.
 //!
 //! A change is stored before it is acknowledged, and applies to every later request.
 
@@ -22,7 +22,7 @@ pub enum OverrideError {
     NotFound,
     #[error(transparent)]
     Invalid(#[from] OverrideProblem),
-    #[error("the tool's override was changed meanwhile: the current version is {0}")]
+    #[error("the tool's override was changed in the meantime: the current version is {0}")]
     Changed(u64),
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -32,9 +32,9 @@ pub struct ToolOverrides {
     store: Arc<dyn ToolOverrideStore>,
     rebuilds: Rebuilds,
     overlays: ArcSwap<Overlays>,
-    /// For every tool that has an override, or had one.
+    /// The version of each tool's override, including deleted overrides.
     versions: RwLock<HashMap<ToolId, u64>>,
-    /// Serializes changes.
+    /// Ensures that changes run one after another.
     changing: tokio::sync::Mutex<()>,
 }
 
@@ -42,7 +42,7 @@ impl ToolOverrides {
     /// Loads the overrides.
     ///
     /// # Errors
-    /// [`StoreError`]: without the overrides, tools would lose the tags that rules use.
+    /// [`StoreError`], because tools would lose tags that rules match.
     pub async fn start(store: Arc<dyn ToolOverrideStore>, rebuilds: Rebuilds, live: &LiveSettings) -> Result<Self, StoreError> {
         let stored = store.tool_overrides().await?;
         let versions = stored.iter().map(|stored| (stored.tool.clone(), stored.version)).collect();
@@ -57,7 +57,7 @@ impl ToolOverrides {
         })
     }
 
-    /// Applies changed settings. The catalog follows after it gets the new servers.
+    /// Applies changed settings. The catalog adopts them when it receives the new list of servers.
     pub fn configure(&self, live: &LiveSettings) {
         self.overlays.rcu(|overlays| Overlays { written: overlays.written.clone(), ..of_settings(live) });
     }
@@ -67,16 +67,16 @@ impl ToolOverrides {
         self.overlays.load_full()
     }
 
-    /// 0: the tool never had an override.
+    /// The version of a tool's override; 0 if there never was one.
     #[must_use]
     pub fn version(&self, tool: &ToolId) -> u64 {
         self.versions.read().get(tool).copied().unwrap_or_default()
     }
 
-    /// Replaces the override of a tool, or withdraws it. `expected`: only if this is still the current version.
+    /// Sets or deletes the override of a tool, but only if `expected` (if given) is its current version.
     ///
     /// # Errors
-    /// [`OverrideError`]; then nothing has changed.
+    /// [`OverrideError`]. The override is then unchanged.
     pub async fn replace(&self, tool: &ToolId, written: Option<ToolOverride>, expected: Option<u64>) -> Result<(), OverrideError> {
         let written = written.map(ToolOverride::checked).transpose()?;
         let changed = {
@@ -89,7 +89,7 @@ impl ToolOverrides {
                 self.take(StoredToolOverride { tool: tool.clone(), version, written });
                 Ok(())
             } else {
-                // Another replica was faster: its override applies here too.
+                // Another replica was faster. Its override is the current one, so apply it here too.
                 let stored = self.store.tool_overrides().await?;
                 stored.into_iter().filter(|stored| stored.tool == *tool).for_each(|stored| self.take(stored));
                 Err(OverrideError::Changed(self.version(tool)))
@@ -99,7 +99,7 @@ impl ToolOverrides {
         changed
     }
 
-    /// Forgets the versions of overrides withdrawn before `time`; returns of how many tools.
+    /// Forgets the versions of overrides that were deleted before `time`. Returns the number of tools.
     pub async fn forget_taken_back_before(&self, time: SystemTime) -> Result<u64, StoreError> {
         let _one = self.changing.lock().await;
         let gone = self.store.forget_tool_overrides_before(time).await?;
@@ -123,7 +123,7 @@ impl ToolOverrides {
     }
 }
 
-/// The overlays that come from the settings: tags.
+/// The part of the overlays that the settings define: tags.
 #[must_use]
 pub fn of_settings(live: &LiveSettings) -> Overlays {
     let servers = live.servers.iter().filter(|server| !server.tags.is_empty());

@@ -1,4 +1,4 @@
-//! The response of a tool call: files become links, and long texts are cut.
+//! Builds the response to a tool call: replaces files with links and truncates long texts.
 
 use serde_json::{Value, json};
 
@@ -6,13 +6,13 @@ use crate::domain::execution::outcome::{self, Binary, Part, TextLimit};
 use crate::service::execution::call_rules::CallRule;
 use crate::service::execution::files::Files;
 
-/// The settings that cut a text.
+/// The setting with the text limit, named in the notice of a truncated result.
 const LIMIT_SETTING: &str = "calls.max_text_bytes";
 const NO_LINKS: &str = "The file is not part of this answer. For a link to it, an administrator can set http.public_url.";
-const NOT_BASE64: &str = "The file came damaged: its data is not base64.";
-const NOT_KEPT: &str = "The file is not part of this answer and could not be kept.";
+const NOT_BASE64: &str = "The file is damaged: its data is not base64.";
+const NOT_KEPT: &str = "The file is not part of this answer and could not be stored.";
 
-/// The body, as JSON text.
+/// The response body as JSON text.
 pub(super) async fn body(parts: Vec<Part<'_>>, files: Option<&Files>, rule: CallRule) -> String {
     let mut described = Vec::with_capacity(parts.len());
     for part in parts {
@@ -41,7 +41,7 @@ async fn describe(binary: &Binary, files: Option<&Files>) -> String {
     }
 }
 
-/// A duration in words.
+/// Describes a duration in words.
 fn duration(seconds: u64) -> String {
     const UNITS: [(u64, &str); 3] = [(86_400, "day"), (3_600, "hour"), (60, "minute")];
     let (unit, name) = UNITS.into_iter().find(|(unit, _)| seconds >= *unit && seconds.is_multiple_of(*unit)).unwrap_or((1, "second"));

@@ -1,4 +1,4 @@
-//! Per-server rules for calls. They can be replaced while calls run.
+//! Settings for calls, per server. They can be replaced while calls run.
 
 use std::collections::HashMap;
 
@@ -10,9 +10,9 @@ use crate::settings::{CallSettings, ServerSettings, Validation};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CallRule {
     pub(super) validation: Validation,
-    /// Longer result texts are cut; `None`: never.
+    /// Maximum length of a result's text, in bytes. Longer texts are truncated; `None` disables the limit.
     pub(super) max_text_bytes: Option<usize>,
-    /// Whether objects and lists are serialized without whitespace.
+    /// Whether to remove whitespace from JSON objects and lists in results.
     pub(super) compact_results: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Execution: finds the tool, checks the arguments, calls it, records the outcome.
+//! Executes a tool call: finds the tool, validates the arguments, calls the server and records the outcome.
 
 mod unlisted;
 
@@ -28,38 +28,38 @@ use crate::settings::{LiveSettings, Validation};
 
 pub use self::unlisted::LIST_RETRY;
 
-/// Maximum number of repairs of a call in a log line.
+/// Maximum number of repairs listed in a log line.
 const LOGGED_REPAIRS: usize = 10;
 
-/// Why an execution has no result.
+/// The reason why a call has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecuteError {
-    /// Unknown or denied: both look the same.
+    /// The tool is unknown or denied. The caller can't distinguish the two.
     #[error("there is no such tool")]
     NotFound {
-        /// A similar tool that this caller may use.
+        /// The name of a similar tool that the caller may use.
         did_you_mean: Option<String>,
     },
     #[error("the arguments do not fit the tool's schema")]
     Invalid(Vec<ArgumentProblem>),
-    /// MCP `isError`, with the tool's own text.
+    /// The tool returned an error (MCP `isError`), with this text.
     #[error("{0}")]
     Tool(String),
     #[error(transparent)]
     Call(#[from] CallError),
-    /// The server needs something from the caller that is missing.
+    /// Credentials of the caller are missing or unusable.
     #[error(transparent)]
     Credentials(#[from] CredentialError),
     #[error(transparent)]
     Limited(#[from] Limited),
 }
 
-/// The outcome of an execution.
+/// The outcome of a call.
 #[derive(Debug)]
 pub struct Executed {
-    /// The body: JSON text.
+    /// The response body, as JSON text.
     pub result: Result<String, ExecuteError>,
-    /// Repairs of the arguments before the call.
+    /// Repairs made to the arguments before the call.
     pub repairs: Vec<Repair>,
 }
 
@@ -69,7 +69,7 @@ pub struct Execute {
     recorder: Recorder,
     audit: Audit,
     limits: Arc<Limits>,
-    /// `None`: no public address for links.
+    /// Serves files returned by tools behind links; `None` if the service has no public address.
     files: Option<Arc<Files>>,
     secrets: Arc<Secrets>,
     call_rules: CallRules,
@@ -89,7 +89,7 @@ impl Execute {
         Self { current, servers, recorder, audit, limits, files, secrets, call_rules: CallRules::default() }
     }
 
-    /// Applies these limits.
+    /// Sets the limits to apply.
     #[must_use]
     pub fn with_limits(self, limits: Arc<Limits>) -> Self {
         Self { limits, ..self }
@@ -100,10 +100,10 @@ impl Execute {
         self.call_rules.replace(&live.calls, &live.servers);
     }
 
-    /// The tool of a server, if this caller may use it. If the server has no tool with this name, one that is displayed under it.
+    /// Finds a tool by server and name, if this caller may use it. The raw name takes precedence over the displayed one.
     ///
     /// # Errors
-    /// [`ExecuteError::NotFound`]: unknown or denied.
+    /// [`ExecuteError::NotFound`] if the tool is unknown or denied.
     pub fn by_id(&self, id: &ToolId, principal: &Principal) -> Result<Arc<Tool>, ExecuteError> {
         let View { catalog, visibility, .. } = self.current.view(principal);
         let of_label = || catalog.server(id.server.as_str())?.tools.iter().find(|tool| *tool.label == *id.name);
@@ -116,29 +116,29 @@ impl Execute {
         })
     }
 
-    /// The tool with a published name, if this caller may use it.
+    /// Finds a tool by its published name, if this caller may use it.
     ///
     /// # Errors
-    /// [`ExecuteError::NotFound`]: unknown or denied.
+    /// [`ExecuteError::NotFound`] if the tool is unknown or denied.
     pub fn by_name(&self, name: &str, principal: &Principal) -> Result<Arc<Tool>, ExecuteError> {
         let View { catalog, visibility, .. } = self.current.view(principal);
         let known = catalog.operation(name);
         known.filter(|tool| visibility.allows(tool)).cloned().ok_or_else(|| {
             self.note_denial(known, principal);
-            // Models leave out the server's name.
+            // Models may omit the server's name.
             let same_name = || catalog.visible(&visibility).find(|tool| *tool.label == *name).map(|tool| tool.operation_id.as_str());
             let near = nearest_of_family(name, catalog.visible(&visibility).map(|tool| tool.operation_id.as_str()));
             ExecuteError::NotFound { did_you_mean: near.or_else(same_name).map(str::to_owned) }
         })
     }
 
-    /// Whether calls of this tool use the caller's headers.
+    /// Whether calls of this tool forward the caller's headers.
     #[must_use]
     pub fn forwards_headers(&self, tool: &Tool) -> bool {
         self.servers.forwards_headers(&tool.id.server)
     }
 
-    /// Calls a tool. `sent`: the arguments, as JSON text. Dropping the future cancels the call at the server.
+    /// Calls a tool. `sent` contains the arguments as JSON text. Dropping the future cancels the call at the server.
     pub async fn call(&self, tool: &Tool, sent: &str, caller: CallerContext) -> Executed {
         let mut record = match self.begin(tool, caller) {
             Ok(record) => record,
@@ -158,9 +158,9 @@ impl Execute {
         Executed { result, repairs }
     }
 
-    /// The same for an MCP client: the body is the server's unmodified result object (MCP specification, `CallToolResult`). Also
-    /// returned for tool errors; with `options.round` it may be an `input_required` result. Progress and
-    /// messages of the server go to `options`.
+    /// Like [`Self::call`], for MCP clients: the body is the server's unmodified result object (MCP specification,
+    /// `CallToolResult`), even for tool errors. With `options.round`, it may be an `input_required` result. The server's progress
+    /// and messages are sent to `options`.
     pub async fn call_raw(&self, tool: &Tool, sent: &str, caller: CallerContext, options: CallOptions) -> Executed {
         let mut record = match self.begin(tool, caller) {
             Ok(record) => record,
@@ -178,9 +178,9 @@ impl Execute {
         Executed { result, repairs }
     }
 
-    /// Begins the record of a call, if the caller may make it now.
+    /// Starts the record of a call, if the caller may make the call now.
     fn begin(&self, tool: &Tool, caller: CallerContext) -> Result<Record<'_>, ExecuteError> {
-        // Visibility may have changed since the lookup: the policy at the call decides.
+        // Visibility may have changed since the lookup. The policy at the time of the call decides.
         if !self.current.visibility(&caller.principal).allows(tool) {
             self.audit.record(self.entry(tool, &caller.principal, Effect::Block));
             return Err(ExecuteError::NotFound { did_you_mean: None });
@@ -201,7 +201,7 @@ impl Execute {
         Ok(Record { recorder, audit, entry, bytes: None, caller, started, outcome, _permit: permit })
     }
 
-    /// Checks and sends the arguments.
+    /// Validates the arguments and sends them to the server.
     async fn ask(
         &self,
         tool: &Tool,
@@ -215,7 +215,7 @@ impl Execute {
         }
     }
 
-    /// Audits a denied call of an existing tool.
+    /// Records a denied call of an existing tool in the audit log.
     fn note_denial(&self, tool: Option<&Arc<Tool>>, principal: &Principal) {
         if let Some(tool) = tool {
             self.audit.record(self.entry(tool, principal, Effect::Block));
@@ -223,7 +223,7 @@ impl Execute {
     }
 
     fn entry(&self, tool: &Tool, principal: &Principal, decision: Effect) -> AuditEntry {
-        // If the key does not reach the tool, no rule was evaluated.
+        // If the key's limits exclude the tool, no rule was evaluated.
         let reached = principal.servers.contains(&tool.id.server) && self.current.policy().reaches(principal, tool);
         let rule = if reached { self.current.decision(principal, tool).rule } else { None };
         AuditEntry {
@@ -258,7 +258,7 @@ impl Execute {
     }
 }
 
-/// The arguments to send, and their repairs.
+/// Validates and repairs the arguments. Returns those to send, with the repairs.
 fn prepare<'a>(tool: &Tool, sent: &'a str, rule: CallRule) -> Result<(Cow<'a, str>, Vec<Repair>), Vec<ArgumentProblem>> {
     let (mut arguments, repair) = arguments::object(sent)?;
     let mut repairs: Vec<Repair> = repair.into_iter().collect();
@@ -294,13 +294,13 @@ fn prepare<'a>(tool: &Tool, sent: &'a str, rule: CallRule) -> Result<(Cow<'a, st
     Ok((arguments, repairs))
 }
 
-/// Records a call when it ends, or when its caller disconnects.
+/// Records a call when it ends or its caller disconnects.
 struct Record<'a> {
     recorder: &'a Recorder,
     audit: &'a Audit,
-    /// `None` once it is recorded.
+    /// The audit entry; `None` once it is recorded.
     entry: Option<AuditEntry>,
-    /// Size of the result.
+    /// Size of the result, in bytes.
     bytes: Option<u64>,
     caller: CallerContext,
     started: Instant,
@@ -318,7 +318,7 @@ impl Drop for Record<'_> {
         if self.outcome == CallOutcome::Cancelled {
             tracing::info!(%tool, outcome = "cancelled", "call");
         }
-        // A question does not end the call: only the request that returns its result is counted.
+        // A request for input does not end the call, so count only the request that returns the result.
         if self.outcome != CallOutcome::InputRequired {
             self.recorder.record_call(&self.caller, tool, self.outcome, took);
         }
@@ -335,7 +335,7 @@ fn outcome(result: &Result<String, ExecuteError>) -> CallOutcome {
     }
 }
 
-/// One line per call, never with arguments or results.
+/// Logs one line per call, without arguments and results.
 fn log(tool: &Tool, result: &Result<String, ExecuteError>, outcome: CallOutcome, took: Duration) {
     let took_ms = took.as_secs_f64() * 1_000.0;
     match result {
@@ -346,7 +346,7 @@ fn log(tool: &Tool, result: &Result<String, ExecuteError>, outcome: CallOutcome,
         }
         Err(ExecuteError::Credentials(_)) => tracing::info!(tool = %tool.id, outcome = "credentials_missing", took_ms, "call"),
         Err(ExecuteError::NotFound { .. } | ExecuteError::Limited(_)) => {}
-        // The server's own message may quote the arguments.
+        // Log only the code, because the server's message may quote the arguments.
         Err(ExecuteError::Call(CallError::Protocol { code, .. })) => {
             tracing::warn!(tool = %tool.id, outcome = "failed", error = "protocol", code, took_ms, "call");
         }

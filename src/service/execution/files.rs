@@ -1,7 +1,7 @@
-//! Files that tools returned: kept for a while and served to every holder of a signed link.
+//! Files returned by tools: stores them temporarily and serves them to anyone with a signed link.
 //!
-//! A link is its own permission: it names the file and its expiry, and only this service can sign it. So pages and people that
-//! get it from a model need no key.
+//! A link grants access by itself: it contains the file's id and its expiry, and only this service can sign it. So pages and
+//! people that receive a link from a model need no key.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use crate::service::ports::{FileStore, FileStoreError, StoredFile};
 
-/// Bytes of a signature. Models copy links letter by letter, so it is as short as is safe.
+/// Length of a signature, in bytes. As short as is safe, because models copy links letter by letter.
 const SIGNATURE_BYTES: usize = 16;
 
 pub struct Files {
@@ -37,7 +37,7 @@ pub enum KeepError {
 }
 
 impl Files {
-    /// `key`: a secret of this service, the same after a restart; otherwise links break.
+    /// `key` is a secret of this service. Links are valid only as long as it stays the same, even after a restart.
     #[must_use]
     pub fn new(store: Arc<dyn FileStore>, key: SecretSlice<u8>, public_url: &Url, lifetime: Duration) -> Self {
         Self { store, key, public_url: public_url.as_str().trim_end_matches('/').to_owned(), lifetime }
@@ -52,7 +52,7 @@ impl Files {
     /// Stores a file and returns its link.
     ///
     /// # Errors
-    /// [`KeepError`]
+    /// [`KeepError`] if the file can't be stored.
     pub async fn keep(&self, mime_type: &str, name: Option<&str>, bytes: Vec<u8>) -> Result<String, KeepError> {
         let id = Uuid::new_v4();
         let end = SystemTime::now() + self.lifetime;
@@ -68,10 +68,10 @@ impl Files {
         Ok(format!("{}/v1/files/{}?expires={seconds}&signature={signature}", self.public_url, id.simple()))
     }
 
-    /// The file of a link, if the link is valid and has not expired.
+    /// The file behind a link; `None` if the link is invalid or has expired.
     ///
     /// # Errors
-    /// [`FileStoreError`]
+    /// [`FileStoreError`] if the file can't be read.
     pub async fn open(&self, id: &str, expires: u64, signature: &str) -> Result<Option<StoredFile>, FileStoreError> {
         let now = SystemTime::now();
         let Ok(id) = Uuid::try_parse(id) else { return Ok(None) };
@@ -120,7 +120,7 @@ mod tests {
         Files::new(Arc::clone(store) as _, SecretSlice::from(key.to_vec()), &url, lifetime)
     }
 
-    /// Id, expiry and signature of a link.
+    /// The id, the expiry and the signature in a link.
     fn parts(link: &str) -> (String, u64, String) {
         let link: Url = link.parse().unwrap();
         let query: HashMap<_, _> = link.query_pairs().into_owned().collect();

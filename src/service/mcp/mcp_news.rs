@@ -1,11 +1,12 @@
-//! Notifications for MCP clients: which list has changed, or which resource.
+//! Notifications to MCP clients that a list or a resource has changed.
 
 use std::sync::Arc;
 
 use indexmap::IndexSet;
 use serde_json::json;
 
-/// Maximum number of queued notifications of a client. Beyond it the oldest are dropped: a client that far behind reads everything again.
+/// Maximum number of queued notifications per client; the oldest are then dropped. A client that far behind reads everything
+/// again.
 const MOST_QUEUED: usize = 1_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -13,12 +14,12 @@ pub enum News {
     Tools,
     Prompts,
     Resources,
-    /// Of this resource, by the URI that the client knows.
+    /// A resource has changed. Contains the URI by which the client knows the resource.
     Updated(Arc<str>),
 }
 
 impl News {
-    /// As a JSON-RPC notification.
+    /// Formats the notification as a JSON-RPC message.
     #[must_use]
     pub fn message(&self) -> String {
         let list = |of: &str| json!({"jsonrpc": "2.0", "method": format!("notifications/{of}/list_changed")});

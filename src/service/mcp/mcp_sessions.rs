@@ -1,8 +1,8 @@
-//! Sessions of older-era MCP clients: owners, notifications and caps.
+//! Sessions of MCP clients with older protocol versions: owners, notifications and limits.
 //!
-//! A session holds no tools and permits nothing: the policy decides each request anew. It contains queued notifications, the
-//! groups that its client has loaded, and its subscriptions, in memory only. It begins after its caller is authenticated, and is
-//! valid for that caller and that endpoint only.
+//! A session contains no tools and permits nothing: the policy decides each request anew. It contains queued notifications, the
+//! groups that its client has loaded, and its subscriptions, all in memory. It is created after its caller is authenticated and
+//! is valid only for that caller and that endpoint.
 
 mod session;
 
@@ -25,9 +25,9 @@ use crate::service::publishing::publish::Publish;
 use crate::service::supervision::Supervised;
 use crate::settings::McpSettings;
 
-/// How often unused sessions are removed.
+/// Interval at which unused sessions are removed.
 const REAPING: Duration = Duration::from_secs(30);
-/// Changes within this time cause one notification.
+/// Changes within this time cause a single notification.
 const TOGETHER: Duration = Duration::from_millis(100);
 
 pub struct McpSessions {
@@ -39,7 +39,7 @@ pub struct McpSessions {
 }
 
 impl McpSessions {
-    /// Starts to remove unused sessions and to notify clients of changed lists, until `stop`. Then all sessions end.
+    /// Starts to remove unused sessions and to notify clients of changed lists. Ends all sessions after `stop`.
     #[must_use]
     pub fn start(current: Arc<CurrentCatalog>, settings: McpSettings, stop: CancellationToken) -> (Arc<Self>, JoinHandle<()>) {
         let stopping = stop.clone();
@@ -56,13 +56,13 @@ impl McpSessions {
         (sessions, keeping)
     }
 
-    /// Whether clients get sessions at all.
+    /// Whether sessions are enabled.
     #[must_use]
     pub fn are_given(&self) -> bool {
         self.settings.sessions
     }
 
-    /// Begins a session. `None`: sessions are switched off, or too many are in use.
+    /// Creates a session. `None` if sessions are disabled or too many are in use.
     pub fn open(&self, caller: &Arc<Principal>, endpoint: McpEndpoint, abilities: Abilities) -> Option<Arc<McpSession>> {
         if !self.settings.sessions {
             return None;
@@ -70,7 +70,8 @@ impl McpSessions {
         self.begin(caller, endpoint, abilities)
     }
 
-    /// A hidden session for a newer-era client, as long as one of its streams is open. `None`: too many are in use.
+    /// Creates a hidden session for a stream of a client with the newer protocol version. The session ends with the stream.
+    /// `None` if too many sessions are in use.
     #[must_use]
     pub fn open_stream(self: &Arc<Self>, caller: &Arc<Principal>, endpoint: McpEndpoint) -> Option<OpenStream> {
         let session = self.begin(caller, endpoint, Abilities::default())?;
@@ -99,7 +100,7 @@ impl McpSessions {
         Some(session)
     }
 
-    /// The session with this id, if it belongs to this caller and endpoint.
+    /// Finds a session by its id, if it belongs to this caller and this endpoint.
     pub fn find(&self, id: &str, caller: &Arc<Principal>, endpoint: &McpEndpoint) -> Option<Arc<McpSession>> {
         let session = self.sessions.lock().get(id).cloned()?;
         if !session.is_of(caller) || session.endpoint().path != endpoint.path {
@@ -109,7 +110,7 @@ impl McpSessions {
         Some(session)
     }
 
-    /// Ends a session: its streams and subscriptions end, and its requests are cancelled.
+    /// Ends a session with its streams and subscriptions, and cancels its requests.
     pub fn close(&self, session: &McpSession) {
         let ended = self.sessions.lock().remove(session.id());
         session.end();
@@ -125,17 +126,17 @@ impl McpSessions {
         }
     }
 
-    /// Records that the client has just fetched its list.
+    /// Records that the client has fetched its current list of tools.
     pub fn note_listed(&self, session: &McpSession) {
         session.set_listed(self.list(&session.viewer(), session.endpoint()));
     }
 
-    /// Notifies all listening clients of changed lists.
+    /// Notifies all connected clients of changed lists.
     pub fn notify_all(&self) {
         self.notify_where(|_| true);
     }
 
-    /// Notifies the listening clients of an address.
+    /// Notifies the connected clients at an address of changed lists.
     pub fn notify_address(&self, address: &Address) {
         self.notify_where(|session| *session.endpoint().address == *address);
     }
@@ -177,8 +178,7 @@ impl McpSessions {
         sessions.retain(|_, session| session.unused_for().is_none_or(|unused| unused < self.settings.idle));
     }
 
-    /// Notifies the clients whose list differs from the fetched one. Clients that do not listen get the notification when they
-    /// do.
+    /// Notifies all active clients whose list has changed since they fetched it. Other clients are notified once they connect.
     async fn notify_of_changes(&self) {
         for session in self.all().iter().filter(|session| !session.is_idle()) {
             self.notify_if_changed(session);
@@ -186,7 +186,7 @@ impl McpSessions {
         }
     }
 
-    /// Notifies the client if its list differs from the fetched one.
+    /// Notifies the client if its list has changed since the client fetched it.
     pub fn notify_if_changed(&self, session: &McpSession) {
         let Some(listed) = session.listed() else { return };
         let now = self.list(&session.viewer(), session.endpoint());
@@ -195,7 +195,7 @@ impl McpSessions {
         }
     }
 
-    /// A hash of this caller's list at this endpoint.
+    /// A hash of the list of tools for this caller at this endpoint.
     fn list(&self, viewer: &Principal, endpoint: &McpEndpoint) -> u64 {
         let View { catalog, visibility, .. } = self.current.view(viewer);
         let mut hasher = self.hasher.build_hasher();
@@ -211,7 +211,7 @@ impl McpSessions {
     }
 }
 
-/// An open stream of a newer-era client. Its session ends with it.
+/// The stream of a client with the newer protocol version. Dropping it ends its hidden session.
 pub struct OpenStream {
     session: Arc<McpSession>,
     sessions: Arc<McpSessions>,

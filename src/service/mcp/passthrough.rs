@@ -1,7 +1,8 @@
-//! Forwards prompts, resources and completion to servers.
+//! Forwards requests for prompts, resources and completions to servers.
 //!
-//! The policy decides about tools only. A caller that sees none of a server's tools can't see the server, nor anything it has. A
-//! caller that sees one tool sees all its prompts and resources. A server without tools is visible if the policy allows its name.
+//! Policy rules apply only to tools. A caller that sees none of a server's tools can't see the server or anything in it. A caller
+//! that sees at least one tool sees all prompts and resources of its server. A server without tools is visible if the policy
+//! allows its name.
 
 mod reads;
 
@@ -37,15 +38,15 @@ use crate::service::records::audit::Audit;
 const FRESH: Duration = Duration::from_mins(1);
 /// Maximum number of cached lists.
 const KEPT: u64 = 1_000;
-/// Timeout of a list with all its pages.
+/// Time limit for a list with all its pages.
 const LISTING: Duration = Duration::from_secs(10);
 const PAGES: usize = 50;
-/// Maximum number of entries of a server's list.
+/// Maximum number of entries per server and list.
 const ENTRIES: usize = 10_000;
 
 #[derive(Debug, thiserror::Error)]
 pub enum PassError {
-    /// This caller has no such server.
+    /// The caller sees no such server, prompt or resource.
     #[error("there is no such prompt or resource")]
     NotFound,
     #[error(transparent)]
@@ -58,7 +59,7 @@ pub enum PassError {
     Waiting(#[from] WaitError),
 }
 
-/// The key that identifies an entry of this list.
+/// The member that identifies an entry in this kind of list: `name` or a URI.
 #[must_use]
 pub fn member_of_name(list: PassthroughKind) -> &'static str {
     match list {
@@ -68,12 +69,12 @@ pub fn member_of_name(list: PassthroughKind) -> &'static str {
     }
 }
 
-/// A caller at an address, or at the address of one server.
+/// A caller at the address of the service, or of a single server.
 #[derive(Clone)]
 pub struct PassthroughCaller {
     pub caller: CallerContext,
     pub address: Arc<Address>,
-    /// The only server of the address.
+    /// The server, if the address belongs to a single one.
     pub server: Option<ServerName>,
 }
 
@@ -82,11 +83,11 @@ pub struct Passthrough {
     servers: Arc<dyn ToolServers>,
     secrets: Arc<Secrets>,
     limits: Arc<Limits>,
-    /// Lists of servers that are the same for every caller.
+    /// Cached lists of servers that return the same list to every caller.
     lists: Cache<(ServerName, PassthroughKind), Arc<Vec<Value>>>,
-    /// How often a list was invalidated: one requested before that is not cached.
+    /// Number of invalidations per list. A list requested before the last one is not cached.
     forgotten: Mutex<HashMap<(ServerName, PassthroughKind), u64>>,
-    /// The server's names of entries with hidden characters, by the stripped names.
+    /// Original names of entries with hidden characters, by their names without these characters.
     spelled: Mutex<HashMap<(ServerName, PassthroughKind), HashMap<String, String>>>,
     audit: Audit,
     /// Compares prompts with approved ones.
@@ -107,13 +108,13 @@ impl Passthrough {
         Self { current, servers, secrets, limits, lists, forgotten: Mutex::default(), spelled: Mutex::default(), audit, definitions }
     }
 
-    /// The servers visible to a caller, ordered by name.
+    /// The servers visible to a caller, sorted by name.
     #[must_use]
     pub fn servers(&self, from: &PassthroughCaller) -> Vec<ServerName> {
         self.servers_for(&from.caller.principal, &from.address, from.server.as_ref())
     }
 
-    /// The same for a caller at an address, or only this server.
+    /// The servers visible to a caller at an address, sorted by name. `only` limits them to a single server.
     #[must_use]
     pub fn servers_for(&self, principal: &Principal, address: &Address, only: Option<&ServerName>) -> Vec<ServerName> {
         let View { catalog, visibility, .. } = self.current.view(principal);
@@ -123,7 +124,7 @@ impl Passthrough {
         catalog.servers().iter().filter(is_there).map(|server| server.name.clone()).collect()
     }
 
-    /// Whether a caller at an address sees a server.
+    /// Whether a caller at an address sees a server. `only` limits the address to a single server.
     #[must_use]
     pub fn sees(&self, principal: &Principal, address: &Address, only: Option<&ServerName>, server: &ServerName) -> bool {
         if only.is_some_and(|only| only != server) {
@@ -141,7 +142,7 @@ impl Passthrough {
         self.current.shows_server(principal, &server.name) && shows()
     }
 
-    /// All servers, whoever asks.
+    /// All servers, regardless of callers.
     #[must_use]
     pub fn all_servers(&self) -> Vec<ServerName> {
         self.current.snapshot().servers().iter().map(|server| server.name.clone()).collect()
@@ -171,7 +172,7 @@ impl Passthrough {
         self.forgotten.lock().get(key).copied().unwrap_or_default()
     }
 
-    /// The entries of all visible servers, by server. A server that fails is left out.
+    /// The entries of each server visible to the caller. Servers that fail are omitted.
     pub async fn list(&self, what: PassthroughKind, from: &PassthroughCaller) -> Vec<(ServerName, Arc<Vec<Value>>)> {
         let servers = self.servers(from).into_iter().filter(|server| self.servers.offers(server).have(what));
         let listed = servers.map(async |server| {
@@ -195,7 +196,7 @@ impl Passthrough {
         (server, entries)
     }
 
-    /// Whether the prompt is withheld from everybody, because its definition differs from the approved one.
+    /// Whether a request is for a prompt that is withheld, because its definition differs from the approved one.
     async fn is_withheld(&self, server: &ServerName, request: &PassthroughRequest, caller: &CallerContext) -> Result<bool, PassError> {
         let name = match request.what {
             PassthroughKind::Prompt => request.params.get("name"),
@@ -257,7 +258,7 @@ impl Passthrough {
         let names = || entries.iter().filter_map(|entry| entry.get(member)?.as_str());
         let known: HashSet<&str> = names().collect();
         let stripped = names().filter_map(|name| Some((strip(name)?.0, name.to_owned())));
-        // An exact name takes precedence over a stripped one.
+        // If an entry has exactly this name, that entry takes precedence.
         let spelled: HashMap<String, String> = stripped.filter(|(shown, _)| !known.contains(shown.as_str())).collect();
         let mut all = self.spelled.lock();
         if spelled.is_empty() {
@@ -267,7 +268,7 @@ impl Passthrough {
         }
     }
 
-    /// The server's own name of an entry listed under this name.
+    /// The original name of an entry that is listed under the name `shown`.
     #[must_use]
     pub fn own_name(&self, server: &ServerName, list: PassthroughKind, shown: &str) -> String {
         let spelled = self.spelled.lock();
@@ -275,8 +276,8 @@ impl Passthrough {
         own.map_or(shown, String::as_str).to_owned()
     }
 
-    /// Forwards a request to a server that the caller sees. With `options.round`, a question may be returned instead of a result.
-    /// Reads are audited.
+    /// Forwards a request to a server that the caller sees. With `options.round`, the result may be a request for input. Records
+    /// reads of prompts and resources in the audit log.
     pub async fn ask(
         &self,
         server: &ServerName,
@@ -299,7 +300,7 @@ impl Passthrough {
         result
     }
 
-    /// Audits a request for a prompt or resource of a server that the caller can't see.
+    /// Records a request for a prompt or resource of a hidden server in the audit log.
     pub fn note_denial(&self, server: &ServerName, request: &PassthroughRequest, principal: &Principal) {
         if let Some(mut read) = Read::begin(&self.audit, server, request, principal) {
             read.ended(&Err(PassError::NotFound), self.knows(server));
@@ -310,10 +311,10 @@ impl Passthrough {
         self.current.snapshot().server(server.as_str()).is_some()
     }
 
-    /// Checks visibility and limits. The permit must be held during the request.
+    /// Checks visibility and limits. Hold the returned permit during the request.
     ///
     /// # Errors
-    /// [`PassError::NotFound`], [`PassError::Limited`]
+    /// [`PassError::NotFound`] if the server is not visible, [`PassError::Limited`] over a limit.
     pub fn enter(&self, server: &ServerName, from: &PassthroughCaller) -> Result<CallPermit, PassError> {
         let principal = &from.caller.principal;
         if !self.sees(principal, &from.address, from.server.as_ref(), server) {
@@ -322,7 +323,7 @@ impl Passthrough {
         Ok(self.limits.call(principal, server)?)
     }
 
-    /// Whether requests of all callers share a connection to a server.
+    /// Whether all callers share one connection to a server.
     pub async fn is_shared(&self, server: &ServerName, principal: &Principal) -> bool {
         !self.servers.forwards_headers(server) && matches!(self.secrets.credentials(principal, server).await, Ok(None))
     }

@@ -1,7 +1,7 @@
-//! Subscriptions to servers' resources, and forwarding of servers' notifications to clients.
+//! Manages subscriptions to servers' resources, and forwards servers' notifications to clients.
 //!
-//! All callers share the connection to a server, so a resource is subscribed to there once, from its first subscriber to its
-//! last. A subscription permits nothing: the policy decides for each notification which clients get it.
+//! All callers share a connection to each server. So the service subscribes to a resource once, as long as it has any subscriber.
+//! A subscription permits nothing: for each notification, the policy decides which clients receive it.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -27,33 +27,33 @@ use crate::service::ports::{CallContext, CallError, NewsKind, PassthroughKind, P
 use crate::service::supervision::Supervised;
 use crate::settings::McpSettings;
 
-/// Catalog changes within this time cause one notification.
+/// Changes of the catalog within this time cause a single notification.
 const TOGETHER: Duration = Duration::from_millis(100);
-/// Maximum number of prefixes of a URI that are tried as parents.
+/// Maximum number of a URI's prefixes that are looked up as parent resources.
 const WHOLES: usize = 64;
 
 #[derive(Debug, thiserror::Error)]
 pub enum SubscribeError {
     #[error(transparent)]
     Pass(#[from] PassError),
-    /// Its connections belong to single callers, or use their data.
+    /// The server has no shared connection, because its connections use callers' data.
     #[error("the server has no connection that all callers share")]
     NotShared,
     #[error("there are {limit} subscriptions already, as many as {of} may have")]
     TooMany { limit: usize, of: &'static str },
-    /// The session ended meanwhile.
+    /// The session has ended in the meantime.
     #[error("the session has ended")]
     Over,
 }
 
-/// A resource by its server's URI.
+/// A resource, by its server and the URI that the server uses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Resource {
     pub server: ServerName,
     pub uri: String,
 }
 
-/// A client's subscription. Ends when dropped.
+/// A client's subscription. Dropping it unsubscribes.
 pub struct Subscription {
     of: Weak<Subscriptions>,
     resource: Resource,
@@ -76,7 +76,7 @@ pub struct Subscriptions {
     sessions: Arc<McpSessions>,
     settings: McpSettings,
     followed: Mutex<HashMap<Resource, Followed>>,
-    /// Subscriptions of each caller.
+    /// Number of subscriptions per caller.
     counts: Mutex<HashMap<PrincipalId, usize>>,
     numbers: AtomicU64,
     hasher: RandomState,
@@ -86,21 +86,21 @@ pub struct Subscriptions {
 #[derive(Default)]
 struct Followed {
     subscribers: HashMap<u64, Subscriber>,
-    /// Whether the server has our subscription. Locked while that changes.
+    /// Whether the service is subscribed at the server. Locked during a change.
     at_server: Arc<AsyncMutex<bool>>,
-    /// How many tasks change it, or wait to.
+    /// Number of tasks that change the subscription at the server, or wait to do so.
     at_work: usize,
 }
 
 #[derive(Clone)]
 struct Subscriber {
     session: Weak<McpSession>,
-    /// The client's URI.
+    /// The URI by which the client knows the resource.
     client_uri: Arc<str>,
 }
 
 impl Subscriptions {
-    /// Starts to forward servers' notifications, until `stop`.
+    /// Starts to forward notifications from servers, until `stop`.
     #[must_use]
     pub fn start(
         current: Arc<CurrentCatalog>,
@@ -131,14 +131,14 @@ impl Subscriptions {
         (subscriptions, following)
     }
 
-    /// The most subscriptions of a client.
+    /// Maximum number of subscriptions per client.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.settings.subscriptions
     }
 
-    /// Subscribes the client to a resource under `client_uri`, until it unsubscribes or its session ends. If the future is dropped,
-    /// the request to the server still completes.
+    /// Subscribes a client to a resource, which it knows by `client_uri`. The subscription ends with the session. If the future
+    /// is dropped, the request to the server still completes.
     pub async fn subscribe(
         self: &Arc<Self>,
         session: &Arc<McpSession>,
@@ -157,7 +157,7 @@ impl Subscriptions {
         if session.followed() >= self.settings.subscriptions {
             return Err(of_session);
         }
-        // Before the server knows, so that no notification is missed.
+        // Register first, so that no notification is missed.
         let subscription = self.enter(session, &resource, client_uri, &from.caller.principal.id)?;
         let follower = Arc::clone(self);
         let settled = tokio::spawn(async move { follower.settle(&resource).await }).await;
@@ -172,7 +172,7 @@ impl Subscriptions {
     /// Ends a client's subscription.
     ///
     /// # Errors
-    /// [`PassError::NotFound`] if the caller can't see the server. The subscription has ended anyway.
+    /// [`PassError::NotFound`] if the caller can't see the server. Even then the subscription ends.
     pub fn unsubscribe(
         &self,
         session: &McpSession,
@@ -184,8 +184,8 @@ impl Subscriptions {
         self.passthrough.enter(server, from).map(drop)
     }
 
-    /// Notifies a client if its prompts and resources now come from other servers than at the last check. The first check
-    /// notifies nothing, because it only records the initial state.
+    /// Notifies a client if its prompts or resources come from a different set of servers than at the last check. The first check
+    /// only records the initial state.
     pub fn notify_if_changed(&self, session: &McpSession) {
         session.notify_offered(self.offered(session));
     }
@@ -228,7 +228,7 @@ impl Subscriptions {
             found.subscribers.remove(&number);
             found.subscribers.is_empty()
         };
-        // At shutdown the connections end anyway.
+        // During shutdown, connections end anyway.
         if !is_last || self.stop.is_cancelled() {
             return;
         }
@@ -238,7 +238,7 @@ impl Subscriptions {
         }
     }
 
-    /// Brings the server's subscription in line with the subscribers.
+    /// Subscribes or unsubscribes at the server, depending on whether the resource has subscribers.
     async fn settle(&self, resource: &Resource) -> Result<(), CallError> {
         let turn = {
             let mut followed = self.followed.lock();
@@ -276,7 +276,7 @@ impl Subscriptions {
         self.followed.lock().get(resource).is_some_and(|found| !found.subscribers.is_empty())
     }
 
-    /// Sends a request over the shared connection, for no particular caller.
+    /// Sends a request over the shared connection, on behalf of no particular caller.
     async fn ask(&self, resource: &Resource, what: PassthroughKind) -> Result<(), CallError> {
         let request = PassthroughRequest { what, params: json!({ "uri": resource.uri }) };
         let context = CallContext::new(Arc::new(Principal::anyone()));
@@ -334,7 +334,7 @@ impl Subscriptions {
         }
     }
 
-    /// Notifies all clients that see this server.
+    /// Notifies all clients that may see this server.
     fn notify_of(&self, server: &ServerName, news: &News) {
         for session in self.sessions.all().iter().filter(|session| self.sees(session, server)) {
             session.notify(news.clone());
@@ -346,7 +346,7 @@ impl Subscriptions {
         self.passthrough.sees(&session.viewer(), &endpoint.address, endpoint.server.as_ref(), server)
     }
 
-    /// A resource or a part of it has changed: notifies the subscribers of either, by their URIs.
+    /// Notifies the subscribers of a changed resource and of its parents, by the URIs that they know.
     fn updated(&self, server: &ServerName, uri: &str) {
         let mut notified: Vec<(Subscriber, &str)> = Vec::new();
         {
@@ -364,7 +364,8 @@ impl Subscriptions {
         }
     }
 
-    /// Subscribes again over a new connection. Changes meanwhile are unknown, so everything may have changed.
+    /// Subscribes to all resources again over a new connection. Reports all of them as changed, because notifications may have
+    /// been missed.
     fn renew(self: &Arc<Self>, server: &ServerName) {
         let lost: Vec<Resource> = self.followed.lock().keys().filter(|resource| resource.server == *server).cloned().collect();
         for resource in lost {
@@ -374,7 +375,7 @@ impl Subscriptions {
                 *turn.lock().await = false;
                 drop(turn);
                 if let Err(error) = follower.settle(&resource).await {
-                    // The URI is not logged either.
+                    // Omit the URI, which may be confidential.
                     tracing::info!(server = %resource.server, error = error.without_words(), "a subscription could not be renewed");
                 }
                 follower.updated(&resource.server, &resource.uri);
@@ -382,7 +383,7 @@ impl Subscriptions {
         }
     }
 
-    /// Hashes of the servers whose prompts, and whose resources, a client sees.
+    /// Hashes of the sets of servers whose prompts and resources a client sees.
     fn offered(&self, session: &McpSession) -> (u64, u64) {
         let endpoint = session.endpoint();
         let servers = self.passthrough.servers_for(&session.viewer(), &endpoint.address, endpoint.server.as_ref());
@@ -400,8 +401,8 @@ impl Subscriptions {
     }
 }
 
-/// A URI and its parents (MCP specification 2025-11-25, "Subscriptions": a server may notify about a sub-resource of a subscribed
-/// one).
+/// A URI and its parents: a server may report a change of a sub-resource of a subscribed resource (MCP specification 2025-11-25,
+/// "Subscriptions").
 fn wholes(uri: &str) -> impl Iterator<Item = &str> {
     let parts = uri.char_indices().filter(|(_, character)| matches!(character, '/' | '?' | '#'));
     let ends = parts.flat_map(|(at, _)| [at, at + 1]).filter(|end| *end > 0 && *end < uri.len());

@@ -1,10 +1,10 @@
-//! Suspended calls that wait for an answer of a client without a session.
+//! Suspended calls, which wait for the answer of a client without a session.
 //!
-//! A newer-era client gets a question as the response to its request, and answers it with another request (MCP specification
-//! 2026-07-28, "Multi Round-Trip Requests"). An older-era server does not know this: it asks on its connection, in the middle of
-//! a running call. So the call is suspended here until the client returns with its state, which nobody can guess. Only the same
-//! caller, at the same endpoint, repeating the same request may resume it. Suspended calls exist in this process only, for a
-//! bounded time and up to a cap.
+//! A client with the newer protocol version receives a request for input as the response to its own request, and answers by
+//! repeating that request (MCP specification 2026-07-28, "Multi Round-Trip Requests"). An older server instead sends a request on
+//! its connection while the call runs. So the call is suspended here until the client returns with a state that can't be guessed.
+//! Only the same caller, at the same endpoint, repeating the same request may resume it. Suspended calls exist only in this
+//! process, for a limited time and in limited number.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -26,18 +26,18 @@ use crate::service::mcp::mcp_sessions::Abilities;
 use crate::service::ports::{Refusal, ServerMessage, ServerQuestion};
 use crate::settings::WaitingSettings;
 
-/// Prefix of our states. All others are forwarded to their servers.
+/// Prefix of this service's states. Other states are forwarded to servers.
 const OURS: &str = "toolsieve-";
-/// Maximum number of open questions of a call.
+/// Maximum number of unanswered server requests per call.
 const QUESTIONS: usize = 16;
 const METHOD_NOT_FOUND: i64 = -32601;
 const INVALID_REQUEST: i64 = -32600;
 
-/// The owner and purpose of a call.
+/// The owner and the purpose of a suspended call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallHolder {
     pub owner: PrincipalId,
-    /// Path and mode of the request, as one text.
+    /// Path and mode of the request, as a single text.
     pub path: Arc<str>,
     pub subject: Subject,
 }
@@ -51,13 +51,13 @@ pub enum Subject {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WaitError {
-    /// This caller has no suspended call with this state.
+    /// The caller has no suspended call with this state.
     #[error(
         "no suspended call has this `requestState`: it was answered already, it has expired, or it belongs to another request or \
          process. Repeat the request without it"
     )]
     Unknown,
-    #[error("{most} calls {of} wait for answers already, which is the maximum")]
+    #[error("{most} calls {of} already wait for answers, the maximum")]
     TooMany { most: usize, of: &'static str },
 }
 
@@ -65,35 +65,35 @@ pub enum WaitError {
 #[derive(Debug)]
 pub enum RoundOutcome<T> {
     Finished(T),
-    /// The server asked something: `InputRequiredResult`.
+    /// The server requests input: an `InputRequiredResult`.
     Question(Value),
 }
 
-/// A running call and its server's questions.
+/// A running call, with requests from its server.
 pub struct OpenCall<T> {
     work: Work<T>,
-    /// `None`: the client can't be asked, or the server can't ask any more.
+    /// Receives the server's messages; `None` if the client can't answer requests, or the server can't send any more.
     messages: Option<mpsc::Receiver<ServerMessage>>,
     abilities: Abilities,
     open: IndexMap<String, ServerQuestion>,
-    /// Questions so far.
+    /// Number of server requests so far.
     questions: u64,
 }
 
 enum Work<T> {
-    /// Before the first question, the call runs inside its request.
+    /// Until the first server request, the call runs inside the client's request.
     Here(BoxFuture<'static, T>),
     Apart(AbortOnDropHandle<T>),
 }
 
 impl<T: Send + 'static> OpenCall<T> {
-    /// `messages`: receives the server's messages; `abilities`: what the client can answer.
+    /// `messages` receives the server's messages; `abilities` are the client's capabilities.
     #[must_use]
     pub fn new(call: BoxFuture<'static, T>, messages: Option<mpsc::Receiver<ServerMessage>>, abilities: Abilities) -> Self {
         Self { work: Work::Here(call), messages, abilities, open: IndexMap::new(), questions: 0 }
     }
 
-    /// The result, or `None` once the server waits for an answer.
+    /// Waits for the result. Returns `None` if the server waits for an answer.
     async fn next(&mut self) -> Option<T> {
         loop {
             let waits = !self.open.is_empty();
@@ -116,7 +116,7 @@ impl<T: Send + 'static> OpenCall<T> {
         } else if self.open.len() >= QUESTIONS {
             Refusal { code: INVALID_REQUEST, message: "too many questions wait for an answer".to_owned() }
         } else {
-            // Its progress token belongs to the other connection.
+            // The progress token belongs to the server's connection.
             if let Some(params) = question.params.as_object_mut() {
                 params.remove("_meta");
             }
@@ -127,7 +127,7 @@ impl<T: Send + 'static> OpenCall<T> {
         let _ = question.answer.send(Err(refusal));
     }
 
-    /// Forwards answers by the keys of their questions. Unknown keys and invalid results are ignored.
+    /// Forwards answers by the keys of their requests. Ignores unknown keys and invalid answers.
     fn answer(&mut self, responses: BTreeMap<String, Value>) {
         for (key, response) in responses.into_iter().filter(|(_, response)| response.is_object()) {
             if let Some(question) = self.open.shift_remove(&key) {
@@ -161,7 +161,7 @@ impl<T> Work<T> {
         };
         match failed.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime is shutting down.
+            // The task ended because the runtime shuts down.
             Err(_) => std::future::pending().await,
         }
     }
@@ -174,7 +174,7 @@ async fn next_message(messages: &mut Option<mpsc::Receiver<ServerMessage>>) -> O
     }
 }
 
-/// Identifies a suspended call. Nobody can guess it.
+/// Identifies a suspended call. The id can't be guessed.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct StateId(String);
 
@@ -196,7 +196,7 @@ struct Waiting<T> {
     _time: AbortOnDropHandle<()>,
 }
 
-/// The suspended calls of this process.
+/// All suspended calls in this process.
 pub struct WaitingCalls<T> {
     settings: WaitingSettings,
     stop: CancellationToken,
@@ -204,22 +204,22 @@ pub struct WaitingCalls<T> {
 }
 
 impl<T: Send + 'static> WaitingCalls<T> {
-    /// After `stop`, suspended calls are cancelled.
+    /// Creates the collection. After `stop`, suspended calls are cancelled.
     #[must_use]
     pub fn new(settings: WaitingSettings, stop: CancellationToken) -> Arc<Self> {
         Arc::new(Self { settings, stop, calls: Mutex::default() })
     }
 
-    /// Whether a state is ours, not a server's.
+    /// Whether this service issued the state. If not, it is a server's.
     #[must_use]
     pub fn gives(state: &str) -> bool {
         state.starts_with(OURS)
     }
 
-    /// Runs a call until it ends or its server asks something.
+    /// Runs a call until it ends or its server requests input.
     ///
     /// # Errors
-    /// [`WaitError::TooMany`]; the call is then cancelled.
+    /// [`WaitError::TooMany`]. The call is then cancelled.
     pub async fn begin(self: &Arc<Self>, holder: CallHolder, mut call: OpenCall<T>) -> Result<RoundOutcome<T>, WaitError> {
         match call.next().await {
             Some(done) => Ok(RoundOutcome::Finished(done)),
@@ -227,10 +227,10 @@ impl<T: Send + 'static> WaitingCalls<T> {
         }
     }
 
-    /// Resumes a suspended call. Unanswered questions are asked again.
+    /// Resumes a suspended call. Unanswered requests are sent to the client again.
     ///
     /// # Errors
-    /// [`WaitError::Unknown`]: this holder has no call with this state.
+    /// [`WaitError::Unknown`] if this holder has no call with this state.
     pub async fn go_on(
         self: &Arc<Self>,
         state: &str,
@@ -258,14 +258,14 @@ impl<T: Send + 'static> WaitingCalls<T> {
         }
         let id = StateId::random();
         let question = json!({"resultType": "input_required", "inputRequests": call.requests(), "requestState": id.0});
-        // No request polls it now, so it runs as its own task.
+        // No request polls the call now, so run it as a separate task.
         let call = call.set_apart();
         let time = AbortOnDropHandle::new(tokio::spawn(self.give_up(id.clone())));
         calls.insert(id, Waiting { holder, call, _time: time });
         Ok(question)
     }
 
-    /// Drops a call after its timeout, which cancels it.
+    /// Drops a call after its time limit, which cancels it.
     fn give_up(self: &Arc<Self>, id: StateId) -> impl Future<Output = ()> + Send + use<T> {
         let (calls, answer, stop): (Weak<Self>, _, _) = (Arc::downgrade(self), self.settings.answer, self.stop.clone());
         async move {
@@ -314,7 +314,7 @@ mod tests {
         CallHolder { owner: PrincipalId::of_key(name), path: "/mcp".into(), subject: Subject::Tool(ToolId::new("a", "b")) }
     }
 
-    /// A call whose server asks these questions in turn and returns the answers.
+    /// A call whose server sends these requests one by one and returns the answers.
     fn asking(methods: &'static [&'static str]) -> OpenCall<Vec<Answer>> {
         let (sender, messages) = mpsc::channel(4);
         let call = async move {

@@ -1,4 +1,4 @@
-//! Describes tools for a model, by their published names.
+//! Describes tools to a model, by their published names.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ pub struct DescribedTool {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     pub description: String,
-    /// Published JSON Schema of the arguments.
+    /// JSON Schema of the arguments, in its published form.
     pub parameters: Arc<Value>,
     /// JSON Schema of the result, if the server declares one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub returns: Option<Arc<Value>>,
 }
 
-/// A name without a visible tool.
+/// A requested name that matches no visible tool.
 #[derive(Clone, Debug, Serialize)]
 pub struct UnknownTool {
     pub name: String,
@@ -33,13 +33,13 @@ pub struct UnknownTool {
     pub did_you_mean: Option<String>,
 }
 
-/// Definitions, in the order of the names.
+/// The definitions of the requested tools, in the order of their names in the request.
 #[derive(Clone, Debug, Serialize)]
 pub struct Described {
     pub tools: Vec<DescribedTool>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<UnknownTool>,
-    /// The next step, for the model.
+    /// A hint to the model about the next step.
     pub next: String,
 }
 
@@ -48,7 +48,7 @@ pub struct Describe {
 }
 
 impl Describe {
-    /// The definitions of the tools with these published names. Tools that the caller may not use count as unknown.
+    /// The definitions of the tools with these published names. Tools that the caller may not use are reported as unknown.
     #[must_use]
     pub fn describe(&self, names: &[String], principal: &Principal) -> Described {
         let (mut tools, mut unknown) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! Finds tools for a model, among all that the caller may use, loaded or not.
+//! Finds tools for a model among all tools that the caller may use, loaded or not.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use crate::service::toolsets::loading::{CallerAt, Loading};
 
 /// Maximum number of proposed toolsets per search.
 const MOST_TOOLSETS: usize = 5;
-/// Results requested from the index if an intent is given: its tools may rank low.
+/// Number of results requested from the index for a search with an intent, because tools that match the intent may rank low.
 const LONGEST_LIST: usize = 1_000;
 
-/// How much a search returns for each tool.
+/// How much data a search returns per tool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Detail {
     Names,
@@ -49,15 +49,15 @@ impl Detail {
     }
 }
 
-/// A search among all tools that the caller may use.
+/// The parameters of a search.
 #[derive(Clone, Debug)]
 pub struct FindTools {
     pub queries: Vec<String>,
     pub limit: usize,
     pub detail: Detail,
-    /// The kind of tools: a hint.
+    /// The kind of tools that is wanted, as a hint.
     pub intent: Option<String>,
-    /// The most tools of one server before those of others follow.
+    /// Number of tools per server after which tools of other servers come first.
     pub per_server: Option<usize>,
 }
 
@@ -66,7 +66,7 @@ pub struct FoundTool {
     pub name: String,
     pub server: String,
     pub tool: String,
-    /// 0 to 1.
+    /// Match with the queries, 0 to 1.
     pub score: f32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
@@ -74,21 +74,21 @@ pub struct FoundTool {
     pub description: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parameters: Option<Arc<Value>>,
-    /// Whether the caller already has the tool. Only where tools can be loaded.
+    /// Whether the tool is already bound. Only set where tools can be loaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub already_loaded: Option<bool>,
-    /// Names of near duplicates of other servers.
+    /// Published names of near duplicates on other servers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub same_as: Vec<String>,
 }
 
-/// A toolset that contains found tools.
+/// A toolset that contains some of the found tools.
 #[derive(Clone, Debug, Serialize)]
 pub struct ProposedToolset {
     pub name: String,
-    /// How many tools it contains.
+    /// Number of tools in the toolset.
     pub tools: usize,
-    /// The found tools that it contains.
+    /// Published names of the found tools in the toolset.
     pub has: Vec<String>,
 }
 
@@ -96,10 +96,10 @@ pub struct ProposedToolset {
 #[derive(Clone, Debug, Serialize)]
 pub struct Found {
     pub tools: Vec<FoundTool>,
-    /// Toolsets to load for tools that are not loaded yet, best first. Only where tools can be loaded.
+    /// Toolsets to load for tools that are not bound yet, best first. Only set where tools can be loaded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub toolsets: Vec<ProposedToolset>,
-    /// The next step, for the model.
+    /// A hint to the model about the next step.
     pub next: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
@@ -114,10 +114,10 @@ pub struct Find {
 }
 
 impl Find {
-    /// The best tools for the queries, merged, best first: exactly `limit` if there are that many.
+    /// The best tools for all queries together, best first: exactly `limit` if there are that many.
     ///
     /// # Errors
-    /// [`Limited`]
+    /// [`Limited`] over the caller's limit.
     pub async fn find(&self, request: &FindTools, here: CallerAt<'_>) -> Result<Found, Limited> {
         self.limits.selection(&here.caller.principal)?;
         let view = self.current.view(&here.caller.principal);
@@ -126,7 +126,7 @@ impl Find {
         let mut warnings = Vec::new();
         let is_meant = meant(request, catalog, visibility, &mut warnings);
         if is_meant.is_none() {
-            // A hint that matches no tag still describes the task.
+            // The intent also describes the task, even if no tag matches it.
             queries.extend(request.intent.clone());
         }
         let list = if is_meant.is_some() { LONGEST_LIST } else { request.limit };
@@ -170,7 +170,7 @@ impl Find {
     }
 }
 
-/// Whether each tool of the catalog matches the intent; `None` without an intent, or if no tool matches.
+/// For each tool of the catalog, whether it matches the intent; `None` without an intent, or if no tool matches.
 fn meant(request: &FindTools, catalog: &Catalog, visibility: &Visibility, warnings: &mut Vec<String>) -> Option<Vec<bool>> {
     let text = request.intent.as_deref()?;
     let mut intent = Intent::new(text);
@@ -187,7 +187,7 @@ fn meant(request: &FindTools, catalog: &Catalog, visibility: &Visibility, warnin
     Some(meant)
 }
 
-/// Toolsets to load for these tools: for each tool the toolset with the most of them, and among equals the smallest.
+/// Chooses toolsets to load: for each missing tool, the toolset with the most missing tools, on a tie the smallest.
 fn proposed(missing: &[&Arc<Tool>], catalog: &Catalog, visibility: &Visibility) -> Vec<ProposedToolset> {
     let groups = Groups::visible(catalog, visibility);
     let classes = &visibility.assigned;
@@ -214,7 +214,7 @@ fn proposed(missing: &[&Arc<Tool>], catalog: &Catalog, visibility: &Visibility) 
     proposed.into_iter().map(|(_, toolset)| toolset).collect()
 }
 
-/// The next step. `toolsets`: set where tools can be loaded.
+/// A hint about the next step. `toolsets` is set where tools can be loaded.
 fn next(tools: &[FoundTool], toolsets: Option<&[ProposedToolset]>, detail: Detail) -> String {
     match (tools.is_empty(), toolsets, detail) {
         (true, ..) => "Nothing was found. Try other words for what the tool should do.".to_owned(),

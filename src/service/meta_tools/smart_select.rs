@@ -1,5 +1,5 @@
-//! Selects the best tools for a task, with reasons, among all that the caller may use. A language model on the caller's own
-//! account selects them, else the configured one, else retrieval.
+//! Selects the best tools for a task, with reasons, among all tools that the caller may use. A language model selects them: with
+//! the caller's own key if there is one, otherwise the configured model. Without a model, retrieval selects them.
 
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ use crate::service::records::record::Recorder;
 use crate::service::selection::judges::Judges;
 use crate::service::selection::retrieve::Retrieve;
 
-/// The most tokens of a catalogue for a model.
+/// Maximum number of tokens of the list of tools in a prompt.
 const CATALOGUE_TOKENS: usize = 4_000;
-/// Ranked tools of a larger catalogue; more than ever fit.
+/// Number of top-ranked tools from which the list is filled if not all tools fit. More than ever fit.
 const RANKED: usize = 400;
-/// The provider's name if no model chose.
+/// The provider's name if no model selected the tools.
 const HEURISTIC: &str = "heuristic";
 
 pub struct SmartSelect {
@@ -36,15 +36,15 @@ pub struct SmartSelect {
 pub struct SmartSelectRequest {
     pub task: String,
     pub limit: usize,
-    /// The caller's accounts, in the order in which they are tried.
+    /// The caller's own language models, in the order in which to try them.
     pub advisors: Vec<Advisor>,
 }
 
-/// The chosen tools, best first.
+/// The selected tools, best first.
 #[derive(Clone, Debug, Serialize)]
 pub struct SmartSelection {
     pub tools: Vec<SmartTool>,
-    /// What chose: `gemini`, `openai`, `anthropic`, `configured` or `heuristic`.
+    /// The provider that selected them: `gemini`, `openai`, `anthropic`, `configured` or `heuristic`.
     pub provider: &'static str,
     pub warnings: Vec<String>,
 }
@@ -58,10 +58,10 @@ pub struct SmartTool {
 }
 
 impl SmartSelect {
-    /// Selects without a model by retrieval, with a warning.
+    /// Selects tools for a task. If no model answers, uses retrieval and adds a warning.
     ///
     /// # Errors
-    /// [`Limited`]
+    /// [`Limited`] over the caller's limit.
     pub async fn select(&self, request: &SmartSelectRequest, caller: &CallerContext) -> Result<SmartSelection, Limited> {
         self.limits.selection(&caller.principal)?;
         let view = self.current.view(&caller.principal);
@@ -70,7 +70,7 @@ impl SmartSelect {
             request.advisors.iter().chain([&Advisor::Configured]).filter(|advisor| self.judges.knows(advisor)).collect();
         let judged = if advisors.is_empty() {
             warnings.push(
-                "chosen without a language model: none is configured, and no key came in X-Gemini-Api-Key, X-OpenAI-Api-Key, \
+                "chosen without a language model: none is configured, and no key was sent in X-Gemini-Api-Key, X-OpenAI-Api-Key, \
                  X-Anthropic-Api-Key or X-LLM-Api-Key"
                     .to_owned(),
             );
@@ -88,7 +88,7 @@ impl SmartSelect {
         Ok(SmartSelection { tools: tools.into_iter().map(|(tool, reason)| smart_tool(&tool, reason)).collect(), provider, warnings })
     }
 
-    /// Tries one model after the other, each with an equal share of the remaining time.
+    /// Tries the models one by one, each with an equal share of the remaining time.
     async fn judged(
         &self,
         request: &SmartSelectRequest,
@@ -117,7 +117,7 @@ impl SmartSelect {
         None
     }
 
-    /// All tools that the caller may use; in a larger catalog, those that match best.
+    /// All tools that the caller may use. If they are too many for a prompt, those that match best.
     async fn catalogue(&self, task: &str, view: &View, warnings: &mut Vec<String>) -> (Vec<Arc<Tool>>, Vec<Entry>) {
         let entries = |tools: &[Arc<Tool>]| -> Vec<Entry> {
             tools.iter().map(|tool| Entry::new(tool.operation_id.as_str(), &tool.description)).collect()

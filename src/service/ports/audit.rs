@@ -8,26 +8,26 @@ use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::domain::text::named::named;
 use crate::service::ports::CallOutcome;
 
-/// An audited action. Contains no arguments and no results.
+/// An audited action. It contains no arguments and no results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AuditEntry {
     pub at: SystemTime,
     pub principal: String,
     pub action: AuditAction,
-    /// For calls and tool overrides.
+    /// The tool of a call, or of a changed override.
     pub tool: Option<ToolId>,
-    /// For reads: the server.
+    /// The server of a read.
     pub server: Option<ServerName>,
-    /// For changes: the changed object. For wrong keys: the client's address. For reads: the prompt's name, or the resource's URI
+    /// The object of a change, the client's address for a wrong key, or for a read the prompt's name or the resource's URI
     /// without its query.
     pub subject: Option<String>,
     pub decision: Effect,
-    /// The deciding rule, as numbered then.
+    /// The rule that decided, with its number at that time.
     pub rule: Option<RulePlace>,
-    /// For allowed calls and reads.
+    /// The outcome of an allowed call or read.
     pub outcome: Option<CallOutcome>,
     pub took: Duration,
-    /// Size of the response.
+    /// Size of the response, in bytes.
     pub bytes: Option<u64>,
 }
 
@@ -60,7 +60,7 @@ named! {
 }
 
 impl AuditEntry {
-    /// A permitted change by this principal, or a read before its end.
+    /// The entry for a permitted change by this principal. Also used for reads, before they end.
     #[must_use]
     pub fn of_change(principal: &Principal, action: AuditAction, subject: String) -> Self {
         Self {
@@ -79,14 +79,14 @@ impl AuditEntry {
     }
 }
 
-/// An entry with its number. Numbers grow over time.
+/// An entry with its sequence number.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredAuditEntry {
     pub id: u64,
     pub entry: AuditEntry,
 }
 
-/// A filter for entries; `None` matches everything.
+/// Filters entries. `None` matches everything.
 #[derive(Clone, Debug, Default)]
 pub struct AuditQuery {
     pub principal: Option<String>,
@@ -97,7 +97,7 @@ pub struct AuditQuery {
     pub outcome: Option<CallOutcome>,
     pub since: Option<SystemTime>,
     pub until: Option<SystemTime>,
-    /// Only entries with smaller numbers.
+    /// Only entries with smaller sequence numbers.
     pub before: Option<u64>,
     pub limit: usize,
 }

@@ -1,4 +1,4 @@
-//! Events: selections, calls, and what follows them.
+//! Events to record: selections, searches, calls, and changes of loaded tools.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -11,52 +11,53 @@ use crate::domain::selection::experiment::Arm;
 use crate::domain::text::canonical::Fingerprint;
 use crate::domain::text::named::named;
 
-/// An event of a selection. Contains no arguments and no results, and a message's text only if the settings want it.
+/// A recorded event. It contains no arguments and no results, and the text of a message only if the settings allow it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SelectionEvent {
     pub at: SystemTime,
-    /// The selection itself, or the one before this event.
+    /// The id of the selection: the event's own, or the last one before the event.
     pub selection: Option<String>,
     pub principal: String,
     pub chat: Option<String>,
-    /// The conversation whose usage counts it.
+    /// The conversation to which usage is attributed.
     pub conversation: Option<Conversation>,
     pub kind: SelectionEventKind,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum SelectionEventKind {
-    /// Our tools that a selection kept.
+    /// Tools were selected for a message, or all were kept.
     Offered {
         message: EventMessage,
         tools: OfferedTools,
         tokens_before: u64,
         tokens_after: u64,
-        /// The arm of a comparison.
+        /// The chat's arm in an experiment.
         arm: Option<Arm>,
     },
-    /// A tool was called. `recovered`: the chat's last selection had not offered it.
+    /// A tool was called. `recovered`: the chat's last selection did not contain the tool.
     Called { tool: ToolId, outcome: CallOutcome, took: Duration, recovered: bool },
-    /// The model searched. `recovered`: the chat's last selection had not offered the best tool found.
+    /// The model searched for tools. `recovered`: the chat's last selection did not contain the best tool found.
     Searched { message: EventMessage, tools: Vec<ToolId>, recovered: bool },
-    /// A group was loaded into the conversation. `bound`: tools bound since then, besides the meta-tools.
+    /// A group was loaded. `before` and `bound` are the numbers of bound tools before and after, without meta-tools.
     Loaded { took: Duration, before: u64, bound: u64 },
-    /// A group was unloaded.
+    /// A group was unloaded, with the numbers of bound tools before and after.
     Unloaded { before: u64, bound: u64 },
-    /// The conversation fetched its list of tools.
+    /// The client fetched its list of tools: `bound` tools, and the meta-tools.
     Listed { bound: u64 },
 }
 
-/// The kept tools. If all were kept, one list serves every message, and the store keeps only their number and its fingerprint.
+/// The tools that a selection kept. If all were kept, every message shares one list, and the store contains only their number and
+/// its fingerprint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OfferedTools {
     pub(in crate::service) tools: Arc<[ToolId]>,
-    /// Fingerprint of a list of all tools; `None` if the list was selected for the message.
+    /// Fingerprint of a list of all tools; `None` for a list selected for a message.
     view: Option<Fingerprint>,
 }
 
 impl OfferedTools {
-    /// All offered tools, in any order.
+    /// A list of all offered tools, in any order.
     #[must_use]
     pub fn all(mut tools: Vec<ToolId>) -> Self {
         tools.sort_unstable();
@@ -87,7 +88,7 @@ impl FromIterator<ToolId> for OfferedTools {
     }
 }
 
-/// A message as recorded.
+/// A message, as recorded.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EventMessage {
     pub text: Option<String>,
@@ -100,21 +101,21 @@ named! {
         Success = "success",
         /// The tool returned an error (`isError`).
         ToolError = "tool_error",
-        /// The caller's mistake: invalid arguments.
+        /// The arguments were invalid.
         Rejected = "rejected",
-        /// Server down, timeout, protocol error.
+        /// The server was unavailable, timed out or returned a protocol error.
         Failed = "failed",
         /// The caller disconnected before the response.
         Cancelled = "cancelled",
-        /// Rejected by a limit.
+        /// A limit rejected the call.
         Limited = "limited",
-        /// The server asked for input instead of returning a result, and the caller's next request resumes the call. Neither a
-        /// failure nor the end of the call; only the audit log records it.
+        /// The server requested input instead of returning a result. The caller's next request resumes the call, so this is
+        /// neither a failure nor the end of the call. Recorded only in the audit log.
         InputRequired = "input_required",
     }
 }
 
-/// How a caller identifies a selection.
+/// Identifies a selection in feedback.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SelectionName {
     Id(String),

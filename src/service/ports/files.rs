@@ -1,4 +1,4 @@
-//! Files that tools returned.
+//! Files returned by tools.
 
 use std::time::SystemTime;
 
@@ -6,20 +6,20 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use uuid::Uuid;
 
-/// Keeps files that tools returned until their links expire.
+/// Stores files returned by tools until their links expire.
 #[async_trait]
 pub trait FileStore: Send + Sync {
-    /// Saves a file under a new id.
+    /// Stores a file under a new id.
     async fn save(&self, id: Uuid, file: StoredFile) -> Result<(), FileStoreError>;
 
-    /// The file, if it still exists.
+    /// Reads a file; `None` if it no longer exists.
     async fn read(&self, id: Uuid) -> Result<Option<StoredFile>, FileStoreError>;
 }
 
 /// A file with its metadata.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoredFile {
-    /// `type/subtype`.
+    /// The media type: `type/subtype`.
     pub mime_type: String,
     pub name: Option<String>,
     pub expires: SystemTime,

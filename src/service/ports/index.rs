@@ -10,38 +10,39 @@ use crate::domain::access::visibility::{Visibility, VisibilityClass};
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::domain::selection::relevance::SparseVector;
 
-/// Finds tools by vectors. Visibility is part of the query, so that hidden tools never take up results.
+/// Finds tools by vectors and terms. Queries contain the visibility, so that hidden tools do not displace visible ones.
 #[async_trait]
 pub trait ToolIndex: Send + Sync {
-    /// Replaces the contents with these documents. Readers see the old contents until the new ones are complete.
+    /// Replaces the contents of the index. Until the new contents are complete, searches use the old ones.
     ///
     /// # Errors
-    /// [`IndexError`]; the old contents stay, or are searched lexically if they are gone.
+    /// [`IndexError`]. The old contents stay; if they are gone, search is lexical.
     async fn replace(&self, contents: IndexContents) -> Result<(), IndexError>;
 
-    /// Announces the current tools before [`ToolIndex::replace`] adds them: new ones are found lexically at once. Dense vectors
-    /// are ignored.
+    /// Announces the current tools before [`ToolIndex::replace`], so that new ones are found by words at once. Ignores dense
+    /// vectors.
     fn announce(&self, _documents: Vec<IndexDocument>) {}
 
-    /// Resolves when the contents must be supplied again: the index has lost them, or can now take what it could not before.
+    /// Waits until the contents must be supplied again, because the index has lost them or can now store contents that it could
+    /// not store before.
     async fn needs_contents(&self) {
         std::future::pending::<()>().await;
     }
 
-    /// The merged candidates of all texts: every tool among the `limit` best of any text, by dense or lexical score, with its
-    /// scores for all texts. A missing dense score is computed; a missing lexical one is 0. If requested and a text has a vector,
-    /// all visible servers with vectors are scored too. The order of both is undefined. An unreachable index returns lexical
-    /// scores and a warning.
+    /// Searches with all texts and merges the candidates: every tool that is among the `limit` best of any text, by dense or
+    /// lexical score, with its scores for all texts. A missing dense score is computed; a missing lexical score is 0. On request,
+    /// and if a text has a vector, scores all visible servers with vectors too. Neither list is sorted. If the
+    /// index is unreachable, returns lexical scores and a warning.
     async fn search(&self, request: &IndexQuery<'_>) -> Result<IndexAnswer, IndexError>;
 
-    /// Number and source of the documents, for `/readyz` and to skip a rebuild at start.
+    /// The number of documents and the embedding model, for `/readyz` and to skip a rebuild at the start.
     fn state(&self) -> IndexState;
 }
 
 /// The complete contents of the index.
 #[derive(Clone, Debug, Default)]
 pub struct IndexContents {
-    /// The embedder of the dense vectors.
+    /// The model of the embedder that computed the dense vectors.
     pub model: Arc<str>,
     /// Length of the dense vectors.
     pub dimension: usize,
@@ -53,38 +54,38 @@ pub struct IndexContents {
 pub struct IndexDocument {
     pub tool: ToolId,
     pub class: VisibilityClass,
-    /// Unit vectors; a query's dense score is the largest cosine among them, rounded to a thousandth. Empty: not embedded yet,
-    /// found lexically only.
+    /// Unit vectors. The dense score of a query is the largest cosine among them, rounded to a thousandth. If empty, the tool is
+    /// not embedded yet and is found only by words.
     pub dense: Vec<Arc<[f32]>>,
-    /// Term weights without inverse document frequency, which the index applies.
+    /// Term weights. The index multiplies them by the inverse document frequency.
     pub sparse: SparseVector,
 }
 
-/// One server in the index: a point in the same collection as its tools.
+/// A server in the index: a point in the same collection as its tools.
 #[derive(Clone, Debug)]
 pub struct IndexServer {
     pub server: ServerName,
-    /// Classes of its tools. A caller that sees one of them sees the server.
+    /// The classes of the server's tools. A caller that sees one of them sees the server.
     pub classes: BTreeSet<VisibilityClass>,
-    /// Unit vectors, like those of a tool. Empty: not embedded yet, not found.
+    /// Unit vectors, as for tools. If empty, the server is not embedded yet and is not found.
     pub dense: Vec<Arc<[f32]>>,
 }
 
-/// A search for one message.
+/// A search with the texts of one message.
 #[derive(Clone, Debug)]
 pub struct IndexQuery<'a> {
-    /// The whole message first, then its sentences if it was split.
+    /// The whole message, followed by its sentences, its clauses, or its context.
     pub texts: &'a [IndexQueryText],
     pub visibility: &'a Visibility,
-    /// Length of each merged list.
+    /// Number of the best tools to merge per text and kind of score.
     pub limit: usize,
-    /// Whether servers are scored as well.
+    /// Whether to score servers too.
     pub servers: bool,
 }
 
 #[derive(Clone, Debug)]
 pub struct IndexQueryText {
-    /// A unit vector; `None`: lexical search only.
+    /// A unit vector; `None` for a lexical search.
     pub dense: Option<Arc<[f32]>>,
     pub sparse: SparseVector,
 }
@@ -93,15 +94,16 @@ pub struct IndexQueryText {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct IndexAnswer {
     pub candidates: Vec<IndexCandidate>,
-    /// All visible servers, regardless of the limit.
+    /// Scores of all visible servers, regardless of `limit`.
     pub servers: Vec<IndexServerScore>,
-    /// How many of the tools that the caller sees have vectors.
+    /// Number of the caller's visible tools, and how many of them have vectors.
     pub coverage: Coverage,
-    /// A warning for the caller about reduced quality.
+    /// A warning for the caller that the search was limited.
     pub warning: Option<&'static str>,
 }
 
-/// How many of the tools that a caller sees have dense vectors in the index. If there is no tool, coverage counts as complete.
+/// The number of tools that a caller sees, and how many of them have dense vectors in the index. Without tools, coverage counts
+/// as complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
     pub tools: usize,
@@ -114,14 +116,14 @@ impl Coverage {
         self.embedded >= self.tools
     }
 
-    /// Whether too few tools have vectors for these to indicate the best match.
+    /// Whether too few tools have vectors for cosines to be meaningful.
     #[must_use]
     pub fn is_poor(self) -> bool {
         2 * self.embedded < self.tools
     }
 }
 
-/// A candidate with its raw scores.
+/// A tool with its raw scores.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IndexCandidate {
     pub tool: ToolId,
@@ -131,11 +133,11 @@ pub struct IndexCandidate {
     pub lexical: Vec<f32>,
 }
 
-/// How well a visible server matches the message.
+/// The score of a visible server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IndexServerScore {
     pub server: ServerName,
-    /// The best cosine over the texts of the query.
+    /// The best cosine over all texts of the query.
     pub dense: f32,
 }
 
@@ -144,10 +146,10 @@ pub struct IndexState {
     pub documents: usize,
     /// Number of tools with dense vectors.
     pub embedded: usize,
-    /// Why the search is lexical only.
+    /// The reason why search is lexical only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<&'static str>,
-    /// Only for an index on a Qdrant server.
+    /// The state of the cluster, for an index on Qdrant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub qdrant: Option<QdrantState>,
 }
@@ -156,23 +158,23 @@ pub struct IndexState {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct QdrantState {
     pub nodes: usize,
-    /// Number of nodes that respond.
+    /// Number of nodes that respond to requests.
     pub answering: usize,
-    /// Whether searches go there. Otherwise they are lexical, in memory.
+    /// Whether searches use the cluster. If not, they are lexical and in memory.
     pub searched: bool,
-    /// The last node failure.
+    /// The last failure of a node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<&'static str>,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
-    /// The engine's own message is only in the log: it contains backtraces.
+    /// The engine failed. Its own message is only in the log, because it contains backtraces.
     #[error("the index could not {action}")]
     Engine { action: &'static str },
     #[error("index folder: {0}")]
     Io(#[from] std::io::Error),
-    /// The client's own message is left out: it contains headers.
+    /// Qdrant failed. The client's message is omitted, because it contains headers.
     #[error("Qdrant could not {action}: {reason}")]
     Qdrant { action: &'static str, reason: &'static str },
 }

@@ -5,23 +5,23 @@ use secrecy::SecretString;
 
 use crate::domain::selection::judgement::{AnswerProblem, Choice, Provider, Question};
 
-/// Queries a language model for the tools that a task needs.
+/// Requests a choice of tools for a task from a language model.
 #[async_trait]
 pub trait Judge: Send + Sync {
-    /// The chosen tools, best first, validated by [`Question::read`]. Sends one request without a timeout of its own: dropping
-    /// the future ends the request.
+    /// Returns the chosen tools, best first, validated by [`Question::read`]. Sends one request, without a time limit; dropping
+    /// the future cancels the request.
     ///
     /// # Errors
-    /// [`JudgeError`], which contains nothing of the request or the answer.
+    /// [`JudgeError`], which contains no part of the request or the answer.
     async fn judge(&self, advisor: &Advisor, question: &Question) -> Result<Vec<Choice>, JudgeError>;
 }
 
-/// The language model and the account that pays for it.
+/// A language model, with the account that pays for it.
 #[derive(Clone, Debug)]
 pub enum Advisor {
-    /// The model in the settings.
+    /// The model configured in the settings.
     Configured,
-    /// A provider's model, with the user's own key.
+    /// A provider's model, used with the user's own key.
     Own { provider: Provider, key: SecretString },
 }
 
@@ -35,16 +35,16 @@ impl Advisor {
     }
 }
 
-/// Why there is no judgement.
+/// The reason why there is no judgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JudgeError {
     #[error("it is not configured")]
     NotConfigured,
-    #[error("it refused the key")]
+    #[error("it rejected the key")]
     Unauthorized,
-    #[error("it had too many requests")]
+    #[error("its rate limit was exceeded")]
     RateLimited,
-    #[error("it refused the request with HTTP status {0}")]
+    #[error("it rejected the request with HTTP status {0}")]
     Refused(u16),
     #[error("it did not answer in time")]
     Timeout,

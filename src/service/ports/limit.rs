@@ -1,4 +1,4 @@
-//! The kinds of limits.
+//! Kinds of limits.
 
 use crate::domain::text::named::named;
 

@@ -1,6 +1,6 @@
 //! Resource usage of the process.
 
-/// Resource usage of this process, as the system reports it.
+/// Resource usage of this process, as reported by the system.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ProcessState {
     pub cpu_seconds: f64,
@@ -8,8 +8,8 @@ pub struct ProcessState {
     pub virtual_bytes: u64,
     pub threads: u64,
     pub open_files: u64,
-    /// `None`: unlimited.
+    /// The limit on open files; `None` if unlimited.
     pub most_files: Option<u64>,
-    /// Seconds since 1970.
+    /// Start time of the process, in seconds since 1970.
     pub started_seconds: f64,
 }

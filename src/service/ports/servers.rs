@@ -1,4 +1,4 @@
-//! Requests to MCP servers, and their events.
+//! Requests to MCP servers, and events from them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,30 +20,30 @@ use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::domain::text::canonical::Fingerprint;
 use crate::settings::servers::ServerSettings;
 
-/// The configured MCP servers: their lists of tools and their calls.
+/// The configured MCP servers: lists their tools and forwards calls.
 #[async_trait]
 pub trait ToolServers: Send + Sync {
-    /// The servers' events, beginning with the current state of each. Taken once, by the use case that keeps the catalog. Ends
-    /// when the servers are shut down.
+    /// The servers' events, starting with the current state of each. Call it once, for the use case that maintains the catalog.
+    /// Ends when the servers are shut down.
     fn events(&self) -> mpsc::Receiver<ServerEvent>;
 
-    /// The servers' notifications about prompts and resources. Taken once, by the use case that forwards them to clients. Ends
+    /// The servers' notifications about prompts and resources. Call it once, for the use case that forwards them to clients. Ends
     /// when the servers are shut down.
     fn news(&self) -> mpsc::Receiver<ServerNews>;
 
     /// Replaces the configured servers at once and returns the changes. Unchanged servers keep their connections and running
-    /// calls; changed ones reconnect, while calls on their former connections may continue for a bounded time.
+    /// calls. Changed ones reconnect; calls on their former connections may continue for a limited time.
     fn configure(&self, servers: Vec<ServerSettings>) -> Vec<ServerChange>;
 
-    /// The current state of every configured server, in configured order.
+    /// The current state of every server, in configured order.
     fn states(&self) -> Vec<ServerState>;
 
-    /// The servers that are down: the last attempt failed and a retry is scheduled. Excludes servers with a separate connection
-    /// for each caller.
+    /// The servers that are down: their last connection attempt failed, and a retry is scheduled. Excludes servers with one
+    /// connection per caller.
     fn down(&self) -> Vec<ServerName>;
 
-    /// Calls a tool and returns the raw result object (MCP specification, `CallToolResult`). Arguments (an object) and result are
-    /// JSON text, forwarded unchanged.
+    /// Calls a tool and returns the raw result object (MCP specification, `CallToolResult`). The arguments (an object) and the
+    /// result are JSON text and forwarded unchanged.
     ///
     /// Dropping the future cancels the call at the server.
     ///
@@ -51,13 +51,13 @@ pub trait ToolServers: Send + Sync {
     /// [`CallError`]. A result with `isError` is a result, not an error.
     async fn call(&self, tool: &ToolId, arguments: Arc<RawValue>, context: CallContext) -> Result<Box<RawValue>, CallError>;
 
-    /// Sends a request other than a call and returns the raw result object.
+    /// Sends a request other than a tool call and returns the raw result object.
     ///
     /// # Errors
     /// [`CallError`]. A server without this capability returns a protocol error with code -32601.
     async fn ask(&self, server: &ServerName, request: PassthroughRequest, context: CallContext) -> Result<Box<RawValue>, CallError>;
 
-    /// A server's capabilities besides tools, as far as known.
+    /// A server's capabilities other than tools, as far as known.
     fn offers(&self, server: &ServerName) -> Offers;
 
     /// Whether a server's configuration forwards callers' headers.
@@ -65,74 +65,75 @@ pub trait ToolServers: Send + Sync {
         false
     }
 
-    /// Ends the connections made for this caller, to this server or to all.
+    /// Ends this caller's own connections to one server or to all.
     fn disconnect(&self, _principal: &PrincipalId, _server: Option<&ServerName>, _parting: Parting) {}
 
-    /// Lists a server with the credentials of a permitted caller, in the background, if it was not listed yet.
+    /// Lists the tools of an unlisted server in the background, with the credentials of a permitted caller.
     fn introduce(&self, _server: &ServerName, _principal: &PrincipalId, _credentials: Arc<Credentials>) {}
 
-    /// Ends every connection and every child process.
+    /// Ends all connections and child processes.
     async fn shut_down(&self);
 }
 
-/// The context of a call, besides tool and arguments.
+/// The context of a call: everything except the tool and the arguments.
 #[derive(Clone)]
 pub struct CallContext {
     pub principal: Arc<Principal>,
-    /// The caller's headers, which a server's configuration may forward. Not forwarded by default.
+    /// The caller's headers. Forwarded only if the server's configuration requires it.
     pub headers: Arc<http::HeaderMap>,
-    /// The caller's credentials, if the server's configuration wants any.
+    /// The caller's credentials, if the server's configuration requires any.
     pub credentials: Option<Arc<Credentials>>,
-    /// `None`: the server's configured timeout, from now.
+    /// The deadline; `None` for the server's configured time limit, starting now.
     pub deadline: Option<Instant>,
-    /// Receives progress notifications.
+    /// Receives the call's progress notifications.
     pub progress: Option<mpsc::Sender<Progress>>,
-    /// Receives the server's questions and log messages.
+    /// Receives the server's requests (elicitation, sampling) and log messages.
     pub messages: Option<mpsc::Sender<ServerMessage>>,
-    /// Set if the client answers questions with another request.
+    /// Set if the client answers server requests by repeating its own request.
     pub round: Option<Round>,
 }
 
 impl CallContext {
-    /// A context without credentials and receivers, with the configured timeout.
+    /// Creates a context without credentials and receivers, and with the configured time limit.
     #[must_use]
     pub fn new(principal: Arc<Principal>) -> Self {
         Self { principal, headers: Arc::default(), credentials: None, deadline: None, progress: None, messages: None, round: None }
     }
 }
 
-/// A newer-era client's request in a call with questions (MCP specification 2026-07-28, "Multi Round-Trip Requests").
+/// A round of a call by a client that answers server requests by repeating its own request (MCP specification 2026-07-28, "Multi
+/// Round-Trip Requests").
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Round {
     /// The client's `ClientCapabilities`.
     pub capabilities: Value,
-    /// Answers to the questions of the former round, by key.
+    /// Answers to the server requests in the previous round, by key.
     pub responses: Option<BTreeMap<String, Value>>,
-    /// The state sent with those questions, unchanged.
+    /// The state that the previous round returned, unchanged.
     pub state: Option<String>,
 }
 
 impl Round {
-    /// Whether it follows an earlier round.
+    /// Whether there was a previous round.
     #[must_use]
     pub fn is_another(&self) -> bool {
         self.responses.is_some() || self.state.is_some()
     }
 }
 
-/// A server's capabilities besides tools.
+/// A server's capabilities other than tools.
 #[expect(clippy::struct_excessive_bools, reason = "each is a capability of its own, as the protocol has them")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offers {
     pub prompts: bool,
     pub resources: bool,
     pub completions: bool,
-    /// It supports subscriptions to resources.
+    /// Whether the server supports subscriptions to resources.
     pub subscriptions: bool,
 }
 
 impl Offers {
-    /// Whether the server supports this kind of request.
+    /// Whether the server supports requests of this kind.
     #[must_use]
     pub fn have(self, what: PassthroughKind) -> bool {
         match what {
@@ -148,11 +149,11 @@ impl Offers {
 #[derive(Clone, Debug)]
 pub struct PassthroughRequest {
     pub what: PassthroughKind,
-    /// An object, as the protocol defines it for this request.
+    /// The parameters, as an object that the protocol defines for this request.
     pub params: Value,
 }
 
-/// Kinds of requests other than tool calls.
+/// Kinds of requests to servers other than tool calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PassthroughKind {
     Prompts,
@@ -161,13 +162,13 @@ pub enum PassthroughKind {
     ResourceTemplates,
     Resource,
     Completion,
-    /// Subscribe to a resource, over the connection that all callers share.
+    /// Subscribe to a resource, over the connection shared by all callers.
     Subscribe,
     Unsubscribe,
 }
 
 impl PassthroughKind {
-    /// The protocol's method.
+    /// The method in the protocol.
     #[must_use]
     pub fn method(self) -> &'static str {
         match self {
@@ -183,15 +184,15 @@ impl PassthroughKind {
     }
 }
 
-/// A server's message to the caller during a call.
+/// A message from a server to the caller during a call.
 #[derive(Debug)]
 pub enum ServerMessage {
     Question(ServerQuestion),
-    /// The `params` of a notification `notifications/message`.
+    /// A log message: the `params` of `notifications/message`.
     Note(Value),
 }
 
-/// A request of the server to the client: `elicitation/create` or `sampling/createMessage`.
+/// A request from the server to the client: `elicitation/create` or `sampling/createMessage`.
 #[derive(Debug)]
 pub struct ServerQuestion {
     pub method: String,
@@ -199,18 +200,18 @@ pub struct ServerQuestion {
     pub answer: oneshot::Sender<Result<Value, Refusal>>,
 }
 
-/// A JSON-RPC error instead of an answer to a question.
+/// The JSON-RPC error with which a client rejects a server request.
 #[derive(Clone, Debug)]
 pub struct Refusal {
     pub code: i64,
     pub message: String,
 }
 
-/// A caller's credentials for one server: headers, or variables of its process.
+/// A caller's credentials for one server: HTTP headers, or environment variables of its process.
 pub struct Credentials {
     values: BTreeMap<String, SecretString>,
     fingerprint: Fingerprint,
-    /// From before the credentials were read.
+    /// A time before the credentials were read.
     pub read_at: Instant,
 }
 
@@ -230,24 +231,24 @@ impl Credentials {
         &self.values
     }
 
-    /// Differs for other values.
+    /// A hash of all values.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
 }
 
-/// Names only, never values.
+/// Prints names, but no values.
 impl fmt::Debug for Credentials {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_set().entries(self.values.keys()).finish()
     }
 }
 
-/// How a caller's connections end.
+/// When to end a caller's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parting {
-    /// After running calls, within bounds.
+    /// Once the running calls have ended, or after a time limit.
     AfterCalls,
     AtOnce,
 }
@@ -260,14 +261,14 @@ pub struct Progress {
     pub message: Option<String>,
 }
 
-/// An event of a server.
+/// An event from a server.
 #[derive(Clone, Debug)]
 pub enum ServerEvent {
-    /// The server was listed: at start, after `list_changed`, or after a reconnect.
+    /// The server has listed its tools: at the start, after `list_changed` or after a reconnect.
     Listed(ServerListing),
-    /// An attempt to connect or to list failed; a retry is scheduled. The last good listing remains valid.
+    /// An attempt to connect or to list tools failed, and a retry is scheduled. The last valid listing still applies.
     Failed { server: ServerName, reason: String },
-    /// The server is no longer configured.
+    /// The server was removed from the configuration.
     Removed { server: ServerName },
 }
 
@@ -280,17 +281,17 @@ pub struct ServerNews {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NewsKind {
-    /// The connection is new: subscriptions are gone, and notifications may have been missed.
+    /// The connection is new, so subscriptions are gone and notifications may have been missed.
     Renewed,
-    /// Its list of prompts has changed.
+    /// The list of prompts has changed.
     Prompts,
-    /// Its list of resources or of resource templates has changed.
+    /// The list of resources or of resource templates has changed.
     Resources,
-    /// A resource or a part of it has changed, by the server's URI.
+    /// A resource with this URI, or a part of it, has changed.
     Updated(String),
 }
 
-/// A server's change when the configuration was replaced.
+/// A change of a server in a new configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerChange {
     pub server: ServerName,
@@ -303,9 +304,9 @@ pub enum ServerChangeKind {
     Removed,
     Unchanged,
     Changed {
-        /// The configuration keys that differ.
+        /// The configuration keys with different values.
         keys: Vec<&'static str>,
-        /// Whether it reconnects.
+        /// Whether the server reconnects.
         reconnects: bool,
     },
 }
@@ -316,14 +317,14 @@ pub struct ServerState {
     pub phase: ServerPhase,
     /// Number of tools in the last listing.
     pub tools: usize,
-    /// Invalid tools that were skipped; the log has the reasons.
+    /// Number of invalid tools that were skipped. The log contains the reasons.
     #[serde(skip_serializing_if = "is_none")]
     pub left_out: usize,
-    /// Why the last attempt failed. Free of secrets.
+    /// The reason why the last attempt failed, without secrets.
     pub error: Option<String>,
-    /// The negotiated protocol version.
+    /// The negotiated version of the protocol.
     pub protocol: Option<String>,
-    /// Connections of single users, if the server gets users' credentials.
+    /// Number of connections of single users; only for servers with per-user credentials.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_connections: Option<usize>,
 }
@@ -343,28 +344,28 @@ pub enum ServerPhase {
     Retrying,
 }
 
-/// Why a call has no result.
+/// The reason why a call has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     #[error("the server is not configured")]
     UnknownServer,
     #[error("the server is not connected: {reason}")]
     Unavailable { reason: String, retry_after: Duration },
-    /// The server needs a caller's credentials, and this call has none.
+    /// The server needs the caller's credentials, but the call contains none.
     #[error("the server is called on behalf of a user or a named key, and this call belongs to neither")]
     NoCredentials,
-    /// The connection with the caller's own credentials failed. The reason is free of them.
+    /// A connection with the caller's own credentials failed. The reason does not contain them.
     #[error("no connection with your own credentials: {reason}")]
     NotLetIn { reason: String, retry_after: Duration },
     #[error("all {limit} connections that users may have {of} are in use")]
     TooManyUsers { limit: usize, of: &'static str, retry_after: Duration },
     #[error("no answer within {} s", in_hundredths(*.0))]
     Timeout(Duration),
-    /// An HTTP status without a response to the call.
+    /// The server responded with this HTTP status, without a response to the call.
     #[error("the MCP server refused the call with HTTP status {status}")]
     Refused { status: u16 },
-    /// A JSON-RPC error of the server. The message is the server's own, in plain text of at most 4,000 characters; so are the
-    /// data.
+    /// The server responded with a JSON-RPC error. Its message and data are the server's own, as plain text of at most 4,000
+    /// characters.
     #[error("the server answered with error {code}: {message}")]
     Protocol { code: i64, message: String, data: Option<Box<Value>> },
     #[error("the answer is larger than {limit} bytes")]
@@ -372,13 +373,13 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// The error for the log, without the server's message, which may quote the call.
+    /// Describes the error for the log, without the server's message, which may quote the call.
     pub(crate) fn without_words(&self) -> String {
         if matches!(self, Self::Protocol { .. }) { "an error of the server".to_owned() } else { self.to_string() }
     }
 }
 
-/// Seconds, rounded for people.
+/// Converts a duration to seconds, rounded to hundredths.
 fn in_hundredths(time: Duration) -> f64 {
     (time.as_secs_f64() * 100.0).round() / 100.0
 }

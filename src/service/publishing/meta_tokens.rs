@@ -1,5 +1,5 @@
-//! Token costs of the meta-tools' definitions, per view of the catalog. The definitions mention servers and toolsets, so a total
-//! must not reveal hidden ones.
+//! Token counts of the meta-tools' definitions, per view of the catalog. The definitions contain names of servers and toolsets,
+//! so a total over all of them could reveal hidden ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::service::publishing::publish::Publish;
 /// Maximum number of cached views.
 const KEPT: u64 = 1_000;
 
-/// cl100k tokens, by name of the meta-tool.
+/// Token counts (cl100k) by name of the meta-tool.
 pub type Costs = Arc<BTreeMap<&'static str, u32>>;
 
 pub struct MetaTokens {
     count: CountTokens,
-    /// By catalog version and view.
+    /// Cached counts by version of the catalog and visibility.
     known: Cache<(u64, Visibility), Costs>,
 }
 

@@ -1,4 +1,4 @@
-//! Documents: which operations a caller sees, served from memory.
+//! Composes the documents with the operations that a caller sees, and caches them in memory.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,21 +21,21 @@ use crate::domain::toolsets::mode::Mode;
 use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::records::metrics::CacheMeter;
 
-/// Cache size for composed documents, in bytes.
+/// Size of the cache for documents, in bytes.
 const CACHE_BYTES: u64 = 16 << 20;
 
 /// The part of the service that a document describes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum DocumentOf {
-    /// `/openapi.json`: everything, or the only server, which is then served at `/`.
+    /// `/openapi.json`: all servers, or the single server that is published at `/`.
     Root,
-    /// `/{server}/openapi.json`: one server, with its paths.
+    /// `/{server}/openapi.json`: one server, with paths relative to it.
     Server(ServerName),
 }
 
 #[derive(Clone, Debug)]
 pub struct Document {
-    /// OpenAPI 3.1 as JSON.
+    /// The OpenAPI 3.1 document as JSON.
     pub body: Bytes,
     /// Strong entity tag with quotes (RFC 9110, section 8.8.3).
     pub etag: Arc<str>,
@@ -51,16 +51,16 @@ struct Key {
     bound: Bound,
 }
 
-/// Tools published besides those that an address shows, in this order: those that are always on, and loaded ones.
+/// Tools published in addition to those of the address: first the pinned ones, then the loaded ones, in this order.
 pub type Bound = Arc<[OperationId]>;
 
-/// Options for all documents.
+/// Options that apply to all documents.
 #[derive(Clone, Debug, Default)]
 pub struct PublishOptions {
-    /// Whether calls need a key.
+    /// Whether calls require a key.
     pub secured: bool,
     pub layout: Layout,
-    /// Custom title, version and description for the root document.
+    /// Title, version and description of the root document, if configured.
     pub title: Option<String>,
     pub version: Option<String>,
     pub description: Option<String>,
@@ -81,7 +81,7 @@ impl Publish {
         Self { current, options, documents, meter: CacheMeter::default() }
     }
 
-    /// Records cache hits and misses.
+    /// Counts cache hits and misses with this meter.
     #[must_use]
     pub fn with_meter(self, meter: CacheMeter) -> Self {
         Self { meter, ..self }
@@ -92,13 +92,13 @@ impl Publish {
         &self.options.layout
     }
 
-    /// The document of a part at an address, for this visibility; `None` if the caller sees no such part.
+    /// The document of a part of the service at an address. `None` if the caller can't see that part.
     #[must_use]
     pub fn document(&self, address: &Address, part: &DocumentOf, visibility: &Visibility, mode: Mode) -> Option<Document> {
         self.cached(&self.current.snapshot(), visibility, address, part, mode, &Bound::default())
     }
 
-    /// The same in a request's view, with bound tools.
+    /// Like [`Self::document`], for a request's view and with bound tools.
     #[must_use]
     pub fn document_with(&self, view: &View, address: &Address, part: &DocumentOf, mode: Mode, bound: &Bound) -> Option<Document> {
         self.cached(&view.catalog, &view.visibility, address, part, mode, bound)
@@ -138,7 +138,7 @@ impl Publish {
         Some(self.documents.get_with(key, || self.compose(catalog, address, part, visibility, mode, bound)))
     }
 
-    /// The meta-tools for this caller in a document of this mode.
+    /// The meta-tools for this caller in documents of this mode.
     #[must_use]
     pub fn meta_tools(catalog: &Catalog, visibility: &Visibility, mode: Mode) -> Vec<MetaToolDefinition> {
         let count = |server: &CatalogServer| server.tools.iter().filter(|tool| visibility.allows(tool)).count();
@@ -148,7 +148,7 @@ impl Publish {
         MetaTool::ALL.iter().filter(|tool| tool.is_in(mode)).map(|tool| tool.definition(&servers, &toolsets)).collect()
     }
 
-    /// The tools that an address lists in a mode: its own, then the bound ones.
+    /// The tools that an address lists in this mode: its own tools, followed by the bound ones.
     #[must_use]
     pub fn listed<'a>(catalog: &'a Catalog, address: &Address, visibility: &Visibility, mode: Mode, bound: &Bound) -> Vec<&'a Arc<Tool>> {
         let mut tools: Vec<&Arc<Tool>> = Vec::new();
@@ -255,7 +255,7 @@ impl Publish {
     }
 }
 
-/// The paths of one server's tools with mcpo's names.
+/// The path items of a server's tools, with mcpo's names.
 fn mcpo_items(tools: &[&Tool]) -> Vec<String> {
     let names: Vec<&str> = tools.iter().map(|tool| &*tool.id.name).collect();
     let items = tools.iter().zip(mcpo::operation_ids(&names)).map(|(tool, id)| {

@@ -1,7 +1,7 @@
-//! The audit log: who called or changed what, the decision and the outcome. Never arguments or results.
+//! The audit log: who called or changed what, the decision and the outcome. It contains no arguments and no results.
 //!
-//! Entries are written in batches, with write-behind. If the store is too slow, entries are lost rather than calls delayed, and
-//! the process log reports how many.
+//! Entries are written behind, in batches. If the store is too slow, entries are dropped rather than calls delayed. The log of
+//! the process reports their number.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -17,7 +17,7 @@ use crate::service::supervision::Supervised;
 /// Maximum number of queued entries.
 const QUEUE: usize = 65_536;
 const BATCH: usize = 1_024;
-/// How long entries are collected.
+/// How long entries are collected before they are written.
 const GATHER: Duration = Duration::from_millis(100);
 const SWEEP: Duration = Duration::from_hours(1);
 
@@ -29,7 +29,7 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// Starts the writer. After `stop`, it drains the queue and ends.
+    /// Starts the writer. After `stop`, it writes the queued entries and ends.
     #[must_use]
     pub fn start(store: Arc<dyn AuditStore>, retention: Duration, stop: CancellationToken) -> (Self, JoinHandle<()>) {
         let (queue, entries) = mpsc::channel(QUEUE);
@@ -44,13 +44,13 @@ impl Audit {
         }
     }
 
-    /// Number of entries lost since the start.
+    /// Number of entries dropped since the start.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.total()
     }
 
-    /// Entries, newest first.
+    /// Returns matching entries, newest first.
     pub async fn find(&self, query: &AuditQuery) -> Result<Vec<StoredAuditEntry>, StoreError> {
         self.store.audit(query).await
     }

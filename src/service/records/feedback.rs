@@ -1,4 +1,4 @@
-//! Feedback: callers' verdicts on a tool in a selection.
+//! Feedback from callers on a tool in a selection.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -11,20 +11,20 @@ use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::ports::{self, FeedbackStore, SelectionName, StoreError, Verdict};
 use crate::service::records::record::Recorder;
 
-/// Stores feedback. An acknowledged verdict is on disk.
+/// Stores feedback. Once acknowledged, it is on disk.
 pub struct Feedback {
     pub current: Arc<CurrentCatalog>,
     pub store: Arc<dyn FeedbackStore>,
     pub recorder: Recorder,
 }
 
-/// Why feedback is rejected.
+/// The reason why feedback is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum FeedbackError {
-    /// Unknown or another caller's: both look the same.
+    /// The selection is unknown or another caller's. The caller can't distinguish the two.
     #[error("you have no such selection")]
     NoSelection,
-    /// Unknown or denied.
+    /// The tool is unknown or denied.
     #[error("there is no such tool")]
     NoTool { did_you_mean: Option<String> },
     #[error(transparent)]
@@ -32,8 +32,8 @@ pub enum FeedbackError {
 }
 
 impl Feedback {
-    /// Stores a verdict on a tool, by its published name, and returns the id of the selection. Replaces an earlier verdict on the
-    /// two.
+    /// Stores feedback on a tool, given by its published name. Replaces earlier feedback on this tool in this selection. Returns
+    /// the id of the selection.
     pub async fn give(
         &self,
         named: SelectionName,
@@ -64,7 +64,7 @@ impl Feedback {
         })
     }
 
-    /// The newest selections are in memory only, because of the write-behind.
+    /// Look in memory too, because the newest selections are not written yet.
     async fn selection(&self, named: SelectionName, principal: &Arc<Principal>) -> Result<Option<String>, StoreError> {
         let (selection, chat) = match &named {
             SelectionName::Id(id) => (Some(id.clone()), None),

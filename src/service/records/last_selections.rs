@@ -1,7 +1,8 @@
-//! Recent selections, in memory, to link later calls and searches to them.
+//! Recent selections in memory, so that later calls and searches can refer to them.
 //!
-//! A caller finds only its own selections. A key that may assert users also selects for users that it can't name yet, because
-//! signed users are known only at the call. So its selection for a chat applies to every caller in that chat.
+//! A caller finds only its own selections. There is one exception: the user of a chat may be unknown at selection, because signed
+//! users are known only at calls. So if a key that may act for users selects for a chat, its selection applies to every caller in
+//! that chat.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,17 +14,17 @@ use crate::domain::catalog::tool::ToolId;
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::OfferedTools;
 
-/// Maximum number of selections, each by id and by chat.
+/// Maximum number of selections, each stored by id and by chat.
 const HELD: u64 = 10_000;
 const IDLE: Duration = Duration::from_hours(2);
-/// Maximum number of lists of all tools: one per catalog and visibility.
+/// Maximum number of shared lists of all tools. There is one per catalog and visibility.
 const VIEWS: u64 = 64;
 
 /// A caller's selection.
 #[derive(Debug)]
 pub(super) struct LastSelection {
     pub(super) id: Arc<str>,
-    /// Our tools that stayed.
+    /// The selected tools that are ours.
     tools: OfferedTools,
 }
 
@@ -31,14 +32,14 @@ pub(super) struct LastSelection {
 enum Key {
     Selection(PrincipalId, Arc<str>),
     Chat(PrincipalId, Arc<str>),
-    /// Of a key that may assert users.
+    /// A chat, for a selection by a key that may act for users.
     TrustedChat(Arc<str>),
 }
 
 #[derive(Clone)]
 pub(super) struct LastSelections {
     selections: Cache<Key, Arc<LastSelection>>,
-    /// Shared lists of selections that kept everything.
+    /// Shared lists for selections that kept all tools.
     views: Cache<Fingerprint, OfferedTools>,
 }
 
@@ -52,7 +53,7 @@ impl Default for LastSelections {
 }
 
 impl LastSelections {
-    /// These tools. An equal list is shared.
+    /// Shares equal lists: returns the stored copy, or stores this one.
     pub(super) fn shared(&self, tools: OfferedTools) -> OfferedTools {
         match tools.view() {
             Some(view) => self.views.get_with(view, || tools),
@@ -72,7 +73,7 @@ impl LastSelections {
         self.selections.insert(Key::Selection(principal.id.clone(), id), selection);
     }
 
-    /// The selection that a caller names, otherwise the last one of its chat.
+    /// The selection with this id, otherwise the last one of this chat.
     pub(super) fn of(&self, principal: &Principal, id: Option<&str>, chat: Option<&str>) -> Option<Arc<LastSelection>> {
         let named = id.and_then(|id| self.selections.get(&Key::Selection(principal.id.clone(), id.into())));
         named.or_else(|| {
@@ -98,7 +99,7 @@ mod tests {
     use crate::domain::catalog::tool::ToolId;
     use crate::service::ports::OfferedTools;
 
-    /// Before, two hours of a comparison over 2,000 tools took a gigabyte.
+    /// Regression test: two hours of an experiment over 2,000 tools took a gigabyte.
     #[test]
     fn selections_that_kept_everything_share_one_list() {
         let selections = LastSelections::default();

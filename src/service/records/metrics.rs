@@ -1,7 +1,7 @@
-//! Counters and histograms for Prometheus. They name no users.
+//! Counters and histograms for Prometheus, without user names.
 //!
-//! A message updates atomic counters and a few histograms, each behind a briefly held lock. Labels are constants or the names of
-//! configured servers and their tools, so a caller can't create one.
+//! Each message updates atomic counters and a few histograms with short locks. Labels are constants or names of configured
+//! servers and their tools, so callers can't create new labels.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -16,13 +16,14 @@ use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::domain::text::named::named;
 use crate::service::ports::{CallOutcome, Limit, Verdict};
 
-/// Seconds. A selection takes one to three milliseconds with the built-in embedder, and some hundred with an endpoint.
+/// Upper bounds of the buckets, in seconds. A selection takes one to three milliseconds with the built-in embedder, and some
+/// hundred with an endpoint.
 const SELECTION_BUCKETS: [f64; 14] = [0.000_25, 0.000_5, 0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5];
-/// Seconds. A tool may take as long as its server's timeout.
+/// Upper bounds of the buckets, in seconds. A call may take as long as its server's time limit.
 const CALL_BUCKETS: [f64; 14] = [0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 60.0];
-/// Responses to a wrong key: below and above the limit.
+/// Results of requests with a wrong key: `refused` below the limit, `limited` above it.
 const WRONG_KEY_ANSWERS: [&str; 2] = ["refused", "limited"];
-/// Maximum number of series of single tools, one per tool and outcome. Further calls are counted per server only.
+/// Maximum number of series for single tools, one per tool and outcome. Further calls are counted only per server.
 const MOST_TOOLS: usize = 10_000;
 
 named! {
@@ -30,13 +31,13 @@ named! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum SelectionKind {
         Chosen = "chosen",
-        /// The message needs no tool.
+        /// The gate decided that the message needs no tool.
         NoneNeeded = "none_needed",
-        /// None of our tools was offered, or the message was empty.
+        /// The request offered none of our tools, or the message was empty.
         NothingOnOffer = "nothing_on_offer",
-        /// All tools stay: the static arm of a comparison.
+        /// All tools were kept, because the chat is in the static arm of an experiment.
         Static = "static",
-        /// A part failed; the selection relies on the others.
+        /// A component failed, so the selection relies on the others.
         Degraded = "degraded",
     }
 
@@ -45,7 +46,7 @@ named! {
     pub enum Stage {
         Embed = "embed",
         Index = "index",
-        /// Judgement of a language model.
+        /// Reranking by a language model.
         Rerank = "rerank",
     }
 
@@ -61,12 +62,12 @@ named! {
     pub enum JudgeOutcome {
         Answered = "answered",
         Failed = "failed",
-        /// Skipped: the circuit breaker is open.
+        /// The request was skipped because the circuit breaker is open.
         LeftOut = "left_out",
     }
 }
 
-/// A cache with metrics.
+/// A cache whose hits and misses are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheKind {
     /// Vectors of messages.
@@ -97,7 +98,7 @@ impl CacheMeter {
 pub struct SelectionFigures {
     pub kind: SelectionKind,
     pub took: Duration,
-    /// Our tools before and after the selection.
+    /// Number of our tools before and after selection.
     pub tools_before: usize,
     pub tools_after: usize,
     pub tokens_before: u64,
@@ -135,7 +136,7 @@ struct ToolLabels {
     outcome: &'static str,
 }
 
-/// A label with constant values.
+/// Declares a type of labels with constant values.
 macro_rules! labels {
     ($($name:ident $label:ident),* $(,)?) => {
         $(#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -146,7 +147,7 @@ labels!(AnswerLabels answer, KindLabels kind, StageLabels stage, OutcomeLabels o
 
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
-/// All metrics. Without a registry they are not exposed.
+/// All metrics. They are exposed only after [`Self::register`].
 #[derive(Debug)]
 pub struct Meters {
     http_requests: Family<HttpLabels, Counter>,
@@ -155,7 +156,7 @@ pub struct Meters {
     calls: Family<CallLabels, Counter>,
     call_seconds: Histograms<ServerLabels>,
     recovered_calls: Counter,
-    /// `None`: switched off.
+    /// Calls per tool; `None` if disabled.
     tool_calls: Option<Family<ToolLabels, Counter>>,
     tool_series: AtomicUsize,
     selections: Family<KindLabels, Counter>,
@@ -180,7 +181,7 @@ impl Default for Meters {
 }
 
 impl Meters {
-    /// `per_tool`: whether each tool gets a series.
+    /// `per_tool` enables a series per tool.
     #[must_use]
     pub fn new(per_tool: bool) -> Self {
         let meters = Self {
@@ -210,7 +211,7 @@ impl Meters {
         meters
     }
 
-    /// Creates all series with known labels, because the first increase of a series that begins at 1 is never seen.
+    /// Creates all series with known labels at 0. Otherwise Prometheus would miss their first increase.
     fn begin_at_zero(&self) {
         for answer in WRONG_KEY_ANSWERS {
             drop(self.wrong_keys.get_or_create(&AnswerLabels { answer }));
@@ -235,7 +236,7 @@ impl Meters {
         }
     }
 
-    /// Registers all metrics. Names get the registry's prefix, and counters `_total`.
+    /// Registers all metrics. The registry adds its prefix to names, and `_total` to counters.
     pub fn register(&self, registry: &mut Registry) {
         registry.register("http_requests", "HTTP requests by route, method and status class", self.http_requests.clone());
         registry.register(
@@ -270,7 +271,7 @@ impl Meters {
         registry.register("feedback", "Feedback of callers on selected tools", self.feedback.clone());
     }
 
-    /// `route`: the template of the route, never the path of a request.
+    /// `route` is the template of the route, never the path of the request.
     pub fn request(&self, route: String, method: &str, status: u16) {
         self.http_requests.get_or_create(&HttpLabels { route, method: method_name(method), status: status_class(status) }).inc();
     }
@@ -279,7 +280,7 @@ impl Meters {
         self.http_connections_ended.inc_by(count as u64);
     }
 
-    /// `is_limited`: whether the address is over the limit.
+    /// `is_limited`: the address has exceeded the limit.
     pub fn wrong_key(&self, is_limited: bool) {
         self.wrong_keys.get_or_create(&AnswerLabels { answer: WRONG_KEY_ANSWERS[usize::from(is_limited)] }).inc();
     }
@@ -294,7 +295,7 @@ impl Meters {
         self.call_of_tool(tool, outcome);
     }
 
-    /// A call that a limit rejected. Without a duration.
+    /// Counts a call that a limit rejected, without a duration.
     pub fn call_refused(&self, tool: &ToolId) {
         let outcome = CallOutcome::Limited.name();
         self.calls.get_or_create(&CallLabels { server: tool.server.clone(), outcome }).inc();
@@ -358,7 +359,7 @@ impl EncodeLabelValue for ServerName {
     }
 }
 
-/// Maps other words to a constant, because a caller may send any method.
+/// Maps unknown methods to a constant, because callers may send any method.
 fn method_name(method: &str) -> &'static str {
     const KNOWN: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
     KNOWN.into_iter().find(|known| *known == method).unwrap_or("other")

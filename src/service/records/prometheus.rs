@@ -1,7 +1,7 @@
-//! The metrics as text: counters, and the parts' state at the time of the request.
+//! Formats the metrics as text: counters, and the current state of each component.
 //!
-//! `OpenMetrics` 1.0 for clients that accept it, such as Prometheus, otherwise the older Prometheus text format (0.0.4), which
-//! all others read.
+//! Clients that accept `OpenMetrics` 1.0, such as Prometheus, get that format. All others get the older Prometheus text format
+//! (0.0.4).
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,9 +21,9 @@ use crate::service::records::audit::Audit;
 use crate::service::records::metrics::Meters;
 use crate::service::records::record::Recorder;
 
-/// Prefix of every metric except those of the process, which have standard names.
+/// Prefix of all metrics, except those of the process, which have standard names.
 const PREFIX: &str = "toolsieve";
-/// Beginning of a label with a server's name.
+/// Start of a label with a server's name.
 const SERVER_LABEL: &str = "server=\"";
 
 /// The text format.
@@ -36,7 +36,7 @@ pub enum Form {
 /// Reads the process's resource usage; `None` if the system does not report it.
 pub type ReadProcess = Arc<dyn Fn() -> Option<ProcessState> + Send + Sync>;
 
-/// The state of the log, and the bugs that it reported.
+/// Counters of the log: dropped lines and panics.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LogState {
     pub lines_dropped: u64,
@@ -45,7 +45,7 @@ pub struct LogState {
 
 pub type ReadLog = Arc<dyn Fn() -> LogState + Send + Sync>;
 
-/// The parts whose state is reported.
+/// The components whose state is reported.
 pub struct MetricSources {
     pub current: Arc<CurrentCatalog>,
     pub servers: Arc<dyn ToolServers>,
@@ -73,10 +73,10 @@ impl PrometheusExport {
         Self { registry }
     }
 
-    /// The metrics. Series of servers appear only if the caller may know them.
+    /// Formats all metrics. `shows` decides for which servers the caller may see series.
     ///
     /// # Errors
-    /// Never fails: writing to a string always succeeds.
+    /// Never fails, because writing to a string always succeeds.
     pub fn text(&self, form: Form, shows: impl Fn(&ServerName) -> bool) -> Result<String, fmt::Error> {
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
@@ -84,7 +84,7 @@ impl PrometheusExport {
     }
 }
 
-/// Converts an `OpenMetrics` text to the requested format, without series of hidden servers.
+/// Converts an `OpenMetrics` text to the requested format, without the series of hidden servers.
 fn written(text: &str, form: Form, shows: impl Fn(&ServerName) -> bool) -> String {
     let mut out = String::with_capacity(text.len());
     let mut help = None;
@@ -97,7 +97,7 @@ fn written(text: &str, form: Form, shows: impl Fn(&ServerName) -> bool) -> Strin
         match (form, line.strip_prefix("# ")) {
             (_, None) if !is_shown(line) => {}
             (Form::OpenMetrics, _) | (Form::Plain, None) => push(line),
-            // The type, which follows, determines the name of the family in the older format.
+            // The type follows the help and determines the family's name in the older format.
             (Form::Plain, Some(comment)) if comment.starts_with("HELP ") => help = comment.splitn(3, ' ').nth(2),
             (Form::Plain, Some(comment)) => {
                 let mut words = comment.split(' ');
@@ -117,7 +117,7 @@ fn written(text: &str, form: Form, shows: impl Fn(&ServerName) -> bool) -> Strin
     out
 }
 
-/// The server that a line is about.
+/// The server in the labels of a line, if any.
 fn server_of(line: &str) -> Option<ServerName> {
     let at = line.find(SERVER_LABEL)? + SERVER_LABEL.len();
     let mut name = String::new();
@@ -134,7 +134,7 @@ fn server_of(line: &str) -> Option<ServerName> {
     }
 }
 
-/// Reports the parts' state.
+/// Reports the current state of the components.
 struct States(MetricSources);
 
 impl fmt::Debug for States {
@@ -185,7 +185,7 @@ impl Collector for States {
     }
 }
 
-/// Reports the process under the names common to all Prometheus clients.
+/// Reports the process under the names that all Prometheus clients use.
 struct Process(ReadProcess);
 
 impl fmt::Debug for Process {
@@ -219,7 +219,7 @@ impl Collector for Process {
 }
 
 fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
-    // Integers of the format have 63 bits.
+    // Integers in this format have 63 bits.
     let value = ConstGauge::new(value.min(i64::MAX.unsigned_abs()));
     value.encode(encoder.encode_descriptor(name, &format!("{help}."), None, value.metric_type())?)
 }

@@ -1,4 +1,4 @@
-//! Records events with write-behind, and links each to the selection before it.
+//! Records events, written behind, and links each to the preceding selection.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -15,15 +15,15 @@ use crate::service::records::metrics::{Meters, SearchKind};
 use crate::service::records::write_behind::{Batches, Lost};
 use crate::service::supervision::Supervised;
 
-/// Maximum number of queued events. With a slow store, further ones are dropped and counted.
+/// Maximum number of queued events. If the store is slow, further events are dropped and counted.
 const QUEUE: usize = 16_384;
-/// Events per transaction.
+/// Maximum number of events per transaction.
 const BATCH: usize = 4_096;
-/// How long events are collected: one transaction for many costs a call next to nothing.
+/// How long events are collected. With many events per transaction, a call costs next to nothing.
 const GATHER: Duration = Duration::from_millis(500);
-/// Capacity kept between two batches.
+/// Capacity of the buffer that is kept between two batches.
 const GATHERED: usize = 64;
-/// Maximum number of recorded characters of a message, if texts are recorded.
+/// Maximum number of characters recorded per message, if texts are recorded.
 const MAX_TEXT_CHARACTERS: usize = 4_000;
 
 /// Queues events without waiting.
@@ -37,7 +37,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Starts the writer. After `stop`, it drains the queue and ends.
+    /// Starts the writer. After `stop`, it writes the queued events and ends.
     #[must_use]
     pub fn start(store: Arc<dyn EventStore>, retention: Retention, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
         let (queue, events) = mpsc::channel(QUEUE);
@@ -47,13 +47,13 @@ impl Recorder {
         (Self { queue, lost, last: LastSelections::default(), meters: Arc::default(), keeps_text: false }, task)
     }
 
-    /// Also counts the events in these metrics.
+    /// Also counts the events with these metrics.
     #[must_use]
     pub fn with_meters(self, meters: Arc<Meters>) -> Self {
         Self { meters, ..self }
     }
 
-    /// Whether texts of messages are recorded.
+    /// Sets whether the texts of messages are recorded.
     #[must_use]
     pub fn with_texts(self, keeps_text: bool) -> Self {
         Self { keeps_text, ..self }
@@ -64,7 +64,7 @@ impl Recorder {
         &self.meters
     }
 
-    /// Number of events lost since the start, because the store was slow or failed.
+    /// Number of events dropped since the start, because the store was slow or failed.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.total()
@@ -76,7 +76,7 @@ impl Recorder {
         }
     }
 
-    /// The same for a selection, which later events then refer to.
+    /// Records a selection, so that later events can refer to it.
     pub(in crate::service) fn record_selection(&self, mut event: SelectionEvent, principal: &Principal) {
         if let (Some(id), SelectionEventKind::Offered { tools, .. }) = (&event.selection, &mut event.kind) {
             *tools = self.last.shared(std::mem::take(tools));
@@ -85,7 +85,7 @@ impl Recorder {
         self.record(event);
     }
 
-    /// The selection before an event: the one that the caller names, otherwise the last one of its chat.
+    /// The selection that precedes an event: the one that the caller identifies, otherwise the last one of its chat.
     pub(super) fn followed(&self, caller: &CallerContext) -> Option<Arc<LastSelection>> {
         self.last.of(&caller.principal, caller.selection.as_deref(), caller.chat.as_deref())
     }
@@ -98,7 +98,7 @@ impl Recorder {
         self.record(event(caller, followed.as_deref(), SelectionEventKind::Searched { message, tools, recovered }));
     }
 
-    /// Records a call that has ended.
+    /// Records a finished call.
     pub(in crate::service) fn record_call(&self, caller: &CallerContext, tool: ToolId, outcome: CallOutcome, took: Duration) {
         let followed = self.followed(caller);
         let recovered = followed.as_ref().is_some_and(|selection| !selection.offered(&tool));
@@ -106,21 +106,21 @@ impl Recorder {
         self.record(event(caller, followed.as_deref(), SelectionEventKind::Called { tool, outcome, took, recovered }));
     }
 
-    /// Records what a conversation loaded, unloaded or listed. Without a conversation, nothing is recorded.
+    /// Records that a conversation loaded, unloaded or listed tools. Does nothing without a conversation.
     pub(in crate::service) fn of_conversation(&self, caller: &CallerContext, kind: SelectionEventKind) {
         if caller.conversation().is_some() {
             self.record(event(caller, None, kind));
         }
     }
 
-    /// The message as recorded.
+    /// A message in the form in which it is recorded.
     pub(in crate::service) fn message(&self, text: &str) -> EventMessage {
         let end = text.char_indices().nth(MAX_TEXT_CHARACTERS).map_or(text.len(), |(at, _)| at);
         EventMessage { text: self.keeps_text.then(|| text[..end].to_owned()) }
     }
 }
 
-/// An event of a caller, and the selection that it follows.
+/// Creates an event for a caller, linked to the preceding selection.
 fn event(caller: &CallerContext, followed: Option<&LastSelection>, kind: SelectionEventKind) -> SelectionEvent {
     SelectionEvent {
         at: SystemTime::now(),
@@ -132,12 +132,12 @@ fn event(caller: &CallerContext, followed: Option<&LastSelection>, kind: Selecti
     }
 }
 
-/// How long records are kept.
+/// How long each kind of record is kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Retention {
     pub chats: Duration,
     pub events: Duration,
-    /// Sums over events.
+    /// How long sums over events are kept.
     pub usage: Duration,
 }
 

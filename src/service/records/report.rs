@@ -1,4 +1,4 @@
-//! Costs and results of conversations, for both arms of a comparison.
+//! Reports the costs and results of conversations, for both arms of an experiment.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ pub struct Report {
     pub store: Arc<dyn UsageStore>,
 }
 
-/// The conversations of a period.
+/// The conversations of a period, in total per arm and individually.
 #[derive(Clone, Debug)]
 pub struct Compared {
-    /// Without a comparison first, then static, then dynamic; empty arms are left out.
+    /// The arms with conversations: first no experiment, then static, then dynamic.
     pub arms: Vec<ArmFigures>,
-    /// Last used first.
+    /// Individual conversations, most recently used first.
     pub latest: Vec<ConversationFigures>,
 }
 
@@ -26,13 +26,13 @@ impl Report {
     }
 }
 
-/// The name of an arm in the report. Conversations without a comparison are in neither arm, so `all` would be wrong.
+/// The name of an arm in the report. Conversations outside an experiment belong to neither arm.
 #[must_use]
 pub fn arm_name(arm: Option<Arm>) -> &'static str {
     arm.map_or("uncompared", Arm::name)
 }
 
-/// The mean over the conversations of an arm; `None` without conversations.
+/// The mean over the conversations of an arm; `None` if there are none.
 #[must_use]
 pub fn mean(sum: u64, count: u64) -> Option<f64> {
     (count > 0).then(|| sum as f64 / count as f64)

@@ -1,4 +1,4 @@
-//! Usage: sums over tools, servers and days.
+//! Reports usage: sums over tools, servers and days.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ pub struct Usage {
 #[derive(Clone, Debug)]
 pub struct UsageReport {
     pub totals: Totals,
-    /// In the requested order.
+    /// Usage per tool, in the requested order.
     pub tools: Vec<ToolUsage>,
-    /// Total number of tools, including those not shown.
+    /// Total number of tools, including those beyond the limit.
     pub tool_count: usize,
-    /// In the same order.
+    /// Usage per server, in the requested order.
     pub servers: Vec<ServerUsage>,
-    /// Oldest first.
+    /// Usage per day, oldest first.
     pub days: Vec<DayUsage>,
 }
 
@@ -43,7 +43,7 @@ pub struct ServerUsage {
 }
 
 named! {
-    /// The order of tools and servers.
+    /// The sort order of tools and servers.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum UsageOrder {
         #[default]
@@ -54,7 +54,7 @@ named! {
 }
 
 impl UsageOrder {
-    /// Larger keys come first.
+    /// The sort key. Larger keys come first.
     fn of(self, counts: &ToolCounts) -> (u64, u64, u64) {
         match self {
             Self::Called => (counts.called, counts.offered, counts.recovered),
@@ -65,7 +65,7 @@ impl UsageOrder {
 }
 
 impl Usage {
-    /// The sums over a period, with the first `limit` tools.
+    /// Reports usage in a period, with at most `limit` tools.
     pub async fn report(&self, query: &UsageQuery, order: UsageOrder, limit: usize) -> Result<UsageReport, StoreError> {
         let ports::Usage { mut tools, mut days } = self.store.usage(query).await?;
         days.sort_by_key(|day| day.day);
@@ -89,7 +89,7 @@ pub fn success_rate(counts: &ToolCounts) -> Option<f64> {
     (counts.called > 0).then(|| counts.succeeded as f64 / counts.called as f64)
 }
 
-/// The 50th and 95th percentiles, to a tenth.
+/// The 50th and 95th percentiles, accurate to 10 %; `None` without data.
 #[must_use]
 pub fn quantiles(latencies: &Latencies) -> Option<(Duration, Duration)> {
     latencies.quantile(0.5).zip(latencies.quantile(0.95))

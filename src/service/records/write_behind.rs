@@ -1,4 +1,4 @@
-//! Shared parts of write-behind.
+//! Shared code for write-behind queues.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -6,19 +6,19 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// Queued items, taken in batches: one transaction for many costs a request next to nothing.
+/// Reads queued items in batches. With many items per transaction, a request costs next to nothing.
 pub(super) struct Batches<T> {
     pub(super) queue: mpsc::Receiver<T>,
-    /// Largest batch.
+    /// Maximum number of items per batch.
     pub(super) most: usize,
-    /// How long a batch collects items.
+    /// How long items are collected for a batch.
     pub(super) gather: Duration,
     pub(super) stop: CancellationToken,
 }
 
 impl<T> Batches<T> {
-    /// Fills `batch`; `false`: the queue is empty and closed. Cancellation-safe with the same `batch`: it holds everything taken
-    /// so far.
+    /// Fills `batch`. Returns `false` if the queue is empty and closed. Cancel-safe if called again with the same `batch`, which
+    /// contains all items read so far.
     pub(super) async fn next(&mut self, batch: &mut Vec<T>) -> bool {
         if batch.is_empty() {
             tokio::select! {
@@ -46,7 +46,7 @@ impl<T> Batches<T> {
     }
 }
 
-/// The next queued item; `None` after `stop`, or without senders.
+/// The next queued item; `None` after `stop`, or if all senders are gone.
 pub(in crate::service) async fn next<T>(queue: &mut mpsc::Receiver<T>, stop: &CancellationToken) -> Option<T> {
     tokio::select! {
         biased;
@@ -55,11 +55,11 @@ pub(in crate::service) async fn next<T>(queue: &mut mpsc::Receiver<T>, stop: &Ca
     }
 }
 
-/// Counts items that were not written.
+/// Counts items that were dropped.
 #[derive(Debug, Default)]
 pub(super) struct Lost {
     total: AtomicU64,
-    /// Those already reported in the log.
+    /// Number of items already reported in the log.
     reported: AtomicU64,
 }
 
@@ -68,12 +68,12 @@ impl Lost {
         self.total.fetch_add(count as u64, Ordering::Relaxed);
     }
 
-    /// Since the start.
+    /// Number of items since the start.
     pub(super) fn total(&self) -> u64 {
         self.total.load(Ordering::Relaxed)
     }
 
-    /// Since the last call of this method.
+    /// Number of items since the last call of this method.
     pub(super) fn unreported(&self) -> u64 {
         let total = self.total();
         total.saturating_sub(self.reported.swap(total, Ordering::Relaxed))

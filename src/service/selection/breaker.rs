@@ -1,4 +1,4 @@
-//! Circuit breaker: skips a language model that keeps failing.
+//! Circuit breaker: skips a language model that fails repeatedly.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,9 +6,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Consecutive failures that open the breaker.
+/// Number of consecutive failures that open the breaker.
 pub(super) const FAILURES: u32 = 3;
-/// How long the breaker stays open. Then one trial call is let through.
+/// How long the breaker stays open before it permits a trial call.
 pub(super) const PAUSE: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ enum State {
     Trying,
 }
 
-/// A permitted call. Records the outcome; a permit dropped without one does not count.
+/// Permission for a call, which records the outcome. If dropped without an outcome, it does not count.
 pub(super) struct Permit {
     breaker: Arc<Breaker>,
     since: Instant,
@@ -66,7 +66,7 @@ impl Permit {
             (State::Closed { failures }, false) => State::Closed { failures: failures + 1 },
             (State::Trying, true) if self.tries => State::Closed { failures: 0 },
             (State::Trying, false) if self.tries => opened,
-            // An older call that finished late.
+            // Ignore an older call that finished late.
             (state, _) => state,
         };
     }

@@ -1,5 +1,5 @@
-//! The chats' sets, with write-behind to the store. Each message reads the store, because other replicas may serve the same chat.
-//! Concurrent changes are merged; memory holds only what is not written yet.
+//! The chats' sets of tools, written behind to the store. Each message reads the store, because other replicas may serve the same
+//! chat. Concurrent changes are merged. Memory contains only unwritten changes.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -23,12 +23,12 @@ const QUEUE: usize = 4_096;
 /// How long changes are collected before a write.
 const GATHER: Duration = Duration::from_millis(100);
 
-/// Attempts to merge a set with concurrent writes before it is queued for a retry.
+/// Number of attempts to merge a set with concurrent writes, before it is queued for a retry.
 const ATTEMPTS: usize = 5;
-/// First pause before sets that the store rejected are retried. It doubles after each failure.
+/// Pause before the first retry of sets that the store rejected. It doubles after each failure.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
-/// Failures after which the remaining sets wait untried.
+/// Number of failures after which the remaining sets are not tried until the next retry.
 const FAILURES: usize = 3;
 /// Maximum number of sets that wait for a retry.
 const WAITING: usize = 10_000;
@@ -38,14 +38,14 @@ type Entry = Arc<Mutex<Held>>;
 #[derive(Default)]
 struct Held {
     set: ChatSet,
-    /// The store's version on which the set is based; 0: none.
+    /// The version in the store on which this set is based; 0 if there is none.
     version: u64,
     is_known: bool,
-    /// Whether the set has changes that are not in the store.
+    /// Whether the set has unwritten changes.
     is_changed: bool,
-    /// Tools removed since the last write. A merge with another replica's version does not bring them back.
+    /// Tools removed since the last write. Merging with another replica's version must not restore them.
     removed: HashSet<ToolId>,
-    /// Whether the owner was deleted. Such a set is never written again.
+    /// Whether the owner was deleted. The set is then never written again.
     is_gone: bool,
 }
 
@@ -54,7 +54,7 @@ struct Held {
 pub struct Updated {
     /// The chat's tools in the order in which they were first offered.
     pub set: ChatSet,
-    /// Tools removed because the set exceeded its budget.
+    /// Tools that were removed because the set exceeded its budget.
     pub dropped: Vec<ToolId>,
     pub warning: Option<String>,
 }
@@ -67,7 +67,7 @@ pub struct Chats {
 }
 
 impl Chats {
-    /// Starts the writer. After `stop`, it drains the queue and ends.
+    /// Starts the writer. After `stop`, it writes the queued sets and ends.
     #[must_use]
     pub fn start(store: Arc<dyn ChatStore>, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
         let (changed, queue) = mpsc::channel(QUEUE);
@@ -77,19 +77,19 @@ impl Chats {
         (Self { store, held, changed }, task)
     }
 
-    /// Adds offered tools and marks called ones. `budget`: the most tools that the set keeps.
+    /// Adds offered tools and marks called ones. `budget` is the maximum number of tools in the set.
     pub async fn update(&self, key: &ChatKey, offered: &[ToolId], called: &[ToolId], budget: usize) -> Updated {
         self.take(key, &Wanted { offered, all_of: offered, ..Wanted::default() }, called, budget).await
     }
 
-    /// Like [`Self::update`], but adds nothing if the set already serves the message: every change of the definitions invalidates
-    /// the provider's prompt cache.
+    /// Like [`Self::update`], but adds nothing if the set already contains what the message needs. Every change of the
+    /// definitions invalidates the provider's prompt cache.
     pub async fn take(&self, key: &ChatKey, wanted: &Wanted<'_>, called: &[ToolId], budget: usize) -> Updated {
         let offered = wanted.offered;
         let entry = self.held.entry_by_ref(key).or_default().await.into_value();
         let mut held = entry.lock().await;
         if !held.refresh(key, self.store.as_ref()).await {
-            // Not held, so that it can't overwrite a stored set.
+            // Keep this empty set out of memory, so that it can't overwrite the stored set.
             let mut set = ChatSet::default();
             let dropped = set.update(offered, called, budget);
             let warning = Some("the chat's earlier tools are not known: the store does not answer".to_owned());
@@ -110,21 +110,22 @@ impl Chats {
         held.is_changed |= set != before;
         let is_changed = held.is_changed;
         drop(held);
-        // A set that finds the queue full is queued with the next message.
+        // If the queue is full, the set is queued again with the next message.
         if is_changed && self.changed.try_send((key.clone(), entry)).is_err() {
             warning = Some("the chat's tools are kept in memory only: the store is too slow".to_owned());
         }
         Updated { set, dropped, warning }
     }
 
-    /// The current set; `None` if the store does not answer and memory has no copy.
+    /// The current set; `None` if the store fails and memory has no copy.
     pub async fn read(&self, key: &ChatKey) -> Option<ChatSet> {
         let entry = self.held.entry_by_ref(key).or_default().await.into_value();
         let mut held = entry.lock().await;
         held.refresh(key, self.store.as_ref()).await.then(|| held.set.clone())
     }
 
-    /// Removes these tools at once. Returns the remaining set and whether it contained any of them; `None` if the set is unknown.
+    /// Removes these tools from a set. Returns the remaining set and whether it contained any of them; `None` if the set can't be
+    /// read.
     pub async fn remove(&self, key: &ChatKey, tools: &HashSet<ToolId>) -> Option<(ChatSet, bool)> {
         let entry = self.held.entry_by_ref(key).or_default().await.into_value();
         let mut held = entry.lock().await;
@@ -146,7 +147,7 @@ impl Chats {
         Some((set, was_there))
     }
 
-    /// Drops the owner's sets, which were deleted from the store, and prevents later writes.
+    /// Drops an owner's sets from memory after they were deleted from the store, and prevents later writes.
     pub async fn forget(&self, owner: &PrincipalId) {
         let theirs: Vec<(Arc<ChatKey>, Entry)> = self.held.iter().filter(|(key, _)| key.principal == *owner).collect();
         for (key, entry) in theirs {
@@ -157,7 +158,7 @@ impl Chats {
 }
 
 impl Held {
-    /// Loads the stored set unless memory holds newer changes. Returns whether the set is known.
+    /// Loads the stored set unless memory has unwritten changes. Returns whether the set is known.
     async fn refresh(&mut self, key: &ChatKey, store: &dyn ChatStore) -> bool {
         if self.is_changed {
             return true;
@@ -173,11 +174,11 @@ impl Held {
     }
 }
 
-/// The write-behind task. Retries what the store rejected.
+/// The task that writes changed sets and retries those that the store rejected.
 struct Writer {
     store: Arc<dyn ChatStore>,
     waiting: HashMap<ChatKey, Entry>,
-    /// The current pause, and when it ends. `None`: nothing waits.
+    /// The pause between retries, and when it ends; `None` if no set waits for a retry.
     pause: Duration,
     retry: Option<Instant>,
 }
@@ -213,7 +214,7 @@ impl Writer {
             while let Ok(more) = queue.try_recv() {
                 changed.push(more);
             }
-            // A chat that changed several times is written once, in its latest state.
+            // Write a chat that changed several times only once, in its latest state.
             let changed: HashMap<ChatKey, Entry> = changed.drain(..).collect();
             if self.retry.is_some() {
                 self.wait(changed).await;
@@ -232,7 +233,7 @@ impl Writer {
     async fn save(&mut self, changed: HashMap<ChatKey, Entry>) {
         let mut failed = HashMap::new();
         for (key, entry) in changed {
-            // One bad set does not block the others, and a failing store does not get thousands of attempts.
+            // A single bad set must not block the others, and a failing store must not get thousands of attempts.
             if failed.len() >= FAILURES || !save(self.store.as_ref(), &key, &entry).await {
                 failed.insert(key, entry);
             }
@@ -247,7 +248,7 @@ impl Writer {
         self.wait(failed).await;
     }
 
-    /// Drops sets beyond the limit: their stored versions apply again.
+    /// Queues sets for a retry. Drops those beyond the limit, whose stored versions then apply again.
     async fn wait(&mut self, changed: HashMap<ChatKey, Entry>) {
         let mut lost = 0;
         for (key, entry) in changed {
@@ -271,7 +272,7 @@ async fn until(time: Option<Instant>) {
     }
 }
 
-/// Writes a set, merged with concurrent writes of other replicas. Returns whether the store has it.
+/// Writes a set, merged with concurrent writes of other replicas. Returns whether it is stored.
 async fn save(store: &dyn ChatStore, key: &ChatKey, entry: &Entry) -> bool {
     let failed = |error| {
         tracing::warn!(error = %error, "a chat's tools were not stored");
@@ -289,7 +290,7 @@ async fn save(store: &dyn ChatStore, key: &ChatKey, entry: &Entry) -> bool {
             Ok(Some(version)) => {
                 let mut held = entry.lock().await;
                 held.version = version;
-                // A change made meanwhile is already queued.
+                // A change made in the meantime is already queued.
                 held.is_changed = held.set != set;
                 if !held.is_changed {
                     held.removed.clear();

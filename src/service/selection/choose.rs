@@ -1,4 +1,4 @@
-//! Chooses the new tools for a message: ranking, gate, judge, cut.
+//! Chooses the new tools for a message: ranks them, applies the gate, lets a model judge, and cuts the ranking.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -21,22 +21,22 @@ use crate::service::selection::request::SelectRequest;
 use crate::service::selection::rerank::{Reranked, Reranking};
 use crate::service::selection::retrieve::{Ranking, Retrieve};
 
-/// The most candidates from one index query, however small the offer.
+/// Maximum number of candidates per index query, however few tools are offered.
 const LONGEST_LIST: usize = 1_000;
 
-/// When a message changes a chat's tools, and which extra tools are then added for later turns.
+/// Determines when a message changes a chat's tools, and which extra tools it then adds for later turns.
 ///
-/// Measured on 32 chats over 1,087 tools, of which 16 were written and kept back for it (`tests/it/dialogues.rs`).
+/// Measured on 32 chats over 1,087 tools; 16 of the chats were written and held out for this test (`tests/it/dialogues.rs`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ChatParameters {
-    /// Score distance within which a tool matches about as well as the best one. If the chat has such a tool, nothing changes for
-    /// the message.
+    /// Score distance within which a tool matches about as well as the best one. A chat that already has such a tool does not
+    /// change.
     pub(super) as_good: f32,
-    /// The same for a message that depends on earlier turns: its own words are weaker evidence.
+    /// Like `as_good`, for a message that depends on earlier turns, whose own words are weaker evidence.
     pub(super) as_good_in_context: f32,
-    /// The most tools offered from the best tool's server, extra tools included.
+    /// Maximum number of tools of the best tool's server, including extra tools.
     pub(super) of_server: usize,
-    /// The share of places reserved for extra tools, unless the message may need several tools.
+    /// Share of the places that is reserved for extra tools, unless the message may need several tools.
     pub(super) places: f32,
 }
 
@@ -46,46 +46,46 @@ impl Default for ChatParameters {
     }
 }
 
-/// A message during selection.
+/// The inputs of a selection.
 #[derive(Clone, Copy)]
 pub(super) struct Message<'a> {
     pub(super) request: &'a SelectRequest,
     pub(super) principal: &'a Principal,
     pub(super) view: &'a View,
     pub(super) offer: &'a Offer,
-    /// Tools that the conversation called, in order.
+    /// Tools that the conversation called, in order of the calls.
     pub(super) called: &'a [ToolId],
 }
 
-/// The new tools for a message. Our own tools stand as positions in the catalog.
+/// The new tools for a message. Our own tools are positions in the catalog.
 pub(super) struct Chosen {
     pub(super) kind: SelectionKind,
-    /// Best first.
+    /// The tools, best first.
     pub(super) tools: Vec<u32>,
-    /// Tools that match the message about as well as the best one. A chat that has one of them needs no new tool.
+    /// Tools that match the message about as well as the best one. A chat with one of them needs no new tool.
     pub(super) one_of: Vec<u32>,
-    /// Tools that the message needs: the best one for each of its parts, or a language model's choice.
+    /// Tools that the message needs: the best one for each of its parts, or the choice of a language model.
     pub(super) all_of: Vec<u32>,
-    /// Names of foreign tools, with scores and ranks.
+    /// Names of chosen foreign tools, with scores and ranks.
     pub(super) foreign: Vec<(String, f32, usize)>,
-    /// Names of foreign tools that should have been judged but were not.
+    /// Names of foreign tools that could not be judged and are kept.
     pub(super) not_judged: Vec<String>,
-    /// Ranks of the chosen tools, from 1.
+    /// Ranks of the chosen tools, starting at 1.
     pub(super) ranks: HashMap<u32, usize>,
-    /// Whether the message depends on earlier turns, so that a match with it alone says little.
+    /// Whether the message depends on earlier turns, so that its own match says little.
     pub(super) leans: bool,
     /// Whether a language model made the choice.
     pub(super) judged: bool,
-    /// Scores of all ranked tools.
+    /// Scores of all our ranked tools.
     pub(super) scores: HashMap<u32, f32>,
-    /// Whether more tools may match once all are embedded.
+    /// Whether more tools may match once all of them are embedded.
     pub(super) is_partial: bool,
-    /// The message as searched.
+    /// The text of the message that was searched.
     pub(super) message: String,
     pub(super) warnings: Vec<String>,
 }
 
-/// Chooses among the offered tools.
+/// Chooses the new tools for messages.
 pub(super) struct Choose {
     pub(super) retrieve: Arc<Retrieve>,
     pub(super) judges: Arc<Judges>,
@@ -134,7 +134,7 @@ impl Choose {
             Reranked::NotAsked => self.cut(message, &ranking.ranked, gap, &mut chosen),
             Reranked::Chosen(ranked) => {
                 chosen.judged = true;
-                // The model chose each of these on purpose, so the cut by distance from the first does not apply.
+                // The model chose each tool deliberately, so the distance from the best score does not matter.
                 let ranked: Vec<Ranked<u32>> = ranked.into_iter().map(|ranked| Ranked { leads: 1, ..ranked }).collect();
                 self.cut(message, &ranked, gap, &mut chosen);
             }
@@ -147,12 +147,12 @@ impl Choose {
         chosen
     }
 
-    /// Ranks the offered tools. Servers that the chat has called come first among near equals.
+    /// Ranks the offered tools. Among near ties, servers that the chat has called come first.
     async fn rank(&self, message: &Message<'_>, plan: &QueryPlan) -> Ranking {
         let Message { view, offer, called, .. } = *message;
         let View { catalog, settings, .. } = view;
         let (narrowed, in_scope) = narrowed(view, offer);
-        // If only some tools of these servers are offered, the lists are longer, so that enough offered tools remain.
+        // If only some tools of these servers are offered, request more candidates, so that enough offered ones remain.
         let list = (settings.candidates * in_scope.div_ceil(offer.ours.len().max(1))).min(LONGEST_LIST);
         let mut ranking = self.retrieve.rank(plan, &narrowed, Some(list), &offer.judged).await;
         if in_scope > offer.ours.len() {
@@ -187,7 +187,7 @@ impl Choose {
             gap,
             ..CutParameters::default()
         };
-        // A chat's tools stay. So a change also adds tools that later turns may need.
+        // A chat keeps its tools. So when it changes, also add tools that later turns may need.
         let has_company = request.chat.is_some() && !chosen.judged;
         let places = if has_company && gap < GAP_OF_PARTS { places_of(parameters.limit, self.of_chats.places) } else { 0 };
         let kept = cut(&candidates, &CutParameters { limit: parameters.limit - places, ..parameters });
@@ -218,7 +218,7 @@ impl Choose {
         leave_out_accompanied(message, &close, chosen);
     }
 
-    /// Tools that match about as well as the best. If one of them is available, unavailable ones do not count.
+    /// Tools that match about as well as the best one. If the best one's server is up, unavailable tools do not count.
     fn about_as_good(&self, ranking: &Ranking, catalog: &Catalog) -> Vec<u32> {
         let as_good = if ranking.in_context.is_some() { self.of_chats.as_good_in_context } else { self.of_chats.as_good };
         let mut ours = ranking.ranked.iter().filter(|ranked| (ranked.key as usize) < catalog.tools().len()).peekable();
@@ -230,7 +230,7 @@ impl Choose {
     }
 }
 
-/// The view of the offered tools' servers alone, and the number of tools that the caller sees on them.
+/// Limits the view to servers with offered tools. Also returns the number of visible tools on these servers.
 fn narrowed(view: &View, offer: &Offer) -> (View, usize) {
     let View { catalog, visibility, .. } = view;
     let mut is_asked = vec![false; catalog.servers().len()];
@@ -249,7 +249,7 @@ fn narrowed(view: &View, offer: &Offer) -> (View, usize) {
 }
 
 impl Chosen {
-    /// For an empty offer.
+    /// The result for an empty offer.
     pub(super) fn nothing() -> Self {
         Self {
             kind: SelectionKind::NothingOnOffer,
@@ -273,7 +273,7 @@ impl Chosen {
     }
 }
 
-/// The most new tools. Pinned tools among the top ranks are extra.
+/// Maximum number of new tools. Pinned tools among the top ranks do not count.
 fn limit(message: &Message<'_>, ranking: &[Ranked<u32>]) -> usize {
     let View { catalog, settings, .. } = message.view;
     let limit = message.request.limit.unwrap_or(settings.limit);
@@ -281,8 +281,8 @@ fn limit(message: &Message<'_>, ranking: &[Ranked<u32>]) -> usize {
     limit + ranking.iter().take(limit + pinned.len()).filter(|ranked| pinned.contains(&ranked.key)).count()
 }
 
-/// Companions fill up a short list, but are no reason to keep a connection switched on. `close`: the tools that match by
-/// themselves.
+/// Removes extra tools whose connection no other tool needs: they may fill up a list but must not keep a connection switched on.
+/// `close` contains the tools that match by themselves.
 fn leave_out_accompanied(message: &Message<'_>, close: &[Arc<Tool>], chosen: &mut Chosen) {
     let (offer, catalog, classes) = (message.offer, &message.view.catalog, &message.view.visibility.assigned);
     let kept: Vec<&ConnectionAddress> =

@@ -1,4 +1,4 @@
-//! Composes the response: the kept tools, in order, each with a reason.
+//! Composes the response: the kept tools in order, each with a reason.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use crate::service::selection::choose::{Chosen, Message};
 use crate::service::selection::offer::ConnectionAddress;
 use crate::service::selection::pinned::pinned;
 
-/// Collects the kept tools in the order of the method calls. Tools that never change come first, for the provider's prompt cache.
+/// Collects the kept tools, in the order in which its methods are called. For the provider's prompt cache, tools that never
+/// change come first.
 pub(super) struct Composition<'a> {
     message: Message<'a>,
     pub(super) tools: Vec<Selected>,
@@ -25,12 +26,12 @@ impl<'a> Composition<'a> {
         Self { message, tools: Vec::new(), disclosed: Vec::new() }
     }
 
-    /// Tools that stay whatever the message: the search tool, pinned tools, and the tools of a toolset that are always on.
+    /// Adds tools that stay regardless of the message: the search tool, pinned tools, and always-on tools of toolsets.
     pub(super) fn add_fixed(&mut self) {
         let Message { view: View { catalog, visibility, settings }, offer, principal, .. } = self.message;
         self.add_meta([Purpose::Search, Purpose::Load].into_iter().flat_map(MetaTool::of_purpose), Reason::SearchTool);
         if offer.has_meta_document() {
-            // Without the tools themselves, these are needed from the first message.
+            // If the tools themselves are not offered, the first message already needs these meta-tools.
             self.add_running();
         }
         for position in pinned(settings, catalog).filter(|&position| offer.has(position)) {
@@ -48,7 +49,7 @@ impl<'a> Composition<'a> {
         }
     }
 
-    /// The chat's set, including the new tools. `found`: tools that the model found but that are not offered.
+    /// Adds the chat's set, including the new tools. `found` contains tools that the model found and that are not offered.
     pub(super) fn add_chat(&mut self, set: &ChatSet, chosen: &Chosen, found: &[ToolId]) {
         let Message { view: View { catalog, .. }, offer, .. } = self.message;
         for entry in set.tools() {
@@ -73,7 +74,7 @@ impl<'a> Composition<'a> {
         }
     }
 
-    /// Discloses a tool that is not offered itself, in the form in which an offered tool can run it.
+    /// Adds the definition of a tool that is not offered but that an offered meta-tool can run.
     fn disclose(&mut self, entry: &ChatTool, found: &[ToolId]) {
         let Message { request, view, offer, .. } = self.message;
         let tool = request.disclose.as_ref().and_then(|_| view.tool(&entry.tool));
@@ -88,7 +89,7 @@ impl<'a> Composition<'a> {
         }
     }
 
-    /// Tools that the request asks to keep.
+    /// Adds the tools in the request's `keep` list.
     pub(super) fn add_kept(&mut self) {
         let Message { request, view: View { catalog, .. }, offer, .. } = self.message;
         if request.keep.is_empty() {
@@ -108,7 +109,7 @@ impl<'a> Composition<'a> {
         }
     }
 
-    /// The remaining tools, for a chat of the static arm.
+    /// Adds all remaining tools, for a chat in the static arm of an experiment.
     pub(super) fn add_all(&mut self) {
         let Message { view: View { catalog, .. }, offer, .. } = self.message;
         let kept: HashSet<&ToolId> = self.tools.iter().filter_map(|kept| kept.id.as_ref()).collect();
@@ -118,12 +119,12 @@ impl<'a> Composition<'a> {
         self.tools.extend(offer.judged.iter().map(|tool| meta(&tool.name, Reason::StaticArm)));
     }
 
-    /// The meta-tools that describe and run other tools.
+    /// Adds the meta-tools that describe and run other tools.
     pub(super) fn add_running(&mut self) {
         self.add_meta(MetaTool::of_purpose(Purpose::Run), Reason::RunTool);
     }
 
-    /// Foreign functions.
+    /// Adds foreign functions.
     pub(super) fn add_foreign(&mut self, chosen: &Chosen) {
         let foreign = self.message.offer.foreign.iter().chain(&chosen.not_judged).map(|name| meta(name, Reason::Foreign));
         let judged = chosen.foreign.iter();
@@ -131,7 +132,7 @@ impl<'a> Composition<'a> {
         self.tools.extend(foreign.chain(judged));
     }
 
-    /// Adds the offered ones among these meta-tools, each once.
+    /// Adds those of these meta-tools that are offered, without duplicates.
     fn add_meta(&mut self, tools: impl Iterator<Item = MetaTool>, reason: Reason) {
         for tool in tools.filter(|tool| self.message.offer.meta.contains(tool)) {
             if !self.tools.iter().any(|kept| kept.name == tool.name()) {
@@ -144,7 +145,7 @@ impl<'a> Composition<'a> {
         self.tools.iter().any(|kept| kept.id.as_ref() == Some(id))
     }
 
-    /// The tool servers to switch on: all foreign ids, and those of ours that publish a chosen tool. At least one of ours stays,
+    /// The ids of connections to keep switched on: foreign ones, and ours that publish a chosen tool. At least one of ours stays,
     /// because it provides the search tool.
     pub(super) fn tool_ids(&self) -> Option<Vec<String>> {
         let Message { request, view: View { catalog, visibility, .. }, offer, .. } = self.message;
@@ -158,7 +159,7 @@ impl<'a> Composition<'a> {
         Some(ids.iter().filter(|id| !ours(id) || publishing.contains(id.as_str()) || carrier == Some(id)).cloned().collect())
     }
 
-    /// Tokens of all offered tools, and of the kept ones.
+    /// Token counts of all offered tools, and of those that are kept.
     pub(super) fn tokens(&self, of_meta: &Costs) -> (u64, u64) {
         let Message { view: View { catalog, .. }, offer, .. } = self.message;
         let meta = |name: &str| u64::from(of_meta.get(name).copied().unwrap_or_default());
@@ -172,7 +173,7 @@ impl<'a> Composition<'a> {
     }
 }
 
-/// `run_tool` as an entry of a chat's set, which identifies tools by server and name. No server has an empty name.
+/// Stands for `run_tool` in a chat's set, which identifies tools by server and name. No server has an empty name.
 pub(super) fn run_tool() -> ToolId {
     ToolId::new("", MetaTool::RunTool.name())
 }

@@ -1,8 +1,8 @@
-//! Foreign tools, ranked with ours by their definitions.
+//! Ranks foreign tools together with ours, by the definitions in the request.
 //!
-//! Each request brings its own definitions, so the work is bounded. Only the name and the first sentence are embedded, vectors
-//! are cached, and a request embeds a limited number of new ones. The rest is kept unjudged. The work runs in portions and ends
-//! with the request.
+//! Each request contains its own definitions, so the work is bounded. Only the name and the first sentence are embedded, vectors
+//! are cached, and the number of new ones per request is limited. Further tools are kept without a judgement. The work is done in
+//! portions and ends with the request.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,28 +16,28 @@ use crate::domain::selection::relevance::{LexicalModel, SparseVector, bounded_pa
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::Embedder;
 
-/// A foreign tool to rank with ours. Only its definition is known.
+/// A foreign tool to rank with ours, known only by its definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForeignTool {
     pub name: String,
     pub description: String,
 }
 
-/// Cache size for the vectors of definitions, in bytes.
+/// Size of the cache for vectors of definitions, in bytes.
 const CACHE_BYTES: u64 = 8 << 20;
-/// The most new definitions that one request embeds.
+/// Maximum number of new definitions embedded per request.
 pub const NEW_PER_REQUEST: usize = 128;
-/// Definitions embedded or tokenized before the task yields.
+/// Number of definitions that are embedded or tokenized before the task yields.
 const PORTION: usize = 32;
-/// A remote embedder may retry for longer than this; a message does not wait for that.
+/// Maximum wait for the embedder. A remote one may retry for longer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Characters of a description that count for BM25.
+/// Number of characters of a description that BM25 considers.
 const DESCRIPTION_CHARACTERS: usize = 2_000;
 
-/// A cache of vectors, by the hash of the embedded text.
+/// A cache of vectors, by hash of the embedded text.
 pub(super) struct ForeignVectors(Cache<Fingerprint, Arc<[f32]>>);
 
-/// What is known about the foreign tools of one message, in their order.
+/// The evidence about each foreign tool of a message, in the same order.
 #[derive(Default)]
 pub(super) struct Foreign {
     pub(super) known: Vec<Known>,
@@ -45,9 +45,9 @@ pub(super) struct Foreign {
 }
 
 pub(super) enum Known {
-    /// The vector, if there is one, and the BM25 score for each text of the message.
+    /// The vector, if any, and the BM25 score for each text of the message.
     Judged(Option<Arc<[f32]>>, Vec<f32>),
-    /// Beyond the limit of new definitions per request.
+    /// Exceeds the limit of new definitions per request.
     TooMany,
 }
 
@@ -59,7 +59,7 @@ impl Default for ForeignVectors {
 }
 
 impl ForeignVectors {
-    /// Scores these tools for a message with these query vectors.
+    /// Collects the evidence about these tools for a message with these query vectors.
     pub(super) async fn judge(
         &self,
         tools: &[ForeignTool],
@@ -102,7 +102,7 @@ impl ForeignVectors {
     }
 }
 
-/// The BM25 scores of each foreign tool for each query. Document frequencies cover our tools and these.
+/// The BM25 scores of each foreign tool for each query. Document frequencies include both our tools and these.
 async fn scores(tools: &[ForeignTool], lexical: &LexicalModel, catalog: &Catalog, queries: &[SparseVector]) -> Vec<Vec<f32>> {
     let mut documents = Vec::with_capacity(tools.len());
     for portion in tools.chunks(PORTION) {

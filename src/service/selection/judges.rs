@@ -25,18 +25,18 @@ const IDLE: Duration = Duration::from_mins(10);
 pub struct Judges {
     judge: Arc<dyn Judge>,
     pub(in crate::service) settings: LlmSettings,
-    /// By account and complete question. Failures are not cached.
+    /// Cached judgements, by hash of the account and the complete question. Failures are not cached.
     judgements: Cache<Fingerprint, Arc<[Choice]>>,
     breakers: moka::sync::Cache<u64, Arc<Breaker>>,
-    /// Hashes accounts, so that no key is stored. Random for each process.
+    /// Hashes accounts, so that keys are not stored. The seed is random per process.
     accounts: RandomState,
     meters: Arc<Meters>,
 }
 
-/// Why there is no judgement.
+/// The reason why there is no judgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {
-    #[error("it failed several times in a row and is left out for a moment")]
+    #[error("it failed several times in a row and is skipped for a moment")]
     LeftOut,
     #[error(transparent)]
     Failed(#[from] JudgeError),
@@ -61,7 +61,7 @@ impl Judges {
         Self { meters, ..self }
     }
 
-    /// Whether this account has a model.
+    /// Whether a model is configured for this account.
     #[must_use]
     pub fn knows(&self, advisor: &Advisor) -> bool {
         match advisor {
@@ -70,10 +70,10 @@ impl Judges {
         }
     }
 
-    /// The tools that a model chooses. Equal concurrent questions on one account share one request.
+    /// Asks a model to choose tools. Equal concurrent questions on the same account share one request.
     ///
     /// # Errors
-    /// [`AskError`], at the latest at the deadline.
+    /// [`AskError`], no later than the deadline.
     pub async fn ask(&self, advisor: &Advisor, question: &Question, deadline: Instant) -> Result<Arc<[Choice]>, AskError> {
         let account = self.account(advisor);
         let key = format!("{account}\0{}\0{}", question.system(), question.user());
@@ -125,7 +125,7 @@ mod tests {
 
     const DEADLINE: Duration = Duration::from_millis(50);
 
-    /// Chooses the first tool, hangs or fails, as the task says.
+    /// A fake model that chooses the first tool, hangs or fails, depending on the task.
     #[derive(Default)]
     struct Obedient {
         calls: AtomicUsize,

@@ -1,7 +1,7 @@
-//! The selection for a message, until the tools for that message are listed.
+//! Stores the selection for a message until the tools for this message are listed.
 //!
-//! Open WebUI runs filters first, then lists the tools of an MCP server, once for each message. So the list shows what the filter
-//! got. It is held in memory only: a request to another replica, or a late one, gets the whole list.
+//! Open WebUI first runs filters and then lists the tools of an MCP server, once per message. So the list contains the tools that
+//! the filter received. Selections are only in memory: a request to another replica, or a late one, gets the whole list.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,14 +10,15 @@ use moka::sync::Cache;
 
 use crate::domain::access::principal::{Principal, PrincipalId};
 
-/// Maximum number of messages. The answer to one may wait for a person's approval and then list again.
+/// Maximum number of messages. While one is answered, a call may wait for a person's approval, after which tools are listed
+/// again.
 const HELD: u64 = 10_000;
 const IDLE: Duration = Duration::from_hours(1);
 
 #[derive(PartialEq, Eq, Hash)]
 enum Key {
     Message(PrincipalId, Box<str>),
-    /// Of a key that may assert users. The signed user is known only when the list is requested.
+    /// A message, for a selection by a key that may act for users. The signed user is known only when the tools are listed.
     TrustedMessage(Box<str>),
 }
 
@@ -30,7 +31,7 @@ impl Default for MessageSelections {
 }
 
 impl MessageSelections {
-    /// `names`: published names, in list order.
+    /// Stores a selection. `names` are published names, in list order.
     pub fn remember(&self, principal: &Principal, message: &str, names: impl IntoIterator<Item = String>) {
         let names: Arc<[String]> = names.into_iter().collect();
         if principal.vouches {
@@ -39,7 +40,7 @@ impl MessageSelections {
         self.0.insert(Key::Message(principal.id.clone(), message.into()), names);
     }
 
-    /// `None` if there is no selection for this message. Does not check whether the caller may see these tools.
+    /// The selection for this message, if any. Does not check whether the caller may see the tools.
     #[must_use]
     pub fn of(&self, principal: &Principal, message: &str) -> Option<Arc<[String]>> {
         let own = self.0.get(&Key::Message(principal.id.clone(), message.into()));

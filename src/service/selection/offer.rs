@@ -1,4 +1,4 @@
-//! The offer of a message: our tools, meta-tools and foreign tools.
+//! The functions offered with a message: our tools, meta-tools and foreign tools.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,24 +16,24 @@ use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::selection::foreign::ForeignTool;
 use crate::service::selection::request::{Offered, SelectRequest};
 
-/// The offered functions, sorted by owner. A tool of ours is its position in the catalog.
+/// The offered functions, sorted by origin. Our tools are positions in the catalog.
 #[derive(Default)]
 pub(super) struct Offer {
-    /// Our tools that the caller may see, each once.
+    /// Our tools that the caller may see, without duplicates.
     pub(super) ours: Vec<u32>,
-    /// Whether [`Offer::ours`] contains the tool, for each tool of the catalog.
+    /// For each tool of the catalog, whether [`Offer::ours`] contains it.
     mask: Vec<bool>,
     pub(super) meta: Vec<MetaTool>,
-    /// Foreign functions to keep.
+    /// Names of foreign functions to keep without a judgement.
     pub(super) foreign: Vec<String>,
     /// Foreign functions to judge.
     pub(super) judged: Vec<ForeignTool>,
-    /// Our connections that are switched on, with what each publishes; `None` for an unknown path.
+    /// Our connections that are switched on, each with its address; `None` if its path is unknown.
     pub(super) connections: Vec<(String, Option<ConnectionAddress>)>,
     pub(super) warnings: Vec<String>,
 }
 
-/// The address of a connection, which decides what it publishes.
+/// The address of a connection, which determines the tools that it publishes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ConnectionAddress {
     Whole,
@@ -43,7 +43,7 @@ pub(super) enum ConnectionAddress {
 }
 
 impl ConnectionAddress {
-    /// `classes` hold the toolsets' members.
+    /// Whether the connection publishes a tool. `classes` defines the members of toolsets.
     pub(super) fn holds(&self, tool: &Tool, classes: &Classes) -> bool {
         match self {
             Self::Whole => true,
@@ -53,7 +53,7 @@ impl ConnectionAddress {
         }
     }
 
-    /// Whether a tool can be found and run at the same address, published or not.
+    /// Whether a tool can be found and run at this address, even if it is not published there.
     fn reaches(&self, tool: &Tool, classes: &Classes) -> bool {
         match self {
             Self::Whole | Self::Session(_) => true,
@@ -68,8 +68,8 @@ impl ConnectionAddress {
         }
     }
 
-    /// What the path of a connection publishes. Open WebUI users enter the service's address, with or without a trailing slash,
-    /// or the address of a document.
+    /// Determines the address from the path of a connection. Users of Open WebUI enter the service's address, with or without a
+    /// trailing slash, or the address of a document.
     fn of(path: &str, catalog: &Catalog, visibility: &Visibility) -> Option<Self> {
         let path = path.trim().trim_end_matches('/');
         let path = path.strip_suffix("openapi.json").unwrap_or(path).trim_matches('/');
@@ -81,7 +81,7 @@ impl ConnectionAddress {
             let is_visible = catalog.visible(visibility).any(|tool| visibility.assigned.is_in(&name, tool));
             return is_visible.then_some(Self::Toolset(name));
         }
-        // The path is percent-encoded: a space in a server's name is `%20`.
+        // Decode the path: a space in a server's name is `%20`.
         let path = percent_decode_str(path).decode_utf8().ok()?;
         catalog.server(&path).filter(|server| visibility.shows(server)).map(|server| Self::Server(server.name.to_string()))
     }
@@ -113,12 +113,12 @@ impl Offer {
         offer
     }
 
-    /// What the known connections publish.
+    /// The addresses of all connections with known paths.
     pub(super) fn published(&self) -> impl Iterator<Item = &ConnectionAddress> {
         self.connections.iter().filter_map(|(_, published)| published.as_ref())
     }
 
-    /// Whether a tool can only come from a connection with an unknown path.
+    /// Whether only a connection with an unknown path can publish this tool.
     pub(super) fn is_of_unknown(&self, tool: &Tool, classes: &Classes) -> bool {
         self.connections.iter().any(|(_, published)| published.is_none())
             && !self.published().any(|published| published.holds(tool, classes))
@@ -128,17 +128,17 @@ impl Offer {
         self.mask.get(position as usize).copied().unwrap_or(false)
     }
 
-    /// The position of an offered tool.
+    /// The position of a tool in the catalog, if the tool is offered.
     pub(super) fn position(&self, id: &ToolId, catalog: &Catalog) -> Option<u32> {
         catalog.position(id).filter(|&position| self.has(position))
     }
 
-    /// Whether a connection publishes only the meta-tools, apart from tools that are always on.
+    /// Whether a connection publishes only meta-tools and always-on tools.
     pub(super) fn has_meta_document(&self) -> bool {
         self.ours.is_empty() || self.meta.contains(&MetaTool::DescribeTools)
     }
 
-    /// Discloses a tool that is not offered itself but that an offered tool can run; `None` if none can.
+    /// The definition of a tool that is not offered itself but that an offered meta-tool can run; `None` if none can.
     pub(super) fn disclose(&self, tool: &Tool, classes: &Classes) -> Option<Disclosed> {
         let carrier =
             || self.connections.iter().find(|(_, published)| published.as_ref().is_some_and(|published| published.reaches(tool, classes)));
@@ -164,8 +164,8 @@ impl Offer {
         }
     }
 
-    /// A name in the catalog is ours, and so is the name of a former tool. If it is gone or the caller may not use it, it is
-    /// dropped. A foreign function with such a name is dropped too; any other name is kept, however much it looks like ours.
+    /// Sorts the offered functions. A name in the catalog, or of a former tool, is ours; it is dropped if the tool is gone or the
+    /// caller may not use it, even if the function is foreign. All other names are foreign and are kept, however similar to ours.
     fn sort(&mut self, offered: &[Offered], narrow_foreign: bool, current: &CurrentCatalog, catalog: &Catalog, visibility: &Visibility) {
         let mut is_visible = vec![false; catalog.tools().len()];
         catalog.visible_positions(visibility).for_each(|position| is_visible[position as usize] = true);

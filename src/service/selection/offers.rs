@@ -1,7 +1,7 @@
-//! Cached lists of function names, by hash.
+//! Caches lists of function names by hash.
 //!
-//! Open WebUI offers the same functions with nearly every message. A caller sends the names once, and afterwards only their hash.
-//! Definitions are not cached: a caller sends them each time. Nothing is stored. If a hash is unknown, after a restart or at
+//! Open WebUI offers the same functions with nearly every message. So callers send the names once, and afterwards only their
+//! hash. Definitions are sent each time and not cached. The lists are only in memory. If a hash is unknown, after a restart or on
 //! another replica, the caller sends the names again.
 
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use crate::domain::access::principal::Principal;
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::selection::request::Offered;
 
-/// Total bytes of all lists.
+/// Maximum size of all lists together, in bytes.
 const HELD_BYTES: u64 = 32 * 1024 * 1024;
-/// Bytes of one list. A longer one is used but not cached.
+/// Maximum size of a list, in bytes. A larger one is used but not cached.
 const LIST_BYTES: u32 = 4 * 1024 * 1024;
 const IDLE: Duration = Duration::from_hours(1);
 
 const PREFIX: &str = "sha256:";
 
-/// Lists belong to the key that sent them. Callers without a named key share theirs.
+/// A list belongs to the key that sent it. Callers without a named key share their lists.
 type Key = (Option<KeyId>, Fingerprint);
 
 pub struct OfferCache(Cache<Key, Arc<[Offered]>>);
@@ -40,10 +40,10 @@ pub enum OfferError {
     Unknown,
 }
 
-/// An offer, resolved from names or a hash.
+/// An offer, resolved from its names or its hash.
 pub struct Known {
     pub offered: Arc<[Offered]>,
-    /// Whether the hash alone is enough from now on.
+    /// Whether the hash alone is enough in further requests.
     pub is_remembered: bool,
 }
 
@@ -55,10 +55,10 @@ impl Default for OfferCache {
 }
 
 impl OfferCache {
-    /// Resolves the offer of a caller that sent a hash, with names, definitions or nothing.
+    /// Resolves an offer from its hash, and from names or definitions if the caller sent any.
     ///
     /// # Errors
-    /// The text is not a hash or not that of the names; or no names were sent and none are cached.
+    /// The hash is malformed or does not match the names; or there are no names, and none are cached.
     pub fn of(&self, principal: &Principal, offer: &str, sent: Arc<[Offered]>) -> Result<Known, OfferError> {
         let hash = offer.strip_prefix(PREFIX).filter(|hash| is_hash(hash)).ok_or(OfferError::Malformed)?;
         let names = || sent.iter().filter(|offered| offered.description.is_none());

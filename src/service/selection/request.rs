@@ -14,7 +14,7 @@ use crate::settings::Rerank;
 pub struct Turn {
     pub role: TurnRole,
     pub text: String,
-    /// Names of the functions that the assistant's turn called.
+    /// Names of the functions that the assistant called in this turn.
     pub called: Vec<String>,
 }
 
@@ -22,33 +22,34 @@ pub struct Turn {
 pub enum TurnRole {
     User,
     Assistant,
-    /// System, tool, and any other role.
+    /// The system, a tool, or any other role.
     #[default]
     Other,
 }
 
-/// An offered function: a name, or a complete definition.
+/// An offered function, either as a name or as a complete definition.
 #[derive(Clone, Debug)]
 pub struct Offered {
     pub name: String,
-    /// `Some` if it was sent as a definition.
+    /// The description; `None` if only the name was sent.
     pub description: Option<String>,
 }
 
-/// The message and the offer.
+/// A request for a selection: the conversation and the offer.
 #[derive(Clone, Debug, Default)]
 pub struct SelectRequest {
-    /// Oldest first.
+    /// The turns of the conversation, oldest first.
     pub turns: Vec<Turn>,
-    /// Our tool ids, with the path of the document that each publishes.
+    /// Our connections: their ids in Open WebUI, with the paths of their documents.
     pub connections: IndexMap<String, String>,
     pub tool_ids: Option<Vec<String>>,
     pub offered: Option<Arc<[Offered]>>,
-    /// Published names that the model found. If set, the chat's tools that are not offered are disclosed; `None`: none are.
+    /// Published names of tools that the model found. If set, the response contains definitions of the chat's tools that are not
+    /// offered.
     pub disclose: Option<Vec<String>>,
     /// Published names to keep, if the caller may use them.
     pub keep: Vec<String>,
-    /// Whether foreign definitions are judged too.
+    /// Whether to judge foreign functions too, if their definitions were sent.
     pub narrow_foreign: bool,
     pub user: Option<String>,
     pub chat: Option<String>,
@@ -57,9 +58,9 @@ pub struct SelectRequest {
     pub limit: Option<usize>,
     pub token_budget: Option<usize>,
     pub rerank: Option<Rerank>,
-    /// Language models on the user's own account.
+    /// Language models that use the user's own keys.
     pub advisors: Vec<Advisor>,
-    /// The caller's sessions among the connections, by path.
+    /// The caller's sessions to which connections lead, by path.
     pub sessions: HashMap<String, Arc<Session>>,
 }
 

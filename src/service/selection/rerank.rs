@@ -1,4 +1,4 @@
-//! Reranking: a language model chooses among the best ranked tools of a message.
+//! Reranking: a language model chooses among the best ranked tools for a message.
 
 use tokio::time::Instant;
 
@@ -11,30 +11,30 @@ use crate::service::selection::judges::Judges;
 use crate::service::selection::retrieve::Ranking;
 use crate::settings::Rerank;
 
-/// The input. Everything in the ranking is offered to the caller.
+/// The input. The ranking contains only tools offered to the caller.
 pub(super) struct Reranking<'a> {
     pub(super) mode: Rerank,
-    /// The user's own accounts.
+    /// Language models that use the user's own keys.
     pub(super) advisors: &'a [Advisor],
     pub(super) ranking: &'a Ranking,
     pub(super) catalog: &'a Catalog,
-    /// Foreign tools to judge as well; their keys follow the catalog's positions.
+    /// Foreign tools to choose among too. In the ranking, their keys follow the catalog's positions.
     pub(super) foreign: &'a [ForeignTool],
-    /// The most tools wanted.
+    /// Maximum number of tools to choose.
     pub(super) limit: usize,
 }
 
 pub(super) enum Reranked {
-    /// The ranking stands: it is clear, or no model is available.
+    /// The ranking stays, because it is clear or no model is available.
     NotAsked,
-    /// The model's tools in its order.
+    /// The tools that the model chose, in its order.
     Chosen(Vec<Ranked<u32>>),
-    /// The ranking stands, with this warning.
+    /// The model failed. The ranking stays, with this warning.
     Failed(String),
 }
 
 impl Judges {
-    /// Queries one model, if there is one and the ranking is ambiguous.
+    /// Asks a model to choose if the ranking is ambiguous and a model is available.
     pub(super) async fn rerank(&self, reranking: Reranking<'_>) -> Reranked {
         let Reranking { mode, advisors, ranking, catalog, foreign, limit } = reranking;
         let wanted = match mode {

@@ -1,7 +1,7 @@
-//! Ranks tools for a message: embeds it, searches the index, fuses the lists.
+//! Ranks tools for a message: embeds it, searches the index and fuses the results.
 //!
-//! An outage costs a warning and quality, but never the response: without vectors the ranking is lexical, without the index it is
-//! empty.
+//! An outage costs quality and causes a warning, but there is always a response. Without vectors, the ranking is lexical; without
+//! the index, it is empty.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -23,42 +23,42 @@ use crate::service::ports::{
 use crate::service::records::metrics::{Meters, Stage};
 use crate::service::selection::foreign::{Foreign, ForeignTool, ForeignVectors, Known};
 
-/// A ranked list with the evidence for cut and gate. Keys below the number of tools in the catalog are positions in it; the
-/// others are foreign tools in their order.
+/// A ranking with the evidence for the gate and the cut. Keys below the number of tools in the catalog are positions in it;
+/// larger keys are foreign tools in their order.
 #[derive(Clone, Debug, Default)]
 pub struct Ranking {
     pub ranked: Vec<Ranked<u32>>,
-    /// The message as searched: without pasted text.
+    /// The text of the message that was searched, without pastes.
     pub message: String,
-    /// The message with earlier turns, if it depends on them.
+    /// The message together with earlier turns, if it depends on them.
     pub in_context: Option<String>,
     /// The vector of `in_context`.
     pub context_vector: Option<Arc<[f32]>>,
-    /// What the assistant's last turn left open.
+    /// Whether the assistant's last turn ended with a question or offered to do something.
     pub left_open: LeftOpen,
     /// The vector of the message.
     pub vector: Option<Arc<[f32]>>,
-    /// The share of the top five tools that belong to the first one's server.
+    /// The share of the top five tools that belong to the server of the first one.
     pub agreement: f32,
-    /// Foreign tools that were not judged, by position: they are kept.
+    /// Positions of foreign tools that were not judged and are kept.
     pub not_judged: Vec<usize>,
     /// Whether the message has several sentences or clauses.
     pub has_parts: bool,
-    /// Whether each server of the catalog is down.
+    /// For each server of the catalog, whether it is down.
     down: Vec<bool>,
-    /// Whether semantic results are incomplete: some tools, or the message, have no vector.
+    /// Whether some tools or the message have no vectors, so that semantic results are incomplete.
     pub is_partial: bool,
     pub warnings: Vec<String>,
 }
 
 impl Ranking {
-    /// Whether a server, by its position in the catalog, is down.
+    /// Whether a server is down, by its position in the catalog.
     #[must_use]
     pub fn is_down(&self, server: u32) -> bool {
         self.down.get(server as usize).copied().unwrap_or(false)
     }
 
-    /// The evidence of all searched texts.
+    /// Calls `judge` with the evidence of all searched texts.
     fn with_evidence<T>(&self, tools: usize, judge: impl FnOnce(&GateEvidence<'_>) -> T) -> T {
         let cosines = best_five(self.ranked.iter().filter_map(|ranked| ranked.dense));
         judge(&GateEvidence {
@@ -72,7 +72,7 @@ impl Ranking {
         })
     }
 
-    /// The evidence of the message alone and in context.
+    /// Calls `judge` with the evidence of the message alone and in context.
     fn with_turn<T>(&self, tools: usize, judge: impl FnOnce(&TurnEvidence<'_>) -> T) -> T {
         let cosines = best_five(self.ranked.iter().filter_map(|ranked| ranked.dense_alone));
         self.with_evidence(tools, |all| {
@@ -89,7 +89,7 @@ impl Ranking {
     }
 }
 
-/// The five largest, in descending order.
+/// The five largest cosines, descending.
 fn best_five(cosines: impl Iterator<Item = f32>) -> Vec<f32> {
     let mut cosines: Vec<f32> = cosines.collect();
     cosines.sort_unstable_by(|one, other| other.total_cmp(one));
@@ -105,14 +105,14 @@ pub struct Retrieve {
     gate: ArcSwap<Gate>,
     foreign: ForeignVectors,
     meters: Arc<Meters>,
-    /// The connections, to see which servers are down; `None` if no tool is ever run.
+    /// Reports which servers are down; `None` where tools are never called.
     servers: Option<Arc<dyn ToolServers>>,
 }
 
 /// The merged results of several queries.
 #[derive(Clone, Debug, Default)]
 pub struct Merged {
-    /// Positions in the catalog with their fused scores, best first: all tools that the caller sees.
+    /// Positions in the catalog with fused scores, best first. Contains all tools that the caller sees.
     pub ranked: Vec<(u32, f32)>,
     pub warnings: Vec<String>,
 }
@@ -133,20 +133,20 @@ impl Retrieve {
         }
     }
 
-    /// Records latencies in these metrics.
+    /// Records latencies with these metrics.
     #[must_use]
     pub fn with_meters(self, meters: Arc<Meters>) -> Self {
         Self { meters, ..self }
     }
 
-    /// Ranks tools of servers that are down lower.
+    /// Lowers the ranks of tools on servers that are down, as reported by `servers`.
     #[must_use]
     pub fn with_servers(self, servers: Arc<dyn ToolServers>) -> Self {
         Self { servers: Some(servers), ..self }
     }
 
-    /// Replaces parts, to measure the contribution of each. The index must use the same lexical model. The weight of the dense
-    /// half remains a setting.
+    /// Replaces components, to measure their contributions. The index must use the same lexical model. The weight of dense scores
+    /// remains a setting.
     #[must_use]
     pub fn with_parts(mut self, lexical: LexicalModel, fusion: FusionParameters) -> Self {
         self.lexical = lexical;
@@ -159,8 +159,8 @@ impl Retrieve {
         self.embedder.model()
     }
 
-    /// Trains the gate on the embedder's vectors of its examples, unless it was trained for this model already. These vectors are
-    /// cached in the store like those of tools.
+    /// Trains the gate with the embedder's vectors of its examples, unless the model has a trained head. The vectors are cached
+    /// in the store like those of tools.
     pub async fn teach_gate(&self, store: &dyn ComputedStore) {
         if !self.gate.load().wants_examples() {
             return;
@@ -196,11 +196,11 @@ impl Retrieve {
         }
     }
 
-    /// Whether the message needs a tool at all, by absolute evidence.
+    /// Whether the message needs any tool.
     #[must_use]
     pub fn needs_tool(&self, ranking: &Ranking, tools: usize) -> bool {
         let gate = self.gate.load();
-        // Cosines say nothing about tools without vectors. If there are no vectors at all, the decision below uses words anyway.
+        // Cosines say nothing about tools without vectors. If there are no vectors at all, the gate uses words anyway.
         let by_words =
             |alone: &GateEvidence<'_>| gate.judge(&GateEvidence { vector: None, best_dense: None, best_five: &[], ..*alone }).needs_tool;
         if ranking.is_partial && ranking.vector.is_some() && ranking.with_turn(tools, |turn| by_words(&turn.alone)) {
@@ -213,19 +213,19 @@ impl Retrieve {
         verdict.needs_tool
     }
 
-    /// The features of the gate's trained half, for its training.
+    /// The features of the gate's trained head, for its training.
     #[must_use]
     pub fn signals(&self, ranking: &Ranking, tools: usize) -> Signals {
         ranking.with_evidence(tools, |evidence| self.gate.load().signals(evidence))
     }
 
-    /// The same for a message that depends on earlier turns: alone, in context, and of the turns.
+    /// The features for the turn head: those of the message alone, of the message in context, and of the turns.
     #[must_use]
     pub fn turn_signals(&self, ranking: &Ranking, tools: usize) -> [serde_json::Value; 3] {
         ranking.with_turn(tools, |evidence| self.gate.load().turn_signals(evidence))
     }
 
-    /// Ranks the tools that the caller sees, and the foreign tools, for one message.
+    /// Ranks all tools that the caller sees, together with the foreign tools, for one message.
     pub async fn rank(&self, plan: &QueryPlan, view: &View, list: Option<usize>, foreign: &[ForeignTool]) -> Ranking {
         let View { catalog, visibility, settings } = view;
         let texts: Vec<&str> = plan.texts().iter().map(String::as_str).collect();
@@ -242,7 +242,7 @@ impl Retrieve {
             texts.iter().enumerate().map(|(at, text)| IndexQueryText { dense: vectors.get(at).cloned(), sparse: sparse(text) }).collect();
         let fusion = FusionParameters { dense_weight: settings.dense_weight, ..self.fusion };
         let limit = list.unwrap_or(settings.candidates);
-        // Server scores do not help messages with a single part.
+        // Servers' scores do not help messages with a single part.
         let has_parts = texts.len() > 2;
         let found = self.found(&IndexQuery { texts: &query, visibility, limit, servers: has_parts }, &mut warnings).await;
         let is_poor = found.coverage.is_poor();
@@ -256,7 +256,7 @@ impl Retrieve {
         let servers = server_priors(&found.servers, catalog);
         candidates.set_prior(|key| catalog.server_of(key).and_then(|server| servers.get(server as usize)).copied().unwrap_or(0.0));
         let mut ranked = candidates.fuse(&fusion);
-        // The gate counts all tools, whether their servers are up or down.
+        // The gate's features include all tools, even those of servers that are down.
         let agreement = agreement(&ranked, catalog);
         let down = self.down(catalog);
         if down.contains(&true) {
@@ -279,7 +279,7 @@ impl Retrieve {
         }
     }
 
-    /// The vectors of the texts; none, with a warning, if the embedder fails.
+    /// Embeds the texts. If the embedder fails, returns no vectors and adds a warning.
     async fn embedded(&self, texts: &[&str], warnings: &mut Vec<String>) -> Vec<Arc<[f32]>> {
         let started = Instant::now();
         let embedded = self.embedder.embed_queries(texts).await;
@@ -291,7 +291,7 @@ impl Retrieve {
         })
     }
 
-    /// The index's answer; an empty one, with a warning, if it fails.
+    /// Searches the index. If that fails, returns an empty answer and adds a warning.
     async fn found(&self, query: &IndexQuery<'_>, warnings: &mut Vec<String>) -> IndexAnswer {
         let started = Instant::now();
         let found = self.index.search(query).await;
@@ -309,7 +309,7 @@ impl Retrieve {
         }
     }
 
-    /// Whether each server of the catalog is down.
+    /// For each server of the catalog, whether it is down.
     fn down(&self, catalog: &Catalog) -> Vec<bool> {
         let mut down = vec![false; catalog.servers().len()];
         for server in self.servers.iter().flat_map(|servers| servers.down()) {
@@ -320,7 +320,7 @@ impl Retrieve {
         down
     }
 
-    /// Whether all of these tools, and messages, have vectors now.
+    /// Whether all tools of the catalog have vectors, and messages can be embedded now.
     #[must_use]
     pub fn is_complete(&self, catalog: &Catalog) -> bool {
         let state = self.index.state();
@@ -328,7 +328,7 @@ impl Retrieve {
         state.documents == tools && state.embedded == tools && self.embedder.fault().is_none()
     }
 
-    /// Warnings for tools whose servers are down. Such tools stay, because a server may be back when one is called.
+    /// Warnings about tools whose servers are down. The tools stay, because a server may be back when a tool is called.
     pub(in crate::service) fn down_warnings<'a>(&self, tools: impl Iterator<Item = &'a ToolId>) -> Vec<String> {
         let down: BTreeSet<ServerName> = self.servers.iter().flat_map(|servers| servers.down()).collect();
         if down.is_empty() {
@@ -338,7 +338,7 @@ impl Retrieve {
         shown.into_iter().map(|server| format!("{server} is down; its tools are still offered")).collect()
     }
 
-    /// Returns the positions of those that were not judged.
+    /// Adds the scores of the foreign tools. Returns the positions of those that were not judged.
     async fn add_foreign(
         &self,
         candidates: &mut Candidates<u32>,
@@ -374,15 +374,15 @@ impl Retrieve {
     }
 
     /// The best tools for several queries, merged, best first, with readable scores: exactly `limit` if the caller sees that
-    /// many. No gate, no cut.
+    /// many. Applies neither the gate nor the cut.
     pub async fn search(&self, queries: &[String], view: &View, limit: usize) -> (Vec<(Arc<Tool>, f32)>, Vec<String>) {
         let Merged { ranked, warnings, .. } = self.merged(queries, view, limit).await;
         let tool = |(key, fused): (u32, f32)| Some((Arc::clone(view.catalog.tools().get(key as usize)?), readable_score(fused)));
         (ranked.into_iter().take(limit).filter_map(tool).collect(), warnings)
     }
 
-    /// All tools that the caller sees, in the order of their match with the queries. `list`: the minimum number of results for
-    /// each query.
+    /// All tools that the caller sees, ordered by their match with the queries. `list` is the minimum number of candidates per
+    /// query.
     pub async fn merged(&self, queries: &[String], view: &View, list: usize) -> Merged {
         let View { catalog, visibility, settings } = view;
         let mut merged = Merged::default();
@@ -397,7 +397,7 @@ impl Retrieve {
         }
         merged.warnings.sort_unstable();
         merged.warnings.dedup();
-        // Tools in none of the lists come last. This happens while they have no vectors.
+        // Append tools that no query returned, because they have no vectors yet.
         for (key, tool) in (0..).zip(catalog.tools()) {
             if visibility.allows(tool) {
                 best.entry(key).or_insert(f32::NEG_INFINITY);
@@ -411,7 +411,7 @@ impl Retrieve {
     }
 }
 
-/// Adds the tools that the index found. With few embedded tools, only words count.
+/// Adds the candidates from the index. If few tools have vectors, ignores cosines.
 fn add_found(candidates: &mut Candidates<u32>, found: &IndexAnswer, view: &View) {
     let View { catalog, visibility, .. } = view;
     let is_poor = found.coverage.is_poor();
@@ -429,7 +429,7 @@ fn add_found(candidates: &mut Candidates<u32>, found: &IndexAnswer, view: &View)
     }
 }
 
-/// The warning if some tools have no vectors.
+/// The warning if some tools have no vectors yet.
 fn of_coverage(coverage: Coverage) -> Option<String> {
     let Coverage { tools, embedded } = coverage;
     if coverage.is_complete() {
@@ -441,7 +441,7 @@ fn of_coverage(coverage: Coverage) -> Option<String> {
     }
 }
 
-/// How well the message matches each server of the catalog; 0 if nothing is known about it.
+/// For each server of the catalog, its match with the message; 0 if unknown.
 fn server_priors(scores: &[IndexServerScore], catalog: &Catalog) -> Vec<f32> {
     let mut priors = vec![0.0; catalog.servers().len()];
     let cosines: Vec<f32> = scores.iter().map(|score| score.dense).collect();
@@ -454,7 +454,7 @@ fn server_priors(scores: &[IndexServerScore], catalog: &Catalog) -> Vec<f32> {
     priors
 }
 
-/// The share of the top five tools that belong to the first one's server. A foreign tool belongs to none.
+/// The share of the top five tools that belong to the server of the first one. A foreign tool belongs to no server.
 fn agreement(ranked: &[Ranked<u32>], catalog: &Catalog) -> f32 {
     let first = &ranked[..ranked.len().min(5)];
     let Some(best) = first.first().and_then(|ranked| catalog.server_of(ranked.key)) else { return 0.0 };

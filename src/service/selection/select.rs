@@ -1,4 +1,4 @@
-//! Selection: which of the offered functions stay for this message.
+//! Selects the offered functions that stay for a message.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -48,13 +48,13 @@ impl Select {
         Self { current, choose, chats, recorder, meta_tokens }
     }
 
-    /// Whether a selection among these tools is final.
+    /// Whether a selection from this catalog is final, because all tools have vectors.
     #[must_use]
     pub fn is_complete(&self, catalog: &Catalog) -> bool {
         self.choose.retrieve.is_complete(catalog)
     }
 
-    /// Selects for the user's last message. Always returns a selection: an outage costs only a warning.
+    /// Selects tools for the user's last message. Always returns a selection; an outage only adds warnings.
     pub async fn select(&self, request: SelectRequest, principal: &Principal) -> Selection {
         let started = Instant::now();
         let view = self.current.view(principal);
@@ -77,7 +77,7 @@ impl Select {
         if is_static {
             answer.add_all();
         }
-        // If nothing else is offered, the tools that run others are needed; if tools are loaded, for those not bound yet.
+        // Needed to run tools that are not offered: if none of ours is, or if some are not loaded yet.
         if offer.ours.is_empty() || is_static || offer.meta.contains(&MetaTool::LoadToolset) {
             answer.add_running();
         }
@@ -111,7 +111,7 @@ impl Select {
         }
     }
 
-    /// Updates the chat's set. Without a chat id, the set consists of the tools called in the messages and the new ones.
+    /// Updates the chat's set. Without a chat id, the set consists of the called tools and the new ones.
     async fn update_chat(&self, message: &Message<'_>, chosen: &Chosen, found: &[ToolId]) -> (ChatSet, Vec<String>) {
         let Message { request, principal, view, called, .. } = *message;
         let ids = |positions: &[u32]| -> Vec<ToolId> {
@@ -129,7 +129,7 @@ impl Select {
         let wanted = Wanted { offered: &new, one_of: &one_of, all_of: &all_of };
         let updated = self.chats.take(&key, &wanted, called, budget).await;
         let mut warnings: Vec<String> = updated.warning.into_iter().collect();
-        // Tools that the caller may no longer see are dropped silently.
+        // Do not report tools that the caller may no longer see.
         let names: Vec<String> = updated.dropped.iter().filter(|tool| view.tool(tool).is_some()).map(ToString::to_string).collect();
         if !names.is_empty() {
             warnings.push(format!("over the chat's budget of {budget}, no longer offered: {}", names.join(", ")));
@@ -168,19 +168,19 @@ impl Select {
     }
 }
 
-/// The tools that the conversation called, in call order, which is the order in which they stay.
+/// Tools that the conversation called, in order of the calls. This is also the order in which they stay.
 fn called(request: &SelectRequest, offer: &Offer, view: &View) -> Vec<ToolId> {
     let names = request.turns.iter().flat_map(|turn| turn.called.iter().map(String::as_str));
     let runs_found = offer.meta.contains(&MetaTool::RunTool);
     let called = names.filter_map(|name| {
-        // After a search, it is needed to run what was found; from now on it has its place here.
+        // After a search, `run_tool` is needed to run the found tools. From now on, this is its position.
         let is_search = runs_found && name == MetaTool::FindTools.name();
         if is_search { Some(run_tool()) } else { view.operation(name).map(|tool| tool.id.clone()) }
     });
     called.collect()
 }
 
-/// Tools that the model found, that are not offered, and that the caller can run through an offered one.
+/// Tools that the model found and that are not offered, but that an offered meta-tool can run for this caller.
 fn found(message: &Message<'_>) -> Vec<ToolId> {
     let Message { request, view, offer, .. } = *message;
     let named = request.disclose.iter().flatten().filter_map(|name| view.operation(name));

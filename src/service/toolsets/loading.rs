@@ -1,7 +1,7 @@
-//! Loads and unloads toolsets: for a session, a chat, or a client's MCP session.
+//! Loads and unloads groups of tools, for an address session, a chat or an MCP session.
 //!
-//! Loaded tools are bound: the holder's tool list contains them. Loading permits nothing, and tools that a caller may not see
-//! can't be loaded. Without a holder nothing can be loaded, because no later request could find it.
+//! The tools of loaded groups are bound: the holder's list contains them. Loading permits nothing, and tools that a caller may
+//! not see can't be loaded. Loading needs a holder, because without one no later request could find the groups.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::service::selection::pinned::pinned;
 
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// All problems with the names.
+    /// Some names match no group; the text explains each problem.
     #[error("{0}")]
     Unknown(String),
     #[error(
@@ -38,7 +38,7 @@ pub enum LoadError {
          load, use the address of a session (POST /v1/sessions {{\"mode\": \"dynamic\"}}) or send X-OpenWebUI-Chat-Id"
     )]
     Nowhere,
-    #[error("`{0}` was there from the beginning and can't be unloaded")]
+    #[error("`{0}` belongs to the session and can't be unloaded")]
     Initial(String),
     #[error("`{0}` is not loaded{1}")]
     NotLoaded(String, String),
@@ -48,11 +48,11 @@ pub enum LoadError {
     Store(#[from] StoreError),
 }
 
-/// The groups that an MCP client has loaded into its session. They end with it.
+/// The groups that an MCP client has loaded. They end with its session.
 #[derive(Clone, Debug, Default)]
 pub struct ClientLoads(Arc<Mutex<Vec<Group>>>);
 
-/// A caller at an address, with what its MCP client has loaded.
+/// A caller at an address, with the groups loaded by its MCP client.
 #[derive(Clone, Copy)]
 pub struct CallerAt<'a> {
     pub caller: &'a CallerContext,
@@ -68,7 +68,7 @@ enum LoadHolder<'a> {
 }
 
 impl<'a> CallerAt<'a> {
-    /// For an HTTP request, where clients have no MCP session.
+    /// The caller of an HTTP request, which has no MCP session.
     #[must_use]
     pub fn new(caller: &'a CallerContext, address: &'a Address) -> Self {
         Self { caller, address, client: None }
@@ -78,14 +78,14 @@ impl<'a> CallerAt<'a> {
         if let Address::Session(session) = self.address {
             return Some(LoadHolder::Session(session));
         }
-        // Chat applications reconnect for every message: their chat outlasts their session.
+        // The chat takes precedence, because chat applications open a new MCP session for every message.
         if let Some(chat) = self.caller.chat.clone() {
             return Some(LoadHolder::Chat(ChatKey { principal: self.caller.principal.id.clone(), chat }));
         }
         self.client.map(LoadHolder::Client)
     }
 
-    /// Whether the holder began with this group.
+    /// Whether the session contained this group when it was created.
     fn is_initial(&self, group: &Group) -> bool {
         match self.address {
             Address::Session(session) => session.contents.name(group),
@@ -94,23 +94,23 @@ impl<'a> CallerAt<'a> {
     }
 }
 
-/// The result of loading, for the model.
+/// The response to loading, for the model.
 #[derive(Clone, Debug, Serialize)]
 pub struct LoadAnswer {
-    /// Names of groups.
+    /// Names of the loaded groups.
     pub loaded: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub already_loaded: Vec<String>,
-    /// Published names of their tools.
+    /// Published names of the tools in these groups.
     pub tools: Vec<String>,
-    /// How many tools are bound now, besides the meta-tools.
+    /// Number of bound tools, without meta-tools.
     pub bound: usize,
     pub next: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 
-/// The result of unloading, for the model.
+/// The response to unloading, for the model.
 #[derive(Clone, Debug, Serialize)]
 pub struct UnloadAnswer {
     pub unloaded: String,
@@ -127,21 +127,21 @@ pub struct AvailableToolset {
     pub kind: GroupKind,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// How many of its tools the caller sees.
+    /// Number of its tools that the caller sees.
     pub tools: usize,
-    /// cl100k tokens of their definitions.
+    /// Tokens (cl100k) of the definitions of these tools.
     pub tokens: u64,
     pub loaded: bool,
-    /// Whether it was bound from the beginning, and can't be unloaded.
+    /// Whether the group was bound from the beginning, so that it can't be unloaded.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub initial: bool,
 }
 
-/// The groups that can be loaded, for the model.
+/// All groups that can be loaded, for the model.
 #[derive(Clone, Debug, Serialize)]
 pub struct Available {
     pub toolsets: Vec<AvailableToolset>,
-    /// How many tools are bound, besides the meta-tools.
+    /// Number of bound tools, without meta-tools.
     pub bound: usize,
     pub next: String,
 }
@@ -154,12 +154,12 @@ pub struct Loading {
 }
 
 impl Loading {
-    /// Records how many tools a conversation's list contained.
+    /// Records the number of bound tools when a conversation lists its tools.
     pub fn note_listed(&self, caller: &CallerContext, bound: usize) {
         self.recorder.of_conversation(caller, SelectionEventKind::Listed { bound: bound as u64 });
     }
 
-    /// Tools published here in this mode, besides those that the address shows.
+    /// Tools that a document in this mode contains in addition to those of the address.
     pub async fn bound(&self, here: CallerAt<'_>, mode: Mode) -> Bound {
         let is_session = matches!(here.address, Address::Session(_));
         if mode != Mode::Dynamic && !(mode == Mode::Full && is_session) {
@@ -168,7 +168,7 @@ impl Loading {
         Self::bound_with(&self.readable(here).await, &self.view(here), mode).into()
     }
 
-    /// The same for known groups. In mode dynamic, pinned tools come first.
+    /// The bound tools for known groups. In dynamic mode, pinned tools come first.
     fn bound_with(loaded: &Loaded, view: &View, mode: Mode) -> Vec<OperationId> {
         let View { catalog, visibility, settings } = view;
         let mut names: Vec<OperationId> = Vec::new();
@@ -180,7 +180,7 @@ impl Loading {
         names
     }
 
-    /// The names of the holder's bound tools; `None` without a holder.
+    /// The published names of the holder's bound tools; `None` without a holder.
     pub async fn now(&self, here: CallerAt<'_>) -> Option<HashSet<OperationId>> {
         here.holder()?;
         Some(Self::names_with(&self.readable(here).await, &self.view(here), here.address))
@@ -192,7 +192,7 @@ impl Loading {
         listed.into_iter().map(|tool| tool.operation_id.clone()).collect()
     }
 
-    /// The session, as if it had begun with its loaded groups.
+    /// The session with its loaded groups added to its contents.
     pub async fn extended(&self, session: Arc<Session>) -> Result<Arc<Session>, StoreError> {
         let groups = self.store.session_groups(&session.id).await?;
         if groups.is_empty() {
@@ -217,7 +217,7 @@ impl Loading {
         Ok(Arc::new(extended))
     }
 
-    /// The groups that can be loaded, with their state.
+    /// The groups that can be loaded, each with its state.
     pub async fn available(&self, here: CallerAt<'_>) -> Available {
         let View { catalog, visibility, .. } = self.view(here);
         let bound = self.now(here).await.unwrap_or_default();
@@ -251,7 +251,7 @@ impl Loading {
         Available { toolsets, bound: bound.len(), next }
     }
 
-    /// Loads all of these groups, or none.
+    /// Loads either all of these groups or none.
     pub async fn load(&self, names: &[String], with_tags: bool, here: CallerAt<'_>) -> Result<LoadAnswer, LoadError> {
         let started = Instant::now();
         let view = self.view(here);
@@ -293,7 +293,7 @@ impl Loading {
         let View { catalog, visibility, .. } = &view;
         let holder = here.holder().ok_or(LoadError::Nowhere)?;
         let loaded = self.loaded(here).await?.ok_or(LoadError::Unavailable)?;
-        // A group can be unloaded even if it is gone from the catalog.
+        // A group can be unloaded even after it has disappeared from the catalog.
         let held = loaded.groups.iter().find(|group| group.name().eq_ignore_ascii_case(name.trim())).cloned();
         let group = match held {
             Some(group) => group,
@@ -344,7 +344,7 @@ impl Loading {
         })
     }
 
-    /// The same, but an unreadable state counts as empty: a short list is better than none.
+    /// The holder's groups. An unreadable state counts as empty, because a short list is better than none.
     async fn readable(&self, here: CallerAt<'_>) -> Loaded {
         let loaded =
             self.loaded(here).await.inspect_err(|error| tracing::warn!(%error, "loaded tools could not be read and are not listed"));
@@ -359,7 +359,7 @@ impl Loading {
         let mut warnings: Vec<String> = updated.warning.into_iter().collect();
         if tools.len() > budget {
             warnings.push(format!(
-                "a chat keeps {budget} tools, and these are {}: the next message drops those that were not called",
+                "a chat keeps at most {budget} tools, and these are {}: the next message removes tools that were not called",
                 tools.len()
             ));
         }
@@ -376,7 +376,7 @@ impl Loading {
     }
 }
 
-/// The groups with these names, each once. Hidden ones get the same error as unknown ones.
+/// Finds the groups with these names, without duplicates. Hidden groups cause the same error as unknown ones.
 fn read(names: &[String], with_tags: bool, catalog: &Catalog, visibility: &Visibility) -> Result<Vec<Group>, LoadError> {
     let known = Groups::visible(catalog, visibility);
     let (mut groups, mut problems) = (Vec::new(), Vec::new());

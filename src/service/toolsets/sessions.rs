@@ -1,7 +1,7 @@
-//! Sessions: created, looked up for every request to their address, and ended.
+//! Address sessions: creates and ends them, and finds them for every request to their address.
 //!
-//! The store holds them, so they survive a restart and are shared by all replicas. The cache in front of it is short-lived,
-//! because another replica may end a session.
+//! They are in the store, so they survive a restart and all replicas share them. The cache has a short lifetime, because another
+//! replica may end a session.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,36 +31,36 @@ use crate::settings::SessionSettings;
 
 /// Maximum number of cached sessions.
 const HELD: u64 = 10_000;
-/// How long a session ended by another replica may stay in the cache.
+/// How long a session may stay in the cache after another replica has ended it.
 const REMEMBERED: Duration = Duration::from_secs(5);
-/// Precision of a session's last use.
+/// Precision of the time of a session's last use.
 const USED: Duration = Duration::from_mins(1);
-/// Maximum number of sessions whose tools can be selected again. Later ones keep their first selection.
+/// Maximum number of sessions whose tools can be selected a second time. Further sessions keep their first selection.
 const MOST_PARTIAL: u64 = 1_000;
 /// Maximum number of queued uses.
 const QUEUE: usize = 256;
 
-/// The shortest lifetime of a session.
+/// Minimum lifetime of a session, in seconds.
 pub const SHORTEST_TTL_SECONDS: usize = 1;
 
-/// What to publish: everything named, plus a selection for the task, limited to the named toolsets and servers if there are any.
+/// The tools to publish: those listed, plus a selection for the task. Listed toolsets and servers, if any, limit the selection.
 #[derive(Clone, Debug, Default)]
 pub struct NewSession {
     pub toolsets: Vec<String>,
     pub servers: Vec<String>,
-    /// Published names, or `server/tool`.
+    /// Tools by published name or as `server/tool`.
     pub tools: Vec<String>,
     pub task: Option<String>,
-    /// The most tools selected for the task.
+    /// Maximum number of tools selected for the task.
     pub limit: Option<usize>,
-    /// Mode of its documents. In `dynamic`, where tools are loaded, the session may begin without tools.
+    /// The mode of the session's documents. In `dynamic` mode, which can load tools, the session may start without tools.
     pub mode: Mode,
     pub ttl: Option<Duration>,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// With the invalid property, if it is a single one.
+    /// A property is invalid: `parameter`, if it is a single one.
     #[error("{reason}")]
     Invalid { parameter: Option<&'static str>, reason: String },
     #[error("the maximum number of sessions is reached (sessions.total)")]
@@ -69,10 +69,10 @@ pub enum SessionError {
     Store(#[from] StoreError),
 }
 
-/// A new session.
+/// A created session with its tools.
 pub struct Made {
     pub session: Arc<Session>,
-    /// The published tools; those selected for the task first, best first.
+    /// The published tools. Those selected for the task come first, best first.
     pub tools: Vec<Selected>,
     pub warnings: Vec<String>,
 }
@@ -90,7 +90,7 @@ pub struct Sessions {
     partial: Cache<SessionId, Arc<Partial>>,
 }
 
-/// The request of such a session, for the second selection.
+/// The request that created such a session, for the second selection.
 struct Partial {
     task: String,
     limit: Option<usize>,
@@ -116,7 +116,7 @@ impl Sessions {
         (Self { current, select, store, settings, held, noted, used, partial }, noting)
     }
 
-    /// Creates a session for this caller.
+    /// Creates a session that belongs to this caller.
     pub async fn make(&self, new: NewSession, owner: &Principal) -> Result<Made, SessionError> {
         let ttl = new.ttl.unwrap_or(self.settings.ttl);
         if ttl < Duration::from_secs(SHORTEST_TTL_SECONDS as u64) || ttl > self.settings.longest_ttl {
@@ -150,7 +150,8 @@ impl Sessions {
             SessionSaved::Saved { gone } => {
                 if !gone.is_empty() {
                     let most = self.settings.per_caller;
-                    warnings.push(format!("you have {most} sessions, the maximum of a caller: {} least recently used ended", gone.len()));
+                    warnings
+                        .push(format!("you have {most} sessions, the maximum per caller, so the {} least recently used ended", gone.len()));
                 }
                 for id in gone {
                     self.held.invalidate(&id).await;
@@ -171,7 +172,7 @@ impl Sessions {
         Ok(Made { session, tools, warnings })
     }
 
-    /// The session with this id, if it belongs to this caller and has not expired. Records its use.
+    /// Finds a session that belongs to this caller and has not expired. Records its use.
     pub async fn find(&self, id: &str, caller: &Principal) -> Result<Option<Arc<Session>>, StoreError> {
         let Some(id) = SessionId::read(id) else { return Ok(None) };
         let session = if let Some(session) = self.held.get(&id).await {
@@ -193,7 +194,8 @@ impl Sessions {
         self.chosen_again(session, caller).await.map(Some)
     }
 
-    /// The session, with tools selected again once all tools have vectors. Before that, and ever after, unchanged.
+    /// If the session's selection was partial and all tools now have vectors, selects its tools again. Otherwise returns it
+    /// unchanged.
     async fn chosen_again(&self, session: Arc<Session>, owner: &Principal) -> Result<Arc<Session>, StoreError> {
         let Some(partial) = self.partial.get(&session.id).await else { return Ok(session) };
         let View { catalog, visibility, .. } = self.current.view(owner);
@@ -216,12 +218,12 @@ impl Sessions {
         Ok(session)
     }
 
-    /// This caller's sessions, oldest first.
+    /// This caller's sessions, in order of creation.
     pub async fn of(&self, caller: &Principal) -> Result<Vec<Session>, StoreError> {
         self.store.sessions(Some(&caller.id), SystemTime::now()).await
     }
 
-    /// The sessions of all callers, or of one, oldest first.
+    /// The sessions of one owner or of all, in order of creation.
     pub async fn all(&self, owner: Option<&PrincipalId>) -> Result<Vec<Session>, StoreError> {
         self.store.sessions(owner, SystemTime::now()).await
     }
@@ -234,13 +236,13 @@ impl Sessions {
         }
     }
 
-    /// The owner of a session; `None`: there is no session with this id.
+    /// The owner of a session; `None` if the session does not exist.
     pub async fn owner(&self, id: &str) -> Result<Option<PrincipalId>, StoreError> {
         let Some(id) = SessionId::read(id) else { return Ok(None) };
         Ok(self.store.session(&id).await?.filter(|session| session.expires_at > SystemTime::now()).map(|session| session.owner))
     }
 
-    /// Ends any caller's session. Returns whether there was one.
+    /// Ends a session of any caller. Returns whether there was one.
     pub async fn end_any(&self, id: &str) -> Result<bool, StoreError> {
         let Some(id) = SessionId::read(id) else { return Ok(false) };
         let removed = self.store.remove_session(&id).await?;
@@ -248,7 +250,7 @@ impl Sessions {
         Ok(removed)
     }
 
-    /// Drops an owner's sessions from the cache, after the store has deleted them.
+    /// Drops an owner's sessions from the cache after they were deleted from the store.
     pub fn forget(&self, owner: &PrincipalId) {
         let owner = owner.clone();
         if self.held.invalidate_entries_if(move |_, session| session.owner == owner).is_err() {
@@ -256,7 +258,7 @@ impl Sessions {
         }
     }
 
-    /// The tools for a task, best first, by the same retrieval and cut as for a message.
+    /// Selects tools for a task, best first, with the same retrieval and cut as for a message.
     async fn choose(
         &self,
         task: &str,
@@ -278,15 +280,15 @@ impl Sessions {
 }
 
 struct Choice {
-    /// Best first.
+    /// The selected tools, best first.
     tools: Vec<Selected>,
     warnings: Vec<String>,
-    /// Whether more tools may match once all have vectors.
+    /// Whether more tools may match once all of them have vectors.
     is_partial: bool,
 }
 
 impl Choice {
-    /// The session publishes only this choice, plus the tools that are always on: the toolsets and servers only limited it.
+    /// The contents of the session: the selected tools and the always-on tools. Toolsets and servers only limited the selection.
     fn contents(&self, within: &SessionContents, catalog: &Catalog, visibility: &Visibility) -> SessionContents {
         let mut tools = within.tools.clone();
         let always = within.toolsets.iter().filter_map(|name| visibility.assigned.toolset(name)).flat_map(|members| &members.always);
@@ -300,7 +302,7 @@ fn published<'a>(session: &'a Session, catalog: &'a Catalog, visibility: &'a Vis
     catalog.visible(visibility).filter(|tool| session.contents.contain(tool, &visibility.assigned))
 }
 
-/// The named items that the caller sees at least a part of. Hidden ones get the same error as unknown ones.
+/// Reads the listed items that the caller sees at least partly. Hidden items cause the same error as unknown ones.
 fn read(new: &NewSession, catalog: &Catalog, visibility: &Visibility) -> Result<SessionContents, SessionError> {
     let visible: Vec<&Arc<Tool>> = catalog.visible(visibility).collect();
     let (mut problems, mut parameters) = (Vec::new(), BTreeSet::new());
@@ -344,7 +346,7 @@ fn read(new: &NewSession, catalog: &Catalog, visibility: &Visibility) -> Result<
     Err(SessionError::Invalid { parameter, reason: problems.join("; ") })
 }
 
-/// The store's precision, so that a value is the same after a read.
+/// Rounds a time to the store's precision, so that it equals the value read back.
 fn to_the_millisecond(time: SystemTime) -> SystemTime {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     UNIX_EPOCH + Duration::from_millis(u64::try_from(since.as_millis()).unwrap_or_default())

@@ -1,4 +1,4 @@
-//! Toolsets for administrators and callers: those of the settings, and those created over the API.
+//! Toolsets, for administrators and callers: those in the settings, and those created over the API.
 //!
 //! A change is stored before it is acknowledged, and applies to every later request.
 
@@ -18,7 +18,7 @@ use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::ports::{StoreError, ToolsetStore};
 use crate::settings::{LiveSettings, ToolsetSettings};
 
-/// The most toolsets that the API can create.
+/// Maximum number of toolsets that the API can create.
 pub const MAX_TOOLSETS: usize = 500;
 
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +27,7 @@ pub enum ToolsetError {
     NotFound(String),
     #[error("the toolset `{0}` is defined in the settings: change it there")]
     OfSettings(ToolsetName),
-    /// With the invalid part, if it is a single one.
+    /// A part of the toolset is invalid: `parameter`, if it is a single one.
     #[error("{reason}")]
     Invalid { parameter: Option<&'static str>, reason: String },
     #[error(transparent)]
@@ -40,28 +40,28 @@ impl From<ToolsetProblem> for ToolsetError {
     }
 }
 
-/// A toolset, for administrators.
+/// A toolset, as shown to administrators.
 #[derive(Clone, Debug, Serialize)]
 pub struct ToolsetView {
     pub name: ToolsetName,
     #[serde(flatten)]
     pub definition: ToolsetDefinition,
-    /// `settings` or `api`.
+    /// Where the toolset is defined: `settings` or `api`.
     pub source: &'static str,
-    /// Published names of its current tools, whoever may see them.
+    /// Published names of all current members, regardless of visibility.
     pub members: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 
-/// A toolset, for a caller who sees at least one of its tools.
+/// A toolset, as shown to a caller that sees at least one of its tools.
 #[derive(Clone, Debug, Serialize)]
 pub struct VisibleToolset {
     pub name: ToolsetName,
     pub description: String,
-    /// How many of its tools the caller sees.
+    /// Number of its tools that the caller sees.
     pub tools: usize,
-    /// cl100k tokens of their definitions.
+    /// Tokens (cl100k) of the definitions of these tools.
     pub tokens: u64,
 }
 
@@ -69,7 +69,7 @@ pub struct Toolsets {
     current: Arc<CurrentCatalog>,
     store: Arc<dyn ToolsetStore>,
     parts: RwLock<Parts>,
-    /// Serializes changes.
+    /// Ensures that changes run one after another.
     changing: tokio::sync::Mutex<()>,
 }
 
@@ -82,7 +82,7 @@ impl Toolsets {
     /// Loads the toolsets and applies them.
     ///
     /// # Errors
-    /// [`StoreError`]: keys may be limited to toolsets that can't be read.
+    /// [`StoreError`], because keys may be limited to toolsets that can't be read.
     pub async fn start(current: Arc<CurrentCatalog>, store: Arc<dyn ToolsetStore>, live: &LiveSettings) -> Result<Self, StoreError> {
         let given = store.toolsets().await?.into_iter().map(|toolset| (toolset.name, toolset.definition)).collect();
         let parts = Parts { settings: live.toolsets.clone(), given };
@@ -99,7 +99,7 @@ impl Toolsets {
         self.current.set_toolsets(parts.ready());
     }
 
-    /// All toolsets, by name.
+    /// All toolsets, sorted by name.
     #[must_use]
     pub fn list(&self) -> Vec<ToolsetView> {
         let mut views: Vec<ToolsetView> = self.current.toolsets().iter().map(|(name, definition)| self.view(name, definition)).collect();
@@ -107,18 +107,17 @@ impl Toolsets {
         views
     }
 
-    /// # Errors
-    /// [`ToolsetError::NotFound`]
+    /// The toolset with this name; [`ToolsetError::NotFound`] if there is none.
     pub fn get(&self, name: &str) -> Result<ToolsetView, ToolsetError> {
         let toolsets = self.current.toolsets();
         let name = ToolsetName::new(name);
         toolsets.get(&name).map(|definition| self.view(&name, definition)).ok_or_else(|| ToolsetError::NotFound(name.to_string()))
     }
 
-    /// Creates a toolset, or replaces the one with this name. Returns whether it is new.
+    /// Creates a toolset, or replaces the toolset with the same name. Returns whether it is new.
     ///
     /// # Errors
-    /// [`ToolsetError`]; then nothing has changed.
+    /// [`ToolsetError`]. The toolsets are then unchanged.
     pub async fn replace(&self, name: &str, value: &Value) -> Result<(ToolsetView, bool), ToolsetError> {
         let Toolset { name, definition } = Toolset::read(name, value)?;
         let _one = self.changing.lock().await;
@@ -142,8 +141,7 @@ impl Toolsets {
         Ok((self.view(&name, &definition), is_new))
     }
 
-    /// # Errors
-    /// [`ToolsetError`]; then nothing has changed.
+    /// Deletes a toolset. After an error ([`ToolsetError`]), the toolsets are unchanged.
     pub async fn remove(&self, name: &str) -> Result<(), ToolsetError> {
         let name = ToolsetName::new(name);
         let _one = self.changing.lock().await;
@@ -159,7 +157,7 @@ impl Toolsets {
         Ok(())
     }
 
-    /// The toolsets with at least one tool that the caller sees.
+    /// The toolsets that contain at least one tool visible to the caller.
     #[must_use]
     pub fn visible(&self, principal: &Principal) -> Vec<VisibleToolset> {
         let View { catalog, visibility, .. } = self.current.view(principal);
@@ -176,10 +174,10 @@ impl Toolsets {
         visible
     }
 
-    /// Checks that toolsets with these names exist, whoever may see them.
+    /// Checks that these toolsets exist, regardless of visibility.
     ///
     /// # Errors
-    /// [`ToolsetError::Invalid`], with all unknown names and suggestions.
+    /// [`ToolsetError::Invalid`] with all unknown names and suggestions.
     pub fn check_names<'a>(&self, names: impl IntoIterator<Item = &'a ToolsetName>) -> Result<(), ToolsetError> {
         let toolsets = self.current.toolsets();
         let unknown = names.into_iter().filter(|name| toolsets.get(name).is_none());
@@ -201,11 +199,11 @@ impl Toolsets {
         let members: Vec<&Arc<Tool>> = catalog.tools().iter().filter(|tool| everybody.is_in(name, tool)).collect();
         let mut warnings = Vec::new();
         if members.is_empty() {
-            warnings.push("no tool that there is now is in it".to_owned());
+            warnings.push("it contains none of the current tools".to_owned());
         }
         let servers: BTreeSet<&str> = members.iter().map(|tool| tool.id.server.as_str()).collect();
         let plain = |text: &&String| !text.contains(['*', '?', '[', '{']) && !servers.contains(text.as_str());
-        warnings.extend(definition.servers.iter().filter(plain).map(|server| format!("no tool of the server `{server}` is in it")));
+        warnings.extend(definition.servers.iter().filter(plain).map(|server| format!("it contains no tool of the server `{server}`")));
         ToolsetView {
             name: name.clone(),
             definition: definition.clone(),
@@ -221,7 +219,7 @@ impl Parts {
         self.settings.defined.iter().any(|toolset| toolset.name == *name)
     }
 
-    /// The settings' toolsets come first and take precedence.
+    /// Compiles all toolsets. Those in the settings come first and take precedence.
     fn ready(&self) -> CompiledToolsets {
         let given = self.given.iter().map(|(name, definition)| Toolset { name: name.clone(), definition: definition.clone() });
         CompiledToolsets::new(self.settings.defined.iter().cloned().chain(given), self.settings.published.clone())

@@ -92,10 +92,10 @@ async fn every_bad_answer_leaves_the_heuristic_choice_and_a_warning() {
         (says(""), "prose instead of JSON"),
         (
             status(401, r#"{"error": {"message": "Incorrect API key provided: configured-key", "code": "invalid_api_key"}}"#),
-            "refused the key",
+            "rejected the key",
         ),
-        (status(403, r#"[{"error": {"code": 403, "message": "no"}}]"#), "refused the key"),
-        (status(429, r#"{"error": {"message": "slow down"}}"#), "too many requests"),
+        (status(403, r#"[{"error": {"code": 403, "message": "no"}}]"#), "rejected the key"),
+        (status(429, r#"{"error": {"message": "slow down"}}"#), "rate limit was exceeded"),
         (status(500, "<html>configured-key</html>"), "HTTP status 500"),
         (status(307, ""), "HTTP status 307"),
         (raw("<html>".to_owned()), "not a chat completion"),
@@ -231,7 +231,7 @@ async fn a_model_that_keeps_failing_is_left_out_and_nobody_else_with_it() {
         assert!(warnings(&answer)[0].contains("500"), "{answer}");
     }
     let answer = filter(&service, message("send an email to Anna", "always")).await;
-    assert!(warnings(&answer)[0].contains("left out for a moment") && model.seen().len() == 3, "{answer}");
+    assert!(warnings(&answer)[0].contains("skipped for a moment") && model.seen().len() == 3, "{answer}");
     assert_eq!(answer["tools"], filter(&service, message("send an email to Anna", "off")).await["tools"]);
     let own = ask(&service, "/v1/filter", &[("X-LLM-Api-Key", "sk-mine")], &message("send an email to Anna", "always")).await;
     assert_eq!(names(&own), ["find_tools", "mail__send_email"]);

@@ -3,30 +3,30 @@
 
 use super::float::{Arithmetic, soften};
 
-/// Columns that the inner product keeps in registers.
+/// Columns per step of the inner product, kept in registers.
 pub(super) const COLUMNS: usize = 16;
-/// Rows that it keeps in registers.
+/// Maximum number of rows per step, kept in registers.
 const ROWS: usize = 6;
 
-/// Buffers, reused by the next call.
+/// Buffers that calls reuse.
 #[derive(Default)]
 pub(super) struct AttentionScratch {
-    /// One head's keys, transposed: `[head size, tokens rounded up to 16]`.
+    /// The transposed keys of one head: `[head size, tokens rounded up to 16]`.
     keys: Vec<f32>,
-    /// `[6, tokens rounded up to 16]`.
+    /// The scores of one step: `[6, tokens rounded up to 16]`.
     scores: Vec<f32>,
 }
 
-/// The layout of a row.
+/// The number and the size of the attention heads in a row.
 #[derive(Clone, Copy)]
 pub(super) struct Heads {
     pub(super) count: usize,
-    /// Values per head, a multiple of 16.
+    /// Number of values per head, a multiple of 16.
     pub(super) size: usize,
 }
 
-/// The attention of one text. `projected` is `[tokens, 3 × width]`: queries, keys and values side by side; `output` is
-/// `[tokens, width]`. Within `width` the heads are adjacent; padding after them is not touched.
+/// Computes the attention of one text. `projected` is `[tokens, 3 × width]`: queries, keys and values side by side. `output` is
+/// `[tokens, width]`. The heads are adjacent within `width`; padding after them is not changed.
 #[inline(always)]
 pub(super) fn attend<A: Arithmetic>(
     arithmetic: A,
@@ -52,7 +52,7 @@ pub(super) fn attend<A: Arithmetic>(
             let queries = &queries[first * stride..];
             let output = &mut output[first * width + head * size..];
             let head = Head { queries, keys: &scratch.keys, values, stride, size, tokens, padded, width };
-            // Each number of rows is a separate function, so that its sums stay in registers.
+            // Each number of rows has its own function, so that its sums stay in registers.
             match rows {
                 1 => head.rows::<A, 1>(arithmetic, &mut scratch.scores, output),
                 2 => head.rows::<A, 2>(arithmetic, &mut scratch.scores, output),
@@ -66,7 +66,7 @@ pub(super) fn attend<A: Arithmetic>(
     }
 }
 
-/// `keys[d][token]` from rows that are `stride` apart; columns from `tokens` on keep their values.
+/// Writes `keys[d][token]` from rows that are `stride` apart. Columns from `tokens` on are not changed.
 #[inline(always)]
 fn transpose(rows: &[f32], stride: usize, tokens: usize, padded: usize, keys: &mut [f32]) {
     for (token, row) in rows.chunks(stride).take(tokens).enumerate() {
@@ -76,7 +76,7 @@ fn transpose(rows: &[f32], stride: usize, tokens: usize, padded: usize, keys: &m
     }
 }
 
-/// One head of one text, from some query on.
+/// One attention head of one text, starting at some query.
 struct Head<'a> {
     queries: &'a [f32],
     keys: &'a [f32],

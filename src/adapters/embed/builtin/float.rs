@@ -1,4 +1,4 @@
-//! The float32 parts, written once for all instruction sets.
+//! The float32 operations, written once for all instruction sets.
 //!
 //! Everything here is `#[inline(always)]` and without branches in loops. So it is compiled and vectorised separately in
 //! each caller in `kernels.rs` that enables an instruction set.
@@ -7,23 +7,23 @@ use super::quantize::PANEL;
 
 const LANES: usize = 16;
 
-/// An instruction set. A value of such a type proves that the processor supports it.
+/// An instruction set. A value of an implementing type proves that the processor supports it.
 pub(super) trait Arithmetic: Copy {
-    /// Whether multiply-add is one instruction; otherwise it would be a slow library call.
+    /// Whether multiply-add is a single instruction. If not, it would be a slow library call.
     const FUSED: bool;
     /// Maximum number of rows of activations per kernel call.
     const TILE: usize;
-    /// The largest quantised activation.
+    /// The maximum value of a quantised activation.
     const LEVELS: f32;
 
     /// Multiplies `R` rows of activations by one panel of weights, both packed.
     fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R];
 
-    /// `R` rows of `left` times 16 columns of `right`, `depth` rows of it.
+    /// Multiplies `R` rows of `left` by 16 columns of `right`, which has `depth` rows.
     fn product<const R: usize>(self, left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R];
 }
 
-/// `a × b + c`.
+/// Computes `a × b + c`.
 #[inline(always)]
 pub(super) fn multiply_add<A: Arithmetic>(a: f32, b: f32, c: f32) -> f32 {
     if A::FUSED { a.mul_add(b, c) } else { a * b + c }
@@ -39,7 +39,7 @@ fn smaller(a: f32, b: f32) -> f32 {
     if a < b { a } else { b }
 }
 
-/// Folds `row` lane by lane, then across the lanes.
+/// Reduces `row` lane by lane with `step`, then across the lanes with `join`.
 #[inline(always)]
 fn fold(row: &[f32], start: f32, step: impl Fn(f32, f32) -> f32, join: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [start; LANES];
@@ -70,11 +70,11 @@ pub(super) fn sum(row: &[f32]) -> f32 {
     fold(row, 0.0, |a, b| a + b, |a, b| a + b)
 }
 
-/// The exponential of `x ≤ 0`, with a relative error of at most 2e-7: `2^n` from the exponent bits, the rest by a
-/// polynomial (the Taylor series of `e^(f ln 2)`, |f| ≤ ½). Below -87 the result stays at `e^-87`.
+/// The exponential of `x ≤ 0`, with a relative error of at most 2e-7. It combines `2^n` from the exponent bits with a polynomial
+/// (the Taylor series of `e^(f ln 2)`, |f| ≤ ½). Below -87, the result is `e^-87`.
 #[inline(always)]
 pub(super) fn exponential<A: Arithmetic>(x: f32) -> f32 {
-    /// Adding it rounds to the nearest integer, in the lowest bits of the sum.
+    /// Adding this number rounds to the nearest integer, which the lowest bits of the sum contain.
     const ROUND: f32 = 12_582_912.0;
     const TERMS: [f32; 6] = [1.540_353e-4, 1.333_355_8e-3, 9.618_13e-3, 5.550_411e-2, 0.240_226_5, std::f32::consts::LN_2];
     let power = larger(x, -87.0) * std::f32::consts::LOG2_E;
@@ -88,8 +88,8 @@ pub(super) fn exponential<A: Arithmetic>(x: f32) -> f32 {
     f32::from_bits(value.to_bits().wrapping_add(shifted.to_bits() << 23))
 }
 
-/// GELU, `x Φ(x)` (Hendrycks and Gimpel, 2016), with an error of at most 4e-5: `Φ(x) - ½` is an odd polynomial on ±4.5,
-/// fitted to minimise the largest error of the product. The result is quantised to steps of about 0.02 anyway.
+/// GELU, `x Φ(x)` (Hendrycks and Gimpel, 2016), with an error of at most 4e-5. `Φ(x) - ½` is approximated on ±4.5 by an odd
+/// polynomial that minimises the largest error of the product. The result is quantised to steps of about 0.02 anyway.
 #[inline(always)]
 pub(super) fn gelu<A: Arithmetic>(x: f32) -> f32 {
     const TERMS: [f32; 9] = [
@@ -112,8 +112,8 @@ pub(super) fn gelu<A: Arithmetic>(x: f32) -> f32 {
     x * smaller(larger(multiply_add::<A>(value, bounded, 0.5), 0.0), 1.0)
 }
 
-/// Replaces every row of `values` by the layer norm (Ba et al., 2016) of its sum with the same row of `added`; `added` may
-/// be empty. Rows are `stride` apart and as wide as `factors`; the gaps between them stay unchanged.
+/// Replaces every row of `values` with the layer norm (Ba et al., 2016) of its sum with the same row of `added`, which may be
+/// empty. Rows are `stride` apart and as wide as `factors`; the gaps between them stay unchanged.
 #[inline(always)]
 pub(super) fn normalize_rows<A: Arithmetic>(
     _: A,
@@ -145,7 +145,7 @@ pub(super) fn normalize_rows<A: Arithmetic>(
     }
 }
 
-/// Turns scores into unnormalised weights; returns the reciprocal of their sum.
+/// Turns scores into unnormalised softmax weights. Returns the reciprocal of their sum.
 #[inline(always)]
 pub(super) fn soften<A: Arithmetic>(scores: &mut [f32]) -> f32 {
     let highest = maximum(scores);

@@ -1,4 +1,4 @@
-//! The encoder's layers over concatenated texts, and their buffers.
+//! The layers of the encoder, over concatenated texts, and their buffers.
 
 use super::{
     attention::AttentionScratch,
@@ -8,10 +8,10 @@ use super::{
     weights::{MatrixLayout, NormLayout, Pooling, Weights, Widths},
 };
 
-/// Rows per block in the wide part of a layer, so that its values fit in the L2 cache.
+/// Rows per block in the wide part of a layer, chosen so that its values fit in the L2 cache.
 const BLOCK: usize = 96;
 
-/// The vectors of a matrix, aligned for the kernels.
+/// The scales, sums and biases of a matrix, aligned for the kernels.
 struct MatrixVectors {
     scales: Vec<f32>,
     sums: Vec<f32>,
@@ -32,14 +32,14 @@ struct LayerVectors {
     output_norm: NormVectors,
 }
 
-/// A BERT encoder (Devlin et al., 2019) over a weights file.
+/// A BERT encoder (Devlin et al., 2019) that uses a weights file.
 pub(super) struct Model {
     pub(super) weights: Weights,
     embedding_norm: NormVectors,
     layers: Vec<LayerVectors>,
 }
 
-/// Buffers of one pass, reused by the next; about 2.6 MB after a text of 256 tokens.
+/// Buffers that passes reuse; about 2.6 MB after a text of 256 tokens.
 #[derive(Default)]
 pub(super) struct Scratch {
     rows: Vec<f32>,
@@ -70,8 +70,8 @@ impl Model {
         Self { layers: layers.collect(), embedding_norm: norm(&weights.layout.embedding_norm), weights }
     }
 
-    /// Encodes the texts in `ids`, one after another, `lengths` tokens each; appends one unit vector per text to `output`.
-    /// No value depends on a neighbouring text.
+    /// Encodes concatenated texts: `ids` contains their tokens, `lengths` the number of tokens of each. Appends one unit vector
+    /// per text to `output`. A text's vector does not depend on its neighbours.
     pub(super) fn forward(&self, processor: Processor, ids: &[u32], lengths: &[usize], scratch: &mut Scratch, output: &mut Vec<Vec<f32>>) {
         let config = &self.weights.config;
         let epsilon = config.epsilon;
@@ -94,7 +94,7 @@ impl Model {
                 processor.attend(text, mixed_width, heads, attention, mixed);
                 start += length;
             }
-            // The projected values are no longer needed, so their memory is reused.
+            // Reuse this memory, because the projected values are no longer needed.
             let result = &mut projected[..rows.len()];
             processor.quantize_rows(mixed, mixed_width, quantized);
             processor.linear(quantized, self.matrix(&layout.project, &layer.project), Activation::None, result);
@@ -124,7 +124,7 @@ impl Model {
         Matrix { panels: &self.weights.bytes[layout.panels.clone()], scales: &vectors.scales, sums: &vectors.sums, bias: &vectors.bias }
     }
 
-    /// Word plus position plus token type, before the layer norm.
+    /// Adds the word, position and token type embeddings. The layer norm follows later.
     fn embed(&self, ids: &[u32], lengths: &[usize], rows: &mut Vec<f32>) {
         let width = self.weights.config.widths().row;
         let layout = &self.weights.layout;
@@ -134,7 +134,7 @@ impl Model {
         rows.clear();
         let places = lengths.iter().flat_map(|length| 0..*length);
         for (id, place) in ids.iter().zip(places) {
-            // Ids come from a table in the file, which may be damaged if it wasn't verified.
+            // Ids come from a table in the file, which may be damaged if its checksum was not verified.
             let id = (*id as usize).min(scales.len() - 1);
             let scale = f32::from_le_bytes(scales[id]);
             let word = &words[id * width..(id + 1) * width];
@@ -146,7 +146,7 @@ impl Model {
     }
 }
 
-/// One vector for one text, of length 1. Rows are `width` apart and hold `hidden` values.
+/// Pools one text's rows into a unit vector. Rows are `width` apart and contain `hidden` values.
 fn pool(rows: &[f32], width: usize, hidden: usize, pooling: Pooling) -> Vec<f32> {
     let mut vector = rows[..hidden].to_vec();
     let mut fold = |step: fn(&mut f32, f32)| {
@@ -155,7 +155,7 @@ fn pool(rows: &[f32], width: usize, hidden: usize, pooling: Pooling) -> Vec<f32>
         }
     };
     match pooling {
-        // The vector is normalised afterwards, so the sum works as well as the mean.
+        // The sum is enough, because the vector is normalised afterwards.
         Pooling::Mean => fold(|sum, value| *sum += value),
         Pooling::Max => fold(|largest, value| *largest = largest.max(value)),
         Pooling::First => {}

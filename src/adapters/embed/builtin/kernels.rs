@@ -1,8 +1,8 @@
-//! Instruction sets: detection, inner products, and the way into them.
+//! Instruction sets: detects them, and provides the inner products of each.
 //!
-//! This is the only module with `unsafe`, of two kinds. One is calling a function compiled for an instruction set; a token
-//! type proves its presence. The other is vector loads and stores, which go through arrays of the right size. Absent:
-//! NEON's dot product, whose intrinsic isn't stable in Rust 1.95; `AArch64` takes the portable path.
+//! This is the only module with `unsafe`, for two purposes. One is to call functions compiled for an instruction set; a token
+//! type proves that the processor supports it. The other is to load and store vectors, always from and to arrays of the right
+//! size. NEON's dot product is absent, because its intrinsic isn't stable in Rust 1.95. `AArch64` uses the portable path.
 #![expect(unsafe_code, reason = "SIMD loads, stores and calls into functions compiled for an instruction set")]
 
 #[cfg(target_arch = "x86_64")]
@@ -25,23 +25,23 @@ named! {
     /// A code path of the encoder.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Kernel {
-        /// AVX-512 with `vpdpbusd`: 8-bit activations.
+        /// AVX-512 with `vpdpbusd` and 8-bit activations.
         Vnni = "avx512-vnni",
-        /// AVX2 and FMA: 7-bit activations, because `vpmaddubsw` would saturate with 8.
+        /// AVX2 and FMA with 7-bit activations, because `vpmaddubsw` would saturate with 8 bits.
         Avx2 = "avx2",
-        /// Plain Rust for any processor: 8-bit activations.
+        /// Portable Rust for any processor, with 8-bit activations.
         Portable = "portable",
     }
 }
 
 impl Kernel {
-    /// The fastest code path of this processor.
+    /// Returns the fastest code path that this processor supports.
     #[must_use]
     pub fn detect() -> Self {
         Self::available()[0]
     }
 
-    /// All code paths that this processor supports, the fastest first; never empty.
+    /// All code paths that this processor supports, fastest first. Never empty.
     #[must_use]
     pub fn available() -> Vec<Self> {
         let all = [Self::Vnni, Self::Avx2, Self::Portable];
@@ -70,15 +70,15 @@ impl Kernel {
     }
 }
 
-/// Proof that the processor has AVX-512 with VNNI; only [`Processor::new`] creates it.
+/// Proves that the processor has AVX-512 with VNNI. Only [`Processor::new`] creates it.
 #[derive(Clone, Copy)]
 struct Vnni(());
 
-/// Proof that the processor has AVX2 and FMA; only [`Processor::new`] creates it.
+/// Proves that the processor has AVX2 and FMA. Only [`Processor::new`] creates it.
 #[derive(Clone, Copy)]
 struct Avx2(());
 
-/// Needs no proof.
+/// Every processor supports this path, so it needs no proof.
 #[derive(Clone, Copy)]
 struct Portable;
 
@@ -94,7 +94,7 @@ enum Path {
 }
 
 impl Processor {
-    /// Checks that this processor supports `kernel`.
+    /// Fails if this processor does not support `kernel`.
     pub(super) fn new(kernel: Kernel) -> Result<Self, ModelError> {
         if !kernel.is_available() {
             return Err(ModelError::Kernel(kernel.name()));
@@ -115,7 +115,7 @@ impl Processor {
     }
 }
 
-/// Compiles a generic function once per instruction set and dispatches among the copies.
+/// Compiles a generic function once per instruction set and calls the right copy.
 macro_rules! dispatched {
     ($($(#[$comment:meta])* fn $name:ident = $module:ident($($argument:ident: $type:ty),+ $(,)?);)+) => {
         impl Processor {
@@ -133,10 +133,10 @@ macro_rules! dispatched {
                 }
                 match self.0 {
                     #[cfg(target_arch = "x86_64")]
-                    // SAFETY: a `Vnni` exists only where every one of these features was detected.
+                    // SAFETY: a `Vnni` exists only if every one of these features was detected.
                     Path::Vnni(proof) => unsafe { vnni(proof, $($argument),+) },
                     #[cfg(target_arch = "x86_64")]
-                    // SAFETY: an `Avx2` exists only where both features were detected.
+                    // SAFETY: an `Avx2` exists only if both features were detected.
                     Path::Avx2(proof) => unsafe { avx2(proof, $($argument),+) },
                     #[cfg(not(target_arch = "x86_64"))]
                     Path::Vnni(_) | Path::Avx2(_) => {}
@@ -186,13 +186,13 @@ impl Arithmetic for Vnni {
 
     #[inline(always)]
     fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
-        // SAFETY: `self` exists only where the features were detected.
+        // SAFETY: `self` exists only if the features were detected.
         unsafe { multiply_vnni(panel, rows) }
     }
 
     #[inline(always)]
     fn product<const R: usize>(self, left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {
-        // SAFETY: `self` exists only where the features were detected.
+        // SAFETY: `self` exists only if the features were detected.
         unsafe { product_512(left, left_stride, right, right_stride, depth) }
     }
 }
@@ -205,22 +205,22 @@ impl Arithmetic for Avx2 {
 
     #[inline(always)]
     fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
-        // SAFETY: `self` exists only where the features were detected.
+        // SAFETY: `self` exists only if the features were detected.
         unsafe { multiply_avx2(panel, rows) }
     }
 
     #[inline(always)]
     fn product<const R: usize>(self, left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {
-        // SAFETY: `self` exists only where the features were detected.
+        // SAFETY: `self` exists only if the features were detected.
         unsafe { product_256(left, left_stride, right, right_stride, depth) }
     }
 }
 
-/// A separate function, because it isn't vectorised when inlined into its loops.
+/// A separate function, because the compiler does not vectorise it when it is inlined into its loops.
 #[inline(never)]
 fn multiply_portable<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
-    // Pairs of 16-bit products over plain arrays: compilers turn this form into the multiply-add instruction of most vector
-    // units. The two sums per output are joined at the end.
+    // This form, pairs of 16-bit products in plain arrays, compiles to the multiply-add instruction of most vector units. The
+    // two sums per output are added at the end.
     let mut pairs = [[0i32; PANEL * 2]; R];
     for (weights, rows) in panel.iter().zip(rows.as_chunks::<R>().0) {
         let mut wide = [0i16; 128];
@@ -243,7 +243,7 @@ fn multiply_portable<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [
     pairs.map(|pairs| std::array::from_fn(|output| pairs[output * 2] + pairs[output * 2 + 1]))
 }
 
-/// 12 rows × 32 outputs use 24 of the 32 registers; two more hold weights, one an activation.
+/// 12 rows × 32 outputs use 24 of the 32 registers. Two more contain weights, and one an activation.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn multiply_vnni<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
@@ -307,12 +307,12 @@ fn load_512(bytes: &[u8; 64]) -> __m512i {
     unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
 }
 
-/// Prefetches later weights: the hardware prefetcher stops at page boundaries.
+/// Prefetches weights that are needed soon, because the hardware prefetcher stops at page boundaries.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn prefetch(weights: &[u8; 64]) {
     const AHEAD: usize = 2048;
-    // SAFETY: a prefetch reads nothing and may be given any address.
+    // SAFETY: a prefetch reads nothing and accepts any address.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(weights.as_ptr().wrapping_add(AHEAD).cast()) };
 }
 
@@ -338,7 +338,7 @@ fn product_portable<const R: usize>(left: &[f32], left_stride: usize, right: &[f
     sums
 }
 
-/// 6 rows use 6 registers for sums; one more holds the columns.
+/// 6 rows use 6 registers for sums. One more contains the columns.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn product_512<const R: usize>(left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {
@@ -361,7 +361,7 @@ fn product_512<const R: usize>(left: &[f32], left_stride: usize, right: &[f32], 
     output
 }
 
-/// 6 rows × 16 columns use 12 of the 16 registers; two more hold the columns, one a factor.
+/// 6 rows × 16 columns use 12 of the 16 registers. Two more contain the columns, and one a factor.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 fn product_256<const R: usize>(left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {
@@ -370,7 +370,7 @@ fn product_256<const R: usize>(left: &[f32], left_stride: usize, right: &[f32], 
     let mut sums = [[_mm256_setzero_ps(); 2]; R];
     for (step, columns) in right.chunks(right_stride).take(depth).enumerate() {
         let columns: &[f32; 16] = columns.first_chunk().unwrap_or(&[0.0; 16]);
-        // SAFETY: both loads are inside of the 16 floats, and need no alignment.
+        // SAFETY: both loads are within the 16 floats and need no alignment.
         let columns = unsafe { [_mm256_loadu_ps(columns.as_ptr()), _mm256_loadu_ps(columns.as_ptr().add(8))] };
         for (sums, row) in sums.iter_mut().zip(rows) {
             let factor = _mm256_set1_ps(row[step]);

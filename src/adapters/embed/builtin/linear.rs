@@ -1,4 +1,4 @@
-//! A linear layer over quantised rows: all panels over all tiles, then back to floats.
+//! A linear layer over quantised rows: multiplies all panels by all tiles and converts the sums to floats.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use super::{
     quantize::{GROUP, PANEL, Quantized},
 };
 
-/// A packed matrix with its vectors; `panels` is borrowed from the weights file.
+/// A packed matrix with its scales, sums and biases. `panels` is borrowed from the weights file.
 #[derive(Clone, Copy)]
 pub(super) struct Matrix<'a> {
     pub(super) panels: &'a [u8],
@@ -26,15 +26,15 @@ pub(super) enum Activation {
     Relu,
 }
 
-/// Splits `rows` into tiles of at most `tile` rows with nearly equal sizes, because a tile of one row would waste most of
-/// its loads.
+/// Splits `rows` into tiles of nearly equal size, with at most `tile` rows each. Equal sizes matter: a tile of one row would
+/// waste most of its loads.
 pub(super) fn tile_bounds(rows: usize, tile: usize) -> impl Iterator<Item = Range<usize>> {
     let count = rows.div_ceil(tile).max(1);
     let bound = move |index: usize| index * (rows / count) + index.min(rows % count);
     (0..count).map(move |index| bound(index)..bound(index + 1)).filter(|range| !range.is_empty())
 }
 
-/// `output = activation(input × matrixᵀ + bias)`, row-major, as many columns as `matrix` has outputs.
+/// Computes `output = activation(input × matrixᵀ + bias)`. `output` is row-major, with one column per output of `matrix`.
 #[inline(always)]
 pub(super) fn linear<A: Arithmetic>(arithmetic: A, input: &Quantized, matrix: Matrix<'_>, activation: Activation, output: &mut [f32]) {
     let outputs = matrix.scales.len();

@@ -1,10 +1,10 @@
-//! A BERT encoder on int8 weights, for the built-in models and those of a folder.
+//! A BERT encoder with int8 weights, for built-in models and model folders.
 //!
-//! It is on the path of every message. No measured runtime was as fast, and it needs neither a native library nor a
-//! download. `weights` is the file, `import` creates it from a model folder, `tokenize` and `vocabulary` turn text into
-//! ids, `forward` runs the layers with `quantize`, `linear`, `attention` and `float`, and `kernels` contains the
-//! instruction sets. Deliberately absent: other architectures, training, GPUs. Use an OpenAI-compatible endpoint for other
-//! models. Unsupported sizes are padded with zeros at import.
+//! Every message passes through the encoder. It is faster than any measured runtime and needs neither a native library nor a
+//! download. `weights` is the weights file, `import` creates it from a model folder, `tokenize` and `vocabulary` turn text into
+//! ids, `forward` runs the layers with `quantize`, `linear`, `attention` and `float`, and `kernels` contains the instruction
+//! sets. Other architectures, training and GPUs are deliberately absent; use an OpenAI-compatible endpoint for other models. At
+//! import, unsupported sizes are padded with zeros.
 
 #![expect(clippy::inline_always, reason = "the generic parts must be compiled anew inside each instruction set's function")]
 
@@ -47,20 +47,20 @@ use crate::settings::BuiltinModel;
 
 /// Maximum number of tokens per pass, unless a single text is longer.
 const PASS: usize = 128;
-/// With more texts than this, the passes are spread over the cores: that is indexing, not a message.
+/// Maximum number of texts that are encoded on one thread. More texts mean indexing and use all cores.
 const ALONE: usize = 32;
 
-/// Bytes aligned to a cache line, so that no kernel load crosses two.
+/// Bytes aligned to cache lines, so that no kernel load crosses a line.
 #[repr(C, align(64))]
 struct Aligned<T: ?Sized>(T);
 
 static TOOLSIEVE_MINILM: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/toolsieve-minilm.int8.bin")));
-/// The stock model as its difference to the trained one, byte by byte modulo 256, compressed by zstd. Training changed a fifth of
-/// the bytes, so this is a tenth of the size.
+/// The stock model as a zstd-compressed difference from the trained model, byte by byte modulo 256. Training changed a fifth
+/// of the bytes, so the difference is a tenth of the size.
 static ALL_MINILM_L6_V2: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/all-MiniLM-L6-v2.int8.difference.zst"));
 
-/// The weights file of the stock model.
+/// Unpacks the weights file of the stock model.
 fn stock_weights() -> Result<Vec<u8>, ModelError> {
     let trained = &TOOLSIEVE_MINILM.0;
     let mut bytes = zstd::bulk::decompress(ALL_MINILM_L6_V2, trained.len()).map_err(|_| ModelError::Checksum)?;
@@ -70,24 +70,24 @@ fn stock_weights() -> Result<Vec<u8>, ModelError> {
     Ok(bytes)
 }
 
-/// A sentence encoder. Cheap to share in an `Arc`; all methods take `&self`.
+/// A sentence encoder. Share it in an `Arc`; all methods take `&self`.
 pub struct Encoder {
     model: Model,
     processor: Processor,
     model_id: String,
-    /// At most one set of buffers per core.
+    /// Buffers that are not in use, at most one set per core.
     spare: Mutex<Vec<Scratch>>,
     cores: usize,
 }
 
 impl Encoder {
-    /// A compiled-in encoder: six layers, 384 dimensions, 256 tokens.
+    /// Creates an encoder from compiled-in weights: six layers, 384 dimensions, 256 tokens.
     ///
-    /// The weights of the default model stay mapped from the program file. A test verifies their checksum instead of every start.
-    /// Those of the stock model are unpacked to the heap, 24 MB.
+    /// The weights of the default model stay mapped from the program file. A test verifies their checksum, so that startup does
+    /// not have to. The weights of the stock model are unpacked to the heap (24 MB).
     ///
     /// # Errors
-    /// The program was built with weights of another version, or with damaged ones.
+    /// The compiled-in weights are damaged or of another version.
     pub fn built_in(model: BuiltinModel) -> Result<Self, ModelError> {
         match model {
             BuiltinModel::ToolsieveMinilm => Self::new(Weights::read(Cow::Borrowed(&TOOLSIEVE_MINILM.0), false)?),
@@ -95,15 +95,15 @@ impl Encoder {
         }
     }
 
-    /// An encoder from the bytes of a weights file, as created by [`import()`]; verifies the checksum.
+    /// Creates an encoder from the bytes of a weights file ([`import()`]) and verifies the checksum.
     ///
     /// # Errors
-    /// The bytes aren't a complete, undamaged weights file of this version.
+    /// The bytes are no weights file of this version, or it is incomplete or damaged.
     pub fn from_bytes(bytes: impl Into<Cow<'static, [u8]>>) -> Result<Self, ModelError> {
         Self::new(Weights::read(bytes.into(), true)?)
     }
 
-    /// An encoder from a sentence-transformers folder; `name` becomes the start of the model's id.
+    /// Creates an encoder from a sentence-transformers folder. The model's id starts with `name`.
     ///
     /// # Errors
     /// Like [`import()`].
@@ -122,10 +122,10 @@ impl Encoder {
         })
     }
 
-    /// The same encoder on a given code path, for tests and comparisons.
+    /// Uses the given code path, for tests and comparisons.
     ///
     /// # Errors
-    /// This processor lacks the instructions.
+    /// The processor does not support the code path.
     pub fn with_kernel(mut self, kernel: Kernel) -> Result<Self, ModelError> {
         self.processor = Processor::new(kernel)?;
         Ok(self)
@@ -137,7 +137,7 @@ impl Encoder {
         self.processor.kernel()
     }
 
-    /// Name and weights of the model. Changes whenever its vectors do, so it can be a cache key.
+    /// An id derived from the name and the weights. It changes whenever the vectors change, so it can be a cache key.
     #[must_use]
     pub fn model_id(&self) -> &str {
         &self.model_id
@@ -149,19 +149,19 @@ impl Encoder {
         self.model.weights.config.hidden
     }
 
-    /// The most tokens of a text, including `[CLS]` and `[SEP]`; the rest is cut off.
+    /// Maximum number of tokens per text, including `[CLS]` and `[SEP]`. The rest is cut off.
     #[must_use]
     pub fn maximum_tokens(&self) -> usize {
         self.model.weights.config.positions
     }
 
-    /// The model's prefixes for texts; the caller adds them.
+    /// The prefixes that the model needs, which the caller must add to texts.
     #[must_use]
     pub fn prompts(&self) -> &Prompts {
         &self.model.weights.config.prompts
     }
 
-    /// The token ids of `text`, framed by `[CLS]` and `[SEP]`, at most [`Self::maximum_tokens`].
+    /// The token ids of `text`, including `[CLS]` and `[SEP]`, at most [`Self::maximum_tokens`].
     #[must_use]
     pub fn tokens(&self, text: &str) -> Vec<u32> {
         let mut ids = Vec::new();
@@ -169,13 +169,13 @@ impl Encoder {
         ids
     }
 
-    /// The vocabulary, ordered by id.
+    /// The tokens of the vocabulary in order of id.
     pub fn vocabulary(&self) -> impl Iterator<Item = &str> {
         let Weights { bytes, config, layout, .. } = &self.model.weights;
         Vocabulary::new(bytes, layout, config.longest_token).tokens()
     }
 
-    /// One unit vector of [`Self::dimension`] values per text, in order.
+    /// Encodes texts: one unit vector of [`Self::dimension`] values per text, in order.
     ///
     /// A text's vector is bit-identical in every batch. Up to 32 texts are encoded on the calling thread; more are spread
     /// over the cores.
@@ -234,7 +234,7 @@ impl Encoder {
     }
 
     fn spare(&self) -> std::sync::MutexGuard<'_, Vec<Scratch>> {
-        // The list is always complete, so a panic elsewhere doesn't corrupt it.
+        // A panic elsewhere cannot corrupt the list, so a poisoned lock is harmless.
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -251,7 +251,7 @@ struct Pass<'a> {
     lengths: &'a [usize],
 }
 
-/// Splits adjacent texts into passes of at most [`PASS`] tokens, with at least one text each.
+/// Splits a sequence of texts into passes of at most [`PASS`] tokens or a single text.
 fn passes<'a>(mut ids: &'a [u32], mut lengths: &'a [usize]) -> Vec<Pass<'a>> {
     let mut passes = Vec::new();
     while let Some(first) = lengths.first() {

@@ -1,21 +1,21 @@
-//! Quantises floats to bytes: weights once at import, activations at every matrix.
+//! Quantises floats to bytes: weights once at import, activations before every multiplication.
 //!
-//! Weights are symmetric int8 with one factor per output. Activations are asymmetric u8 with one factor and one minimum per
-//! row, so that `x ≈ minimum + scale × q`. Then `Σ x·w ≈ scale × Σ q·w + minimum × Σ w`, and the last sum is known at
-//! import. The scheme is that of Jacob et al., "Quantization and Training of Neural Networks for Efficient
-//! Integer-Arithmetic-Only Inference" (2018), with row ranges computed at run time.
+//! Weights are symmetric int8 with a factor per output. Activations are asymmetric u8 with a factor and a minimum per row, so
+//! that `x ≈ minimum + scale × q`. Then `Σ x·w ≈ scale × Σ q·w + minimum × Σ w`, and the last sum is known at import. The scheme
+//! is that of Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference"
+//! (2018), with row ranges computed at run time.
 
 use super::{
     float::{Arithmetic, maximum, minimum},
     linear::tile_bounds,
 };
 
-/// Outputs in a panel of packed weights.
+/// Number of outputs in a panel of packed weights.
 pub(super) const PANEL: usize = 32;
-/// Inputs that a kernel multiplies and adds in one step.
+/// Number of inputs that a kernel multiplies and adds in one step.
 pub(super) const GROUP: usize = 4;
 
-/// Activation rows in kernel order: by tile, then by group of four inputs, then by row.
+/// Rows of activations in kernel order: by tile, then by group of four inputs, then by row.
 #[derive(Default)]
 pub(super) struct Quantized {
     pub(super) bytes: Vec<u8>,
@@ -31,7 +31,7 @@ impl Quantized {
     }
 }
 
-/// Quantises `input`, rows of `width` floats, into `output`.
+/// Quantises the rows of `input`, `width` floats each, into `output`.
 #[inline(always)]
 pub(super) fn quantize_rows<A: Arithmetic>(arithmetic: A, input: &[f32], width: usize, output: &mut Quantized) {
     let rows = input.len() / width;
@@ -55,11 +55,11 @@ pub(super) fn quantize_rows<A: Arithmetic>(arithmetic: A, input: &[f32], width: 
     }
 }
 
-/// Quantises one row; returns the factor and the minimum.
+/// Quantises one row. Returns the factor and the minimum.
 #[expect(clippy::cast_possible_truncation, reason = "the value is in the lowest eight bits")]
 #[inline(always)]
 fn quantize_row<A: Arithmetic>(_: A, row: &[f32], output: &mut [u8]) -> (f32, f32) {
-    /// Adding it leaves the nearest integer in the lowest bits of the sum.
+    /// After adding this number, the lowest bits of the sum contain the nearest integer.
     const ROUND: f32 = 8_388_608.0;
     let low = minimum(row);
     let range = maximum(row) - low;
@@ -70,16 +70,16 @@ fn quantize_row<A: Arithmetic>(_: A, row: &[f32], output: &mut [u8]) -> (f32, f3
     (range / A::LEVELS, low)
 }
 
-/// A matrix ready to be written.
+/// A packed matrix, ready to be written to the file.
 pub(super) struct PackedMatrix {
-    /// Panels of 32 outputs; within a panel by group of four inputs, then by output.
+    /// Panels of 32 outputs. Within a panel, bytes are ordered by group of four inputs, then by output.
     pub(super) panels: Vec<u8>,
     pub(super) scales: Vec<f32>,
-    /// Per output, the sum of its dequantised weights.
+    /// For each output, the sum of its dequantised weights.
     pub(super) sums: Vec<f32>,
 }
 
-/// Packs `weights`, row-major `[outputs, inputs]`; outputs are a multiple of 32, inputs of 4.
+/// Packs the row-major matrix `weights`, `[outputs, inputs]`. Outputs must be a multiple of 32, inputs of 4.
 pub(super) fn pack_matrix(weights: &[f32], inputs: usize) -> PackedMatrix {
     let outputs = weights.len() / inputs;
     let mut packed = PackedMatrix { panels: vec![0; weights.len()], scales: Vec::new(), sums: Vec::new() };
@@ -96,7 +96,7 @@ pub(super) fn pack_matrix(weights: &[f32], inputs: usize) -> PackedMatrix {
     packed
 }
 
-/// Quantises a row symmetrically to ±127; returns the factor and the bytes.
+/// Quantises a row symmetrically to ±127. Returns the factor and the bytes.
 #[expect(clippy::cast_possible_truncation, reason = "the values are within ±127")]
 pub(super) fn quantize_symmetric(row: &[f32]) -> (f32, Vec<i8>) {
     let largest = row.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));

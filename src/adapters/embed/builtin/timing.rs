@@ -1,4 +1,4 @@
-//! Timings of single texts and of a batch, for `toolsieve bench embed` and comparisons with other runtimes.
+//! Measures encoding times, for `toolsieve bench embed` and for comparisons with other runtimes.
 
 use std::time::Instant;
 
@@ -6,20 +6,20 @@ use serde::Serialize;
 
 use super::Encoder;
 
-/// The measurements; wall-clock times.
+/// Measured wall-clock times.
 #[derive(Clone, Debug, Serialize)]
 pub struct TextTimes {
     /// The model's id.
     pub model: String,
-    /// The code path.
+    /// The name of the code path.
     pub kernel: &'static str,
-    /// Tokens per text, including `[CLS]` and `[SEP]`.
+    /// Number of tokens per text, including `[CLS]` and `[SEP]`.
     pub tokens: Vec<usize>,
-    /// Per round, the milliseconds of each text, encoded alone on one thread.
+    /// For each round, the milliseconds per text, with texts encoded one by one on one thread.
     pub milliseconds: Vec<Vec<f64>>,
 }
 
-/// Encodes every text alone on the calling thread, for `rounds` rounds after an unmeasured warm-up.
+/// Encodes every text individually on the calling thread: an unmeasured warm-up, then `rounds` measured rounds.
 #[must_use]
 pub fn time_texts(encoder: &Encoder, texts: &[&str], rounds: usize) -> TextTimes {
     let round = || {

@@ -1,19 +1,19 @@
-//! BERT's `WordPiece` tokenizer, directly on the vocabulary tables of the weights file.
+//! BERT's `WordPiece` tokenizer, which reads the vocabulary tables of the weights file in place.
 //!
 //! Sources: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers" (2019), and Wu et al., "Google's Neural
-//! Machine Translation System" (2016) for `WordPiece`. A custom implementation, because the `tokenizers` crate keeps
-//! several MB of maps and takes tens of microseconds per query. A test checks that both are equal. Deliberately absent:
-//! special tokens in a text (`[SEP]`) are ordinary characters, so that no text can control the model with them.
+//! Machine Translation System" (2016) for `WordPiece`. Written here because the `tokenizers` crate needs several MB for maps and
+//! tens of microseconds per query. A test checks that both return the same tokens. Special tokens in a text (`[SEP]`) are
+//! ordinary characters, so that no text can control the model.
 
 use unicode_categories::UnicodeCategories;
 use unicode_normalization::UnicodeNormalization;
 
 use super::vocabulary::{LONGEST_TOKEN, PrefixHash, Vocabulary};
 
-/// A longer word, in characters, is unknown, as in BERT.
+/// Maximum length of a word, in characters. As in BERT, longer words are unknown.
 pub(super) const LONGEST_WORD: usize = 100;
 
-/// The ids that frame a text or replace an unknown word.
+/// The ids of `[CLS]`, `[SEP]` and the unknown word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(super) struct SpecialTokens {
     pub(super) classify: u32,
@@ -21,19 +21,19 @@ pub(super) struct SpecialTokens {
     pub(super) unknown: u32,
 }
 
-/// Normalisation before splitting; the default is that of uncased BERT.
+/// Normalisation before splitting. The default is that of uncased BERT.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(super) struct Normalization {
-    /// Keep upper case.
+    /// Whether to keep upper case.
     pub(super) keep_case: bool,
-    /// Keep accents and composed characters.
+    /// Whether to keep accents and composed characters.
     pub(super) keep_accents: bool,
-    /// Treat consecutive Chinese characters as one word.
+    /// Whether to treat consecutive Chinese characters as one word.
     pub(super) join_ideographs: bool,
 }
 
-/// Appends the ids of `text` to `ids`, framed by `[CLS]` and `[SEP]`, at most `limit` including both. The rest of the text
-/// is not read. Returns the number of added ids, at least 2.
+/// Appends the ids of `text` to `ids`, framed by `[CLS]` and `[SEP]`: at most `limit` ids in total. The rest of the text is
+/// ignored. Returns the number of added ids, at least 2.
 pub(super) fn tokenize(
     text: &str,
     vocabulary: Vocabulary<'_>,
@@ -107,7 +107,7 @@ impl Words<'_, '_> {
         }
     }
 
-    /// Splits the word greedily into the longest pieces of the vocabulary.
+    /// Splits the current word greedily into the longest pieces of the vocabulary.
     fn finish_word(&mut self) {
         if self.characters == 0 {
             return;
@@ -134,7 +134,7 @@ impl Words<'_, '_> {
     }
 }
 
-/// The longest token at the start of `rest`, and its length in bytes.
+/// The id and the length in bytes of the longest token at the start of `rest`.
 fn longest_piece(vocabulary: Vocabulary<'_>, rest: &[u8], continuation: bool) -> Option<(u32, usize)> {
     let mut hashes = [PrefixHash::start(continuation); LONGEST_TOKEN];
     let mut hash = PrefixHash::start(continuation);
@@ -143,14 +143,14 @@ fn longest_piece(vocabulary: Vocabulary<'_>, rest: &[u8], continuation: bool) ->
         hash = hash.push(*byte);
         *slot = hash;
     }
-    // A prefix that ends inside a character can't equal a token, because tokens are valid text.
+    // No token equals a prefix that ends inside a character, because tokens are valid UTF-8.
     (1..=longest).rev().find_map(|length| {
         let id = vocabulary.find(&rest[..length], continuation, hashes[length - 1])?;
         Some((id, length))
     })
 }
 
-/// Control, format and private-use characters, NUL and the replacement character are dropped.
+/// Whether normalisation removes a character: control, format and private-use characters, NUL and U+FFFD.
 fn is_removed(character: char) -> bool {
     match character {
         '\t' | '\n' | '\r' => false,
@@ -168,7 +168,7 @@ fn is_punctuation(character: char) -> bool {
     if character.is_ascii() { character.is_ascii_punctuation() } else { !character.is_alphanumeric() && character.is_punctuation() }
 }
 
-/// Chinese characters are separate words; kana and hangul aren't.
+/// Whether a character is Chinese and thus a separate word. Kana and hangul are not.
 fn is_ideograph(character: char) -> bool {
     matches!(character,
         '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{f900}'..='\u{faff}'

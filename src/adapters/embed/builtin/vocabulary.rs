@@ -1,30 +1,30 @@
 //! The vocabulary in the weights file: text, offsets and a hash table, all read in place.
 //!
-//! A `HashMap` of 30,522 strings would take about 3 MB of heap. A table written at import takes none and needs no
-//! construction at startup.
+//! A `HashMap` of 30,522 strings would need about 3 MB of heap. A table written at import needs none, and no construction at
+//! startup.
 
 use std::ops::Range;
 
 use super::weights::Layout;
 
-/// Low bits of a slot: the token's id plus one. The high bits hold a tag of its hash.
+/// The low bits of a slot contain the token's id plus one, the high bits a part of its hash.
 const ID_BITS: u32 = 20;
 const ID_MASK: u32 = (1 << ID_BITS) - 1;
-/// The largest vocabulary whose ids fit in a slot.
+/// Maximum number of tokens, so that their ids fit in a slot.
 pub(super) const MAXIMUM_TOKENS: usize = ID_MASK as usize - 1;
 
-/// The longest token in bytes that a vocabulary may have.
+/// Maximum length of a token, in bytes.
 pub(super) const LONGEST_TOKEN: usize = 64;
 
 const START: u64 = 0xcbf2_9ce4_8422_2325;
 const PRIME: u64 = 0x0000_0100_0000_01b3;
 
-/// A hash of a growing prefix: FNV-1a, so that one pass hashes all prefixes of a word.
+/// The FNV-1a hash of a growing prefix, so that one pass hashes all prefixes of a word.
 #[derive(Clone, Copy)]
 pub(super) struct PrefixHash(u64);
 
 impl PrefixHash {
-    /// The hash before the first byte; continuations are looked up with their `##`.
+    /// The hash before the first byte. For a continuation, it includes the `##`.
     pub(super) fn start(continuation: bool) -> Self {
         let empty = Self(START);
         if continuation { empty.push(b'#').push(b'#') } else { empty }
@@ -44,13 +44,13 @@ impl PrefixHash {
     }
 }
 
-/// A borrowed view of the tables.
+/// A view of the tables in the file.
 #[derive(Clone, Copy)]
 pub(super) struct Vocabulary<'a> {
     text: &'a [u8],
-    /// `tokens + 1` little-endian offsets into `text`.
+    /// Little-endian offsets into `text`, one more than there are tokens.
     offsets: &'a [[u8; 4]],
-    /// A power of two of little-endian slots; zero is empty.
+    /// Little-endian slots. Their number is a power of two; zero is an empty slot.
     slots: &'a [[u8; 4]],
     longest: usize,
 }
@@ -61,16 +61,16 @@ impl<'a> Vocabulary<'a> {
         Self { text: &bytes[layout.token_text.clone()], offsets: words(&layout.token_offsets), slots: words(&layout.token_slots), longest }
     }
 
-    /// Length in bytes of the longest token, including `##`.
+    /// Length of the longest token, including `##`, in bytes.
     pub(super) fn longest(&self) -> usize {
         self.longest
     }
 
-    /// The id of the token `piece` (or `##piece` for a continuation) with this hash.
+    /// Finds the id of the token `piece`, or `##piece` for a continuation, by its hash.
     pub(super) fn find(&self, piece: &[u8], continuation: bool, hash: PrefixHash) -> Option<u32> {
         let mask = self.slots.len().checked_sub(1)?;
         let mut slot = hash.slot(mask);
-        // A damaged table may have no empty slot, so the search is bounded by its size.
+        // A damaged table may have no empty slot, so the search is limited to its size.
         for _ in 0..self.slots.len() {
             let entry = u32::from_le_bytes(self.slots[slot]);
             if entry == 0 {
@@ -87,7 +87,7 @@ impl<'a> Vocabulary<'a> {
         None
     }
 
-    /// All tokens, ordered by id.
+    /// All tokens in order of id.
     pub(super) fn tokens(self) -> impl Iterator<Item = &'a str> {
         (0..).map_while(move |id| self.token(id)).map(|token| str::from_utf8(token).unwrap_or_default())
     }
@@ -106,7 +106,7 @@ impl<'a> Vocabulary<'a> {
     }
 }
 
-/// The three tables of a vocabulary, ready to be written.
+/// The three tables of a vocabulary, ready to be written to the file.
 pub(super) struct Tables {
     pub(super) text: Vec<u8>,
     pub(super) offsets: Vec<u8>,
@@ -114,13 +114,13 @@ pub(super) struct Tables {
     pub(super) longest: usize,
 }
 
-/// The number of slots for this many tokens: at most half of them are used.
+/// The number of slots for this many tokens. At most half of the slots are used.
 pub(super) fn slot_count(tokens: usize) -> usize {
     (tokens * 2).next_power_of_two()
 }
 
-/// Builds the tables for `tokens`, ordered by id. Of two equal tokens, the later one is found, as in other implementations.
-/// Expects at most [`MAXIMUM_TOKENS`] tokens.
+/// Builds the tables for at most [`MAXIMUM_TOKENS`] tokens, in order of id. If two tokens are equal, lookups find the later one,
+/// as in other implementations.
 pub(super) fn build(tokens: &[&str]) -> Tables {
     let mask = slot_count(tokens.len()) - 1;
     let mut slots = vec![0u32; mask + 1];

@@ -9,8 +9,8 @@
 //! …        sections, each on a multiple of 64 bytes, in the order of `Layout`
 //! ```
 //!
-//! The matrices are stored in kernel order (panels of 32 outputs × 4 inputs, int8), the vocabulary as a hash table. So a
-//! file compiled into the binary stays mapped from it; only the vectors of the matrices are copied to the heap, about
+//! The matrices are stored in kernel order (panels of 32 outputs × 4 inputs, int8), the vocabulary as a hash table. So a file
+//! compiled into the binary stays mapped from it. Only the scales, sums and biases of the matrices are copied to the heap, about
 //! 0.3 MB for MiniLM-L6. All lengths follow from the configuration, so there is no table of offsets to validate.
 
 use std::{borrow::Cow, ops::Range};
@@ -28,26 +28,26 @@ use super::{
 
 pub(super) const MAGIC: &[u8; 8] = b"toolsive";
 pub(super) const VERSION: u32 = 1;
-/// Start of the hashed part.
+/// The offset at which the hashed part starts.
 const HASHED_FROM: usize = 48;
 const ALIGNMENT: usize = 64;
 
-/// Why a weights file can't be used.
+/// The reason why a weights file can't be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
-    /// The file doesn't start like a weights file.
+    /// The file doesn't start with the magic bytes.
     #[error("not a weights file of this service; make one with `toolsieve model import`")]
     NotWeights,
     /// The file was written by another version of the importer.
     #[error("weights file has version {0}, this program reads version {VERSION}; import the model again")]
     Version(u32),
-    /// The file's length differs from that in its configuration.
+    /// The file's length contradicts its configuration.
     #[error("weights file has {found} bytes, {expected} expected")]
     Length {
-        /// Bytes according to the configuration.
+        /// Length according to the configuration, in bytes.
         expected: usize,
-        /// Actual bytes.
+        /// Actual length in bytes.
         found: usize,
     },
     /// The checksum doesn't match.
@@ -64,7 +64,7 @@ pub enum ModelError {
     Kernel(&'static str),
 }
 
-/// How token vectors become one text vector.
+/// Combines the vectors of a text's tokens into one vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pooling {
@@ -76,20 +76,20 @@ pub enum Pooling {
     Max,
 }
 
-/// Prefixes that some models need (`query: `), empty for most. They count towards the length of a text.
+/// Prefixes that some models need, such as `query: `; usually empty. They count towards the length of a text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prompts {
-    /// Prefix of queries.
+    /// Prefix for queries.
     pub query: String,
-    /// Prefix of documents.
+    /// Prefix for documents.
     pub document: String,
 }
 
-/// The shape of a model and its metadata, as stored in the file.
+/// The sizes of a model and its metadata, as stored in the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Config {
     pub(super) name: String,
-    /// SHA-256 of the `model.safetensors` that was imported.
+    /// SHA-256 of the imported `model.safetensors`.
     pub(super) source: String,
     pub(super) hidden: usize,
     pub(super) layers: usize,
@@ -113,15 +113,15 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// The sizes in the file: those of the model, padded to those of the kernels.
+/// The sizes in the file: the model's own, padded for the kernels.
 #[derive(Clone, Copy)]
 pub(super) struct Widths {
-    /// A token's vector.
+    /// Length of a token's vector.
     pub(super) row: usize,
-    /// All heads of a token.
+    /// Total length of a token's heads.
     pub(super) mixed: usize,
     pub(super) heads: Heads,
-    /// The wide part of a layer.
+    /// Length of the wide part of a layer.
     pub(super) wide: usize,
 }
 
@@ -136,7 +136,7 @@ impl Config {
         }
     }
 
-    /// Checks every size, so that later arithmetic can't overflow and every width suits the kernels.
+    /// Validates all sizes, so that later arithmetic can't overflow and every size suits the kernels.
     pub(super) fn check(&self) -> Result<(), ModelError> {
         let checks = [
             ("hidden size", (1..=4096).contains(&self.hidden)),
@@ -156,7 +156,7 @@ impl Config {
     }
 }
 
-/// The location of a matrix and its vectors.
+/// The location of a matrix with its scales, sums and biases.
 #[derive(Clone, Debug)]
 pub(super) struct MatrixLayout {
     pub(super) inputs: usize,
@@ -190,11 +190,11 @@ pub(super) struct Layout {
     pub(super) token_offsets: Range<usize>,
     pub(super) token_slots: Range<usize>,
     pub(super) token_text: Range<usize>,
-    /// int8, one row per token.
+    /// Word embeddings: int8, one row per token.
     pub(super) words: Range<usize>,
-    /// float32, one factor per token.
+    /// Factors of the word embeddings: float32, one per token.
     pub(super) word_scales: Range<usize>,
-    /// float32, one row per position, with the embedding of token type 0 added.
+    /// Position embeddings: float32, one row per position, with the embedding of token type 0 added.
     pub(super) positions: Range<usize>,
     pub(super) embedding_norm: NormLayout,
     pub(super) layers: Vec<LayerLayout>,
@@ -230,7 +230,7 @@ impl Cursor {
 }
 
 impl Layout {
-    /// The sections of a file with a validated configuration of `header` bytes.
+    /// Computes the sections of a file with a valid configuration. `header` is the length of the configuration, in bytes.
     pub(super) fn new(config: &Config, header: usize) -> Self {
         let mut cursor = Cursor(HASHED_FROM + header);
         let hidden = config.hidden;
@@ -256,7 +256,7 @@ impl Layout {
     }
 }
 
-/// A weights file whose header and length have been checked.
+/// A weights file with a valid header and length.
 pub(super) struct Weights {
     pub(super) bytes: Cow<'static, [u8]>,
     pub(super) config: Config,
@@ -266,8 +266,7 @@ pub(super) struct Weights {
 }
 
 impl Weights {
-    /// Reads the header. `verify` hashes the whole file, which takes about 15 ms for MiniLM-L6 and loads all of it into
-    /// memory.
+    /// Reads the header. `verify` hashes the whole file, which takes about 15 ms for MiniLM-L6 and reads all of it into memory.
     pub(super) fn read(bytes: Cow<'static, [u8]>, verify: bool) -> Result<Self, ModelError> {
         let Some((head, rest)) = bytes.split_first_chunk::<HASHED_FROM>() else {
             return Err(ModelError::NotWeights);
@@ -294,18 +293,18 @@ impl Weights {
         Ok(Self { bytes, config, layout, digest })
     }
 
-    /// A section of float32 numbers, copied.
+    /// A copy of a section as float32 numbers.
     pub(super) fn floats(&self, range: &Range<usize>) -> Vec<f32> {
         self.chunks(range).iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
     }
 
-    /// A section of four-byte numbers, in place.
+    /// A section as four-byte numbers, without a copy.
     pub(super) fn chunks(&self, range: &Range<usize>) -> &[[u8; 4]] {
         self.bytes[range.clone()].as_chunks::<4>().0
     }
 }
 
-/// Writes the header and the sections, which `fill` writes according to the layout.
+/// Creates a file: writes the header, and calls `fill` to write the sections to the layout's locations.
 pub(super) fn assemble<E: From<ModelError>>(config: &Config, fill: impl FnOnce(&Layout, &mut [u8]) -> Result<(), E>) -> Result<Vec<u8>, E> {
     config.check()?;
     let text = serde_json::to_vec(config).map_err(ModelError::Configuration)?;

@@ -1,4 +1,4 @@
-//! One HTTP exchange with an endpoint. It does not use `async-openai`, whose errors lose `Retry-After` and whose response
+//! A single HTTP exchange with an endpoint. Does not use `async-openai`, because its errors lose `Retry-After` and its response
 //! types support neither base64 nor a missing `index`.
 
 use std::time::Duration;
@@ -11,11 +11,11 @@ use super::fault::{AnswerFault, Fault};
 use super::wire::{self, Role};
 use crate::settings::EndpointSettings;
 
-/// Size of a vector of 8,192 numbers as JSON, and of everything around the vectors.
+/// Maximum size of a response per vector, in bytes: 8,192 numbers as JSON. A second constant covers the rest of the response.
 const LONGEST_VECTOR: usize = 256 << 10;
 const LONGEST_FRAME: usize = 1 << 20;
 
-/// Requests the vectors of these texts, once.
+/// Requests the vectors of these texts, without retries.
 pub(super) async fn ask(
     client: &Client,
     settings: &EndpointSettings,
@@ -44,7 +44,7 @@ fn headers(settings: &EndpointSettings) -> HeaderMap {
     headers
 }
 
-/// The error's text is dropped, because it contains the address.
+/// The kind of an error. The text is dropped, because it contains the endpoint's address.
 fn kind(error: &reqwest::Error) -> Fault {
     if error.is_timeout() { Fault::Timeout } else { Fault::Unreachable }
 }
@@ -62,7 +62,7 @@ fn refusal(response: &Response) -> Option<Fault> {
     }
 }
 
-/// Only seconds: these endpoints don't send the date form.
+/// Parses `Retry-After` in seconds. These endpoints don't send the date form.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds: f64 = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Duration::try_from_secs_f64(seconds).ok()

@@ -1,4 +1,4 @@
-//! Why an endpoint returned no vectors. Contains nothing of the request or response, which might include the key.
+//! Reasons why an endpoint returned no vectors. They contain no part of the request or response, which might include the key.
 
 use std::time::Duration;
 
@@ -44,12 +44,12 @@ impl Fault {
         matches!(self, Self::Unreachable | Self::Timeout | Self::RateLimited(_) | Self::Server(..))
     }
 
-    /// Whether other requests would fail too.
+    /// Whether other requests would fail for the same reason.
     pub(super) fn is_outage(self) -> bool {
         self.may_pass() || matches!(self, Self::Unauthorized | Self::NotFound)
     }
 
-    /// The pause that the endpoint asked for.
+    /// The `Retry-After` time from the endpoint.
     pub(super) fn retry_after(self) -> Option<Duration> {
         match self {
             Self::RateLimited(wait) | Self::Server(_, wait) => wait,

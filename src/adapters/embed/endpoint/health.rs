@@ -1,4 +1,4 @@
-//! The last known health of an endpoint, with notifications.
+//! The last known health of an endpoint, with notifications of changes.
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
@@ -7,7 +7,7 @@ use super::fault::Fault;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// No request yet.
+    /// No request has been made yet.
     Unknown,
     Answers,
     Fails(Fault),
@@ -15,9 +15,9 @@ enum State {
 
 pub(super) struct Health {
     state: Mutex<State>,
-    /// Wakes the background probe.
+    /// Wakes the background probe after a failure.
     failed: Notify,
-    /// Counts recoveries.
+    /// The number of recoveries so far.
     recoveries: watch::Sender<u64>,
 }
 
@@ -43,7 +43,7 @@ impl Health {
         }
     }
 
-    /// Records the failure, logs it once and wakes the background probe.
+    /// Records a failure, logs the first one and wakes the background probe.
     pub(super) fn fails(&self, fault: Fault) {
         let before = std::mem::replace(&mut *self.state.lock(), State::Fails(fault));
         if !matches!(before, State::Fails(_)) {

@@ -1,8 +1,8 @@
-//! The embedder port over an OpenAI-compatible endpoint.
+//! Implements the embedder port with an OpenAI-compatible endpoint.
 //!
-//! A message waits for it once and briefly. After a failure, messages skip it until a background probe has succeeded. Texts
-//! of tools are sent in batches and retried after 429, 5xx and timeouts, after the `Retry-After` time or with increasing
-//! pauses.
+//! For a message, there is one attempt with a short time limit. After a failure, messages are not embedded until a background
+//! probe succeeds. Texts of tools are sent in batches. They are retried after 429, 5xx and timeouts, with the pause from
+//! `Retry-After` or increasing pauses.
 
 mod fault;
 mod health;
@@ -29,26 +29,26 @@ use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::{EmbedError, Embedder};
 use crate::settings::EndpointSettings;
 
-/// Concurrent requests of one call.
+/// Maximum number of concurrent requests per call.
 const AT_ONCE: usize = 4;
-/// Maximum number of characters sent per text: about 2,000 tokens of English, which every model accepts.
+/// Maximum length of a text, in characters: about 2,000 tokens of English, which every model accepts.
 const LONGEST_TEXT: usize = 8_000;
-/// A rejected text is not cut below this length.
+/// Minimum length to which a rejected text is cut, in characters.
 const SHORTEST_TEXT: usize = 250;
-/// Maximum number of characters per request: about 50,000 tokens, which every endpoint accepts.
+/// Maximum length of all texts in a request, in characters: about 50,000 tokens, which every endpoint accepts.
 const LONGEST_REQUEST: usize = 200_000;
-/// Sent instead of an empty text, which endpoints reject.
+/// Replaces empty texts, which endpoints reject.
 const NOTHING: &str = "nothing";
-/// Sent to probe the endpoint and to learn the length of its vectors.
+/// The text of a probe, which checks the endpoint and determines the length of its vectors.
 const PROBE: &str = "time";
 
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
     /// Time limit of a request with texts of tools.
     pub passages: Duration,
-    /// Maximum number of attempts for such a request.
+    /// Maximum number of attempts per request with texts of tools.
     pub attempts: u32,
-    /// First pause after a failure. It doubles each time, unless the endpoint says otherwise.
+    /// Pause after the first failure. It doubles with each further one, unless the endpoint sends `Retry-After`.
     pub first_pause: Duration,
     pub longest_pause: Duration,
 }
@@ -64,7 +64,7 @@ impl Default for Timing {
     }
 }
 
-/// An embedder at an endpoint. Dropping it ends its background probe.
+/// An embedder that uses an endpoint. Dropping it ends its background probe.
 pub struct EndpointEmbedder {
     shared: Arc<Shared>,
     _probing: DropGuard,
@@ -75,14 +75,14 @@ struct Shared {
     settings: EndpointSettings,
     timing: Timing,
     model: String,
-    /// 0 until the first response.
+    /// Length of the vectors; 0 until the first response.
     dimension: AtomicUsize,
     health: Health,
 }
 
 impl EndpointEmbedder {
-    /// Probes the endpoint's vector length in the background, so that an unavailable endpoint does not delay the start.
-    /// Must be called within a runtime.
+    /// Determines the length of vectors in the background, so that an unavailable endpoint does not delay the start. Call it
+    /// within a runtime.
     #[must_use]
     pub fn start(client: Client, settings: EndpointSettings, timing: Timing) -> Self {
         let stop = CancellationToken::new();
@@ -100,7 +100,7 @@ impl EndpointEmbedder {
     }
 }
 
-/// Name, host and a hash of everything that affects the vectors.
+/// An id from the model's name, the endpoint's host, and a hash of everything that affects the vectors.
 pub(super) fn model_id(settings: &EndpointSettings) -> String {
     let EndpointSettings { base_url, model, dialect, dimensions, prefixes, .. } = settings;
     let host = Url::parse(base_url).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
@@ -121,7 +121,7 @@ impl Shared {
                 }
                 Err(fault) => {
                     self.health.fails(fault);
-                    // Consumes the notification of this very failure.
+                    // Consume the notification of this failure.
                     self.health.failure().await;
                     sleep(self.wait(pause, Some(fault))).await;
                     pause = (pause * 2).min(self.timing.longest_pause);
@@ -130,7 +130,7 @@ impl Shared {
         }
     }
 
-    /// At least the pause; longer if the endpoint asks for it, within bounds.
+    /// The time to wait: the pause, or a longer `Retry-After` up to a limit.
     fn wait(&self, pause: Duration, fault: Option<Fault>) -> Duration {
         let wanted = fault.and_then(Fault::retry_after).unwrap_or_default();
         wanted.min(self.timing.longest_pause).max(pause)
@@ -146,7 +146,7 @@ impl Shared {
         }
     }
 
-    /// Retries the request while that may help.
+    /// Requests vectors, with retries as long as these may help.
     async fn ask_patiently(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, Fault> {
         let mut pause = self.timing.first_pause;
         let mut attempt = 1;
@@ -167,7 +167,8 @@ impl Shared {
         }
     }
 
-    /// If the endpoint rejects a request, its unknown limits may be the reason: tries smaller requests, then shorter texts.
+    /// Requests vectors. If the endpoint rejects the request, its unknown limits may be the reason, so smaller requests and then
+    /// shorter texts are tried.
     async fn ask_within_limits(&self, texts: Vec<String>) -> Result<Vec<Vec<f32>>, Fault> {
         let mut vectors = Vec::with_capacity(texts.len());
         let mut waiting = vec![texts];
@@ -212,7 +213,7 @@ impl Shared {
         requests
     }
 
-    /// Fails immediately while the endpoint is known to be unavailable.
+    /// Fails if the endpoint is known to be unavailable.
     fn check(&self) -> Result<(), Fault> {
         self.health.fault().map_or(Ok(()), Err)
     }

@@ -1,6 +1,6 @@
-//! Requests and responses of `/embeddings`, in the format that `OpenAI`, Ollama, Gemini and Voyage share.
+//! Requests and responses of `/embeddings`, in the format common to `OpenAI`, Ollama, Gemini and Voyage.
 //!
-//! Requests specify no encoding, because Voyage has no name for plain numbers; both encodings are accepted in responses.
+//! Requests specify no encoding, because Voyage has no name for plain numbers. Responses may use either encoding.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::fault::AnswerFault;
 use crate::settings::{Dialect, EndpointSettings};
 
-/// The role of a text in the search.
+/// Whether a text is a query or a passage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Query,
@@ -45,7 +45,7 @@ struct Answer {
 
 #[derive(Deserialize)]
 struct Item {
-    /// Gemini omits it if it is 0.
+    /// The position of the text. Gemini omits it if it is 0.
     index: Option<usize>,
     embedding: Embedding,
 }
@@ -54,11 +54,11 @@ struct Item {
 #[serde(untagged)]
 enum Embedding {
     Numbers(Vec<f32>),
-    /// Little-endian float32.
+    /// Little-endian float32 numbers in base64.
     Base64(String),
 }
 
-/// The unit vectors in a response to `texts` texts, in order, all of the same length: `dimension`, if it is known.
+/// Parses the response to a request for `texts` vectors. Returns unit vectors in order, of length `dimension` if that is known.
 pub(super) fn vectors(body: &[u8], texts: usize, dimension: Option<usize>) -> Result<Vec<Vec<f32>>, AnswerFault> {
     let Answer { data } = serde_json::from_slice(body).map_err(|_| AnswerFault::NoEmbeddings)?;
     if data.len() != texts {

@@ -1,8 +1,8 @@
-//! Collections on the cluster: one per contents, built completely before an alias points to it.
+//! Manages collections on the cluster: one per contents, complete before an alias points to it.
 //!
-//! The name contains the hash of the contents, so that of several replicas with the same tools, one builds and the others
-//! find the result. A replica searches the collection of its own contents by name. The alias identifies the last completed
-//! one, for people and for replicas whose collection is gone.
+//! The name of a collection contains the hash of its contents. So if several replicas have the same tools, one builds the
+//! collection and the others find it. A replica searches the collection of its own contents by name. The alias points to the
+//! collection completed last, for people and for replicas whose collection is gone.
 
 use std::time::Duration;
 
@@ -20,15 +20,15 @@ use super::wire::{self, Spread};
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::IndexError;
 
-/// Raise it if the stored format changes.
+/// Version of the stored format. Increase it with every change of the format.
 const SCHEMA: u32 = 2;
-/// Documents per write: about half a megabyte.
+/// Number of documents per write, about half a megabyte.
 const BATCH: usize = 128;
-/// How often to count the points of a finished build until all nodes have them.
+/// Maximum number of times that the points of a finished build are counted until all nodes have them.
 const COUNTS: u32 = 10;
 const BETWEEN_COUNTS: Duration = Duration::from_millis(100);
 
-/// The names for given contents.
+/// The names of the collection and the alias for given contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Names {
     pub(super) alias: String,
@@ -36,7 +36,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Both names include the model and its dimension: vectors of two models never mix.
+    /// Derives the names. Both include the model and its dimension, so vectors of two models never mix.
     pub(super) fn of(prefix: &str, contents: &CanonicalContents) -> Self {
         let model = plain(&contents.model);
         let alias = format!("{prefix}_{model}_{}", contents.dimension);
@@ -45,7 +45,7 @@ impl Names {
         Self { alias, collection }
     }
 
-    /// Whether a collection was built for the same alias, by any release.
+    /// Whether a collection was built for the same alias, by this or another release.
     fn is_sibling(&self, name: &str) -> bool {
         let version_and_hash = name.strip_prefix(self.alias.as_str()).and_then(|rest| rest.strip_prefix("_v")?.split_once('_'));
         version_and_hash.is_some_and(|(version, hash)| {
@@ -57,11 +57,11 @@ impl Names {
     }
 }
 
-/// Hexadecimal digits: 128 bits.
+/// Number of hexadecimal digits of the contents hash: 128 bits.
 const HASH_LENGTH: usize = 32;
 
-/// A model's name as part of a collection's name. A name with other characters gets a hash, so that two models never share
-/// a name.
+/// Makes a model's name usable in a collection's name. If characters are replaced, a hash is added, so that two models never
+/// share a name.
 fn plain(model: &str) -> String {
     const LONGEST: usize = 64;
     let is_plain = |character: char| character.is_ascii_lowercase() || character.is_ascii_digit() || "-.".contains(character);
@@ -73,8 +73,8 @@ fn plain(model: &str) -> String {
     format!("{replaced}-{}", &Fingerprint::of_text(model).to_string()[..8])
 }
 
-/// Ensures that the cluster has these contents, complete, and that the alias points to them. Writes nothing if they exist.
-/// If another replica builds at the same time, both write the same.
+/// Ensures that the cluster has a complete collection of these contents and that the alias points to it. Writes nothing if
+/// that is already so. If another replica builds at the same time, both write the same.
 ///
 /// # Errors
 /// [`IndexError::Qdrant`]. The next attempt, on any replica, completes a partial build.
@@ -111,7 +111,7 @@ async fn write(nodes: &Nodes, names: &Names, points: Vec<PointStruct>) -> Result
     write.await.map(drop).map_err(|fault| fault.during("store documents"))
 }
 
-/// The number of points in the collection; `None` if it does not exist.
+/// The number of points in a collection; `None` if the collection does not exist.
 async fn count(nodes: &Nodes, collection: &str) -> Result<Option<usize>, Fault> {
     let request = &CountPointsBuilder::new(collection).exact(true).build();
     match nodes.call(Instant::now() + CALL, |client| async move { client.count(request.clone()).await }).await {
@@ -125,13 +125,13 @@ async fn create(nodes: &Nodes, names: &Names, dimension: usize, spread: Spread) 
     let name = names.collection.as_str();
     let request = &wire::collection(name, dimension, spread);
     if let Err(fault) = nodes.call(Instant::now() + CALL, |client| async move { client.create_collection(request.clone()).await }).await {
-        // Another replica may have created it meanwhile.
+        // Another replica may have created it in the meantime.
         let exists = nodes.call(Instant::now() + CALL, |client| async move { client.collection_exists(name).await }).await?;
         if !exists {
             return Err(fault);
         }
     }
-    // Before the points: Qdrant may refuse to filter by a field without an index.
+    // Create the field indexes before the points: Qdrant may refuse to filter by a field without an index.
     for (field, kind) in [(wire::SERVER, FieldType::Keyword), (wire::CLASS, FieldType::Integer)] {
         let request = &CreateFieldIndexCollectionBuilder::new(name, field, kind).wait(true).build();
         nodes.call(Instant::now() + CALL, |client| async move { client.create_field_index(request.clone()).await }).await?;
@@ -139,7 +139,7 @@ async fn create(nodes: &Nodes, names: &Names, dimension: usize, spread: Spread) 
     Ok(())
 }
 
-/// Waits until all points are visible: copies may lag behind.
+/// Waits until all points are visible, because replicas of a shard may lag behind.
 async fn complete(nodes: &Nodes, collection: &str, total: usize) -> Result<(), Fault> {
     for _ in 0..COUNTS {
         if count(nodes, collection).await? == Some(total) {
@@ -150,7 +150,7 @@ async fn complete(nodes: &Nodes, collection: &str, total: usize) -> Result<(), F
     Err(Fault::Refused)
 }
 
-/// One operation that also removes the alias from its former collection, so readers see no gap.
+/// Moves the alias to the new collection in one operation, so that readers see no gap.
 async fn point_alias(nodes: &Nodes, names: &Names) -> Result<(), Fault> {
     if alias_target(nodes, &names.alias).await?.as_deref() == Some(&names.collection) {
         return Ok(());
@@ -164,7 +164,7 @@ async fn alias_target(nodes: &Nodes, alias: &str) -> Result<Option<String>, Faul
     Ok(answer.aliases.into_iter().find(|known| known.alias_name == alias).map(|known| known.collection_name))
 }
 
-/// The collections of this alias that it does not point to.
+/// This alias's collections, except the one to which it points.
 pub(super) async fn idle(nodes: &Nodes, names: &Names) -> Result<Vec<String>, Fault> {
     let collections = nodes.call(Instant::now() + CALL, |client| async move { client.list_collections().await }).await?;
     let target = alias_target(nodes, &names.alias).await?;

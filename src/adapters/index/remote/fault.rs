@@ -1,10 +1,11 @@
-//! Why a call to Qdrant failed, by gRPC status code. The client's texts are never passed on: they contain headers.
+//! Kinds of failures of calls to Qdrant, by gRPC status code. The client's error texts are never passed on, because they contain
+//! headers.
 
 use qdrant_client::QdrantError;
 
 use crate::service::ports::IndexError;
 
-/// Codes of the gRPC specification. The client's type for them belongs to another crate.
+/// Status codes of the gRPC specification. The client's type for them is in another crate.
 mod code {
     pub(super) const INVALID_ARGUMENT: i32 = 3;
     pub(super) const DEADLINE_EXCEEDED: i32 = 4;
@@ -20,16 +21,16 @@ mod code {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// No connection, or the node failed.
+    /// The node can't be reached, or has failed.
     Unreachable,
-    /// No response in time.
+    /// The node did not respond in time.
     Slow,
     KeyRefused,
-    /// Too many requests, or no space left.
+    /// The node is overloaded or has no space left.
     Exhausted,
     /// The collection does not exist.
     NotFound,
-    /// The node rejects the request and would reject it again.
+    /// The node rejects the request; a retry would not help.
     Refused,
 }
 
@@ -47,8 +48,8 @@ impl Fault {
             code::PERMISSION_DENIED | code::UNAUTHENTICATED => Self::KeyRefused,
             code::RESOURCE_EXHAUSTED => Self::Exhausted,
             code::INVALID_ARGUMENT | code::ALREADY_EXISTS | code::FAILED_PRECONDITION | code::OUT_OF_RANGE | code::UNIMPLEMENTED => {
-                // The node's own text about the request, without headers. It never contains a key: keys that a header can't
-                // carry were rejected with the settings.
+                // The status message contains the node's own text about the request, without headers and thus without a key.
+                // Keys that don't fit into a header were rejected with the settings.
                 tracing::debug!(code = ?status.code(), message = status.message(), "Qdrant rejected a request");
                 Self::Refused
             }
@@ -56,12 +57,12 @@ impl Fault {
         }
     }
 
-    /// Whether the node is skipped for a while. A node without space can still be searched, and responds at once.
+    /// Whether to skip the node for a while. A node without space still responds at once and can be searched.
     pub(super) const fn is_of_node(self) -> bool {
         matches!(self, Self::Unreachable | Self::Slow | Self::KeyRefused)
     }
 
-    /// Completes "a node of Qdrant …" and "Qdrant …".
+    /// A phrase that completes "a Qdrant node …" and "Qdrant …".
     pub(super) const fn words(self) -> &'static str {
         match self {
             Self::Unreachable => "does not answer",
@@ -77,7 +78,7 @@ impl Fault {
         IndexError::Qdrant { action, reason: self.reason() }
     }
 
-    /// Follows a colon.
+    /// The reason in an error message, after a colon.
     const fn reason(self) -> &'static str {
         match self {
             Self::Unreachable => "no node answers",
@@ -89,7 +90,7 @@ impl Fault {
         }
     }
 
-    /// The warning in search responses.
+    /// The warning in search answers.
     pub(super) const fn warning(self) -> &'static str {
         match self {
             Self::Unreachable => "ranked by words alone: Qdrant does not answer",

@@ -1,4 +1,4 @@
-//! The index port on a Qdrant server or cluster.
+//! Implements the index port with a Qdrant server or cluster.
 //!
 //! | module | job |
 //! | --- | --- |
@@ -41,27 +41,27 @@ use super::merged::{Merged, Scored};
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::{IndexAnswer, IndexContents, IndexError, IndexQuery, IndexState, ToolIndex};
 
-/// Options of the remote index.
+/// Options of an index on a cluster.
 pub struct RemoteIndexOptions {
-    /// One address per node, with scheme and port; at least one.
+    /// The addresses of the nodes, at least one, with scheme and port.
     pub urls: Vec<Url>,
     pub api_key: Option<SecretString>,
-    /// Prefix of all collections and aliases; each installation on a cluster needs its own.
+    /// Prefix of the names of all collections and aliases. Each installation on a cluster needs its own.
     pub prefix: String,
     pub spread: Spread,
     pub timing: Timing,
-    /// Called while a collection is filled.
+    /// Reports progress while a collection is filled.
     pub progress: Arc<dyn Fn(IndexProgress) + Send + Sync>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// Time limit of a search, over all nodes.
+    /// Time limit of a search, including retries on other nodes.
     pub search: Duration,
-    /// How long a failed node is skipped; doubles with each further failure.
+    /// How long a failed node is skipped. The time doubles with each further failure.
     pub first_pause: Duration,
     pub longest_pause: Duration,
-    /// How long a collection without an alias is kept: other replicas may still search it.
+    /// How long a collection without an alias is kept, because other replicas may still search it.
     pub idle: Duration,
 }
 
@@ -78,7 +78,7 @@ impl Default for Timing {
 
 /// A [`ToolIndex`] on a Qdrant cluster.
 ///
-/// Names and terms of the tools are also kept in memory: if no node responds in time, search is lexical only, with a
+/// Keeps names and terms of the tools in memory. If no node responds in time, search uses only these and returns a
 /// warning.
 pub struct RemoteIndex {
     shared: Arc<Shared>,
@@ -90,19 +90,19 @@ struct Shared {
     spread: Spread,
     timing: Timing,
     progress: Arc<dyn Fn(IndexProgress) + Send + Sync>,
-    /// The last contents passed to [`ToolIndex::replace`], stored on the cluster or not.
+    /// The contents last passed to [`ToolIndex::replace`], even if they are not on the cluster yet.
     latest: ArcSwap<Documents>,
-    /// The searched collection; `None` until there is one.
+    /// The collection to search; `None` until there is one.
     current: ArcSwapOption<Collection>,
-    /// One build at a time.
+    /// Allows one build at a time.
     builder: Mutex<()>,
     signals: Arc<Signals>,
 }
 
-/// Notifies when contents are needed.
+/// Notifies the owner of the index that it needs contents.
 #[derive(Default)]
 struct Signals {
-    /// Whether the cluster lacks the latest contents.
+    /// Whether the latest contents are missing from the cluster.
     is_outdated: AtomicBool,
     needed: Notify,
 }
@@ -112,16 +112,16 @@ struct Collection {
     names: Names,
     fingerprint: Fingerprint,
     documents: Arc<Documents>,
-    /// Set if the cluster no longer has it.
+    /// Set if the collection was removed from the cluster.
     is_lost: AtomicBool,
 }
 
-/// Local information about contents.
+/// The part of the contents that is kept in memory.
 struct Documents {
     dimension: usize,
     directory: Directory,
     terms: TermLists,
-    /// Those of tools, then those of servers.
+    /// The ids of the points: those of tools, followed by those of servers.
     ids: Vec<Uuid>,
     positions: HashMap<Uuid, usize>,
 }
@@ -148,7 +148,7 @@ impl Documents {
 
 impl RemoteIndex {
     /// Connects in the background, so that an unavailable cluster does not delay the start. The index is empty until
-    /// [`ToolIndex::replace`]. Must be called within a runtime.
+    /// [`ToolIndex::replace`]. Call it within a runtime.
     ///
     /// # Errors
     /// [`IndexError::Qdrant`] for an invalid address.
@@ -214,7 +214,7 @@ impl Shared {
         }
         let documents = Arc::new(Documents::of(&contents));
         if contents.documents.is_empty() {
-            // There is nothing to search; collections of other replicas are theirs.
+            // There is nothing to search. Collections of other replicas must stay.
             self.latest.store(documents);
             self.current.store(None);
             self.signals.is_outdated.store(false, Ordering::Relaxed);
@@ -231,7 +231,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Schedules the removal of collections without an alias. Each is removed after a pause, if it still has none then.
+    /// Schedules the removal of collections without an alias. A collection is removed after a pause if it still has no alias.
     async fn collect_later(self: &Arc<Self>, names: Names) {
         let Ok(idle) = collections::idle(&self.nodes, &names).await else { return };
         if idle.is_empty() {
@@ -286,8 +286,8 @@ impl Shared {
                 tracing::warn!(collection = current.names.collection, "Qdrant has lost the index; rebuilding it");
                 self.signals.needed.notify_one();
             }
-            // The collection last completed by another replica is nearly the same. If from another release, it may lack
-            // servers.
+            // The collection last completed by another replica has nearly the same contents. If another release built it, it may
+            // lack servers.
             found = self.ask(&current.names.alias, false, &current.documents, request, deadline).await;
         }
         match found {
@@ -309,8 +309,8 @@ impl Shared {
         }
     }
 
-    /// The union of the candidate lists of all texts, by position, and the cosines of the servers, in one call; then, in
-    /// another, the missing cosines of tools.
+    /// Requests the candidates for all texts and the cosines of the servers in one call, and missing cosines of tools in a
+    /// second. Merges the results by position.
     async fn ask(
         &self,
         collection: &str,
@@ -372,7 +372,7 @@ impl Shared {
         Ok(Found { tools: merged, servers: scored_servers })
     }
 
-    /// The points found by each query, by position. Unknown points are omitted.
+    /// For each query, the positions and scores of the points found. Unknown points are omitted.
     async fn query(
         &self,
         collection: &str,
@@ -397,7 +397,7 @@ enum List {
     Servers,
 }
 
-/// The cluster's results.
+/// The results from the cluster.
 struct Found {
     tools: Merged,
     servers: Vec<Scored>,

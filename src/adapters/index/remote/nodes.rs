@@ -1,7 +1,7 @@
-//! The nodes of a Qdrant cluster: health and failover.
+//! The nodes of a Qdrant cluster: health checks and failover.
 //!
-//! A failed node is skipped until a background probe has reached it, so that no search pays for it twice. The probes become
-//! less frequent with the number of consecutive failures.
+//! A failed node is skipped until a background probe reaches it, so that a node's failure delays at most one search. With each
+//! consecutive failure, the probes become less frequent.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -16,38 +16,38 @@ use super::RemoteIndexOptions;
 use super::fault::Fault;
 use crate::service::ports::{IndexError, QdrantState};
 
-/// Time limit for connecting and for a probe, generous enough for a distant node with TLS.
+/// Time limit for connecting and for a probe, long enough for a distant node with TLS.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Time limit of a single call: creating a collection on a cluster, writing a batch.
+/// Time limit of a single call, such as creating a collection or writing a batch.
 pub(super) const CALL: Duration = Duration::from_secs(30);
-/// The version for which the client was made. Qdrant promises compatibility with servers one minor version older; newer
-/// ones are accepted too.
+/// The version that the client supports. Qdrant guarantees compatibility with servers one minor version older; newer ones are
+/// accepted too.
 const VERSION: (u32, u32) = (1, 20);
 
 pub(super) struct Nodes {
     nodes: Vec<Arc<Node>>,
-    /// The node to ask next.
+    /// The position of the node to ask next.
     turn: AtomicUsize,
 }
 
 struct Node {
-    /// Host and port, for the log.
+    /// Host and port of the node, for the log.
     name: String,
     client: Arc<Qdrant>,
     health: Mutex<Health>,
     first_pause: Duration,
     longest_pause: Duration,
-    /// A collection name for probes, to see whether the node responds and accepts the key.
+    /// The collection name in probes, which check whether the node responds and accepts the key.
     probe: String,
     recovered: Arc<dyn Fn() + Send + Sync>,
 }
 
 #[derive(Default)]
 struct Health {
-    /// Set while the node is skipped.
+    /// The reason why the node is skipped, if it is.
     fault: Option<Fault>,
-    /// Failures since the last successful call. Probes don't reset it: a node may answer a probe and still be too slow for
-    /// searches.
+    /// Number of failures since the last successful call. Probes don't reset it, because a node may answer probes and still be
+    /// too slow for searches.
     failures: u32,
 }
 
@@ -62,7 +62,7 @@ impl Nodes {
             let mut config = Qdrant::from_url(url.as_str().trim_end_matches('/'))
                 .timeout(CALL)
                 .connect_timeout(CONNECT)
-                // The check would block and print.
+                // Qdrant's own check would block and print.
                 .skip_compatibility_check();
             // One connection carries all calls.
             config.set_pool_size(1);
@@ -86,11 +86,11 @@ impl Nodes {
         Ok(Self { nodes, turn: AtomicUsize::new(0) })
     }
 
-    /// Tries one node after another, starting with a different one each time, until one responds. While others remain, a
-    /// node gets half of the remaining time.
+    /// Calls one node after another until one responds, starting with a different node each time. If further nodes remain, a
+    /// node may use half of the remaining time.
     ///
     /// # Errors
-    /// The fault of the last node; immediately, if all nodes are skipped, the fault they are skipped for.
+    /// The fault of the last node. If all nodes are skipped, fails at once with the fault for which they are skipped.
     pub(super) async fn call<T, Answer>(&self, deadline: Instant, request: impl Fn(Arc<Qdrant>) -> Answer) -> Result<T, Fault>
     where
         Answer: Future<Output = Result<T, QdrantError>>,
@@ -115,20 +115,19 @@ impl Nodes {
             if fault.is_of_node() {
                 node.failed(fault);
             }
-            // For other faults, another node may have space, or the collection: nodes learn of a new one at different
-            // times.
+            // With other faults, another node may succeed: it may have space, or know a new collection earlier.
         }
         Err(fault)
     }
 
-    /// The nodes that are not skipped, starting with a different one each time.
+    /// The nodes that are not skipped, starting with a different node each time.
     fn in_turn(&self) -> Vec<Arc<Node>> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let nodes = (0..self.nodes.len()).map(|offset| &self.nodes[turn.wrapping_add(offset) % self.nodes.len()]);
         nodes.filter(|node| node.health.lock().fault.is_none()).cloned().collect()
     }
 
-    /// The fault of the skipped nodes; a rejected key first, because an admin can fix that.
+    /// The fault of the skipped nodes. A rejected key takes precedence, because an admin can fix that.
     pub(super) fn fault(&self) -> Option<Fault> {
         let faults: Vec<Fault> = self.nodes.iter().filter_map(|node| node.health.lock().fault).collect();
         faults.iter().find(|fault| **fault == Fault::KeyRefused).or(faults.first()).copied()
@@ -145,7 +144,7 @@ impl Nodes {
 }
 
 impl Node {
-    /// The first call, which opens the connection: that may take longer than a search waits.
+    /// Makes the first call, which opens the connection. That may take longer than a search can wait.
     async fn greet(self: Arc<Self>) {
         match timeout(CONNECT, self.client.health_check()).await {
             Ok(Ok(reply)) => {
@@ -165,7 +164,7 @@ impl Node {
         }
     }
 
-    /// Skips the node until it answers a probe.
+    /// Records a failure and skips the node until it answers a probe.
     fn failed(self: &Arc<Self>, fault: Fault) {
         let mut health = self.health.lock();
         health.failures = health.failures.saturating_add(1);
@@ -176,7 +175,7 @@ impl Node {
         if fault == Fault::KeyRefused {
             tracing::error!(node = self.name, "Qdrant rejects the API key: set index.qdrant_api_key or QDRANT_API_KEY");
         } else {
-            tracing::warn!(node = self.name, "a node of Qdrant {}", fault.words());
+            tracing::warn!(node = self.name, "a Qdrant node {}", fault.words());
         }
         tokio::spawn(Self::recover(Arc::downgrade(self)));
     }
@@ -198,7 +197,7 @@ impl Node {
                 continue;
             }
             drop(health);
-            tracing::info!(node = node.name, "a node of Qdrant is available again");
+            tracing::info!(node = node.name, "a Qdrant node is available again");
             (node.recovered)();
             return;
         }

@@ -1,4 +1,4 @@
-//! Requests to Qdrant and its responses, in the client's types.
+//! Builds requests to Qdrant and reads its responses, in the client's types.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::domain::selection::relevance::SparseVector;
 use crate::service::ports::{IndexDocument, IndexServer};
 
-/// Payload fields of a point. The first two are for filters, the third is for people.
+/// Payload fields of a point: two for filters, and one for people.
 pub(super) const SERVER: &str = "server";
 pub(super) const CLASS: &str = "class";
 const TOOL: &str = "tool";
@@ -30,15 +30,15 @@ const OF_SERVER: &str = "server";
 /// Size of the candidate list in an approximate search.
 const HNSW_EF: u64 = 256;
 
-/// How the collection is distributed over a cluster.
+/// The distribution of a collection over a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spread {
     pub shards: u32,
-    /// Copies of each shard.
+    /// Number of copies of each shard.
     pub replicas: u32,
 }
 
-/// The id of a tool's point: the same on every replica, in every collection.
+/// The id of a tool's point, the same on every replica and in every collection.
 pub(super) fn id(tool: &ToolId) -> Uuid {
     let mut hash = Sha256::new();
     hash.update((tool.server.as_str().len() as u64).to_le_bytes());
@@ -47,7 +47,7 @@ pub(super) fn id(tool: &ToolId) -> Uuid {
     uuid(hash)
 }
 
-/// The id of a server's point. No tool has the same one: the hash starts with a length that no name has.
+/// The id of a server's point. It never equals a tool's id, because the hash starts with a length that no name has.
 pub(super) fn server_id(server: &ServerName) -> Uuid {
     let mut hash = Sha256::new();
     hash.update(u64::MAX.to_le_bytes());
@@ -61,7 +61,7 @@ fn uuid(hash: Sha256) -> Uuid {
     Builder::from_custom_bytes(bytes).into_uuid()
 }
 
-/// A collection with the same vectors as the embedded index. Term weights are part of the query, because Qdrant would
+/// Describes a collection with the same vectors as in the embedded index. Queries contain the term weights, because Qdrant would
 /// compute them per shard.
 pub(super) fn collection(name: &str, dimension: usize, spread: Spread) -> CreateCollection {
     let mut lexical = SparseVectorsConfigBuilder::default();
@@ -76,7 +76,7 @@ pub(super) fn collection(name: &str, dimension: usize, spread: Spread) -> Create
     let mut dense = VectorsConfigBuilder::default();
     let passages = VectorParamsBuilder::new(dimension as u64, Distance::Cosine)
         .multivector_config(MultiVectorConfigBuilder::new(MultiVectorComparator::MaxSim))
-        // Halves the memory to scan; a cosine differs by less than a thousandth.
+        // Halves the memory to scan; cosines differ by less than a thousandth.
         .datatype(Datatype::Float16);
     dense.add_named_vector_params(DENSE, passages.clone());
     dense.add_named_vector_params(OF_SERVER, passages);
@@ -124,19 +124,19 @@ pub(super) fn filter(values: Values) -> Filter {
     Filter::must(servers.into_iter().chain(classes))
 }
 
-/// The best points by their largest cosine.
+/// Requests the points with the largest cosines.
 pub(super) fn nearest(collection: &str, query: &[f32], filter: Option<Filter>, limit: usize, exact: bool) -> QueryPoints {
     by_cosine(collection, DENSE, query, filter, limit, exact)
 }
 
-/// The cosines of the servers that match the filter.
+/// Requests the cosines of the servers that match the filter.
 pub(super) fn servers(collection: &str, query: &[f32], filter: Option<Filter>, limit: usize) -> QueryPoints {
     by_cosine(collection, OF_SERVER, query, filter, limit, true)
 }
 
 fn by_cosine(collection: &str, name: &str, query: &[f32], filter: Option<Filter>, limit: usize, exact: bool) -> QueryPoints {
     let params = SearchParams { hnsw_ef: Some(HNSW_EF), exact: Some(exact), ..SearchParams::default() };
-    // Multi-vectors are compared with a multi-vector, here of one.
+    // A multi-vector is compared with another multi-vector, here with a single vector.
     let query = Query::new_nearest(VectorInput::new_multi(vec![query.to_vec()]));
     let query = QueryPointsBuilder::new(collection).query(query).using(name).limit(limit as u64).params(params).with_payload(false);
     match filter {
@@ -145,14 +145,14 @@ fn by_cosine(collection: &str, name: &str, query: &[f32], filter: Option<Filter>
     }
 }
 
-/// The cosines of these points.
+/// Requests the cosines of these points.
 pub(super) fn cosines(collection: &str, query: &[f32], points: impl Iterator<Item = Uuid>) -> QueryPoints {
     let points: Vec<PointId> = points.map(point_id).collect();
     let limit = points.len();
     nearest(collection, query, Some(Filter::must([Condition::has_id(points)])), limit, true)
 }
 
-/// The best points by the sum of products of term weights.
+/// Requests the points with the largest sums of products of term weights.
 pub(super) fn lexical(collection: &str, weighted: &SparseVector, filter: Option<Filter>, limit: usize) -> QueryPoints {
     let query = Query::new_nearest(VectorInput::new_sparse(weighted.indices.clone(), weighted.values.clone()));
     let query = QueryPointsBuilder::new(collection).query(query).using(LEXICAL).limit(limit as u64).with_payload(false);
@@ -162,7 +162,7 @@ pub(super) fn lexical(collection: &str, weighted: &SparseVector, filter: Option<
     }
 }
 
-/// The id and score of a result; `None` for a point that is not ours.
+/// The id and the score of a result; `None` for a point that is not ours.
 pub(super) fn found(point: ScoredPoint) -> Option<(Uuid, f32)> {
     match point.id?.point_id_options? {
         PointIdOptions::Uuid(id) => Some((Uuid::parse_str(&id).ok()?, point.score)),
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn an_id_depends_on_server_and_name_and_on_nothing_else() {
-        // Fixed values: other releases must find the points of this one.
+        // The ids are fixed, because other releases must find the points of this release.
         assert_eq!(id(&ToolId::new("time", "now")).to_string(), id(&ToolId::new("time", "now")).to_string());
         assert_ne!(id(&ToolId::new("time", "now")), id(&ToolId::new("tim", "enow")));
         assert_eq!(id(&ToolId::new("time", "now")).get_version_num(), 8);

@@ -1,5 +1,5 @@
-//! Headers that repeat parts of a request (MCP specification 2026-07-28, "Standard request headers" and "Custom headers
-//! from tool parameters"). A stdio client does not send them.
+//! HTTP headers that repeat parts of a request (MCP specification 2026-07-28, "Standard request headers" and "Custom headers from
+//! tool parameters"). Clients over stdio do not send them, so the bridge adds them.
 
 use std::collections::HashMap;
 
@@ -12,10 +12,10 @@ use serde_json::value::RawValue;
 use crate::domain::text::json;
 
 const PARAM: &str = "mcp-param-";
-/// Maximum number of levels of nested schemas to search.
+/// Maximum depth of nested schemas that are searched.
 const DEPTH: usize = 16;
 
-/// The header form of a value, encoded if necessary.
+/// Formats a value for a header, encoded if necessary.
 pub(super) fn written(value: &str) -> String {
     if value.bytes().all(|byte| (b'!'..=b'~').contains(&byte)) && !value.starts_with("=?") {
         value.to_owned()
@@ -24,20 +24,19 @@ pub(super) fn written(value: &str) -> String {
     }
 }
 
-/// An argument that is repeated in a header: its path, and the header's name.
+/// An argument that a header repeats: its path, and the header's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Annotated {
     path: Vec<String>,
     header: String,
 }
 
-/// Per tool, the arguments that are repeated in headers. The service rejects a call without these headers; the bridge then
-/// fetches the list.
+/// For each tool, the arguments that headers repeat. Filled when the service rejects a call without these headers.
 #[derive(Debug, Default)]
 pub(super) struct ParamHeaders(Mutex<HashMap<String, Vec<Annotated>>>);
 
 impl ParamHeaders {
-    /// Extracts the annotations of a list of tools.
+    /// Reads the header annotations of these tools.
     pub(super) fn learn(&self, tools: &[Value]) {
         let annotated = tools.iter().filter_map(|tool| {
             let mut found = Vec::new();
@@ -51,13 +50,13 @@ impl ParamHeaders {
         self.0.lock().contains_key(tool)
     }
 
-    /// Names and values of the headers of a call.
+    /// The names and values of the headers for a call.
     pub(super) fn of(&self, tool: &str, arguments: &RawValue) -> Vec<(String, String)> {
         let known = self.0.lock();
         if !known.contains_key(tool) {
             return Vec::new();
         }
-        // Numbers are compared as written.
+        // Keep numbers as written.
         let arguments: Value = serde_json::from_str(&json::with_texts_for_numbers(arguments.get())).unwrap_or_default();
         let headers = known.get(tool).into_iter().flatten().filter_map(|Annotated { path, header }| {
             let value = match path.iter().try_fold(&arguments, |value, member| value.get(member))? {

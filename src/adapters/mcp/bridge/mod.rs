@@ -1,8 +1,7 @@
-//! Bridges standard input and output to a running service over streamable HTTP, for clients that only start processes.
+//! Connects a client over stdio to a running service over streamable HTTP, for clients that only start processes.
 //!
-//! Messages are forwarded as written; only the parts that the transport needs are parsed. If the service has lost the
-//! session, for example after a restart, the bridge starts a new one with the client's own `initialize`, so the client
-//! notices nothing.
+//! Messages are forwarded unchanged; only the parts that the transport needs are parsed. If the service has lost the session, for
+//! example after a restart, the bridge starts a new one with the client's own `initialize`. The client does not notice.
 
 mod headers;
 
@@ -36,20 +35,20 @@ use crate::domain::text::json;
 
 const SESSION: &str = "mcp-session-id";
 const VERSION: &str = "mcp-protocol-version";
-/// The first protocol version with self-contained requests.
+/// The first protocol version without sessions.
 const STATELESS: &str = "2026-07-28";
-/// Largest message in bytes.
+/// Maximum size of a message, in bytes.
 const LIMIT: usize = 64 * 1024 * 1024;
-/// Queue size for a client that reads slowly.
+/// Length of the queue to the client.
 const QUEUE: usize = 64;
-/// How long to wait for outstanding responses after the client has ended.
+/// How long to wait for outstanding responses after the client closes its output.
 const LAST_ANSWERS: Duration = Duration::from_secs(30);
 const FAREWELL: Duration = Duration::from_secs(2);
-/// The first and the longest pause before the stream is reopened.
+/// The shortest and the longest pause before the event stream is reopened.
 const PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const SERVER_ERROR: i64 = -32000;
-/// The id of a request by the bridge itself.
+/// The id of requests that the bridge itself makes.
 const LISTING: &str = "mcp-stdio";
 
 /// The parts of a JSON-RPC message that the transport needs.
@@ -75,23 +74,23 @@ struct Params<'a> {
 }
 
 impl Message<'_> {
-    /// The protocol version of a request, in the newer protocol versions.
+    /// The protocol version that a request without a session names in its metadata.
     fn version(&self) -> Option<&str> {
         self.params.as_ref()?.meta.as_ref()?.get("io.modelcontextprotocol/protocolVersion")?.as_str()
     }
 
-    /// The id of the cancelled request, in a cancellation.
+    /// The id of the request to cancel, if the message is a cancellation.
     fn cancels(&self) -> Option<String> {
         let params = self.params.as_ref().filter(|_| self.method.as_deref() == Some("notifications/cancelled"))?;
         params.request_id.as_ref().map(Value::to_string)
     }
 
-    /// Whether it belongs to a protocol version without sessions.
+    /// Whether the message belongs to a protocol version without sessions.
     fn is_stateless(&self) -> bool {
         self.version().is_some_and(|version| version >= STATELESS)
     }
 
-    /// The tool that a request calls, in protocol versions without sessions.
+    /// The name of the called tool, in protocol versions without sessions.
     fn called(&self) -> Option<&str> {
         let is_call = self.is_request("tools/call") && self.is_stateless();
         self.params.as_ref().filter(|_| is_call)?.name.as_ref()?.as_str()
@@ -106,7 +105,7 @@ impl Message<'_> {
 struct Agreed {
     session: Option<String>,
     version: String,
-    /// The client's `initialize`, for another session.
+    /// The client's `initialize`, kept for starting another session.
     greeting: Vec<u8>,
 }
 
@@ -118,7 +117,7 @@ pub enum BridgeError {
     Streams(#[from] io::Error),
 }
 
-/// Connects standard input and output with a running service.
+/// A bridge between standard input and output and a running service.
 #[derive(Clone)]
 pub struct Bridge(Arc<Inner>);
 
@@ -135,7 +134,7 @@ impl Bridge {
     /// Forwards messages until the input ends and all requests are answered.
     ///
     /// # Errors
-    /// [`BridgeError`]. If the service is unreachable, the client gets an error per request instead.
+    /// [`BridgeError`]. An unreachable service is no such error: the client gets an error response per request.
     pub async fn run(
         url: Url,
         key: Option<SecretString>,
@@ -155,7 +154,7 @@ impl Bridge {
         let bridge = Self(Arc::new(Inner { client, url, key, agreed: ArcSwapOption::empty(), headers: ParamHeaders::default(), out }));
         let (mut lines, requests) = (Lines::new(input, LIMIT), TaskTracker::new());
         let mut listening = None;
-        // Requests without a session are cancelled by closing the connection.
+        // A request without a session is cancelled by closing its connection.
         let mut under_way: HashMap<String, AbortHandle> = HashMap::new();
         loop {
             let line = match lines.next().await {
@@ -171,7 +170,7 @@ impl Bridge {
             }
             let message: Message<'_> = serde_json::from_slice(&line).unwrap_or_default();
             if message.is_request("initialize") {
-                // Later messages need the session that this one creates.
+                // Wait, because later messages need the session that this one creates.
                 bridge.forward(&line).await;
                 if bridge.0.agreed.load().as_ref().is_some_and(|agreed| agreed.session.is_some()) {
                     let bridge = bridge.clone();
@@ -234,7 +233,7 @@ impl Bridge {
             return Ok(());
         }
         let body = response.bytes().await.map_err(|error| failure(&error))?;
-        // Protocol errors have an HTTP error status too. An error without an id would leave the client waiting.
+        // Protocol errors have an HTTP error status too. Forward them, because the client would wait forever without a response.
         if is_message && !body.is_empty() {
             if let Some(words) = without_id(&body).filter(|_| message.method.is_some()) {
                 return Err(words);
@@ -258,7 +257,7 @@ impl Bridge {
         Ok(())
     }
 
-    /// Fetches the header annotations of all tools; `true` if the called tool has any.
+    /// Fetches the header annotations of all tools. Returns whether the called tool has any.
     async fn learn_headers(&self, message: &Message<'_>) -> bool {
         let Some((tool, params)) = message.called().zip(message.params.as_ref()) else { return false };
         let list = json!({"jsonrpc": "2.0", "id": LISTING, "method": "tools/list", "params": {"_meta": params.meta}}).to_string();
@@ -273,7 +272,7 @@ impl Bridge {
         self.0.headers.has(tool)
     }
 
-    /// Starts a new session for the client; `false` if there was none before, or if it was rejected.
+    /// Starts a new session for the client. Returns `false` if there was none before, or if the service rejected it.
     async fn greet_again(&self) -> bool {
         let Some(former) = self.0.agreed.load_full().filter(|agreed| agreed.session.is_some()) else { return false };
         let greeting: Message<'_> = serde_json::from_slice(&former.greeting).unwrap_or_default();
@@ -307,7 +306,7 @@ impl Bridge {
         request.send().await.map_err(|error| failure(&error))
     }
 
-    /// Forwards server-initiated messages while there is a session.
+    /// Forwards messages from the service while the session exists.
     async fn listen(&self) {
         let mut pause = PAUSE;
         loop {
@@ -326,7 +325,6 @@ impl Bridge {
         }
     }
 
-    /// Ends the session.
     async fn end(&self) {
         if self.0.agreed.load().as_ref().is_some_and(|agreed| agreed.session.is_some()) {
             let request = self.0.client.delete(self.0.url.clone());
@@ -367,7 +365,7 @@ impl Bridge {
     }
 }
 
-/// The headers of requests without a session.
+/// Adds the headers for a request without a session.
 fn stateless(mut request: RequestBuilder, message: &Message<'_>) -> RequestBuilder {
     if let Some(method) = &message.method {
         request = request.header("mcp-method", method);
@@ -380,7 +378,7 @@ fn stateless(mut request: RequestBuilder, message: &Message<'_>) -> RequestBuild
     }
 }
 
-/// The last message of a stream, which is the response.
+/// The last event of a stream, which contains the response.
 async fn last_event(response: Response) -> Option<Value> {
     let stream = response.bytes_stream().map_err(io::Error::other);
     let mut events = Events::new(StreamReader::new(stream), LIMIT);
@@ -393,7 +391,7 @@ async fn last_event(response: Response) -> Option<Value> {
     last
 }
 
-/// Removes line breaks, which would end the message on standard output.
+/// Replaces line breaks, which would end the message on standard output.
 fn one_line(message: &[u8]) -> Vec<u8> {
     if !message.contains(&b'\n') {
         return message.to_vec();
@@ -404,7 +402,7 @@ fn one_line(message: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The message of an error without a request id.
+/// The text of an error response without an id.
 fn without_id(message: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Answer {
@@ -423,7 +421,7 @@ fn kind(response: &Response) -> Option<&str> {
     response.headers().get(CONTENT_TYPE)?.to_str().ok()
 }
 
-/// The innermost cause is the most specific.
+/// The innermost cause of an error, which is the most specific one.
 fn failure(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(source) = cause.source() {

@@ -1,9 +1,9 @@
-//! Takes responses to `tools/list` and `tools/call` off the wire before rmcp decodes them.
+//! Intercepts the messages of a connection before rmcp decodes them, to keep results in raw form.
 //!
-//! rmcp converts results to its own types and drops what it doesn't know: content kinds, fields, a whole list because of
-//! one odd tool. So both transports pass each message to [`Exchange::inbound`] first. A result for a [`Ticket`] is stored
-//! raw in the ticket, and rmcp only learns that the request is complete. Progress and `list_changed` are handled here too:
-//! rmcp handles each notification in a separate task, which loses their order.
+//! rmcp converts results to its own types and drops everything unknown: content types, fields, or a whole list because of one
+//! invalid tool. So both transports first pass each message to [`Exchange::inbound`]. It stores the raw result in the [`Ticket`]
+//! of the request; rmcp only sees that the request is complete. Progress and `list_changed` are handled here too, because rmcp
+//! handles each notification in a separate task, which loses their order.
 
 mod news;
 
@@ -28,27 +28,27 @@ use crate::domain::access::principal::PrincipalId;
 use crate::domain::text::json::{self, Members};
 use crate::service::ports::{Progress, ServerMessage};
 
-/// Marks an argument that is repeated as an HTTP header.
+/// Schema keyword of an argument that an HTTP header must repeat.
 const HEADER_ANNOTATION: &str = "x-mcp-header";
-/// Allowance for the parts of a message around the limited result.
+/// Additional bytes allowed for the parts of a message around its result.
 const ENVELOPE: usize = 256;
-/// Server requests that go to the caller of a call.
+/// Server requests that are forwarded to the caller.
 const QUESTIONS: [&str; 2] = ["elicitation/create", "sampling/createMessage"];
-/// The client's capabilities within a request (MCP specification 2026-07-28).
+/// `_meta` key of the client's capabilities in a request (MCP specification 2026-07-28).
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
-/// Within a question on its way through rmcp: the request on whose stream it arrived.
+/// `_meta` key that records on which request's stream a server request arrived, on its way through rmcp.
 const STREAM: &str = "toolsieve/stream";
-/// Prefix of their methods on their way through rmcp.
+/// Prefix of the methods of server requests on their way through rmcp.
 pub(in crate::adapters::mcp) const RAW: &str = "raw:";
-/// Maximum number of bytes of an error's data that are kept.
+/// Maximum size of an error's `data`, in bytes. Larger data is dropped.
 const DATA: usize = 4_000;
-/// From this number of entries on, dead ones are removed before adding another.
+/// Number of entries from which dead ones are removed before another is added.
 const PURGE_FROM: usize = 64;
 
 /// The response to a request with a ticket.
 #[derive(Debug)]
 pub(in crate::adapters::mcp) enum Answer {
-    /// The `result` member as written, and the size of the message.
+    /// The `result` member, byte for byte, and the size of the whole message.
     Result {
         result: Box<RawValue>,
         bytes: usize,
@@ -61,12 +61,12 @@ pub(in crate::adapters::mcp) enum Answer {
     TooLarge {
         limit: usize,
     },
-    /// Not JSON, or not JSON-RPC.
+    /// The response is not JSON, or not JSON-RPC.
     Malformed,
 }
 
 impl Answer {
-    /// From the `error` member of a message. Its text comes from the server and may have any content and length.
+    /// Parses the `error` member of a response. The server may send any text of any length.
     pub(in crate::adapters::mcp) fn error(error: &Value) -> Self {
         Self::Error {
             code: error.get("code").and_then(Value::as_i64).unwrap_or(-32603),
@@ -84,30 +84,30 @@ pub(in crate::adapters::mcp) enum Purpose {
     Ask,
 }
 
-/// The recipients of server messages during a request.
+/// Where server messages during a request are sent.
 #[derive(Clone, Debug, Default)]
 pub(in crate::adapters::mcp) struct Listeners {
     pub(in crate::adapters::mcp) progress: Option<mpsc::Sender<Progress>>,
     pub(in crate::adapters::mcp) said: Option<mpsc::Sender<ServerMessage>>,
-    /// The capabilities of a client that answers questions with another request.
+    /// The client's capabilities, if it answers server requests by repeating its own request.
     pub(in crate::adapters::mcp) capabilities: Option<Value>,
-    /// The caller, if there is one.
+    /// The caller of the request, if there is one.
     pub(in crate::adapters::mcp) owner: Option<PrincipalId>,
 }
 
-/// Accompanies a request in its extensions, which are never sent.
+/// Receives the raw response to a request. It is attached to the request's extensions, which are never sent.
 #[derive(Clone, Debug)]
 pub(in crate::adapters::mcp) struct Ticket(Arc<TicketState>);
 
 #[derive(Debug)]
 struct TicketState {
     purpose: Purpose,
-    /// Largest response in bytes.
+    /// Maximum size of the response, in bytes.
     limit: usize,
     listeners: Listeners,
     answer: Mutex<Option<Answer>>,
     sending: AtomicU8,
-    /// Unanswered questions of the server.
+    /// The number of server requests that the caller has not answered yet.
     asked: AtomicUsize,
 }
 
@@ -116,7 +116,7 @@ const QUEUED: u8 = 0;
 const SENDING: u8 = 1;
 const SENT: u8 = 2;
 const WITHDRAWN: u8 = 3;
-/// How long to wait for a pending write when the connection ends.
+/// Maximum wait for a pending write when the connection ends.
 const SETTLING: Duration = Duration::from_millis(500);
 
 impl Ticket {
@@ -131,17 +131,17 @@ impl Ticket {
         }))
     }
 
-    /// Called right before the request is written; `false` means: do not write it.
+    /// Call this right before writing the request. If it returns `false`, do not write.
     pub(in crate::adapters::mcp) fn start_sending(&self) -> bool {
         self.0.sending.compare_exchange(QUEUED, SENDING, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Called once it is known whether any of it was written.
+    /// Call this once the write has ended. `something`: at least one byte was written.
     pub(in crate::adapters::mcp) fn sent(&self, something: bool) {
         self.0.sending.store(if something { SENT } else { QUEUED }, Ordering::Release);
     }
 
-    /// Prevents the request from being sent; `false` if it may have been sent already.
+    /// Prevents the request from being sent. Returns `false` if it may have been sent already.
     pub(in crate::adapters::mcp) async fn withdraw(&self) -> bool {
         let deadline = Instant::now() + SETTLING;
         loop {
@@ -158,12 +158,12 @@ impl Ticket {
     }
 }
 
-/// A call's arguments as the caller wrote them, in the extensions of its request. rmcp's parsed arguments round numbers, so
-/// [`encode`] uses these instead.
+/// The JSON text of a call's arguments, attached to the request's extensions. [`encode`] sends it unchanged, because rmcp's
+/// parsed arguments have rounded numbers.
 #[derive(Clone, Debug)]
 pub(in crate::adapters::mcp) struct RawArguments(pub(in crate::adapters::mcp) Arc<RawValue>);
 
-/// The bytes of a message on the wire. rmcp would build a tree of a call first, and can't write raw arguments.
+/// Encodes a message for the wire. rmcp's own encoding cannot contain raw arguments.
 pub(in crate::adapters::mcp) fn encode(message: &ClientJsonRpcMessage) -> serde_json::Result<Vec<u8>> {
     #[derive(Serialize)]
     struct Call<'a> {
@@ -198,19 +198,19 @@ pub(in crate::adapters::mcp) fn encode(message: &ClientJsonRpcMessage) -> serde_
     serde_json::to_vec(&Call { jsonrpc: "2.0", id, method: "tools/call", params })
 }
 
-/// The pending requests of one connection with a ticket, and the notifications it received.
+/// State of one connection: its pending requests with tickets, and received notifications.
 #[derive(Debug, Default)]
 pub(in crate::adapters::mcp) struct Exchange {
     waiting: Mutex<Waiting>,
-    /// The server's tools have changed.
+    /// Notified when the server's tools have changed.
     pub(in crate::adapters::mcp) changed: Notify,
-    /// An error suggests that the connection is dead.
+    /// Notified when an error suggests that the connection is dead.
     pub(in crate::adapters::mcp) suspect: Notify,
-    /// Changes to prompts and resources.
+    /// Pending notifications about prompts and resources.
     pub(in crate::adapters::mcp) news: Pending,
-    /// Whether a listed tool wants arguments repeated as HTTP headers.
+    /// Whether a tool has arguments that HTTP headers must repeat.
     has_header_arguments: AtomicBool,
-    /// Arrival of the last message.
+    /// The time at which the last message arrived.
     heard: Mutex<Option<Instant>>,
 }
 
@@ -220,16 +220,16 @@ struct Waiting {
     progress: HashMap<RequestId, Weak<TicketState>>,
 }
 
-/// The call that a server request belongs to.
+/// The call to which a server request belongs.
 #[derive(Debug)]
 pub(in crate::adapters::mcp) enum Asker {
     One(Callee),
-    /// Several calls, without any indication which one is meant.
+    /// Several calls are possible, and nothing identifies the right one.
     Several,
     Nobody,
 }
 
-/// The caller that receives a server's message.
+/// The caller to which a server's message is forwarded.
 #[derive(Debug)]
 pub(in crate::adapters::mcp) struct Callee {
     pub(in crate::adapters::mcp) said: mpsc::Sender<ServerMessage>,
@@ -237,14 +237,14 @@ pub(in crate::adapters::mcp) struct Callee {
 }
 
 impl Callee {
-    /// Marks the call as waiting for an answer until the value is dropped.
+    /// Marks the call as waiting for its caller's answer until the returned value is dropped.
     pub(in crate::adapters::mcp) fn waits(&self) -> Waits {
         self.call.asked.fetch_add(1, Ordering::AcqRel);
         Waits(Arc::clone(&self.call))
     }
 }
 
-/// A call that waits for an answer.
+/// A call that waits for its caller's answer.
 pub(in crate::adapters::mcp) struct Waits(Arc<TicketState>);
 
 impl Drop for Waits {
@@ -253,21 +253,21 @@ impl Drop for Waits {
     }
 }
 
-/// What to do with a message.
+/// How the transport must treat an incoming message.
 #[derive(Debug)]
 pub(in crate::adapters::mcp) enum Inbound {
     /// Pass it to rmcp.
     Forward(Value),
-    /// A ticket took the result; pass this placeholder to rmcp.
+    /// A response whose result is stored in a ticket; pass this placeholder to rmcp.
     Answered { id: RequestId, result: Value },
-    /// Handled completely.
+    /// The message is handled; pass nothing to rmcp.
     Consumed,
-    /// Not a JSON-RPC message, and no ticket matches.
+    /// The text is not a JSON-RPC message and belongs to no ticket.
     Junk,
 }
 
 impl Exchange {
-    /// Registers a request's ticket before it is sent. Without a listener, the request asks for no progress.
+    /// Registers the ticket of a request that is about to be sent. Asks for progress notifications only if the caller wants them.
     pub(in crate::adapters::mcp) fn outbound(&self, message: &mut ClientJsonRpcMessage) -> Option<Ticket> {
         let JsonRpcMessage::Request(request) = message else { return None };
         let Ticket(ticket) = request.request.extensions().get::<Ticket>().cloned()?;
@@ -288,15 +288,15 @@ impl Exchange {
         Some(Ticket(ticket))
     }
 
-    /// Handles one message. Results of calls are never parsed, because that would round numbers.
+    /// Handles an incoming message. Results of calls are not parsed, because that would round numbers.
     pub(in crate::adapters::mcp) fn inbound(&self, message: &[u8]) -> Inbound {
         self.inbound_on(message, None)
     }
 
-    /// The same for a message on the stream of a request.
+    /// Like [`Self::inbound`], for a message on the stream of a request.
     pub(in crate::adapters::mcp) fn inbound_on(&self, message: &[u8], stream: Option<&RequestId>) -> Inbound {
         *lock(&self.heard) = Some(Instant::now());
-        // Tolerates servers with an encoding other than UTF-8, and Python's non-standard JSON.
+        // Tolerate invalid UTF-8, and Python's non-standard JSON.
         let text = String::from_utf8_lossy(message);
         if let Some(members) = json::members(&text) {
             return self.read(&text, &members, message.len(), stream);
@@ -321,7 +321,7 @@ impl Exchange {
                     self.changed.notify_one();
                     Inbound::Consumed
                 }
-                // rmcp would log the content.
+                // Not for rmcp, which would log the content.
                 "notifications/message" => {
                     if let (Some(params), Asker::One(callee)) = (member("params"), self.asker(None)) {
                         let _ = callee.said.try_send(ServerMessage::Note(params));
@@ -344,7 +344,7 @@ impl Exchange {
                 }
                 question if QUESTIONS.contains(&question) && members.contains_key("id") => match forward() {
                     Inbound::Forward(mut message) => {
-                        // An unknown method name makes rmcp pass on the raw request instead of its parsed form.
+                        // With an unknown method name, rmcp passes on the raw request instead of a parsed one.
                         message["method"] = format!("{RAW}{question}").into();
                         mark(&mut message, stream);
                         Inbound::Forward(message)
@@ -379,7 +379,7 @@ impl Exchange {
         Inbound::Answered { id, result: for_rmcp }
     }
 
-    /// Whether calls need parsed arguments besides the raw ones.
+    /// Whether rmcp needs parsed arguments in addition to the raw ones, for headers.
     pub(in crate::adapters::mcp) fn has_header_arguments(&self) -> bool {
         self.has_header_arguments.load(Ordering::Relaxed)
     }
@@ -388,12 +388,12 @@ impl Exchange {
         lock(&self.heard).is_some_and(|heard| heard >= time)
     }
 
-    /// Fails the request behind a message that was too large to read. `head` and `tail` are its known ends.
+    /// Fails the request whose response was too large to read. `head` and `tail` are the ends of the message.
     pub(in crate::adapters::mcp) fn fail_oversized(&self, head: &[u8], tail: &[u8]) -> Inbound {
         self.fail_unreadable(head, tail, true, |ticket| Answer::TooLarge { limit: ticket.limit })
     }
 
-    /// Fails a request without a message.
+    /// Fails a request for which no message arrived.
     pub(in crate::adapters::mcp) fn fail(&self, id: &RequestId, answer: Answer) -> bool {
         let Some((_, ticket)) = self.claim(id.clone()) else { return false };
         *lock(&ticket.answer) = Some(answer);
@@ -406,9 +406,9 @@ impl Exchange {
         true
     }
 
-    /// `guess`: if no id is found, the only pending request is meant.
+    /// Fails the request with this unreadable response. `guess`: without a readable id, it is the only pending request.
     fn fail_unreadable(&self, head: &[u8], tail: &[u8], guess: bool, answer: impl Fn(&TicketState) -> Answer) -> Inbound {
-        // Text that doesn't start like a message is a stray print and belongs to no request.
+        // Text that doesn't start like a message is stray output and answers no request.
         if !head.trim_ascii_start().starts_with(b"{") {
             return Inbound::Junk;
         }
@@ -440,9 +440,9 @@ impl Exchange {
         waiting.answers.remove(&number)?.upgrade().map(|ticket| (number, ticket))
     }
 
-    /// Finds the caller who can answer a server's request: the one whose stream it arrived on, the one named by its
-    /// progress token, or the only one with a running call. If all running calls belong to one caller, those that already
-    /// wait for an answer are excluded: a server continues a call only after its answer.
+    /// Finds the caller for a server request: by the stream on which the request arrived, by its progress token, or as the only
+    /// caller with a running call. If several calls of one caller run, calls that already wait for an answer are excluded,
+    /// because the server can't make another request in these.
     pub(in crate::adapters::mcp) fn asker(&self, meta: Option<&RequestMetaObject>) -> Asker {
         let waiting = lock(&self.waiting);
         let meta = |key: &str| meta.and_then(|meta| meta.0.0.get(key)).and_then(request_id);
@@ -481,12 +481,12 @@ impl Exchange {
         };
         let total = params.get("total").and_then(Value::as_f64);
         let message = params.get("message").and_then(Value::as_str).map(str::to_owned);
-        // A slow listener misses some: progress must not block the connection.
+        // If the listener's queue is full, drop the progress, so that it does not block the connection.
         let _ = listener.try_send(Progress { progress, total, message });
     }
 }
 
-/// Records in a question on which request's stream it arrived. Overwrites whatever the server put there.
+/// Stores the stream's request in the metadata of a server request. Overwrites the server's own value.
 fn mark(question: &mut Value, stream: Option<&RequestId>) {
     let Some(params) = question.get_mut("params").and_then(Value::as_object_mut) else { return };
     match (params.get_mut("_meta"), stream) {
@@ -497,14 +497,14 @@ fn mark(question: &mut Value, stream: Option<&RequestId>) {
     }
 }
 
-/// Adds the client's capabilities to the request, as the client wrote them.
+/// Adds the client's capabilities to a request, unchanged.
 fn declare(meta: &mut RequestMetaObject, capabilities: &Value) {
     if meta.client_capabilities().is_some() {
         meta.0.0.insert(CAPABILITIES.to_owned(), capabilities.clone());
     }
 }
 
-/// Declares no capabilities, for a caller who can't be asked (protocol 2026-07-28).
+/// Declares no capabilities, for a caller that can't answer server requests (protocol 2026-07-28).
 fn ask_nothing(meta: &mut RequestMetaObject) {
     if meta.client_capabilities().is_some() {
         meta.set_client_capabilities(ClientCapabilities::default());
@@ -530,7 +530,7 @@ fn request_id(value: &Value) -> Option<RequestId> {
     }
 }
 
-/// The part of a list that rmcp needs: tools with arguments as HTTP headers (`x-mcp-header`, protocol 2026-07-28).
+/// The tools in a list with arguments that HTTP headers repeat (`x-mcp-header`, protocol 2026-07-28), which rmcp needs.
 fn header_annotations(result: &RawValue) -> Value {
     let annotated = |tool: &Value| {
         let properties = tool.get("inputSchema").and_then(|schema| schema.get("properties")).and_then(Value::as_object);
@@ -540,7 +540,7 @@ fn header_annotations(result: &RawValue) -> Value {
     let tools: Vec<Value> = listed
         .into_iter()
         .flatten()
-        // An unreadable tool must not affect the others.
+        // An invalid tool must not affect the others.
         .filter(|tool| tool.get().contains(HEADER_ANNOTATION))
         .filter_map(|tool| json::readable(tool.get()).ok())
         .filter(annotated)
@@ -555,7 +555,7 @@ fn header_annotations(result: &RawValue) -> Value {
     json!({ "tools": tools })
 }
 
-/// The value of a top-level `id` near the start of a message.
+/// The top-level `id` near the start of a message.
 fn id_in_head(head: &[u8]) -> Option<RequestId> {
     let (mut depth, mut position) = (0_usize, 0_usize);
     while let Some(byte) = head.get(position) {
@@ -585,7 +585,7 @@ fn id_in_head(head: &[u8]) -> Option<RequestId> {
     None
 }
 
-/// The last `id` in the known end of a message.
+/// The last `id` near the end of a message.
 fn id_in_tail(tail: &[u8]) -> Option<RequestId> {
     let start = tail.windows(4).rposition(|window| window == b"\"id\"")?;
     id_after_key(&tail[start + 4..])

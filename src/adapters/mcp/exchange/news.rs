@@ -1,6 +1,6 @@
-//! What a server announces beside tools (prompts, resources), collected until the supervisor forwards it.
+//! Collects a server's notifications about prompts and resources until the supervisor forwards them.
 //!
-//! A set, not a queue: repeated announcements collapse into one, so a noisy server costs neither memory nor much time.
+//! Repeated notifications are collapsed into one, so a noisy server uses little memory and time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,17 +10,17 @@ use tokio::sync::Notify;
 
 use crate::service::ports::NewsKind;
 
-/// Maximum number of pending resource updates. A server with more sends updates that nobody subscribed to.
+/// Maximum number of pending resource updates. A server that exceeds it sends updates without subscriptions.
 const UPDATED: usize = 4_000;
-/// Longest URI in bytes.
+/// Maximum length of a URI, in bytes.
 const LONGEST_ADDRESS: usize = 2 * 1024;
 
-/// Notifications that are not delivered yet.
+/// Notifications that are not forwarded yet.
 #[derive(Debug, Default)]
 pub(in crate::adapters::mcp) struct Pending {
     told: Mutex<NewsSet>,
     is_news: Notify,
-    /// Whether anybody receives them: connections of single users have no subscriptions.
+    /// Whether updates are collected at all. Connections of single users have no subscribers.
     is_heard: AtomicBool,
 }
 
@@ -61,7 +61,7 @@ impl Pending {
         self.is_news.notify_one();
     }
 
-    /// All pending notifications, once there are any.
+    /// Waits for notifications and removes all pending ones.
     pub(in crate::adapters::mcp) async fn next(&self) -> Vec<NewsKind> {
         self.is_news.notified().await;
         let NewsSet { renewed, prompts, resources, updated } = std::mem::take(&mut *self.lock());
@@ -70,7 +70,7 @@ impl Pending {
         told.chain(updated.into_iter().map(NewsKind::Updated)).collect()
     }
 
-    /// Begins to collect changes of resources.
+    /// Starts to collect notifications.
     pub(in crate::adapters::mcp) fn listen(&self) {
         self.is_heard.store(true, Ordering::Relaxed);
     }

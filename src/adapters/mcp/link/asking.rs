@@ -1,4 +1,4 @@
-//! Extends the time limit of a call while it waits for a person's answer.
+//! Extends the deadline of a call while its caller answers a server request.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::service::ports::{ServerMessage, ServerQuestion};
 
-/// Queue size for messages from a server.
+/// Length of the queue for messages from a server.
 const SAID: usize = 16;
-/// How far a call may exceed its time limit for questions.
+/// Maximum time that server requests may add to a call's deadline.
 const ASKING: Duration = Duration::from_mins(10);
-/// A call beyond its time limit ends at most this long after the answer.
+/// After the deadline, a call may continue for at most this long after the caller's answer.
 const ASKED_AGAIN: Duration = Duration::from_secs(5);
 
-/// Forwards a server's messages and counts unanswered questions.
+/// Returns a sender that forwards a server's messages to `said`, and the number of its unanswered requests.
 pub(in crate::adapters::mcp) fn waiting_for_answers(said: mpsc::Sender<ServerMessage>) -> (mpsc::Sender<ServerMessage>, Arc<AtomicUsize>) {
     let (sender, mut receiver) = mpsc::channel(SAID);
     let waiting = Arc::new(AtomicUsize::new(0));
@@ -51,7 +51,7 @@ fn counted_question(question: ServerQuestion, waiting: Arc<AtomicUsize>) -> Serv
     ServerQuestion { method, params, answer: inner }
 }
 
-/// Enforces the deadline, but not while a question is open: people are slower than tools.
+/// Enforces the deadline, except while a server request is unanswered: people are slower than tools.
 pub(in crate::adapters::mcp) async fn in_time<T>(
     mut call: Pin<&mut impl Future<Output = T>>,
     deadline: Instant,

@@ -1,4 +1,4 @@
-//! One attempt to connect, and what to try next if it fails.
+//! A single attempt to connect, and the handshake to try next after a failure.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::adapters::mcp::process::child::Processes;
 use crate::adapters::mcp::text::Secrets;
 use crate::settings::servers::ServerSettings;
 
-/// How long to wait for the process of a failed connection to end: its exit says more than the closed pipe.
+/// How long to wait for the exit of a failed connection's process. Its exit status explains more than a closed pipe.
 const LAST_WORDS: Duration = Duration::from_millis(300);
 
-/// The shared parts of all connections.
+/// The state that all connections share.
 #[derive(Clone)]
 pub(in crate::adapters::mcp) struct Surroundings {
     pub(in crate::adapters::mcp) client: reqwest::Client,
@@ -63,7 +63,7 @@ impl Attempt<'_> {
             }
             error.to_string()
         } else {
-            // The server may have hung on the newer handshake.
+            // The server may have hung in the newer handshake.
             if era == Era::Either {
                 next = Era::Initialize;
             }

@@ -16,19 +16,18 @@ use crate::domain::execution::outcome;
 use crate::domain::text::json;
 use crate::service::ports::{PassthroughKind, PassthroughRequest, Round, ServerMessage, ServerQuestion};
 
-/// Maximum number of rounds of questions in one call.
+/// Maximum number of rounds of server requests during one call.
 const ROUNDS: usize = 10;
-/// Maximum number of questions per round.
+/// Maximum number of server requests per round.
 const QUESTIONS: usize = 16;
 
-/// A request to a server.
 #[derive(Clone)]
 pub(in crate::adapters::mcp) enum Request<'a> {
     Call { tool: &'a str, arguments: Arc<RawValue> },
     Other(&'a PassthroughRequest),
 }
 
-/// Returns the raw result. To enforce a time limit, drop the future, which cancels the request at the server.
+/// Sends a request and returns the raw result. To enforce a time limit, drop the future; that cancels the request at the server.
 pub(in crate::adapters::mcp) async fn send(
     link: &Link,
     request: Request<'_>,
@@ -36,7 +35,7 @@ pub(in crate::adapters::mcp) async fn send(
     mut listeners: Listeners,
     forwarded: Option<Forwarded>,
 ) -> Result<Box<RawValue>, LinkError> {
-    // Servers of older protocol versions ask on the connection, without rounds.
+    // Older servers send their requests on the connection, without rounds.
     let own = round.filter(|_| link.is_modern);
     if own.is_none() && round.is_some_and(|round| round.state.is_some()) {
         let message = "this server uses no `requestState`: send the request again without it".to_owned();
@@ -45,7 +44,7 @@ pub(in crate::adapters::mcp) async fn send(
     listeners.capabilities = own.map(|round| link.allowed(&round.capabilities));
     match request {
         Request::Call { tool, arguments } => call(link, tool, arguments, own, listeners, forwarded).await,
-        // On the heap, so that calls stay small.
+        // Boxed to keep the future of a call small.
         Request::Other(asked) => Box::pin(ask(link, asked, own, listeners, forwarded)).await,
     }
 }
@@ -58,7 +57,7 @@ async fn call(
     listeners: Listeners,
     forwarded: Option<Forwarded>,
 ) -> Result<Box<RawValue>, LinkError> {
-    // rmcp copies some arguments into HTTP headers; the raw arguments are sent.
+    // rmcp copies some arguments into HTTP headers. The raw arguments are sent.
     let seen = link.exchange.has_header_arguments().then(|| readable(&arguments));
     let mut answered = round.map(|round| (round.responses.clone(), round.state.clone()));
     for _ in 0..ROUNDS {
@@ -69,7 +68,7 @@ async fn call(
             .await?;
         match result_type(&result)?.as_deref() {
             None | Some("complete") => return Ok(result),
-            // The caller answers with another request.
+            // The caller answers by repeating its request.
             Some("input_required") if round.is_some() => return Ok(result),
             Some("input_required") => {
                 let (responses, state) = Box::pin(answers(&result, listeners.said.as_ref())).await?;
@@ -113,7 +112,7 @@ async fn ask(
     if !link.offers.have(asked.what) {
         return Err(LinkError::Protocol { code: METHOD_NOT_FOUND, message: format!("the server has no {method}"), data: None });
     }
-    // Servers of the newer protocol version have no such requests.
+    // The newer protocol version has no such requests.
     if link.is_modern && matches!(asked.what, PassthroughKind::Subscribe | PassthroughKind::Unsubscribe) {
         let uri = asked.params.get("uri").and_then(Value::as_str).unwrap_or_default();
         match asked.what {
@@ -133,7 +132,7 @@ async fn ask(
     if let Some(headers) = forwarded {
         request.extensions_mut().insert(headers);
     }
-    // As in a call, the server may first ask a question.
+    // The server may first make requests itself, as in a call.
     let purpose = if matches!(asked.what, PassthroughKind::Prompt | PassthroughKind::Resource) { Purpose::Call } else { Purpose::Ask };
     let Reply { result, .. } = link.request(request, purpose, listeners).await?;
     match result_type(&result)?.as_deref() {
@@ -147,7 +146,7 @@ fn readable(arguments: &RawValue) -> Map<String, Value> {
     json::readable(arguments.get()).ok().and_then(|arguments| serde_json::from_value(arguments).ok()).unwrap_or_default()
 }
 
-/// The type of a result, which must be an object.
+/// The `resultType` of a result. Fails if the result is not an object.
 fn result_type(result: &RawValue) -> Result<Option<String>, LinkError> {
     if !result.get().starts_with('{') {
         return Err(unusable("the result is not an object"));
@@ -162,7 +161,7 @@ fn unusable(message: &str) -> LinkError {
     LinkError::Unusable(message.to_owned())
 }
 
-/// Asks the caller the server's questions (protocol 2026-07-28: the call is then repeated with the answers).
+/// Collects the caller's answers to the requests in a result (protocol 2026-07-28). The call is then repeated with them.
 async fn answers(result: &RawValue, said: Option<&mpsc::Sender<ServerMessage>>) -> Result<(InputResponses, Option<String>), LinkError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]

@@ -1,4 +1,4 @@
-//! A live link to one server: transport, handshake, requests with raw results, and shutdown.
+//! A live connection to one server: transport, handshake, requests with raw results, and shutdown.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -36,31 +36,31 @@ use crate::adapters::mcp::transport::stdio::StdioTransport;
 use crate::service::ports::{Offers, Refusal, ServerMessage, ServerQuestion};
 use crate::settings::servers::{ServerSettings, TransportSettings};
 
-/// Allowance for the parts of a message around the result.
+/// Additional bytes allowed for the parts of a message around its result.
 const ENVELOPE: usize = 64 * 1024;
-/// Concurrent HTTP requests; rmcp's default of 16 would queue calls.
+/// Maximum number of concurrent HTTP requests. With rmcp's default of 16, calls would queue.
 const CONCURRENT_POSTS: usize = 4096;
-/// How long a clean shutdown may take, apart from the process.
+/// Maximum duration of a clean shutdown, without that of the process.
 const CLOSING: Duration = Duration::from_secs(3);
-/// Responses to a streamable HTTP handshake that suggest a server with the older transport.
+/// Statuses in response to a streamable HTTP handshake that suggest a server with the older transport.
 const MAY_BE_SSE: [StatusCode; 3] = [StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED];
 
-/// The handshake to try.
+/// The handshake to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::adapters::mcp) enum Era {
     /// `initialize`, up to protocol 2025-11-25.
     Initialize,
     /// `server/discover`, from protocol 2026-07-28 on.
     Discover,
-    /// The newer one, then the older one if the server does not support it.
+    /// `Discover`, then `Initialize` if the server does not support it.
     Either,
 }
 
 impl Era {
-    /// The first handshake to try for an unknown server.
+    /// The first handshake to try with an unknown server.
     pub(in crate::adapters::mcp) fn usual(transport: &TransportSettings) -> Self {
         match Wire::of(transport) {
-            // Trying the newer one first would break slow starters: rmcp gives it only 10 s.
+            // The newer handshake would break servers that start slowly, because rmcp limits it to 10 s.
             Wire::Stdio => Self::Initialize,
             Wire::StreamableHttp | Wire::Sse => Self::Either,
         }
@@ -92,14 +92,14 @@ pub(in crate::adapters::mcp) enum ConnectError {
     Neither { sse: Box<ConnectError>, streamable: Box<ConnectError> },
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// The server returned an error to the handshake; it may support the other one.
+    /// The server answered the handshake with an error. It may support the other handshake.
     #[error("the server rejected the handshake: {0}")]
     Refused(String),
     #[error("{0}")]
     Failed(String),
 }
 
-/// A connection with its resources. Dropping it kills the child.
+/// A connection with its resources. Dropping it kills the child process.
 pub(in crate::adapters::mcp) struct Connection {
     pub(in crate::adapters::mcp) link: Arc<Link>,
     pub(in crate::adapters::mcp) about: About,
@@ -120,7 +120,7 @@ pub(in crate::adapters::mcp) struct About {
 }
 
 impl Connector<'_> {
-    /// Connects and performs the handshake, without a timeout. `child` receives the process, so that its last output is
+    /// Connects and performs the handshake, without a timeout. Stores the process in `child`, so that its last output is
     /// available after a failure.
     pub(in crate::adapters::mcp) async fn connect(&self, era: Era, child: &mut Option<Child>) -> Result<Connection, ConnectError> {
         let settings = self.settings;
@@ -150,12 +150,12 @@ impl Connector<'_> {
         }
     }
 
-    /// Largest message in bytes.
+    /// Maximum size of a message, in bytes.
     fn limit(&self) -> usize {
         self.settings.max_result_bytes.max(LIST_LIMIT).saturating_add(ENVELOPE)
     }
 
-    /// Tries one HTTP transport and, if the response suggests it, the other one (MCP specification, "Backwards
+    /// Tries one HTTP transport. If the response suggests it, tries the other one too (MCP specification, "Backwards
     /// Compatibility" of the transports).
     async fn remote(&self, url: &Url, sender: &Sender, era: Era) -> Result<Connection, ConnectError> {
         let failure = match self.over(self.wire, url, sender, era).await {
@@ -184,7 +184,7 @@ impl Connector<'_> {
                 let ServerSettings { start_timeout, call_timeout, .. } = *self.settings;
                 let remote = Remote { sender, url, start_timeout, call_timeout };
                 let transport = SseTransport::open(remote, Arc::clone(&exchange), limit).await?;
-                // The newer handshake does not exist on this transport.
+                // This transport does not support the newer handshake.
                 self.shake_hands(transport, exchange, Era::Initialize, wire).await
             }
             Wire::StreamableHttp | Wire::Stdio => {
@@ -218,7 +218,7 @@ impl Connector<'_> {
         let mode = match era {
             Era::Initialize => ClientLifecycleMode::Initialize,
             Era::Discover => ClientLifecycleMode::Discover { preferred_versions },
-            // Without a pinned version, a server that echoes the newest one would count as stateless.
+            // If no version were pinned, a server that echoes the newest version would be treated as stateless.
             Era::Either => ClientLifecycleMode::Auto { preferred_versions, legacy_version: Some(ProtocolVersion::V_2025_11_25) },
         };
         let client = Client { exchange: Arc::clone(&exchange), questions: self.questions };
@@ -283,7 +283,8 @@ impl Connection {
         };
         let how = tokio::select! {
             how = child.exited() => {
-                // Earlier output may still be in flight. A grandchild can keep the pipe open forever.
+                // The last output may still be in the pipe. The time is limited, because a grandchild can keep the pipe open
+                // forever.
                 let _ = timeout(Duration::from_millis(200), self.closed.cancelled()).await;
                 how
             }
@@ -298,7 +299,7 @@ impl Connection {
         }
     }
 
-    /// Ends the session and the child. Pending requests fail.
+    /// Ends the session and the child process. Pending requests fail.
     pub(in crate::adapters::mcp) async fn close(mut self, manners: Manners) {
         if let Some(cancel) = self.cancel.take() {
             cancel.cancel();
@@ -318,18 +319,18 @@ impl Drop for Connection {
     }
 }
 
-/// Our client side: forwards questions of servers to callers, and has no roots.
+/// The client side of the protocol. Forwards server requests to callers and provides no roots.
 struct Client {
     exchange: Arc<Exchange>,
     questions: Questions,
 }
 
-/// The time limit for an answer of a person or a model.
+/// Time limit for the answer of a person or a model.
 const ANSWERING: Duration = Duration::from_mins(10);
 const INVALID_REQUEST: ErrorCode = ErrorCode::INVALID_REQUEST;
 
 impl Client {
-    /// Forwards a request to the caller.
+    /// Forwards a server request to the caller and returns the answer.
     async fn hand_on(&self, method: String, params: Value, meta: &RequestMetaObject) -> Result<Value, ErrorData> {
         let callee = match self.exchange.asker(Some(meta)) {
             Asker::One(callee) => callee,
@@ -373,7 +374,7 @@ impl ClientHandler for Client {
     }
 }
 
-/// A message of our own, because rmcp's would contain whole messages.
+/// Builds an error without rmcp's text, which may contain whole messages.
 fn refused(error: ClientInitializeError) -> ConnectError {
     match error {
         ClientInitializeError::JsonRpcError(error) => ConnectError::Refused(format!("{} ({})", foreign(&error.message), error.code.0)),

@@ -1,4 +1,4 @@
-//! Why a request over a link brought no result.
+//! Errors of requests over a link.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use crate::adapters::mcp::text::foreign;
 use crate::adapters::mcp::transport::client::ConnectionFailure;
 use crate::adapters::mcp::transport::http::HttpFailure;
 
-/// Why a request has no result.
+/// The reason why a request has no result.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::adapters::mcp) enum LinkError {
     #[error("{reason}")]
@@ -21,10 +21,10 @@ pub(in crate::adapters::mcp) enum LinkError {
         /// Whether the server may have received the request.
         sent: bool,
     },
-    /// An HTTP status without a JSON-RPC response.
+    /// The server responded with this HTTP status and without a JSON-RPC response.
     #[error("HTTP {0}")]
     Refused(StatusCode),
-    /// The response is invalid.
+    /// The response is invalid, for this reason.
     #[error("{0}")]
     Unusable(String),
     #[error("error {code}: {message}")]

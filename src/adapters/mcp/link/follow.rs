@@ -1,5 +1,5 @@
-//! Subscriptions of the newer protocol version: each `subscriptions/listen` is a request with an open response (MCP
-//! specification 2026-07-28, "Subscriptions"). [`Exchange::inbound`] handles the notifications.
+//! Subscriptions of the newer protocol version: each `subscriptions/listen` request has a streamed response (MCP specification
+//! 2026-07-28, "Subscriptions"). [`Exchange::inbound`] handles the notifications.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 const INVALID_PARAMS: i64 = -32602;
 
-/// The subscribed resources of a connection, each with the task that reads its stream.
+/// The subscribed resources of a connection, by URI, each with the task that reads its stream.
 #[derive(Debug, Default)]
 pub(in crate::adapters::mcp) struct Followed(Mutex<HashMap<String, AbortOnDropHandle<()>>>);
 
@@ -27,7 +27,7 @@ impl Followed {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Subscribes to a resource, replacing an existing subscription.
+    /// Subscribes to a resource. Replaces an existing subscription.
     pub(in crate::adapters::mcp) async fn follow(
         &self,
         peer: &Peer<RoleClient>,
@@ -73,12 +73,12 @@ async fn keep(mut subscription: Subscription, peer: Peer<RoleClient>, uri: Strin
                 Err(_) => pause = (pause * 2).min(LONGEST_PAUSE),
             }
         };
-        // It may have changed before the subscription.
+        // The resource may have changed before the subscription.
         exchange.news.updated(&uri);
     }
 }
 
-/// The lists of a server that support subscriptions.
+/// The lists whose changes the server can announce.
 pub(in crate::adapters::mcp) fn lists_of(capabilities: &ServerCapabilities) -> SubscriptionFilter {
     let mut filter = SubscriptionFilter::default();
     filter.tools_list_changed = capabilities.tools.as_ref().and_then(|tools| tools.list_changed).filter(|told| *told);
@@ -94,7 +94,7 @@ pub(in crate::adapters::mcp) async fn lists(peer: Peer<RoleClient>, filter: Subs
         if let Ok(mut subscription) = peer.listen(filter.clone()).await {
             pause = FIRST_PAUSE;
             while let Ok(Some(_)) = subscription.next().await {}
-            // Something may have changed before the subscription.
+            // The tools may have changed before the subscription.
             exchange.changed.notify_one();
             exchange.news.prompts();
             exchange.news.resources();

@@ -1,4 +1,4 @@
-//! Health checks of stdio servers: a hung server keeps its process and pipes, so nothing else would reveal it.
+//! Health checks for stdio servers. A hung server keeps its process and its pipes, so only a ping detects it.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::adapters::mcp::link::error::LinkError;
 use crate::adapters::mcp::link::link::{Link, Wire};
 use crate::adapters::mcp::timing::Timing;
 
-/// So many consecutive unanswered pings mean that it hangs.
+/// Number of consecutive unanswered pings after which a server is considered hung.
 const UNANSWERED: u32 = 3;
 
-/// Resolves with a reason when the server hangs. A busy server is not pinged, unless one of its calls timed out without any
-/// message from it.
+/// Waits until the server hangs and returns a reason. A busy server is not pinged, unless one of its calls timed out without any
+/// message from the server.
 pub(in crate::adapters::mcp) async fn hangs(link: &Link, is_idle: impl Fn() -> bool, timing: Timing) -> String {
     let Some(every) = timing.ping.filter(|_| link.wire == Wire::Stdio) else { return std::future::pending().await };
     let mut unanswered = 0;
@@ -33,12 +33,12 @@ pub(in crate::adapters::mcp) async fn hangs(link: &Link, is_idle: impl Fn() -> b
     }
 }
 
-/// Whether any response arrives within this time.
+/// Whether the server responds within this time.
 async fn answers(link: &Link, limit: Duration) -> bool {
     let asked = Instant::now();
     let ping = ClientRequest::PingRequest(PingRequest::default());
     let answer = timeout(limit, link.request(ping, Purpose::Ask, Listeners::default())).await;
-    // An error is a response. A closed connection is handled elsewhere.
+    // An error is a response too. A closed connection is handled elsewhere.
     let is_answered = match answer {
         Ok(Ok(_) | Err(LinkError::Protocol { .. } | LinkError::Closed { .. })) => true,
         Ok(Err(_)) | Err(_) => link.exchange.was_heard_since(asked),

@@ -1,4 +1,4 @@
-//! The part of a connection that calls use: requests with raw answers.
+//! The part of a connection that calls use to send requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,11 +20,11 @@ use crate::adapters::mcp::link::follow::Followed;
 use crate::service::ports::Offers;
 use crate::settings::servers::TransportSettings;
 
-/// Largest page of a list, regardless of the limit for results.
+/// Maximum size of a page in a list, in bytes, regardless of the limit for results.
 pub(in crate::adapters::mcp) const LIST_LIMIT: usize = 16 * 1024 * 1024;
 const PARSE_ERROR: i64 = -32700;
 
-/// The transport of a connection.
+/// The transport protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::adapters::mcp) enum Wire {
     Stdio,
@@ -42,12 +42,12 @@ impl Wire {
     }
 }
 
-/// The requests that servers may send to callers.
+/// Requests that servers may send to callers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Questions {
-    /// Questions to the user.
+    /// Elicitation: requests for input from the user.
     pub elicitation: bool,
-    /// Requests to the model.
+    /// Sampling: requests for a completion from the caller's model.
     pub sampling: bool,
 }
 
@@ -60,8 +60,8 @@ impl Questions {
         }
     }
 
-    /// Restricts a client's capabilities to those that servers may use. Roots are always allowed, because nothing here
-    /// depends on them.
+    /// Reduces a client's capabilities to those that servers may use. Roots are always kept; the service itself does not use
+    /// them.
     fn cut(self, capabilities: &Value) -> Value {
         let known = [("elicitation", self.elicitation), ("sampling", self.sampling), ("roots", true)];
         let kept = known.into_iter().filter(|(_, is_allowed)| *is_allowed);
@@ -82,7 +82,7 @@ impl Questions {
 pub(in crate::adapters::mcp) struct Link {
     pub(in crate::adapters::mcp) peer: Peer<RoleClient>,
     pub(in crate::adapters::mcp) exchange: Arc<Exchange>,
-    /// Whether it speaks protocol 2026-07-28 or newer: it keeps no session, and asks in place of a result.
+    /// Whether the server uses protocol 2026-07-28 or newer, without sessions and with server requests in results.
     pub(in crate::adapters::mcp) is_modern: bool,
     pub(in crate::adapters::mcp) followed: Followed,
     pub(in crate::adapters::mcp) protocol: String,
@@ -91,7 +91,7 @@ pub(in crate::adapters::mcp) struct Link {
     pub(in crate::adapters::mcp) offers: Offers,
     pub(in crate::adapters::mcp) wire: Wire,
     pub(super) questions: Questions,
-    /// Running calls; list requests don't count.
+    /// The running calls. List requests are not included.
     pub(in crate::adapters::mcp) calls: TaskTracker,
     /// Set after a call timed out without any message from the server.
     pub(super) is_doubted: AtomicBool,
@@ -104,12 +104,12 @@ pub(in crate::adapters::mcp) struct Link {
 #[derive(Debug)]
 pub(in crate::adapters::mcp) struct Reply {
     pub(in crate::adapters::mcp) result: Box<RawValue>,
-    /// The size of the message in bytes.
+    /// The size of the whole message, in bytes.
     pub(in crate::adapters::mcp) bytes: usize,
 }
 
 impl Link {
-    /// The capabilities of a client that this server may use.
+    /// Reduces a client's capabilities to those that this server may use.
     pub(in crate::adapters::mcp) fn allowed(&self, capabilities: &Value) -> Value {
         self.questions.cut(capabilities)
     }
@@ -151,7 +151,7 @@ impl Link {
         let outcome = tokio::select! {
             biased;
             outcome = handle.rx => Some(outcome),
-            // A request that enters rmcp's queue while the connection closes never gets a response.
+            // A request that is queued while rmcp closes the connection would never get a response.
             () = self.closed.cancelled() => None,
         };
         abandoned.id = None;
@@ -165,7 +165,7 @@ impl Link {
             None => {
                 let mut error = match outcome {
                     Some(Ok(Err(error))) => link_error(error),
-                    // A duplicate response on a resumed stream, or none at all.
+                    // The response was a duplicate on a resumed stream, or there was none.
                     Some(Ok(Ok(_)) | Err(_)) | None => LinkError::Closed { reason: "the connection was closed".into(), sent: true },
                 };
                 if let LinkError::Closed { sent, .. } = &mut error
@@ -179,7 +179,7 @@ impl Link {
     }
 }
 
-/// Cancels a request at the server when nobody waits for it any more.
+/// Cancels a request at the server if this guard is dropped before the response arrives.
 struct CancelOnDrop<'a> {
     peer: &'a Peer<RoleClient>,
     id: Option<RequestId>,

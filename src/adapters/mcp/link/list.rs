@@ -1,4 +1,4 @@
-//! Lists a server's tools, tolerant of single invalid tools but with strict limits overall.
+//! Lists a server's tools. Invalid tools are skipped; the size of the whole list is strictly limited.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use crate::service::ports::SkippedTool;
 
 const MAX_PAGES: usize = 1000;
 const MAX_TOOLS: usize = 50_000;
-/// Maximum number of bytes of all pages together. The last accepted page may reach the limit, but not exceed it.
+/// Maximum size of all pages together, in bytes, inclusive.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 /// Maximum number of consecutive pages without a tool.
 const MAX_EMPTY_PAGES: usize = 10;
-/// Deepest nesting of a definition. It is parsed here and by clients, and JSON parsers stop at 128 levels.
+/// Maximum nesting depth of a definition. JSON parsers, here and in clients, stop at 128 levels.
 const MAX_DEPTH: usize = 100;
 const METHOD_NOT_FOUND: i64 = -32601;
 
-/// A server's tools as it sent them.
+/// A server's tools as sent.
 #[derive(Debug, Default, PartialEq)]
 pub(in crate::adapters::mcp) struct Tools {
     pub(in crate::adapters::mcp) tools: Vec<Arc<Value>>,
@@ -38,7 +38,7 @@ pub(in crate::adapters::mcp) enum ListError {
     NoList,
 }
 
-/// Requests page by page. Skipped tools are reported.
+/// Requests all pages. The result includes the skipped tools.
 pub(in crate::adapters::mcp) async fn list(link: &Link) -> Result<Tools, ListError> {
     let mut collected = Collected::default();
     let mut cursor = None;
@@ -50,7 +50,7 @@ pub(in crate::adapters::mcp) async fn list(link: &Link) -> Result<Tools, ListErr
         let Reply { result: page, bytes } =
             match link.request(ClientRequest::ListToolsRequest(request), Purpose::List, Listeners::default()).await {
                 Ok(reply) => reply,
-                // A server with only prompts or resources.
+                // The server has only prompts or resources.
                 Err(LinkError::Protocol { code: METHOD_NOT_FOUND, .. }) if !link.has_tools => return Ok(Tools::default()),
                 Err(error) => return Err(error.into()),
             };
@@ -69,13 +69,13 @@ struct Collected {
     pages: usize,
     bytes: usize,
     empty_pages: usize,
-    /// Tools seen, used or skipped.
+    /// Number of tools so far, used or skipped.
     seen: usize,
 }
 
 impl Collected {
-    /// Adds a page and returns the cursor of the next one. The page is split as text, so that an invalid tool affects only
-    /// itself.
+    /// Adds a page and returns the cursor of the next one. Splits the page as text, so that an invalid tool does not affect
+    /// others.
     fn add(&mut self, page: &RawValue, bytes: usize) -> Result<Option<String>, ListError> {
         let page = json::members(page.get()).ok_or(ListError::NoList)?;
         let tools = page.get("tools").and_then(|tools| json::items(tools.get())).ok_or(ListError::NoList)?;
@@ -154,7 +154,7 @@ impl Collected {
         self.found.skipped.push(SkippedTool { tool, reason: reason.to_owned() });
     }
 
-    /// Ends the listing early; the tools so far count.
+    /// Ends the list early and keeps the tools so far.
     fn stop(&mut self, reason: &str) -> Option<String> {
         let tool = format!("everything after page {}", self.pages);
         self.found.skipped.push(SkippedTool { tool, reason: reason.to_owned() });
@@ -241,7 +241,7 @@ mod tests {
         assert!(matches!(Collected::default().add_page(&json!({"tools": {}}), 100), Err(ListError::NoList)));
     }
 
-    /// Regression: one deep definition made the whole server unavailable.
+    /// Regression test: one deeply nested definition made the whole server unavailable.
     #[test]
     fn a_definition_that_can_not_be_read_costs_one_tool() {
         let schema = |levels: usize| {
@@ -250,7 +250,7 @@ mod tests {
         };
         let tool = |name: &str, schema: &str| format!(r#"{{"name":"{name}","inputSchema":{schema}}}"#);
         let far = r#"{"properties":{"a":{"maximum":1e999}}}"#;
-        // Each level is two objects, inside the schema and the tool.
+        // Each level is two nested objects, and the schema and the tool add two more.
         let tools =
             [tool("a", "{}"), tool("deep", &schema(49)), tool("deeper", &schema(50)), tool("deepest", &schema(5_000)), tool("far", far)];
         let surrogate = tool("half", r#"{"description":"\ud83d"}"#);

@@ -1,4 +1,4 @@
-//! One connection: handshake, requests, calls, lists, health.
+//! A single connection: handshake, requests, calls, lists, health checks.
 
 pub(in crate::adapters::mcp) mod error;
 pub(in crate::adapters::mcp) mod follow;

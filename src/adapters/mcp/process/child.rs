@@ -1,4 +1,4 @@
-//! A server's process: no shell, an environment of its own, and a process group that is ended as a whole.
+//! The process of a server: started without a shell, with its own environment, and ended as a whole process group.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -27,7 +27,7 @@ use crate::adapters::mcp::text::Secrets;
 use crate::domain::catalog::tool::ServerName;
 use crate::settings::{ProcessSettings, SandboxSettings, StartSettings};
 
-/// Inherited variables, in addition to `LC_*` and `XDG_*`.
+/// Variables that server processes inherit, in addition to `LC_*` and `XDG_*`.
 const INHERITED: [&str; 15] = [
     "PATH",
     "HOME",
@@ -45,41 +45,41 @@ const INHERITED: [&str; 15] = [
     "all_proxy",
     "no_proxy",
 ];
-/// Our own variables, never inherited, in addition to `TOOLSIEVE_*`.
+/// Variables of the service that are never inherited, in addition to `TOOLSIEVE_*`.
 const OURS: [&str; 4] = ["CREDENTIALS_DIRECTORY", "DATABASE_URL", "EMBEDDER_API_KEY", "QDRANT_API_KEY"];
-/// The search path without a `PATH`.
+/// The search path if `PATH` is unset.
 const USUAL_PATH: &str = "/bin:/usr/bin";
 
-/// How long a child may take to end.
+/// Time limits for ending a child process.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::adapters::mcp) struct Manners {
-    /// After its standard input is closed.
+    /// Time after closing its standard input.
     grace: Duration,
-    /// After `SIGTERM`.
+    /// Time after `SIGTERM`.
     termination: Duration,
 }
 
 impl Manners {
     pub(in crate::adapters::mcp) const GENTLE: Self = Self { grace: Duration::from_millis(500), termination: Duration::from_millis(1500) };
-    /// For a server removed from the configuration: it ends within a second.
+    /// For a server removed from the configuration: ends it within a second.
     pub(in crate::adapters::mcp) const PROMPT: Self = Self { grace: Duration::from_millis(400), termination: Duration::from_millis(300) };
 }
 
 /// Shared options of all server processes.
 #[derive(Clone, Debug, Default)]
 pub struct Processes {
-    /// Inherit the whole environment except our own variables, instead of the allow-list.
+    /// Whether processes inherit the whole environment except the service's variables, instead of only the allow-list.
     pub inherit_environment: bool,
-    /// This binary, through which servers are started ([`Launch`]). Without it, they are started directly and can't be
-    /// sandboxed.
+    /// This binary, which starts servers by executing their programs ([`Launch`]). If `None`, servers are started directly and
+    /// can't be sandboxed.
     pub launcher: Option<PathBuf>,
-    /// Our own secrets: variables with these values are not inherited.
+    /// Secrets of the service. Variables with these values are not inherited.
     pub secrets: Vec<SecretString>,
     pub sandboxes: SandboxPlaces,
 }
 
 impl Processes {
-    /// From the settings and the data folder.
+    /// Derives the options from the settings and the data folder.
     #[must_use]
     pub fn of(settings: &StartSettings, data_dir: &Path) -> Self {
         let ProcessSettings { launcher, secrets, files, .. } = settings.processes.clone();
@@ -88,7 +88,7 @@ impl Processes {
         Self { inherit_environment: settings.mcpo.is_some(), launcher, secrets, sandboxes }
     }
 
-    /// The inherited variables.
+    /// The variables that server processes inherit.
     fn inherited(&self) -> impl Iterator<Item = (OsString, OsString)> {
         std::env::vars_os().filter(|(name, value)| {
             let Some(name) = name.to_str() else { return self.inherit_environment };
@@ -141,7 +141,7 @@ pub(in crate::adapters::mcp) enum SpawnError {
     },
 }
 
-/// A running child. Dropping it kills its process group.
+/// A running child process. Dropping it kills its process group.
 pub(in crate::adapters::mcp) struct Child {
     process: Box<dyn ChildWrapper>,
     command: String,
@@ -150,7 +150,7 @@ pub(in crate::adapters::mcp) struct Child {
     stderr: JoinHandle<()>,
 }
 
-/// Its standard input and output, and a handle for their readers to end it.
+/// The standard input and output of a child process, and a handle with which their readers can end it.
 pub(in crate::adapters::mcp) struct Streams {
     pub(in crate::adapters::mcp) stdin: ChildStdin,
     pub(in crate::adapters::mcp) stdout: ChildStdout,
@@ -158,7 +158,7 @@ pub(in crate::adapters::mcp) struct Streams {
 }
 
 impl Child {
-    /// Starts the program; standard error goes to the log, with secrets masked.
+    /// Starts the program. Its standard error is logged, with secrets masked.
     pub(in crate::adapters::mcp) async fn spawn(
         server: ServerName,
         program: Program,
@@ -182,7 +182,7 @@ impl Child {
         Ok((Self { process, command: command.clone(), last_words, cutoff, stderr }, streams))
     }
 
-    /// Waits for the process to end and describes how it ended. Cancel-safe.
+    /// Waits for the process to end and returns a description of its exit. Cancel-safe.
     pub(in crate::adapters::mcp) async fn exited(&mut self) -> String {
         let ended = tokio::select! {
             biased;
@@ -202,13 +202,13 @@ impl Child {
             return None;
         }
         if let Ok(Some(_)) = self.process.try_wait() {
-            // A dead process writes nothing more, but a grandchild may keep the pipe open.
+            // A dead process writes no more, but a grandchild may keep the pipe open.
             let _ = timeout(Duration::from_millis(200), &mut self.stderr).await;
         }
         self.last_words.text()
     }
 
-    /// Ends the process group. Close standard input first, which asks the process to end.
+    /// Ends the process group. First closes standard input, which asks the process to end.
     pub(in crate::adapters::mcp) async fn stop(&mut self, manners: Manners) {
         if timeout(manners.grace, self.process.wait()).await.is_err() {
             let _ = self.process.signal(Signal::SIGTERM as i32);
@@ -217,7 +217,7 @@ impl Child {
                 let _ = timeout(manners.termination, self.process.wait()).await;
             }
         }
-        // Kills what the group leader left behind.
+        // Kill the rest of the group.
         let _ = self.process.start_kill();
     }
 
@@ -239,7 +239,7 @@ impl Drop for Child {
 }
 
 impl Program {
-    /// The command to execute: the program itself, or this binary, which executes it.
+    /// Builds the command, which is the program or, to apply the sandbox, this binary.
     fn prepare(&self, server: &ServerName) -> Result<Command, SpawnError> {
         let Self { command, args, env, directory, sandbox, processes } = self;
         if let Some(directory) = directory.as_ref().filter(|directory| !directory.is_dir()) {
@@ -283,7 +283,7 @@ impl Program {
     }
 }
 
-/// Resolves a command like `execvp(3)`, relative to its working directory.
+/// Finds a command's file like `execvp(3)`, relative to the process's working directory.
 fn find(command: &str, path: &OsStr, directory: Option<&Path>) -> Result<PathBuf, SpawnError> {
     let at = |program: &Path| directory.map_or_else(|| program.to_owned(), |directory| directory.join(program));
     let is_executable = |program: &Path| program.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0);
@@ -293,7 +293,7 @@ fn find(command: &str, path: &OsStr, directory: Option<&Path>) -> Result<PathBuf
         std::env::split_paths(path).map(|folder| at(&folder).join(command)).collect()
     };
     if let Some(found) = candidates.iter().find(|candidate| is_executable(candidate)) {
-        // The process changes its directory before it executes the program.
+        // The process changes its working directory before it executes the program.
         return std::path::absolute(found).map_err(|source| spawn_error(command, source));
     }
     let kind =

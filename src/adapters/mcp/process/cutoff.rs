@@ -1,10 +1,10 @@
-//! Why the service kills a server's process: it floods one of its streams.
+//! Signals that a server's process must be killed because it floods one of its streams.
 
 use std::sync::{Arc, OnceLock};
 
 use tokio_util::sync::CancellationToken;
 
-/// Shared between the readers of a process's streams and its owner.
+/// Signals that a process must be killed. Shared between the readers of its streams and its owner.
 #[derive(Clone, Debug, Default)]
 pub(in crate::adapters::mcp) struct Cutoff(Arc<Inner>);
 
@@ -15,7 +15,7 @@ struct Inner {
 }
 
 impl Cutoff {
-    /// The first reason wins.
+    /// Signals that the process must be killed. The first reason is kept.
     pub(in crate::adapters::mcp) fn because(&self, reason: String) {
         let _ = self.0.reason.set(reason);
         self.0.reached.cancel();
@@ -25,7 +25,7 @@ impl Cutoff {
         self.0.reason.get().map(String::as_str)
     }
 
-    /// Waits until a reason is set.
+    /// Waits for the signal.
     pub(in crate::adapters::mcp) async fn reached(&self) {
         self.0.reached.cancelled().await;
     }

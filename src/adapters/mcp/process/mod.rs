@@ -1,4 +1,4 @@
-//! The processes of servers over standard streams.
+//! The processes of stdio servers.
 
 pub(in crate::adapters::mcp) mod cutoff;
 pub(in crate::adapters::mcp) mod stderr;

@@ -1,5 +1,5 @@
-//! The file access of a sandboxed server: system folders, its program, its working directory, a folder of its own, and what
-//! its settings add. Never our own files, wherever they are.
+//! The files that a sandboxed server may access: system folders, its program, its working directory, a folder of its own, and
+//! additions from its settings. The service's own files are always excluded.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -26,15 +26,15 @@ const SYSTEM: [&str; 13] = [
     "/sys",
     "/usr",
 ];
-/// Devices without stored content.
+/// Devices that store no data.
 const DEVICES: [&str; 6] = ["/dev/full", "/dev/null", "/dev/random", "/dev/tty", "/dev/urandom", "/dev/zero"];
 
-/// The folder of sandboxes, and the files that none may access.
+/// The folder for sandboxes, and the files excluded from all of them.
 #[derive(Clone, Debug, Default)]
 pub struct SandboxPlaces {
-    /// Contains a folder per server: its home, and its default working directory.
+    /// Contains a folder for each server: its home and default working directory.
     pub folder: PathBuf,
-    /// Our own files and folders.
+    /// Files and folders of the service itself.
     pub private: Vec<PathBuf>,
 }
 
@@ -96,8 +96,8 @@ fn failed(path: &Path, source: io::Error) -> SandboxError {
     SandboxError::Path { path: path.to_owned(), source }
 }
 
-/// The folder or, if something private is inside, everything else in it. Symbolic links are omitted: their targets need a
-/// grant of their own.
+/// The folder, or everything in it except private paths. Symbolic links are omitted in that case, because their targets need
+/// their own permission.
 fn without(private: &[PathBuf], path: PathBuf) -> Vec<PathBuf> {
     if private.iter().any(|private| path.starts_with(private)) {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Standard error of a server's process: logged line by line, without secrets, with a rate limit.
+//! Logs a process's standard error line by line, without secrets and with a rate limit.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,18 +12,18 @@ use crate::adapters::mcp::text::{Secrets, cut, plain};
 use crate::domain::access::rate::{Pace, Pacer};
 use crate::domain::catalog::tool::ServerName;
 
-/// Longest line in bytes.
+/// Maximum length of a line, in bytes.
 const LINE_LIMIT: usize = 2000;
-/// The number and size of lines that are kept for the reason of a failure.
+/// Number of last lines that are kept to explain a failure.
 const LAST_LINES: usize = 5;
 const LAST_LINE_LIMIT: usize = 300;
-/// Maximum number of logged lines per minute, and as a burst.
+/// Maximum number of lines logged per minute, and in one burst.
 const LINES_PER_MINUTE: u32 = 6000;
 const LINES_AT_ONCE: u32 = 200;
-/// Read rate limit, and the burst allowed before it applies. A faster process has to wait.
+/// Maximum read rate, and the maximum burst. A faster process has to wait.
 const BYTES_PER_SECOND: f64 = 4.0 * 1024.0 * 1024.0;
 const BYTES_AT_ONCE: f64 = 16.0 * 1024.0 * 1024.0;
-/// A process that exceeds the rate for so long is killed.
+/// Time after which a process that keeps exceeding the rate is killed.
 const FLOOD: Duration = Duration::from_secs(10);
 
 /// The last output of a process.
@@ -38,21 +38,21 @@ impl LastWords {
         Self { secrets, lines: Arc::default() }
     }
 
-    /// The last lines, ready to show; `None` if there are none.
+    /// The last lines with secrets masked; `None` if there are none.
     pub(in crate::adapters::mcp) fn text(&self) -> Option<String> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let lines: Vec<String> = lines.iter().map(|line| cut(&self.shown(line), LAST_LINE_LIMIT).to_owned()).collect();
         (!lines.is_empty()).then(|| lines.join(" | "))
     }
 
-    /// Includes the possible length of a secret that starts within the limit.
+    /// Maximum number of bytes read per line: the limit plus the length of the longest secret, which may start within the limit.
     fn room(&self) -> usize {
         LINE_LIMIT + self.secrets.longest()
     }
 
     fn shown(&self, line: &[u8]) -> String {
         let text = plain(&String::from_utf8_lossy(line));
-        // A cut line may end with part of a secret, which masking would miss.
+        // A cut line may end in the middle of a secret, which masking would miss.
         let whole = if line.len() == self.room() { text.len().saturating_sub(self.secrets.longest()) } else { text.len() };
         self.secrets.mask(&text, whole.min(LINE_LIMIT))
     }
@@ -66,7 +66,7 @@ impl LastWords {
     }
 }
 
-/// Reads until the end, or until the process floods the stream.
+/// Logs the stream until it ends or the process floods it.
 pub(in crate::adapters::mcp) async fn follow(server: ServerName, stderr: impl AsyncRead + Unpin, last: LastWords, cutoff: Cutoff) {
     let mut reader = BufReader::new(stderr);
     let (mut line, room) = (Vec::new(), last.room());
@@ -98,7 +98,7 @@ pub(in crate::adapters::mcp) async fn follow(server: ServerName, stderr: impl As
     }
 }
 
-/// Rate-limits lines for the log.
+/// Logs lines with a rate limit.
 struct Log {
     server: ServerName,
     begun: Instant,
@@ -134,7 +134,7 @@ impl Log {
 struct Budget {
     left: f64,
     at: Instant,
-    /// Start of the current shortage, which ends once the budget is more than half full.
+    /// When the process last began to exceed the rate. Reset once the budget is more than half full.
     short_since: Option<Instant>,
 }
 
@@ -143,7 +143,7 @@ impl Budget {
         Self { left: BYTES_AT_ONCE, at: Instant::now(), short_since: None }
     }
 
-    /// Takes `bytes`. Returns how long to wait before reading more.
+    /// Subtracts `bytes` from the budget. Returns how long to wait before reading more.
     fn spend(&mut self, bytes: usize, now: Instant) -> Option<Duration> {
         let passed = now.saturating_duration_since(self.at).as_secs_f64();
         self.at = now;

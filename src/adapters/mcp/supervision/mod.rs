@@ -1,4 +1,4 @@
-//! Keeps a connection for each server, and for each user where a server wants that.
+//! Keeps a connection to each server, and one per user to servers with per-user credentials.
 
 pub(in crate::adapters::mcp) mod server;
 pub(in crate::adapters::mcp) mod per_user;

@@ -1,4 +1,4 @@
-//! Forwards what a server announces beside tools to its followers.
+//! Forwards a server's notifications about prompts and resources to followers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use tokio::time::sleep;
 use crate::adapters::mcp::exchange::Exchange;
 use crate::adapters::mcp::supervision::server::Server;
 
-/// Announcements within this time are forwarded together.
+/// Notifications within this time are forwarded together.
 const TOGETHER: Duration = Duration::from_millis(50);
 
-/// Delivers the notifications of a connection while it exists.
+/// Forwards the notifications of a connection as long as it exists.
 pub(in crate::adapters::mcp) async fn hand_on(server: Arc<Server>, exchange: Arc<Exchange>) {
     exchange.news.listen();
     loop {

@@ -1,4 +1,4 @@
-//! The state of one configured server, shared between its supervisor (writes) and calls (read).
+//! The state of one configured server. Its supervisor writes it; calls read it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::settings::servers::ServerSettings;
 pub(in crate::adapters::mcp) const SHORT_RETRY: Duration = Duration::from_secs(1);
 /// Retry-After during a server's first start.
 pub(in crate::adapters::mcp) const START_RETRY: Duration = Duration::from_secs(5);
-/// Longest failure reason, in bytes.
+/// Maximum length of a failure reason, in bytes.
 pub(in crate::adapters::mcp) const REASON_LIMIT: usize = 2000;
 
 #[derive(Debug)]
@@ -33,35 +33,35 @@ pub(in crate::adapters::mcp) struct Server {
     outlet: Arc<Outlet>,
 }
 
-/// How long a call waits for a link, at most until its deadline.
+/// The deadlines until which a call waits for a link. Neither is later than the call's own deadline.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::adapters::mcp) struct Patience {
-    /// During the first start.
+    /// The deadline during the first start.
     pub(in crate::adapters::mcp) started: Instant,
-    /// After a lost connection.
+    /// The deadline after a lost connection.
     pub(in crate::adapters::mcp) back: Instant,
 }
 
-/// A link in use. The connection stays open until it is dropped, within bounds.
+/// A link in use. Its connection stays open until this is dropped, within time limits.
 pub(in crate::adapters::mcp) struct Held {
     pub(in crate::adapters::mcp) link: Arc<Link>,
     _call: Hold,
 }
 
-/// What keeps a connection open while it is used.
+/// Keeps a connection open until dropped.
 enum Hold {
     Shared { _call: TaskTrackerToken },
     Own { _use: Box<dyn Send + Sync> },
 }
 
 impl Held {
-    /// For a connection of one caller.
+    /// A link over a connection that belongs to one caller.
     pub(in crate::adapters::mcp) fn own(link: Arc<Link>, usage: Box<dyn Send + Sync>) -> Self {
         Self { link, _call: Hold::Own { _use: usage } }
     }
 }
 
-/// Why there is no link to call over.
+/// The reason why no link is available.
 #[derive(Debug)]
 pub(in crate::adapters::mcp) enum NoLink {
     /// The server was reconfigured or removed.
@@ -70,7 +70,7 @@ pub(in crate::adapters::mcp) enum NoLink {
         reason: String,
         retry_after: Duration,
     },
-    /// No connection could be made with the caller's own credentials.
+    /// Connecting with the caller's own credentials failed.
     NotLetIn {
         reason: String,
     },
@@ -87,22 +87,22 @@ struct Status {
     error: Option<String>,
     protocol: Option<String>,
     link: Option<Arc<Link>>,
-    /// `None` during an attempt.
+    /// The time of the next attempt; `None` during an attempt.
     next_attempt: Option<Instant>,
-    /// Removed or reconfigured: emits no more events.
+    /// Whether the server was removed or reconfigured. It then sends no more events.
     retired: bool,
 }
 
 impl Status {
-    /// The link, unless it is closed or has just `failed`. Counted while the status is locked, so that no call starts unnoticed
-    /// after the server was retired.
+    /// Returns the link unless it is closed or equals `failed`. Registers the use while the status is locked, so that no call
+    /// starts unnoticed after the server is retired.
     fn usable(&self, failed: Option<&Arc<Link>>) -> Option<Held> {
         let link = self.link.as_ref().filter(|link| !link.is_closed() && failed.is_none_or(|failed| !Arc::ptr_eq(failed, link)))?;
         Some(Held { link: Arc::clone(link), _call: Hold::Shared { _call: link.calls.token() } })
     }
 }
 
-/// The sink for events of all servers, once somebody follows them.
+/// Where servers send their events, if there is a follower.
 #[derive(Debug, Default)]
 pub(in crate::adapters::mcp) struct Outlet {
     events: Mutex<Option<mpsc::UnboundedSender<ServerEvent>>>,
@@ -110,7 +110,7 @@ pub(in crate::adapters::mcp) struct Outlet {
 }
 
 impl Outlet {
-    /// While this is held, no event can occur between reading the servers and following them.
+    /// Blocks events as long as the guard exists, so that none is lost between reading the servers and following them.
     pub(in crate::adapters::mcp) fn lock(&self) -> MutexGuard<'_, Option<mpsc::UnboundedSender<ServerEvent>>> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -145,7 +145,7 @@ impl Server {
         self.settings.load_full()
     }
 
-    /// Applies settings that an existing connection can adopt.
+    /// Applies those new settings that an existing connection can adopt.
     pub(in crate::adapters::mcp) fn adjust(&self, settings: ServerSettings) {
         self.settings.store(Arc::new(settings));
     }
@@ -167,7 +167,7 @@ impl Server {
         self.status.borrow().phase == ServerPhase::Retrying && self.settings().per_user.is_empty()
     }
 
-    /// The events that describe the current state to a new follower.
+    /// Events that describe the current state to a new follower.
     pub(in crate::adapters::mcp) fn present(&self) -> Vec<ServerEvent> {
         let status = self.status.borrow();
         let listed = status.listing.as_ref().map(|listing| ServerEvent::Listed(ServerListing::clone(listing)));
@@ -175,7 +175,7 @@ impl Server {
         listed.into_iter().chain(failed).collect()
     }
 
-    /// Records a new connection and its first list.
+    /// Records a new connection with its first list of tools.
     pub(in crate::adapters::mcp) fn connected(&self, link: &Arc<Link>, about: About, tools: Tools) {
         let Tools { tools, skipped } = tools;
         let About { title, program, version, instructions } = about;
@@ -190,7 +190,7 @@ impl Server {
         });
     }
 
-    /// The handshake and transport to try first, as known to work.
+    /// The handshake and transport to try first: those that last worked.
     pub(in crate::adapters::mcp) fn approach(&self) -> (Era, Wire) {
         *self.approach.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -199,19 +199,19 @@ impl Server {
         *self.approach.lock().unwrap_or_else(PoisonError::into_inner) = (era, wire);
     }
 
-    /// Whether there is a shared connection, on which its tools are listed.
+    /// Whether there is a shared connection, on which the tools are listed.
     pub(in crate::adapters::mcp) fn is_linked(&self) -> bool {
         self.status.borrow().link.is_some()
     }
 
-    /// Its capabilities besides tools. For a server with per-user values and without a shared connection, all except
-    /// subscriptions are assumed.
+    /// The server's capabilities other than tools. A server with per-user values and without a shared connection is assumed to
+    /// have all of them except subscriptions.
     pub(in crate::adapters::mcp) fn offers(&self) -> Offers {
         let everything = Offers { prompts: true, resources: true, completions: true, subscriptions: false };
         let settings = self.settings();
         let nothing = || if settings.per_user.is_empty() { Offers::default() } else { everything };
         let offers = self.status.borrow().link.as_ref().map_or_else(nothing, |link| link.offers);
-        // Subscriptions exist only on a shared connection.
+        // Only a shared connection supports subscriptions.
         let is_shared = settings.per_user.is_empty() && settings.remote.forwarding.is_none();
         Offers { subscriptions: offers.subscriptions && is_shared, ..offers }
     }
@@ -227,7 +227,7 @@ impl Server {
         self.status.borrow().retired
     }
 
-    /// Records a list over a user's connection, if there is no shared one.
+    /// Records a list from a user's connection if there is no shared one.
     pub(in crate::adapters::mcp) fn introduced(&self, about: About, tools: Tools) {
         let Tools { tools, skipped } = tools;
         let About { title, program, version, instructions } = about;
@@ -239,7 +239,7 @@ impl Server {
         }
     }
 
-    /// Records another list over the same connection. Returns whether it has changed.
+    /// Records a new list from the same connection. Returns whether it differs.
     pub(in crate::adapters::mcp) fn listed(&self, tools: Tools) -> bool {
         let present = self.status.borrow().listing.clone();
         let had_error = self.status.borrow().error.is_some();
@@ -255,14 +255,14 @@ impl Server {
         differs
     }
 
-    /// Listing again failed, but the connection still works.
+    /// Records that a repeated listing failed on a working connection.
     pub(in crate::adapters::mcp) fn list_failed(&self, reason: &str) {
         let reason = self.shown(reason);
         tracing::debug!(server = %self.name, reason, "could not list the tools again");
         self.change(self.news(&reason), |status| status.error = Some(reason));
     }
 
-    /// The attempt failed or the connection was lost.
+    /// Records a failed attempt or a lost connection.
     pub(in crate::adapters::mcp) fn failed(&self, reason: &str, next_attempt: Instant) {
         let reason = self.shown(reason);
         tracing::debug!(server = %self.name, reason, "not connected");
@@ -279,13 +279,13 @@ impl Server {
         self.secrets.mask(&plain(reason), REASON_LIMIT)
     }
 
-    /// Each reason is reported once, not with every attempt; the follower logs it.
+    /// An event for the failure; `None` if the reason was reported before.
     fn news(&self, reason: &str) -> Option<ServerEvent> {
         let is_news = self.status.borrow().error.as_deref() != Some(reason);
         is_news.then(|| self.failure(reason.to_owned()))
     }
 
-    /// Prevents calls from using the link.
+    /// Stops new calls from using the link.
     pub(in crate::adapters::mcp) fn unlink(&self) {
         self.change(None, |status| {
             status.link = None;
@@ -296,7 +296,7 @@ impl Server {
         });
     }
 
-    /// The server was removed or reconfigured.
+    /// Marks the server as removed or reconfigured.
     pub(in crate::adapters::mcp) fn retire(&self, is_removed: bool) {
         let removed = is_removed.then(|| ServerEvent::Removed { server: self.name.clone() });
         self.change(removed, |status| {
@@ -324,15 +324,15 @@ impl Server {
         }
     }
 
-    /// The link to call over, other than one that has just failed.
+    /// Returns the link, unless it equals `failed`.
     ///
-    /// Waits for a server's first start as long as `patience.started` allows. If the server is down, fails at once, unless
-    /// it may be back before `patience.back`: a restarting child is back in milliseconds.
+    /// Waits for a server's first start until `patience.started`. If the server is down, fails at once, unless it may be back
+    /// before `patience.back`: a child process restarts within milliseconds.
     pub(in crate::adapters::mcp) async fn link(&self, failed: Option<&Arc<Link>>, patience: Patience) -> Result<Held, NoLink> {
         if let Some(held) = self.status.borrow().usable(failed) {
             return Ok(held);
         }
-        // On the heap, because hardly any call waits.
+        // Boxed, because hardly any call waits.
         Box::pin(self.wait_for_link(failed, patience)).await
     }
 
@@ -354,7 +354,7 @@ impl Server {
                     _ => patience.back,
                 };
                 if until <= now {
-                    // Not a timeout, even after the deadline: the server never received the call.
+                    // This is no timeout, even after the deadline: the server never received the call.
                     if status.phase == ServerPhase::Starting {
                         return Err(NoLink::Unavailable { reason: "it is still starting".to_owned(), retry_after: START_RETRY });
                     }
@@ -364,7 +364,7 @@ impl Server {
                 }
                 until
             };
-            // A timeout or a change; both mean checking again. The sender lives as long as `self`.
+            // Check again after a timeout or a change. The sender lives as long as `self`.
             let _ = timeout_at(until, status.changed()).await;
         }
     }

@@ -1,4 +1,4 @@
-//! Keeps one server connected: connects, lists, follows changes, and retries after a failure, until it is stopped.
+//! Keeps one server connected until it is stopped: connects, lists tools, follows changes, and retries after a failure.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(in crate::adapters::mcp) struct Supervisor {
 }
 
 impl Supervisor {
-    /// Runs the server until it is stopped. After a panic, connection and process are replaced.
+    /// Runs until the server is stopped. After a panic, replaces the connection and its process.
     pub(in crate::adapters::mcp) async fn run(self) {
         let mut part = Supervised::new("MCP server");
         while part.panicked(Box::pin(self.keep())).await {
@@ -93,7 +93,7 @@ impl Supervisor {
         if self.shutdown.is_cancelled() { Manners::GENTLE } else { Manners::PROMPT }
     }
 
-    /// Waits, within bounds, for running calls. The server is retired, so no new ones start.
+    /// Waits for running calls up to a time limit. The server is retired, so no new ones start.
     async fn drain(&self, connection: &mut Connection) {
         let link = Arc::clone(&connection.link);
         link.calls.close();
@@ -111,7 +111,7 @@ impl Supervisor {
         }
     }
 
-    /// Connects and lists within the start timeout.
+    /// Connects and lists the tools within the start timeout.
     async fn attempt(&self, era: Era, wire: Wire) -> Result<(Connection, Tools), Failure> {
         let settings = self.server.settings();
         let settings = settings.with(&settings.per_user.list_with);
@@ -131,7 +131,7 @@ impl Supervisor {
         Err(Failure { reason, era, at_once: false })
     }
 
-    /// For servers with per-user values, adds another possible reason why listing failed.
+    /// If the server has per-user values, adds their absence as a possible reason why listing failed.
     fn with_hint(&self, reason: String) -> String {
         let settings = self.server.settings();
         if settings.per_user.is_empty() {
@@ -145,7 +145,7 @@ impl Supervisor {
         }
     }
 
-    /// Serves a connection. Returns why it was lost, or `None` if it should stop.
+    /// Serves a connection. Returns the reason why it was lost, or `None` if it was stopped.
     async fn serve(&self, connection: &mut Connection) -> Option<String> {
         let (server, timing) = (&self.server, self.timing);
         let link = Arc::clone(&connection.link);
@@ -154,7 +154,7 @@ impl Supervisor {
         let _handing_on = AbortOnDropHandle::new(tokio::spawn(hand_on(Arc::clone(server), Arc::clone(&link.exchange))));
         let unasked = || is_remote.then(|| Instant::now() + timing.refresh);
         let mut refresh = unasked();
-        // When to list because of a change.
+        // The time at which to list the tools because of a change.
         let mut due: Option<Instant> = None;
         let mut pace = Pace::new(timing.debounce);
         let mut backoff = Backoff::new(timing);
@@ -177,7 +177,7 @@ impl Supervisor {
                     }
                 } => false,
             };
-            // The next list includes all changes notified so far.
+            // The next list includes all changes announced so far.
             let _ = link.exchange.changed.notified().now_or_never();
             due = None;
             let listed = tokio::select! {
@@ -185,7 +185,7 @@ impl Supervisor {
                 listed = timeout(timing.list_timeout, list(&link)) => listed,
             };
             pace.listed(Instant::now());
-            // A silently broken event stream looks like an idle one.
+            // A broken event stream may look like an idle one.
             let is_silent = listed.is_err() && link.wire == Wire::Sse;
             let reason = match listed {
                 Ok(Ok(tools)) => {
@@ -215,7 +215,7 @@ impl Supervisor {
     }
 }
 
-/// How long changes are collected, so that a server with endless changes is not listed endlessly.
+/// Determines how long changes are collected before tools are listed, so that endless changes do not cause endless lists.
 struct Pace {
     shortest: Duration,
     pause: Duration,
@@ -233,7 +233,7 @@ impl Pace {
         self.last_list = Some(now);
     }
 
-    /// The pause before listing after a change: twice the last pause if the change comes soon after the last list.
+    /// The pause before the next list. It doubles if a change follows soon after the last list.
     fn pause(&mut self, now: Instant) -> Duration {
         let soon = (2 * self.pause).max(10 * self.shortest);
         let keeps_changing = self.last_list.is_some_and(|last| now.saturating_duration_since(last) <= soon);
@@ -242,7 +242,7 @@ impl Pace {
     }
 }
 
-/// Exponential backoff with up to 50 % random reduction, so that servers don't retry in lockstep.
+/// Exponential backoff with a random reduction of up to 50 %, so that servers don't retry at the same time.
 struct Backoff {
     timing: Timing,
     failures: u32,

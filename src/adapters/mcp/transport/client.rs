@@ -1,4 +1,4 @@
-//! The HTTP client that talks to servers, and how its requests fail.
+//! The HTTP client for requests to servers, and its errors.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -9,7 +9,8 @@ use reqwest::redirect;
 const MAX_REDIRECTS: usize = 5;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A client for MCP: no total timeout, because responses are streams, and only redirects that keep origin, method and body.
+/// Configures an HTTP client for MCP: no total timeout, because responses are streams, and only redirects that keep the origin,
+/// method and body.
 pub fn client_builder() -> reqwest::ClientBuilder {
     let same_origin = redirect::Policy::custom(|attempt| {
         let keeps_body = matches!(attempt.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
@@ -26,10 +27,10 @@ pub fn client_builder() -> reqwest::ClientBuilder {
         .redirect(same_origin)
 }
 
-/// Why a request got no response.
+/// The reason why a request got no response.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::adapters::mcp) enum ConnectionFailure {
-    /// Nothing was sent.
+    /// The connection failed, so nothing was sent.
     #[error("can't connect: {0}")]
     Connect(String),
     #[error("the connection failed: {0}")]
@@ -38,7 +39,7 @@ pub(in crate::adapters::mcp) enum ConnectionFailure {
 
 impl From<reqwest::Error> for ConnectionFailure {
     fn from(error: reqwest::Error) -> Self {
-        // Only the innermost cause, because the outer ones contain the URL.
+        // Use only the innermost cause, because the outer ones contain the URL.
         let mut cause = error.source();
         while let Some(inner) = cause.and_then(std::error::Error::source) {
             cause = Some(inner);

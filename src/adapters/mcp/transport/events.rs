@@ -1,22 +1,21 @@
-//! Reads an event stream that carries all messages of a connection (WHATWG HTML, "Server-sent events").
+//! Parses an event stream that carries all messages of a connection (WHATWG HTML, "Server-sent events").
 //!
-//! The parser for streamable HTTP reads one response per stream and stops at an unknown line or an oversized event. This
-//! one ignores unknown lines, as the standard requires, and skips oversized events without buffering them, because other
-//! requests on the stream still wait.
+//! The parser for streamable HTTP reads one response per stream and stops at an unknown line or an oversized event. This parser
+//! ignores unknown lines, as the standard requires. It skips oversized events without buffering them, because other requests wait
+//! on the same stream.
 
 use tokio::io::AsyncRead;
 
 use crate::adapters::mcp::transport::lines::{Line, Lines};
 
-/// An event.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::adapters::mcp) enum Event {
     Whole {
-        /// `message` if the server specifies none.
+        /// The event type; `message` if the server sent none.
         kind: String,
         data: Vec<u8>,
     },
-    /// The start and the end of its data.
+    /// An oversized event, reduced to the start and the end of its data.
     TooLarge { head: Vec<u8>, tail: Vec<u8> },
 }
 
@@ -27,7 +26,7 @@ pub(in crate::adapters::mcp) struct Events<R> {
     kind: Option<String>,
     data: Option<Vec<u8>>,
     too_large: Option<(Vec<u8>, Vec<u8>)>,
-    /// Skipped bytes of an oversized event.
+    /// Number of skipped bytes of an oversized event.
     skipped: usize,
     is_first: bool,
 }
@@ -37,8 +36,8 @@ impl<R: AsyncRead + Unpin> Events<R> {
         Self { lines: Lines::new(reader, limit), limit, kind: None, data: None, too_large: None, skipped: 0, is_first: true }
     }
 
-    /// The next event with data, or `None` at the end. An event cut off by the end is dropped, and an endless event counts
-    /// as the end.
+    /// The next event with data; `None` at the end of the stream. An unfinished event at the end is dropped, and an endless event
+    /// ends the stream.
     pub(in crate::adapters::mcp) async fn next(&mut self) -> Option<Event> {
         loop {
             match self.lines.next().await {
@@ -98,7 +97,7 @@ impl<R: AsyncRead + Unpin> Events<R> {
     }
 }
 
-/// The value of a line with this field.
+/// The value, if the line has this field.
 fn value<'a>(field: &[u8], line: &'a [u8]) -> Option<&'a [u8]> {
     let rest = line.strip_prefix(field)?;
     let Some(value) = rest.strip_prefix(b":") else { return rest.is_empty().then_some(rest) };

@@ -1,8 +1,8 @@
-//! The HTTP side of rmcp's streamable HTTP transport, over reqwest.
+//! Sends the HTTP requests of rmcp's streamable HTTP transport, over reqwest.
 //!
-//! rmcp manages sessions, protocol versions and streams; this module sends its requests and reads the responses. It differs
-//! from rmcp's own client in three ways. Responses go through [`Exchange`] undecoded and have a size limit. A lost stream
-//! ends its calls at once instead of resuming forever. Errors contain no URL, header or body.
+//! rmcp manages sessions, protocol versions and streams; this module sends its requests and reads the responses. It differs from
+//! rmcp's own client in three ways. Responses pass through [`Exchange`] undecoded and have a size limit. A lost stream ends its
+//! calls at once instead of resuming forever. Errors contain no URL, header or body.
 
 use std::collections::HashMap;
 use std::io;
@@ -31,10 +31,10 @@ const SESSION: &str = "mcp-session-id";
 const LAST_EVENT: &str = "last-event-id";
 pub(in crate::adapters::mcp) const EVENT_STREAM: &str = "text/event-stream";
 pub(in crate::adapters::mcp) const JSON: &str = "application/json";
-/// Error bodies are read only to find a JSON-RPC error.
+/// Maximum size of an error body, in bytes. It is read only for a JSON-RPC error.
 const FAILURE_LIMIT: usize = 64 * 1024;
 
-/// Why an HTTP exchange failed.
+/// The reason why an HTTP exchange failed.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::adapters::mcp) enum HttpFailure {
     #[error(transparent)]
@@ -55,11 +55,11 @@ impl From<reqwest::Error> for HttpFailure {
 
 pub(in crate::adapters::mcp) type Failure = StreamableHttpError<HttpFailure>;
 
-/// Headers of the caller to forward with one request, in its extensions.
+/// The caller's headers to forward with a request, attached to its extensions.
 #[derive(Clone, Debug)]
 pub(in crate::adapters::mcp) struct Forwarded(pub(in crate::adapters::mcp) HeaderMap);
 
-/// The headers to forward with this message.
+/// The caller's headers to forward with this message.
 pub(in crate::adapters::mcp) fn forwarded(message: &ClientJsonRpcMessage) -> Option<Forwarded> {
     match message {
         JsonRpcMessage::Request(request) => request.request.extensions().get::<Forwarded>().cloned(),
@@ -67,7 +67,7 @@ pub(in crate::adapters::mcp) fn forwarded(message: &ClientJsonRpcMessage) -> Opt
     }
 }
 
-/// Sends requests with one server's configuration.
+/// Sends HTTP requests with the configuration of one server.
 #[derive(Clone)]
 pub(in crate::adapters::mcp) struct Sender {
     pub(in crate::adapters::mcp) client: reqwest::Client,
@@ -85,7 +85,7 @@ struct Inner {
     initialized: AtomicBool,
 }
 
-/// The configured headers, marked as sensitive for logs.
+/// Parses the configured headers and marks them as sensitive, so that logs omit them.
 pub(in crate::adapters::mcp) fn configured(headers: &IndexMap<String, SecretString>) -> Result<HeaderMap, HttpFailure> {
     let mut configured = HeaderMap::new();
     for (name, value) in headers {
@@ -102,22 +102,22 @@ pub(in crate::adapters::mcp) fn configured(headers: &IndexMap<String, SecretStri
     Ok(configured)
 }
 
-/// The expected response of an event stream.
+/// The response for which an event stream was opened.
 struct ExpectedResponse {
     request: Option<RequestId>,
-    /// Set once the response has passed.
+    /// Whether the response has arrived.
     answered: bool,
 }
 
 impl Sender {
-    /// Precedence over configured headers: the caller's forwarded headers, then the token.
+    /// Sends a request. The caller's forwarded headers override the token, which overrides configured headers.
     pub(in crate::adapters::mcp) async fn send(
         &self,
         builder: RequestBuilder,
         forwarded: Option<Forwarded>,
     ) -> Result<Response, HttpFailure> {
         let forwarded = forwarded.map(|Forwarded(headers)| headers).unwrap_or_default();
-        // Forwarding the caller's own credentials is deliberate, so they win.
+        // Forwarding the caller's credentials is a deliberate setting, so they win.
         let tokens = self.tokens.as_ref().filter(|_| !forwarded.contains_key(AUTHORIZATION));
         let builder = builder.headers(self.headers.clone()).headers(forwarded);
         let Some(tokens) = tokens else { return Ok(builder.send().await?) };
@@ -154,7 +154,7 @@ impl HttpClient {
             JsonRpcMessage::Request(request) => {
                 let is_initialize = matches!(request.request, ClientRequest::InitializeRequest(_));
                 if is_initialize && initialized.swap(true, Ordering::Relaxed) {
-                    // A new session: the server was restarted and may have other tools.
+                    // The session is new: the server was restarted and may have other tools.
                     exchange.changed.notify_one();
                     exchange.news.renewed();
                 }
@@ -206,7 +206,7 @@ impl HttpClient {
         self.0.sender.send(builder, forwarded).await.map_err(StreamableHttpError::Client)
     }
 
-    /// A response in one piece.
+    /// Reads a response that is not a stream.
     async fn answer(&self, response: Response, request: RequestId) -> Result<ServerJsonRpcMessage, Failure> {
         let exchange = &self.0.exchange;
         let Some(body) = read(response, self.0.limit).await? else {
@@ -224,7 +224,7 @@ impl HttpClient {
         }
     }
 
-    /// An error status.
+    /// Handles a response with an error status.
     async fn refused(
         &self,
         response: Response,
@@ -241,7 +241,7 @@ impl HttpClient {
             return failure;
         }
         let body = read(response, FAILURE_LIMIT).await.ok().flatten().unwrap_or_default();
-        // Servers of the TypeScript SDK answer an unknown session with 400 and this text instead of 404.
+        // For an unknown session, servers of the TypeScript SDK respond with 400 and this text instead of 404.
         if has_session && status == StatusCode::BAD_REQUEST && body.windows(10).any(|words| words == b"session ID") {
             return Err(StreamableHttpError::SessionExpired);
         }
@@ -251,13 +251,13 @@ impl HttpClient {
             if self.0.exchange.fail(&request, Answer::error(&error)) {
                 return Ok(StreamableHttpPostResponse::Json(nothing(request), None));
             }
-            // Such a response often lacks the request's id.
+            // Such a response often lacks the id of the request.
             if let Ok(error) = serde_json::from_value(error) {
                 let message = ServerJsonRpcMessage::error(error, Some(request));
                 return Ok(StreamableHttpPostResponse::Json(message, None));
             }
         } else if is_discover && !matches!(status.as_u16(), 502..=504) {
-            // A server of an older version does not know the request.
+            // A server of an older version does not support this request.
             let error = ErrorData::invalid_request(format!("HTTP {status}"), None);
             let message = ServerJsonRpcMessage::error(error, Some(request));
             return Ok(StreamableHttpPostResponse::Json(message, None));
@@ -265,7 +265,7 @@ impl HttpClient {
         failure
     }
 
-    /// The messages of an event stream that rmcp has to see.
+    /// The messages of an event stream that rmcp must see.
     fn events(&self, response: Response, request: Option<RequestId>) -> BoxStream<'static, Result<Sse, SseError>> {
         let (exchange, limit) = (Arc::clone(&self.0.exchange), self.0.limit);
         let asked = ExpectedResponse { request, answered: false };
@@ -306,7 +306,7 @@ fn filter(exchange: &Exchange, asked: &mut ExpectedResponse, mut event: Sse) -> 
     event
 }
 
-/// Completes a request in rmcp without its result.
+/// An empty result, which completes a request in rmcp.
 fn nothing(id: RequestId) -> ServerJsonRpcMessage {
     ServerJsonRpcMessage::response(ServerResult::empty(()), id)
 }
@@ -322,7 +322,7 @@ fn finished_text(id: &RequestId, result: &Value) -> String {
     json!({ "jsonrpc": "2.0", "id": id, "result": result }).to_string()
 }
 
-/// A header that replaces a configured one.
+/// The authorisation header, which replaces a configured one.
 fn bearer(token: &SecretString) -> HeaderMap {
     let mut headers = HeaderMap::new();
     if let Ok(mut value) = HeaderValue::try_from(format!("Bearer {}", token.expose_secret())) {
@@ -336,7 +336,7 @@ pub(in crate::adapters::mcp) fn header(response: &Response, name: &str) -> Optio
     response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
-/// The body, or `None` if it exceeds the limit.
+/// The body; `None` if it exceeds the limit.
 pub(in crate::adapters::mcp) async fn read(mut response: Response, limit: usize) -> Result<Option<Vec<u8>>, Failure> {
     let broken = |error: reqwest::Error| StreamableHttpError::Client(HttpFailure::from(error));
     if response.content_length().is_some_and(|length| length > limit as u64) {
@@ -361,7 +361,7 @@ fn is_too_large(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool
     inner.and_then(|inner| inner.downcast_ref::<EventTooLarge>()).is_some()
 }
 
-/// Ends an event stream when an event exceeds the limit, before the parser buffers it.
+/// Ends an event stream before the parser buffers an event that exceeds the limit.
 fn bounded(
     chunks: BoxStream<'static, reqwest::Result<Bytes>>,
     limit: usize,
@@ -412,7 +412,7 @@ impl StreamableHttpClient for HttpClient {
         custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<(), Failure> {
         let builder = self.0.sender.client.delete(&*uri);
-        // A server may not support ending sessions, and a failure has no remedy.
+        // The server may not support ending sessions. Ignore a failure, because nothing can be done about it.
         self.send(builder, Some(session_id), custom_headers, None, None).await.map(drop)
     }
 
@@ -434,8 +434,8 @@ impl StreamableHttpClient for HttpClient {
         match self.send(builder, session_id, custom_headers, None, None).await {
             Ok(response) if is_events(&response) => Ok(self.events(response, None)),
             Ok(response) if response.status() == StatusCode::METHOD_NOT_ALLOWED => Err(StreamableHttpError::ServerDoesNotSupportSse),
-            // Any other error would make rmcp retry forever, while calls on the stream wait. The supervisor checks the
-            // server and reconnects if necessary.
+            // With any other error, rmcp would retry forever while calls on the stream wait. The supervisor checks the server
+            // and reconnects if necessary.
             _ => {
                 self.0.exchange.suspect.notify_one();
                 Err(StreamableHttpError::ServerDoesNotSupportSse)

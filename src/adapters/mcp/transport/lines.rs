@@ -11,26 +11,26 @@ pub(in crate::adapters::mcp) enum Line {
         tail: Vec<u8>,
         length: usize,
     },
-    /// A line far beyond the limit and still without an end.
+    /// An unfinished line that exceeds the limit many times.
     Endless {
         length: usize,
     },
     End,
 }
 
-/// Splits a stream into lines. [`Lines::next`] is cancel-safe.
+/// Reads a stream line by line. [`Lines::next`] is cancel-safe.
 pub(in crate::adapters::mcp) struct Lines<R> {
     reader: BufReader<R>,
     limit: usize,
     line: Vec<u8>,
-    /// The start of an oversized line, and its length so far. `line` then contains only its end.
+    /// The start and the length so far of an oversized line; `line` then contains only its end.
     too_long: Option<(Vec<u8>, usize)>,
 }
 
 impl<R: AsyncRead + Unpin> Lines<R> {
-    /// A line this many times longer than the longest message will never become one.
+    /// A line is endless if it is this many times longer than the longest message.
     pub(in crate::adapters::mcp) const ENDLESS: usize = 8;
-    /// How much of both ends of an oversized line is kept, to identify its request.
+    /// Bytes kept of each end of an oversized line, to identify its request.
     pub(in crate::adapters::mcp) const EXCERPT: usize = 512;
 
     pub(in crate::adapters::mcp) fn new(reader: R, limit: usize) -> Self {

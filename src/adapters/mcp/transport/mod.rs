@@ -1,4 +1,4 @@
-//! How messages travel: standard streams, streamable HTTP, SSE; and the OAuth tokens that HTTP sends.
+//! Transports for messages: stdio, streamable HTTP and SSE. Includes the OAuth tokens for HTTP.
 
 pub(in crate::adapters::mcp) mod client;
 pub(in crate::adapters::mcp) mod oauth;

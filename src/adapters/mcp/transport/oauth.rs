@@ -1,9 +1,9 @@
-//! OAuth tokens of servers: taken over from mcpo, and renewed while there is a refresh token.
+//! OAuth tokens for servers: imported from mcpo, and renewed with a refresh token.
 //!
-//! mcpo stores them in its user's home: one file for a server's tokens and one for its client registration, named by the
-//! MD5 of the server's name. Its file contains the token's lifetime but no expiry; it was written when the token was
-//! issued. Renewed tokens are stored in our own folder. The newer of the two counts, so that a new sign-in with mcpo takes
-//! effect. Absent on purpose: the sign-in itself.
+//! mcpo stores two files per server in its user's home, named by the MD5 of the server's name: one with the tokens, one with the
+//! client registration. The token file contains the token's lifetime but no expiry; it was written when the token was issued.
+//! Renewed tokens are stored in our own folder. The newer of the two files is used, so a new sign-in with mcpo takes effect.
+//! Signing in is deliberately absent.
 
 mod issuer;
 
@@ -25,13 +25,13 @@ use self::issuer::Finder;
 use crate::adapters::mcp::transport::client::ConnectionFailure;
 use crate::settings::OAuthSettings;
 
-/// A token that expires within this time is renewed before use.
+/// A token that expires within this time is renewed before its use.
 const MARGIN: Duration = Duration::from_mins(1);
-/// Largest response of an authorisation server, in bytes.
+/// Maximum size of a response from an authorisation server, in bytes.
 const ANSWER_LIMIT: usize = 64 * 1024;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why there is no token to send.
+/// The reason why no token is available.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::adapters::mcp) enum TokenError {
     #[error("it requires a sign-in (OAuth), and mcpo has stored no token for it: sign in once with mcpo, as this user")]
@@ -47,12 +47,12 @@ pub(in crate::adapters::mcp) enum TokenError {
 /// The tokens of one server.
 pub(in crate::adapters::mcp) struct Tokens {
     settings: OAuthSettings,
-    /// Our own token file.
+    /// The file for renewed tokens.
     own: Option<PathBuf>,
     held: Mutex<Option<Held>>,
 }
 
-/// A token and the data to renew it.
+/// A token with the data needed to renew it.
 #[derive(Clone)]
 struct Held {
     access: SecretString,
@@ -60,13 +60,13 @@ struct Held {
     expires: Option<SystemTime>,
     client_id: Option<String>,
     client_secret: Option<SecretString>,
-    /// Whether the authorisation server expects the client secret in a header.
+    /// Whether the authorisation server expects the client secret in a Basic authorisation header.
     basic: bool,
-    /// The issuer that renewed it; `None`: not renewed since the sign-in.
+    /// The issuer that renewed the token; `None` if it was not renewed since the sign-in.
     issuer: Option<String>,
 }
 
-/// mcpo's `…_tokens.json`, which is a response of a token endpoint (RFC 6749, section 5.1), and our own file.
+/// The format of mcpo's `…_tokens.json`, a response of a token endpoint (RFC 6749, section 5.1), and of our own file.
 #[derive(Serialize, Deserialize)]
 struct StoredToken {
     access_token: String,
@@ -74,12 +74,12 @@ struct StoredToken {
     refresh_token: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     client: Option<StoredClient>,
-    /// Only in our own file: the issuer that renewed it. No other gets the refresh token.
+    /// The issuer that renewed the token, only in our own file. No other issuer may receive the refresh token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     issuer: Option<String>,
 }
 
-/// mcpo's `…_client.json` (RFC 7591).
+/// The format of mcpo's `…_client.json` (RFC 7591).
 #[derive(Serialize, Deserialize)]
 struct StoredClient {
     client_id: String,
@@ -88,13 +88,13 @@ struct StoredClient {
 }
 
 impl Tokens {
-    /// `folder` is for renewed tokens.
+    /// Creates the tokens of a server. Renewed tokens are stored in `folder`.
     pub(in crate::adapters::mcp) fn new(settings: &OAuthSettings, folder: Option<&Path>) -> Self {
         let own = folder.map(|folder| folder.join(format!("{}.json", file_stem(&settings.stored_as))));
         Self { settings: settings.clone(), own, held: Mutex::default() }
     }
 
-    /// The token to send, renewed if it is about to expire.
+    /// Returns the token to send. Renews it if it is about to expire.
     pub(in crate::adapters::mcp) async fn bearer(&self) -> Result<SecretString, TokenError> {
         let mut held = self.held.lock().await;
         let present = match held.take() {
@@ -108,15 +108,15 @@ impl Tokens {
         Ok(access)
     }
 
-    /// A token other than the one that the server has rejected.
+    /// Returns a token other than the one that the server has rejected.
     pub(in crate::adapters::mcp) async fn instead_of(&self, refused: &SecretString) -> Result<SecretString, TokenError> {
         let is_other = |other: &Held| other.access.expose_secret() != refused.expose_secret();
         let mut held = self.held.lock().await;
         let present = match held.take().filter(is_other) {
-            // Another request has renewed it meanwhile.
+            // Another request has renewed the token in the meantime.
             Some(present) => present,
             None => match self.load().ok_or(TokenError::Missing)? {
-                // There was a new sign-in.
+                // The user has signed in again.
                 present if is_other(&present) => present,
                 present => self.renewed(present).await?,
             },
@@ -126,7 +126,7 @@ impl Tokens {
         Ok(access)
     }
 
-    /// The newer one of mcpo's token and ours.
+    /// The newer of mcpo's token and our own.
     fn load(&self) -> Option<Held> {
         let theirs = self.settings.tokens.as_ref().and_then(|folder| {
             let stem = file_stem(&self.settings.stored_as);
@@ -162,7 +162,7 @@ impl Tokens {
         let unreadable = || TokenError::NotRenewed("the authorisation server's response is not a token".to_owned());
         let mut stored: StoredToken = body(response).await.and_then(|body| serde_json::from_slice(&body).ok()).ok_or_else(unreadable)?;
         stored.issuer = Some(issuer.name);
-        // A server that keeps the refresh token does not send it again.
+        // If the refresh token stays the same, servers may omit it.
         stored.refresh_token = stored.refresh_token.or_else(|| Some(refresh.expose_secret().to_owned()));
         stored.client = present.client_id.clone().map(|client_id| StoredClient {
             client_id,
@@ -209,14 +209,14 @@ impl Held {
     }
 }
 
-/// mcpo's file name for a server.
+/// The stem of mcpo's file names for a server.
 fn file_stem(server: &str) -> String {
     let digest = Md5::digest(server.as_bytes());
     let first = digest.iter().take(4).fold(0_u32, |number, byte| number << 8 | u32::from(*byte));
     format!("{first:08x}")
 }
 
-/// The possible URLs of a URL's metadata, the one for its own path first (RFC 8414, section 3.1).
+/// Possible URLs of metadata for a URL, starting with the one for its full path (RFC 8414, section 3.1).
 fn well_known(url: &Url, names: &[&str]) -> Vec<Url> {
     let path = url.path().trim_end_matches('/');
     let suffixes = if path.is_empty() { vec![""] } else { vec![path, ""] };
@@ -224,14 +224,14 @@ fn well_known(url: &Url, names: &[&str]) -> Vec<Url> {
     paths.filter_map(|path| url.join(&path).ok()).collect()
 }
 
-/// A stored token and when it was written.
+/// Reads a stored token with the time at which it was written.
 fn read(path: &Path) -> Option<(StoredToken, SystemTime)> {
     let text = fs::read(path).ok()?;
     let written = fs::metadata(path).and_then(|metadata| metadata.modified()).ok()?;
     Some((serde_json::from_slice(&text).ok()?, written))
 }
 
-/// Writes atomically, readable by its owner only.
+/// Writes a token file atomically, readable only by its owner.
 fn write(path: &Path, stored: &StoredToken) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;

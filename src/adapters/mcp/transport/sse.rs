@@ -1,8 +1,7 @@
-//! The HTTP+SSE transport of protocol 2024-11-05, for servers that still use it.
+//! The HTTP+SSE transport of protocol 2024-11-05, for servers that still need it.
 //!
-//! One open stream delivers every message of the server; ours are posted to the URL in its first event. The end of the
-//! stream is the end of the connection; the supervisor then reconnects. Client side only: nobody should serve this
-//! transport any more.
+//! All messages of the server arrive on one open stream; ours are posted to the URL in its first event. When the stream ends, the
+//! connection ends, and the supervisor reconnects. There is only the client side, because the transport is obsolete.
 
 use std::io;
 use std::sync::Arc;
@@ -25,13 +24,13 @@ use crate::adapters::mcp::exchange::{Exchange, Inbound, encode};
 use crate::adapters::mcp::transport::events::{Event, Events};
 use crate::adapters::mcp::transport::http::{EVENT_STREAM, Failure, Forwarded, HttpFailure, JSON, Sender, forwarded, header, read};
 
-/// Time limit for the response headers, and then for the first event. Servers with the newer transport may send neither.
+/// Time limit for the response headers, and again for the first event. Servers with the newer transport may send neither.
 const OPENING: Duration = Duration::from_secs(10);
 const FIRST_EVENT: Duration = Duration::from_secs(3);
-/// The response to a post contains nothing useful.
+/// Maximum number of bytes read from the response to a post. Its content is ignored.
 const POST_ANSWER_LIMIT: usize = 64 * 1024;
 
-/// Why such a connection failed.
+/// The reason why an SSE connection failed.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::adapters::mcp) enum SseFailure {
     #[error(transparent)]
@@ -72,7 +71,7 @@ pub(in crate::adapters::mcp) struct Remote<'a> {
     pub(in crate::adapters::mcp) url: &'a Url,
     /// Time limit for connecting.
     pub(in crate::adapters::mcp) start_timeout: Duration,
-    /// Time limit for the response to a post; the JSON-RPC response arrives on the stream.
+    /// Time limit for the response to a post. The JSON-RPC response arrives on the stream.
     pub(in crate::adapters::mcp) call_timeout: Duration,
 }
 
@@ -84,7 +83,7 @@ pub(in crate::adapters::mcp) struct SseTransport {
     posts: Arc<Posts>,
 }
 
-/// Posts messages.
+/// Posts messages to the endpoint.
 struct Posts {
     sender: Sender,
     endpoint: Url,
@@ -93,9 +92,9 @@ struct Posts {
 }
 
 impl SseTransport {
-    /// Opens the stream and waits for the endpoint. `limit`: the largest event in bytes.
+    /// Opens the stream and waits for the endpoint. `limit` is the maximum size of an event, in bytes.
     pub(in crate::adapters::mcp) async fn open(remote: Remote<'_>, exchange: Arc<Exchange>, limit: usize) -> Result<Self, SseFailure> {
-        // Half of the time is reserved for the other transport.
+        // Reserve half of the time for the other transport.
         let opening = OPENING.min(remote.start_timeout / 2);
         timeout(opening, Self::connect(remote, exchange, limit)).await.unwrap_or(Err(SseFailure::Silent(opening)))
     }
@@ -123,13 +122,13 @@ impl SseTransport {
     }
 }
 
-/// Parses the endpoint. Another origin would receive the credentials configured for this one.
+/// Parses the endpoint's URL. Rejects other origins, which would receive the credentials configured for this one.
 fn endpoint(base: &Url, text: &str) -> Result<Url, SseFailure> {
     let mut endpoint = base.join(text.trim()).map_err(|_| SseFailure::NoEndpoint)?;
     if endpoint.origin() != base.origin() {
         return Err(SseFailure::ForeignEndpoint);
     }
-    // Neither can fail for a URL with a host, which a URL of the same origin has.
+    // Neither call can fail for a URL with a host.
     let _ = endpoint.set_username(base.username());
     let _ = endpoint.set_password(base.password());
     Ok(endpoint)

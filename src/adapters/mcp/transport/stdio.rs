@@ -1,7 +1,7 @@
-//! One JSON-RPC message per line over a child's standard input and output.
+//! Exchanges one JSON-RPC message per line over a child process's standard input and output.
 //!
-//! rmcp's own transport hangs forever on a line that is not JSON or is too long. Here such a line is skipped or fails its
-//! call, and long lines are never buffered.
+//! rmcp's own transport hangs forever on a line that is too long or not JSON. Here such a line is skipped, or fails its call.
+//! Long lines are never buffered.
 
 use std::io;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ use crate::adapters::mcp::process::cutoff::Cutoff;
 use crate::adapters::mcp::transport::lines::{Line, Lines, READ_BUFFER};
 use crate::domain::catalog::tool::ServerName;
 
-/// Queue size for a child that reads slowly.
+/// Length of the queue to the child process.
 const QUEUE: usize = 256;
-/// Maximum number of lines that are not messages, as a burst and per second. More mean that this is not an MCP server. Each KiB counts
-/// as a further line.
+/// Maximum number of lines that are not messages, in one burst and per second. Each KiB counts as a further line. A process with
+/// more is no MCP server.
 const JUNK: (f64, f64) = (10_000.0, 1_000.0);
-/// The same for notifications: nobody could process more.
+/// Maximum number of notifications, in one burst and per second.
 const NOTIFICATIONS: (f64, f64) = (200_000.0, 20_000.0);
-/// Longer lines don't count more.
+/// Maximum line length in bytes that counts towards these limits.
 const LONGEST: usize = 1 << 20;
 
 pub(in crate::adapters::mcp) struct StdioTransport {
@@ -38,7 +38,7 @@ pub(in crate::adapters::mcp) struct StdioTransport {
     junk: Borne,
     notifications: Borne,
     cutoff: Cutoff,
-    /// `None` once closed; the writer then ends, and with it the child's standard input.
+    /// The queue to the writer; `None` once closed. The writer then ends and closes the child's standard input.
     outgoing: Option<mpsc::Sender<Outgoing>>,
 }
 
@@ -51,7 +51,7 @@ impl StdioTransport {
         Self { server, exchange, lines: Lines::new(stdout, limit), junk, notifications, cutoff, outgoing: Some(sender) }
     }
 
-    /// Counts a line that is not a message; `false` if there are too many.
+    /// Counts a line that is not a message. Returns `false` if there were too many.
     fn take_junk(&mut self, bytes: usize) -> bool {
         if self.junk.is_first() {
             tracing::debug!(server = %self.server, "a line on standard output is not a message");
@@ -63,7 +63,7 @@ impl StdioTransport {
         is_bearable
     }
 
-    /// Counts a notification; `false` if there are too many.
+    /// Counts a notification. Returns `false` if there were too many.
     fn take_notification(&mut self, bytes: usize) -> bool {
         let is_bearable = self.notifications.take(bytes, Instant::now());
         if !is_bearable {
@@ -86,7 +86,7 @@ impl Borne {
         Self { most, per_second, left: most, at: Instant::now() }
     }
 
-    /// Whether there was none for a while.
+    /// Whether no line was counted recently.
     fn is_first(&self) -> bool {
         self.left >= self.most
     }
@@ -99,7 +99,6 @@ impl Borne {
     }
 }
 
-/// An outgoing message.
 struct Outgoing {
     line: Vec<u8>,
     ticket: Option<Ticket>,
@@ -123,7 +122,7 @@ async fn write(mut stdin: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Out
         for ticket in &tickets {
             ticket.sent(begun.is_ok());
         }
-        // The reader notices the end of the child too, and unsent requests can be retried.
+        // The reader also notices when the child ends, and unsent requests can be retried.
         let Ok(begun) = begun else { return };
         if stdin.write_all(&batch[begun..]).await.is_err() || stdin.flush().await.is_err() {
             return;
@@ -131,7 +130,7 @@ async fn write(mut stdin: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Out
     }
 }
 
-/// Ensures that a message is one line. Arguments are forwarded as written, so a line break between two tokens would end the
+/// Ensures that a message is one line. Arguments are forwarded unchanged, so a line break between two tokens would end the
 /// message and let the caller inject another one. JSON strings contain no raw line breaks.
 fn one_line(message: &mut Vec<u8>) {
     for byte in message.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
@@ -148,7 +147,7 @@ impl Transport<RoleClient> for StdioTransport {
         let queued = encode(&item).map_err(io::Error::from).and_then(|mut line| {
             one_line(&mut line);
             let queue = self.outgoing.clone().ok_or(io::ErrorKind::BrokenPipe)?;
-            // Queued here, not in the future: rmcp runs these futures concurrently, and order matters.
+            // Queue here instead of in the future, because rmcp runs these futures concurrently and the order matters.
             match queue.try_send(Outgoing { line, ticket }) {
                 Ok(()) => Ok(None),
                 Err(mpsc::error::TrySendError::Full(outgoing)) => Ok(Some((queue, outgoing))),

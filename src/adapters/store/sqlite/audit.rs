@@ -1,4 +1,4 @@
-//! The audit log.
+//! Stores the audit log.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +12,7 @@ use crate::domain::access::policy::{Effect, RulePlace, RuleSource};
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::service::ports::{AuditAction, AuditEntry, AuditQuery, AuditStore, CallOutcome, StoreError, StoredAuditEntry};
 
-/// Rows of one statement. The statement for so many is prepared once.
+/// Number of rows per full statement, which is prepared only once.
 const ROWS: usize = 100;
 
 #[async_trait]
@@ -52,7 +52,7 @@ impl AuditStore for SqliteStore {
 
     async fn forget_audit_before(&self, time: SystemTime) -> Result<u64, StoreError> {
         let query = sqlx::query("DELETE FROM audit WHERE at < ?").bind(to_millis(time));
-        self.write("forget old entries of the audit log", async |writer| Ok(query.execute(writer).await?.rows_affected())).await
+        self.write("delete old entries of the audit log", async |writer| Ok(query.execute(writer).await?.rows_affected())).await
     }
 }
 

@@ -1,4 +1,4 @@
-//! The sets of the chats.
+//! Stores the chats' sets of tools.
 
 use std::time::SystemTime;
 
@@ -25,7 +25,7 @@ impl ChatStore for SqliteStore {
         self.read("read a chat", work).await
     }
 
-    /// One statement compares and writes, so of two concurrent changes to one version the second is refused.
+    /// Compares and writes in one statement, so the second of two concurrent changes to the same version is rejected.
     async fn save_chat(&self, key: &ChatKey, set: &ChatSet, expected: u64) -> Result<Option<u64>, StoreError> {
         let save = async |writer: &mut SqliteConnection| {
             let version: Option<i64> = sqlx::query_scalar(

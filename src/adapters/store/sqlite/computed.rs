@@ -1,4 +1,4 @@
-//! Cached computations, keyed by a hash: vectors of texts and token counts of definitions.
+//! Caches computed values by hash: vectors of texts and token counts of definitions.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::service::ports::{ComputedStore, StoreError};
 
 #[async_trait]
 impl ComputedStore for SqliteStore {
-    /// Skips unreadable vectors: they will be computed again.
+    /// Skips unreadable vectors, which are then computed again.
     async fn vectors(&self, model: &str, texts: &[Fingerprint]) -> Result<HashMap<Fingerprint, Arc<[f32]>>, StoreError> {
         let work = async {
             let mut found = HashMap::with_capacity(texts.len());
@@ -92,17 +92,17 @@ impl ComputedStore for SqliteStore {
             let counts = sqlx::query("DELETE FROM token_count WHERE used_at < ?").bind(since).execute(writer).await?;
             Ok(vectors.rows_affected() + counts.rows_affected())
         };
-        self.write("forget unused vectors and counts", forget).await
+        self.write("delete unused vectors and token counts", forget).await
     }
 }
 
-/// The number of a model's name, assigned on first use.
+/// The number that stands for a model's name. Assigned on first use.
 async fn model_id(writer: &mut SqliteConnection, name: &str) -> Result<i64, sqlx::Error> {
     sqlx::query("INSERT INTO model (name) VALUES (?) ON CONFLICT (name) DO NOTHING").bind(name).execute(&mut *writer).await?;
     sqlx::query_scalar("SELECT id FROM model WHERE name = ?").bind(name).fetch_one(writer).await
 }
 
-/// Marks these as used now. Skips those marked within the last day, to save the write.
+/// Marks these entries as used now. Skips entries marked within the last day, to avoid writes.
 async fn mark_used(
     writer: &mut SqliteConnection,
     model: &str,
@@ -126,7 +126,7 @@ async fn mark_used(
     Ok(())
 }
 
-/// `(?, ?, …)`
+/// Appends `(?, ?, …)` with these values.
 pub(super) fn push_list(query: &mut QueryBuilder<Sqlite>, values: &[Fingerprint]) {
     query.push("(");
     let mut list = query.separated(", ");

@@ -1,4 +1,4 @@
-//! Sums per conversation, updated with every batch of events.
+//! Stores sums per conversation. Every batch of events updates them.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
@@ -73,7 +73,7 @@ pub(super) async fn add(writer: &mut SqliteConnection, events: &[SelectionEvent]
     Ok(())
 }
 
-/// Everything comes from one snapshot.
+/// Loads all sums from one snapshot.
 pub(super) async fn load(readers: &SqlitePool, wanted: &ConversationQuery) -> Result<ConversationReport, sqlx::Error> {
     let mut snapshot = readers.begin().await?;
     let (since, until) = (to_millis(wanted.since), to_millis(wanted.until));

@@ -1,4 +1,4 @@
-//! The definitions of tools as they were first seen or last approved.
+//! Stores the definitions of tools as first seen or last approved.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -48,7 +48,7 @@ impl DefinitionStore for SqliteStore {
             }
             Ok(())
         };
-        self.write("keep the definitions of new tools", add).await
+        self.write("save the definitions of new tools", add).await
     }
 
     async fn note_definition(&self, tool: &ToolId, other: &Fingerprint, at: SystemTime) -> Result<(), StoreError> {
@@ -57,7 +57,7 @@ impl DefinitionStore for SqliteStore {
             .bind(to_millis(at))
             .bind(tool.server.as_str())
             .bind(&*tool.name);
-        self.write("note that the definition of a tool has changed", async |writer| query.execute(writer).await.map(drop)).await
+        self.write("record a changed definition", async |writer| query.execute(writer).await.map(drop)).await
     }
 
     async fn approve_definition(&self, tool: &ToolId, definition: &Fingerprint, json: &str, at: SystemTime) -> Result<(), StoreError> {
@@ -88,17 +88,17 @@ impl DefinitionStore for SqliteStore {
                 .await
                 .map(drop)
         };
-        self.write("note which tools there are", note).await
+        self.write("record the listed tools", note).await
     }
 
-    /// Age removes neither an approval nor the mark of a listed server.
+    /// Deletes old definitions. Keeps approvals, and the records of which servers were listed.
     async fn forget_definitions_before(&self, time: SystemTime) -> Result<Vec<ToolId>, StoreError> {
         let query = sqlx::query_as(
             "DELETE FROM definition WHERE seen_at < ? AND approved_at IS NULL AND instr(tool, ?) <> 1 RETURNING server, tool",
         )
         .bind(to_millis(time))
         .bind(LISTED);
-        let gone: Vec<(String, String)> = self.write("forget definitions of tools", async |writer| query.fetch_all(writer).await).await?;
+        let gone: Vec<(String, String)> = self.write("delete definitions of tools", async |writer| query.fetch_all(writer).await).await?;
         Ok(gone.into_iter().map(|(server, tool)| ToolId::new(server.as_str(), tool)).collect())
     }
 }

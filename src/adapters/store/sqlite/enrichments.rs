@@ -1,4 +1,4 @@
-//! Enrichments of models and admins.
+//! Stores enrichments by models and admins.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
@@ -14,7 +14,7 @@ use crate::domain::selection::enrichment::{Author, Enrichment, Written};
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::{EnrichmentStore, StoreError};
 
-/// Stored in place of a model's name.
+/// Stored in place of a model's name if an admin is the author.
 const ADMIN: &str = "";
 
 #[derive(FromRow)]
@@ -47,7 +47,7 @@ impl EnrichmentStore for SqliteStore {
     }
 
     async fn save_enrichment(&self, tool: &Fingerprint, written: &Written) -> Result<(), StoreError> {
-        // An admin's text exists nowhere else.
+        // An admin's text exists nowhere else, so flush it.
         let durability = if written.author == Author::Admin { Durability::Disk } else { Durability::Process };
         let save = async |writer: &mut SqliteConnection| {
             let now = to_millis(SystemTime::now());
@@ -75,7 +75,7 @@ impl EnrichmentStore for SqliteStore {
         self.durable("remove an enrichment", async |writer| Ok(query.execute(writer).await?.rows_affected() > 0)).await
     }
 
-    /// Skips marks within the last day, as for vectors.
+    /// Skips entries marked within the last day, as for vectors.
     async fn forget_unused_enrichments(&self, model: Option<&str>, tools: &[Fingerprint], since: SystemTime) -> Result<u64, StoreError> {
         let forget = async |writer: &mut SqliteConnection| {
             let now = to_millis(SystemTime::now());
@@ -100,11 +100,11 @@ fn name(author: &Author) -> &str {
     }
 }
 
-/// Skips an unreadable entry: a model will be asked again.
+/// Decodes a row; `None` if it is unreadable. A model then writes a new text.
 fn decode(row: Row) -> Option<(Fingerprint, Written)> {
     let tool = fingerprint_from_bytes(&row.tool_hash)?;
     let queries = serde_json::from_str(&row.queries).inspect_err(|error| {
-        tracing::warn!(%error, "an enrichment can't be read and is left out");
+        tracing::warn!(%error, "skipped an unreadable enrichment");
     });
     let author = if row.model == ADMIN { Author::Admin } else { Author::Model(row.model) };
     Some((tool, Written { author, enrichment: Enrichment { context: row.context, queries: queries.ok()? } }))

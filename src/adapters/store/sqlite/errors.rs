@@ -1,4 +1,4 @@
-//! SQLite's error codes, for operators of the service.
+//! Explains SQLite's error codes to operators of the service.
 
 use std::error::Error;
 use std::io;
@@ -11,7 +11,7 @@ const SQLITE_BUSY: i32 = 5;
 const SQLITE_CORRUPT: i32 = 11;
 const SQLITE_NOTADB: i32 = 26;
 
-/// Why the file could not be opened, with a remedy.
+/// The reason why the file could not be opened, with a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreOpenError {
     #[error("{} can't be created or opened: check that the folder exists and may be written", path.display())]
@@ -47,7 +47,7 @@ pub enum StoreOpenError {
     Migrate { path: PathBuf, source: MigrateError },
 }
 
-/// Further writes would be lost at the next start.
+/// Writes to a removed file would be lost when the process ends.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{} was removed or replaced while the service runs: nothing is written any more; put the file back or restore a backup, and start \
@@ -79,7 +79,7 @@ impl StoreOpenError {
     }
 }
 
-/// An error of an open file. Damage shows only when the damaged page is read, so this error includes the remedy too.
+/// An error during use. Damage is detected only when a damaged page is read, so this error includes the remedy too.
 pub(super) fn during_use(path: &Path, source: sqlx::Error) -> Box<dyn Error + Send + Sync> {
     match primary_code(&source) {
         Some(SQLITE_CORRUPT | SQLITE_NOTADB) => Box::new(StoreOpenError::of(path, source)),
@@ -87,7 +87,7 @@ pub(super) fn during_use(path: &Path, source: sqlx::Error) -> Box<dyn Error + Se
     }
 }
 
-/// The low byte of the extended code.
+/// The primary code, which is the low byte of the extended code.
 fn primary_code(error: &sqlx::Error) -> Option<i32> {
     let code: i32 = error.as_database_error()?.code()?.parse().ok()?;
     Some(code & 0xff)

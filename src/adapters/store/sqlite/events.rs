@@ -1,4 +1,4 @@
-//! The record of selections and calls.
+//! Stores the record of selections and calls.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,7 +11,7 @@ use crate::domain::catalog::tool::ToolId;
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::{EventMessage, EventStore, SelectionEvent, SelectionEventKind, StoreError};
 
-/// Rows of one statement: every statement is a round trip to the thread of the connection. The one for so many is prepared once.
+/// Number of rows per full statement, which is prepared only once. Every statement is a round trip to the connection's thread.
 const ROWS: usize = 100;
 
 #[async_trait]
@@ -29,23 +29,23 @@ impl EventStore for SqliteStore {
         let forget = async |writer: &mut SqliteConnection| {
             let chats = chats::delete_before(writer, chats).await?;
             let feedback = feedback::delete_before(writer, events).await?;
-            // Takes the rows of the tools with it.
+            // This also deletes the events' rows of tools.
             let delete = sqlx::query("DELETE FROM selection_event WHERE at < ?").bind(to_millis(events));
             Ok(chats + feedback + delete.execute(writer).await?.rows_affected())
         };
-        self.write("forget old chats and events", forget).await
+        self.write("delete old chats and events", forget).await
     }
 
     async fn forget_usage_before(&self, time: SystemTime) -> Result<u64, StoreError> {
         let forget = async |writer: &mut SqliteConnection| {
             Ok(usage::delete_before(writer, time).await? + conversation_figures::delete_before(writer, time).await?)
         };
-        self.write("forget old usage", forget).await
+        self.write("delete old usage", forget).await
     }
 }
 
 async fn insert(writer: &mut SqliteConnection, events: &[SelectionEvent]) -> Result<(), sqlx::Error> {
-    // What conversations load is kept as sums only.
+    // Loads and unloads are stored only as sums.
     let kept: Vec<(&SelectionEvent, Columns<'_>)> =
         events.iter().filter_map(|event| Columns::of(&event.kind).map(|columns| (event, columns))).collect();
     for rows in kept.chunks(ROWS) {
@@ -87,16 +87,16 @@ async fn insert_tools<'a>(writer: &mut SqliteConnection, events: impl Iterator<I
     Ok(())
 }
 
-/// One event as a row.
+/// The columns of an event's row.
 struct Columns<'a> {
     kind: &'static str,
     message: Option<&'a EventMessage>,
     outcome: Option<&'static str>,
     took: Option<Duration>,
     recovered: Option<bool>,
-    /// Tools with rows of their own.
+    /// The tools to store in their own rows.
     tools: &'a [ToolId],
-    /// If every tool stayed on offer: their number and the fingerprint of the list.
+    /// If every tool stayed on offer: the number of tools and the fingerprint of the list.
     all: Option<(usize, Fingerprint)>,
 }
 

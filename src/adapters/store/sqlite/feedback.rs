@@ -1,4 +1,4 @@
-//! Verdicts of callers on selections.
+//! Stores feedback from callers.
 
 use std::time::SystemTime;
 

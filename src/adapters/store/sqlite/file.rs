@@ -1,4 +1,4 @@
-//! The database file: created privately, backed up while in use, and checked for removal before each write.
+//! Manages the database file: creates it privately, backs it up during use, and detects its removal before each write.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -20,11 +20,11 @@ pub enum BackupError {
     Copy { from: PathBuf, to: PathBuf, source: sqlx::Error },
 }
 
-/// Copies a consistent snapshot of a database into a new file that only its owner can read. Other processes may use the database
-/// meanwhile. The copy is on disk when this returns.
+/// Copies a consistent snapshot of a database into a new file that only its owner can read. Other processes may use the
+/// database at the same time. The copy is on disk when this returns.
 ///
 /// # Errors
-/// [`BackupError`]; then there is no new file.
+/// [`BackupError`]. No new file is left behind.
 pub async fn back_up(from: &Path, to: &Path) -> Result<(), BackupError> {
     if !from.is_file() {
         return Err(BackupError::NoDatabase(from.to_owned()));
@@ -37,7 +37,7 @@ pub async fn back_up(from: &Path, to: &Path) -> Result<(), BackupError> {
     let copied = copy(from, to).await.map_err(|source| BackupError::Copy { from: from.to_owned(), to: to.to_owned(), source });
     let kept = copied.and_then(|()| flush(to).map_err(unwritable));
     if kept.is_err() {
-        // An incomplete file must not pass for a backup.
+        // An incomplete file must not be taken for a backup.
         let _ = fs::remove_file(to);
     }
     kept
@@ -56,7 +56,7 @@ fn flush(path: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Creates the file before SQLite does, which would leave its permissions to the umask. SQLite gives its log files the same
+/// Creates the file before SQLite does, whose permissions would depend on the umask. SQLite gives its log files the same
 /// permissions.
 pub(super) fn create_private(path: &Path) -> io::Result<()> {
     match private().create_new(true).open(path) {
@@ -73,7 +73,7 @@ fn private() -> OpenOptions {
     options
 }
 
-/// Identifies an opened file, whatever its name refers to later.
+/// Identifies an opened file independently of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity(u64, u64);
 
@@ -86,7 +86,7 @@ impl Identity {
         Ok(Self(metadata.dev(), metadata.ino()))
     }
 
-    /// Other systems don't allow removing an open file.
+    /// Always matches: other systems don't allow removing an open file.
     #[cfg(not(unix))]
     pub(super) fn of(path: &Path) -> io::Result<Self> {
         fs::metadata(path).map(|_| Self(0, 0))

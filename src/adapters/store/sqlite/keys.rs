@@ -1,4 +1,4 @@
-//! The API keys.
+//! Stores the API keys.
 
 use std::time::SystemTime;
 
@@ -83,7 +83,7 @@ async fn save(writer: &mut SqliteConnection, key: &ApiKey) -> Result<(), sqlx::E
     .map(drop)
 }
 
-/// Secrets, sessions and chats are stored under the name of a key.
+/// Deletes the secrets, sessions and chats of a key, which are stored under its name.
 async fn remove_belongings(writer: &mut SqliteConnection, name: &str) -> Result<(), sqlx::Error> {
     let owner = PrincipalId::of_key(name);
     secrets::remove_all(writer, &owner).await?;

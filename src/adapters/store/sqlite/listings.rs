@@ -1,4 +1,4 @@
-//! The last good listing of every server.
+//! Stores the last valid listing of every server.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
@@ -56,14 +56,12 @@ impl ListingStore for SqliteStore {
     }
 }
 
-/// An unreadable listing is skipped: its server will be listed again, and the others must stay visible.
+/// Skips an unreadable listing, so that other servers stay visible. Its server is listed again anyway.
 fn read(row: &SqliteRow) -> Result<Option<ServerListing>, sqlx::Error> {
     let server: String = row.try_get("server")?;
     let (tools, skipped) = (row.try_get("tools")?, row.try_get("skipped")?);
     let decoded = serde_json::from_str(tools).and_then(|tools| Ok((tools, serde_json::from_str(skipped)?)));
-    let Ok((tools, skipped)) =
-        decoded.inspect_err(|error| tracing::warn!(server, %error, "a stored listing can't be read and is left out"))
-    else {
+    let Ok((tools, skipped)) = decoded.inspect_err(|error| tracing::warn!(server, %error, "skipped an unreadable stored listing")) else {
         return Ok(None);
     };
     Ok(Some(ServerListing {

@@ -1,4 +1,4 @@
-//! The policy, with its last versions.
+//! Stores the policy and its previous versions.
 
 use std::time::SystemTime;
 
@@ -9,7 +9,7 @@ use super::SqliteStore;
 use crate::adapters::store::encoding::{signed, to_millis};
 use crate::service::ports::{PolicyStore, StoreError, StoredPolicy};
 
-/// Former versions that are kept.
+/// Number of previous versions that are kept.
 const KEPT: i64 = 100;
 
 #[async_trait]
@@ -20,7 +20,7 @@ impl PolicyStore for SqliteStore {
         Ok(row.map(|(version, body)| StoredPolicy { version: version.unsigned_abs(), body }))
     }
 
-    /// One statement compares and writes, so of two concurrent changes to one version the second is refused.
+    /// Compares and writes in one statement, so the second of two concurrent changes to the same version is rejected.
     async fn save_policy(&self, expected: u64, body: &str) -> Result<Option<u64>, StoreError> {
         self.mark().await?;
         let save = async |writer: &mut SqliteConnection| {

@@ -1,4 +1,4 @@
-//! Sealed secrets of users.
+//! Stores the encrypted secrets of users.
 
 use async_trait::async_trait;
 use sqlx::sqlite::SqliteRow;
@@ -55,7 +55,7 @@ impl SecretStore for SqliteStore {
         .bind(former.place.name.as_str())
         .bind(&*former.key_id)
         .bind(&former.nonce[..]);
-        self.durable("seal a secret with another key", async |writer| Ok(query.execute(writer).await?.rows_affected() > 0)).await
+        self.durable("encrypt a secret with another key", async |writer| Ok(query.execute(writer).await?.rows_affected() > 0)).await
     }
 
     async fn remove_secret(&self, place: &SecretPlace) -> Result<bool, StoreError> {
@@ -80,7 +80,7 @@ fn read(row: &SqliteRow) -> Result<SealedSecret, sqlx::Error> {
         place: SecretPlace {
             owner: PrincipalId::new(row.try_get::<String, _>("owner")?),
             server: ServerName::new(row.try_get::<String, _>("server")?),
-            name: SecretName::new(row.try_get("name")?).ok_or_else(|| odd("a name of a secret that is none"))?,
+            name: SecretName::new(row.try_get("name")?).ok_or_else(|| odd("an invalid name of a secret"))?,
         },
         key_id: row.try_get::<&str, _>("key_id")?.into(),
         nonce: row.try_get::<&[u8], _>("nonce")?.try_into().map_err(|_| odd("a nonce of another length"))?,

@@ -1,4 +1,4 @@
-//! The sessions.
+//! Stores the address sessions.
 
 use std::time::SystemTime;
 
@@ -59,7 +59,7 @@ impl SessionStore for SqliteStore {
         self.read_all("read the groups of a session", query.fetch_all(&self.readers), group).await
     }
 
-    /// One row per group, so that concurrent processes do not overwrite each other. An ended session gets none.
+    /// Stores one row per group, so that concurrent processes do not overwrite each other. Stores nothing for an ended session.
     async fn load_session_groups(&self, id: &SessionId, groups: &[Group]) -> Result<(), StoreError> {
         let load = async |writer: &mut SqliteConnection| {
             for group in groups {
@@ -96,7 +96,7 @@ impl SessionStore for SqliteStore {
     }
 }
 
-/// Runs in one transaction, so that two concurrent sessions can't exceed a cap.
+/// Checks the limits and inserts in one transaction, so that two concurrent sessions can't exceed a limit.
 async fn insert(writer: &mut SqliteConnection, session: &Session, caps: SessionCaps) -> Result<SessionSaved, sqlx::Error> {
     delete_before(writer, session.created_at).await?;
     let (own, all): (i64, i64) =
@@ -139,7 +139,7 @@ pub(super) async fn remove_all(writer: &mut SqliteConnection, owner: &PrincipalI
 
 fn read(row: &SqliteRow) -> Result<Session, sqlx::Error> {
     Ok(Session {
-        id: SessionId::read(row.try_get("id")?).ok_or_else(|| odd("no id of a session"))?,
+        id: SessionId::read(row.try_get("id")?).ok_or_else(|| odd("an invalid session id"))?,
         owner: PrincipalId::new(row.try_get::<String, _>("principal")?),
         contents: from_json(row.try_get("contents")?)?,
         mode: Mode::of_name(row.try_get("mode")?).ok_or_else(|| odd("an unknown mode"))?,

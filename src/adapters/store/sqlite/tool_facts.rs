@@ -1,4 +1,4 @@
-//! Tool overrides of admins.
+//! Stores admins' overrides of tools.
 
 use std::time::SystemTime;
 
@@ -22,7 +22,7 @@ impl ToolOverrideStore for SqliteStore {
         self.read_all("read tool overrides", query.fetch_all(&self.readers), read).await
     }
 
-    /// One statement compares and writes, so of two concurrent changes to one version the second is refused.
+    /// Compares and writes in one statement, so the second of two concurrent changes to the same version is rejected.
     async fn save_tool_override(&self, tool: &ToolId, expected: u64, written: Option<&ToolOverride>) -> Result<Option<u64>, StoreError> {
         if written.is_some() {
             self.mark().await?;

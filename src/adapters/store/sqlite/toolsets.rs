@@ -1,4 +1,4 @@
-//! The toolsets of the administrators.
+//! Stores the toolsets of administrators.
 
 use std::time::SystemTime;
 

@@ -1,7 +1,7 @@
-//! Write transactions. All writes use them.
+//! Write transactions, which all writes use.
 //!
-//! The commit is part of the write. A statement with `RETURNING` returns its row before the commit. So the row alone proves
-//! nothing: with a full disk or a failed flush, the commit fails after the row was returned.
+//! The commit is part of the write. A statement with `RETURNING` returns its row before the commit, so the row alone proves
+//! nothing: on a full disk or after a failed flush, the commit still fails.
 
 use std::ops::{Deref, DerefMut};
 
@@ -9,17 +9,17 @@ use sqlx::pool::PoolConnection;
 use sqlx::sqlite::SqlitePool;
 use sqlx::{AssertSqlSafe, Sqlite, SqliteConnection, raw_sql};
 
-/// When a write is acknowledged.
+/// The time at which a write is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Durability {
-    /// After the operating system has it: survives a killed process.
+    /// Once the operating system has the data, which then survives a killed process.
     Process,
-    /// After the disk has it: survives a power cut.
+    /// Once the disk has the data, which then survives a power cut.
     Disk,
 }
 
-/// A transaction that holds the write lock from its start, so that another writer can't make it fail halfway. Rolls back if
-/// dropped before its end.
+/// A transaction that holds the write lock from its start, so that it can't fail halfway because of another writer. Dropping it
+/// before its end rolls it back.
 pub(super) struct Write {
     connection: PoolConnection<Sqlite>,
     is_over: bool,
@@ -46,9 +46,9 @@ impl Write {
         committed
     }
 
-    /// After a failed flush the log contains the transaction as if it were committed, and after a kill the next start would apply
-    /// it. So another write overwrites it in the log, and the log is moved into the file, because it is unknown which of its
-    /// pages are on disk.
+    /// Undoes a commit whose flush failed. The log then contains the transaction as if it were committed, and the next start
+    /// after a kill would apply it. So another write overwrites it, and a checkpoint moves the log into the file, because it is
+    /// unknown which of its pages are on disk.
     async fn take_back(&mut self) {
         for statements in
             ["ROLLBACK", "PRAGMA synchronous = NORMAL; UPDATE installation SET refused = refused + 1", "PRAGMA wal_checkpoint(TRUNCATE)"]
@@ -78,7 +78,7 @@ impl DerefMut for Write {
     }
 }
 
-/// Closing the connection rolls back, whatever state SQLite left the transaction in: some errors end it, others do not.
+/// Closes the connection, which rolls back reliably: some SQLite errors end the transaction, others do not.
 impl Drop for Write {
     fn drop(&mut self) {
         if !self.is_over {

@@ -7,24 +7,24 @@ use uuid::Uuid;
 use super::SqliteStore;
 use crate::service::ports::{StoreError, UpkeepStore};
 
-/// Pages returned per transaction (4 MiB), and transactions per call.
+/// Number of pages released per transaction (4 MiB), and number of transactions per call.
 const SHRINK_PAGES: u32 = 1_000;
 const SHRINK_ROUNDS: usize = 256;
-/// The largest file that is rewritten at start to make it shrinkable, which takes half a second.
+/// Maximum size of a file that is rewritten at startup so that it can shrink, in bytes. Rewriting takes half a second.
 const REWRITTEN_BYTES: u64 = 256 << 20;
 
 #[async_trait]
 impl UpkeepStore for SqliteStore {
-    /// A value other than a UUID becomes the nil UUID, which no folder has.
+    /// Reads the installation's id. An invalid one becomes the nil UUID, which no folder has.
     async fn installation(&self) -> Result<Option<Uuid>, StoreError> {
         let query = sqlx::query_scalar("SELECT id FROM installation");
-        let id: Option<String> = self.read("read which installation it belongs to", query.fetch_one(&self.readers)).await?;
+        let id: Option<String> = self.read("read the id of the installation", query.fetch_one(&self.readers)).await?;
         Ok(id.map(|id| Uuid::try_parse(&id).unwrap_or_default()))
     }
 
     async fn set_installation(&self, id: Uuid) -> Result<(), StoreError> {
         let query = sqlx::query("UPDATE installation SET id = ?").bind(id.to_string());
-        self.durable("note which installation it belongs to", async |writer| query.execute(writer).await.map(drop)).await
+        self.durable("save the id of the installation", async |writer| query.execute(writer).await.map(drop)).await
     }
 
     async fn check(&self) -> Result<(), StoreError> {
@@ -47,8 +47,8 @@ impl UpkeepStore for SqliteStore {
 }
 
 impl SqliteStore {
-    /// Rewrites a file of an older version so that it can shrink, if this is quick and there is enough space. Writers are blocked
-    /// meanwhile, so this runs before the service starts.
+    /// Rewrites a file of an older version so that it can shrink, if it is small and there is enough space. Blocks writers, so
+    /// call it before the service starts.
     pub async fn make_shrinkable(&self) {
         let rewrite = async {
             let mode: i64 = sqlx::query_scalar("PRAGMA auto_vacuum").fetch_one(&self.writer).await?;

@@ -1,4 +1,4 @@
-//! Sums per day, updated with every batch of events, so that no query counts the events themselves.
+//! Stores usage as sums per day. Every batch of events updates them, so queries don't count events.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -80,7 +80,7 @@ const SUMS: &str = "SUM(offered) AS offered, SUM(called) AS called, SUM(succeede
 
 #[async_trait]
 impl UsageStore for SqliteStore {
-    /// Everything comes from one snapshot: a batch of events written meanwhile is in none of the sums.
+    /// Loads all sums from one snapshot, so that a concurrent batch of events is in all of them or in none.
     async fn usage(&self, wanted: &UsageQuery) -> Result<Usage, StoreError> {
         let work = async {
             let mut snapshot = self.readers.begin().await?;
@@ -166,7 +166,7 @@ async fn days(reader: &mut SqliteConnection, wanted: &UsageQuery) -> Result<Vec<
     Ok(days.into_values().collect())
 }
 
-/// A query over the rows of a period and, if given, of one server and tool.
+/// Builds a query over the rows of a period and, optionally, of one server and tool.
 fn select(what: &str, time: &str, wanted: &UsageQuery) -> QueryBuilder<Sqlite> {
     let mut query = QueryBuilder::<Sqlite>::new(format!("SELECT {what}"));
     if time == "day" {

@@ -1,4 +1,4 @@
-//! Contradictions and dead rules in a policy.
+//! Finds contradictions and rules without effect in a policy.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use crate::domain::access::policy::compiled::Policy;
 use crate::domain::access::policy::rule::{Effect, PlacedRule, Rule, RulePlace, RuleProblem};
 use crate::domain::catalog::catalog::Catalog;
 
-/// Rules with the same conditions as an earlier rule but the opposite effect: one of the two is a mistake.
+/// Rules with the same conditions as an earlier rule but the opposite effect. One of each pair is a mistake.
 #[must_use]
 pub fn contradictions(rules: &[PlacedRule]) -> Vec<RuleProblem> {
     same_conditions(rules)
@@ -18,7 +18,7 @@ pub fn contradictions(rules: &[PlacedRule]) -> Vec<RuleProblem> {
         .collect()
 }
 
-/// Rules without effect: they match no tool of the catalog, or an earlier rule always decides first.
+/// Rules without effect: they match no tool of the catalog, or an earlier rule always decides.
 #[must_use]
 pub fn warnings(policy: &Policy, catalog: &Catalog) -> Vec<RuleProblem> {
     let rules = policy.rules();

@@ -1,10 +1,9 @@
-//! A compiled policy: tools are assigned to visibility classes once per catalog, and callers get the classes that they may
-//! see.
+//! A compiled policy: assigns every tool of a catalog to a visibility class, and finds the classes that a caller may see.
 //!
-//! A class is the outcome of the rules for a tool, written as a small program. The program lists caller conditions with
-//! their effects, the verdict if none matches, and the toolsets of the tool. Its number is a hash of that program. So a
-//! class means the same under every policy and on every replica. A change of rules moves only the affected tools, and a
-//! slightly outdated index errs towards the former rules.
+//! A class represents a small program, to which the rules for a tool are reduced. The program lists conditions on callers with
+//! their effects, the verdict if none matches, and the toolsets of the tool. The number of the class is a hash of the program. So
+//! a class means the same under every policy and on every replica. A change of rules moves only the affected tools, and an
+//! outdated index applies the former rules.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -29,7 +28,7 @@ use crate::domain::catalog::tool::Tool;
 use crate::domain::catalog::traits::Traits;
 use crate::domain::text::canonical::Fingerprint;
 
-/// The rules in force.
+/// The current rules and toolsets.
 #[derive(Debug)]
 pub struct Policy {
     rules: Arc<[PlacedRule]>,
@@ -40,14 +39,14 @@ pub struct Policy {
     tags: Conditions,
     in_toolsets: Conditions,
     pub(super) toolsets: Arc<CompiledToolsets>,
-    /// Per combination of hints, the rules whose annotations match.
+    /// For each combination of hints, the rules whose annotations match.
     hints: Vec<Bits>,
-    /// Per rule, its caller condition as an index into `callers`; `None`: it matches every caller.
+    /// For each rule, the index of its caller condition in `callers`; `None` if it matches every caller.
     caller_of: Vec<Option<usize>>,
-    /// Every distinct caller condition.
+    /// All distinct caller conditions.
     callers: Vec<CallerSide>,
     attributes: RuleAttributes,
-    /// The same rules one by one, to explain a decision.
+    /// The same rules in uncompiled form, to explain decisions.
     pub(super) single: OnceLock<Vec<ToolSide>>,
 }
 
@@ -60,29 +59,29 @@ struct CallerSide {
     models: Patterns,
 }
 
-/// The outcome of the rules for a tool.
+/// The rules that remain for one tool. They depend only on the caller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Program {
-    /// Caller conditions; the first match decides.
+    /// Caller conditions, as indexes into `callers`, with their effects. The first match decides.
     steps: Vec<(usize, Effect)>,
     /// The verdict if no step matches.
     otherwise: Effect,
-    /// By number.
+    /// The toolsets that contain the tool, by number.
     toolsets: Bits,
 }
 
-/// The outcome of the rules for a range of tools.
+/// The programs of a range of tools.
 #[derive(Debug, Default)]
 struct Part {
-    /// Distinct programs, each with its class before collisions are resolved.
+    /// All distinct programs, each with its class before hash collisions are resolved.
     programs: Vec<(VisibilityClass, Program)>,
-    /// Per tool, the index of its program.
+    /// For each tool, the index of its program.
     each: Vec<usize>,
-    /// Always-on tools, by toolset number.
+    /// Always-on tools, each with the number of its toolset.
     always: Vec<(usize, OperationId)>,
 }
 
-/// The classes of one catalog under one policy.
+/// The class of every tool of one catalog under one policy.
 #[derive(Debug, Default)]
 pub struct Assignment {
     pub classes: Arc<Classes>,
@@ -96,7 +95,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Takes rules from [`Rule::read`].
+    /// Compiles valid rules, as returned by [`Rule::read`].
     #[must_use]
     pub fn new(default: Effect, rules: Vec<PlacedRule>) -> Self {
         let count = rules.len();
@@ -141,7 +140,7 @@ impl Policy {
         }
     }
 
-    /// Adds the toolsets to which rules and callers may refer.
+    /// Adds the toolsets to which rules and callers refer.
     #[must_use]
     pub fn with_toolsets(mut self, toolsets: Arc<CompiledToolsets>) -> Self {
         let rules = Fingerprint::of_text(&format!("{:?} {:?}", self.default, self.rules)).prefix();
@@ -159,7 +158,7 @@ impl Policy {
         &self.toolsets
     }
 
-    /// Equal policies have equal versions.
+    /// A hash of the policy: equal policies have equal versions.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version
@@ -175,19 +174,19 @@ impl Policy {
         self.default
     }
 
-    /// Whether the rules allow everyone everything.
+    /// Whether the rules allow every tool to every caller.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.rules.is_empty() && self.default == Effect::Allow
     }
 
-    /// Whether a caller may use everything that its key reaches.
+    /// Whether the caller may use every tool that its key permits.
     #[must_use]
     pub fn is_open_to(&self, principal: &Principal) -> bool {
         self.is_open() && !self.toolsets.narrow(principal)
     }
 
-    /// Whether a tool is in the toolsets that limit a caller, regardless of the rules.
+    /// Whether a tool is in the toolsets to which the caller is limited. Ignores the rules.
     #[must_use]
     pub fn reaches(&self, principal: &Principal, tool: &Tool) -> bool {
         if !self.toolsets.narrow(principal) {
@@ -205,7 +204,7 @@ impl Policy {
             return Assignment::default();
         }
         let count = catalog.tools().len();
-        // More parts than threads, because some tools take longer than others.
+        // Use more parts than threads, because some tools take longer than others.
         let size = count.div_ceil(2 * rayon::current_num_threads()).max(1);
         let parts = (0..count.div_ceil(size)).into_par_iter().map(|part| self.part(catalog, part * size..count.min((part + 1) * size)));
         let parts: Vec<Part> = parts.collect();
@@ -223,7 +222,7 @@ impl Policy {
         Assignment { classes: Arc::new(Classes::new(version, catalog, each, members)), programs: known.into_iter().collect() }
     }
 
-    /// The outcome of the rules for the tools at these positions.
+    /// Computes the programs of the tools at these positions.
     fn part(&self, catalog: &Catalog, places: Range<usize>) -> Part {
         let mut part = Part::default();
         let mut known: HashMap<(Bits, Bits), usize, RandomState> = HashMap::default();
@@ -243,7 +242,7 @@ impl Policy {
         part
     }
 
-    /// Per toolset, the classes in it and its always-on tools.
+    /// For each toolset, its classes and its always-on tools.
     fn members(
         &self,
         programs: &HashMap<VisibilityClass, Program, RandomState>,
@@ -261,14 +260,14 @@ impl Policy {
         members
     }
 
-    /// The rules that match no tool of a catalog for any caller.
+    /// The rules that match no tool of a catalog.
     pub(super) fn idle(&self, catalog: &Catalog) -> Vec<&PlacedRule> {
         let mut is_idle = vec![true; self.rules.len()];
         self.for_each(catalog, 0..catalog.tools().len(), |_, bits, _| bits.iter().for_each(|number| is_idle[number] = false));
         self.rules.iter().zip(is_idle).filter(|(_, is_idle)| *is_idle).map(|(rule, _)| rule).collect()
     }
 
-    /// Visits the tools at these positions with the rules that match each.
+    /// Calls `visit` for each tool at these positions, with the rules and the toolsets that match the tool.
     fn for_each(&self, catalog: &Catalog, places: Range<usize>, mut visit: impl FnMut(usize, &Bits, &Membership)) {
         let count = self.rules.len();
         let (mut scratch, mut bits) = (Scratch::new(count), Bits::new(count));
@@ -289,13 +288,13 @@ impl Policy {
         }
     }
 
-    /// Per rule, whether its caller condition matches.
+    /// For each rule, whether its caller condition matches.
     pub(super) fn held(&self, principal: &Principal) -> Vec<bool> {
         let holds: Vec<bool> = self.callers.iter().map(|side| side.holds(principal)).collect();
         self.caller_of.iter().map(|caller| caller.is_none_or(|caller| holds[caller])).collect()
     }
 
-    /// Equal for callers with the same view under this policy.
+    /// A fingerprint of the caller's view: equal for callers with the same view under this policy.
     #[must_use]
     pub fn view_of(&self, principal: &Principal) -> Fingerprint {
         self.attributes.of(principal)
@@ -313,11 +312,11 @@ impl Policy {
             .iter()
             .filter(|(_, program)| program.run(&holds) == Effect::Allow && self.toolsets.admit(&program.toolsets, principal));
         let allowed: BTreeSet<VisibilityClass> = allowed.map(|(class, _)| *class).collect();
-        // An unassigned tool is visible to nobody. So even a complete list stays a list and never becomes "all".
+        // Tools without a class are visible to nobody. So even a list of all classes must not become "all".
         Scope::Only(allowed)
     }
 
-    /// Reduces the rules that match a tool to a program.
+    /// Reduces the rules that match a tool, and its toolsets, to a program.
     fn program(&self, fitting: &Bits, toolsets: &Bits) -> Program {
         let mut steps: Vec<(usize, Effect)> = Vec::new();
         let mut otherwise = self.default;
@@ -333,7 +332,7 @@ impl Policy {
                 Some(caller) => steps.push((caller, effect)),
             }
         }
-        // Steps with the same effect as the final verdict change nothing.
+        // A trailing step with the effect of the final verdict is redundant.
         while steps.last().is_some_and(|(_, effect)| *effect == otherwise) {
             steps.pop();
         }
@@ -360,7 +359,7 @@ impl Policy {
     }
 }
 
-/// Resolves hash collisions: two programs never share a class.
+/// Resolves hash collisions: returns a class that no other program has.
 fn settle(mut class: VisibilityClass, program: Program, known: &mut HashMap<VisibilityClass, Program, RandomState>) -> VisibilityClass {
     loop {
         match known.entry(class) {

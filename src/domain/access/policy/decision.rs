@@ -1,4 +1,4 @@
-//! The same policy, rule by rule: slower than the compiled one, but it can explain its decisions.
+//! Evaluates a policy rule by rule. This is slower than the compiled policy but can explain decisions.
 
 use crate::domain::access::policy::compiled::Policy;
 use crate::domain::access::policy::pattern::Patterns;
@@ -8,11 +8,11 @@ use crate::domain::catalog::hints::{self, ToolHints};
 use crate::domain::catalog::naming::OperationId;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 
-/// The verdict, and the rule behind it.
+/// The verdict, and the rule that decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     pub effect: Effect,
-    /// `None`: no rule matches and the default applies.
+    /// The rule that decided; `None` if no rule matches, so that the default applies.
     pub rule: Option<RulePlace>,
 }
 
@@ -24,16 +24,16 @@ pub(super) struct ToolSide {
     published: Patterns,
     tags: Patterns,
     toolsets: Patterns,
-    /// By the number of a combination of hints.
+    /// For each combination of hints, whether the annotations match.
     hints: Vec<bool>,
 }
 
-/// A policy applied to one caller. The limits of the caller's key are not checked here.
+/// A policy applied to one caller. It does not check the limits of the caller's key.
 #[derive(Debug)]
 pub struct Decisions<'a> {
     policy: &'a Policy,
     single: &'a [ToolSide],
-    /// Per rule, whether it applies to this caller.
+    /// For each rule, whether its caller condition matches.
     held: Vec<bool>,
 }
 
@@ -52,7 +52,7 @@ impl Decisions<'_> {
         self.first(|_, side| side.fits(&tool.id, &tool.operation_id, &tool.hints) && side.toolsets.hold(toolsets.iter().copied()))
     }
 
-    /// The verdict on a server with unknown tools: rules about single tools don't count.
+    /// The verdict on a server whose tools are unknown. Rules about single tools are ignored.
     #[must_use]
     pub fn on_server(&self, server: &ServerName) -> Decision {
         self.first(|rule, side| rule.is_for_whole_servers() && side.servers.hold([server.as_str()]))
@@ -80,7 +80,7 @@ impl ToolSide {
         }
     }
 
-    /// Checks all conditions on the tool itself. Toolset conditions are checked elsewhere.
+    /// Whether all conditions on the tool itself match. Toolset conditions are checked elsewhere.
     pub(super) fn fits(&self, id: &ToolId, published: &OperationId, hints: &ToolHints) -> bool {
         self.hints[hints.combination()]
             && self.servers.hold([id.server.as_str()])

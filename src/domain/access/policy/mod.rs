@@ -1,4 +1,4 @@
-//! Which caller may use which tool: ordered rules, of which the first match decides.
+//! Decides which caller may use which tool: of the ordered rules, the first match decides.
 //!
 //! Modules: `rule` parses and checks rules, `check` finds contradictions, `compiled` turns rules into visibility classes,
 //! and `decision` evaluates them one by one to explain a verdict.

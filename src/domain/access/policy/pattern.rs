@@ -1,4 +1,4 @@
-//! Name patterns: `*` matches anything, `?` one character, `[ab]` and `{one,two}` alternatives. Case-sensitive.
+//! Case-sensitive name patterns: `*` matches any text, `?` one character, and `[ab]` and `{one,two}` are alternatives.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use indexmap::IndexMap;
 
 use crate::domain::catalog::traits::Traits;
 
-/// Longest pattern.
+/// Maximum length of a pattern, in bytes.
 const MAX_BYTES: usize = 512;
 
 /// Parses a pattern.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason why the pattern is invalid.
 pub(crate) fn glob(text: &str) -> Result<Glob, String> {
     if text.is_empty() || text.len() > MAX_BYTES {
         return Err(format!("a pattern has 1 to {MAX_BYTES} bytes"));
@@ -22,10 +22,10 @@ pub(crate) fn glob(text: &str) -> Result<Glob, String> {
     GlobBuilder::new(text).literal_separator(false).backslash_escape(true).build().map_err(|error| format!("`{text}`: {}", error.kind()))
 }
 
-/// Only published names contain this, so patterns with it are also matched against the published name.
+/// A part of published names only. Patterns that contain it are also matched against published names.
 const PUBLISHED: &str = "__";
 
-/// The patterns of one condition; any match is enough. Without patterns the condition always holds.
+/// The patterns of one condition. One matching pattern is enough; without patterns, the condition always holds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Patterns {
     is_free: bool,
@@ -37,7 +37,7 @@ impl Patterns {
         Self { is_free: texts.is_empty(), set: set(texts.iter().filter_map(|text| glob(text).ok())) }
     }
 
-    /// Only the patterns for published names. Without any, it never matches.
+    /// Only the patterns for published names. Without such patterns, the condition never holds.
     pub(super) fn of_published(texts: &[String]) -> Self {
         let texts = texts.iter().filter(|text| text.contains(PUBLISHED));
         Self { is_free: false, set: set(texts.filter_map(|text| glob(text).ok())) }
@@ -48,7 +48,7 @@ impl Patterns {
     }
 }
 
-/// Invalid patterns were rejected earlier and don't occur.
+/// Builds the set. Invalid patterns were rejected earlier.
 fn set(globs: impl Iterator<Item = Glob>) -> GlobSet {
     let mut builder = GlobSetBuilder::new();
     for glob in globs {
@@ -57,11 +57,11 @@ fn set(globs: impl Iterator<Item = Glob>) -> GlobSet {
     builder.build().unwrap_or_default()
 }
 
-/// The patterns of many rules: finds the rules with a pattern that matches a name.
+/// The patterns of many rules, compiled into one set. Finds the rules that match a name.
 #[derive(Clone, Debug, Default)]
 struct Matcher {
     set: GlobSet,
-    /// Per pattern in the set, the rules that use it.
+    /// For each pattern in the set, the rules that contain it.
     rules: Vec<Arc<[usize]>>,
 }
 
@@ -84,16 +84,16 @@ impl Matcher {
     }
 }
 
-/// One condition of many rules at once.
+/// One kind of condition, such as `servers`, for many rules at once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Conditions {
     names: Matcher,
     published: Matcher,
-    /// Rules without the condition.
+    /// Rules without this condition.
     free: Bits,
 }
 
-/// Buffers, reused for every tool.
+/// Buffers that are reused for every tool.
 #[derive(Debug)]
 pub(super) struct Scratch {
     holds: Bits,
@@ -121,13 +121,13 @@ impl Conditions {
         Self { names: Matcher::new(&patterns, |_| true), published: Matcher::new(&patterns, |text| text.contains(PUBLISHED)), free }
     }
 
-    /// Keeps in `bits` the rules whose condition matches one of the names.
+    /// Removes from `bits` the rules whose condition matches none of the names.
     pub(super) fn keep<'a>(&self, names: impl IntoIterator<Item = &'a str>, bits: &mut Bits, scratch: &mut Scratch) {
         self.hold(names, scratch);
         bits.and(&scratch.holds);
     }
 
-    /// The rules whose condition matches one of the names.
+    /// The rules whose condition matches at least one of the names, and the rules without this condition.
     pub(super) fn of<'a>(&self, names: impl IntoIterator<Item = &'a str>, scratch: &mut Scratch) -> Bits {
         self.hold(names, scratch);
         scratch.holds.clone()
@@ -140,7 +140,7 @@ impl Conditions {
         }
     }
 
-    /// The same for a tool with its raw and published name.
+    /// Like [`Self::keep`], for the raw and the published name of a tool.
     pub(super) fn keep_tool(&self, tool: Traits<'_>, bits: &mut Bits, scratch: &mut Scratch) {
         scratch.holds.copy_from(&self.free);
         self.names.add(tool.name, scratch);
@@ -148,7 +148,7 @@ impl Conditions {
         bits.and(&scratch.holds);
     }
 
-    /// The rules with a pattern that matches the tool. Rules without patterns are excluded.
+    /// Sets `bits` to the rules with a pattern that matches the tool. Excludes rules without patterns.
     pub(super) fn match_tool(&self, tool: Traits<'_>, bits: &mut Bits, scratch: &mut Scratch) {
         scratch.holds.clear();
         self.names.add(tool.name, scratch);
@@ -157,7 +157,7 @@ impl Conditions {
     }
 }
 
-/// A set of rules by number.
+/// A set of rule numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Bits(Vec<u64>);
 
@@ -170,7 +170,7 @@ impl Bits {
         self.0[number / 64] |= 1 << (number % 64);
     }
 
-    /// Both sets must have the same size.
+    /// Copies another set, which must have the same size.
     pub(super) fn copy_from(&mut self, other: &Self) {
         self.0.copy_from_slice(&other.0);
     }
@@ -197,7 +197,7 @@ impl Bits {
         }
     }
 
-    /// In ascending order.
+    /// The numbers in ascending order.
     pub(super) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.0.iter().enumerate().flat_map(|(at, &word)| {
             let mut left = word;

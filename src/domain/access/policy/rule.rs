@@ -10,7 +10,7 @@ use crate::domain::catalog::hints::Hint;
 use crate::domain::text::named::named;
 
 named! {
-    /// The effect of a rule on what it matches.
+    /// The effect of a rule on the tools that it matches.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Effect {
@@ -21,8 +21,8 @@ named! {
     }
 }
 
-/// A rule matches if all its conditions hold. Within one condition, one matching pattern is enough; of annotations, all
-/// must hold. A rule without conditions matches everything.
+/// A rule matches if all its conditions hold. A condition holds if one of its patterns matches; `annotations` must match all. A
+/// rule without conditions matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
@@ -30,7 +30,7 @@ pub struct Rule {
     /// Patterns of server names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<String>,
-    /// Patterns of tool names as the server reports them; patterns with `__` also match published names.
+    /// Patterns of raw tool names; patterns with `__` also match published names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
     /// Patterns of tags.
@@ -39,7 +39,7 @@ pub struct Rule {
     /// `readOnlyHint`, `destructiveHint`, `idempotentHint`, `openWorldHint`, each optionally with `=false`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub annotations: Vec<String>,
-    /// Patterns of toolset names: matches tools in any of them.
+    /// Patterns of toolset names. A tool matches if one of its toolsets does.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub toolsets: Vec<String>,
     /// Patterns of callers: `key:NAME`, `user:ID`, `user:E-MAIL`, `service-key`, `admin`, `anyone`.
@@ -48,7 +48,7 @@ pub struct Rule {
     /// Patterns of group names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
-    /// Patterns of model names. If the model is unknown, the rule does not match.
+    /// Patterns of model names. They never match an unknown model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<String>,
 }
@@ -57,7 +57,7 @@ pub struct Rule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct RulePlace {
     pub source: RuleSource,
-    /// 1-based within its source.
+    /// The rule's position in its source, starting at 1.
     pub number: usize,
 }
 
@@ -65,7 +65,7 @@ named! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
     #[serde(rename_all = "snake_case")]
     pub enum RuleSource {
-        /// `[[policy]]` in the settings file; these come first.
+        /// `[[policy]]` in the settings file. These rules come first.
         Settings = "settings",
         /// The admin API.
         Api = "api",
@@ -113,7 +113,7 @@ impl Rule {
     /// Parses a rule.
     ///
     /// # Errors
-    /// What is wrong, in words for its author.
+    /// A description of the problem for the rule's author.
     pub fn read(value: &Value) -> Result<Self, String> {
         let Some(object) = value.as_object() else { return Err("it is not a table of conditions".to_owned()) };
         if let Some((name, _)) = object.iter().find(|(_, value)| value.as_array().is_some_and(Vec::is_empty)) {
@@ -146,7 +146,7 @@ impl Rule {
         Ok(())
     }
 
-    /// The conditions that are patterns, by name.
+    /// All conditions that consist of patterns, by name.
     pub(super) fn patterns(&self) -> [(&'static str, &[String]); 7] {
         [
             ("servers", &self.servers),
@@ -159,12 +159,12 @@ impl Rule {
         ]
     }
 
-    /// Whether it matches every caller.
+    /// Whether the rule matches every caller.
     pub(super) fn is_for_all(&self) -> bool {
         self.principals.is_empty() && self.groups.is_empty() && self.models.is_empty()
     }
 
-    /// Whether it only has conditions on servers, not on single tools.
+    /// Whether the rule applies to whole servers, not to single tools.
     pub(super) fn is_for_whole_servers(&self) -> bool {
         self.tools.is_empty() && self.tags.is_empty() && self.annotations.is_empty() && self.toolsets.is_empty()
     }

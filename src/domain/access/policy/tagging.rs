@@ -1,4 +1,4 @@
-//! Rules that assign tags to tools: `[[tag]]` in the settings, with the conditions of policy rules.
+//! Rules that assign tags to tools: `[[tag]]` in the settings, with the conditions on tools that policy rules have.
 
 use serde_json::Value;
 
@@ -9,16 +9,16 @@ use crate::domain::catalog::naming::OperationId;
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::text::similar::nearest;
 
-/// The fields of a rule.
+/// The known fields of a tag rule.
 const KNOWN: [&str; 4] = ["tag", "servers", "tools", "annotations"];
-/// Fields of policy rules that have no meaning for tags.
+/// Fields of policy rules that tag rules do not support.
 const NOT_FOR_TAGS: [&str; 5] = ["effect", "tags", "principals", "groups", "models"];
 
 /// A tag and the conditions under which a tool gets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TagRule {
     pub tag: String,
-    /// Only conditions on tools; the effect is unused.
+    /// The conditions on tools; the effect is unused.
     pub conditions: Rule,
 }
 
@@ -26,7 +26,7 @@ impl TagRule {
     /// Parses a rule: a `tag` with the conditions `servers`, `tools` and `annotations`.
     ///
     /// # Errors
-    /// What is wrong, in words for its author.
+    /// A description of the problem for the rule's author.
     pub fn read(value: &Value) -> Result<Self, String> {
         let Some(object) = value.as_object() else { return Err("it is not a table".to_owned()) };
         let tag = match object.get("tag").map(|tag| tag.as_str().map(str::trim)) {
@@ -49,7 +49,7 @@ impl TagRule {
     }
 }
 
-/// All tag rules, compiled.
+/// All compiled tag rules.
 #[derive(Debug, Default)]
 pub struct Tagging {
     rules: Vec<(String, ToolSide)>,

@@ -1,4 +1,4 @@
-//! The compiled policy and the rule-by-rule evaluation agree, with each other and with the expected verdicts.
+//! Checks that the compiled policy and the rule-by-rule evaluation agree with each other and with the expected verdicts.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ fn user(id: &str, email: &str) -> Principal {
     Principal::service_key().on_behalf_of(User { id: id.into(), email: Some(email.into()), ..User::default() }, &GroupTable::default())
 }
 
-/// What a caller sees, checked both ways.
+/// The tools that a caller sees, computed both ways.
 fn seen(policy: &Policy, catalog: &Catalog, principal: &Principal) -> Vec<String> {
     let assignment = policy.assign(catalog);
     let visibility = Visibility {
@@ -134,7 +134,7 @@ fn an_open_policy_needs_no_classes_and_a_closed_one_shows_nothing() {
     let catalog = catalog();
     assert_eq!(Policy::default().visible(&Principal::anyone(), &Policy::default().assign(&catalog)), Scope::All);
     assert_eq!(seen(&Policy::new(Effect::Block, Vec::new()), &catalog, &Principal::anyone()), Vec::<String>::new());
-    // A tool that appeared after the assignment is visible to nobody.
+    // Tools that appeared after the assignment are visible to nobody.
     let policy = Policy::new(Effect::Allow, rules(&json!([{"effect": "block", "tools": ["x"]}])));
     let before = policy.assign(&Catalog::default());
     let visibility =
@@ -160,7 +160,7 @@ fn classes_are_few_and_move_only_with_their_rules() {
     assert_eq!(class(&one, "git", "push"), class(&two, "git", "push"));
     assert_ne!(class(&one, "git", "push"), VisibilityClass(0));
     assert_eq!(class(&two, "mail", "send"), class(&two, "mail", "delete_all"));
-    // A rule that changes nothing creates no class.
+    // A rule without effect creates no class.
     assert_eq!(class(&two, "git", "log"), VisibilityClass(0));
 }
 
@@ -267,7 +267,7 @@ fn callers_are_kept_to_what_is_in_a_toolset_of_each_set() {
     let shown = policy(PublishedToolsets { toolsets: names(&["git", "mail"]), exclude: names(&["delete"]) });
     assert_eq!(seen(&shown, &catalog, &Principal::anyone()), ["git/log", "git/push", "mail/send"]);
     assert_eq!(seen(&shown, &catalog, &within(&[&["mail"]])), ["mail/send"]);
-    // Without toolsets, a caller limited to one sees nothing.
+    // A caller limited to a toolset sees nothing if there are no toolsets.
     assert_eq!(seen(&Policy::default(), &catalog, &within(&[&["git"]])), Vec::<String>::new());
 }
 

@@ -1,4 +1,4 @@
-//! Compiled toolsets: finds the toolsets of a tool.
+//! Compiled toolsets, which find the toolsets of a tool.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::domain::catalog::tool::{ServerName, Tool};
 use crate::domain::catalog::traits::Traits;
 use crate::domain::text::canonical::Fingerprint;
 
-/// All toolsets, and which of them the service publishes.
+/// All toolsets, and the limit on those that the service publishes.
 #[derive(Debug, Default)]
 pub struct CompiledToolsets {
     list: IndexMap<ToolsetName, ToolsetDefinition>,
@@ -23,9 +23,9 @@ pub struct CompiledToolsets {
     tags: Conditions,
     exclude: Conditions,
     always: Conditions,
-    /// Per combination of hints, the toolsets whose annotations match.
+    /// For each combination of hints, the toolsets whose annotations match.
     hints: Vec<Bits>,
-    /// Toolsets with conditions, in addition to always-on tools.
+    /// Toolsets with conditions, not only with always-on tools.
     conditional: Bits,
 }
 
@@ -33,13 +33,13 @@ pub struct CompiledToolsets {
 #[derive(Debug)]
 pub(super) struct Membership {
     pub(super) member: Bits,
-    /// Those in which it is always on.
+    /// The toolsets in which the tool is always on.
     pub(super) always: Bits,
     scratch: Scratch,
 }
 
 impl CompiledToolsets {
-    /// Takes toolsets from [`Toolset::read`]. Of two with the same name, the first wins.
+    /// Compiles valid toolsets, as returned by [`Toolset::read`]. If two have the same name, the first wins.
     #[must_use]
     pub fn new(toolsets: impl IntoIterator<Item = Toolset>, published: PublishedToolsets) -> Self {
         let mut list: IndexMap<ToolsetName, ToolsetDefinition> = IndexMap::new();
@@ -71,7 +71,7 @@ impl CompiledToolsets {
         }
     }
 
-    /// Equal toolsets have equal versions. 0: no toolsets.
+    /// A hash of the toolsets: equal toolsets have equal versions. 0 without toolsets.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version
@@ -87,7 +87,7 @@ impl CompiledToolsets {
         self.list.get(name)
     }
 
-    /// In their original order.
+    /// All toolsets in their original order.
     pub fn iter(&self) -> impl Iterator<Item = (&ToolsetName, &ToolsetDefinition)> {
         self.list.iter()
     }
@@ -100,13 +100,13 @@ impl CompiledToolsets {
         self.list.len()
     }
 
-    /// Buffers for [`CompiledToolsets::find`].
+    /// Creates the buffers for [`CompiledToolsets::find`].
     pub(super) fn membership(&self) -> Membership {
         let count = self.list.len();
         Membership { member: Bits::new(count), always: Bits::new(count), scratch: Scratch::new(count) }
     }
 
-    /// Finds the toolsets of a tool.
+    /// Finds the toolsets of a tool and stores them in `found`.
     pub(super) fn find(&self, server: &ServerName, tool: Traits<'_>, found: &mut Membership) {
         if self.list.is_empty() {
             return;
@@ -130,12 +130,12 @@ impl CompiledToolsets {
         found.member.iter().filter_map(|number| Some(self.name(number)?.as_str())).collect()
     }
 
-    /// Whether toolsets limit a caller further than the rules do.
+    /// Whether toolsets limit what a caller may see.
     pub(super) fn narrow(&self, principal: &Principal) -> bool {
         !principal.within.is_empty() || !self.published.is_everything()
     }
 
-    /// Whether a caller may see tools in exactly these toolsets, as far as toolsets decide.
+    /// Whether toolsets permit a caller to see a tool that is in exactly the toolsets `member`. Ignores the rules.
     pub(super) fn admit(&self, member: &Bits, principal: &Principal) -> bool {
         let any = |names: &BTreeSet<ToolsetName>| member.iter().filter_map(|number| self.name(number)).any(|name| names.contains(name));
         principal.within.iter().all(any)

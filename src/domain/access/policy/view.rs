@@ -1,7 +1,7 @@
-//! The part of a principal on which its view depends: only what rules, toolsets or keys refer to.
+//! Identifies a caller's view by those attributes that rules, toolsets or keys refer to.
 //!
-//! Callers whom no rule distinguishes share a view. Attributes without a rule (a model name, a person's groups) create no
-//! new view, however often they change.
+//! Callers share a view unless a rule distinguishes them. Other attributes, such as the model or a person's groups, create no new
+//! view.
 
 use crate::domain::access::policy::rule::PlacedRule;
 use crate::domain::access::principal::Principal;
@@ -10,7 +10,7 @@ use crate::domain::access::visibility::Scope;
 use crate::domain::catalog::tool::ServerName;
 use crate::domain::text::canonical::Fingerprint;
 
-/// The caller attributes that rules refer to.
+/// The attributes of callers that rules refer to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RuleAttributes {
     principals: bool,
@@ -27,8 +27,8 @@ impl RuleAttributes {
         }
     }
 
-    /// Equal for callers with equal views. Every list is preceded by its length, so that different lists never have the
-    /// same bytes.
+    /// The fingerprint of the caller's view: equal for callers with equal views. Each list is hashed with its length, so that
+    /// different lists never yield the same bytes.
     pub(super) fn of(self, principal: &Principal) -> Fingerprint {
         let mut bytes = Vec::with_capacity(128);
         if self.principals {

@@ -1,9 +1,9 @@
-//! Which characters are hidden.
+//! Defines hidden characters.
 //!
-//! Hidden are the default ignorable code points of Unicode (`Default_Ignorable_Code_Point`: zero-width characters,
-//! bidirectional controls, fillers, variation selectors, tag characters), interlinear annotations, and control characters
-//! except tabs and line breaks. Unicode Technical Report 36 and Technical Standard 39 list them as means of spoofing. Some
-//! scripts and emoji need such characters; they are kept only where they have that effect:
+//! The hidden characters are the default ignorable code points of Unicode (`Default_Ignorable_Code_Point`: zero-width characters,
+//! bidirectional controls, fillers, variation selectors, tag characters), interlinear annotations, and control characters except
+//! tabs and line breaks. Unicode Technical Report 36 and Technical Standard 39 describe their use for spoofing. Some scripts and
+//! emoji need such characters, so they are kept in these places:
 //!
 //! - a zero-width non-joiner that breaks a cursive connection (Unicode Standard Annex 31, section 2.3.1, rule A1) or
 //!   follows a virama between letters (A2), and a zero-width joiner after a virama (B);
@@ -23,10 +23,10 @@ const JOINER: char = '\u{200d}';
 const KEYCAP: char = '\u{20e3}';
 const BLACK_FLAG: char = '\u{1f3f4}';
 const CANCEL_TAG: char = '\u{e007f}';
-/// The subdivisions with flags recommended for interchange.
+/// Subdivision codes of the flags recommended for interchange.
 const FLAGS: [&str; 3] = ["gbeng", "gbsct", "gbwls"];
 
-/// The text without hidden characters, and the removed characters in order. `None`: there are none.
+/// Returns the text without hidden characters, and the removed characters in order; `None` if it has none.
 #[must_use]
 pub fn strip(text: &str) -> Option<(String, Vec<char>)> {
     // Nearly every text is clean and needs no copy.
@@ -48,7 +48,7 @@ pub fn strip(text: &str) -> Option<(String, Vec<char>)> {
     (!gone.is_empty()).then_some((kept, gone))
 }
 
-/// The text with hidden characters written as `\u{200b}`, for people.
+/// Replaces hidden characters with escapes such as `\u{200b}`, so that people can see them.
 #[must_use]
 pub fn visible(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -62,20 +62,20 @@ pub fn visible(text: &str) -> String {
     out
 }
 
-/// Whether a character is invisible within a line of text, or ends the line. Variation selectors are visible: in an emoji,
-/// or in a rare Han character.
+/// Whether a character is invisible within a line or ends the line. Variation selectors count as visible, because emoji and rare
+/// Han characters need them.
 #[must_use]
 pub fn is_unseen(character: char) -> bool {
     is_control(character) || (is_suspect(character) && !CodePointSetData::new::<VariationSelector>().contains(character))
 }
 
-/// Control characters, and those that end a line or a paragraph.
+/// Whether a character is a control character or a line or paragraph separator.
 #[must_use]
 pub fn is_control(character: char) -> bool {
     character.is_control() || matches!(character, '\u{2028}' | '\u{2029}')
 }
 
-/// Hidden, unless it has an effect at its position.
+/// Whether a character counts as hidden unless its position justifies it.
 fn is_suspect(character: char) -> bool {
     match character {
         '\t' | '\n' | '\r' | ' '..='~' => false,
@@ -98,14 +98,14 @@ fn has_effect(text: &[char], position: usize) -> bool {
     }
 }
 
-/// The length of a flag after a black flag emoji: its tag characters and their terminator.
+/// The number of tag characters, with terminator, that form a flag after a black flag emoji; 0 if there is no valid flag.
 fn flag(rest: &[char]) -> usize {
     let tags = rest.iter().take_while(|tag| matches!(tag, '\u{e0020}'..='\u{e007e}')).count();
     let spelled: String = rest[..tags].iter().filter_map(|tag| char::from_u32(u32::from(*tag) - 0xe_0000)).collect();
     if rest.get(tags) == Some(&CANCEL_TAG) && FLAGS.contains(&spelled.as_str()) { tags + 1 } else { 0 }
 }
 
-/// Rule A1: between a letter that joins forwards and one that joins backwards.
+/// Rule A1: whether the position is between a letter that joins forwards and one that joins backwards.
 fn breaks_connection(before: &[char], after: &[char]) -> bool {
     let joining = |character: char| CodePointMapData::<JoiningType>::new().get(character);
     let next =
@@ -116,7 +116,7 @@ fn breaks_connection(before: &[char], after: &[char]) -> bool {
         && matches!(right, Some(JoiningType::DualJoining | JoiningType::RightJoining))
 }
 
-/// Rules A2 and B: a letter, marks, a virama, and marks reordered after it.
+/// Rules A2 and B: whether `before` ends in a letter, marks, a virama, and marks reordered after it.
 fn follows_virama(before: &[char]) -> bool {
     let class = |character: char| CodePointMapData::<CanonicalCombiningClass>::new().get(character);
     let mut marks = before.iter().rev().take_while(|mark| class(**mark) != CanonicalCombiningClass::NotReordered);

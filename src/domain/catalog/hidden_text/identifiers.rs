@@ -1,10 +1,10 @@
-//! Names and values that are shown without hidden characters, and their original spelling.
+//! Maps names and values shown without hidden characters to their original spelling.
 
 use std::collections::BTreeMap;
 
 use crate::domain::text::json::{self, replace_texts};
 
-/// Original spelling by shown spelling.
+/// Original spelling by cleaned spelling.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identifiers(BTreeMap<String, String>);
 

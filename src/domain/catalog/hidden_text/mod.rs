@@ -1,11 +1,11 @@
-//! Characters in a definition that a model reads but people do not see.
+//! Removes characters from definitions that a model reads but people do not see.
 //!
 //! Zero-width characters, bidirectional controls, tag characters and the like can carry instructions to a model that no
-//! human reviewer would find. They are removed from everything that a model sees, and reported with their code points.
+//! human reviewer would find. They are removed from everything that a model reads, and reported with their code points.
 //! `characters` defines them.
 //!
-//! Names and values of parameters are also shown without them. A call restores the original spelling, because the server
-//! knows no other ([`Identifiers`]). The tool's own raw name keeps them.
+//! Names and values of parameters are cleaned too. A call restores their original spelling ([`Identifiers`]), because the server
+//! accepts no other. The tool's raw name is never changed.
 
 mod characters;
 mod identifiers;
@@ -19,19 +19,19 @@ use serde_json::{Map, Value};
 pub use self::characters::{is_control, is_unseen, strip, visible};
 pub use self::identifiers::Identifiers;
 
-/// Maximum number of places that are reported per definition.
+/// Maximum number of places reported per definition.
 const MOST_PLACES: usize = 20;
-/// Maximum number of distinct code points that are reported per place.
+/// Maximum number of distinct code points reported per place.
 const MOST_CODE_POINTS: usize = 16;
-/// Members of an input schema with prose; every other text there is a name or a value.
+/// Members of an input schema that contain prose. Any other string is a name or a value.
 const PROSE: [&str; 3] = ["title", "description", "$comment"];
 
 /// The hidden characters at one place of a definition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HiddenText {
-    /// JSON Pointer (RFC 6901) into the definition; itself without hidden characters.
+    /// JSON Pointer (RFC 6901) into the definition, without hidden characters.
     pub pointer: String,
-    /// For example `U+200B`; each once, the first ones only.
+    /// Code points such as `U+200B`, without duplicates and limited in number.
     pub code_points: Vec<String>,
     /// The number of hidden characters.
     pub characters: usize,
@@ -40,9 +40,9 @@ pub struct HiddenText {
 /// A definition without hidden characters.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cleaned {
-    /// `None`: nothing was hidden; use the original.
+    /// The cleaned definition; `None` if nothing was hidden.
     pub value: Option<Value>,
-    /// What was removed; if there is a lot, only the first places.
+    /// The removed characters by place, up to a maximum number of places.
     pub found: Vec<HiddenText>,
     pub identifiers: Identifiers,
 }
@@ -67,7 +67,7 @@ pub fn clean_text<'a>(pointer: &str, text: &'a str) -> (Cow<'a, str>, Option<Hid
 #[derive(Default)]
 struct Cleaning {
     found: Vec<HiddenText>,
-    /// Original spelling by shown spelling.
+    /// Original spelling by cleaned spelling.
     identifiers: BTreeMap<String, String>,
 }
 
@@ -90,7 +90,7 @@ impl Cleaning {
         changed.then_some(Value::Object(cleaned))
     }
 
-    /// `None`: unchanged. Every text in a schema that is not prose is a name or a value that calls must contain.
+    /// Returns the cleaned value; `None` if nothing changes. `is_identifier`: strings are names or values, unless they are prose.
     fn value(&mut self, value: &Value, pointer: &mut String, is_identifier: bool) -> Option<Value> {
         match value {
             Value::String(text) => self.text(text, pointer, is_identifier).map(Value::String),
@@ -113,7 +113,7 @@ impl Cleaning {
         let mut cleaned = Map::with_capacity(members.len());
         for (name, value) in members {
             let new_name = self.text(name, pointer, is_identifier);
-            // A property may be called `description`; its value is then an object, not prose.
+            // A property may be named `description`; its value is then an object, not prose.
             let is_identifier = is_identifier && !(value.is_string() && PROSE.contains(&name.as_str()));
             let shown = new_name.as_deref().unwrap_or(name);
             let new = within(pointer, shown, |pointer| self.value(value, pointer, is_identifier));
@@ -146,7 +146,7 @@ fn report(pointer: &str, gone: &[char]) -> HiddenText {
     HiddenText { pointer: pointer.to_owned(), code_points, characters: gone.len() }
 }
 
-/// Runs `work` one level deeper in the pointer.
+/// Runs `work` with `name` appended to the pointer.
 fn within<T>(pointer: &mut String, name: &str, work: impl FnOnce(&mut String) -> T) -> T {
     let length = pointer.len();
     pointer.push('/');

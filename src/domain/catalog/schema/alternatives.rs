@@ -1,4 +1,4 @@
-//! `anyOf` and `oneOf`: both are published as `anyOf`, and a single alternative is inlined.
+//! Publishes `anyOf` and `oneOf`, both as `anyOf`. A single alternative is inlined.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use crate::domain::catalog::schema::values::allow_null;
 use crate::domain::text::canonical::{Fingerprint, fingerprint};
 
 impl<'a> Translation<'a> {
-    /// Publishes the alternatives of a form; `None` if they add nothing.
+    /// The published form of all alternatives; `None` if they add nothing.
     pub(super) fn alternatives(&mut self, alternatives: &'a [Value], form: &Form<'a>, depth: usize) -> Option<Map<String, Value>> {
         let mut nullable = form.keywords.get("nullable") == Some(&&Value::Bool(true));
         let mut forms: Vec<Form<'a>> = Vec::new();
@@ -32,7 +32,7 @@ impl<'a> Translation<'a> {
             return Some(out);
         } else if forms.len() == 1 {
             let mut only = forms.pop()?.over(form);
-            // The outer description was written for this place, so it wins.
+            // The outer description was written for this use of the schema, so it wins.
             only.keywords.extend(form.annotations());
             only.alternatives.extend(form.alternatives.iter().skip(1));
             only.cycle = only.cycle.or(form.cycle);
@@ -50,7 +50,7 @@ impl<'a> Translation<'a> {
         let mut base = form.base();
         let mut out = self.kept(form, true);
         let notes = self.notes(form);
-        // Moved into the description next to the alternatives, once.
+        // Notes about these keywords appear once, in the description next to the alternatives.
         base.keywords.retain(|keyword, _| !self.speaks(keyword, form));
         let mut seen: HashSet<Fingerprint> = HashSet::new();
         let mut variants: Vec<Value> = Vec::new();
@@ -81,7 +81,7 @@ impl<'a> Translation<'a> {
     }
 }
 
-/// Removes alternatives that are only null, and returns whether there were any.
+/// Removes alternatives that allow only null. Returns whether there were any.
 pub(super) fn take_null(schema: &mut Map<String, Value>) -> bool {
     let Some(Value::Array(variants)) = schema.get_mut("anyOf") else { return false };
     let is_null = |variant: &Value| match variant.get("type") {

@@ -1,12 +1,12 @@
-//! Limits on the size of one tool's published schema and on the work to build it.
+//! Limits the size of one tool's published schema and the work to build it.
 
 use serde_json::Value;
 
-/// Schemas that one tool may inline: a guard against references that multiply each other.
+/// Maximum number of schemas inlined per tool. Protects against references that multiply each other.
 const MAX_SCHEMAS: usize = 5_000;
-/// Bytes of keywords and property names that are copied: a guard against a long text behind many references.
+/// Maximum size of copied keywords and property names, in bytes. Protects against a long text behind many references.
 const MAX_BYTES: usize = 256 * 1024;
-/// Keywords, properties and alternatives that are visited: a guard against long lists behind many references.
+/// Maximum number of visited keywords, properties and alternatives. Protects against long lists behind many references.
 const MAX_STEPS: usize = 500_000;
 
 pub(super) struct Budget {
@@ -23,7 +23,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Once any limit is reached, every further schema is cut short.
+    /// Whether a limit is reached. Every further schema is then cut short.
     pub(super) fn is_exhausted(&self) -> bool {
         self.exhausted
     }
@@ -32,7 +32,7 @@ impl Budget {
         self.exhausted = true;
     }
 
-    /// Takes one schema from the budget; `false` if none is left.
+    /// Charges one schema to the budget. Returns `false` if none is left.
     pub(super) fn schema(&mut self) -> bool {
         match self.schemas.checked_sub(1) {
             Some(left) => self.schemas = left,
@@ -48,16 +48,16 @@ impl Budget {
         }
     }
 
-    /// Takes this number of bytes from the budget. Returns whether they fit.
+    /// Charges this number of bytes to the budget. Returns whether they fit.
     pub(super) fn afford(&mut self, bytes: usize) -> bool {
         take(&mut self.bytes, bytes)
     }
 
-    /// Takes a keyword's size from the budget; `false` if it doesn't fit.
+    /// Charges the size of a keyword and its value. Returns whether they fit.
     pub(super) fn afford_value(&mut self, keyword: &str, value: &Value) -> bool {
         let mut left = self.bytes;
         let fits = take(&mut left, keyword.len() + 4) && take_value(&mut left, value);
-        // Reading costs too: a list that never fits would otherwise be read again for every reference to it.
+        // Charge for reading too: a list that never fits is read again for every reference to it.
         self.step((self.bytes - left) / 16);
         if fits {
             self.bytes = left;
@@ -72,7 +72,7 @@ fn take(left: &mut usize, bytes: usize) -> bool {
     rest.is_some()
 }
 
-/// Subtracts the approximate length of the value as JSON.
+/// Subtracts the approximate length of the value as JSON. Returns `false` if it exceeds what is left.
 fn take_value(left: &mut usize, value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(_) => take(left, 5),
@@ -83,7 +83,7 @@ fn take_value(left: &mut usize, value: &Value) -> bool {
     }
 }
 
-/// Whether the value as JSON is at most about this many bytes long.
+/// Whether the value as JSON is at most about `bytes` bytes long.
 pub(super) fn is_small(value: &Value, mut bytes: usize) -> bool {
     take_value(&mut bytes, value)
 }

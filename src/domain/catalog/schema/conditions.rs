@@ -1,4 +1,4 @@
-//! `not`, `if` and `contains`: published exactly or not at all, because a weaker condition would allow less.
+//! Publishes `not`, `if` and `contains` exactly or not at all, because a weaker condition could make the schema stricter.
 
 use serde_json::{Map, Value};
 
@@ -30,7 +30,7 @@ impl<'a> Translation<'a> {
         }
     }
 
-    /// Whether a condition is published as it is. Never at the root: providers reject it there.
+    /// Whether a condition is published unchanged. At the root none is, because providers reject conditions there.
     pub(super) fn carries(&self, keyword: &str, form: &Form<'a>) -> bool {
         let closed = |keyword: &str| form.keywords.get(keyword).is_none_or(|schema| is_closed(schema));
         let count = |keyword: &str| form.keywords.get(keyword).is_none_or(|count| count.is_u64());

@@ -1,4 +1,4 @@
-//! Objects and arrays.
+//! Publishes objects and arrays.
 
 use std::collections::HashSet;
 
@@ -35,7 +35,7 @@ impl<'a> Translation<'a> {
             out.insert("prefixItems".into(), first.into());
             out.insert("items".into(), rest);
         }
-        // A schema that forbids every further item would be `false`, so a maximum length replaces it.
+        // A schema that forbids further items would be `false`, so `maxItems` replaces it.
         if let Some(length) = form.length
             && out.get("maxItems").and_then(Value::as_u64).is_none_or(|most| most > length as u64)
         {
@@ -49,7 +49,7 @@ impl<'a> Translation<'a> {
         match form.keywords.get("propertyNames") {
             Some(names @ Value::Object(_)) => {
                 let names = self.schema_at(&[Step::Keyword("propertyNames")], &[names], depth);
-                // Names are always strings, so that alone adds nothing.
+                // Names are always strings, so this schema would restrict nothing.
                 if names != json!({"type": "string"}) && names != Value::Object(any_value()) {
                     out.insert("propertyNames".into(), names);
                 }
@@ -80,7 +80,7 @@ impl<'a> Translation<'a> {
         }
     }
 
-    /// Returns whether all properties are published.
+    /// Publishes the properties. Returns whether all are published.
     fn properties(&mut self, form: &Form<'a>, out: &mut Map<String, Value>, depth: usize) -> bool {
         if form.properties.is_empty() && form.required.is_empty() && !form.keywords.contains_key("properties") {
             return true;
@@ -101,7 +101,7 @@ impl<'a> Translation<'a> {
         let mut seen = HashSet::new();
         let mut required: Vec<Value> = Vec::new();
         for name in form.required.iter().filter(|name| seen.insert(**name)) {
-            // Open WebUI drops arguments that are not listed as properties.
+            // Open WebUI drops arguments without an entry in `properties`.
             if complete && !form.properties.contains_key(name) && form.keywords.get("additionalProperties") != Some(&&Value::Bool(false)) {
                 if self.budget.is_exhausted() || !self.budget.afford(name.len() + 4) {
                     self.lose("required", LossReason::TooLarge, false);
@@ -124,7 +124,7 @@ impl<'a> Translation<'a> {
         complete
     }
 
-    /// Returns whether all patterns are published.
+    /// Publishes `patternProperties`. Returns whether all patterns are published.
     fn patterns(&mut self, form: &Form<'a>, out: &mut Map<String, Value>, depth: usize) -> bool {
         let Some(Value::Object(patterns)) = form.keywords.get("patternProperties") else { return true };
         let mut published = Map::new();
@@ -145,7 +145,7 @@ impl<'a> Translation<'a> {
         true
     }
 
-    /// Dependencies between properties.
+    /// Publishes dependencies between properties.
     fn needs(&mut self, form: &Form<'a>, out: &mut Map<String, Value>) {
         let Some(Value::Object(needs)) = form.keywords.get("dependentRequired") else { return };
         let names = |names: &Value| {

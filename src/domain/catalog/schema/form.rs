@@ -5,36 +5,36 @@ use serde_json::Value;
 
 use crate::domain::catalog::schema::keywords::{ANNOTATIONS, LOWER_BOUNDS, UPPER_BOUNDS, known_type};
 
-/// Maximum number of contradictions that are recorded.
+/// Maximum number of recorded contradictions.
 const MAX_CONFLICTS: usize = 8;
 
-/// Borrows everything: a text behind a thousand references exists once.
+/// A schema with its references and `allOf` parts merged. It borrows all values, so a text behind many references exists once.
 #[derive(Clone, Default)]
 pub(super) struct Form<'a> {
-    /// Every keyword without a field of its own here. Of two values, the first wins, or the stricter one if that is
+    /// Every keyword without its own field. If two parts contradict, the first value wins, or the stricter one if that is
     /// obvious.
     pub(super) keywords: IndexMap<&'a str, &'a Value>,
-    /// Contradicting values of other parts, which are not published as schema.
+    /// Contradicting values that lost. They are described in words only.
     pub(super) conflicts: Vec<(&'a str, &'a Value)>,
-    /// Per property, all schemas that it must satisfy; the winning one first.
+    /// For each property, all schemas that it must satisfy, with the winning one first.
     pub(super) properties: IndexMap<&'a str, Vec<&'a Value>>,
     pub(super) required: Vec<&'a str>,
-    /// The schemas of the first items (`prefixItems`).
+    /// The schemas of the first items, from `prefixItems`.
     pub(super) prefix: Option<&'a [Value]>,
-    /// All schemas that items must satisfy, the winning one first, each with the index from which it applies.
+    /// All schemas that items must satisfy, each with the index from which it applies. The winning one is first.
     pub(super) items: Vec<(usize, &'a Value)>,
-    /// Items from this index on are forbidden.
+    /// The maximum number of items, if a schema forbids further ones.
     pub(super) length: Option<usize>,
-    /// The lists of `anyOf` and `oneOf`, without empty ones.
+    /// The non-empty lists of `anyOf` and `oneOf`.
     pub(super) alternatives: Vec<&'a [Value]>,
-    /// The targets of the references.
+    /// The targets of all references.
     pub(super) targets: Vec<&'a Value>,
-    /// The target of a reference that closes a cycle and was therefore not followed.
+    /// The target of a reference that was not followed, because it closes a cycle.
     pub(super) cycle: Option<&'a Value>,
 }
 
 impl<'a> Form<'a> {
-    /// Adds a keyword of another part that must hold too.
+    /// Merges a keyword from another part of the schema. Both parts must hold.
     pub(super) fn admit(&mut self, keyword: &'a str, value: &'a Value) {
         let Some(present) = self.keywords.get_mut(keyword) else {
             self.keywords.insert(keyword, value);
@@ -63,7 +63,7 @@ impl<'a> Form<'a> {
         }
     }
 
-    /// Adds the item schemas of another part: those of its first items, then that of the rest.
+    /// Merges the item schemas of another part: `prefix` for its first items, `items` for the rest.
     pub(super) fn admit_items(&mut self, prefix: Option<&'a [Value]>, items: Option<&'a Value>) {
         let from = prefix.map_or(0, <[Value]>::len);
         if items == Some(&Value::Bool(false)) {
@@ -71,7 +71,7 @@ impl<'a> Form<'a> {
         }
         match (prefix, self.prefix) {
             (Some(_), None) => self.prefix = prefix,
-            // Of two tuples, the first one is published.
+            // If both parts have tuples, only the first is published.
             (Some(_), Some(known)) if from > known.len() => return,
             _ => {}
         }
@@ -80,7 +80,7 @@ impl<'a> Form<'a> {
         }
     }
 
-    /// Whether it allows only null.
+    /// Whether the form allows only null.
     pub(super) fn is_null(&self) -> bool {
         let null = |value: &Value| value.is_null();
         let only_null = |value: &Value| *value == "null" || value.as_array().is_some_and(|kinds| kinds.len() == 1 && kinds[0] == "null");
@@ -93,23 +93,23 @@ impl<'a> Form<'a> {
                 .is_some_and(|values| !values.is_empty() && values.iter().all(null))
     }
 
-    /// Whether it contains more than annotations.
+    /// Whether the form contains more than annotations.
     pub(super) fn is_structured(&self) -> bool {
         let constrained =
             self.keywords.keys().any(|keyword| !ANNOTATIONS.contains(keyword)) || !self.items.is_empty() || self.prefix.is_some();
         (constrained && self.type_of().is_some()) || !self.required.is_empty() || !self.alternatives.is_empty()
     }
 
-    /// The keywords that describe the value.
+    /// The keywords that describe the value without restricting it.
     pub(super) fn annotations(&self) -> impl Iterator<Item = (&'a str, &'a Value)> {
         self.keywords.iter().filter(|(keyword, _)| ANNOTATIONS.contains(keyword)).map(|(keyword, value)| (*keyword, *value))
     }
 
-    /// The part that all alternatives share: everything except annotations and alternatives. Notes in words appear once,
+    /// The part that all alternatives share: everything except annotations and alternatives. Notes in words appear only once,
     /// next to the alternatives.
     pub(super) fn base(&self) -> Self {
         let mut base = self.clone();
-        // What counts as evaluated differs between alternatives.
+        // Each alternative evaluates different properties and items.
         base.keywords.retain(|keyword, _| !ANNOTATIONS.contains(keyword) && !keyword.starts_with("unevaluated"));
         base.conflicts.clear();
         base.alternatives.clear();
@@ -119,7 +119,7 @@ impl<'a> Form<'a> {
     /// One alternative merged with the shared part. Its own keywords override shared ones; shared properties are listed first.
     pub(super) fn over(mut self, base: &Self) -> Self {
         for (keyword, value) in &base.keywords {
-            // A condition is a unit: its parts must not be mixed with those of another.
+            // A condition is a unit: never combine its parts with those of another condition.
             if matches!(*keyword, "then" | "else" | "minContains" | "maxContains") && !self.keywords.contains_key(keyword) {
                 let whole = if keyword.ends_with("Contains") { "contains" } else { "if" };
                 if self.keywords.get(whole) != base.keywords.get(whole) {
@@ -155,7 +155,7 @@ impl<'a> Form<'a> {
         self.alternatives.is_empty() && !["if", "dependentSchemas"].iter().any(|keyword| self.keywords.contains_key(keyword))
     }
 
-    /// The number of entries that [`Form::over`] reads.
+    /// The number of entries that [`Form::over`] visits.
     pub(super) fn len(&self) -> usize {
         self.keywords.len() + self.properties.len() + self.required.len() + self.items.len()
     }
@@ -233,7 +233,7 @@ fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// Whether every type of one is also a type of the other.
+/// Whether `other` includes every type of `one`.
 fn is_narrower(one: &Value, other: &Value) -> bool {
     let kinds = |value: &'_ Value| -> Vec<&'static str> {
         let listed = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
@@ -243,7 +243,7 @@ fn is_narrower(one: &Value, other: &Value) -> bool {
     !one.is_empty() && one.iter().all(|kind| other.contains(kind) || (*kind == "integer" && other.contains(&"number")))
 }
 
-/// Whether one list of values contains the other.
+/// Whether the list `other` includes every value of the list `one`.
 fn is_contained(one: &Value, other: &Value) -> bool {
     match (one.as_array(), other.as_array()) {
         (Some(one), Some(other)) => {

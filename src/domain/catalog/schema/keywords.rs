@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 /// Keywords that describe a value without restricting it.
 pub(super) const ANNOTATIONS: [&str; 7] = ["title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"];
 
-/// Keywords that are copied if their value has the right kind.
+/// Keywords that are copied if their value is of the right kind.
 pub(super) const KEPT: [(&str, Kind); 24] = [
     ("title", Kind::Text),
     ("description", Kind::Text),
@@ -33,11 +33,11 @@ pub(super) const KEPT: [(&str, Kind); 24] = [
     ("contentMediaType", Kind::Text),
 ];
 
-/// Keywords whose larger, or smaller, value wins if two parts have one.
+/// Keywords for which the larger of two values is stricter. `UPPER_BOUNDS` are the opposite.
 pub(super) const LOWER_BOUNDS: [&str; 5] = ["minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"];
 pub(super) const UPPER_BOUNDS: [&str; 5] = ["maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"];
 
-/// Conditions nested deeper are not published.
+/// Maximum nesting depth of published conditions.
 const MAX_CONDITION_DEPTH: usize = 6;
 
 #[derive(Clone, Copy)]
@@ -46,7 +46,7 @@ pub(super) enum Kind {
     Number,
     /// A number above zero.
     Factor,
-    /// A whole number from zero.
+    /// A non-negative integer.
     Count,
     Flag,
     List,
@@ -67,7 +67,7 @@ impl Kind {
     }
 }
 
-/// A known type, also in another case or under its name in a programming language.
+/// The JSON Schema type of a name. Accepts other letter case and the names of programming languages.
 pub(super) fn known_type(name: &str) -> Option<&'static str> {
     const TYPES: [&str; 7] = ["string", "number", "integer", "boolean", "object", "array", "null"];
     TYPES.into_iter().find(|known| known.eq_ignore_ascii_case(name)).or(match name {
@@ -81,8 +81,8 @@ pub(super) fn known_type(name: &str) -> Option<&'static str> {
     })
 }
 
-/// Whether a schema has the same meaning everywhere and in every draft, and contains only known keywords: a condition
-/// (`not`, `if`) may be published only if it is exact.
+/// Whether a schema contains only known keywords, with the same meaning in every draft. Only such a schema may be published in a
+/// condition (`not`, `if`), which must be exact.
 pub(super) fn is_closed(schema: &Value) -> bool {
     closed(schema, MAX_CONDITION_DEPTH)
 }
@@ -90,7 +90,7 @@ pub(super) fn is_closed(schema: &Value) -> bool {
 fn closed(schema: &Value, depth: usize) -> bool {
     let (Some(object), Some(below)) = (schema.as_object(), depth.checked_sub(1)) else { return false };
     object.iter().all(|(keyword, value)| match keyword.as_str() {
-        // Some drafts validate these and some do not.
+        // Only some drafts validate these keywords.
         "format" | "contentEncoding" | "contentMediaType" => false,
         "type" => match value {
             Value::String(kind) => is_type(kind),
@@ -113,7 +113,7 @@ fn is_type(name: &str) -> bool {
     known_type(name) == Some(name)
 }
 
-/// Long lists are assumed to contain duplicates.
+/// Whether all values differ. Long lists are assumed to contain duplicates.
 fn all_differ(values: &[Value]) -> bool {
     values.len() <= 64 && values.iter().enumerate().all(|(position, value)| !values[..position].contains(value))
 }
@@ -122,7 +122,7 @@ pub(super) fn is(schema: &Map<String, Value>, name: &str) -> bool {
     schema.get("type").is_some_and(|kind| allows(kind, name))
 }
 
-/// Whether a `type` is this one, or has it among its kinds.
+/// Whether a `type` is, or includes, the type `name`.
 pub(super) fn allows(kind: &Value, name: &str) -> bool {
     match kind {
         Value::String(kind) => kind == name,

@@ -1,4 +1,4 @@
-//! Losses: what a published schema can't express of the server's own.
+//! Losses: parts of a server's schema that the published schema can't express.
 
 use std::fmt;
 
@@ -7,33 +7,33 @@ use serde::Serialize;
 /// One part of a tool's input schema that the published form can't express.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct SchemaLoss {
-    /// JSON Pointer (RFC 6901) into the published schema. Empty for the whole input.
+    /// JSON Pointer (RFC 6901) into the published schema; empty for the whole input.
     pub pointer: String,
-    /// The keyword of the server's schema.
+    /// The affected keyword of the server's schema.
     pub keyword: String,
     pub reason: LossReason,
-    /// Whether a description says it in words instead.
+    /// Whether a description states the constraint in words instead.
     pub described: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LossReason {
-    /// Open WebUI reads only `properties` and `required` of a root.
+    /// A constraint at the root, where Open WebUI reads only `properties` and `required`.
     AtRoot,
-    /// No form that every consumer of the document accepts.
+    /// No form of this constraint works for every consumer of the document.
     NoForm,
     /// Two parts of the schema contradict each other; the first is published.
     SaidTwice,
-    /// The schema contains itself: it is published once and cut at the recursion.
+    /// The schema contains itself. One level is published; the recursion is cut.
     Recursive,
-    /// The reference has no target inside the schema; nothing is ever fetched.
+    /// The reference has no target within the schema. External targets are never fetched.
     Unresolved,
-    /// Nested too deeply.
+    /// The schema is nested too deeply.
     TooDeep,
-    /// Beyond the size limit of one tool.
+    /// The schema exceeds the size limit per tool.
     TooLarge,
-    /// Cut to the configured token budget.
+    /// The schema was cut to the configured token budget.
     Shortened,
 }
 

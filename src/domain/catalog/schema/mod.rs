@@ -1,14 +1,13 @@
 //! Translates a tool's input schema into a form that both OpenAPI 3.1 and Open WebUI's converter preserve.
 //!
-//! The published form is self-contained. Every reference is inlined, every cycle is cut at its recursion, every schema is
-//! an object with a `type` (or an `anyOf` of such), and every array has `items`. It has no boolean schemas where Open WebUI
-//! looks, and no nulls: a single one makes Open WebUI drop all tool servers of the installation. Its size is bounded,
-//! whatever a server sends.
+//! The published form is self-contained. Every reference is inlined and every recursion is cut. Every schema is an object with a
+//! `type`, or an `anyOf` of such objects, and every array has `items`. Where Open WebUI looks, there are no boolean schemas and
+//! no nulls: a single one makes Open WebUI drop all tool servers of the installation. Its size is bounded, whatever a server
+//! sends.
 //!
-//! The published form never forbids what the server's own schema allows. The schema is read as its author meant it: a
-//! keyword implies the type of its value, and an alternative accepts the properties that it names. What the form can't
-//! express is put into words, in the description of the place or of the tool, and listed in [`InputSchema::losses`]. The
-//! server's own schema is kept: arguments are validated against it.
+//! The published form never forbids what the server's own schema allows, read as its author meant it: a keyword implies the type
+//! of its value, and an alternative accepts the properties that it names. Other constraints are described in words, in place or
+//! in the tool's description, and listed in [`InputSchema::losses`]. Arguments are validated against the server's own schema.
 //!
 //! Any draft is accepted; nothing is fetched. Property names never change.
 
@@ -48,20 +47,20 @@ pub struct InputSchema {
     /// Whether the published form wraps the arguments as `{"arguments": {…}}`. Without the wrapper, the model would see
     /// free-form input as "no parameters".
     pub wrapped: bool,
-    /// A sentence for the tool's description: constraints on the arguments together, which Open WebUI drops from a root.
+    /// A sentence for the tool's description: constraints across arguments, which Open WebUI drops at the root.
     pub hint: Option<String>,
-    /// What the published form can't express, for `toolsieve check`.
+    /// Constraints that the published form can't express; `toolsieve check` lists them.
     pub losses: Vec<SchemaLoss>,
 }
 
-/// The published form of an `outputSchema`: self-contained, and looser than the source if something can't be expressed.
+/// The published form of an `outputSchema`: self-contained, and looser than the source if it can't be exact.
 #[must_use]
 pub fn output(source: &Value) -> Value {
     Value::Object(Translation::new(source).root())
 }
 
 impl InputSchema {
-    /// Translates an `inputSchema`. Never fails; what can't be expressed is listed in [`InputSchema::losses`].
+    /// Translates an `inputSchema`. Never fails; [`InputSchema::losses`] lists constraints that can't be expressed.
     #[must_use]
     pub fn compile(source: Arc<Value>) -> Self {
         let mut translation = Translation::new(&source);
@@ -75,7 +74,7 @@ impl InputSchema {
 
     /// The names and descriptions of the top-level parameters.
     pub fn parameters(&self) -> impl Iterator<Item = (&str, &str)> {
-        // Parameters inside alternatives or behind references appear only in the published form; a wrapper's parameter is
+        // Parameters inside alternatives or behind references appear only in the published form. A wrapper's own parameter is
         // not the tool's.
         let schema = if self.wrapped { &self.source } else { &self.published };
         schema

@@ -11,11 +11,11 @@ use crate::domain::catalog::schema::loss::LossReason;
 use crate::domain::catalog::schema::translation::Translation;
 use crate::domain::catalog::schema::words;
 
-/// Keywords that are always put into words.
+/// Keywords that are always described in words.
 const SPOKEN: [&str; 3] = ["dependentSchemas", "unevaluatedItems", "contentSchema"];
 
 impl<'a> Translation<'a> {
-    /// Whether a keyword is put into words instead of being published.
+    /// Whether a keyword is described in words instead of published.
     pub(super) fn speaks(&self, keyword: &str, form: &Form<'a>) -> bool {
         let whole = if matches!(keyword, "then" | "else") { "if" } else { keyword };
         SPOKEN.contains(&whole) || (CONDITIONS.contains(&whole) && !self.carries(whole, form))
@@ -39,7 +39,7 @@ impl<'a> Translation<'a> {
             self.lose(keyword, reason, note.is_some());
             notes.extend(note);
         }
-        // Some servers list the values of a string as those of its items. Published is never stricter, so they are only described.
+        // Some servers put the enum of a string under `items`. Publishing it could be stricter, so it is only described.
         let listed = form.items.iter().find_map(|(_, items)| items.get("enum").filter(|values| values.is_array()));
         if let Some(values) = listed.filter(|_| form.type_of().is_some_and(|kind| !allows(&kind, "array")))
             && let Some(note) = words::sentence("enum", values)

@@ -6,15 +6,15 @@ use std::ptr;
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 
-/// Values that are searched for anchors and identifiers.
+/// Maximum number of values searched for anchors and identifiers.
 const MAX_VALUES: usize = 200_000;
 
 pub(super) struct References<'a> {
     root: &'a Value,
-    /// By the enclosing resource (its memory address) and the name.
+    /// Schemas by anchor and enclosing resource, which is identified by its memory address.
     anchors: HashMap<(usize, &'a str), &'a Value>,
     identifiers: HashMap<&'a str, &'a Value>,
-    /// The resource of each schema inside an embedded one, by the schema's memory address.
+    /// The enclosing resource of each schema in an embedded resource, by the schema's memory address.
     resources: HashMap<usize, &'a Value>,
 }
 
@@ -51,7 +51,7 @@ impl<'a> References<'a> {
                             self.anchors.entry((address(resource), anchor)).or_insert(value);
                         }
                     }
-                    // Values that are data may look like schemas.
+                    // These keywords contain data, which may look like a schema.
                     let schemas =
                         object.iter().filter(|(keyword, _)| !matches!(keyword.as_str(), "enum" | "const" | "default" | "examples"));
                     waiting.extend(schemas.filter(|(_, inner)| inner.is_object() || inner.is_array()).map(|(_, inner)| (inner, resource)));
@@ -62,7 +62,7 @@ impl<'a> References<'a> {
         }
     }
 
-    /// The target of a reference in this schema.
+    /// The schema to which a reference in `schema` points.
     pub(super) fn target(&self, schema: &Value, reference: &str) -> Option<&'a Value> {
         let (uri, fragment) = reference.split_once('#').unwrap_or((reference, ""));
         let resource = self.resources.get(&address(schema)).copied().unwrap_or(self.root);
@@ -76,7 +76,7 @@ impl<'a> References<'a> {
         found.or_else(|| self.moved(&fragment))
     }
 
-    /// An embedded resource.
+    /// The resource embedded under this URI.
     fn identified(&self, resource: &'a Value, uri: &str) -> Option<&'a Value> {
         if let Some(found) = self.identifiers.get(uri) {
             return Some(found);
@@ -88,7 +88,7 @@ impl<'a> References<'a> {
         self.identifiers.iter().find(|(id, _)| is_wanted(id)).map(|(_, found)| *found)
     }
 
-    /// A definition that a converter moved without updating references: `#/components/schemas/A` when `A` is in `$defs`.
+    /// Finds a definition that a converter moved without updating references, such as `#/components/schemas/A` for `$defs/A`.
     fn moved(&self, pointer: &str) -> Option<&'a Value> {
         let (folder, name) = pointer.rsplit_once('/')?;
         if !matches!(folder, "/components/schemas" | "/definitions" | "/$defs") {
@@ -103,13 +103,13 @@ fn address(value: &Value) -> usize {
     ptr::from_ref(value).addr()
 }
 
-/// `$id`, or `id` of draft 4.
+/// The value of `$id`, or of `id` from draft 4.
 fn identifier(object: &Map<String, Value>) -> Option<&str> {
     let old = || object.get("id").filter(|id| id.as_str().is_some_and(|id| id.starts_with('#') || id.contains("://")));
     object.get("$id").or_else(old)?.as_str()
 }
 
-/// Whether the declared draft ignores siblings of `$ref` (up to draft 7).
+/// Whether the declared draft ignores siblings of `$ref`, as drafts up to 7 do.
 pub(super) fn ignores_siblings(root: &Value) -> bool {
     root.get("$schema")
         .and_then(Value::as_str)

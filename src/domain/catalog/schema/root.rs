@@ -1,7 +1,7 @@
-//! The root is one object with properties: alternatives are merged and free-form input is wrapped.
+//! Turns the root into one object with properties: merges alternatives and wraps free-form input.
 //!
-//! Open WebUI reads only `properties` and `required` of it. Other keywords stay in the document for other clients and are
-//! put into words in the tool's description.
+//! Open WebUI reads only `properties` and `required` of the root. Other keywords stay in the document for other clients and are
+//! described in words in the tool's description.
 
 use std::collections::HashSet;
 
@@ -16,12 +16,12 @@ use crate::domain::catalog::schema::values::{allow_null, any_item};
 use crate::domain::catalog::schema::words;
 use crate::domain::text::canonical::{Fingerprint, fingerprint};
 
-/// Maximum number of alternatives that are described.
+/// Maximum number of described alternatives.
 const MAX_FORMS: usize = 20;
 /// Maximum number of names in the description of one alternative.
 const MAX_NAMES: usize = 16;
 
-/// Root keywords that are put into words.
+/// Root keywords that are described in words.
 const SPOKEN: [&str; 10] = [
     "enum",
     "const",
@@ -35,7 +35,7 @@ const SPOKEN: [&str; 10] = [
     "additionalProperties",
 ];
 
-/// The result for a translated root.
+/// The translated root and a sentence about its constraints.
 pub(super) struct Root {
     pub(super) published: Value,
     pub(super) wrapped: bool,
@@ -64,7 +64,7 @@ impl Root {
             say("anyOf", &forms);
         }
         for keyword in SPOKEN {
-            // A plain "no other arguments" is the usual assumption and needs no words.
+            // A plain "no other arguments" is the default expectation and needs no words.
             let constraint = schema.get(keyword).filter(|value| keyword != "additionalProperties" || value.is_object());
             if let Some(sentence) = constraint.and_then(|value| words::sentence(keyword, value)) {
                 say(keyword, &sentence);
@@ -85,8 +85,8 @@ impl Root {
     }
 }
 
-/// Merges a root of alternatives into one object with the properties of all; only what all require is required. The second
-/// value describes the alternatives.
+/// Merges alternatives into one object with all their properties. It requires only what every alternative requires. Also returns
+/// a description of the alternatives.
 fn united(mut root: Map<String, Value>) -> (Map<String, Value>, Option<String>) {
     let Some(Value::Array(alternatives)) = root.remove("anyOf") else { return (root, None) };
     let mut variants = Vec::new();
@@ -125,7 +125,7 @@ fn united(mut root: Map<String, Value>) -> (Map<String, Value>, Option<String>) 
     (root, forms)
 }
 
-/// The variants, including those of nested alternatives.
+/// Collects the variants, including those of nested alternatives.
 fn collect(alternatives: Vec<Value>, variants: &mut Vec<Map<String, Value>>) {
     for alternative in alternatives {
         let Value::Object(mut variant) = alternative else { continue };
@@ -136,7 +136,7 @@ fn collect(alternatives: Vec<Value>, variants: &mut Vec<Map<String, Value>>) {
     }
 }
 
-/// "Give one of these: (action = "create", title, body?) or (action = "delete", id)."
+/// Describes the variants: "Give one of these: (action = "create", title, body?) or (action = "delete", id)."
 fn described(variants: &[Map<String, Value>]) -> Option<String> {
     let objects: Vec<&Map<String, Value>> = variants.iter().filter(|variant| is(variant, "object")).collect();
     let mut forms: Vec<String> = Vec::new();
@@ -153,7 +153,7 @@ fn described(variants: &[Map<String, Value>]) -> Option<String> {
     (forms.len() > 1).then(|| format!("Give one of these: {}.", forms.join(" or ")))
 }
 
-/// The required names of a variant, and its optional names that other variants lack.
+/// Lists the required names of a variant, and its optional names that other variants lack.
 fn form(variant: &Map<String, Value>, all: &[&Map<String, Value>]) -> String {
     let empty = Map::new();
     let properties = variant.get("properties").and_then(Value::as_object).unwrap_or(&empty);
@@ -192,7 +192,7 @@ fn form(variant: &Map<String, Value>, all: &[&Map<String, Value>]) -> String {
     }
 }
 
-/// A schema that any of the given ones satisfies: lists of values are merged, the rest becomes alternatives.
+/// A schema that accepts what any of the given schemas accepts: enums are merged, other schemas become alternatives.
 fn either(mut schemas: Vec<Value>) -> Value {
     let mut seen: HashSet<Fingerprint> = HashSet::new();
     schemas.retain(|schema| seen.insert(fingerprint(schema)));
@@ -246,7 +246,7 @@ fn either(mut schemas: Vec<Value>) -> Value {
     Value::Object(outer)
 }
 
-/// Merges the values and types of another list; contradicting keywords are dropped.
+/// Merges the values and types of another enum. Contradicting keywords are dropped.
 fn join_lists(list: &mut Map<String, Value>, known: &mut HashSet<String>, mut more: Map<String, Value>) {
     if let (Some(Value::Array(values)), Some(Value::Array(new))) = (list.get_mut("enum"), more.remove("enum")) {
         values.extend(new.into_iter().filter(|value| known.insert(value.to_string())));
@@ -266,12 +266,12 @@ fn join_lists(list: &mut Map<String, Value>, known: &mut HashSet<String>, mut mo
     {
         list.insert("description".into(), format!("{known} / {new}").into());
     }
-    // Only keywords that both share hold for every value of the list.
+    // Only keywords that both enums share apply to every value.
     list.retain(|keyword, value| match keyword.as_str() {
         "enum" | "type" | "description" | "title" => true,
         keyword => more.get(keyword) == Some(value),
     });
-    // The properties that a name allows depend on its siblings.
+    // The properties allowed for each value may depend on other keywords.
     if !list.contains_key("properties") {
         for keyword in ["required", "additionalProperties", "patternProperties", "dependentRequired"] {
             list.shift_remove(keyword);
@@ -294,13 +294,13 @@ fn accepts_more(schema: &Map<String, Value>) -> bool {
         || schema.get("patternProperties").and_then(Value::as_object).is_some_and(|patterns| !patterns.is_empty())
 }
 
-/// Whether it allows only objects, apart from null.
+/// Whether a schema allows only objects, or objects and null.
 fn is_only_an_object(schema: &Map<String, Value>) -> bool {
     is(schema, "object")
         && schema.get("type").and_then(Value::as_array).is_none_or(|kinds| kinds.iter().all(|kind| kind == "object" || kind == "null"))
 }
 
-/// Wraps free-form arguments into a single argument and keeps what is known about them.
+/// Wraps free-form arguments into a single argument, with the known keywords of the schema.
 fn wrap(mut schema: Map<String, Value>) -> Value {
     if !is_only_an_object(&schema) {
         schema.retain(|keyword, _| keyword == "description");

@@ -7,14 +7,14 @@ use serde_json::{Map, Value, json};
 
 use crate::domain::catalog::schema::{InputSchema, LossReason};
 
-/// Compiles a schema, which holds the invariants of every published one.
+/// Compiles a schema and checks the invariants of published schemas.
 fn compile(source: Value) -> InputSchema {
     let schema = InputSchema::compile(Arc::new(source));
     assert_sound_root(&schema);
     schema
 }
 
-/// Invariants of every published schema.
+/// Checks the invariants of a published schema.
 fn assert_sound(schema: &Value) {
     let object = schema.as_object().expect("a schema is an object");
     if *schema == json!({"properties": {}}) {
@@ -57,7 +57,7 @@ fn assert_sound(schema: &Value) {
     }
 }
 
-/// Further invariants of the root.
+/// Checks the invariants of a published root schema.
 fn assert_sound_root(schema: &InputSchema) {
     assert_sound(&schema.published);
     assert_eq!(schema.published["type"], "object");
@@ -546,7 +546,7 @@ proptest! {
     }
 }
 
-/// 198 tools of a real server list the values of a string so.
+/// Regression test: 198 tools of a real server put the enum of a string under `items`.
 #[test]
 fn values_that_stand_at_the_items_of_a_string_are_described_and_not_required() {
     let values = json!({"type": "string", "description": "The unit.", "items": {"enum": ["celsius", "kelvin"]}});

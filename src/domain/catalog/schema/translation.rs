@@ -12,12 +12,12 @@ use crate::domain::catalog::schema::loss::{LossReason, SchemaLoss};
 use crate::domain::catalog::schema::references::{References, ignores_siblings};
 use crate::domain::catalog::schema::values::{allow_null, any_value, free_form, tidy_enum};
 
-/// Levels of nesting that are published; deeper schemas become free-form values.
+/// Maximum depth of published nesting. Deeper schemas become free-form values.
 pub(super) const MAX_DEPTH: usize = 24;
-/// Maximum number of losses that are recorded.
+/// Maximum number of recorded losses.
 const MAX_LOSSES: usize = 100;
 
-/// Keywords with a field of their own in a form.
+/// Keywords that have their own field in a [`Form`].
 const GATHERED: [&str; 11] = [
     "anyOf",
     "oneOf",
@@ -39,7 +39,7 @@ pub(super) enum Step<'a> {
     Place(usize),
 }
 
-/// The target of a reference that is being followed, and where it is published.
+/// A reference that is being followed: its target, and where it is published.
 pub(super) struct Open<'a> {
     pub(super) target: &'a Value,
     pub(super) place: String,
@@ -49,7 +49,7 @@ pub(super) struct Translation<'a> {
     root: &'a Value,
     references: References<'a>,
     ignores_siblings: bool,
-    /// Outermost first: a target that appears again is a cycle.
+    /// The references being followed, outermost first. A repeated target closes a cycle.
     pub(super) open: Vec<Open<'a>>,
     path: Vec<Step<'a>>,
     pub(super) budget: Budget,
@@ -73,7 +73,7 @@ impl<'a> Translation<'a> {
         self.schema(&[self.root], 0)
     }
 
-    /// The losses, ordered by place.
+    /// All losses, ordered by place.
     pub(super) fn losses(mut self) -> Vec<SchemaLoss> {
         self.losses.sort_unstable();
         self.losses
@@ -88,7 +88,7 @@ impl<'a> Translation<'a> {
         self.form(&form, depth)
     }
 
-    /// The published form of a schema one or two steps further in.
+    /// The published form of a nested schema, one or two steps below the current place.
     pub(super) fn schema_at(&mut self, steps: &[Step<'a>], parts: &[&'a Value], depth: usize) -> Value {
         let before = self.path.len();
         self.path.extend_from_slice(steps);
@@ -97,8 +97,8 @@ impl<'a> Translation<'a> {
         Value::Object(published)
     }
 
-    /// Merges a schema into the form: its own keywords, then its reference target, then its `allOf` parts. Siblings of
-    /// `$ref` apply (2020-12, section 7.7.1.1) and win; descriptive ones do in every draft.
+    /// Merges a schema into the form: its own keywords, then its reference target, then its `allOf` parts. Siblings of `$ref`
+    /// apply and win (2020-12, section 7.7.1.1). In drafts that ignore siblings, annotations still apply.
     pub(super) fn gather(&mut self, schema: &'a Value, form: &mut Form<'a>, hops: usize) {
         let Value::Object(object) = schema else { return };
         if hops > MAX_DEPTH {
@@ -157,13 +157,13 @@ impl<'a> Translation<'a> {
                 ("if", _) if !takes_condition => form.conflicts.push((keyword, value)),
                 ("then" | "else", _) if !takes_condition || get("if").is_none() => {}
                 ("minContains" | "maxContains", _) if !takes_contains || get("contains").is_none() => {}
-                // Draft 4 has `exclusiveMinimum: true` next to `minimum`; draft 3, and many schemas by mistake, have
-                // `required: true` on a property. The other keywords are read elsewhere.
+                // Draft 4 has `exclusiveMinimum: true` next to `minimum`. Draft 3, and many schemas by mistake, have `required:
+                // true` on a property. The code for the keywords next to them handles both.
                 ("exclusiveMinimum" | "exclusiveMaximum", Value::Bool(_)) => {}
                 (read_elsewhere, _) if GATHERED.contains(&read_elsewhere) => {}
                 ("minimum", _) if get("exclusiveMinimum") == Some(&Value::Bool(true)) => form.admit("exclusiveMinimum", value),
                 ("maximum", _) if get("exclusiveMaximum") == Some(&Value::Bool(true)) => form.admit("exclusiveMaximum", value),
-                // Up to draft 7, the two were one keyword.
+                // Up to draft 7, one keyword covered both kinds of dependencies.
                 ("dependencies", Value::Object(needs)) => {
                     let all_names = needs.values().all(Value::is_array);
                     form.admit(if all_names { "dependentRequired" } else { "dependentSchemas" }, value);
@@ -176,7 +176,7 @@ impl<'a> Translation<'a> {
                 }
             }
         }
-        // Up to draft 2019-09, a list of `items` was what `prefixItems` is now.
+        // Up to draft 2019-09, an array in `items` had the meaning of `prefixItems`.
         let (prefix, items) = match (get("prefixItems"), get("items")) {
             (Some(Value::Array(prefix)), items) => (Some(prefix), items),
             (_, Some(Value::Array(prefix))) => (Some(prefix), get("additionalItems")),
@@ -192,7 +192,7 @@ impl<'a> Translation<'a> {
             return;
         };
         if form.targets.iter().any(|known| ptr::eq(*known, target)) {
-            // Already merged: a schema that must hold twice holds once.
+            // This target is merged already.
         } else if self.open.iter().any(|open| ptr::eq(open.target, target)) {
             form.cycle.get_or_insert(target);
         } else {
@@ -222,7 +222,7 @@ impl<'a> Translation<'a> {
         out
     }
 
-    /// Published instead of a reference that would repeat its surroundings.
+    /// The free-form value that replaces a reference to an enclosing schema.
     fn cycle(&mut self, target: &'a Value, form: &Form<'a>) -> Map<String, Value> {
         let mut out = self.kept(form, true);
         let notes = self.notes(form);
@@ -249,7 +249,7 @@ impl<'a> Translation<'a> {
         None
     }
 
-    /// The keywords that are copied unchanged; optionally only annotations.
+    /// The keywords that are copied unchanged, optionally only the annotations.
     pub(super) fn kept(&mut self, form: &Form<'a>, only_annotations: bool) -> Map<String, Value> {
         let mut out = Map::new();
         for (keyword, kind) in KEPT {
@@ -263,7 +263,7 @@ impl<'a> Translation<'a> {
                 self.lose(keyword, LossReason::TooLarge, false);
             }
         }
-        // OpenAPI 3.0 and many authors write a single `example`.
+        // OpenAPI 3.0 and many authors use a single `example`.
         if !out.contains_key("examples")
             && let Some(example) = form.keywords.get("example").filter(|example| !example.is_null())
             && self.budget.afford_value("examples", example)
@@ -273,7 +273,7 @@ impl<'a> Translation<'a> {
         out
     }
 
-    /// Gives every schema a type and the members that the type requires.
+    /// Adds the type, and the members that this type requires.
     fn typed(&mut self, form: &Form<'a>, depth: usize) -> Map<String, Value> {
         let mut out = self.kept(form, false);
         if let Some(constant) = form.keywords.get("const") {
@@ -314,7 +314,7 @@ impl<'a> Translation<'a> {
         }
     }
 
-    /// Whether this is the whole input or an alternative of it.
+    /// Whether the current place is the whole input or one of its alternatives.
     pub(super) fn is_root(&self) -> bool {
         self.path.iter().all(|step| matches!(step, Step::Keyword("anyOf") | Step::Place(_)))
     }
@@ -327,7 +327,7 @@ impl<'a> Translation<'a> {
         self.path.pop();
     }
 
-    /// JSON Pointer to the current place in the published schema.
+    /// JSON Pointer (RFC 6901) to the current place in the published schema.
     fn pointer(&self) -> String {
         let mut out = String::new();
         for step in &self.path {
@@ -343,7 +343,7 @@ impl<'a> Translation<'a> {
         out
     }
 
-    /// The current place in a readable form: `filter.and[]`.
+    /// The current place in a readable form, such as `filter.and[]`.
     fn place(&self) -> String {
         let mut out = String::new();
         for step in &self.path {

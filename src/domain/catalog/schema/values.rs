@@ -1,10 +1,10 @@
-//! The values that a published schema allows: any value, null, or an enum.
+//! Builds schemas for sets of values: any value, null, or an enum.
 
 use serde_json::{Map, Value, json};
 
 use crate::domain::catalog::schema::keywords::{ANNOTATIONS, is};
 
-/// Removes enum values that the type forbids, and duplicates.
+/// Removes duplicate enum values, and those that the type forbids.
 pub(super) fn tidy_enum(schema: &mut Map<String, Value>) {
     let nullable = is(schema, "null");
     if let Some(Value::Array(values)) = schema.get_mut("enum") {
@@ -16,7 +16,7 @@ pub(super) fn tidy_enum(schema: &mut Map<String, Value>) {
     }
 }
 
-/// Adds null to the types and the enum: Open WebUI would collapse a separate alternative for it.
+/// Adds null to the types and the enum. Open WebUI would collapse a separate alternative for null.
 pub(super) fn allow_null(schema: &mut Map<String, Value>) {
     if let Some(Value::Array(variants)) = schema.get_mut("anyOf") {
         if variants.iter().any(allows_null) {
@@ -64,7 +64,7 @@ fn allows_null(schema: &Value) -> bool {
     listed && !["const", "not", "if"].iter().any(|keyword| object.contains_key(*keyword))
 }
 
-/// A value of which only the type is published.
+/// A schema that restricts only the type.
 pub(super) fn free_form(kind: Option<Value>) -> Map<String, Value> {
     let Some(kind) = kind else { return any_value() };
     let mut out = Map::new();
@@ -78,7 +78,7 @@ pub(super) fn free_form(kind: Option<Value>) -> Map<String, Value> {
     out
 }
 
-/// A schema for any JSON value, as a list of types, because every converter preserves this form.
+/// A schema for any JSON value. It lists all types, because every converter preserves this form.
 pub(super) fn any_value() -> Map<String, Value> {
     let mut out = Map::new();
     out.insert("type".into(), json!(["string", "number", "boolean", "object", "array", "null"]));

@@ -1,4 +1,4 @@
-//! Describes in words what a schema can't express at its place.
+//! Describes constraints in words that a published schema can't express.
 
 use std::fmt::Write as _;
 
@@ -6,16 +6,16 @@ use serde_json::{Map, Value};
 
 use crate::domain::catalog::schema::budget::is_small;
 
-/// Longest text for one constraint.
+/// Maximum length of the description of one constraint, in characters.
 const MAX_CHARACTERS: usize = 400;
 /// Maximum number of names and values in a list.
 const MAX_LISTED: usize = 12;
-/// Schemas nested deeper are written as JSON.
+/// Maximum depth described in words. Deeper schemas are written as JSON.
 const MAX_DEPTH: usize = 3;
-/// Larger values are not described.
+/// Maximum size of a described value, in bytes of JSON.
 const MAX_BYTES: usize = 4_000;
 
-/// A sentence for a keyword; `None` if it adds nothing.
+/// Describes a keyword in a sentence; `None` if it adds nothing.
 pub(super) fn sentence(keyword: &str, value: &Value) -> Option<String> {
     if !is_small(value, MAX_BYTES) {
         return Some(format!("More is required of it (`{keyword}`) than can be said here."));
@@ -55,13 +55,13 @@ pub(super) fn sentence(keyword: &str, value: &Value) -> Option<String> {
     Some(cut(&text))
 }
 
-/// A sentence for a further list of alternatives.
+/// Describes an additional list of alternatives in a sentence.
 pub(super) fn alternatives(parts: &[Value]) -> String {
     let text = |part: &Value| if is_small(part, MAX_BYTES) { phrase(part) } else { "more than can be said here".to_owned() };
     cut(&format!("And one of these holds: {}.", listed_with("; or ", parts.iter().map(text))))
 }
 
-/// A sentence for `if` and its consequences; `None` without consequences.
+/// Describes `if` with `then` and `else` in a sentence; `None` without either.
 pub(super) fn condition(condition: &Value, then: Option<&Value>, otherwise: Option<&Value>) -> Option<String> {
     let clause = |value: Option<&Value>, word: &str| {
         value.filter(|value| is_small(value, MAX_BYTES)).map(|value| format!("{word} {}", phrase(value)))
@@ -70,7 +70,7 @@ pub(super) fn condition(condition: &Value, then: Option<&Value>, otherwise: Opti
     (!parts.is_empty() && is_small(condition, MAX_BYTES)).then(|| cut(&format!("If {}, {}.", phrase(condition), parts.join(", "))))
 }
 
-/// What a schema allows, as the rest of a sentence ending in "is".
+/// Describes a schema in words that complete the sentence "the value is …".
 pub(super) fn phrase(schema: &Value) -> String {
     cut(&nested(schema, MAX_DEPTH))
 }
@@ -88,7 +88,7 @@ fn nested(schema: &Value, depth: usize) -> String {
     if let Some(listed) = object.get("enum").filter(|listed| listed.is_array()) {
         return format!("one of {}", values(listed));
     }
-    // Only if all keywords can be described here; otherwise JSON is clearer.
+    // Use words only if they can describe every keyword; otherwise JSON is clearer.
     let known = ["type", "properties", "required", "description", "title", "additionalProperties"];
     if depth == 0 || !object.keys().all(|keyword| known.contains(&keyword.as_str())) {
         return format!("valid for {schema}");
@@ -110,7 +110,7 @@ fn nested(schema: &Value, depth: usize) -> String {
     listed_with(" and ", parts.into_iter())
 }
 
-/// Appends sentences to a description, without repetition.
+/// Appends a sentence to a description that does not contain it yet.
 pub(super) fn append(description: &mut String, sentence: &str) {
     if description.contains(sentence) {
         return;
@@ -139,7 +139,7 @@ pub(super) fn quoted(name: &str) -> String {
     format!("`{name}`")
 }
 
-/// `a`, `b` and `c`.
+/// Joins names as in "`a`, `b` and `c`".
 fn listed(names: impl Iterator<Item = String>) -> String {
     let mut names: Vec<String> = names.collect();
     let more = names.len().saturating_sub(MAX_LISTED);

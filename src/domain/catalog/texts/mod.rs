@@ -1,4 +1,4 @@
-//! The texts of tools, single and in aggregate.
+//! Texts of tools, and statistics over them.
 
 mod tool_text;
 pub mod near_duplicates;

@@ -1,9 +1,9 @@
-//! Near duplicates: tools of different servers that do the same.
+//! Finds near duplicates: tools of different servers that do the same.
 //!
-//! Two servers for one purpose list tools with nearly the same words, and both would match the same message. Tools are near
-//! duplicates if the Jaccard index over the words of their names, descriptions and parameter names is at least [`ALIKE`].
-//! Only tools with equal terms in their names, or in their descriptions, are compared, which keeps it cheap for thousands
-//! of tools. The relation is transitive: groups are the connected components.
+//! Servers for the same purpose list tools with nearly the same words, which match the same messages. Tools are near duplicates
+//! if the Jaccard index over the words of their names, descriptions and parameter names is at least [`ALIKE`]. For speed, only
+//! tools with equal terms in their names, or in their descriptions, are compared. The relation is transitive: groups are the
+//! connected components.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,21 +12,21 @@ use ahash::RandomState;
 use super::ToolText;
 use crate::domain::text::analysis::Analyzer;
 
-/// The Jaccard index from which two tools are near duplicates.
+/// The minimum Jaccard index of near duplicates.
 pub const ALIKE: f32 = 0.7;
 
-/// If more tools than this share a name or a description, each is compared with the first ones only.
+/// Maximum number of comparisons per tool within a group that shares a name or a description.
 const MOST_COMPARED: usize = 64;
 
-/// The groups of near duplicates.
+/// Groups of tools that are near duplicates.
 #[derive(Debug, Default)]
 pub struct NearDuplicates {
-    /// Per tool, the first tool of its group; itself without a near duplicate.
+    /// For each tool, the first tool of its group; the tool itself if it has no near duplicate.
     first: Vec<u32>,
 }
 
 impl NearDuplicates {
-    /// Computes the groups. Groups are identified by position.
+    /// Computes the groups. Tools are identified by their position in `tools`.
     pub fn of<'a>(analyzer: &Analyzer, tools: impl Iterator<Item = ToolText<'a>>) -> Self {
         let mut words: Vec<BTreeSet<u32>> = Vec::new();
         let mut servers: Vec<&str> = Vec::new();

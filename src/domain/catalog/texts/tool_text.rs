@@ -1,18 +1,18 @@
-//! The texts of a tool for relevance ranking, borrowed.
+//! The borrowed texts of a tool, for relevance ranking.
 
-/// The texts of one tool. Parameter texts are pairs of name and description; either may be empty.
+/// The texts of one tool for ranking.
 #[derive(Debug, Clone, Default)]
 pub struct ToolText<'a> {
     /// Name of the server as configured, for instance `google-calendar`.
     pub server: &'a str,
-    /// Name of the tool on its server, for instance `list-events`.
+    /// The name that the server uses for the tool, for instance `list-events`.
     pub name: &'a str,
     /// The tool's display title, when it has one.
     pub title: Option<&'a str>,
-    /// The tool's own description, possibly Markdown of many lines, possibly empty.
+    /// The tool's description, which may be empty or Markdown of many lines.
     pub description: &'a str,
-    /// Parameter names with their descriptions; the caller may flatten nested ones.
+    /// Parameters as pairs of name and description, either of which may be empty. Nested parameters may be flattened.
     pub parameters: Vec<(&'a str, &'a str)>,
-    /// Words and phrases that an admin gave the tool.
+    /// Words and phrases that an admin added to the tool.
     pub synonyms: &'a [String],
 }

@@ -1,9 +1,9 @@
-//! The vocabulary of a catalogue, for spelling correction.
+//! The vocabulary of a catalog, for spelling correction.
 //!
-//! A word of a message that no tool contains is replaced by the nearest known word. The distance is optimal string
-//! alignment (Damerau-Levenshtein, each part edited once: insert, delete, substitute, transpose). Short words may differ by
-//! one edit, long ones by two. The first letter must match, as it does in most typos. Very short words are not corrected,
-//! because too many of them are one edit apart.
+//! A word of a message that occurs in no tool is replaced by the nearest known word. The distance is optimal string alignment
+//! (Damerau-Levenshtein, each part edited once: insert, delete, substitute, transpose). Short words may differ by one edit, long
+//! ones by two. The first letter must match, as it does in most typos. Very short words are not corrected, because too many of
+//! them are one edit apart.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,17 +12,17 @@ use ahash::RandomState;
 use super::ToolText;
 use crate::domain::text::analysis::Analyzer;
 
-/// Shorter words are not corrected.
+/// Minimum length of corrected words.
 const SHORTEST: usize = 5;
-/// From this length on, two edits are allowed.
+/// Minimum length of words that may differ by two edits.
 const LONG: usize = 8;
 
-/// The words of all tools of a catalogue.
+/// The words of all tools of a catalog.
 #[derive(Debug, Default)]
 pub struct Vocabulary {
     /// Document frequency of each term: the number of tools that contain it.
     terms: HashMap<u32, u32, RandomState>,
-    /// By first letter.
+    /// Words by first letter.
     words: HashMap<char, Vec<Word>, RandomState>,
 }
 
@@ -30,15 +30,15 @@ pub struct Vocabulary {
 struct Word {
     text: Box<str>,
     letters: usize,
-    /// One bit per letter that occurs, which rules out most words without a comparison.
+    /// The letters of the word, one bit each. Rules out most words without a comparison.
     mask: u32,
     term: u32,
-    /// The number of tools that contain it.
+    /// The number of tools that contain the word.
     tools: u32,
 }
 
 impl Vocabulary {
-    /// The words of these tools.
+    /// Collects the words of these tools.
     pub fn of<'a>(analyzer: &Analyzer, tools: impl Iterator<Item = ToolText<'a>>) -> Self {
         let mut counts: HashMap<Box<str>, (u32, u32), RandomState> = HashMap::default();
         let mut terms: HashMap<u32, u32, RandomState> = HashMap::default();
@@ -78,13 +78,13 @@ impl Vocabulary {
         self.terms.contains_key(&term)
     }
 
-    /// How many tools contain this term.
+    /// The number of tools that contain this term.
     pub fn tools_with(&self, term: u32) -> usize {
         self.terms.get(&term).map_or(0, |&tools| tools as usize)
     }
 
-    /// The term of the nearest word; on a tie, the one in more tools. `None` if none is near enough. `word` must be lower
-    /// case.
+    /// The term of the word nearest to `word`, which must be lower case. On a tie, the word in more tools wins. `None` if no word
+    /// is near enough.
     pub fn nearest(&self, word: &str) -> Option<u32> {
         if !is_correctable(word) {
             return None;

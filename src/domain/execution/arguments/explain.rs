@@ -1,4 +1,4 @@
-//! Explains invalid arguments so that a model can correct them: the place, the value found, and what is expected.
+//! Explains invalid arguments to a model: where the problem is, which value was found, and which is expected.
 
 use jsonschema::error::{TypeKind, ValidationErrorKind};
 use jsonschema::{ValidationError, Validator};
@@ -9,11 +9,11 @@ use crate::domain::text::similar::nearest;
 
 /// Maximum number of values or names in a list.
 const LISTED: usize = 20;
-/// Longest list in bytes.
+/// Maximum length of a list, in bytes.
 const LIST_BYTES: usize = 300;
 
 pub(super) struct Explain<'a> {
-    /// The tool's own schema.
+    /// The server's own input schema.
     pub(super) schema: &'a Value,
     pub(super) instance: &'a Value,
 }
@@ -56,14 +56,14 @@ impl Explain<'_> {
                     Some(expected) => format!("is missing; expected {expected}"),
                     None => "is missing".to_owned(),
                 };
-                // An unknown argument with a similar name was probably meant.
+                // If an unknown argument has a similar name, it was probably meant.
                 let strangers = instance.as_object().into_iter().flat_map(Map::keys).map(String::as_str);
                 let strangers = strangers.filter(|given| properties.is_none_or(|properties| !properties.contains_key(*given)));
                 let message = match nearest(name, strangers) {
                     Some(given) => format!("{message}; `{given}` was given: was this one meant?"),
                     None => message,
                 };
-                // A missing argument also has a place: where it should be.
+                // A missing argument is reported at the pointer where it belongs.
                 vec![one(below(pointer, name), message, expected, None)]
             }
             ValidationErrorKind::AdditionalProperties { unexpected } | ValidationErrorKind::UnevaluatedProperties { unexpected } => {
@@ -97,14 +97,14 @@ impl Explain<'_> {
         }
     }
 
-    /// The properties of the schema with the violated keyword.
+    /// The `properties` next to the violated keyword.
     fn properties(&self, error: &ValidationError<'_>) -> Option<&Map<String, Value>> {
         let (parent, _) = error.schema_path().as_str().rsplit_once('/')?;
         self.schema.pointer(parent)?.get("properties")?.as_object()
     }
 }
 
-/// The alternative that was most likely meant: the only one with the right type.
+/// The alternative that was probably meant: the only one whose type fits.
 fn closest<'e>(context: &'e [Vec<ValidationError<'static>>], pointer: &str) -> Option<&'e [ValidationError<'static>]> {
     let is_wrong_kind = |error: &ValidationError<'_>| {
         let of_kind = matches!(
@@ -117,7 +117,7 @@ fn closest<'e>(context: &'e [Vec<ValidationError<'static>>], pointer: &str) -> O
     fitting.next().filter(|_| fitting.next().is_none()).map(Vec::as_slice)
 }
 
-/// `an integer or null`.
+/// The types of all alternatives, as in "an integer or null".
 fn alternatives(context: &[Vec<ValidationError<'static>>], pointer: &str) -> String {
     let mut parts: Vec<String> = Vec::new();
     for branch in context {
@@ -144,7 +144,7 @@ fn types(kind: &TypeKind) -> String {
     }
 }
 
-/// What a schema expects, if a few words can say it.
+/// Describes what a schema expects, if a few words are enough.
 fn expectation(schema: &Value) -> Option<String> {
     if let Some(values) = schema.get("enum").and_then(Value::as_array) {
         return Some(one_of(values));

@@ -1,6 +1,6 @@
-//! Checks arguments against a tool's own schema, repairs mistakes that are safe to repair, and explains the others.
+//! Validates arguments against a tool's own schema, repairs mistakes where that is safe, and explains the others.
 //!
-//! Arguments stay text all the way: unrepaired ones reach the server byte for byte.
+//! Arguments stay JSON text, so unrepaired ones reach the server byte for byte.
 
 mod explain;
 mod repair;
@@ -19,12 +19,12 @@ use crate::domain::text::json;
 
 pub use self::repair::{Repair, RepairKind};
 
-/// Longest text of one problem: a validator may quote the value.
+/// Maximum length of a problem's message, which may quote the value.
 const MESSAGE_LIMIT: usize = 400;
-/// Problems reported at once.
+/// Maximum number of problems per report.
 const PROBLEM_LIMIT: usize = 20;
 
-/// The compiled schema of one tool, built on its first call.
+/// The compiled schema of one tool. Compiled on the tool's first call.
 #[derive(Default)]
 pub struct ArgumentsValidator {
     compiled: OnceLock<Result<Validator, String>>,
@@ -40,10 +40,10 @@ impl fmt::Debug for ArgumentsValidator {
 /// One problem with the arguments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ArgumentProblem {
-    /// JSON Pointer (RFC 6901) to the argument; empty for the whole object.
+    /// JSON Pointer (RFC 6901) to the argument; empty for the arguments as a whole.
     pub pointer: String,
     pub message: String,
-    /// A valid alternative.
+    /// The expected type or values.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected: Option<String>,
     /// The name or value that was most likely meant.
@@ -52,34 +52,34 @@ pub struct ArgumentProblem {
 }
 
 impl ArgumentProblem {
-    /// About the arguments as a whole.
+    /// A problem with the arguments as a whole.
     #[must_use]
     pub fn of_whole(message: String) -> Self {
         Self { pointer: String::new(), message, expected: Some("an object".to_owned()), did_you_mean: None }
     }
 }
 
-/// The result of a check.
+/// The result of a validation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ArgumentsVerdict {
     Valid,
-    /// Invalid as sent, valid after the repairs.
+    /// The arguments were invalid, but the repairs made them valid.
     Repaired {
         arguments: String,
         repairs: Vec<Repair>,
     },
-    /// Every problem found, at most 20.
+    /// The problems, at most 20.
     Invalid(Vec<ArgumentProblem>),
-    /// The tool's own schema is invalid, so nothing was checked; the server has to judge.
+    /// The tool's own schema is invalid, so nothing was validated. The server validates the arguments itself.
     Unchecked {
         reason: String,
-        /// Whether this is the tool's first report.
+        /// Whether the problem is reported for the first time for this tool.
         first: bool,
     },
 }
 
 impl ArgumentsValidator {
-    /// Validates an object, as JSON text, against the server's own schema.
+    /// Validates the JSON text of an object against the server's own schema.
     pub fn check(&self, schema: &Value, arguments: &str) -> ArgumentsVerdict {
         let validator = match self.compiled.get_or_init(|| compile(schema)) {
             Ok(validator) => validator,
@@ -101,19 +101,19 @@ impl ArgumentsValidator {
     }
 }
 
-/// Compiles with the declared draft, or with the newest. If that fails, tries drafts 7 and 4: many schemas follow an older
-/// draft without declaring it.
+/// Compiles the schema under the declared draft, or the newest. If that fails, tries drafts 7 and 4, because many schemas follow
+/// an older draft without declaring it.
 fn compile(schema: &Value) -> Result<Validator, String> {
     let newest = jsonschema::options().build(schema);
     let older = |draft| jsonschema::options().with_draft(draft).build(schema);
     newest.or_else(|error| older(Draft::Draft7).or_else(|_| older(Draft::Draft4)).map_err(|_| cut(&error.masked().to_string())))
 }
 
-/// Arguments as the JSON text of an object. Models also send the object as a string, and nothing at all for a tool without
-/// parameters.
+/// Returns the arguments as the JSON text of an object. Accepts an object encoded as a string, and no arguments at all, because
+/// models send both.
 ///
 /// # Errors
-/// The kind of value that was sent instead.
+/// The type of the value sent instead.
 pub fn object(sent: &str) -> Result<(Cow<'_, str>, Option<Repair>), Vec<ArgumentProblem>> {
     let sent = sent.trim();
     let as_text = || Some(Repair { pointer: String::new(), kind: RepairKind::TextToObject });
@@ -140,11 +140,11 @@ pub fn object(sent: &str) -> Result<(Cow<'_, str>, Option<Repair>), Vec<Argument
 /// Unwraps the arguments of a tool that is published with `{"arguments": {…}}`.
 ///
 /// # Errors
-/// The kind of value found instead of an object.
+/// The type of the value found instead of an object.
 pub fn unwrapped(arguments: Cow<'_, str>) -> Result<(Cow<'_, str>, Option<Repair>), Vec<ArgumentProblem>> {
     const NAME: &str = "arguments";
     let inner = json::members(&arguments).and_then(|members| match members.get(NAME) {
-        // With siblings, it is an argument of the tool itself.
+        // If it has siblings, `arguments` is an argument of the tool itself.
         Some(inner) if members.len() == 1 => Some(inner.get().to_owned()),
         _ => None,
     });

@@ -1,7 +1,7 @@
-//! Repairs common mistakes of models that need no guessing.
+//! Repairs frequent mistakes of models where no guessing is needed.
 //!
-//! A value is repaired only if it is invalid as sent and the whole is valid afterwards. A repair changes the form, never
-//! the content: a number sent as a string keeps its digits.
+//! A value is repaired only if it is invalid and all arguments are valid afterwards. Repairs change the form of a value, never
+//! its content: a number sent as a string keeps its digits.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -15,14 +15,14 @@ use serde_json::value::RawValue;
 use crate::domain::execution::arguments::PROBLEM_LIMIT;
 use crate::domain::text::json::{self, Edit};
 
-/// Candidates that are tried one by one per call.
+/// Maximum number of repairs tried individually per call.
 const TRIES: usize = 100;
-/// Problems that are repaired per call.
+/// Maximum number of problems repaired per call.
 const MOST: usize = 5_000;
-/// Rounds of batch repairs: a string, once parsed, may contain further ones.
+/// Maximum number of batch repairs in sequence. A parsed string may contain further strings.
 const ROUNDS: usize = 4;
 
-/// What was repaired, and where. Contains no value.
+/// Describes a repair by its place and kind, without the value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repair {
     /// JSON Pointer (RFC 6901) into the arguments as sent; empty for the whole object.
@@ -32,17 +32,17 @@ pub struct Repair {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RepairKind {
-    /// `"5"` instead of a number.
+    /// A string such as `"5"` became a number.
     TextToNumber,
-    /// `"true"` instead of a boolean.
+    /// A string such as `"true"` became a boolean.
     TextToBoolean,
-    /// `"[1, 2]"` instead of a list.
+    /// A string such as `"[1, 2]"` became a list.
     TextToList,
-    /// `"{…}"` instead of an object.
+    /// A string such as `"{…}"` became an object.
     TextToObject,
-    /// A single value instead of a list.
+    /// A single value became a list.
     ValueToList,
-    /// `null` for an optional argument that must not be null.
+    /// An optional argument was removed because it was `null`.
     NullLeftOut,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for RepairKind {
     }
 }
 
-/// `/labels=value-to-list`: the pointer in URI fragment form (RFC 6901, section 6), so that any name fits into a header.
+/// Prints `/labels=value-to-list`, with the pointer in URI fragment form (RFC 6901, section 6) so that it fits into a header.
 impl fmt::Display for Repair {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for byte in self.pointer.bytes() {
@@ -78,7 +78,7 @@ struct Candidate {
     edit: Edit,
 }
 
-/// The arguments with every problem repaired, or `None`.
+/// Repairs every problem of the arguments; `None` if that fails.
 pub(super) fn repair(validator: &Validator, arguments: &str, instance: &Value) -> Option<(String, Vec<Repair>)> {
     let (mut text, mut instance) = (arguments.to_owned(), instance.clone());
     let (mut repairs, mut tries) = (Vec::new(), 0);
@@ -114,8 +114,8 @@ fn problems(validator: &Validator, instance: &Value) -> usize {
     if validator.is_valid(instance) { 0 } else { validator.iter_errors(instance).take(PROBLEM_LIMIT + 1).count().max(1) }
 }
 
-/// Repairs many places at once, such as a long list of numbers sent as strings: applies the first candidate of each in one
-/// pass. The final validation decides whether that was right.
+/// Repairs many places in one pass, such as a long list of numbers sent as strings. Applies the first candidate at each place;
+/// the validation at the end decides whether that was right.
 fn all_at_once(validator: &Validator, text: &str, instance: &Value) -> Option<(String, Value, Vec<Repair>)> {
     let candidates = candidates(validator, instance, MOST + 1)?;
     if candidates.len() > MOST {
@@ -125,7 +125,7 @@ fn all_at_once(validator: &Validator, text: &str, instance: &Value) -> Option<(S
     for Candidate { repair, edit } in candidates.into_iter().filter_map(|of_one| of_one.into_iter().next()) {
         chosen.entry(repair.pointer).or_insert((repair.kind, edit));
     }
-    // A problem inside another one waits for the next round.
+    // A problem inside another one is left to the next round.
     let is_inside = |pointer: &String| pointer.match_indices('/').any(|(end, _)| chosen.contains_key(&pointer[..end]));
     let inside: HashSet<String> = chosen.keys().filter(|pointer| is_inside(pointer)).cloned().collect();
     chosen.retain(|pointer, _| !inside.contains(pointer));
@@ -135,7 +135,7 @@ fn all_at_once(validator: &Validator, text: &str, instance: &Value) -> Option<(S
     Some((text, instance, repairs))
 }
 
-/// The candidates for each of the first problems; `None` if one of them has no candidate.
+/// The possible repairs of each of the first `most` problems; `None` if a problem has none.
 fn candidates(validator: &Validator, instance: &Value, most: usize) -> Option<Vec<Vec<Candidate>>> {
     let of_one = |error: ValidationError<'_>| {
         let mut found = Vec::new();
@@ -149,7 +149,7 @@ fn collect(error: &ValidationError<'_>, out: &mut Vec<Candidate>) {
     let pointer = error.instance_path().as_str();
     let instance = error.instance();
     if instance.is_null() && !pointer.is_empty() {
-        // If it is required, that becomes the next problem and the repair fails.
+        // If the argument is required, the removal causes a new problem and the repair fails.
         out.push(candidate(pointer, RepairKind::NullLeftOut, Edit::Remove));
         return;
     }
@@ -182,7 +182,7 @@ fn is(value: &Value, wanted: JsonType) -> bool {
     }
 }
 
-/// Adds the ways to convert a value to an expected type.
+/// Adds the possible conversions of a value to an expected type.
 fn convert(pointer: &str, instance: &Value, wants: impl Fn(JsonType) -> bool, out: &mut Vec<Candidate>) {
     let mut add = |kind, replacement: String| out.push(candidate(pointer, kind, Edit::Replace(replacement)));
     if let Value::String(string) = instance {
@@ -195,7 +195,7 @@ fn convert(pointer: &str, instance: &Value, wants: impl Fn(JsonType) -> bool, ou
                 add(RepairKind::TextToNumber, string.to_owned());
             }
         }
-        // Models write it in Python's spelling, with a capital letter.
+        // Models may write booleans as in Python, with a capital letter.
         if wants(JsonType::Boolean) && ["true", "false"].iter().any(|name| string.eq_ignore_ascii_case(name)) {
             add(RepairKind::TextToBoolean, string.to_ascii_lowercase());
         }
@@ -208,7 +208,7 @@ fn convert(pointer: &str, instance: &Value, wants: impl Fn(JsonType) -> bool, ou
     }
     if wants(JsonType::Array) && !instance.is_array() && !pointer.is_empty() {
         out.push(candidate(pointer, RepairKind::ValueToList, Edit::Wrap));
-        // A single string for a list of numbers.
+        // A single string may stand for a list of numbers.
         if let Value::String(string) = instance
             && serde_json::from_str::<serde_json::Number>(string.trim()).is_ok()
         {

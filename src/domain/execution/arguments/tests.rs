@@ -1,6 +1,6 @@
-//! Arguments as data: every file below `tests/cases/arguments` is one case.
+//! Tests of arguments as data: every file below `tests/cases/arguments` is one case.
 //!
-//! `arguments` is what was sent, kept as text. Then one of: `valid`, `repaired` with its `repairs`, `problems`.
+//! `arguments` is the text as sent. The expected result is `valid`, `repaired` with its `repairs`, or `problems`.
 
 use std::fs;
 use std::path::Path;
@@ -29,7 +29,7 @@ struct Case {
 
 #[test]
 fn cases() {
-    // `tests/domain` compiles this file too.
+    // This file is also compiled by `tests/domain`, whose manifest is in another folder.
     let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     let folder = above.map(|folder| folder.join("tests/cases/arguments")).find(|folder| folder.is_dir()).unwrap();
     let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -100,7 +100,7 @@ fn only_a_lone_wrapper_is_taken_off() {
     assert_eq!(unwrap(r#"{"arguments": [1]}"#).unwrap_err()[0].pointer, "/arguments");
 }
 
-/// Regression: a list of 22 numbers as strings was rejected, one of 21 was not.
+/// Regression test: a list of 21 numbers as strings was repaired, but one of 22 was rejected.
 #[test]
 fn a_list_is_repaired_however_long_it_is() {
     let schema = json!({"properties": {
@@ -116,16 +116,16 @@ fn a_list_is_repaired_however_long_it_is() {
         assert_eq!(arguments, format!("{{\"note\": \"7.50\", \"numbers\": [{}]}}", list(count, "")), "every digit is there");
         assert_eq!((repairs.len(), repairs[20].to_string().as_str()), (count, "/numbers/20=text-to-number"));
     }
-    // With one that can't be repaired, all of it is rejected, with the original problems.
+    // If one item can't be repaired, the whole list is rejected with the original problems.
     let sent = format!("{{\"numbers\": [{}, \"no number\"]}}", list(30, "\""));
     let ArgumentsVerdict::Invalid(problems) = validator.check(&schema, &sent) else { panic!("repaired") };
     assert_eq!((problems.len(), problems[0].pointer.as_str()), (20, "/numbers/0"));
-    // Strings with lists that contain strings again.
+    // Strings that contain lists of strings.
     let row = "\"[\\\"1.50\\\", 2]\"";
     let sent = format!("{{\"rows\": [{}]}}", vec![row; 30].join(","));
     let ArgumentsVerdict::Repaired { arguments, repairs } = validator.check(&schema, &sent) else { panic!("rows") };
     assert_eq!((arguments, repairs.len()), (format!("{{\"rows\": [{}]}}", vec!["[1.50, 2]"; 30].join(",")), 60));
-    // Work is bounded: beyond this, nothing is repaired.
+    // Work is bounded: lists beyond the limit are not repaired.
     let sent = format!("{{\"numbers\": [{}]}}", list(5_001, "\""));
     assert!(matches!(validator.check(&schema, &sent), ArgumentsVerdict::Invalid(_)));
 }

@@ -1,7 +1,7 @@
-//! The items of a result's `content`, of every kind.
+//! Parses the items in a result's `content`.
 //!
-//! `_meta` is for programs and is dropped. The intended audience (`annotations.audience`) changes nothing: everything that
-//! reaches the user here goes through the model.
+//! `_meta` is for programs and is dropped. The intended audience (`annotations.audience`) has no effect, because all content
+//! reaches the user through the model.
 
 use std::borrow::Cow;
 
@@ -11,26 +11,25 @@ use crate::domain::execution::outcome::Part;
 use crate::domain::execution::outcome::media::{self, Binary, BinaryKind};
 use crate::domain::text::json::{self, Members, quoted};
 
-/// Members of no use to a model. An icon may contain an image, which chats would show as a result.
+/// Members that are useless to a model. Chats might show the image in an icon as a result.
 const NOT_FOR_MODELS: [&str; 3] = ["_meta", "annotations", "icons"];
 
-/// One item.
 #[derive(Debug)]
 pub(super) enum Content<'a> {
     /// A text, as a JSON string.
     Text(&'a str),
-    /// An embedded text resource: its other members, and the text as a JSON string.
+    /// An embedded text resource: its text as a JSON string, and its other members.
     Resource {
         members: Members<'a>,
         text: &'a str,
     },
-    /// Everything else, passed on unchanged: resource links and unknown kinds.
+    /// Any other item, passed on unchanged: resource links and unknown types.
     Other(Cow<'a, str>),
     Image(String),
     Binary(Binary),
 }
 
-/// Parses the items, tolerating servers that send something other than a list.
+/// Parses the items. Tolerates content that is not a list.
 pub(super) fn read(content: &str) -> Vec<Content<'_>> {
     match content.as_bytes().first() {
         Some(b'[') => json::items(content).unwrap_or_default().into_iter().map(|item| one(item.get())).collect(),
@@ -78,7 +77,7 @@ fn embedded(mut resource: Members<'_>) -> Content<'_> {
     }
 }
 
-/// Distinguishes images that models accept from all other files.
+/// Separates images that models accept from other files.
 fn binary(binary: Binary) -> Content<'static> {
     match binary.data_uri() {
         Some(uri) => Content::Image(quoted(&uri)),
@@ -86,7 +85,7 @@ fn binary(binary: Binary) -> Content<'static> {
     }
 }
 
-/// An object with these members, preceded by `first`.
+/// The JSON of an object for models: the members in `first`, then those of `members` that are useful.
 fn for_models(members: &Members<'_>, first: &[(&str, &str)]) -> String {
     let given = first.iter().copied();
     let kept = members.iter().filter(|(name, _)| !NOT_FOR_MODELS.contains(&name.as_ref()));
@@ -96,8 +95,8 @@ fn for_models(members: &Members<'_>, first: &[(&str, &str)]) -> String {
 }
 
 impl<'a> Content<'a> {
-    /// Converts the item to a part of the result. A text resource that is the whole result becomes its text; among others
-    /// it keeps its URI.
+    /// Converts the item to a part of the result. A single text resource becomes its text; among other items, it stays an object
+    /// with its URI.
     pub(super) fn into_part(self, is_alone: bool) -> Part<'a> {
         match self {
             Self::Text(text) => Part::Json(text_part(text)),
@@ -122,7 +121,7 @@ impl<'a> Content<'a> {
     }
 }
 
-/// A text, given as a JSON string: the JSON inside, or the text itself.
+/// Converts a JSON string: to its content if that is JSON, otherwise to the string itself.
 fn text_part(string: &str) -> Cow<'_, str> {
     if !may_be_json(string) {
         return string.into();
@@ -145,14 +144,14 @@ fn may_be_json(string: &str) -> bool {
     }
 }
 
-/// JSON stays JSON, with two exceptions that stay text: what a parser would change (`NaN`, `007`, `1e999`, long numbers,
-/// duplicate names), and `null`, which chats treat as no result.
+/// The text as JSON; `None` if it must stay text. That applies to `null`, which chats treat as no result, and to anything that
+/// parsers would change (`NaN`, `007`, `1e999`, long numbers, duplicate names).
 fn json_in(text: &str) -> Option<&str> {
     let text = text.trim();
     let is_json = match text.as_bytes().first()? {
         b'{' | b'[' | b'"' => serde_json::from_str::<&RawValue>(text).is_ok() && json::survives_reading(text),
         b't' | b'f' => matches!(text, "true" | "false"),
-        // Compares the spelling too, not only the value: `1e5` may be a name.
+        // The spelling must match too, not only the value: `1e5` may be a name.
         b'-' | b'0'..=b'9' => {
             let is_same = |number: serde_json::Number| number.to_string() == text;
             serde_json::from_str(text).is_ok_and(is_same) && json::number_survives(text)

@@ -1,4 +1,4 @@
-//! Files in a result: images for models, and all others.
+//! Files in results: images for models, and all other files.
 
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
@@ -8,19 +8,19 @@ use serde_json::{Map, Value};
 
 use crate::domain::text::named::named;
 
-/// Image types that every provider accepts. Another one (SVG, TIFF) would fail the whole chat.
+/// Image types that every provider accepts. Any other type (SVG, TIFF) would make the whole chat fail.
 const IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
-/// Characters of base64 that cover a file's magic bytes.
+/// Number of base64 characters that contain a file's magic bytes.
 const BEGINNING: usize = 16;
 const UNKNOWN: &str = "application/octet-stream";
-/// Longest media type that is accepted.
+/// Maximum length of a media type.
 const LONGEST_MIME_TYPE: usize = 100;
 
 const LENIENT: GeneralPurpose =
     GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent));
 
 named! {
-    /// The content type under which a file was sent.
+    /// The content type by which the server sent a file.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum BinaryKind {
         Image = "image",
@@ -33,16 +33,16 @@ named! {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binary {
     pub kind: BinaryKind,
-    /// Lower case, without parameters.
+    /// The media type in lower case, without parameters.
     pub mime_type: String,
-    /// The URI of an embedded resource.
+    /// The URI, if the file is an embedded resource.
     pub uri: Option<String>,
     pub name: Option<String>,
-    /// Base64 in the alphabet of RFC 4648, section 4.
+    /// The data in base64 (RFC 4648, section 4).
     pub(super) data: String,
 }
 
-/// The kind of a resource, by its media type.
+/// The kind of a resource with this media type.
 pub(super) fn kind_of(mime_type: Option<&str>) -> BinaryKind {
     match mime_type.map(str::to_ascii_lowercase) {
         Some(mime_type) if mime_type.starts_with("image/") => BinaryKind::Image,
@@ -52,7 +52,7 @@ pub(super) fn kind_of(mime_type: Option<&str>) -> BinaryKind {
 }
 
 impl Binary {
-    /// Accepts the base64 variants that servers send: with line breaks, URL-safe, and whole data URIs.
+    /// Accepts base64 as servers send it: with line breaks, URL-safe, or as a whole data URI.
     pub(super) fn new(kind: BinaryKind, data: Option<String>, mime_type: Option<String>) -> Self {
         let mut data = data.unwrap_or_default();
         let mut mime_type = mime_type.map(|mime_type| essence(&mime_type)).filter(|it| !it.is_empty());
@@ -73,7 +73,7 @@ impl Binary {
         Self { kind, mime_type: mime_type.unwrap_or_else(|| UNKNOWN.to_owned()), uri: None, name: None, data }
     }
 
-    /// A data URI that Open WebUI turns into an image for the model; `None` for other files.
+    /// The file as a data URI if it is an image that models accept, otherwise `None`. Open WebUI passes such images to the model.
     pub(super) fn data_uri(&self) -> Option<String> {
         let data = self.data.trim_end_matches('=');
         let is_base64 = !data.is_empty() && data.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/'));
@@ -84,19 +84,19 @@ impl Binary {
         })
     }
 
-    /// File size in bytes.
+    /// The size of the file in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.data.trim_end_matches('=').len() * 3 / 4
     }
 
-    /// The file; `None` if its data is not valid base64.
+    /// The decoded file; `None` if the data is not valid base64.
     #[must_use]
     pub fn bytes(&self) -> Option<Vec<u8>> {
         LENIENT.decode(&self.data).ok()
     }
 
-    /// A JSON description that replaces the file in a result, with additional members.
+    /// The JSON description that replaces the file in a result; `more` adds members.
     #[must_use]
     pub fn description(&self, more: &[(&str, Value)]) -> String {
         let mut object = Map::new();
@@ -112,7 +112,7 @@ impl Binary {
         Value::Object(object).to_string()
     }
 
-    /// A file name: its own, or the last segment of its URI.
+    /// The file's name, or the last segment of its URI.
     #[must_use]
     pub fn file_name(&self) -> Option<&str> {
         let of_address =
@@ -121,7 +121,7 @@ impl Binary {
     }
 }
 
-/// The file type by its first bytes (WHATWG, "MIME Sniffing").
+/// Detects the media type from the first bytes (WHATWG, "MIME Sniffing").
 fn type_of(data: &str) -> Option<&'static str> {
     let beginning = LENIENT.decode(data.get(..BEGINNING.min(data.len() / 4 * 4))?).ok()?;
     Some(match beginning.as_slice() {
@@ -139,7 +139,7 @@ fn type_of(data: &str) -> Option<&'static str> {
     })
 }
 
-/// `type/subtype` in lower case; empty if malformed.
+/// Normalises a media type to `type/subtype` in lower case. Empty if malformed.
 fn essence(mime_type: &str) -> String {
     let essence = mime_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let is_token = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&byte));

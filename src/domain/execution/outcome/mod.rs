@@ -1,7 +1,7 @@
 //! Converts a raw MCP result to a response body.
 //!
-//! A single content item is unwrapped; several become an array. Text that is JSON is passed on as JSON, byte for byte,
-//! unless a parser would change it. Nothing is parsed into a tree; texts are scanned and copied.
+//! A single content item is unwrapped; several become an array. Text that is JSON is passed on as JSON, byte for byte, unless
+//! parsers would change it. Results are scanned as text and never parsed into a tree.
 
 mod media;
 mod content;
@@ -19,17 +19,17 @@ use crate::domain::text::json::{self, quoted};
 pub use self::media::{Binary, BinaryKind};
 pub use self::truncate::TextLimit;
 
-/// Longest error text in a problem's `detail`, in characters.
+/// Maximum length of an error text in a problem's `detail`, in characters.
 const DETAIL_LIMIT: usize = 4_000;
-/// The result of a tool that returned nothing at all. An empty list would read as "nothing found".
+/// The text sent for an empty result. An empty list would read as "nothing found".
 const NOTHING: &str = "The tool finished and returned nothing.";
 
 /// The outcome of a tool call.
 #[derive(Debug)]
 pub enum ToolAnswer<'a> {
-    /// At least one part.
+    /// The parts of the result, at least one.
     Result(Vec<Part<'a>>),
-    /// MCP `isError`: the tool's own text.
+    /// The error text of the tool (MCP `isError`).
     Error(String),
 }
 
@@ -38,25 +38,25 @@ pub enum ToolAnswer<'a> {
 pub enum Part<'a> {
     /// JSON text.
     Json(Cow<'a, str>),
-    /// A data URI as a JSON string. Models receive it as an image, so it is never cut.
+    /// An image, as a data URI in a JSON string. Models receive it as an image, so it is never truncated.
     Image(String),
-    /// Not text: the caller of this module replaces it with a description.
+    /// A file. Callers replace it with a description.
     Binary(Binary),
 }
 
-/// Whether a `CallToolResult`, as JSON text, is an error.
+/// Whether the JSON text of a `CallToolResult` is an error.
 #[must_use]
 pub fn is_error(result: &str) -> bool {
     json::member(result, "isError").is_some_and(|is_error| is_error.get() == "true")
 }
 
-/// The type of a result, as JSON text (MCP specification 2026-07-28, `resultType`). Older servers state none.
+/// The `resultType` of a result (MCP specification 2026-07-28); `None` from older servers.
 #[must_use]
 pub fn result_type(result: &str) -> Option<String> {
     json::member(result, "resultType").and_then(|kind| json::text(kind.get()))
 }
 
-/// Whether a result, as JSON text, is a question instead (MCP specification 2026-07-28, `InputRequiredResult`).
+/// Whether the result asks for input (MCP specification 2026-07-28, `InputRequiredResult`).
 #[must_use]
 pub fn is_question(result: &str) -> bool {
     result_type(result).as_deref() == Some("input_required")
@@ -64,7 +64,7 @@ pub fn is_question(result: &str) -> bool {
 
 /// Parses a `CallToolResult` (MCP specification, "Tool Result").
 ///
-/// `declares_output`: the tool has an output schema. Then its structured content is the result, and texts next to it are
+/// `declares_output`: the tool has an output schema. Its structured content is then the result, and its texts are
 /// assumed to repeat it.
 #[must_use]
 pub fn answer(result: &RawValue, declares_output: bool) -> ToolAnswer<'_> {
@@ -87,8 +87,7 @@ pub fn answer(result: &RawValue, declares_output: bool) -> ToolAnswer<'_> {
     ToolAnswer::Result(parts)
 }
 
-/// Converts objects and lists to JSON text without whitespace. Callers that pretty-print JSON for a model leave text
-/// unchanged.
+/// Converts JSON objects and lists to strings of minified JSON, which callers that pretty-print JSON leave unchanged.
 #[must_use]
 pub fn compact(parts: Vec<Part<'_>>) -> Vec<Part<'_>> {
     let is_nested = |json: &str| json.trim_start().starts_with(['{', '[']);
@@ -99,7 +98,7 @@ pub fn compact(parts: Vec<Part<'_>>) -> Vec<Part<'_>> {
     parts.into_iter().map(compact).collect()
 }
 
-/// The body as JSON text. Binaries must have been replaced by descriptions; any left are dropped.
+/// The response body as JSON text. Files must have been replaced with descriptions; any others are dropped.
 #[must_use]
 pub fn body(parts: Vec<Part<'_>>, limit: Option<TextLimit<'_>>) -> String {
     let parts = match limit {

@@ -1,22 +1,22 @@
-//! Combines structured content with content: no repetition, no loss.
+//! Combines structured content with other content, without repetition or loss.
 
 use serde_json::Value;
 
 use crate::domain::execution::outcome::content::Content;
 use crate::domain::text::json;
 
-/// Larger texts are compared only byte by byte.
+/// Maximum size in bytes of texts that are compared as JSON values. Larger ones are compared byte by byte.
 const COMPARED_BYTES: usize = 1 << 20;
 
-/// The items of the result.
+/// The items and the structured content to return.
 pub(super) struct Chosen<'a> {
     pub(super) items: Vec<Content<'a>>,
     pub(super) structured: Option<&'a str>,
 }
 
-/// A tool with an output schema returns its structured content. Its texts repeat the same for older clients (MCP
-/// specification, "Structured Content"); images, files and links do not and are kept. For any other tool, the content is
-/// the result, and structured content is added if it differs.
+/// Chooses the content to return. A tool with an output schema returns its structured content. Its texts repeat that for older
+/// clients (MCP specification, "Structured Content") and are dropped; images, files and links stay. Any other tool returns its
+/// content, plus structured content that differs.
 pub(super) fn beside<'a>(mut items: Vec<Content<'a>>, structured: Option<&'a str>, declares_output: bool) -> Chosen<'a> {
     if declares_output && structured.is_some() {
         items.retain(|item| !matches!(item, Content::Text(_)));
@@ -26,8 +26,7 @@ pub(super) fn beside<'a>(mut items: Vec<Content<'a>>, structured: Option<&'a str
     Chosen { items, structured }
 }
 
-/// Whether a text equals the structured content, or the value it wraps: libraries turn a non-object `x` into `{"result":
-/// x}`.
+/// Whether a text equals the structured content, or the value in it: libraries wrap a non-object `x` as `{"result": x}`.
 fn repeats(item: &Content<'_>, structured: &str) -> bool {
     let Content::Text(string) = item else { return false };
     let Some(text) = json::text(string) else { return false };

@@ -1,4 +1,4 @@
-//! Results as data: every file below `tests/cases/results` is one case.
+//! Tests of results as data: every file below `tests/cases/results` is one case.
 //!
 //! `result` is the server's raw result, kept as text; `body` or `error` is the expected output. `declares_output` and
 //! `limit` are passed to [`answer`] and [`body`]. Files are described without a link.
@@ -26,7 +26,7 @@ struct Case {
 
 #[test]
 fn cases() {
-    // `tests/domain` compiles this file too.
+    // This file is also compiled by `tests/domain`, whose manifest is in another folder.
     let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     let folder = above.map(|folder| folder.join("tests/cases/results")).find(|folder| folder.is_dir()).unwrap();
     let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();

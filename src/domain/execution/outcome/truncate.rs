@@ -1,24 +1,24 @@
-//! Truncates results over the configured limit, with a notice.
+//! Truncates results that exceed the configured limit and adds a notice.
 
 use crate::domain::execution::outcome::Part;
 use crate::domain::text::json::{self, quoted};
 
-/// The text limit of a result, and the setting behind it.
+/// The maximum size of a result's text, and the name of the setting.
 #[derive(Clone, Copy, Debug)]
 pub struct TextLimit<'a> {
     pub bytes: usize,
-    /// The setting's name, for the notice.
+    /// The setting's name, which the notice mentions.
     pub setting: &'a str,
 }
 
 impl TextLimit<'_> {
-    /// Cuts the part that exceeds the limit and drops the texts after it. Images stay, because they are not text.
+    /// Truncates the part that exceeds the limit and drops later texts. Images stay, because they are not text.
     pub(super) fn apply<'p>(&self, parts: Vec<Part<'p>>) -> Vec<Part<'p>> {
         let written: usize = parts.iter().map(|part| if let Part::Json(text) = part { text.len() } else { 0 }).sum();
         if written <= self.bytes {
             return parts;
         }
-        // For a text its content counts, for anything else its JSON.
+        // The size of a string is that of its content, the size of other values that of their JSON.
         let words = |part: &Part<'_>| match part {
             Part::Json(text) => json::text(text).unwrap_or_else(|| text.clone().into_owned()),
             Part::Image(_) | Part::Binary(_) => String::new(),

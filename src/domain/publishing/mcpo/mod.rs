@@ -1,7 +1,6 @@
-//! Names and descriptions as mcpo (0.0.20) publishes them: the contract with users who migrate.
+//! Names and descriptions as published by mcpo (0.0.20), for users who migrate.
 //!
-//! Names are identical wherever models accept them. Schemas are not: [`schema`] computes what mcpo would publish, for
-//! comparison.
+//! Names are identical wherever models accept them. Schemas are not; [`schema`] computes mcpo's for comparison.
 
 pub mod schema;
 
@@ -9,14 +8,14 @@ use std::collections::{HashMap, HashSet};
 
 use crate::domain::text::canonical::Fingerprint;
 
-/// The longest function name that every provider accepts.
+/// Maximum length of a function name that every provider accepts.
 const MAX_LENGTH: usize = 64;
 
-/// The operation ids of one server's tools, in order: `tool_<name>_post`.
+/// The operation ids of one server's tools, in the order of `tools`: `tool_<name>_post`.
 ///
-/// mcpo replaces characters other than letters, digits and `_` by `_`, so two tools may get the same name. A name may also
-/// be too long for providers, or contain letters that they reject. Such a tool gets a hash in its name. Of several tools
-/// with the same name, the one with exactly that spelling keeps it, otherwise the first by name.
+/// mcpo replaces characters other than letters, digits and `_` with `_`, so two tools may get the same name. A name may also be
+/// too long, or contain letters that providers reject. Such tools get a hash in their names. If several tools share a name, the
+/// tool with exactly that spelling keeps it, otherwise the first by name.
 #[must_use]
 pub fn operation_ids(tools: &[&str]) -> Vec<String> {
     let mut owners: HashMap<String, &str> = HashMap::new();
@@ -48,7 +47,7 @@ fn plain(tool: &str) -> String {
     format!("tool_{word}_post")
 }
 
-/// mcpo's own name for the tool, whether models accept it or not.
+/// The operation id that mcpo gives a tool, even if models reject it.
 #[must_use]
 pub fn their_operation_id(tool: &str) -> String {
     let word: String =
@@ -67,7 +66,7 @@ fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// The summary of an operation: every run of letters in title case, `_` as a space.
+/// mcpo's summary of an operation: title case, with spaces for `_`.
 #[must_use]
 pub fn summary(tool: &str) -> String {
     let mut out = String::with_capacity(tool.len());

@@ -1,17 +1,17 @@
 //! Computes the input schema that mcpo would publish.
 //!
-//! mcpo turns every property into one of seven Python types (string, integer, number, boolean, null, list, object), a union
-//! of them, or "anything". Only the description and the default survive besides the type. It resolves a reference by its
-//! last segment in `$defs`. If that fails, the whole server stays unpublished.
+//! mcpo converts every property to one of seven Python types (string, integer, number, boolean, null, list, object), a union of
+//! them, or "anything". Apart from the type, only the description and the default survive. mcpo resolves references by their last
+//! segment in `$defs`; if that fails, it publishes none of the server's tools.
 
 use serde_json::{Map, Value, json};
 
-/// Python stops at about a thousand nested calls; a level here takes about four.
+/// Maximum depth. Python allows about a thousand nested calls, of which mcpo needs about four per level.
 const DEEPEST: usize = 200;
-/// mcpo's name for the root of every schema; a cycle is detected by names of this kind.
+/// mcpo's name for the root of every schema. mcpo detects cycles by such names.
 const TOP: &str = "_form_model";
 
-/// Why mcpo can't publish a tool, and with it none of its server.
+/// The reason why mcpo can't publish a tool, nor any other tool of its server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unpublishable {
     #[error("mcpo can't resolve a reference: {0}")]
@@ -22,7 +22,7 @@ pub enum Unpublishable {
     NotAnObject,
 }
 
-/// The body of mcpo's operation for a tool; `None` for a tool without properties, which has no body in mcpo.
+/// The request body of mcpo's operation for a tool; `None` for a tool without properties.
 pub fn published(tool: &str, input: &Value) -> Result<Option<Value>, Unpublishable> {
     let definitions = input.get("$defs").and_then(Value::as_object).cloned().unwrap_or_default();
     let empty = Map::new();
@@ -126,7 +126,7 @@ impl Translation {
     }
 }
 
-/// List items and alternatives lose even their description.
+/// Removes the description and the default, as mcpo does for list items and alternatives.
 fn bare(mut schema: Value) -> Value {
     if let Some(keys) = schema.as_object_mut() {
         keys.remove("description");
@@ -135,7 +135,7 @@ fn bare(mut schema: Value) -> Value {
     schema
 }
 
-/// A reference into the schema's own properties is a cycle if its path is a prefix of the current one.
+/// Whether a reference into the schema's own properties is a cycle: its path is a prefix of the current path.
 fn is_cycle(reference: &str, prefix: &str) -> bool {
     let Some(path) = reference.strip_prefix("#/properties/") else { return false };
     let path = path.rsplit("#/properties/").next().unwrap_or(path).replace("/properties/", "_model_").replace("/items", "_item");

@@ -1,23 +1,23 @@
-//! Parses a model's answer strictly: anything but the requested form is rejected.
+//! Parses a model's answer strictly: an answer in any other form is rejected.
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::domain::selection::judgement::{Entry, cut, one_line};
 
-/// Longest reason, in characters.
+/// Maximum length of a reason, in characters.
 const REASON_CHARACTERS: usize = 200;
 
 /// A tool that the model chose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// The tool's position in the question.
+    /// The tool's position in the list of the prompt.
     pub place: usize,
-    /// The model's own words, short and in plain text.
+    /// The model's reason, as short plain text.
     pub reason: Option<String>,
 }
 
-/// Why an answer is rejected.
+/// The reason why an answer is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerProblem {
     #[error("not a chat completion")]

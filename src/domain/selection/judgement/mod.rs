@@ -1,8 +1,8 @@
 //! The prompt that lets a language model choose tools, and the parser of its answer.
 //!
-//! Names and descriptions come from servers, and the task from a person: the prompt quotes all of it, cuts it and marks it
-//! as data. An invalid answer is rejected as a whole, see [`AnswerProblem`]. So the worst that a malicious description can
-//! achieve is the choice of a tool that the caller may use anyway.
+//! Names and descriptions come from servers, and the task from a person. The prompt quotes and shortens all of them, and marks
+//! them as data. An invalid answer is rejected as a whole, see [`AnswerProblem`]. So a malicious description can at worst cause
+//! the choice of a tool that the caller may use anyway.
 
 mod answer;
 mod provider;
@@ -16,9 +16,9 @@ pub use provider::Provider;
 
 use crate::domain::catalog::tool::summary;
 
-/// Longest description in the prompt, in characters.
+/// Maximum length of a description in the prompt, in characters.
 const TEXT_CHARACTERS: usize = 100;
-/// Longest task in the prompt, in characters; of a longer one, the beginning and the end.
+/// Maximum length of the task in the prompt, in characters. A longer task loses its middle.
 const TASK_CHARACTERS: usize = 4_000;
 
 /// A tool in the prompt.
@@ -26,11 +26,11 @@ const TASK_CHARACTERS: usize = 4_000;
 pub struct Entry {
     /// The name under which the tool is offered.
     name: String,
-    /// `"name": "first words"`, on one line.
+    /// The line in the prompt: `"name": "first words"`.
     line: String,
 }
 
-/// The question: which of these tools does a task need?
+/// A question to the model: which of these tools does a task need?
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     task: String,
@@ -51,8 +51,8 @@ impl Entry {
         &self.name
     }
 
-    /// cl100k tokens of the entry in the prompt, estimated on the high side: one per three ASCII characters, two per other
-    /// character, and three for its number.
+    /// An upper estimate of the entry's cl100k tokens in the prompt: one per three ASCII characters, two per other character, and
+    /// three for the entry's number.
     #[must_use]
     pub fn tokens(&self) -> usize {
         let letters = self.line.chars().count();
@@ -61,7 +61,7 @@ impl Entry {
     }
 }
 
-/// As many of the first entries as fit into this number of tokens, but at least one.
+/// The first entries that fit into this number of tokens, at least one.
 #[must_use]
 pub fn fitting(entries: Vec<Entry>, tokens: usize) -> Vec<Entry> {
     let mut sum = 0;
@@ -74,13 +74,13 @@ pub fn fitting(entries: Vec<Entry>, tokens: usize) -> Vec<Entry> {
 }
 
 impl Question {
-    /// Asks for at most `limit` of the tools.
+    /// Creates a question. The model may choose at most `limit` tools.
     #[must_use]
     pub fn new(task: &str, entries: Vec<Entry>, limit: usize) -> Self {
         Self { task: ends(task.trim(), TASK_CHARACTERS), limit: limit.clamp(1, entries.len().max(1)), entries, reasons: false }
     }
 
-    /// Also asks for reasons.
+    /// Also requests a reason for each chosen tool.
     #[must_use]
     pub fn with_reasons(mut self) -> Self {
         self.reasons = true;
@@ -105,7 +105,7 @@ impl Question {
         )
     }
 
-    /// The task and the catalogue.
+    /// The user prompt: the task and the list of tools.
     #[must_use]
     pub fn user(&self) -> String {
         let mut out = format!("Task: {}\n\nCatalogue:\n", Value::from(self.task.as_str()));
@@ -118,7 +118,7 @@ impl Question {
     /// Parses an answer.
     ///
     /// # Errors
-    /// Anything but the requested object.
+    /// The answer is not the requested JSON object.
     pub fn read(&self, answer: &str) -> Result<Vec<Choice>, AnswerProblem> {
         answer::read(answer, &self.entries, self.limit)
     }
@@ -130,7 +130,7 @@ fn one_line(text: &str) -> String {
     plain.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The first characters.
+/// The first `characters` characters.
 fn cut(text: &str, characters: usize) -> String {
     match text.char_indices().nth(characters) {
         Some((end, _)) => format!("{}…", text[..end].trim_end()),
@@ -138,7 +138,7 @@ fn cut(text: &str, characters: usize) -> String {
     }
 }
 
-/// The beginning and the end of a longer text.
+/// The text, or the beginning and the end of a longer one.
 fn ends(text: &str, characters: usize) -> String {
     let letters = text.chars().count();
     if letters <= characters {

@@ -1,11 +1,11 @@
-//! Providers for users' own keys.
+//! Recognises the provider of a user's own key.
 
 use std::fmt;
 
 use crate::domain::text::named::named;
 
 named! {
-    /// A provider with an OpenAI-compatible endpoint, in order of preference.
+    /// Providers with an OpenAI-compatible endpoint, in order of preference.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum Provider {
         Gemini = "gemini",
@@ -15,7 +15,7 @@ named! {
 }
 
 impl Provider {
-    /// The provider of a key, by its prefix. Gemini's keys began with `AIza` until 2026, and with `AQ.` since.
+    /// The provider of a key, by the key's prefix. Gemini's keys start with `AIza` if created before 2026, with `AQ.` since.
     #[must_use]
     pub fn of_key(key: &str) -> Option<Self> {
         let begins = |starts: &[&str]| starts.iter().any(|start| key.starts_with(start));

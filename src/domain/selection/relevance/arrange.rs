@@ -1,28 +1,28 @@
-//! The order of search results: repetitions go last.
+//! Orders search results so that repetitions come last.
 //!
-//! Nothing is left out, so a search returns as many tools as requested, if there are that many.
+//! No result is dropped, so a search returns as many tools as requested if there are that many.
 
 use std::collections::HashMap;
 
-/// A ranked tool, reduced to what matters here.
+/// The properties of a ranked tool that affect its order.
 #[derive(Clone, Copy, Debug)]
 pub struct ArrangeCandidate {
     pub server: u32,
-    /// Equal for near duplicates of different servers; see [`NearDuplicates`](crate::domain::catalog::texts::NearDuplicates).
+    /// Equal for near duplicates; see [`NearDuplicates`](crate::domain::catalog::texts::NearDuplicates).
     pub group: u32,
-    /// Whether it matches the search's intent.
+    /// Whether the tool matches the intent of the search.
     pub is_meant: bool,
 }
 
-/// Positions in the ranking, in output order.
+/// The result: positions in the ranking.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Arranged {
     pub order: Vec<usize>,
-    /// Per tool with lower-ranked near duplicates, their positions in the ranking, best first.
+    /// For each tool with lower-ranked near duplicates, their positions, best first.
     pub duplicates: HashMap<usize, Vec<usize>>,
 }
 
-/// Why a tool is ranked lower.
+/// The reason why a tool moves down. Later variants move further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     First,
@@ -31,7 +31,7 @@ enum Rank {
     Duplicate,
 }
 
-/// Reorders tools that are sorted best first: at most `per_server` tools of one server precede those of others.
+/// Orders tools that are sorted best first. `per_server` tools of each server come before its further tools.
 #[must_use]
 pub fn arrange(found: &[ArrangeCandidate], per_server: Option<usize>) -> Arranged {
     let mut arranged = Arranged::default();

@@ -1,8 +1,8 @@
-//! Detects messages that are only polite phrases, in many languages: "danke", "谢谢", "ok, merci!", "👍".
+//! Detects messages in many languages that are only polite: "danke", "谢谢", "ok, merci!", "👍".
 //!
-//! The built-in model reads English best and some scripts not at all, so thanks, greetings, farewells and refusals are a
-//! list (`courtesies.tsv`: one phrase per line, with its language). A message counts if it consists only of such phrases
-//! and symbols. Words of assent need a tool if the assistant asked or offered something, and none otherwise.
+//! The built-in model handles English best and some scripts not at all. So thanks, greetings, farewells and refusals are listed
+//! in `courtesies.tsv`, one phrase per line with its language. A message is polite if it consists only of such phrases and
+//! symbols. An assent ("yes") needs a tool if the assistant asked or offered something, otherwise not.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -16,19 +16,19 @@ static LIST: &str = include_str!("courtesies.tsv");
 /// The meaning of a purely polite message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Courtesy {
-    /// Yes, good, understood.
+    /// Assent, such as "yes", "good" or "understood".
     Assent,
-    /// Both: "ok, thanks". After a question it may be a yes or a farewell.
+    /// Assent and courtesy, such as "ok, thanks". After a question, it may be a yes or a farewell.
     Both,
     /// Thanks, a greeting, a farewell, a refusal, or only symbols.
     Courtesy,
 }
 
-/// Longer messages contain more than courtesy.
+/// Maximum length of a polite message, in bytes.
 const LONGEST_BYTES: usize = 160;
-/// Units (words, or characters of a script without spaces) in the longest phrase.
+/// Maximum number of units in a phrase. A unit is a word, or a character of a script without spaces.
 const LONGEST_PHRASE: usize = 24;
-/// Units of a longer message that are examined.
+/// Maximum number of units examined per message.
 const UNITS_READ: usize = 60;
 /// Symbols that mean yes.
 const ASSENTING: [char; 5] = ['👍', '👌', '✅', '🆗', '✔'];
@@ -43,13 +43,13 @@ static PHRASES: LazyLock<HashMap<String, Courtesy>> = LazyLock::new(|| {
             _ => continue,
         };
         let Some(phrase) = columns.next() else { continue };
-        // A word that means assent in one language and courtesy in another may mean assent.
+        // A word may be an assent in one language and a courtesy in another. It then counts as assent.
         phrases.entry(units(phrase).concat()).and_modify(|known: &mut Courtesy| *known = kind.min(*known)).or_insert(kind);
     }
     phrases
 });
 
-/// The meaning of a purely polite message; `None` for everything else, including blank messages.
+/// The meaning of a purely polite message; `None` for any other message, including blank ones.
 #[must_use]
 pub fn courtesy(message: &str) -> Option<Courtesy> {
     let message = message.trim();
@@ -63,7 +63,7 @@ pub fn courtesy(message: &str) -> Option<Courtesy> {
     covered(&units)
 }
 
-/// The share of a message's words in polite phrases, 0 to 1.
+/// The share of a message's words that belong to polite phrases, 0 to 1.
 #[must_use]
 pub fn courtesy_share(message: &str) -> f32 {
     let mut units = units(message);
@@ -83,7 +83,7 @@ pub fn courtesy_share(message: &str) -> f32 {
     covered.iter().filter(|covered| **covered).count() as f32 / units.len().max(1) as f32
 }
 
-/// A message of only symbols: emoji or punctuation.
+/// The meaning of a message that consists only of emoji or punctuation.
 fn signs(message: &str) -> Option<Courtesy> {
     let is_emoji = |character: char| matches!(u32::from(character), 0x1F000..=0x1FAFF | 0x2600..=0x27BF | 0x2B00..=0x2BFF | 0x2190..=0x21FF | 0xFE0F | 0x200D | 0x20E3);
     let has_emoji = message.chars().any(is_emoji);
@@ -94,9 +94,9 @@ fn signs(message: &str) -> Option<Courtesy> {
     Some(if message.contains(ASSENTING) { Courtesy::Assent } else { Courtesy::Courtesy })
 }
 
-/// Whether phrases cover all units, and their combined meaning.
+/// The combined meaning of the units if polite phrases cover all of them.
 fn covered(units: &[String]) -> Option<Courtesy> {
-    // Per position, whether phrases reach it, and their combined meaning.
+    // For each position that phrases reach, their combined meaning.
     let mut reached: Vec<Option<Courtesy>> = vec![None; units.len() + 1];
     for start in 0..units.len() {
         if start > 0 && reached[start].is_none() {
@@ -107,14 +107,15 @@ fn covered(units: &[String]) -> Option<Courtesy> {
             phrase.push_str(&units[end - 1]);
             let Some(&kind) = PHRASES.get(&phrase) else { continue };
             let together = reached[start].map_or(kind, |before| if before == kind { kind } else { Courtesy::Both });
-            // The longer phrase, which starts further back, came first.
+            // The longer phrase starts further back and wins.
             reached[end].get_or_insert(together);
         }
     }
     reached[units.len()]
 }
 
-/// Words in lower case, each followed by a space, and single characters of scripts without spaces. Symbols are dropped.
+/// Splits a text into units: lowercase words, each followed by a space, and single characters of scripts without spaces. Drops
+/// symbols.
 fn units(text: &str) -> Vec<String> {
     let mut units: Vec<String> = Vec::new();
     let mut word = String::new();
@@ -130,7 +131,7 @@ fn units(text: &str) -> Vec<String> {
             close(&mut word, &mut units);
             units.push(character.to_string());
         } else if character.is_alphanumeric() || unicode_normalization::char::is_combining_mark(character) {
-            // Arabic vowel signs are often omitted; variation selectors and key caps belong to symbols.
+            // Skip Arabic vowel signs, which are often omitted, and variation selectors and key caps, which belong to symbols.
             if !matches!(u32::from(character), 0x064B..=0x0652 | 0x20E3 | 0xFE00..=0xFE0F) {
                 word.push(character);
             }

@@ -1,38 +1,38 @@
 //! Cuts the ranking where further tools are not worth their tokens.
 //!
-//! Works on the ranking alone, best first, in one pass:
+//! Uses only the ranking, best first, in one pass:
 //!
 //! 1. **gap**: a candidate stays while its fused score is within a distance of the best score. The distance is in standard
 //!    deviations of the candidates, so it means the same for every message;
 //! 2. **minimum** and **limit**: bounds on the number of tools;
 //! 3. **coverage**: the best tool of every sentence stays, however low its overall rank, within the limit;
-//! 4. **near duplicates**: of tools that do the same (see `catalog::texts::near_duplicates`), the first stays;
-//! 5. **per server**: optionally at most this many tools of one server;
-//! 6. **token budget**: a tool that exceeds it is skipped, but smaller ones after it may still fit. The best tool always
+//! 4. **near duplicates**: only the first of several near duplicates stays (see `catalog::texts::near_duplicates`);
+//! 5. **per server**: optionally, a maximum number of tools per server;
+//! 6. **token budget**: a tool that exceeds the budget is skipped; smaller ones after it may still fit. The best tool always
 //!    stays.
 
-/// Largest distance from the best fused score, for a message of one part.
+/// Maximum distance from the best fused score, for a message of one part.
 ///
-/// Over six sets of messages (the project's own, tasks for several tools, and four external ones), both gaps together keep
-/// 6.6 tools of 10 on average and lose .007 of the recall of all ten; seven tools for every message lose .028.
+/// Measured on six sets of messages: the project's own, tasks for several tools, and four external ones. Both gaps together
+/// keep 6.6 of 10 tools on average and lose .007 of the recall of all ten; seven tools for every message lose .028.
 pub const GAP: f32 = 1.5;
-/// The same for a message of several sentences or clauses, which may need several tools.
+/// Like [`GAP`], for a message of several sentences or clauses, which may need several tools.
 pub const GAP_OF_PARTS: f32 = 3.0;
-/// Tools that stay regardless of the distance: near duplicates often share the first places.
+/// Minimum number of tools, whatever their distance: the first ranks are often near duplicates.
 pub const MINIMUM: usize = 3;
-/// Maximum number of tools that stay.
+/// Maximum number of tools.
 pub const LIMIT: usize = 10;
 
-/// A ranked tool, reduced to what the cut needs.
+/// The properties of a ranked tool that affect the cut.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CutCandidate {
-    /// Fused score, descending over the ranking.
+    /// The fused score. It descends along the ranking.
     pub fused: f32,
-    /// Tokens of the tool's definition.
+    /// Token count of the tool's definition.
     pub tokens: u32,
-    /// Any number that is equal for tools of one server.
+    /// A number that identifies the tool's server.
     pub server: u32,
-    /// Any number that is equal for near duplicates and differs for all others.
+    /// A number that identifies the tool's group of near duplicates.
     pub group: u32,
     /// Bit `i` is set if the tool is the best for text `i` (see `Ranked::leads`).
     pub leads: u32,
@@ -44,9 +44,9 @@ pub struct CutParameters {
     pub gap: f32,
     pub minimum: usize,
     pub limit: usize,
-    /// Token budget of all kept definitions together.
+    /// Maximum number of tokens of all kept definitions together.
     pub token_budget: Option<u32>,
-    /// Maximum number of tools of one server.
+    /// Maximum number of tools per server.
     pub per_server: Option<usize>,
 }
 
@@ -56,12 +56,12 @@ impl Default for CutParameters {
     }
 }
 
-/// Positions in `ranked` of the tools to keep, ascending. Empty only if `ranked` is empty or the limit is 0.
+/// The positions in `ranked` of the tools to keep, ascending. Empty only if `ranked` is empty or the limit is 0.
 pub fn cut(ranked: &[CutCandidate], parameters: &CutParameters) -> Vec<usize> {
     let Some(best) = ranked.first() else { return Vec::new() };
     let floor = best.fused - parameters.gap;
     let near = ranked.iter().enumerate().take_while(|(place, it)| *place < parameters.minimum || it.fused >= floor).count();
-    // The best tool and the leaders of the sentences come first, so that neither limit nor budget removes them.
+    // Keep the best tool and the leaders of the sentences first, so that neither limit nor budget removes them.
     let leads = |place: usize| place == 0 || ranked[place].leads != 0;
     let wanted = (0..ranked.len()).filter(|&place| leads(place)).chain((0..near).filter(|&place| !leads(place)));
 
@@ -89,9 +89,8 @@ pub fn cut(ranked: &[CutCandidate], parameters: &CutParameters) -> Vec<usize> {
     kept
 }
 
-/// Positions of further tools of `server`, ascending: the next turns of a conversation mostly need tools of the same server
-/// as the best one. The server then has at most `of_server` tools; limit, token budget and near duplicates count as in the
-/// cut.
+/// The positions of further tools of `server`, ascending: the next turns of a conversation mostly need tools of the best tool's
+/// server. Keeps at most `of_server` tools of the server in total. Limit, token budget and near duplicates apply as in [`cut`].
 pub fn companions(ranked: &[CutCandidate], kept: &[usize], parameters: &CutParameters, server: u32, of_server: usize) -> Vec<usize> {
     let most = parameters.per_server.map_or(of_server, |most| of_server.min(most.max(1)));
     let mut room = parameters.limit.saturating_sub(kept.len());

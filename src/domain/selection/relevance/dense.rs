@@ -1,21 +1,21 @@
-//! The passages of a tool to embed.
+//! Builds the passages of a tool, the texts to embed.
 //!
-//! Two short passages per tool; the better of their two cosines with a message counts. On the project's retrieval sets, the
-//! maximum of the two beat every single text (mean R@5 .784 against .776 for name and description alone), and raw JSON was
-//! worst (.734). Parameters are covered by the lexical half.
+//! A tool has two short passages; the better cosine with a message counts. On the project's retrieval sets, the maximum of the
+//! two beat every single text (mean R@5 .784, against .776 for name and description alone and .734 for raw JSON, the worst).
+//! Lexical search covers the parameters.
 
 use crate::domain::catalog::texts::ToolText;
 use crate::domain::text::words::{is_unspaced, split_identifier};
 
-/// Longest passage in characters: about 130 word pieces, the length on which sentence encoders of this size were trained.
+/// Maximum length of a passage in characters. It is about 130 word pieces, the length that encoders of this size were trained on.
 pub const PASSAGE_CHARACTERS: usize = 600;
 
-/// Longest first sentence in the short passage, in characters.
+/// Maximum length of the first sentence in the short passage, in characters.
 pub const FIRST_SENTENCE_CHARACTERS: usize = 240;
 
-/// One or two passages for a tool, the fuller one first: `server name words: description` and `name words: first sentence`.
-/// A tool without a description has only one. Passages are empty only if the tool has neither name nor server. Synonyms
-/// from an admin add `name words: synonyms` as the last passage.
+/// One or two passages for a tool, the longer one first: `server name words: description` and `name words: first sentence`. A
+/// tool without a description has only one. Passages are empty only if both names are. Synonyms from an admin add
+/// `name words: synonyms` as the last passage.
 pub fn passages(tool: &ToolText<'_>) -> Vec<String> {
     let mut passages = own_passages(tool);
     if !tool.synonyms.is_empty() {
@@ -39,23 +39,23 @@ fn own_passages(tool: &ToolText<'_>) -> Vec<String> {
     vec![full, short]
 }
 
-/// The passage for an enrichment sentence: `server name words: sentence`.
+/// The passage for the sentence of an enrichment: `server name words: sentence`.
 pub fn context_passage(tool: &ToolText<'_>, sentence: &str) -> String {
     cap(&join(&[&split_identifier(tool.server), " ", &split_identifier(tool.name)], sentence), PASSAGE_CHARACTERS)
 }
 
-/// Approximate word pieces of a [`bounded_passage`].
+/// Approximate maximum number of word pieces in a [`bounded_passage`].
 pub const BOUNDED_PIECES: usize = 48;
 
-/// The passage for a foreign tool, which arrives with each request: `name words: first sentence`, limited to about
-/// [`BOUNDED_PIECES`] word pieces.
+/// The passage for a foreign tool: `name words: first sentence`, limited to about [`BOUNDED_PIECES`] word pieces. It is short
+/// because foreign tools are embedded during a request.
 pub fn bounded_passage(name: &str, description: &str) -> String {
     let name = squeeze(&split_identifier(&cap(name, FIRST_SENTENCE_CHARACTERS)), FIRST_SENTENCE_CHARACTERS);
     let head: String = description.chars().take(2 * FIRST_SENTENCE_CHARACTERS).collect();
     let text = join(&[&name], &squeeze(first_sentence(&head), FIRST_SENTENCE_CHARACTERS));
     let mut pieces = 0;
     let end = text.char_indices().scan(0_usize, |letters, (at, character)| {
-        // A word takes about one piece per four letters; symbols and characters of scripts without spaces take one each.
+        // A word has about one piece per four letters. Symbols and characters of scripts without spaces have one piece each.
         if character.is_whitespace() {
             *letters = 0;
         } else if is_unspaced(character) || !character.is_alphanumeric() {
@@ -80,7 +80,7 @@ pub(super) fn join(head: &[&str], body: &str) -> String {
     text
 }
 
-/// The first sentence: up to a full stop before whitespace (except after an abbreviation), or the first line break.
+/// The first sentence, up to a full stop before whitespace (except after an abbreviation) or the first line break.
 pub fn first_sentence(text: &str) -> &str {
     let text = text.trim_start();
     let mut previous = ' ';
@@ -101,7 +101,7 @@ pub fn first_sentence(text: &str) -> &str {
     text
 }
 
-/// A shorter "sentence" is a label or an initial.
+/// Minimum length of a sentence. Anything shorter is a label or an initial.
 const SHORTEST_SENTENCE: usize = 12;
 
 fn ends_abbreviation(before: &str, previous: char) -> bool {

@@ -1,10 +1,10 @@
-//! Short messages written for this project: some need a tool, some don't.
+//! Short example messages written for this project: some need a tool, some don't.
 //!
-//! The gate compares a message with its best tool and with the closest of these examples. They are embedded once with the
-//! configured model, so that the comparison needs no model-specific constants. They are separate from every set on which
-//! the gate was measured.
+//! The gate compares a message with its best tool and with the closest examples. The configured model embeds them once, so the
+//! comparison needs no model-specific constants. No set on which the gate was measured contains them.
 
-/// Without a tool: small talk, follow-ups, creative writing, knowledge, reasoning, rewriting, code in the chat, opinion.
+/// Messages that need no tool: small talk, follow-ups, creative writing, knowledge, reasoning, rewriting, code in the chat,
+/// opinion.
 pub const NO_TOOL_EXAMPLES: &[&str] = &[
     "hello",
     "hi there, how are you?",
@@ -147,7 +147,7 @@ pub const NO_TOOL_EXAMPLES: &[&str] = &[
     "这是什么意思",
 ];
 
-/// With a tool: only a tool can answer or carry them out. They cover the kinds of servers that people connect.
+/// Messages that only a tool can answer or carry out. They cover common kinds of MCP servers.
 pub const TOOL_EXAMPLES: &[&str] = &[
     "what time is it in Lisbon right now",
     "set an alarm for tomorrow at 6:30",

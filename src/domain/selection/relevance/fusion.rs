@@ -1,13 +1,13 @@
-//! Fuses two kinds of evidence into one ranking.
+//! Fuses dense and lexical scores into one ranking.
 //!
-//! For every search text (the message, and the sentences of a long one), the index returns the candidates with the best
-//! cosines and those with the best BM25 scores. [`Candidates`] collects both by key; a missing lexical score is 0.
-//! [`Candidates::fuse`] then normalises each kind to z-scores over the union, per text, and adds them with a weight. The
-//! score of a long message combines that of the whole message and that of its best sentence. A message of several sentences
-//! or clauses is ranked for coverage: a tool for a part without a tool precedes another one for a covered part.
+//! For every search text (the message, and the sentences of a long one), the index returns the candidates with the best cosines
+//! and those with the best BM25 scores. [`Candidates`] collects both by key; a missing lexical score is 0. For each text,
+//! [`Candidates::fuse`] normalises each kind of score to z-scores over all candidates and adds them with a weight. The score of a
+//! long message combines those of the whole message and of its best sentence. A message of several sentences or clauses is ranked
+//! for coverage: a tool for an uncovered part precedes another tool for a covered part.
 //!
-//! Measured on the project's retrieval sets (mean R@5): reciprocal rank fusion with k = 60 .708, k = 5 .734, min-max .737,
-//! z-scores .743. Rank fusion over the sentences and round-robin between them are worse.
+//! Mean R@5 on the project's retrieval sets: reciprocal rank fusion with k = 60 .708, k = 5 .734, min-max .737, z-scores .743.
+//! Rank fusion over the sentences, and round-robin between them, are worse.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,24 +15,24 @@ use std::hash::Hash;
 
 use super::message::MessageParts;
 
-/// Weight of the dense half; the lexical half has the rest. With the stock weights, .65 to .7 are equally good; with the
-/// fine-tuned ones .8 (macro R@5 .831 and R@1 .716 against .827 and .709 at .65, on samples of two of the four sets).
+/// Weight of the dense score; the lexical score has the rest. With the stock model, .65 to .7 are equally good. With the
+/// fine-tuned model, .8 is best (macro R@5 .831 and R@1 .716, against .827 and .709 at .65, on samples of two of the four sets).
 pub const DENSE_WEIGHT: f32 = 0.8;
-/// Weight of a long message's best sentence; the whole message has the rest. .5 to .7 are equally good for messages with
-/// one request; more is better for those with several (R@5 .904 at .5, .909 at .6, .919 at .7).
+/// Weight of a long message's best sentence; the whole message has the rest. For messages with one request, .5 to .7 are equally
+/// good. For those with several, more is better (R@5 .904 at .5, .909 at .6, .919 at .7).
 pub const SENTENCE_WEIGHT: f32 = 0.6;
-/// Weight of the coverage gain, against 1 for the whole message: how well a tool matches a part of the message that no
-/// higher-ranked tool covers. On 269 tasks for several tools (1,898 tools), R@5 / R@10 / complete@10 are .55 / .70 / .42
-/// without and .58 / .72 / .42 with .5 or .75; .75 costs sets of single requests .005 of R@1.
+/// Weight of the coverage gain, relative to 1 for the whole message: how well a tool matches a part of the message that no
+/// higher-ranked tool covers. On 269 tasks for several tools (1,898 tools), R@5 / R@10 / complete@10 are .55 / .70 / .42 without
+/// coverage and .58 / .72 / .42 with .5 or .75. With .75, sets of single requests lose .005 of R@1.
 pub const COVERAGE_WEIGHT: f32 = 0.5;
-/// Weight, in a message of several parts, of the match with a tool's server, a z-score over the servers. On the same tasks
-/// it raises R@10 from .69 to .70 and complete@10 from .39 to .42. Messages of one part gain nothing, and R@1 in 293
-/// servers would be .007 lower.
+/// Weight of the match with a tool's server (a z-score over the servers), in a message of several parts. On the same tasks, R@10
+/// rises from .69 to .70 and complete@10 from .39 to .42. Messages of one part would not gain, and their R@1 over 293 servers
+/// would fall by .007.
 pub const SERVER_WEIGHT: f32 = 0.1;
-/// Positions that are ranked for coverage.
+/// Number of top positions that are ranked for coverage.
 const COVERED: usize = 20;
 
-/// Slope of the readable score, per standard deviation.
+/// Slope of [`readable_score`], per standard deviation.
 pub const SCORE_SLOPE: f32 = 1.35;
 /// The fused score at which half of the candidates are the right tool.
 pub const SCORE_MIDDLE: f32 = 4.05;
@@ -61,57 +61,57 @@ impl Default for FusionParameters {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Ranked<K> {
     pub key: K,
-    /// Weighted sum of z-scores: 0 is the average candidate; the best is usually between 2 and 5.
+    /// Weighted sum of z-scores. The average candidate has 0; the best usually has 2 to 5.
     pub fused: f32,
-    /// Best raw cosine over the texts, if any.
+    /// The best cosine over all texts, if any.
     pub dense: Option<f32>,
-    /// Best raw BM25 score over the texts.
+    /// The best BM25 score over all texts.
     pub lexical: f32,
-    /// Raw cosine with the whole message alone, if any.
+    /// The cosine with the whole message, if any.
     pub dense_alone: Option<f32>,
-    /// Raw BM25 score of the whole message alone.
+    /// The BM25 score of the whole message.
     pub lexical_alone: f32,
-    /// Bit `i` is set if this is the best candidate for text `i` (0 is the whole message).
+    /// Bit `i` is set if this is the best candidate for text `i`. Text 0 is the whole message.
     pub leads: u32,
 }
 
 impl<K> Ranked<K> {
-    /// `fused` as a readable number between 0 and 1, see [`readable_score`].
+    /// The fused score as a number between 0 and 1, see [`readable_score`].
     pub fn score(&self) -> f32 {
         readable_score(self.fused)
     }
 }
 
-/// Maps a fused score to a number between 0 and 1, keeping the order. It is the probability that a candidate with such a
-/// score is the right tool: a logistic curve, fitted to 4,289 messages in catalogues of 20 to 1,898 tools. So 0.5 is a
-/// strong match, and low ranks are near 0.
+/// Maps a fused score to a number between 0 and 1, keeping the order: the probability that a candidate with this score is the
+/// right tool. The logistic curve was fitted to 4,289 messages in catalogs of 20 to 1,898 tools. So 0.5 is a strong match, and
+/// low ranks are near 0.
 pub fn readable_score(fused: f32) -> f32 {
     (1.0 + (SCORE_SLOPE * (SCORE_MIDDLE - fused)).exp()).recip()
 }
 
-/// The evidence for the candidates of one message, by key. At most 32 texts.
+/// Collects the scores of all candidates for one message. Supports at most 32 search texts.
 #[derive(Debug, Clone)]
 pub struct Candidates<K> {
     texts: usize,
     parts: MessageParts,
     rows: HashMap<K, usize>,
     keys: Vec<K>,
-    /// Row-major: one row per candidate, one column per text.
+    /// A matrix in row-major order: one row per candidate, one column per text.
     dense: Vec<Option<f32>>,
     lexical: Vec<f32>,
-    /// Per candidate, evidence that does not depend on the text.
+    /// For each candidate, the score of its server, which does not depend on the text.
     prior: Vec<f32>,
 }
 
 impl<K: Copy + Eq + Hash + Ord> Candidates<K> {
-    /// For `texts` search texts: the first is the whole message, `parts` says what the others are.
+    /// Creates an empty collection for this number of search texts. The first is the whole message; `parts` is the kind of the
+    /// others.
     pub fn new(texts: usize, parts: MessageParts) -> Self {
         let texts = texts.max(1);
         Self { texts, parts, rows: HashMap::new(), keys: Vec::new(), dense: Vec::new(), lexical: Vec::new(), prior: Vec::new() }
     }
 
-    /// Adds a cosine (-1 to 1); the best one per tool and text counts. Non-finite numbers and texts out of range are
-    /// ignored.
+    /// Adds a cosine (-1 to 1). The best one per candidate and text counts. Ignores non-finite numbers and texts out of range.
     pub fn add_dense(&mut self, text: usize, key: K, cosine: f32) {
         if text >= self.texts || !cosine.is_finite() {
             return;
@@ -121,7 +121,7 @@ impl<K: Copy + Eq + Hash + Ord> Candidates<K> {
         *cell = Some(cell.map_or(cosine, |known| known.max(cosine)));
     }
 
-    /// Adds a BM25 score (0 or more), under the same conditions.
+    /// Adds a BM25 score (0 or more), with the same rules as [`Self::add_dense`].
     pub fn add_lexical(&mut self, text: usize, key: K, score: f32) {
         if text >= self.texts || !score.is_finite() {
             return;
@@ -131,7 +131,7 @@ impl<K: Copy + Eq + Hash + Ord> Candidates<K> {
         *cell = cell.max(score);
     }
 
-    /// Sets the match of the message with a candidate's server, as a z-score. Keys that are no candidates are ignored.
+    /// Sets how well the message matches each candidate's server, as a z-score.
     pub fn set_prior(&mut self, prior_of: impl Fn(K) -> f32) {
         for (prior, key) in self.prior.iter_mut().zip(&self.keys) {
             *prior = Some(prior_of(*key)).filter(|prior| prior.is_finite()).unwrap_or(0.0);
@@ -153,12 +153,12 @@ impl<K: Copy + Eq + Hash + Ord> Candidates<K> {
         }
     }
 
-    /// All candidates, best first. Ties are ordered by key, so the result does not depend on the order of insertion.
+    /// Ranks all candidates, best first. Ties are ordered by key, so the result does not depend on the order of insertion.
     ///
     /// A candidate without a cosine (its tool is not embedded yet) uses its lexical z-score instead. Without any cosine,
     /// the ranking is lexical.
     pub fn fuse(&self, parameters: &FusionParameters) -> Vec<Ranked<K>> {
-        // Floating-point sums depend on the order of the summands, so rows are ordered by key.
+        // Sort rows by key, because floating-point sums depend on the order of the summands.
         let mut rows: Vec<usize> = (0..self.keys.len()).collect();
         rows.sort_unstable_by_key(|&row| self.keys[row]);
         let scores: Vec<Vec<f32>> = (0..self.texts).map(|text| self.scores(text, &rows, parameters.dense_weight)).collect();
@@ -183,7 +183,7 @@ impl<K: Copy + Eq + Hash + Ord> Candidates<K> {
         rows.into_iter().map(|row| self.ranked(row, fused[row], leads[row])).collect()
     }
 
-    /// The weighted sum of the z-scores of every candidate for one text.
+    /// For one text, the weighted sum of each candidate's z-scores.
     fn scores(&self, text: usize, rows: &[usize], dense_weight: f32) -> Vec<f32> {
         let at = |row: usize| row * self.texts + text;
         let dense = Scale::of(rows.iter().filter_map(|&row| self.dense[at(row)]));
@@ -210,7 +210,7 @@ impl<K: Copy + Eq + Hash + Ord> Candidates<K> {
     }
 }
 
-/// Per candidate, a bit for each text for which it is the best. `rows` is in tie-breaking order.
+/// For each candidate, a bit mask of the texts for which it is the best. `rows` is in tie-breaking order.
 fn leads(rows: &[usize], scores: &[Vec<f32>]) -> Vec<u32> {
     let mut leads = vec![0; rows.len()];
     for (text, of_text) in (0..u32::BITS).zip(scores) {
@@ -222,9 +222,9 @@ fn leads(rows: &[usize], scores: &[Vec<f32>]) -> Vec<u32> {
     leads
 }
 
-/// Ranks for coverage: each position goes to the candidate with the largest gain, by itself and for the part of the message
-/// that it matches best. The weight of that part then drops. (Greedy, like maximal marginal relevance: Carbonell and
-/// Goldstein 1998.) `rows` is sorted by `fused` and stays so; `fused` becomes the weighted mean of both.
+/// Ranks for coverage. Each position goes to the candidate with the largest gain: its own score plus that for the part of the
+/// message that it matches best. The weight of that part then drops (greedy, like maximal marginal relevance: Carbonell and
+/// Goldstein 1998). `rows` stays sorted by `fused`, which becomes the weighted mean of both scores.
 fn cover(rows: &mut [usize], fused: &mut [f32], parts: &[Vec<f32>], weight: f32) {
     let mut asks = vec![weight; parts.len()];
     let best = |row: usize, asks: &[f32]| {
@@ -248,15 +248,15 @@ fn cover(rows: &mut [usize], fused: &mut [f32], parts: &[Vec<f32>], weight: f32)
     rows[covered..].sort_by(|&one, &other| fused[other].total_cmp(&fused[one]));
 }
 
-/// Bonus for tools of servers that are in use, in standard deviations: enough to break near ties.
+/// Bonus for tools of servers that the chat uses, in standard deviations: enough to break near ties.
 pub const PREFERENCE: f32 = 0.05;
 
-/// The same for a message that depends on earlier turns, which is more often about the server that the chat called. (24
-/// chats of ten turns over 1,087 tools: .05 changes the definitions in 56 turns, .25 in 52, .45 in 50; a suitable tool is
-/// offered equally often. In longer chats, more than .25 costs some of that.)
+/// Like [`PREFERENCE`], for a message that depends on earlier turns and is thus more often about the same server. (24 chats of
+/// ten turns over 1,087 tools: the definitions change in 56 turns with .05, in 52 with .25, in 50 with .45, and a suitable tool
+/// is offered equally often. In longer chats, more than .25 offers it less often.)
 pub const PREFERENCE_IN_CONTEXT: f32 = 0.25;
 
-/// Adds `preference` to the scores of preferred candidates, which moves them ahead of near ties.
+/// Adds `preference` to the scores of preferred candidates, which puts them first in near ties.
 pub fn prefer<K: Copy + Ord>(ranked: &mut [Ranked<K>], preference: f32, is_preferred: impl Fn(K) -> bool) {
     for candidate in ranked.iter_mut() {
         if is_preferred(candidate.key) {
@@ -266,18 +266,18 @@ pub fn prefer<K: Copy + Ord>(ranked: &mut [Ranked<K>], preference: f32, is_prefe
     sort(ranked);
 }
 
-/// Best first; ties are ordered by key.
+/// Sorts candidates, best first. Ties are ordered by key.
 pub(super) fn sort<K: Copy + Ord>(ranked: &mut [Ranked<K>]) {
     ranked.sort_unstable_by(|a, b| b.fused.total_cmp(&a.fused).then(a.key.cmp(&b.key)));
 }
 
-/// The z-scores of some values; all 0 if they are equal.
+/// The z-scores of the values. If all values are equal, all z-scores are 0.
 pub fn z_scores(values: &[f32]) -> Vec<f32> {
     let scale = Scale::of(values.iter().copied());
     values.iter().map(|&value| scale.z(value)).collect()
 }
 
-/// Mean and inverse standard deviation of a column. All equal: every z-score is 0.
+/// The mean and the inverse standard deviation of a column. If all values are equal, every z-score is 0.
 struct Scale {
     mean: f32,
     inverse: f32,

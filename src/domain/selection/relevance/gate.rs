@@ -1,7 +1,7 @@
 //! Decides whether a message needs a tool at all.
 //!
-//! A fused score can't decide that: normalised over the candidates, it always has a winner. The gate uses absolute evidence
-//! instead, and the kind of message, learnt from two short lists of examples (see [`super::examples`]):
+//! A fused score can't decide that: it is normalised over the candidates, so there is always a winner. The gate uses absolute
+//! scores instead. It also learns the kind of message from two short lists of examples (see [`super::examples`]):
 //!
 //! - **direction**: the position of the message's vector between the mean of the no-tool examples (-1) and that of the tool
 //!   examples (+1): a nearest-centroid classifier. It is computed from the examples' vectors, for any model.
@@ -9,14 +9,14 @@
 //! - **lexical**: the best BM25 score over the largest possible idf, roughly the number of rare words in common.
 //! - **wording**: naive Bayes log-odds of the message's words (function words count here: "explain what …"), divided by the
 //!   square root of the message's length.
-//! - **reference**: whether the message contains a file name, a path, an address or a handle: 14 % of the messages that
-//!   need a tool do, and none of the others.
-//! - **tools**: the logarithm of the number of tools, because the best of many is higher by chance.
+//! - **reference**: whether the message contains a file name, a path, an address or a handle. That holds for 14 % of the
+//!   messages that need a tool, and for none of the others.
+//! - **tools**: the logarithm of the number of tools, because the best score among many tools is higher by chance.
 //!
-//! The weights are a logistic regression (**reference**: set by hand) over 22 catalogues of 19 to 2,989 tools from real
-//! servers; the training messages differ from the examples. While it keeps 98 % of the messages that need a tool, the gate
-//! stops 83 % of those that need none. Of the hard ones, which mention topics of tools, it stops 67 %. The best cosine
-//! alone stops 49 % and 32 %; the gate without vectors 49 % and 40 %.
+//! The weights are a logistic regression (except **reference**, which is set by hand) over 22 catalogs of 19 to 2,989 tools from
+//! real servers. The training messages differ from the examples. The gate keeps 98 % of the messages that need a tool and stops
+//! 83 % of those that need none. It stops 67 % of the hard ones, which mention topics of tools. The best cosine alone stops 49 %
+//! and 32 %; the gate without vectors, 49 % and 40 %.
 //!
 //! Known limits: it misses a short request after a part that needs no tool ("write a poem and print it"), and small talk
 //! that happens to resemble a tool of a small catalogue.
@@ -31,7 +31,7 @@ use super::gate_head::{GateHead, Signals};
 use super::turn::TurnEvidence;
 use super::turn_head::{Turn, TurnHead, TurnSignals};
 
-/// Logistic regression weights with vectors; see the module documentation.
+/// Logistic regression weights for messages with vectors, see the module documentation.
 pub const DENSE_WEIGHTS: GateWeights =
     GateWeights { bias: -2.55, direction: 2.25, dense: 1.23, lexical: 0.5, wording: 0.98, tools: -0.58, reference: 2.5, threshold: -1.75 };
 
@@ -39,12 +39,12 @@ pub const DENSE_WEIGHTS: GateWeights =
 pub const LEXICAL_WEIGHTS: GateWeights =
     GateWeights { bias: -1.43, direction: 0.0, dense: 0.0, lexical: 2.05, wording: 1.47, tools: -0.27, reference: 2.5, threshold: -2.1 };
 
-/// How far the threshold is lowered for a message with non-ASCII letters. The built-in model and the examples are mostly
-/// English: at the common threshold, 93 % of such messages that need a tool are kept, with this 98 %.
+/// Reduction of the threshold for a message with non-ASCII letters, because the built-in model and the examples are mostly
+/// English. It raises the share of such messages that pass, among those that need a tool, from 93 % to 98 %.
 pub const FOREIGN_ALLOWANCE: f32 = 2.0;
 
-/// A message that depends on earlier turns may lie this far below the threshold by itself, in log-odds, if it lies above
-/// the threshold in context. Only for models without a trained head.
+/// A message that passes the threshold in context may be this far below it when judged alone, in log-odds. Only for models
+/// without a trained head.
 pub const CONTEXT_ALLOWANCE: f32 = 4.0;
 
 /// Weights of one classifier. A message needs a tool if the weighted sum is at least `threshold`.
@@ -60,7 +60,7 @@ pub struct GateWeights {
     pub threshold: f32,
 }
 
-/// Weights of both classifiers.
+/// The weights with and without vectors.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GateParameters {
     pub foreign_allowance: f32,
@@ -74,22 +74,22 @@ impl Default for GateParameters {
     }
 }
 
-/// The evidence about one message.
+/// The evidence about one message, from which the gate decides.
 #[derive(Debug, Clone, Copy)]
 pub struct GateEvidence<'a> {
     /// The whole message.
     pub message: &'a str,
-    /// Its unit vector, from the model that the gate was taught with.
+    /// The message's unit vector, from the same model as the examples' vectors.
     pub vector: Option<&'a [f32]>,
-    /// The best raw cosine of any candidate over all search texts.
+    /// The best cosine of any candidate over all search texts.
     pub best_dense: Option<f32>,
-    /// The five best raw cosines of candidates, descending; fewer if there are fewer.
+    /// Up to five of the best cosines of candidates, descending.
     pub best_five: &'a [f32],
-    /// The share of the five best candidates on the same server as the first.
+    /// The share of the five best candidates that are on the server of the best one.
     pub agreement: f32,
-    /// The best raw BM25 score of any candidate over all search texts; 0 without a match.
+    /// The best BM25 score of any candidate over all search texts; 0 without a match.
     pub best_lexical: f32,
-    /// The number of searched tools.
+    /// The number of tools searched.
     pub tools: usize,
 }
 
@@ -97,37 +97,37 @@ pub struct GateEvidence<'a> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GateVerdict {
     pub needs_tool: bool,
-    /// Distance of the evidence from the threshold, in log-odds; negative below it.
+    /// Distance from the threshold in log-odds; negative below it.
     pub margin: f32,
 }
 
-/// For a purely polite message, detected by a list.
+/// The verdict on purely polite messages, which a list detects.
 const COURTEOUS: GateVerdict = GateVerdict { needs_tool: false, margin: -10.0 };
 
-/// Judges messages. Created once; [`Gate::teach`] adds the model-specific part when the vectors of the examples are
+/// Decides whether messages need a tool. [`Gate::teach`] adds the model-specific part once the vectors of the examples are
 /// available.
 #[derive(Debug, Clone)]
 pub struct Gate {
     parameters: GateParameters,
-    /// Log-odds that a word indicates the need for a tool.
+    /// For each word, the log-odds that a message with it needs a tool.
     words: HashMap<String, f32>,
     model: Option<ModelPart>,
-    /// Takes precedence if the message has a vector.
+    /// The trained head, which decides if the message has a vector.
     head: Option<GateHead>,
-    /// The same for a message that depends on earlier turns.
+    /// The trained head for messages that depend on earlier turns.
     turn_head: Option<TurnHead>,
 }
 
 /// Model-specific statistics of the examples' vectors.
 #[derive(Debug, Clone)]
 struct ModelPart {
-    /// Mean of the tool examples minus mean of the others, scaled so that the two are 2 apart along it.
+    /// Difference between the means of the tool examples and the others, scaled so that the two means are 2 apart along it.
     direction: Vec<f32>,
     /// The midpoint between the two means, along `direction`.
     middle: f32,
-    /// Mean of the cosines between examples of different lists.
+    /// Mean cosine between tool examples and no-tool examples.
     background: f32,
-    /// Inverse of their standard deviation.
+    /// Inverse standard deviation of those cosines.
     inverse_spread: f32,
 }
 
@@ -136,29 +136,29 @@ impl Gate {
         Self { parameters, words: word_odds(), model: None, head: None, turn_head: None }
     }
 
-    /// A gate for a model's vectors: with a trained head if the model has one, otherwise [`Gate::teach`] is needed.
+    /// Creates a gate for a model. If the model has no trained head, [`Gate::teach`] must follow.
     pub fn for_model(model: &str) -> Self {
         Self { head: GateHead::of(model), turn_head: TurnHead::of(model), ..Self::default() }
     }
 
-    /// Whether [`Gate::teach`] would have an effect.
+    /// Whether the gate needs [`Gate::teach`].
     pub fn wants_examples(&self) -> bool {
         self.head.is_none()
     }
 
-    /// The texts whose vectors [`Gate::teach`] needs, in order: tool examples, then no-tool examples.
+    /// The example texts to embed for [`Gate::teach`], in order: tool examples, then no-tool examples.
     pub fn example_texts() -> impl Iterator<Item = &'static str> {
         TOOL_EXAMPLES.iter().chain(NO_TOOL_EXAMPLES).copied()
     }
 
-    /// Learns the model-specific part from the unit vectors of [`Gate::example_texts`], in that order. Returns false, and
-    /// leaves the gate lexical, if their number or lengths are wrong.
+    /// Learns the model-specific part from the unit vectors of [`Gate::example_texts`], in that order. If their number or lengths
+    /// are wrong, returns `false` and leaves the gate lexical.
     pub fn teach(&mut self, vectors: &[impl AsRef<[f32]>]) -> bool {
         self.model = ModelPart::of(vectors);
         self.model.is_some()
     }
 
-    /// Judges a message. Lexical only without a vector, before [`Gate::teach`], and before any tool is embedded.
+    /// Judges a message. The verdict is lexical if the message has no vector, no tool is embedded or [`Gate::teach`] is pending.
     pub fn judge(&self, evidence: &GateEvidence<'_>) -> GateVerdict {
         if evidence.tools == 0 {
             return GateVerdict { needs_tool: false, margin: f32::NEG_INFINITY };
@@ -169,7 +169,7 @@ impl Gate {
         self.weigh(evidence)
     }
 
-    /// Judges a message that depends on earlier turns, in its context and by its kind.
+    /// Judges a message that depends on earlier turns, both alone and in context.
     pub fn judge_turn(&self, evidence: &TurnEvidence<'_>) -> GateVerdict {
         let (alone, in_context) = (&evidence.alone, &evidence.in_context);
         if alone.tools == 0 {
@@ -203,7 +203,7 @@ impl Gate {
         GateVerdict { needs_tool: by_itself.needs_tool || is_near, margin }
     }
 
-    /// The features of the turn head besides the vectors, for training.
+    /// The features of the turn head other than vectors, for training.
     pub fn turn_signals(&self, evidence: &TurnEvidence<'_>) -> [serde_json::Value; 3] {
         let (alone, in_context) = (&evidence.alone, &evidence.in_context);
         let turn = TurnSignals::new(evidence.left_open, alone.message, self.weigh(alone).margin, self.weigh(in_context).margin);
@@ -236,7 +236,7 @@ impl Gate {
             + weights.tools * tools.ln()
             + if names_resource(evidence.message) { weights.reference } else { 0.0 };
         let threshold = weights.threshold - if is_foreign(evidence.message) { self.parameters.foreign_allowance } else { 0.0 };
-        // Without vectors, a message without any word of a tool has nothing to match.
+        // Without vectors, a message that shares no word with any tool needs none.
         let needs_tool = sum >= threshold && (seen.is_some() || lexical > 0.0);
         GateVerdict { needs_tool, margin: sum - threshold }
     }
@@ -317,7 +317,7 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// Naive Bayes over the presence of words, with half a count of smoothing per class.
+/// Naive Bayes over the presence of words, smoothed with half a count per class.
 fn word_odds() -> HashMap<String, f32> {
     let mut counts: HashMap<String, [f32; 2]> = HashMap::new();
     for (class, examples) in [TOOL_EXAMPLES, NO_TOOL_EXAMPLES].into_iter().enumerate() {
@@ -329,7 +329,7 @@ fn word_odds() -> HashMap<String, f32> {
     counts.into_iter().map(|(word, [tool, no_tool])| (word, odds(tool, TOOL_EXAMPLES) - odds(no_tool, NO_TOOL_EXAMPLES))).collect()
 }
 
-/// The best BM25 score over the largest possible idf: idf = ln(1 + (N - n + 0.5) / (n + 0.5)) is largest at n = 0.
+/// The best BM25 score, divided by the largest possible idf: ln(1 + (N - n + 0.5) / (n + 0.5)) at n = 0.
 fn lexical(evidence: &GateEvidence<'_>) -> f32 {
     evidence.best_lexical.max(0.0) / (2.0 * evidence.tools as f32 + 2.0).ln()
 }
@@ -338,7 +338,7 @@ fn is_foreign(message: &str) -> bool {
     message.chars().any(|character| !character.is_ascii() && character.is_alphabetic())
 }
 
-/// Whether the head's model knows the script: most letters are Latin. Otherwise the head must not suppress the message.
+/// Whether the head's model knows the script, because most letters are Latin. If not, the head must not stop the message.
 fn is_readable(message: &str) -> bool {
     let letters = || message.chars().filter(|character| character.is_alphabetic());
     let latin = letters().filter(|letter| u32::from(*letter) < 0x0250).count();
@@ -364,7 +364,7 @@ fn names_resource(message: &str) -> bool {
     })
 }
 
-/// The distinct words of a message in lower case, among the first [`WORDS_READ`].
+/// The distinct words among the first [`WORDS_READ`] of a message, in lower case.
 fn distinct_words(text: &str) -> Vec<String> {
     let mut words: Vec<String> = text.unicode_words().take(WORDS_READ).map(str::to_lowercase).collect();
     words.sort_unstable();
@@ -372,5 +372,5 @@ fn distinct_words(text: &str) -> Vec<String> {
     words
 }
 
-/// Enough to recognise the kind of message, and cheap for a pasted book.
+/// Maximum number of words examined: enough to recognise the kind of message, and cheap for a pasted book.
 const WORDS_READ: usize = 200;

@@ -1,28 +1,28 @@
-//! The lexical half: tools and messages as sparse vectors whose dot product is a multi-field BM25.
+//! Lexical search: tools and messages as sparse vectors whose dot product is a multi-field BM25.
 //!
 //! The formula is BM25F (Robertson and Zaragoza 2009, "The Probabilistic Relevance Framework: BM25 and Beyond", section
-//! 3.6). A term's frequencies in the fields are weighted, divided by each field's own length factor, added, and only then
-//! saturated. It splits into three factors, each computed where its inputs are known:
+//! 3.6). A term's frequencies in the fields are weighted, divided by each field's length factor, added, and only then
+//! saturated. The formula splits into three factors, each computed where its inputs are known:
 //!
 //! - here, for a tool: `tf · (k1 + 1) / (tf + k1)` with `tf = Σ_field weight · count / (1 - b + b · length / average)`;
 //! - here, for a message: the frequency of the term;
 //! - in the index: `idf = ln(1 + (N - n + 0.5) / (n + 0.5))` over its N points (Qdrant's `Modifier::Idf`).
 //!
-//! Vectors are computed tool by tool, so the average field lengths are constants instead of those of the catalogue. The
-//! cost is not measurable: with each set's own averages, the mean R@5 of eight sets is .707 against .711, that of the four
-//! real ones .791 against .789.
+//! Vectors are computed tool by tool, so the average field lengths are constants instead of the catalog's own. That costs nothing
+//! measurable: with the own averages of each set, mean R@5 is .707 instead of .711 over eight sets, and .791 instead of .789 over
+//! the four real ones.
 
 use super::synonyms::Synonyms;
 use crate::domain::catalog::texts::ToolText;
 use crate::domain::catalog::texts::vocabulary::Vocabulary;
 use crate::domain::text::analysis::Analyzer;
 
-/// Weight of a synonym; the word itself has 1.
+/// Weight of a synonym, relative to 1 for the word itself.
 pub const SYNONYM_WEIGHT: f32 = 0.3;
 /// Weight of the probable correction of a misspelt word.
 pub const CORRECTION_WEIGHT: f32 = 0.7;
 
-/// Term weights, sorted by term, without duplicates; `indices` and `values` have the same length.
+/// Term weights, sorted by term, without duplicates. `indices` and `values` have the same length.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SparseVector {
     pub indices: Vec<u32>,
@@ -34,7 +34,7 @@ impl SparseVector {
         self.indices.is_empty()
     }
 
-    /// The dot product over common terms, without IDF.
+    /// The dot product over common terms, without idf.
     pub fn dot(&self, other: &Self) -> f32 {
         let (mut left, mut right, mut sum) = (0, 0, 0.0);
         while let (Some(a), Some(b)) = (self.indices.get(left), other.indices.get(right)) {
@@ -51,7 +51,7 @@ impl SparseVector {
         sum
     }
 
-    /// Sums the weights of equal terms; `terms` may be in any order.
+    /// Builds a vector from terms in any order. Adds the weights of equal terms.
     fn from_unsorted(mut terms: Vec<(u32, f32)>) -> Self {
         terms.sort_unstable_by_key(|&(term, _)| term);
         let mut vector = Self { indices: Vec::with_capacity(terms.len()), values: Vec::with_capacity(terms.len()) };
@@ -68,32 +68,32 @@ impl SparseVector {
     }
 }
 
-/// Weight and average length of one field.
+/// The weight and the average length of a field.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FieldParameters {
     pub weight: f32,
-    /// Average length in terms.
+    /// Average number of terms.
     pub average_length: f32,
 }
 
-/// BM25F's constants.
+/// The constants of BM25F.
 ///
-/// The weights were tuned on the project's retrieval sets (mean R@5 .696 with equal ones, .709 with these). `k1` and `b`
-/// are the usual values of Robertson and Zaragoza; they hardly matter there, nor do the average lengths within a factor of
-/// 2.
+/// The weights were tuned on the project's retrieval sets (mean R@5 .709, against .696 with equal weights). `k1` and `b` are
+/// the usual values of Robertson and Zaragoza. On these sets they hardly matter, nor do the average lengths within a factor
+/// of 2.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LexicalParameters {
-    /// Where a term's frequency saturates.
+    /// Saturation of term frequencies.
     pub k1: f32,
-    /// Influence of a field's length, 0 to 1.
+    /// Influence of the field length, 0 to 1.
     pub b: f32,
     pub name: FieldParameters,
-    /// The description, and the title if there is one.
+    /// The description and the title.
     pub description: FieldParameters,
     pub server: FieldParameters,
-    /// Names and descriptions of the parameters together.
+    /// Names and descriptions of all parameters.
     pub parameters: FieldParameters,
-    /// Synonyms from an admin: as important as the name. Few tools have any, so nothing was measured.
+    /// Synonyms from an admin, weighted like the name. Not measured, because few tools have any.
     pub synonyms: FieldParameters,
 }
 
@@ -111,7 +111,7 @@ impl Default for LexicalParameters {
     }
 }
 
-/// Builds the sparse vectors of tools and messages. Both must come from the same model.
+/// Builds the sparse vectors of tools and messages. Use the same model for both.
 #[derive(Default)]
 pub struct LexicalModel {
     analyzer: Analyzer,
@@ -124,13 +124,13 @@ impl LexicalModel {
         Self { analyzer, parameters, takes_words_as_they_are: false }
     }
 
-    /// The same without spelling correction.
+    /// Disables spelling correction.
     #[must_use]
     pub fn without_corrections(self) -> Self {
         Self { takes_words_as_they_are: true, ..self }
     }
 
-    /// A tool's vector: per term the saturated, weighted frequency, between 0 and `k1 + 1`.
+    /// A tool's vector: for each term, the saturated weighted frequency, between 0 and `k1 + 1`.
     pub fn document_vector(&self, tool: &ToolText<'_>) -> SparseVector {
         let parameters = &self.parameters;
         let mut terms = Vec::with_capacity(tool.description.len() / BYTES_PER_TERM + tool.parameters.len() * 8);
@@ -147,15 +147,15 @@ impl LexicalModel {
         vector
     }
 
-    /// A message's vector: term frequencies. Empty if it has only stop words and symbols.
+    /// A message's vector of term frequencies. Empty if the message has only stop words and symbols.
     pub fn query_vector(&self, text: &str) -> SparseVector {
         let mut terms = Vec::with_capacity(text.len() / BYTES_PER_TERM);
         self.analyzer.for_each_term(text, |term| terms.push((term, 1.0)));
         SparseVector::from_unsorted(terms)
     }
 
-    /// A message's vector, expanded with synonyms and, for words that no tool contains, with spelling corrections. The
-    /// message's own words keep their weight.
+    /// A message's vector, expanded with synonyms and with spelling corrections for words that no tool contains. The message's
+    /// own words keep their weight.
     pub fn expanded_query_vector(&self, text: &str, synonyms: &Synonyms, vocabulary: &Vocabulary) -> SparseVector {
         let mut terms = Vec::with_capacity(text.len() / BYTES_PER_TERM);
         let mut meant: Vec<(u32, f32)> = Vec::new();
@@ -169,19 +169,19 @@ impl LexicalModel {
         let mut original: Vec<u32> = terms.iter().map(|&(term, _)| term).collect();
         original.sort_unstable();
         meant.retain(|(term, _)| original.binary_search(term).is_err());
-        // Without duplicates; the larger weight wins.
+        // Remove duplicates; the larger weight wins.
         meant.sort_unstable_by(|one, other| one.0.cmp(&other.0).then(other.1.total_cmp(&one.1)));
         meant.dedup_by_key(|(term, _)| *term);
         terms.append(&mut meant);
         SparseVector::from_unsorted(terms)
     }
 
-    /// The analyzer, which treats messages and tools' texts alike.
+    /// The analyzer for both messages and tools.
     pub fn analyzer(&self) -> &Analyzer {
         &self.analyzer
     }
 
-    /// Adds a field's terms, each with the weight of one occurrence in a field of this length.
+    /// Adds the terms of a field, each weighted as one occurrence in a field of this length.
     fn add_field<'a>(&self, terms: &mut Vec<(u32, f32)>, field: FieldParameters, texts: impl IntoIterator<Item = &'a str>) {
         let start = terms.len();
         for text in texts {
@@ -196,5 +196,5 @@ impl LexicalModel {
     }
 }
 
-/// An estimate, only for the first allocation.
+/// Estimated bytes per term, only for the initial allocation.
 const BYTES_PER_TERM: usize = 6;

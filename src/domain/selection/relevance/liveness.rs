@@ -4,14 +4,14 @@ use std::collections::HashMap;
 
 use super::fusion::{Ranked, sort};
 
-/// Penalty for a tool whose server is down, in standard deviations: enough to move it behind about equally good tools, too
-/// little to hide the only match.
+/// Penalty for a tool whose server is down, in standard deviations. It moves the tool behind about equally good ones but does not
+/// hide the only match.
 pub const DOWN: f32 = 0.5;
 
-/// Lowers tools of servers that are down. An available near duplicate takes the place of such a tool. `group` is equal for
-/// near duplicates and differs for all others.
+/// Moves tools of unavailable servers down. An available near duplicate takes the rank of such a tool. `group`
+/// identifies groups of near duplicates.
 pub fn living_first(ranked: &mut [Ranked<u32>], is_down: impl Fn(u32) -> bool, group: impl Fn(u32) -> u32) {
-    // Per group, the best unavailable tool and the best available one.
+    // For each group, the best unavailable tool and the best available one.
     let mut of_groups: HashMap<u32, (usize, Option<usize>)> = HashMap::new();
     for (place, candidate) in ranked.iter().enumerate() {
         if is_down(candidate.key) {
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn a_living_duplicate_takes_the_place_of_a_dead_one() {
         let mut tools = ranked(&[(0, 4.0, 1), (1, 3.0, 2), (2, 0.2, 0)]);
-        // 0 and 2 are near duplicates, 0 is down.
+        // Tools 0 and 2 are near duplicates; 0 is down.
         living_first(&mut tools, |key| key == 0, |key| key % 2);
         assert_eq!(order(&tools), [2, 1, 0]);
         assert_eq!((tools[0].fused, tools[0].leads, tools[2].leads), (4.0, 1, 0));

@@ -1,44 +1,44 @@
-//! From a conversation to search texts.
+//! Turns a conversation into search texts.
 //!
-//! The query is the last user message. Fenced blocks (a pasted log, file or code) are dropped. A sentence encoder reads
-//! only the first few hundred word pieces, so a paste would hide the request before or after it. With 60 lines of log in
-//! front of 151 messages, R@5 falls from .596 to .007. A message of [`SENTENCE_WORDS`] words or more is also searched
-//! sentence by sentence, because one vector of several requests lies between all of them and near none. (A set of such
-//! messages: R@5 .75 → .92; the 151 messages with an unfenced log: .007 → .225.)
+//! The query is the last user message. Fenced blocks (a pasted log, file or code) are dropped: a sentence encoder reads only the
+//! first few hundred word pieces, so a paste would hide the request before or after it. With 60 lines of log in front of 151
+//! messages, R@5 falls from .596 to .007. A message of [`SENTENCE_WORDS`] words or more is also searched sentence by sentence,
+//! because one vector for several requests lies between them and near none. (R@5 on a set of such messages: .92 instead of .75;
+//! on the 151 messages with an unfenced log: .225 instead of .007.)
 //!
 //! A shorter message with several clauses is also searched clause by clause, so that the ranking covers all requests (see
 //! `fusion`).
 //!
-//! Earlier turns mislead after a change of topic. So they count only for a message that can't be understood by itself: one
-//! of a few words, or a short one with a reference ("close it then"). Such a message is also searched together with the
-//! previous user and assistant turns. (51 such dialogues, 1,898 tools: R@5 .43 for the last message alone, .59 with the
-//! user's turn prepended, .78 with both turns as a second text. After a change of topic .75, .58 and .67; the rule excludes
-//! most of these.)
+//! Earlier turns mislead after a change of topic. So they count only for a message that can't be understood by itself: one of a
+//! few words, or a short one with a reference ("close it then"). Such a message is also searched together with the previous user
+//! and assistant turns. (R@5 on 51 such dialogues over 1,898 tools: .43 for the last message alone, .59 with the user's turn
+//! prepended, .78 with both turns as a second text. After a change of topic: .75, .58 and .67; the rule above avoids most of
+//! these cases.)
 
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::turn::LeftOpen;
 use crate::domain::text::words::is_unspaced;
 
-/// Messages of at least this many words are also searched sentence by sentence.
+/// Minimum number of words of messages that are also searched sentence by sentence.
 pub const SENTENCE_WORDS: usize = 25;
-/// Maximum number of sentences to search: the first half and the last half of these.
+/// Maximum number of sentences to search, half from the beginning and half from the end.
 pub const MAXIMUM_SENTENCES: usize = 16;
 /// Maximum number of clauses to search.
 pub const MAXIMUM_CLAUSES: usize = 6;
-/// Shorter sentences ("Hi!", "Thanks.") say nothing about a tool.
+/// Minimum number of words in a sentence to search. Shorter ones ("Hi!", "Thanks.") point to no tool.
 pub const SHORTEST_SENTENCE_WORDS: usize = 3;
-/// Maximum number of characters of a message to search; of a longer one, the beginning and the end, where requests usually are. About
-/// what an encoder of 256 word pieces reads of prose.
+/// Maximum number of characters of a message to search: about as much prose as an encoder of 256 word pieces reads. If a
+/// message is longer, only its beginning and end are searched, where requests usually are.
 pub const MESSAGE_CHARACTERS: usize = 800;
-/// Maximum number of characters of a word without whitespace (encoded data, tokens).
+/// Maximum number of characters per run without whitespace, such as encoded data or tokens.
 pub const WORD_CHARACTERS: usize = 120;
 
-/// A message of at most this many words is searched with earlier turns.
+/// Maximum number of words of a message that is always searched with earlier turns.
 pub const FEW_WORDS: usize = 6;
-/// A message with a reference ("it", "that") is searched with earlier turns up to this many words.
+/// Maximum number of words of a message with a reference ("it", "that") that is searched with earlier turns.
 pub const REFERRING_WORDS: usize = 14;
-/// Characters of each earlier turn to search.
+/// Maximum number of characters of each earlier turn to search.
 pub const CONTEXT_CHARACTERS: usize = 400;
 
 /// The author of a turn.
@@ -50,7 +50,7 @@ pub enum Role {
     Tool,
 }
 
-/// The search texts: the whole message, then its sentences or clauses, or the message with its context.
+/// The search texts: the whole message first, then its sentences, its clauses, or the message with its context.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct QueryPlan {
     texts: Vec<String>,
@@ -61,19 +61,19 @@ pub struct QueryPlan {
 /// The kind of the texts after the whole message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MessageParts {
-    /// There are none.
+    /// There are no further texts.
     #[default]
     None,
-    /// The sentences of a long message: the best one counts in addition to the whole.
+    /// The sentences of a long message. The best one counts in addition to the whole.
     Sentences,
-    /// The clauses of a shorter one: the ranking should cover them, but they don't affect a tool's match with the whole.
+    /// The clauses of a shorter message. The ranking should cover them, but they don't affect a tool's match with the whole.
     Clauses,
-    /// One: the message with earlier turns.
+    /// A single text: the message with earlier turns.
     Context,
 }
 
 impl QueryPlan {
-    /// A plan for a message as the user wrote it. Blank messages have no texts.
+    /// Plans the search for a single message. A blank message yields no texts.
     pub fn new(message: &str) -> Self {
         let whole = normalise(message);
         if whole.is_empty() {
@@ -92,7 +92,8 @@ impl QueryPlan {
         Self { texts, parts: is, left_open: LeftOpen::default() }
     }
 
-    /// A plan for the last user message, oldest turn first, with earlier turns if it depends on them.
+    /// Plans the search for the last user message. `turns` is oldest first; earlier turns are used if the message depends on
+    /// them.
     pub fn of_conversation(turns: &[(Role, &str)]) -> Self {
         let Some(last) = last_of(Role::User, turns) else { return Self::default() };
         let mut plan = Self::new(turns[last].1);
@@ -112,7 +113,7 @@ impl QueryPlan {
         plan
     }
 
-    /// The kind of the texts after the first.
+    /// The kind of the texts after the whole message.
     pub fn parts(&self) -> MessageParts {
         self.parts
     }
@@ -122,17 +123,17 @@ impl QueryPlan {
         self.texts.get(1).filter(|_| self.parts == MessageParts::Context).map(String::as_str)
     }
 
-    /// What the previous assistant turn left open; nothing for a self-contained message.
+    /// Whether the previous assistant turn ended with a question or offered something. Both are false for a self-contained message.
     pub fn left_open(&self) -> LeftOpen {
         self.left_open
     }
 
-    /// The whole message first; at most 1 + [`MAXIMUM_SENTENCES`].
+    /// All search texts, the whole message first. At most 1 + [`MAXIMUM_SENTENCES`].
     pub fn texts(&self) -> &[String] {
         &self.texts
     }
 
-    /// The whole message, normalised; empty for a blank one.
+    /// The whole message in normalised form; empty if it is blank.
     pub fn whole(&self) -> &str {
         self.texts.first().map_or("", String::as_str)
     }
@@ -142,12 +143,12 @@ impl QueryPlan {
     }
 }
 
-/// The position of a role's last turn that is not blank.
+/// The position of the last non-blank turn with this role.
 fn last_of(role: Role, turns: &[(Role, &str)]) -> Option<usize> {
     turns.iter().rposition(|(of, text)| *of == role && !text.trim().is_empty())
 }
 
-/// Whether a message can't be understood by itself.
+/// Whether a message can't be understood without earlier turns.
 fn leans_on_context(message: &str) -> bool {
     match words(message) {
         ..=FEW_WORDS => true,
@@ -162,8 +163,8 @@ const REFERRING: [&str; 25] = [
     "also", "again", "instead", "then", "other", "another", "both", "else",
 ];
 
-/// A message without pastes: fenced blocks dropped (unless nothing else remains), unbroken runs shortened, the middle of a
-/// very long text removed, blank lines dropped. Line breaks stay, because they separate sentences.
+/// Removes pastes from a message: drops fenced blocks (unless nothing else remains) and blank lines, shortens unbroken runs, and
+/// cuts the middle of a very long text. Keeps line breaks, because they separate sentences.
 pub fn normalise(message: &str) -> String {
     normalise_to(message, MESSAGE_CHARACTERS)
 }
@@ -175,7 +176,7 @@ fn normalise_to(message: &str, most: usize) -> String {
 }
 
 fn without_blocks(message: &str) -> String {
-    // An unclosed fence does not count: the text after it may be the request.
+    // Ignore an unclosed fence: the text after it may be the request.
     let mut fences = message.lines().filter(|line| is_fence(line)).count() & !1;
     let mut inside = false;
     let mut prose = String::with_capacity(message.len().min(2 * MESSAGE_CHARACTERS));
@@ -190,13 +191,13 @@ fn without_blocks(message: &str) -> String {
     prose
 }
 
-/// Whether a line opens or closes a fenced block; a block within one line does neither.
+/// Whether a line opens or closes a fenced block. A block within one line does neither.
 fn is_fence(line: &str) -> bool {
     let line = line.trim();
     ["```", "~~~"].iter().any(|fence| line.strip_prefix(fence).is_some_and(|rest| !rest.contains(fence)))
 }
 
-/// Appends a line with its longest unbroken runs shortened.
+/// Appends a line and shortens its long unbroken runs.
 fn with_line(mut text: String, line: &str) -> String {
     if !text.is_empty() && !line.is_empty() {
         text.push('\n');
@@ -211,7 +212,7 @@ fn with_line(mut text: String, line: &str) -> String {
     text
 }
 
-/// Removes the middle of a text that is too long.
+/// Removes the middle of a text that exceeds `most` characters.
 fn shorten(text: String, most: usize) -> String {
     if text.len() <= most || text.chars().count() <= most {
         return text;
@@ -222,7 +223,7 @@ fn shorten(text: String, most: usize) -> String {
     format!("{}\n{}", &text[..head], &text[tail.max(head)..])
 }
 
-/// The sentences of a normalised message, without list markers and without very short ones.
+/// The sentences of a normalised message, without list markers and very short sentences.
 fn sentences(message: &str) -> Vec<&str> {
     let mut sentences: Vec<&str> = message
         .lines()
@@ -267,7 +268,7 @@ const JOINING: [&str; 16] = ["and", "then", "but", "or", "plus", "&", "-", "–"
 
 const LIST_MARKERS: [char; 6] = ['-', '*', '•', '#', '>', ' '];
 
-/// Words by whitespace; two characters of a script without spaces count as one.
+/// The number of words. Two characters of a script without spaces count as one.
 fn words(text: &str) -> usize {
     let unspaced = text.chars().filter(|&character| is_unspaced(character)).count();
     text.split_whitespace().filter(|word| word.chars().any(char::is_alphanumeric)).count() + unspaced / 2

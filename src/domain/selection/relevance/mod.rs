@@ -1,7 +1,7 @@
-//! The ranking core: matches tools with a message.
+//! The core of the ranking: matches tools with a message.
 //!
-//! Pure and synchronous. The index, the embedding model and the clock are elsewhere; this module prepares their inputs
-//! and evaluates their outputs:
+//! Pure and synchronous. The index and the embedding model are elsewhere; this module prepares their inputs and evaluates their
+//! outputs:
 //!
 //! ```text
 //! tool     ─ dense::passages ─────────── texts to embed, one or two
@@ -16,8 +16,8 @@
 //!          └ cut::cut ──────────── how many tools are worth their tokens
 //! ```
 //!
-//! The comment on a tuned constant says what it was measured on. Pinned tools, the chat's set and the policy are not
-//! here: the services apply them afterwards.
+//! Comments on tuned constants name the data behind them. Pinned tools, the chat's set and the policy are absent: the services
+//! apply them afterwards.
 
 pub mod ambiguity;
 pub mod arrange;

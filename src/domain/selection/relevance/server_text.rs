@@ -1,12 +1,12 @@
-//! The passage of a server to embed: its own description and the names of its tools.
+//! Builds the passage of a server, the text to embed: its description and the names of its tools.
 //!
-//! A task for several tools is about a server before it is about a tool. The right servers stand out in a comparison with
-//! such a passage, and a fraction of that match is added to the scores of their tools.
+//! A task for several tools usually names servers rather than tools. Comparing the task with such passages finds the right
+//! servers, and a fraction of that score is added to the scores of their tools.
 
 use super::dense::{PASSAGE_CHARACTERS, cap, join, squeeze};
 use crate::domain::text::words::split_identifier;
 
-/// Characters of the server's own description; the rest of the passage is for its tools' names.
+/// Maximum number of characters of the server's description. The rest of the passage contains tool names.
 pub const ABOUT_CHARACTERS: usize = 250;
 
 /// The texts of one server.
@@ -18,11 +18,11 @@ pub struct ServerText<'a> {
     pub title: Option<&'a str>,
     /// The server's instructions, possibly Markdown of many lines.
     pub instructions: Option<&'a str>,
-    /// Names of its tools, in catalog order.
+    /// Names of the server's tools, in catalog order.
     pub tools: Vec<&'a str>,
 }
 
-/// The passage of a server: `name words: title. instructions tool words, tool words, …`.
+/// The passage: `name words: title. instructions tool words, tool words, …`.
 pub fn server_passage(server: &ServerText<'_>) -> String {
     let texts = [server.title, server.instructions].into_iter().flatten().map(str::trim).filter(|text| !text.is_empty());
     let about = squeeze(&texts.collect::<Vec<_>>().join(". "), ABOUT_CHARACTERS);
@@ -69,7 +69,7 @@ mod tests {
             ..ServerText::default()
         };
         let passage = server_passage(&server);
-        // At most 31 words of eight characters, with spaces, fit into 250.
+        // At most 31 words of eight characters, with spaces, fit into 250 characters.
         assert_eq!(passage.matches("chapter").count(), 31);
         assert!(passage.contains("chapter read page 0, read page 1,"), "{passage}");
         let length = passage.chars().count();

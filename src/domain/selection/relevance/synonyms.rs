@@ -1,8 +1,8 @@
-//! Synonyms, as listed by an administrator.
+//! Synonyms configured by an administrator.
 //!
-//! A word of a message also finds tools by the other words of its group, at a fraction of its weight: people write "mail"
-//! where a tool says "email". Groups contain few, general, single words. Words specific to a tool belong in its texts, and
-//! similar meanings are covered by the dense half.
+//! A word of a message also finds tools by its synonyms, at a fraction of its weight: people write "mail" where a tool has
+//! "email". Groups should contain few general, single words. Words specific to a tool belong in its own texts, and dense search
+//! covers similar meanings.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use ahash::RandomState;
 
 use crate::domain::text::analysis::Analyzer;
 
-/// Terms that stand for each other.
+/// For each term, its synonyms.
 #[derive(Default, Clone, PartialEq)]
 pub struct Synonyms {
     others: HashMap<u32, Vec<u32>, RandomState>,
@@ -24,7 +24,7 @@ impl fmt::Debug for Synonyms {
     }
 }
 
-/// Why a group is invalid.
+/// The reason why a group is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SynonymProblem {
     #[error("\"{0}\" is not a single searchable word")]
@@ -34,7 +34,7 @@ pub enum SynonymProblem {
 }
 
 impl Synonyms {
-    /// Takes groups of words separated by whitespace or commas. A word may be in several groups.
+    /// Parses groups of words separated by whitespace or commas. A word may be in several groups.
     ///
     /// # Errors
     /// [`SynonymProblem`] for an invalid word (several parts, or a stop word), and for a group without effect.

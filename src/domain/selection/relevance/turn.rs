@@ -1,33 +1,33 @@
-//! Classifies a message that can't be understood by itself: a request that continues, or a word of thanks.
+//! Classifies a message that can't be understood by itself: a follow-up request, or mere courtesy.
 //!
-//! "and Seoul?" and "thanks!" are equally short and follow the same turns. They differ in the kind of message, and in
-//! whether the previous assistant turn left something open. "yes" after "Shall I send it?" needs a tool; after an answer it
-//! does not. Polite phrases in many languages are a list ([`super::courtesies`]); everything else is decided by a head
-//! trained on such turns ([`super::turn_head`]).
+//! "and Seoul?" and "thanks!" are equally short and follow the same turns. They differ in the kind of message, and in whether the
+//! previous assistant turn left something open. "yes" needs a tool after "Shall I send it?", but not after an answer. Polite
+//! phrases in many languages are listed in [`super::courtesies`]. A head trained on such turns decides everything else
+//! ([`super::turn_head`]).
 
 use super::gate::GateEvidence;
 
-/// What the previous assistant turn left open.
+/// Whether the assistant's previous turn ended with a question, and whether it offered to do something.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LeftOpen {
-    /// It ended with a question.
+    /// The turn ended with a question.
     pub asks: bool,
-    /// It offered to do something: the reply decides.
+    /// The turn offered to do something, so the reply may be a request.
     pub offers: bool,
 }
 
 /// The evidence about a message that depends on earlier turns.
 #[derive(Debug, Clone, Copy)]
 pub struct TurnEvidence<'a> {
-    /// The message by itself.
+    /// The evidence about the message by itself.
     pub alone: GateEvidence<'a>,
-    /// The message with earlier turns.
+    /// The evidence about the message together with earlier turns.
     pub in_context: GateEvidence<'a>,
     pub left_open: LeftOpen,
 }
 
 impl LeftOpen {
-    /// From the assistant's last turn.
+    /// Examines the assistant's last turn.
     pub fn of(assistant: &str) -> Self {
         let end = tail(assistant.trim_end(), TAIL_CHARACTERS).to_lowercase().replace('’', "'");
         if FAREWELLS.iter().any(|words| last_sentence(&end).contains(words)) {
@@ -38,16 +38,16 @@ impl LeftOpen {
         Self { asks, offers }
     }
 
-    /// Whether there is anything to assent to.
+    /// Whether a "yes" could refer to a question or an offer.
     pub fn is_any(self) -> bool {
         self.asks || self.offers
     }
 }
 
-/// Characters at the end of a turn that are examined: questions and offers are there.
+/// Number of characters examined at the end of a turn, where questions and offers are.
 const TAIL_CHARACTERS: usize = 240;
 
-/// Closing questions that ask nothing.
+/// Closing questions that expect no answer.
 const FAREWELLS: [&str; 8] = [
     "anything else",
     "something else",
@@ -59,7 +59,7 @@ const FAREWELLS: [&str; 8] = [
     "let me know if you need",
 ];
 
-/// Phrases of an offer, in English. In other languages, a question mark is the indicator.
+/// English phrases of an offer. In other languages, only a question mark is detected.
 const OFFERS: [&str; 22] = [
     "shall i",
     "shall we",
@@ -91,7 +91,6 @@ fn tail(text: &str, characters: usize) -> &str {
     &text[start..]
 }
 
-/// The last sentence.
 fn last_sentence(text: &str) -> &str {
     let body = text.trim_end_matches(|character: char| !character.is_alphanumeric());
     let start =

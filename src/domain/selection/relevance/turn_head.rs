@@ -1,10 +1,10 @@
 //! The trained head that judges a message in context, for the built-in model.
 //!
 //! A logistic regression over features of the message alone and in context, and over both vectors. If the assistant left
-//! something open, the message's vector is used again, because the meaning of "yes" depends on that. Words and word pairs
-//! are features too: the embedding model was trained to distinguish topics, not speech acts. Fitted by
-//! `assets/training/turns.py` and stored next to the model's weights (`assets/turn.json`). Like the gate's head, it belongs
-//! to one model.
+//! something open, the message's vector has additional weights, because the meaning of "yes" depends on that. Words and word
+//! pairs are features too: the embedding model was trained to distinguish topics, not speech acts. Fitted by
+//! `assets/training/turns.py` and stored beside the model's weights (`assets/turn.json`). Like the gate's head, it works with
+//! only one model.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -16,41 +16,41 @@ use super::turn::LeftOpen;
 
 static BUILT_IN: &str = include_str!("../../../../assets/turn.json");
 
-/// Weights and threshold, as written by the training.
+/// Weights and threshold, in the format that the training writes.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TurnHead {
-    /// The id of the model that it was fitted for.
+    /// The id of the model whose vectors the head was fitted to.
     pub model: String,
-    /// How it was made and its results, for people.
+    /// How the head was trained, with its results, for people.
     pub made: String,
     bias: f32,
     alone: Signals,
     in_context: Signals,
     turn: TurnSignals,
-    /// The weights of words and word pairs: always, and additionally if the assistant left something open.
+    /// For each word and word pair, its weight, and an additional weight if the assistant left something open.
     grams: HashMap<String, [f32; 2]>,
-    /// One weight per value of the message's vector.
+    /// One weight per component of the message's vector.
     message: Vec<f32>,
     /// Additional weights if the assistant left something open.
     message_if_open: Vec<f32>,
-    /// One weight per value of the vector of the message in context.
+    /// One weight per component of the vector of the message in context.
     context: Vec<f32>,
-    /// Messages below it need no tool.
+    /// Messages with a lower score need no tool.
     threshold: f32,
 }
 
-/// Features of the turns; in the data file, their weights.
+/// Features of the turns. In the data file, the same structure contains their weights.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct TurnSignals {
     /// 1 if the assistant's turn ended with a question.
     pub asks: f32,
-    /// 1 if it offered to do something.
+    /// 1 if the assistant's turn offered to do something.
     pub offers: f32,
-    /// 1 if the message is a question itself.
+    /// 1 if the message is a question.
     pub question: f32,
-    /// The share of the message's words in polite phrases.
+    /// The share of the message's words that belong to polite phrases.
     pub courtesy: f32,
     /// The gate's margin for the message alone, clamped.
     pub margin_alone: f32,
@@ -68,7 +68,7 @@ pub(super) struct Turn<'a> {
     pub(super) context: &'a [f32],
 }
 
-/// Margins are clamped, so that none dominates the rest.
+/// Maximum absolute value of a margin, so that margins do not dominate the other features.
 const LARGEST_MARGIN: f32 = 8.0;
 
 impl TurnSignals {
@@ -96,13 +96,13 @@ impl TurnSignals {
 }
 
 impl TurnHead {
-    /// The head for a model, if it was fitted for that model.
+    /// The head for a model, if there is one.
     pub fn of(model: &str) -> Option<Self> {
         let head: Self = serde_json::from_str(BUILT_IN).ok()?;
         (head.model == model).then_some(head)
     }
 
-    /// Distance from the threshold, in log-odds; `None` for vectors of another length.
+    /// Distance from the threshold in log-odds; `None` if a vector has the wrong length.
     pub(super) fn margin(&self, turn: &Turn<'_>) -> Option<f32> {
         if turn.message.len() != self.message.len() || turn.context.len() != self.context.len() {
             return None;
@@ -113,7 +113,7 @@ impl TurnHead {
         Some(self.bias + signals + message + self.words(turn.text, open) + dot(turn.context, &self.context) - self.threshold)
     }
 
-    /// The evidence of the words: the mean of their weights, times the square root of their number.
+    /// The contribution of the words: the mean of their weights, times the square root of their number.
     fn words(&self, text: &str, open: f32) -> f32 {
         let known: Vec<&[f32; 2]> = grams(text).iter().filter_map(|gram| self.grams.get(gram)).collect();
         let sum: f32 = known.iter().map(|[plain, if_open]| plain + open * if_open).sum();
@@ -121,11 +121,11 @@ impl TurnHead {
     }
 }
 
-/// Maximum number of words that are examined.
+/// Maximum number of words examined.
 const WORDS_READ: usize = 24;
 
-/// The distinct words and word pairs of a message. Question and exclamation marks are words, and so are `^` and `$`, its
-/// ends.
+/// The distinct words and word pairs of a message. Question and exclamation marks count as words, and so do `^` and `$` for its
+/// start and end.
 fn grams(text: &str) -> BTreeSet<String> {
     let text: String = text.to_lowercase().chars().filter(|character| !matches!(character, '\'' | '’')).collect();
     let mut words = vec!["^".to_owned()];

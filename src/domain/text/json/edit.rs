@@ -6,18 +6,18 @@ use indexmap::IndexMap;
 
 use crate::domain::text::json::{items, member, members, quoted};
 
-/// An edit of a value.
+/// An edit of one value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Edit {
-    /// The replacement, as JSON text.
+    /// Replaces the value with this JSON text.
     Replace(String),
-    /// The value becomes the only item of a list.
+    /// Wraps the value in a list as its only item.
     Wrap,
-    /// The member is removed with its name.
+    /// Removes the member, both name and value.
     Remove,
 }
 
-/// The text of the value at a pointer.
+/// The JSON text of the value at a pointer.
 #[must_use]
 pub fn at<'a>(json: &'a str, pointer: &str) -> Option<&'a str> {
     let mut value = json;
@@ -31,8 +31,8 @@ pub fn at<'a>(json: &'a str, pointer: &str) -> Option<&'a str> {
     Some(value)
 }
 
-/// The text with one value edited. Every other byte stays, except whitespace in an object that loses a member. `None`: there
-/// is no such value.
+/// Edits one value. Every other byte stays, except whitespace in an object that loses a member. `None` if the pointer has no
+/// value.
 #[must_use]
 pub fn edit(json: &str, pointer: &str, edit: &Edit) -> Option<String> {
     let (pointer, replacement) = match edit {
@@ -49,8 +49,8 @@ pub fn edit(json: &str, pointer: &str, edit: &Edit) -> Option<String> {
     Some(format!("{}{replacement}{}", &json[..start], &json[start + value.len()..]))
 }
 
-/// The text with several values edited, none inside another. Every other byte stays, except whitespace in objects that lose
-/// a member. One pass for any number of edits. `None`: a value does not exist.
+/// Edits several values in one pass; no edit may be inside another. Every other byte stays, except whitespace in objects that
+/// lose a member. `None` if a pointer has no value.
 #[must_use]
 pub fn edit_all<'a>(json: &str, edits: impl IntoIterator<Item = (&'a str, &'a Edit)>) -> Option<String> {
     let mut edits: Vec<(Vec<String>, &Edit)> = edits.into_iter().map(|(pointer, edit)| (segments(pointer), edit)).collect();
@@ -59,7 +59,7 @@ pub fn edit_all<'a>(json: &str, edits: impl IntoIterator<Item = (&'a str, &'a Ed
     edited(json, &edits).map(Cow::into_owned)
 }
 
-/// `edits` are sorted, so edits below one member are adjacent.
+/// Applies edits, which must be sorted so that edits below the same member are adjacent.
 fn edited<'a>(json: &'a str, edits: &[(&[String], &'a Edit)]) -> Option<Cow<'a, str>> {
     match edits {
         [] => return Some(json.into()),
@@ -199,7 +199,7 @@ mod tests {
         })
     }
 
-    /// Every place of a value.
+    /// Collects the pointers of a value and everything in it.
     fn places(value: &Value, here: &str, out: &mut Vec<String>) {
         out.push(here.to_owned());
         let below = |name: &str| format!("{here}/{}", name.replace('~', "~0").replace('/', "~1"));

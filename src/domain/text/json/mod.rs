@@ -1,4 +1,4 @@
-//! JSON as text. Parsed trees round numbers, so values that must not change stay text, and edits leave every other byte
+//! Works on JSON as text. Parsed trees round numbers, so values that must not change stay text. Edits leave every other byte
 //! unchanged.
 
 mod edit;
@@ -9,7 +9,8 @@ use std::fmt;
 
 use ahash::RandomState;
 use indexmap::IndexMap;
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -17,15 +18,15 @@ pub use self::edit::{Edit, at, edit, edit_all};
 pub use self::scan::end_of_string;
 use self::scan::{Scan, Token};
 
-/// The largest integer up to which every integer is exact in every parser (RFC 8259, section 6).
+/// The limit up to which every parser represents all integers exactly (RFC 8259, section 6).
 const LARGEST_WHOLE: u64 = 1 << 53;
-/// Digits that every double preserves.
+/// Number of decimal digits that every double preserves.
 const SAFE_DIGITS: usize = 15;
 
-/// The members of an object, as text. Names without escapes are borrowed.
+/// The members of an object, as JSON text. Names without escapes are borrowed.
 pub type Members<'a> = IndexMap<Cow<'a, str>, &'a RawValue, RandomState>;
 
-/// The members of an object, as text. The last one of duplicate names counts.
+/// The members of an object. If a name occurs twice, the last member counts.
 #[must_use]
 pub fn members(json: &str) -> Option<Members<'_>> {
     let mut members = Members::default();
@@ -35,10 +36,10 @@ pub fn members(json: &str) -> Option<Members<'_>> {
     Some(members)
 }
 
-/// One member of an object, as text. A text without this name is not parsed: results are long.
+/// One member of an object as JSON text. A text that does not contain the name is not parsed, because results can be long.
 #[must_use]
 pub fn member<'a>(json: &'a str, name: &str) -> Option<&'a RawValue> {
-    // The JSON may have the name with `\u` escapes. Other escapes stand for characters that plain names do not have.
+    // The text may contain the name with `\u` escapes. Other escapes represent characters that plain names do not have.
     let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric());
     if is_plain && !json.contains(name) && !json.contains("\\u") {
         return None;
@@ -52,11 +53,11 @@ pub fn member<'a>(json: &'a str, name: &str) -> Option<&'a RawValue> {
     found
 }
 
-/// Visits the members of an object in their order. `None`: not an object, or not JSON.
+/// Visits the members of an object in order. Returns `None` if the text is not a JSON object.
 fn each_member<'a>(json: &'a str, visit: impl FnMut(Cow<'a, str>, &'a RawValue)) -> Option<()> {
     struct Each<F>(F);
-    struct Name<'a>(Cow<'a, str>);
-    struct NameVisitor;
+    #[derive(Deserialize)]
+    struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
     impl<'a, F: FnMut(Cow<'a, str>, &'a RawValue)> Visitor<'a> for Each<F> {
         type Value = ();
@@ -70,30 +71,13 @@ fn each_member<'a>(json: &'a str, visit: impl FnMut(Cow<'a, str>, &'a RawValue))
             Ok(())
         }
     }
-    impl<'a> Deserialize<'a> for Name<'a> {
-        fn deserialize<D: Deserializer<'a>>(deserializer: D) -> Result<Self, D::Error> {
-            deserializer.deserialize_str(NameVisitor)
-        }
-    }
-    impl<'a> Visitor<'a> for NameVisitor {
-        type Value = Name<'a>;
-        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-            formatter.write_str("a name")
-        }
-        fn visit_borrowed_str<E: Error>(self, name: &'a str) -> Result<Name<'a>, E> {
-            Ok(Name(name.into()))
-        }
-        fn visit_str<E: Error>(self, name: &str) -> Result<Name<'a>, E> {
-            Ok(Name(name.to_owned().into()))
-        }
-    }
 
     let mut reader = serde_json::Deserializer::from_str(json);
     (&mut reader).deserialize_map(Each(visit)).ok()?;
     reader.end().ok()
 }
 
-/// The items of an array, as text.
+/// The items of an array as JSON text.
 #[must_use]
 pub fn items(json: &str) -> Option<Vec<&RawValue>> {
     serde_json::from_str(json).ok()
@@ -105,7 +89,7 @@ pub fn text(json: &str) -> Option<String> {
     serde_json::from_str(json).ok()
 }
 
-/// Replaces strings, both names and values. Every other byte stays.
+/// Replaces strings in both names and values. Every other byte stays.
 #[must_use]
 pub fn replace_texts(json: &str, replacement: impl Fn(&str) -> Option<String>) -> String {
     let (mut out, mut copied) = (String::with_capacity(json.len()), 0);
@@ -126,7 +110,7 @@ pub fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// Removes whitespace between tokens; every other byte stays.
+/// Removes whitespace between tokens. Every other byte stays.
 #[must_use]
 pub fn minified(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
@@ -141,8 +125,8 @@ pub fn minified(json: &str) -> String {
     out
 }
 
-/// Whether every parser preserves a valid JSON text: no number that a double changes, and no duplicate name in an object
-/// (RFC 8259, sections 4 and 6).
+/// Whether every parser preserves this valid JSON text: it has no number that a double changes, and no object with duplicate
+/// names (RFC 8259, sections 4 and 6).
 #[must_use]
 pub fn survives_reading(json: &str) -> bool {
     let (mut names, mut starts): (Vec<&str>, Vec<usize>) = (Vec::new(), Vec::new());
@@ -179,21 +163,21 @@ pub fn number_survives(number: &str) -> bool {
         return false;
     }
     let written = significant(mantissa);
-    // The shortest digits of the double equal the written ones, unless the double can't represent them.
+    // The shortest digits of the double equal the written digits if the double represents the number.
     let read = format!("{double:e}");
     written == significant(read.split('e').next().unwrap_or_default())
 }
 
-/// The significant digits, without sign, point and surrounding zeros.
+/// The significant digits, without sign, decimal point, and leading and trailing zeros.
 fn significant(mantissa: &str) -> String {
     let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
     digits.trim_matches('0').to_owned()
 }
 
-/// A parsed tree, with numbers beyond the largest double clamped to it: for inspection, not for forwarding.
+/// Parses JSON for inspection, not for forwarding: numbers beyond the largest double are clamped to it.
 ///
 /// # Errors
-/// Invalid JSON.
+/// The text is not valid JSON.
 pub fn readable(json: &str) -> Result<Value, serde_json::Error> {
     serde_json::from_str(json).or_else(|error| match bounded(json) {
         Cow::Owned(bounded) => serde_json::from_str(&bounded),
@@ -201,8 +185,7 @@ pub fn readable(json: &str) -> Result<Value, serde_json::Error> {
     })
 }
 
-/// Clamps numbers beyond the largest double to it, so that every parser accepts the text: for inspection, not for
-/// forwarding.
+/// Clamps numbers beyond the largest double to it, so that every parser accepts the text. For inspection, not for forwarding.
 #[must_use]
 pub fn bounded(json: &str) -> Cow<'_, str> {
     let is_beyond = |number: &str| number.parse::<f64>().is_ok_and(f64::is_infinite);
@@ -210,7 +193,7 @@ pub fn bounded(json: &str) -> Cow<'_, str> {
     replace_numbers(json, |number| is_beyond(number).then(|| largest(number).to_owned()))
 }
 
-/// Replaces each number that a double would change by a string of its digits: for comparison, not for forwarding.
+/// Replaces each number that a double would change with a string of its digits. For comparison, not for forwarding.
 #[must_use]
 pub fn with_texts_for_numbers(json: &str) -> Cow<'_, str> {
     replace_numbers(json, |number| (!number_survives(number)).then(|| quoted(number)))
@@ -234,13 +217,13 @@ fn replace_numbers(json: &str, replacement: impl Fn(&str) -> Option<String>) -> 
     out.into()
 }
 
-/// The nesting depth: 0 for a scalar.
+/// The nesting depth; 0 for a scalar.
 #[must_use]
 pub fn depth(json: &str) -> usize {
     scan::depth(json)
 }
 
-/// Quotes Python's `NaN`, `Infinity` and `-Infinity`; `None` if there are none.
+/// Quotes the literals `NaN`, `Infinity` and `-Infinity`, which Python writes. `None` if there are none.
 #[must_use]
 pub fn with_quoted_literals(json: &str) -> Option<String> {
     scan::literals(json).map(|found| {
@@ -258,13 +241,13 @@ pub fn with_quoted_literals(json: &str) -> Option<String> {
     })
 }
 
-/// Replaces lone surrogates: valid in JSON, but many parsers reject them.
+/// Replaces lone surrogates, which are valid in JSON but rejected by many parsers.
 #[must_use]
 pub fn without_lone_surrogates(json: String) -> String {
     mended_surrogates(&json).unwrap_or(json)
 }
 
-/// The same for a borrowed text; `None` if there is nothing to replace.
+/// Like [`without_lone_surrogates`], for a borrowed text. `None` if there is nothing to replace.
 #[must_use]
 pub fn mended_surrogates(json: &str) -> Option<String> {
     match scan::lone_surrogates(json) {

@@ -5,11 +5,9 @@ use std::ops::Range;
 
 /// A token of a valid JSON text.
 pub(super) enum Token<'a> {
-    /// An object begins.
     Open,
-    /// An object ends.
     Close,
-    /// The name of a member, as written.
+    /// The name of a member, as written in the text.
     Name(&'a str),
     Number {
         text: &'a str,
@@ -63,7 +61,7 @@ impl<'a> Iterator for Scan<'a> {
     }
 }
 
-/// The position after the closing quote of the string that starts here, or the end of the text.
+/// The position after the closing quote of the string that begins at `start`; the end of the text if it has none.
 #[must_use]
 pub fn end_of_string(bytes: &[u8], start: usize) -> usize {
     let mut position = start + 1;
@@ -99,7 +97,7 @@ pub(super) fn depth(json: &str) -> usize {
     deepest
 }
 
-/// The positions of strings in a valid JSON text, with quotes.
+/// The byte ranges of all strings in a valid JSON text, quotes included.
 pub(super) fn strings(json: &str) -> impl Iterator<Item = Range<usize>> + '_ {
     let mut position = 0;
     std::iter::from_fn(move || {
@@ -110,7 +108,7 @@ pub(super) fn strings(json: &str) -> impl Iterator<Item = Range<usize>> + '_ {
     })
 }
 
-/// The positions of `NaN`, `Infinity` and `-Infinity` outside of strings; `None` if there are none.
+/// The byte ranges of `NaN`, `Infinity` and `-Infinity` outside strings; `None` if there are none.
 pub(super) fn literals(json: &str) -> Option<Vec<Range<usize>>> {
     const LITERALS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
     let bytes = json.as_bytes();
@@ -132,7 +130,7 @@ pub(super) fn literals(json: &str) -> Option<Vec<Range<usize>>> {
     (!found.is_empty()).then_some(found)
 }
 
-/// Replaces each escaped lone surrogate by `\ufffd`. Escapes occur only in strings.
+/// Replaces each escaped lone surrogate with `\ufffd`. Escapes occur only in strings.
 pub(super) fn lone_surrogates(json: &str) -> Cow<'_, str> {
     if !json.contains("\\ud") && !json.contains("\\uD") {
         return json.into();
@@ -170,7 +168,7 @@ enum Half {
     Second,
 }
 
-/// Half of a surrogate pair, if its escape starts here.
+/// The half of a surrogate pair whose escape begins at `position`, if any.
 fn surrogate(bytes: &[u8], position: usize) -> Option<Half> {
     let escape = bytes.get(position..position + 6)?.strip_prefix(b"\\u")?;
     match (escape[0].to_ascii_lowercase(), escape[1].to_ascii_lowercase()) {

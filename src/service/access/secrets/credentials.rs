@@ -1,4 +1,4 @@
-//! The credentials that a server gets in a caller's call.
+//! The credentials that a server receives with a caller's call.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::domain::catalog::tool::ServerName;
 use crate::service::access::secrets::{Secrets, Taken};
 use crate::service::ports::{Credentials, StoreError};
 
-/// Why a server can't be called for a caller.
+/// The reason why a server can't be called on behalf of a caller.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialError {
     #[error(
@@ -40,7 +40,7 @@ pub enum CredentialProblem {
     Open(SecretName, SecretOpenError),
 }
 
-/// The problems and their remedies.
+/// Lists the problems with their remedies.
 fn problem_list(server: &ServerName, problems: &[CredentialProblem]) -> String {
     let mut texts: Vec<String> = Vec::new();
     for problem in problems {
@@ -68,7 +68,7 @@ fn problem_list(server: &ServerName, problems: &[CredentialProblem]) -> String {
 }
 
 impl Secrets {
-    /// `None` if the server gets nothing from its callers.
+    /// The credentials for a server; `None` if it receives none from its callers.
     pub async fn credentials(&self, caller: &Principal, server: &ServerName) -> Result<Option<Arc<Credentials>>, CredentialError> {
         let taken = self.taken.load().get(server).filter(|taken| !taken.settings.is_empty()).cloned();
         let Some(taken) = taken else { return Ok(None) };
@@ -90,7 +90,7 @@ impl Secrets {
         if problems.is_empty() {
             return Ok(Some(Arc::new(Credentials::new(values, read_at))));
         }
-        // An unreadable secret does not count as missing too.
+        // An unreadable secret must not be reported as missing too.
         let unreadable: Vec<SecretName> = problems
             .iter()
             .filter_map(|problem| if let CredentialProblem::Open(name, _) = problem { Some(name.clone()) } else { None })

@@ -1,7 +1,7 @@
-//! Callers' secrets for MCP servers: stored, listed, removed, and passed to the server in a call.
+//! Callers' secrets for MCP servers: stores, lists and deletes them, and passes them to the server with a call.
 //!
-//! A value is only ever returned to its server. A change is stored before it is acknowledged; from then on, connections with the
-//! former value get no new calls.
+//! Only its server receives a value. A change is stored before it is acknowledged; from then on, connections with the former
+//! value accept no new calls.
 
 mod credentials;
 
@@ -22,16 +22,16 @@ use crate::domain::text::similar::nearest_of_family;
 use crate::service::ports::{Parting, SecretStore, StoreError, ToolServers};
 use crate::settings::{LiveSettings, PerUserSettings, TransportSettings};
 
-/// Longest secret, in bytes. Certificate keys are among the longest.
+/// Maximum length of a secret, in bytes. Private keys of certificates are among the longest.
 pub const MAX_BYTES: usize = 16 << 10;
 
-/// The state of a secret, for its owner.
+/// The state of a secret, as shown to its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SecretState {
     Set,
-    /// A server takes it, but it is not stored.
+    /// A server expects the secret, but it is not stored.
     Missing,
-    /// It is damaged, or the service no longer has the key that sealed it.
+    /// The secret is damaged, or the service no longer has the key that encrypted it.
     Unreadable,
 }
 
@@ -41,7 +41,7 @@ pub struct KnownSecret {
     pub server: ServerName,
     pub name: SecretName,
     pub state: SecretState,
-    /// Whether the current configuration of the server takes it.
+    /// Whether the server's current configuration uses the secret.
     pub is_taken: bool,
     pub updated_at: Option<SystemTime>,
 }
@@ -60,7 +60,7 @@ pub enum SecretError {
     Nobody,
     #[error("there is no such server or secret")]
     NotFound,
-    /// With the invalid part: `name` or `value`.
+    /// The parameter `name` or `value` is invalid.
     #[error("{reason}")]
     Invalid { parameter: &'static str, reason: String },
     #[error(transparent)]
@@ -69,7 +69,7 @@ pub enum SecretError {
     Store(#[from] StoreError),
 }
 
-/// The secrets that a configured server takes.
+/// The secrets that a configured server uses.
 struct Taken {
     settings: PerUserSettings,
     secrets: BTreeSet<SecretName>,
@@ -79,7 +79,7 @@ struct Taken {
 pub struct Secrets {
     store: Arc<dyn SecretStore>,
     servers: Arc<dyn ToolServers>,
-    /// `None`: secrets can't be stored.
+    /// The encryption keys; `None` if secrets can't be stored.
     keys: Option<SecretKeys>,
     taken: ArcSwap<HashMap<ServerName, Arc<Taken>>>,
 }
@@ -103,7 +103,7 @@ impl Secrets {
         self.taken.store(Arc::new(taken.collect()));
     }
 
-    /// The caller's secrets, and those that the servers visible to it take.
+    /// The caller's secrets, and missing ones that servers visible to the caller use.
     pub async fn list(&self, caller: &Principal, may_know: impl Fn(&ServerName) -> bool) -> Result<Vec<KnownSecret>, SecretError> {
         let owner = owner(caller)?;
         let keys = self.keys()?;
@@ -131,7 +131,7 @@ impl Secrets {
         Ok(known.into_values().collect())
     }
 
-    /// Stores a value, replacing a former one.
+    /// Stores a value. Replaces the former one.
     pub async fn put(&self, caller: &Principal, server: &ServerName, name: &str, value: &SecretString) -> Result<SystemTime, SecretError> {
         let owner = owner(caller)?.clone();
         let keys = self.keys()?;
@@ -155,7 +155,7 @@ impl Secrets {
         Ok(now)
     }
 
-    /// Removes a secret, even if its server is no longer configured.
+    /// Deletes a secret, even if its server is no longer configured.
     pub async fn remove(&self, caller: &Principal, server: &ServerName, name: &str) -> Result<(), SecretError> {
         let owner = owner(caller)?.clone();
         let name = SecretName::new(name).ok_or(SecretError::NotFound)?;
@@ -167,19 +167,19 @@ impl Secrets {
         Ok(())
     }
 
-    /// Removes all secrets of an owner and ends their connections; returns how many there were.
+    /// Deletes all secrets of an owner and ends the connections that use them. Returns the number of secrets.
     pub async fn forget(&self, owner: &PrincipalId) -> Result<u64, StoreError> {
         let removed = self.store.remove_secrets(owner).await?;
         self.disconnect(owner);
         Ok(removed)
     }
 
-    /// Ends the connections of an owner whose secrets were removed.
+    /// Ends the connections of an owner whose secrets were deleted.
     pub fn disconnect(&self, owner: &PrincipalId) {
         self.servers.disconnect(owner, None, Parting::AtOnce);
     }
 
-    /// Seals secrets of former keys with the current key, and logs those that no key opens.
+    /// Encrypts secrets again with the current key if they use a former one. Logs secrets that no key can decrypt.
     pub async fn reseal(&self) {
         let Some(keys) = &self.keys else { return };
         let found = match self.store.secrets_of_other_keys(keys.present.id()).await {
@@ -212,7 +212,7 @@ impl Secrets {
     async fn resealed(&self, keys: &SecretKeys, secret: &SealedSecret) -> Result<(), Unsealed> {
         let value = keys.open(secret)?;
         let new = keys.seal(secret.place.clone(), &value, rand::random::<[u8; NONCE_BYTES]>(), secret.updated_at)?;
-        // If the secret was changed meanwhile, the current key sealed it already.
+        // If the secret was changed in the meantime, it already uses the current key.
         self.store.reseal_secret(secret, &new).await?;
         Ok(())
     }
@@ -222,7 +222,7 @@ impl Secrets {
     }
 }
 
-/// Why a secret remains sealed with its former key.
+/// The reason why a secret still uses a former key.
 #[derive(Debug, thiserror::Error)]
 enum Unsealed {
     #[error(transparent)]
@@ -243,20 +243,20 @@ impl From<StoreError> for Unsealed {
     }
 }
 
-/// The owner of a caller's secrets.
+/// The id under which the caller's secrets are stored.
 fn owner(caller: &Principal) -> Result<&PrincipalId, SecretError> {
     if caller.is_somebody() { Ok(&caller.id) } else { Err(SecretError::Nobody) }
 }
 
 impl Taken {
-    /// A name of a secret that the server takes.
+    /// Validates the name of a secret that the server uses.
     fn name(&self, server: &ServerName, name: &str) -> Result<SecretName, SecretError> {
         let found = SecretName::new(name).filter(|name| self.secrets.contains(name));
         found.ok_or_else(|| {
             let taken: Vec<&str> = self.secrets.iter().map(SecretName::as_str).collect();
             let takes = if taken.is_empty() { "none".to_owned() } else { taken.join(", ") };
             let hint = nearest_of_family(name, taken.into_iter()).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-            let reason = format!("the server `{server}` takes no secret of this name; it takes: {takes}{hint}");
+            let reason = format!("the server `{server}` uses no secret with this name; it uses: {takes}{hint}");
             SecretError::Invalid { parameter: "name", reason }
         })
     }

@@ -1,4 +1,4 @@
-//! Enrichments, for an admin to read and change.
+//! Lets admins read and change enrichments.
 
 use std::sync::Arc;
 
@@ -18,35 +18,35 @@ pub struct EnrichmentAdmin {
     pub feed: Arc<EnrichmentFeed>,
 }
 
-/// The enrichment in force for one tool.
+/// The enrichment of one tool that search uses.
 #[derive(Debug, Serialize)]
 pub struct Entry {
     /// The published name of the tool.
     name: String,
     server: String,
     tool: String,
-    /// `model` or `admin`.
+    /// The type of author: `model` or `admin`.
     source: &'static str,
-    /// The language model that wrote it.
+    /// The name of the language model, if one is the author.
     model: Option<String>,
     context: String,
     queries: Vec<String>,
 }
 
-/// A page of the list.
+/// A page of the list of enrichments.
 #[derive(Debug, Serialize)]
 pub struct Page {
     enrichment: Vec<Entry>,
-    /// How many tools have an enrichment.
+    /// Total number of tools with an enrichment.
     total: usize,
-    /// How many tools there are.
+    /// Total number of tools.
     tools: usize,
     /// The offset of the next page, if there is one.
     next: Option<usize>,
 }
 
 impl EnrichmentAdmin {
-    /// The tools with an enrichment, ordered by server and name.
+    /// Lists the tools with an enrichment, sorted by server and name.
     pub async fn list(&self, offset: usize, limit: usize) -> Result<Page, StoreError> {
         let catalog = self.current.snapshot();
         let mut written = in_force(&catalog, self.store.as_ref(), self.feed.model()).await?;
@@ -61,13 +61,13 @@ impl EnrichmentAdmin {
         })
     }
 
-    /// `None`: there is no such tool, or it has no enrichment.
+    /// The enrichment of a tool; `None` if the tool is unknown or has none.
     pub async fn get(&self, id: &ToolId) -> Result<Option<Entry>, StoreError> {
         let Some(tool) = self.tool(id) else { return Ok(None) };
         Ok(self.written(&tool).await?.map(|written| entry(&tool, written)))
     }
 
-    /// Writes as the admin, whose texts take precedence over every model's. `None`: there is no such tool.
+    /// Stores an admin's enrichment, which overrides those of models. `None` if the tool is unknown.
     pub async fn put(&self, id: &ToolId, enrichment: Enrichment) -> Result<Option<Entry>, StoreError> {
         let Some(tool) = self.tool(id) else { return Ok(None) };
         let written = Written { author: Author::Admin, enrichment };
@@ -76,8 +76,8 @@ impl EnrichmentAdmin {
         Ok(Some(entry(&tool, written)))
     }
 
-    /// Removes the enrichment in force: an admin's, so that a model's applies again, or else the model's, so that the model is
-    /// asked again. Returns whether there was one.
+    /// Deletes the enrichment that search uses. After an admin's is deleted, a model's applies again; after a model's, the model
+    /// writes a new one. Returns whether there was one.
     pub async fn remove(&self, id: &ToolId) -> Result<bool, StoreError> {
         let Some(tool) = self.tool(id) else { return Ok(false) };
         let Some(written) = self.written(&tool).await? else { return Ok(false) };

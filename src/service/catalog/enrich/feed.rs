@@ -1,18 +1,18 @@
-//! Signals between the index, the enriching language model and the admin routes.
+//! Notifications between the index, the language model that enriches tools, and the admin routes.
 
 use tokio::sync::watch;
 
-/// Counts events. A follower sees that something changed, but not how often.
+/// Notifies receivers of new enrichments and of a complete index. They learn that something changed, but not how often.
 #[derive(Debug, Default)]
 pub struct EnrichmentFeed {
-    /// The language model whose enrichments apply, besides an admin's.
+    /// The language model whose enrichments search uses, in addition to those of admins.
     model: Option<String>,
     writings: watch::Sender<u64>,
     completions: watch::Sender<u64>,
 }
 
 impl EnrichmentFeed {
-    /// With a model, its enrichments apply.
+    /// `model` is the language model whose enrichments search uses.
     #[must_use]
     pub fn new(model: Option<String>) -> Self {
         Self { model, ..Self::default() }
@@ -23,23 +23,23 @@ impl EnrichmentFeed {
         self.model.as_deref()
     }
 
-    /// Signals an enrichment that is not in the index yet.
+    /// Reports an enrichment that is not in the index yet.
     pub fn publish(&self) {
         self.writings.send_modify(|count| *count += 1);
     }
 
-    /// Changes after every new enrichment.
+    /// A receiver that is notified of new enrichments.
     #[must_use]
     pub fn writings(&self) -> watch::Receiver<u64> {
         self.writings.subscribe()
     }
 
-    /// Signals that the index contains the whole catalog with all enrichments.
+    /// Reports that the index contains the whole catalog with all enrichments.
     pub fn complete(&self) {
         self.completions.send_modify(|count| *count += 1);
     }
 
-    /// Changes whenever the index has become complete.
+    /// A receiver that is notified when the index has become complete.
     #[must_use]
     pub fn completions(&self) -> watch::Receiver<u64> {
         let mut completions = self.completions.subscribe();

@@ -1,8 +1,8 @@
-//! Enrichment: a language model writes additional search texts, once per tool and in the background.
+//! Enrichment: a language model writes additional search texts, once per tool, in the background.
 //!
-//! It begins when the index is complete without enrichments. It asks about one tool at a time and stores each answer at once, so
-//! a stop loses at most one. After a failure the model gets a pause, which doubles with each further one. An invalid answer is
-//! dropped, and this process does not ask about that tool again.
+//! It starts once the index is complete. There is one request per tool, one at a time. Each answer is stored at once, so stopping
+//! loses at most one. After a failure, requests pause; the pause doubles with each further failure. Invalid answers are dropped,
+//! and this process makes no further request for their tools.
 
 pub mod feed;
 pub mod admin;
@@ -23,12 +23,12 @@ use crate::service::catalog::enrich::feed::EnrichmentFeed;
 use crate::service::ports::{EnrichError, Enricher, EnrichmentStore, JudgeError, StoreError};
 use crate::settings::llm::EnrichmentSettings;
 
-/// First pause after a failure. It doubles with each consecutive one.
+/// Pause after the first failure. It doubles with each consecutive one.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_mins(10);
-/// Failures per tool before it is left out. Some errors do not show whether the tool is their cause.
+/// Number of failures after which a tool is skipped. Some errors do not show whether the tool is their cause.
 const ATTEMPTS: u32 = 5;
-/// Each index update is complete, so enrichments are published in batches.
+/// Maximum delay before enrichments reach the index. They are collected, because each update rebuilds the whole index.
 const LONGEST_UNPUBLISHED: Duration = Duration::from_mins(5);
 
 pub struct Enriching {
@@ -39,14 +39,14 @@ pub struct Enriching {
     pub feed: Arc<EnrichmentFeed>,
 }
 
-/// Tools without a valid answer, in this process.
+/// Tools for which this process has received no valid answer.
 #[derive(Default)]
 struct Refused {
     failures: HashMap<Fingerprint, u32>,
     given_up: HashSet<Fingerprint>,
 }
 
-/// The enrichments in force for a catalog's tools, by key.
+/// The enrichments that search uses for the tools of a catalog, by key.
 pub async fn in_force(
     catalog: &Catalog,
     store: &dyn EnrichmentStore,
@@ -57,7 +57,7 @@ pub async fn in_force(
 }
 
 impl Enriching {
-    /// Follows the index until `stop`.
+    /// Writes missing enrichments whenever the index is complete, until `stop`.
     pub async fn follow(&self, stop: CancellationToken) {
         let work = async {
             let mut completions = self.feed.completions();
@@ -71,7 +71,7 @@ impl Enriching {
         stop.run_until_cancelled(work).await;
     }
 
-    /// Asks about every tool without an enrichment.
+    /// Requests an enrichment for every tool without one.
     async fn write_missing(&self, refused: &mut Refused) -> Result<(), StoreError> {
         let catalog = self.current.snapshot();
         let written = in_force(&catalog, self.store.as_ref(), self.feed.model()).await?;
@@ -122,7 +122,7 @@ impl Enriching {
         Ok(())
     }
 
-    /// Whether the tool still exists and still lacks an enrichment.
+    /// Whether the tool still exists and still has no enrichment.
     async fn is_wanted(&self, tool: &Tool) -> Result<bool, StoreError> {
         let key = key(tool);
         let is_there = self.current.snapshot().tool(&tool.id).is_some_and(|known| known.fingerprint == tool.fingerprint);
@@ -134,7 +134,7 @@ impl Enriching {
         timeout(self.settings.timeout, self.enricher.enrich(&brief)).await.unwrap_or(Err(JudgeError::Timeout.into()))
     }
 
-    /// Retries until it is stored, because the answer was paid for.
+    /// Stores an enrichment. Retries until that succeeds, because the answer was paid for.
     async fn save(&self, tool: &Tool, enrichment: Enrichment) {
         let written = Written { author: Author::Model(self.settings.endpoint.model.clone()), enrichment };
         let mut pause = FIRST_PAUSE;
@@ -151,8 +151,7 @@ fn log_unsaved(tool: &ToolId, error: &StoreError, pause: Duration) {
 }
 
 impl Refused {
-    /// Whether to ask about the tool again after this failure. A wrong key, a rate limit and an unreachable model are not the
-    /// tool's fault.
+    /// Whether to retry a tool after this failure. Wrong keys, rate limits and unreachable models are not the tool's fault.
     fn again(&mut self, key: Fingerprint, error: JudgeError) -> bool {
         if matches!(error, JudgeError::Unauthorized | JudgeError::RateLimited | JudgeError::Unreachable) {
             return true;

@@ -1,4 +1,4 @@
-//! Calls to servers that have not listed their tools yet: still starting, or down since the start. Their tools are unknown.
+//! Calls to servers that have not listed their tools since the start, because they are starting or down.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,20 +10,20 @@ use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::service::execution::execute::{Execute, ExecuteError};
 use crate::service::ports::{CallError, ServerPhase, ServerState};
 
-/// How long a call waits for the first list of a starting server.
+/// How long a call waits until a starting server has listed its tools.
 const FIRST_LIST: Duration = Duration::from_secs(20);
-/// How often the server's state is polled: a failed start sends no signal.
+/// Interval at which the server's state is polled, because a failed start sends no notification.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// `Retry-After` for such a server.
+/// `Retry-After` for calls to such a server.
 pub const LIST_RETRY: Duration = Duration::from_secs(2);
 /// Separates server and tool in a published name.
 const SEPARATOR: &str = "__";
 
 impl Execute {
-    /// Like [`Execute::by_id`], but waits for the first list of a starting server.
+    /// Like [`Execute::by_id`], but waits until a starting server has listed its tools.
     ///
     /// # Errors
-    /// [`ExecuteError::NotFound`]: unknown or denied. [`CallError::Unavailable`]: the server's tools are not known.
+    /// [`ExecuteError::NotFound`] if the tool is unknown or denied; [`CallError::Unavailable`] if the server has listed no tools.
     pub async fn find_by_id(&self, id: &ToolId, principal: &Principal) -> Result<Arc<Tool>, ExecuteError> {
         match self.by_id(id, principal) {
             Err(ExecuteError::NotFound { .. }) if self.is_unlisted(&id.server, principal) => {
@@ -34,10 +34,10 @@ impl Execute {
         }
     }
 
-    /// Like [`Execute::by_name`], but waits for the first list of a starting server, which the prefix of the name identifies.
+    /// Like [`Execute::by_name`], but waits until a starting server has listed its tools. The name's prefix identifies the server.
     ///
     /// # Errors
-    /// As [`Execute::find_by_id`].
+    /// Those of [`Execute::find_by_id`].
     pub async fn find_by_name(&self, name: &str, principal: &Principal) -> Result<Arc<Tool>, ExecuteError> {
         let found = self.by_name(name, principal);
         if !matches!(found, Err(ExecuteError::NotFound { .. })) {
@@ -50,7 +50,7 @@ impl Execute {
         self.by_name(name, principal)
     }
 
-    /// Whether a server is configured but has not listed its tools. `false` for servers hidden from the caller.
+    /// Whether a configured server has not listed its tools yet. Always `false` for servers hidden from the caller.
     #[must_use]
     pub fn is_unlisted(&self, server: &ServerName, principal: &Principal) -> bool {
         self.current.snapshot().server(server.as_str()).is_none()
@@ -66,7 +66,7 @@ impl Execute {
         let mut changes = self.current.changes();
         let until = Instant::now() + FIRST_LIST;
         while self.current.snapshot().server(server.as_str()).is_none() {
-            // The list is in the catalog shortly after it has arrived.
+            // The catalog contains a list shortly after it arrives.
             let may_come = self.state(server).is_some_and(|state| matches!(state.phase, ServerPhase::Starting | ServerPhase::Connected));
             if !may_come || Instant::now() >= until {
                 let reason = "it has not listed its tools yet".to_owned();

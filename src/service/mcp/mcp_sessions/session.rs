@@ -1,4 +1,4 @@
-//! The session of one older-era MCP client.
+//! The session of one MCP client with an older protocol version.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -20,12 +20,12 @@ use crate::service::mcp::mcp_news::{News, NewsQueue};
 use crate::service::mcp::subscriptions::Subscription;
 use crate::service::toolsets::loading::ClientLoads;
 
-/// Buffered messages of a slow consumer.
+/// Maximum number of buffered messages per stream.
 const MAILBOX: usize = 16;
-/// Maximum number of open streams of a session. Messages go to the newest one with free space.
+/// Maximum number of open streams per session. Messages are sent on the newest stream with a free buffer.
 const STREAMS: usize = 4;
 
-/// Identifies a session. Nobody can guess it.
+/// Identifies a session. The id can't be guessed.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct McpSessionId(Arc<str>);
 
@@ -40,7 +40,7 @@ impl McpSessionId {
     }
 }
 
-/// Allows lookups by the text that a client sent.
+/// Allows lookups by text.
 impl Borrow<str> for McpSessionId {
     fn borrow(&self) -> &str {
         &self.0
@@ -53,53 +53,53 @@ impl fmt::Debug for McpSessionId {
     }
 }
 
-/// The endpoint of a session: its address, and what it lists there.
+/// The endpoint of a session, which determines the listed tools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct McpEndpoint {
     pub address: Arc<Address>,
-    /// The only server of the endpoint, under its own names.
+    /// The server, if the endpoint belongs to a single one. Its tools then have their raw names.
     pub server: Option<ServerName>,
-    /// Path and mode, as one text.
+    /// Path and mode of the endpoint, as a single text.
     pub path: Arc<str>,
     pub mode: Mode,
 }
 
 impl McpEndpoint {
-    /// Whether a tool that the caller may see is listed here.
+    /// Whether the endpoint lists a tool, if the caller may see it.
     #[must_use]
     pub fn shows(&self, tool: &Tool, visibility: &Visibility) -> bool {
         self.server.as_ref().is_none_or(|server| *server == tool.id.server) && self.address.shows(tool, visibility, self.mode)
     }
 }
 
-/// The client's capabilities.
+/// The capabilities of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Abilities {
-    /// It can show its user a form.
+    /// Whether the client can show its user a form.
     pub forms: bool,
-    /// It can ask its user to open a URL.
+    /// Whether the client can ask its user to open a URL.
     pub addresses: bool,
     pub sampling: bool,
 }
 
 impl Abilities {
-    /// Reads the `capabilities` of its `initialize` request (MCP specification 2025-11-25, `ClientCapabilities`).
+    /// Parses the `capabilities` of an `initialize` request (MCP specification 2025-11-25, `ClientCapabilities`).
     #[must_use]
     pub fn read(capabilities: &Value) -> Self {
         let elicitation = capabilities.get("elicitation").filter(|elicitation| elicitation.is_object());
         let addresses = elicitation.is_some_and(|elicitation| elicitation.get("url").is_some());
-        // An older client declares `elicitation` without details, which means forms.
+        // Older clients declare `elicitation` without details, which means forms.
         let forms = elicitation.is_some_and(|elicitation| elicitation.get("form").is_some() || !addresses);
         Self { forms, addresses, sampling: capabilities.get("sampling").is_some_and(Value::is_object) }
     }
 
-    /// Whether the client can answer any question.
+    /// Whether the client can answer any server request.
     #[must_use]
     pub fn are_any(self) -> bool {
         self.forms || self.addresses || self.sampling
     }
 
-    /// Whether the client can answer this question.
+    /// Whether the client can answer this server request.
     #[must_use]
     pub fn answer(self, method: &str, params: &Value) -> bool {
         match method {
@@ -127,24 +127,24 @@ struct State {
     /// The caller of the last request.
     viewer: Arc<Principal>,
     used: Instant,
-    /// Oldest first.
+    /// Streams to the client, oldest first.
     streams: Vec<mpsc::Sender<News>>,
-    /// Queued for a client that does not listen or is a slow consumer.
+    /// Notifications for a client that has no stream or does not read it.
     queued: NewsQueue,
-    /// Ended: no more notifications.
+    /// Whether the session has ended. It then accepts no more notifications.
     is_over: bool,
-    /// Subscriptions, by the client's URIs.
+    /// Subscriptions by the URIs that the client knows.
     followed: HashMap<Arc<str>, Subscription>,
-    /// Running requests, by the JSON text of their ids.
+    /// Running requests by the JSON text of their ids.
     running: HashMap<String, CancellationToken>,
-    /// Open questions to the client, by the JSON text of their ids.
+    /// Unanswered server requests by the JSON text of their ids.
     open_questions: HashMap<String, oneshot::Sender<Value>>,
     questions: u64,
-    /// The least urgent log level that the client wants, as an index into [`LEVELS`]. `None`: it has not set one.
+    /// The least urgent log level that the client has requested, as an index into [`LEVELS`]; `None` if it has requested none.
     notes: Option<usize>,
-    /// Hash of the list that the client has, or was asked to fetch.
+    /// Hash of the list of tools that the client has fetched or was notified of.
     listed: Option<u64>,
-    /// Hashes of the servers whose prompts, and whose resources, the client knows.
+    /// Hashes of the servers whose prompts and resources the client knows.
     offered: Option<(u64, u64)>,
 }
 
@@ -166,7 +166,7 @@ impl State {
         }
     }
 
-    /// Sends queued messages until the buffers of all streams are full.
+    /// Sends queued notifications until all streams' buffers are full.
     fn flush(&mut self) {
         while let Some(news) = self.queued.first() {
             if !self.streams.iter().rev().any(|stream| stream.try_send(news.clone()).is_ok()) {
@@ -198,14 +198,14 @@ impl McpSession {
         self.owner == caller.id
     }
 
-    /// Records a request of its caller.
+    /// Records a request by the session's caller.
     pub(super) fn used_by(&self, caller: &Arc<Principal>) {
         let mut state = self.state.lock();
         state.viewer = Arc::clone(caller);
         state.used = Instant::now();
     }
 
-    /// Hash of the list that the client has, or was asked to fetch.
+    /// Hash of the list of tools that the client has fetched or was notified of.
     pub(super) fn listed(&self) -> Option<u64> {
         self.state.lock().listed
     }
@@ -236,7 +236,7 @@ impl McpSession {
         Arc::clone(&self.state.lock().viewer)
     }
 
-    /// A stream of notifications. It ends with the session, or when the client has opened too many newer ones.
+    /// Opens a stream of notifications. It ends with the session, or when the client has opened too many newer streams.
     #[must_use]
     pub fn listen(self: &Arc<Self>) -> Listening {
         let (sender, messages) = mpsc::channel(MAILBOX);
@@ -256,13 +256,13 @@ impl McpSession {
         listening
     }
 
-    /// Notifies the client, if it listens. Otherwise the notification is queued, except for changed tool lists, which are
-    /// detected later.
+    /// Sends a notification, or queues it if the client has no stream. Changed tool lists are not queued, but detected when the
+    /// client connects. Returns whether the client has a stream.
     pub fn notify(&self, news: News) -> bool {
         let mut state = self.state.lock();
         state.streams.retain(|stream| !stream.is_closed());
         let listens = !state.streams.is_empty();
-        // A changed tool list is detected when the client listens: see `notify_if_changed`.
+        // A changed list of tools is detected when the client connects, see `notify_if_changed`.
         if !state.is_over && (listens || news != News::Tools) {
             state.queued.add(news);
             state.flush();
@@ -270,12 +270,12 @@ impl McpSession {
         listens
     }
 
-    /// Notifies the client that its list of tools has changed.
+    /// Notifies the client that its list of tools has changed. Returns whether the client has a stream.
     pub fn notify_list_changed(&self) -> bool {
         self.notify(News::Tools)
     }
 
-    /// Notifies the client if its prompts or resources now come from other servers.
+    /// Notifies the client if its prompts or resources now come from a different set of servers.
     pub fn notify_offered(&self, now: (u64, u64)) {
         let former = self.state.lock().offered.replace(now);
         let Some((prompts, resources)) = former else { return };
@@ -287,14 +287,14 @@ impl McpSession {
         }
     }
 
-    /// Keeps a subscription until the session ends. Returns it if the session is over or already has `limit`.
+    /// Stores a subscription until the session ends. Returns it if the session has ended or already has `limit` subscriptions.
     pub(in crate::service) fn follow(&self, uri: Arc<str>, subscription: Subscription, limit: usize) -> Result<(), Subscription> {
         let mut state = self.state.lock();
         if state.is_over || state.followed.len() >= limit {
             return Err(subscription);
         }
         let former = state.followed.insert(uri, subscription);
-        // Dropped outside the lock.
+        // Drop the former subscription outside the lock.
         drop(state);
         drop(former);
         Ok(())
@@ -328,7 +328,7 @@ impl McpSession {
         drop(ended);
     }
 
-    /// Registers a running request until the value is dropped.
+    /// Registers a running request until the returned value is dropped.
     #[must_use]
     pub fn begin(self: &Arc<Self>, request: &str) -> Running {
         let cancelled = CancellationToken::new();
@@ -336,20 +336,20 @@ impl McpSession {
         Running { session: Arc::clone(self), request: request.to_owned(), cancelled }
     }
 
-    /// Cancels a request, by the JSON text of its id. An unknown id is ignored.
+    /// Cancels the request whose id has this JSON text. Ignores unknown ids.
     pub fn cancel(&self, request: &str) {
         if let Some(cancelled) = self.state.lock().running.get(request) {
             cancelled.cancel();
         }
     }
 
-    /// Whether the client can answer this question.
+    /// Whether the client can answer this server request.
     #[must_use]
     pub fn answers(&self, method: &str, params: &Value) -> bool {
         self.abilities.answer(method, params)
     }
 
-    /// The id for a question, and the receiver of the client's answer.
+    /// Creates the id for a server request, and the receiver of the client's answer.
     #[must_use]
     pub fn ask(&self) -> (String, oneshot::Receiver<Value>) {
         let (sender, receiver) = oneshot::channel();
@@ -361,14 +361,14 @@ impl McpSession {
         (id, receiver)
     }
 
-    /// Accepts the client's answer to a question, by the JSON text of its id. An unknown id is ignored.
+    /// Forwards the client's answer to the server request whose id has this JSON text. Ignores unknown ids.
     pub fn settle(&self, question: &str, message: Value) {
         if let Some(sender) = self.state.lock().open_questions.remove(question) {
             let _ = sender.send(message);
         }
     }
 
-    /// Sets the log level: the client then gets messages of this level and above. `false`: there is no such level.
+    /// Sets the minimum level of log messages that the client receives. Returns `false` if the level is unknown.
     pub fn want_notes(&self, level: &str) -> bool {
         let place = LEVELS.iter().position(|known| *known == level);
         if place.is_some() {
@@ -383,7 +383,7 @@ impl McpSession {
         self.state.lock().notes.is_some_and(|least| level.is_some_and(|level| level >= least))
     }
 
-    /// Whether it has neither a stream nor a running request.
+    /// Whether the client has neither a stream nor a running request.
     pub(in crate::service) fn is_idle(&self) -> bool {
         !self.state.lock().is_busy()
     }
@@ -401,10 +401,10 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// `None`: the stream has ended.
+    /// The next notification; `None` at the end of the stream.
     pub async fn next(&mut self) -> Option<News> {
         let news = self.messages.recv().await?;
-        // The buffer now has room for queued messages.
+        // The buffer now has room for a queued notification.
         if let Some(session) = self.session.upgrade() {
             session.state.lock().flush();
         }
@@ -412,11 +412,11 @@ impl Listening {
     }
 }
 
-/// A running request.
+/// A registered running request.
 pub struct Running {
     session: Arc<McpSession>,
     request: String,
-    /// Cancelled by the client.
+    /// Cancelled when the client cancels the request.
     pub cancelled: CancellationToken,
 }
 

@@ -1,4 +1,4 @@
-//! Sessions belong to their callers, end, and get notifications.
+//! Tests that sessions belong to their callers, end, and receive notifications.
 
 use std::sync::Arc;
 use std::time::Duration;

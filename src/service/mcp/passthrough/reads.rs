@@ -1,4 +1,4 @@
-//! Audits which caller got which prompt and read which resource. Never arguments or contents.
+//! Records in the audit log which caller read which prompt or resource, without arguments and contents.
 
 use std::time::{Duration, Instant};
 
@@ -13,19 +13,19 @@ use crate::service::mcp::passthrough::PassError;
 use crate::service::ports::{AuditAction, AuditEntry, CallOutcome, PassthroughKind, PassthroughRequest};
 use crate::service::records::audit::Audit;
 
-/// Longest recorded name, in characters.
+/// Maximum length of a recorded name, in characters.
 const LONGEST_SUBJECT: usize = 500;
 
-/// Records a read when it ends, or when its caller disconnects.
+/// Records a read when it ends or its caller disconnects.
 pub(super) struct Read<'a> {
     audit: &'a Audit,
-    /// `None`: there is nothing to record.
+    /// The audit entry; `None` if there is nothing to record.
     entry: Option<AuditEntry>,
     started: Instant,
 }
 
 impl<'a> Read<'a> {
-    /// `None` if the request is not a read.
+    /// Starts the record of a request; `None` if the request is not a read.
     pub(super) fn begin(audit: &'a Audit, server: &ServerName, request: &PassthroughRequest, principal: &Principal) -> Option<Self> {
         let (action, member) = match request.what {
             PassthroughKind::Prompt => (AuditAction::PromptGet, "name"),
@@ -42,7 +42,7 @@ impl<'a> Read<'a> {
         Some(Self { audit, entry: Some(entry), started: Instant::now() })
     }
 
-    /// `is_known`: whether the server exists at all. Requests to unknown servers are not recorded.
+    /// `is_known`: the server exists. Requests to unknown servers are not recorded.
     pub(super) fn ended(&mut self, result: &Result<Box<RawValue>, PassError>, is_known: bool) {
         let Some(entry) = &mut self.entry else { return };
         entry.outcome = match result {
@@ -74,7 +74,8 @@ impl Drop for Read<'_> {
     }
 }
 
-/// The URI of a resource without parts that may be secret: user and password, query and fragment; of `data:` only the scheme.
+/// Removes parts of a resource's URI that may be secret: user, password, query and fragment. A `data:` URI is
+/// reduced to its scheme.
 fn address(uri: &str) -> String {
     let end = uri.find(['?', '#']).unwrap_or(uri.len());
     let uri = &uri[..end];

@@ -11,9 +11,9 @@ use crate::service::ports::{AuditEntry, AuditQuery, StoredAuditEntry};
 pub trait AuditStore: Send + Sync {
     async fn save_audit(&self, entries: &[AuditEntry]) -> Result<(), StoreError>;
 
-    /// Entries of the audit log, newest first.
+    /// Returns matching entries, newest first.
     async fn audit(&self, query: &AuditQuery) -> Result<Vec<StoredAuditEntry>, StoreError>;
 
-    /// Removes the entries before `time`; returns how many.
+    /// Deletes entries from before `time`. Returns their number.
     async fn forget_audit_before(&self, time: SystemTime) -> Result<u64, StoreError>;
 }

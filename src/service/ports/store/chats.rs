@@ -1,4 +1,4 @@
-//! The sets of the chats.
+//! The chats' sets of tools.
 
 use async_trait::async_trait;
 
@@ -9,15 +9,15 @@ use crate::domain::selection::chat::{ChatKey, ChatSet};
 pub trait ChatStore: Send + Sync {
     async fn chat(&self, key: &ChatKey) -> Result<Option<StoredChat>, StoreError>;
 
-    /// Replaces the chat's set if `expected` is its current version (0: there is none). Returns the next version, or `None` if another
-    /// process was faster.
+    /// Replaces the chat's set if `expected` is its current version (0 if there is none). Returns the new version; `None` if
+    /// another process was faster.
     async fn save_chat(&self, key: &ChatKey, set: &ChatSet, expected: u64) -> Result<Option<u64>, StoreError>;
 }
 
-/// A chat's set as it was stored.
+/// A chat's set of tools, as stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoredChat {
     pub set: ChatSet,
-    /// From 1.
+    /// The version, starting at 1.
     pub version: u64,
 }

@@ -1,4 +1,4 @@
-//! Cached computations, keyed by a hash: vectors of texts and token counts of definitions.
+//! Cached computed values: vectors of texts and token counts of definitions, both by hash.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use crate::domain::text::canonical::Fingerprint;
 
 #[async_trait]
 pub trait ComputedStore: Send + Sync {
-    /// The known vectors of these texts, by the hash of the text.
+    /// The stored vectors of these texts, by hash of the text.
     async fn vectors(&self, model: &str, texts: &[Fingerprint]) -> Result<HashMap<Fingerprint, Arc<[f32]>>, StoreError>;
 
     async fn save_vectors(&self, model: &str, vectors: &[(Fingerprint, Arc<[f32]>)]) -> Result<(), StoreError>;
 
-    /// Known token counts of function definitions, by the hash of the minified definition.
+    /// The stored token counts of function definitions, by hash of the minified definition.
     async fn token_counts(&self, definitions: &[Fingerprint]) -> Result<HashMap<Fingerprint, u32>, StoreError>;
 
     async fn save_token_counts(&self, counts: &[(Fingerprint, u32)]) -> Result<(), StoreError>;
 
-    /// Marks these texts of the model and these definitions as used now. Then removes every vector, of any model, and every count that
-    /// was last used before `since`; returns how many.
+    /// Marks these texts of the model and these definitions as used now. Then deletes all vectors, of any model, and token counts
+    /// that were last used before `since`. Returns their number.
     async fn forget_unused(
         &self,
         model: &str,

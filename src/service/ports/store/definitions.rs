@@ -1,4 +1,4 @@
-//! The definitions of tools as they were first seen or last approved.
+//! The definitions of tools as first seen or last approved.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -11,45 +11,45 @@ use crate::domain::text::canonical::Fingerprint;
 
 #[async_trait]
 pub trait DefinitionStore: Send + Sync {
-    /// What is known about the definition of every tool ever seen.
+    /// The data about the definitions of all tools ever seen, without their texts.
     async fn definitions(&self) -> Result<Vec<StoredDefinition>, StoreError>;
 
-    /// The first seen or last approved definition of a tool, as JSON.
+    /// The reference definition of a tool (first seen or last approved), as JSON.
     async fn definition(&self, tool: &ToolId) -> Result<Option<String>, StoreError>;
 
-    /// Adds the definitions of tools never seen before, each with its JSON. An existing one stays.
+    /// Adds the definitions of new tools, each with its JSON. Existing definitions stay.
     async fn add_definitions(&self, new: &[(StoredDefinition, String)]) -> Result<(), StoreError>;
 
-    /// Notes which other definition of a tool was seen and logged, and when.
+    /// Records a differing definition of a tool as logged, with the time.
     async fn note_definition(&self, tool: &ToolId, other: &Fingerprint, at: SystemTime) -> Result<(), StoreError>;
 
-    /// Makes this the definition that later ones are compared with; the tool is no longer new. Durable.
+    /// Makes a definition the reference for later ones, and the tool no longer new. Durable.
     async fn approve_definition(&self, tool: &ToolId, definition: &Fingerprint, json: &str, at: SystemTime) -> Result<(), StoreError>;
 
-    /// Notes which tools a server lists now. Skips those noted within the last day.
+    /// Records that a server lists these tools. Skips tools recorded within the last day.
     async fn note_definitions_seen(&self, server: &ServerName, tools: &[Arc<str>], at: SystemTime) -> Result<(), StoreError>;
 
-    /// Removes the definitions of tools last listed before `time`; returns which. Approved ones stay, and so do the marks of listed
-    /// servers.
+    /// Deletes the definitions of tools last listed before `time`. Returns these tools. Approved definitions and the marks of
+    /// listed servers stay.
     async fn forget_definitions_before(&self, time: SystemTime) -> Result<Vec<ToolId>, StoreError>;
 }
 
-/// What is known about the definition of a tool, apart from its text.
+/// Data about the reference definition of a tool, without its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredDefinition {
     pub tool: ToolId,
-    /// Of the first seen or last approved definition. Later ones are compared with it.
+    /// The fingerprint of the reference definition (first seen or last approved).
     pub fingerprint: Fingerprint,
-    /// The server was known before the tool, and nobody has approved the tool yet.
+    /// Whether a known server added the tool and nobody has approved it yet.
     pub is_new: bool,
     pub first_seen: SystemTime,
-    /// Another definition that was seen and logged, and when.
+    /// The last differing definition that was logged, with the time.
     pub noticed: Option<(Fingerprint, SystemTime)>,
     pub approved: Option<SystemTime>,
 }
 
 impl StoredDefinition {
-    /// A definition that is seen for the first time.
+    /// The data for a tool that is seen for the first time.
     #[must_use]
     pub fn first(tool: ToolId, fingerprint: Fingerprint, is_new: bool, at: SystemTime) -> Self {
         Self { tool, fingerprint, is_new, first_seen: at, noticed: None, approved: None }

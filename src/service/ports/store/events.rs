@@ -1,4 +1,4 @@
-//! The record of selections and calls, and its retention.
+//! The record of selections, searches and calls.
 
 use std::time::SystemTime;
 
@@ -9,12 +9,12 @@ use crate::service::ports::SelectionEvent;
 
 #[async_trait]
 pub trait EventStore: Send + Sync {
-    /// Adds events, also to the sums of their days and sessions.
+    /// Stores events and adds them to the sums of their days and conversations.
     async fn record(&self, events: &[SelectionEvent]) -> Result<(), StoreError>;
 
-    /// Removes chats that were last saved before `chats`, and events and feedback before `events`; returns how many rows.
+    /// Deletes chats last saved before `chats`, and events and feedback from before `events`. Returns the number of rows.
     async fn forget_before(&self, chats: SystemTime, events: SystemTime) -> Result<u64, StoreError>;
 
-    /// Removes the sums of days before `time`, and of sessions that were last used before it; returns how many rows.
+    /// Deletes the sums of days before `time`, and of conversations last used before it. Returns the number of rows.
     async fn forget_usage_before(&self, time: SystemTime) -> Result<u64, StoreError>;
 }

@@ -1,4 +1,4 @@
-//! Verdicts of callers on selections.
+//! Feedback from callers on selections.
 
 use async_trait::async_trait;
 
@@ -7,9 +7,9 @@ use crate::service::ports::{Feedback, SelectionName};
 
 #[async_trait]
 pub trait FeedbackStore: Send + Sync {
-    /// The id of a selection made for this principal; of a chat the last one.
+    /// The id of a selection made for this principal, given its id or its chat. For a chat, the last selection.
     async fn selection(&self, principal: &str, named: &SelectionName) -> Result<Option<String>, StoreError>;
 
-    /// Replaces the former verdict on this tool in this selection. Durable.
+    /// Stores feedback. Replaces earlier feedback on the same tool in the same selection. Durable.
     async fn save_feedback(&self, feedback: &Feedback) -> Result<(), StoreError>;
 }

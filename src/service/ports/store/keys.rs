@@ -9,20 +9,20 @@ use crate::domain::access::api_key::{ApiKey, KeyId};
 
 #[async_trait]
 pub trait KeyStore: Send + Sync {
-    /// All API keys, also revoked ones.
+    /// All API keys, including revoked ones.
     async fn api_keys(&self) -> Result<Vec<ApiKey>, StoreError>;
 
-    /// Adds a key, or replaces the one with its id. Of two unrevoked keys with one name the second fails. Durable.
+    /// Adds a key, or replaces the key with the same id. Fails if another unrevoked key has the same name. Durable.
     async fn save_api_key(&self, key: &ApiKey) -> Result<(), StoreError>;
 
-    /// Saves a key that is now revoked, and removes the secrets, sessions and chats stored under its name: the next key with this name
-    /// belongs to somebody else. Durable.
+    /// Stores the revocation of a key and deletes the secrets, sessions and chats stored under its name, because the next key
+    /// with this name may belong to somebody else. Durable.
     async fn revoke_api_key(&self, key: &ApiKey) -> Result<(), StoreError>;
 
-    /// Notes when a key was last used. An unknown key is ignored.
+    /// Records the time of a key's last use. Ignores unknown keys.
     async fn touch_api_key(&self, id: &KeyId, at: SystemTime) -> Result<(), StoreError>;
 
-    /// Removes keys that were revoked or expired before `time`; returns which. Everything stored under the name of an expired key
-    /// is removed too.
+    /// Deletes keys that were revoked or expired before `time`, and everything stored under the names of the expired ones.
+    /// Returns the keys' ids.
     async fn forget_keys_ended_before(&self, time: SystemTime) -> Result<Vec<KeyId>, StoreError>;
 }

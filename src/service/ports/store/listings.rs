@@ -1,4 +1,4 @@
-//! The last good listing of every server.
+//! The last valid listing of every server.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
@@ -13,7 +13,7 @@ use crate::domain::catalog::tool::ServerName;
 pub trait ListingStore: Send + Sync {
     async fn listings(&self) -> Result<Vec<ServerListing>, StoreError>;
 
-    /// When each server was last listed.
+    /// The time of each server's last listing.
     async fn listing_times(&self) -> Result<HashMap<ServerName, SystemTime>, StoreError>;
 
     async fn save_listing(&self, listing: &ServerListing) -> Result<(), StoreError>;

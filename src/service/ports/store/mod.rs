@@ -1,10 +1,10 @@
-//! Persistent data: one trait per noun, and [`Store`] as their sum.
+//! Persistent data: one trait per noun, and [`Store`], which combines them.
 //!
-//! An adapter implements the traits one by one and is a [`Store`] by that. A use case takes the one trait that it needs; an
+//! Adapters implement the individual traits and thereby [`Store`]. A use case depends on the one trait that it needs; an
 //! `Arc<dyn Store>` coerces to each of them.
 //!
-//! Every method fails with [`StoreError`], and a failed write has changed nothing. An acknowledged write survives a killed process.
-//! One that is *durable* also survives a power cut.
+//! Every method fails with [`StoreError`]. A failed write changes nothing. An acknowledged write survives a killed process; a
+//! *durable* one also survives a power cut.
 
 mod audit;
 mod chats;
@@ -42,7 +42,7 @@ pub use self::usage::UsageStore;
 
 macro_rules! store {
     ($first:ident, $($noun:ident),+ $(,)?) => {
-        /// The sum of the traits.
+        /// All traits combined.
         pub trait Store: $first $(+ $noun)+ {}
 
         impl<T: $first $(+ $noun)+> Store for T {}

@@ -1,4 +1,4 @@
-//! Sealed secrets of users.
+//! Encrypted secrets of users.
 
 use async_trait::async_trait;
 
@@ -11,18 +11,18 @@ pub trait SecretStore: Send + Sync {
     /// All secrets of one owner.
     async fn secrets(&self, owner: &PrincipalId) -> Result<Vec<SealedSecret>, StoreError>;
 
-    /// All secrets sealed with other keys than this one.
+    /// All secrets encrypted with keys other than this one.
     async fn secrets_of_other_keys(&self, key_id: &str) -> Result<Vec<SealedSecret>, StoreError>;
 
-    /// Adds a secret, or replaces the one in its place. Durable.
+    /// Adds a secret. Replaces the former one with the same owner, server and name. Durable.
     async fn save_secret(&self, secret: &SealedSecret) -> Result<(), StoreError>;
 
-    /// Replaces `former` by `new` if `former` is still there unchanged; returns whether it was. Durable.
+    /// Replaces `former` with `new`, unless `former` has changed since. Returns whether it did. Durable.
     async fn reseal_secret(&self, former: &SealedSecret, new: &SealedSecret) -> Result<bool, StoreError>;
 
-    /// Returns whether there was one. Durable.
+    /// Deletes a secret. Returns whether there was one. Durable.
     async fn remove_secret(&self, place: &SecretPlace) -> Result<bool, StoreError>;
 
-    /// Removes all secrets of one owner; returns how many. Durable.
+    /// Deletes all secrets of an owner. Returns their number. Durable.
     async fn remove_secrets(&self, owner: &PrincipalId) -> Result<u64, StoreError>;
 }

@@ -1,4 +1,4 @@
-//! The sessions below `/s/`, and what is loaded into them.
+//! Address sessions (`/s/ID`), and the groups loaded into them.
 
 use std::time::SystemTime;
 
@@ -11,41 +11,42 @@ use crate::domain::toolsets::session::{Session, SessionContents, SessionId};
 
 #[async_trait]
 pub trait SessionStore: Send + Sync {
-    /// Also an expired one, until it is removed.
+    /// Returns a session, even if it has expired but is not deleted yet.
     async fn session(&self, id: &SessionId) -> Result<Option<Session>, StoreError>;
 
-    /// The unexpired sessions of one owner, or of all, oldest first.
+    /// All unexpired sessions, or those of one owner, in order of creation.
     async fn sessions(&self, owner: Option<&PrincipalId>, now: SystemTime) -> Result<Vec<Session>, StoreError>;
 
-    /// Adds a session and removes the expired ones. Above the cap of its owner, the owner's least recently used sessions go. Durable.
+    /// Adds a session and deletes expired ones. Over the limit per owner, deletes the owner's least recently used sessions.
+    /// Durable.
     async fn save_session(&self, session: &Session, caps: SessionCaps) -> Result<SessionSaved, StoreError>;
 
-    /// Replaces the contents of a session. An unknown session is ignored. Durable.
+    /// Replaces the contents of a session. Ignores unknown sessions. Durable.
     async fn save_session_contents(&self, id: &SessionId, contents: &SessionContents) -> Result<(), StoreError>;
 
-    /// Notes when a session was last used.
+    /// Records the time of a session's last use.
     async fn touch_session(&self, id: &SessionId, at: SystemTime) -> Result<(), StoreError>;
 
-    /// The groups loaded into a session, in loading order. They are removed with the session.
+    /// The groups loaded into a session, in loading order. They are deleted with the session.
     async fn session_groups(&self, id: &SessionId) -> Result<Vec<Group>, StoreError>;
 
-    /// Adds groups to a session. A group already loaded keeps its place. An unknown session is ignored. Durable.
+    /// Adds groups to a session. Groups that are already loaded keep their position. Ignores unknown sessions. Durable.
     async fn load_session_groups(&self, id: &SessionId, groups: &[Group]) -> Result<(), StoreError>;
 
-    /// Returns whether it was loaded. Durable.
+    /// Removes a group from a session. Returns whether it was loaded. Durable.
     async fn unload_session_group(&self, id: &SessionId, group: &Group) -> Result<bool, StoreError>;
 
-    /// Returns whether there was one. Durable.
+    /// Deletes a session. Returns whether there was one. Durable.
     async fn remove_session(&self, id: &SessionId) -> Result<bool, StoreError>;
 
-    /// Removes the sessions that have expired by `time`; returns how many.
+    /// Deletes sessions that have expired at `time`. Returns their number.
     async fn forget_sessions_before(&self, time: SystemTime) -> Result<u64, StoreError>;
 }
 
-/// The most sessions at a time.
+/// Maximum numbers of sessions at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionCaps {
-    /// Of one owner.
+    /// Maximum number per owner.
     pub of_one: usize,
     pub of_all: usize,
 }
@@ -54,9 +55,9 @@ pub struct SessionCaps {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionSaved {
     Saved {
-        /// Sessions of the same owner removed to make room.
+        /// Other sessions of the owner that were deleted to make room.
         gone: Vec<SessionId>,
     },
-    /// The cap of all sessions is reached, and its owner has too few to make room.
+    /// The total limit is reached, and deleting sessions of this owner would not make enough room.
     Full,
 }

@@ -1,4 +1,4 @@
-//! The store as a whole.
+//! Operations on the store as a whole.
 
 use async_trait::async_trait;
 use uuid::Uuid;
@@ -7,15 +7,15 @@ use super::StoreError;
 
 #[async_trait]
 pub trait UpkeepStore: Send + Sync {
-    /// The installation that the store belongs to; `None`: none was set yet.
+    /// The id of the installation to which the store belongs; `None` if it is not set yet.
     async fn installation(&self) -> Result<Option<Uuid>, StoreError>;
 
-    /// Durable.
+    /// Sets the id of the installation. Durable.
     async fn set_installation(&self, id: Uuid) -> Result<(), StoreError>;
 
-    /// Whether it answers, for `/readyz`.
+    /// Checks that the store responds, for `/readyz`.
     async fn check(&self) -> Result<(), StoreError>;
 
-    /// Returns unused space to the file system, as far as that is quick.
+    /// Returns unused space to the file system, as far as this is quick.
     async fn shrink(&self) -> Result<(), StoreError>;
 }

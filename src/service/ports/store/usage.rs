@@ -1,4 +1,4 @@
-//! Sums over the events.
+//! Sums over events.
 
 use async_trait::async_trait;
 
@@ -8,9 +8,9 @@ use crate::domain::records::usage::{Usage, UsageQuery};
 
 #[async_trait]
 pub trait UsageStore: Send + Sync {
-    /// Sums over the UTC days that overlap this period.
+    /// Sums over the days (UTC) that overlap the period of the query.
     async fn usage(&self, query: &UsageQuery) -> Result<Usage, StoreError>;
 
-    /// Figures of the conversations that were last used in this period.
+    /// Metrics of the conversations last used in the period of the query.
     async fn conversation_figures(&self, query: &ConversationQuery) -> Result<ConversationReport, StoreError>;
 }

@@ -1,4 +1,4 @@
-//! The files of a model folder, located with `modules.json`.
+//! Locates the files of a model folder with the help of `modules.json`.
 
 use std::io;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{ImportError, require};
 
 const TENSORS: &str = "model.safetensors";
-/// Names of other formats of the weights.
+/// Names of weights files in unsupported formats.
 const SHARDED: &str = "model.safetensors.index.json";
 const PICKLED: &str = "pytorch_model.bin";
 
@@ -17,7 +17,7 @@ const PICKLED: &str = "pytorch_model.bin";
 #[derive(Clone)]
 pub(super) struct Folder<'a> {
     root: &'a Path,
-    /// The part's path relative to the root; empty for the root itself.
+    /// The path of the part relative to the root; empty for the root itself.
     part: String,
 }
 
@@ -42,7 +42,7 @@ impl<'a> Modules<'a> {
             match kind.rsplit('.').next().unwrap_or_default() {
                 "Transformer" => modules.transformer = part(path),
                 "Pooling" => modules.pooling = part(path),
-                // Vectors are always normalised to length 1.
+                // No module is needed, because vectors are always normalised to unit length.
                 "Normalize" => {}
                 _ => require(false, "a module in modules.json", &kind, "only Transformer, Pooling and Normalize are")?,
             }
@@ -52,7 +52,7 @@ impl<'a> Modules<'a> {
 }
 
 impl Folder<'_> {
-    /// The file's path in the folder, for messages.
+    /// The file's path relative to the root, for messages.
     pub(super) fn path(&self, file: &str) -> String {
         if self.part.is_empty() { file.to_owned() } else { format!("{}/{file}", self.part) }
     }
@@ -65,7 +65,7 @@ impl Folder<'_> {
         serde_json::from_slice(&self.read(file)?).map_err(|source| ImportError::Json { file: self.path(file), source })
     }
 
-    /// An optional file; `null` without it.
+    /// Reads an optional JSON file; `null` if it does not exist.
     pub(super) fn optional(&self, file: &str) -> Result<Value, ImportError> {
         match self.json(file) {
             Err(ImportError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(Value::Null),
@@ -73,7 +73,7 @@ impl Folder<'_> {
         }
     }
 
-    /// The weights, in the only supported format.
+    /// Reads the weights, in the only supported format.
     pub(super) fn tensors(&self) -> Result<Vec<u8>, ImportError> {
         let is_there = |file: &str| self.root.join(self.path(file)).exists();
         if !is_there(TENSORS) && is_there(SHARDED) {

@@ -1,10 +1,10 @@
-//! Converts a sentence-transformers folder into a weights file: at startup for a folder in the settings, or once with
+//! Converts a sentence-transformers folder into a weights file: at startup for a folder in the settings, or by
 //! `toolsieve model import DIR`.
 //!
 //! Reads `config.json`, `model.safetensors`, `tokenizer.json` or `vocab.txt` and `1_Pooling/config.json`, and optionally
 //! `modules.json`, `sentence_bert_config.json`, `tokenizer_config.json` and `config_sentence_transformers.json`. The result
-//! depends only on these files, the name and the prompts. An unsupported feature is an error here, never a silent
-//! difference later.
+//! depends only on these files, the name and the prompts. An unsupported feature causes an error, so the vectors never
+//! differ unnoticed.
 
 mod folder;
 mod parts;
@@ -25,25 +25,25 @@ use folder::{Folder, Modules};
 use tensors::Tensors;
 use tokenizer::Tokenizer;
 
-/// Why a folder can't be imported.
+/// The reason why a folder can't be imported.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
     /// A file is missing or unreadable.
     #[error("can't read {file}: {source}")]
     Read {
-        /// Its path inside the folder.
+        /// The file's path in the folder.
         file: String,
-        /// Why.
+        /// The reason.
         #[source]
         source: io::Error,
     },
     /// A JSON file has unexpected content.
     #[error("can't parse {file}: {source}")]
     Json {
-        /// Its path inside the folder.
+        /// The file's path in the folder.
         file: String,
-        /// Why.
+        /// The reason.
         #[source]
         source: serde_json::Error,
     },
@@ -53,28 +53,28 @@ pub enum ImportError {
     /// The tensors can't be read.
     #[error("model.safetensors is damaged or incomplete ({0}); copy it again, or, from a checkout of Git LFS, run `git lfs pull`")]
     Tensors(#[source] safetensors::SafeTensorError),
-    /// A tensor is missing, has a wrong shape, an unknown type or a non-finite value.
+    /// A tensor is missing, or has a wrong shape, an unsupported type or a non-finite value.
     #[error("model.safetensors does not fit config.json: tensor {name}: {problem}")]
     Tensor {
-        /// Its name.
+        /// The tensor's name.
         name: String,
-        /// What is wrong.
+        /// The problem with the tensor.
         problem: String,
     },
     /// The model needs a feature that this encoder lacks.
     #[error("unsupported model: {what} is {found}, {supported} supported")]
     Unsupported {
-        /// The setting.
+        /// The name of the setting.
         what: &'static str,
-        /// Its value.
+        /// The value of the setting.
         found: String,
-        /// The supported values.
+        /// The supported values of the setting.
         supported: &'static str,
     },
     /// The vocabulary lacks a token.
     #[error("the vocabulary lacks the token {0}")]
     Token(String),
-    /// Unsupported sizes.
+    /// The sizes of the model are unsupported.
     #[error("unsupported model: {0}")]
     Model(#[from] ModelError),
 }
@@ -100,7 +100,7 @@ fn usual_activation() -> String {
     "gelu".to_owned()
 }
 
-/// Prefixes that override those of the folder.
+/// Prefixes that override those in the folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PromptOverrides {
     pub query: Option<String>,
@@ -124,7 +124,7 @@ pub fn import_named(folder: &Path, name: &str) -> Result<Vec<u8>, ImportError> {
     import_prompted(folder, name, &PromptOverrides::default())
 }
 
-/// Converts a model folder into the bytes of a weights file, with other prefixes than those of the folder.
+/// Converts a model folder into the bytes of a weights file, with prefixes that override those in the folder.
 ///
 /// # Errors
 /// Like [`import`].
@@ -172,15 +172,15 @@ fn require(holds: bool, what: &'static str, found: &dyn fmt::Display, supported:
 fn architecture(folder: &Folder<'_>) -> Result<(BertConfig, Activation), ImportError> {
     const FILE: &str = "config.json";
     let config: Value = folder.json(FILE)?;
-    // Checked before the sizes, which have other names in other architectures.
+    // Check this before the sizes, because other architectures have other names for those.
     let kind = config["model_type"].as_str().unwrap_or("not given");
     require(kind == "bert", "model_type in config.json", &kind, "only bert is")?;
     let positions = config["position_embedding_type"].as_str().unwrap_or("absolute");
     require(positions == "absolute", "position_embedding_type in config.json", &positions, "only absolute is")?;
     let bert: BertConfig = serde_json::from_value(config).map_err(|source| ImportError::Json { file: folder.path(FILE), source })?;
     let activation = match bert.hidden_act.as_str() {
-        // The last ones approximate the first with the hyperbolic tangent. They differ from it by less than 0.0005, and
-        // activations are quantised to steps of about 0.02.
+        // The last three approximate the first with the hyperbolic tangent, with a difference of less than 0.0005. Activations
+        // are quantised to steps of about 0.02.
         "gelu" | "gelu_python" | "gelu_new" | "gelu_fast" | "gelu_pytorch_tanh" => Activation::Gelu,
         "relu" => Activation::Relu,
         other => {
@@ -194,7 +194,7 @@ fn architecture(folder: &Folder<'_>) -> Result<(BertConfig, Activation), ImportE
     Ok((bert, activation))
 }
 
-/// The number of tokens for which the model was made.
+/// The maximum number of tokens that the model was trained for.
 fn positions(folder: &Folder<'_>, bert: &BertConfig) -> Result<usize, ImportError> {
     let limit = |value: &Value| value.as_u64().and_then(|limit| usize::try_from(limit).ok());
     let own = limit(&folder.optional("sentence_bert_config.json")?["max_seq_length"]);
@@ -237,7 +237,7 @@ fn prompts(folder: &Folder<'_>, overrides: &PromptOverrides) -> Result<Prompts, 
     let settings = folder.optional("config_sentence_transformers.json")?;
     let default = settings["default_prompt_name"].as_str().unwrap_or_default();
     let own = |names: &[&str]| {
-        // Newer releases of the library write every known prompt name, most of them empty.
+        // Newer library releases list every known prompt name; most prompts are empty.
         let mut found = names.iter().chain([&default]).filter_map(|name| settings["prompts"][name].as_str());
         found.find(|prompt| !prompt.is_empty()).unwrap_or_default().to_owned()
     };

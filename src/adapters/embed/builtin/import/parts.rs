@@ -1,11 +1,11 @@
-//! Writes the parts of a trained model, padded with zeros to the widths of the kernels.
+//! Writes the parts of a trained model, padded with zeros to the sizes that the kernels need.
 
 use super::super::quantize::{pack_matrix, quantize_symmetric};
 use super::super::weights::{Config, LayerLayout, Layout, MatrixLayout, NormLayout, Widths};
 use super::ImportError;
 use super::tensors::Tensors;
 
-/// A linear layer: `[outputs, inputs]` and one bias per output.
+/// A linear layer: weights `[outputs, inputs]`, and one bias per output.
 pub(super) struct Linear {
     pub(super) weights: Vec<f32>,
     pub(super) bias: Vec<f32>,
@@ -16,7 +16,7 @@ pub(super) struct Norm {
     pub(super) offsets: Vec<f32>,
 }
 
-/// The layout of a row in the file: blocks of `size` values, `padded` apart, in a row of `length`.
+/// The layout of a row in the file: `length` values in blocks of `padded` values, of which the first `size` are used.
 #[derive(Clone, Copy)]
 struct Spread {
     size: usize,
@@ -25,7 +25,7 @@ struct Spread {
 }
 
 impl Spread {
-    /// One block, followed by zeros.
+    /// A single block, padded with zeros to `length`.
     fn plain(size: usize, length: usize) -> Self {
         Self { size, padded: length, length }
     }
@@ -34,7 +34,7 @@ impl Spread {
         self.rows(row, 1)
     }
 
-    /// The same for rows of `width` values instead of single values.
+    /// Like `row`, for rows of `width` values instead of single values.
     fn rows(self, rows: &[f32], width: usize) -> Vec<f32> {
         let mut spread = vec![0.0; self.length * width];
         for (block, target) in rows.chunks(self.size * width).zip(spread.chunks_mut(self.padded * width)) {
@@ -67,7 +67,7 @@ impl Norm {
     }
 }
 
-/// Writes every tensor to its place, layer by layer, so that little of the model is in memory twice.
+/// Writes every tensor to its place, layer by layer, so that most of the model is in memory only once.
 pub(super) fn write(tensors: &Tensors<'_>, config: &Config, layout: &Layout, file: &mut [u8]) -> Result<(), ImportError> {
     let hidden = config.hidden;
     let row = Spread::plain(hidden, config.widths().row);

@@ -18,7 +18,7 @@ impl<'a> Tensors<'a> {
         Ok(Self { file, prefix })
     }
 
-    /// A tensor of exactly this shape.
+    /// Reads a tensor that must have this shape.
     pub(super) fn get(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, ImportError> {
         let name = format!("{}{name}", self.prefix);
         let problem = |problem: String| ImportError::Tensor { name: name.clone(), problem };
@@ -37,7 +37,7 @@ impl<'a> Tensors<'a> {
         if values.iter().all(|value| value.is_finite()) { Ok(values) } else { Err(problem("contains a non-finite value".to_owned())) }
     }
 
-    /// The first `rows` rows of a tensor that may have more.
+    /// Reads the first `rows` rows of a tensor.
     pub(super) fn rows(&self, name: &str, rows: usize, width: usize) -> Result<Vec<f32>, ImportError> {
         let all = self.file.tensor(&format!("{}{name}", self.prefix)).ok();
         let all = all.and_then(|tensor| tensor.shape().first().copied()).unwrap_or(0).max(rows);
@@ -58,7 +58,7 @@ impl<'a> Tensors<'a> {
     }
 }
 
-/// IEEE 754 binary16 to binary32.
+/// Converts an IEEE 754 binary16 number to binary32.
 fn half(bits: u16) -> f32 {
     let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
     let (exponent, fraction) = (i32::from((bits >> 10) & 31), f32::from(bits & 1023));

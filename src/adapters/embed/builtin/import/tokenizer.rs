@@ -1,4 +1,4 @@
-//! The tokenizer of a model folder: `tokenizer.json` as the `tokenizers` library writes it, or `vocab.txt`.
+//! Reads the tokenizer of a model folder: `tokenizer.json` as written by the `tokenizers` library, or `vocab.txt`.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ const VOCABULARY: &str = "vocab.txt";
 
 /// The tokenizer's vocabulary and settings.
 pub(super) struct Tokenizer {
-    /// Ordered by id; a gap is an empty text, which never matches.
+    /// All tokens in order of id. An unused id has an empty text, which never matches.
     pub(super) tokens: Vec<String>,
     pub(super) special: SpecialTokens,
     pub(super) normalization: Normalization,
@@ -35,7 +35,7 @@ fn word_piece() -> String {
     "WordPiece".to_owned()
 }
 
-/// Normalisation settings that both formats have; `None` if unspecified.
+/// The normalisation settings that both formats have; `None` if unspecified.
 #[derive(Default)]
 struct Wanted {
     lowercase: Option<bool>,
@@ -58,12 +58,12 @@ impl Tokenizer {
         if tokens.len() > MAXIMUM_TOKENS {
             return Err(ModelError::Shape("vocabulary size").into());
         }
-        // Like the library that wrote the file: its settings override the file.
+        // As in the library that wrote the file, its settings override the file.
         let setting = |name: &str, other: Option<bool>| settings[name].as_bool().or(other);
         let lowercase = setting("do_lower_case", wanted.lowercase).unwrap_or(true);
         let strip_accents = setting("strip_accents", wanted.strip_accents).unwrap_or(lowercase);
         let split = setting("tokenize_chinese_chars", wanted.split_ideographs).unwrap_or(true);
-        // A setting of sentence-transformers itself, applied before the tokenizer.
+        // sentence-transformers itself applies this setting, before the tokenizer.
         let lowers = folder.optional("sentence_bert_config.json")?["do_lower_case"].as_bool().unwrap_or(false);
         let normalization = Normalization { keep_case: !(lowercase || lowers), keep_accents: !strip_accents, join_ideographs: !split };
         let id = |key: &str, default: &'static str| {

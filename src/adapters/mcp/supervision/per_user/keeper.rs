@@ -1,4 +1,4 @@
-//! The life of one user connection: connect, use, close.
+//! The life cycle of one user connection: connect, serve calls, close.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -47,8 +47,7 @@ impl UserConnections {
         tracing::debug!(server = %name, why, "connection for a user ended");
     }
 
-    /// Connects once there is a free slot. A closing connection keeps its slot until its process has ended, so the limit
-    /// always holds.
+    /// Connects once a slot is free. A closing connection keeps its slot until its process has ended, so the limit always holds.
     async fn connect(&self, entry: &Entry) -> Result<(Connection, OwnedSemaphorePermit), String> {
         let place = Arc::clone(&self.places).acquire_owned().await.map_err(|_| "the service is stopping".to_owned())?;
         let Entry { server, settings, secrets, .. } = entry;
@@ -70,7 +69,7 @@ impl UserConnections {
         }
     }
 
-    /// Returns why it ended.
+    /// Waits for the end of the connection and returns the reason.
     async fn follow(&self, connection: &mut Connection, entry: &Arc<Entry>) -> String {
         let link = Arc::clone(&connection.link);
         if !entry.server.is_linked()
@@ -96,7 +95,7 @@ impl UserConnections {
                     return "it was ended".to_owned();
                 }
                 () = link.exchange.suspect.notified(), if is_remote => {
-                    // Listing the tools is a harmless health check.
+                    // Listing the tools serves as a harmless health check.
                     if !matches!(timeout(self.timing.list_timeout, list(&link)).await, Ok(Ok(_))) {
                         return "the server no longer responds".to_owned();
                     }
@@ -111,13 +110,13 @@ impl UserConnections {
     }
 }
 
-/// Resolves when it should end and no call waits for it.
+/// Waits until the connection should end and no call uses it.
 async fn abandoned(entry: &Entry) {
     entry.part.cancelled().await;
     let _ = entry.uses.subscribe().wait_for(|uses| *uses == 0).await;
 }
 
-/// Resolves after it was idle for `limit`.
+/// Waits until the connection was idle for `limit`.
 async fn idle(entry: &Entry, limit: std::time::Duration) {
     let mut uses = entry.uses.subscribe();
     loop {

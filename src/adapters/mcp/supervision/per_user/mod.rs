@@ -1,7 +1,7 @@
-//! Connections of single callers, for servers with per-user headers or per-user environment variables.
+//! Connections that belong to single callers, for servers with per-user headers or per-user environment variables.
 //!
-//! A connection is created on the caller's first call. It ends after an idle time, when its credentials are outdated, and
-//! when another caller needs its slot. Different credentials mean a different connection, so callers never share one.
+//! The caller's first call creates the connection. It ends after an idle time, when its credentials are outdated, or when another
+//! caller needs its slot. Other credentials need another connection, so callers never share one.
 
 mod keeper;
 
@@ -29,7 +29,7 @@ use crate::service::ports::{Credentials, Parting};
 use crate::settings::UserConnectionSettings;
 use crate::settings::servers::ServerSettings;
 
-/// How long a change of credentials is remembered: longer than any call holds the credentials it has read.
+/// How long a change of credentials is remembered. Longer than any call may use the credentials that it has read.
 const MEMORY: Duration = Duration::from_hours(1);
 
 pub(in crate::adapters::mcp) struct UserConnections {
@@ -37,7 +37,7 @@ pub(in crate::adapters::mcp) struct UserConnections {
     surroundings: Surroundings,
     timing: Timing,
     pool: Mutex<Pool>,
-    /// One slot per possible connection, taken until the connection is completely closed.
+    /// One permit per allowed connection, held until the connection is fully closed.
     places: Arc<Semaphore>,
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -46,7 +46,7 @@ pub(in crate::adapters::mcp) struct UserConnections {
 #[derive(Default)]
 struct Pool {
     entries: IndexMap<Key, Arc<Entry>>,
-    /// When a caller's connections, to one server or to all, were closed because of changed credentials.
+    /// When a caller's connections to one server, or to all (`None`), were closed because of changed credentials.
     parted: HashMap<(PrincipalId, Option<ServerName>), Instant>,
 }
 
@@ -57,31 +57,31 @@ struct Key {
     credentials: Fingerprint,
 }
 
-/// A connection, from its request on. While it is in the pool, new calls may use it.
+/// A connection, from its first request on. New calls may use it as long as it is in the pool.
 struct Entry {
     key: Key,
     server: Arc<Server>,
-    /// Including the credentials.
+    /// The server's settings with the caller's credentials filled in.
     settings: ServerSettings,
     secrets: Arc<Secrets>,
     state: watch::Sender<State>,
-    /// Calls that use it or wait for it. Grows only while the pool is locked.
+    /// The number of calls that use the connection or wait for it. Increased only while the pool is locked.
     uses: watch::Sender<usize>,
     used_at: Mutex<Instant>,
-    /// Ends it when no call uses it any more.
+    /// Ends the connection once no call uses it.
     part: CancellationToken,
-    /// Ends it at once.
+    /// Ends the connection at once.
     cut: CancellationToken,
 }
 
 enum State {
     Connecting,
     Ready(Arc<Link>),
-    /// Why it ended, without secrets.
+    /// The connection ended for this reason, which contains no secrets.
     Over(String),
 }
 
-/// A call's use of a connection.
+/// Counts one call's use of a connection until it is dropped.
 pub(in crate::adapters::mcp) struct Use(Arc<Entry>);
 
 impl Use {
@@ -109,7 +109,7 @@ impl Entry {
         *self.uses.borrow() == 0
     }
 
-    /// Whether a new call may use it; not if the call has just failed on it.
+    /// Whether a new call may use the connection. False if the call's previous attempt failed on it.
     fn is_usable(&self, failed: Option<&Arc<Link>>) -> bool {
         match &*self.state.borrow() {
             State::Connecting => true,
@@ -130,7 +130,7 @@ impl UserConnections {
         Arc::new(Self { places: Arc::new(Semaphore::new(limits.total)), limits, surroundings, timing, pool: Mutex::default(), tasks, stop })
     }
 
-    /// The caller's link, connecting if necessary.
+    /// Returns the caller's link. Connects if necessary.
     pub(in crate::adapters::mcp) async fn link(
         self: &Arc<Self>,
         server: &Arc<Server>,
@@ -150,7 +150,7 @@ impl UserConnections {
             if let Some(link) = ready {
                 return Ok(Held::own(link, Box::new(usage)));
             }
-            // Connecting continues in the background, so a retry may find it done.
+            // The connection attempt continues in the background, so a retry may find it complete.
             if timeout_at(until, state.changed()).await.is_err() {
                 return Err(NoLink::Unavailable { reason: "it is still starting".to_owned(), retry_after: START_RETRY });
             }
@@ -169,7 +169,7 @@ impl UserConnections {
         if self.stop.is_cancelled() {
             return Err(unavailable("the service is stopping"));
         }
-        // Checked while the pool is locked; retiring a server locks the pool afterwards.
+        // Check while the pool is locked: retiring a server locks the pool afterwards.
         if server.is_retired() {
             return Err(NoLink::Retired);
         }
@@ -206,7 +206,7 @@ impl UserConnections {
         Ok(usage)
     }
 
-    /// Closes idle connections, least recently used first, if a limit is reached.
+    /// If a limit is reached, closes idle connections, least recently used first.
     fn make_room(&self, pool: &mut Pool, server: &ServerName) -> Result<(), NoLink> {
         let UserConnectionSettings { per_server, total, .. } = self.limits;
         if pool.entries.keys().filter(|key| key.server == *server).count() >= per_server && !pool.give_up(|key| key.server == *server) {
@@ -218,7 +218,7 @@ impl UserConnections {
         Ok(())
     }
 
-    /// Closes a caller's connections, to one server or to all. A call holding outdated credentials is rejected.
+    /// Closes a caller's connections to one server or to all. Calls with outdated credentials are rejected from then on.
     pub(in crate::adapters::mcp) fn disconnect(&self, owner: &PrincipalId, server: Option<&ServerName>, parting: Parting) {
         let now = Instant::now();
         let mut pool = self.pool.lock();
@@ -236,7 +236,7 @@ impl UserConnections {
         });
     }
 
-    /// Closes all connections to a removed or reconfigured server, after their calls.
+    /// Closes all connections to a removed or reconfigured server after their calls.
     pub(in crate::adapters::mcp) fn retire(&self, server: &Arc<Server>) {
         self.pool.lock().entries.retain(|_, entry| {
             let goes = Arc::ptr_eq(&entry.server, server);
@@ -251,12 +251,12 @@ impl UserConnections {
         self.pool.lock().entries.values().filter(|entry| Arc::ptr_eq(&entry.server, server)).count()
     }
 
-    /// Removes it from the pool, so that no new call uses it.
+    /// Removes the connection from the pool, so that no new call uses it.
     fn forget(&self, entry: &Arc<Entry>) {
         self.pool.lock().forget(entry);
     }
 
-    /// The same, if it is idle.
+    /// Removes the connection from the pool if it is idle. Returns whether it did.
     fn forget_if_idle(&self, entry: &Arc<Entry>) -> bool {
         let mut pool = self.pool.lock();
         let is_idle = entry.is_idle() && entry.used_at.lock().elapsed() >= self.limits.idle;
@@ -269,7 +269,7 @@ impl UserConnections {
 
 impl Pool {
     fn forget(&mut self, entry: &Arc<Entry>) {
-        // Another one may have replaced it.
+        // Another connection may have replaced it.
         if self.entries.get(&entry.key).is_some_and(|present| Arc::ptr_eq(present, entry)) {
             self.entries.swap_remove(&entry.key);
         }
@@ -280,7 +280,7 @@ impl Pool {
         parted.into_iter().flatten().any(|at| *at >= time)
     }
 
-    /// Closes the least recently used idle one; `false` if all are in use.
+    /// Closes the least recently used idle connection. Returns `false` if all are in use.
     fn give_up(&mut self, is_meant: impl Fn(&Key) -> bool) -> bool {
         let idle = self.entries.values().filter(|entry| is_meant(&entry.key) && entry.is_idle());
         let Some(entry) = idle.min_by_key(|entry| *entry.used_at.lock()).cloned() else { return false };

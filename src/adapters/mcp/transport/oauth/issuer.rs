@@ -1,8 +1,8 @@
-//! Determines which authorisation server gets the refresh token of an MCP server, and its address.
+//! Determines which authorisation server may receive an MCP server's refresh token, and verifies it.
 //!
-//! The MCP server names it (RFC 9728), so the answer is verified. The metadata must belong to this MCP server, and those of
-//! the authorisation server (RFC 8414) to the requested issuer. Private addresses are rejected, unless the MCP server has
-//! one too. The first issuer that renews a token is the only one from then on, until a new sign-in.
+//! The MCP server names the authorisation server (RFC 9728). Its metadata must belong to this MCP server, and the metadata of the
+//! authorisation server (RFC 8414) to the requested issuer. Private addresses are rejected unless the MCP server has one too.
+//! Until a new sign-in, only the first issuer that renewed a token may renew it again.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -21,15 +21,15 @@ use crate::settings::OAuthSettings;
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An authorisation server, according to its metadata.
+/// An authorisation server, as described by its metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::adapters::mcp) struct Issuer {
-    /// Its identifier, as written.
+    /// The issuer identifier, unchanged.
     pub(in crate::adapters::mcp) name: String,
     pub(in crate::adapters::mcp) token_endpoint: Url,
 }
 
-/// Sends the requests on the way to a token. Follows no redirects, and rejects private addresses where they are not
+/// Sends the requests that find an issuer and renew a token. Follows no redirects, and rejects private addresses unless they are
 /// allowed.
 pub(in crate::adapters::mcp) struct Finder<'a> {
     settings: &'a OAuthSettings,
@@ -53,13 +53,13 @@ impl<'a> Finder<'a> {
         Ok(Self { settings, client, allows_private })
     }
 
-    /// The client for sending a refresh token.
+    /// The HTTP client for sending a refresh token.
     pub(in crate::adapters::mcp) fn client(&self) -> &reqwest::Client {
         &self.client
     }
 
-    /// The authorisation server of the MCP server: the configured one, else the one that renewed a token before, else the
-    /// one that the server names.
+    /// Finds the authorisation server: the configured one, otherwise the one that renewed the token before (`known`), otherwise
+    /// the one that the MCP server names.
     pub(in crate::adapters::mcp) async fn issuer(&self, known: Option<&str>) -> Result<Issuer, TokenError> {
         let name = match self.settings.issuer.as_deref().or(known) {
             Some(name) => name.to_owned(),
@@ -71,7 +71,7 @@ impl<'a> Finder<'a> {
             let Some(metadata) = self.metadata(address).await else { continue };
             let own = metadata.get("issuer").and_then(Value::as_str).unwrap_or_default();
             if !is_same(own, &name) {
-                return Err(not_renewed(format!("the metadata of the authorisation server {name} belong to another one: `{own}`")));
+                return Err(not_renewed(format!("the metadata of the authorisation server {name} names another issuer: `{own}`")));
             }
             if let Some(endpoint) = metadata.get("token_endpoint").and_then(Value::as_str) {
                 let endpoint =
@@ -80,7 +80,7 @@ impl<'a> Finder<'a> {
                 return Ok(Issuer { name, token_endpoint: endpoint });
             }
         }
-        // Without metadata, the usual path is used.
+        // Without metadata, try the usual path.
         let token_endpoint = url.join("/token").map_err(|error| not_renewed(error.to_string()))?;
         Ok(Issuer { name, token_endpoint })
     }
@@ -91,7 +91,7 @@ impl<'a> Finder<'a> {
             let Some(metadata) = self.metadata(address).await else { continue };
             let resource = metadata.get("resource").and_then(Value::as_str).unwrap_or_default();
             if !covers(resource, server) {
-                return Err(not_renewed(format!("the metadata of the server belong to another resource: `{resource}`")));
+                return Err(not_renewed(format!("the server's metadata describes another resource: `{resource}`")));
             }
             if let Some(issuer) = metadata.pointer("/authorization_servers/0").and_then(Value::as_str) {
                 return Ok(issuer.to_owned());
@@ -103,7 +103,7 @@ impl<'a> Finder<'a> {
         Ok(origin.into())
     }
 
-    /// A refresh token is as valuable as a password.
+    /// Rejects insecure and private URLs, because a refresh token is as valuable as a password.
     fn check(&self, url: &Url) -> Result<(), TokenError> {
         if url.scheme() != "https" && (url.scheme() != "http" || url.host() != self.settings.server_url.host()) {
             return Err(not_renewed("the authorisation server's address is not https"));
@@ -115,7 +115,7 @@ impl<'a> Finder<'a> {
             _ => false,
         };
         if is_private && !self.allows_private {
-            return Err(not_renewed("the authorisation server's address is a private one; `private_addresses` of `oauth` allows that"));
+            return Err(not_renewed("the authorisation server's address is private; to allow that, set `private_addresses` in `oauth`"));
         }
         Ok(())
     }
@@ -129,12 +129,12 @@ impl<'a> Finder<'a> {
     }
 }
 
-/// Issuers are compared as written (RFC 8414, section 3.3); only the slash of an empty path is ignored.
+/// Compares issuers as text (RFC 8414, section 3.3), but ignores the slash of an empty path.
 fn is_same(one: &str, other: &str) -> bool {
     !one.is_empty() && one.trim_end_matches('/') == other.trim_end_matches('/')
 }
 
-/// Whether metadata of this resource belong to the server (RFC 9728, section 3.3): its own URL, or one above it.
+/// Whether metadata of this resource belong to the server (RFC 9728, section 3.3): the resource is its URL or a parent of it.
 fn covers(resource: &str, server: &Url) -> bool {
     let Ok(resource) = Url::parse(resource) else { return false };
     let (above, path) = (resource.path().trim_end_matches('/'), server.path().trim_end_matches('/'));
@@ -154,14 +154,13 @@ async fn is_private_host(url: &Url) -> bool {
     }
 }
 
-/// Whether a name resolves only to private addresses: the owner of a public name can add a private address to it.
+/// Whether all addresses of a name are private. One is not enough, because the owner of a public name can add one.
 fn are_private(addresses: impl Iterator<Item = IpAddr>) -> bool {
     let mut addresses = addresses.peekable();
     addresses.peek().is_some() && addresses.all(is_private)
 }
 
-/// Resolves names only to public addresses, at the moment of connecting, because a name may change its addresses between
-/// check and use.
+/// Resolves names to public addresses only. It runs on connecting, because a name may change its addresses after a check.
 struct PublicOnly;
 
 impl Resolve for PublicOnly {
