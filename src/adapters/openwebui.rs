@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use crate::domain::access::toolset::ToolsetName;
+use crate::domain::publishing::address::AddressPrefix;
 use crate::domain::toolsets::mode::Mode;
 
 /// The id of our entry among Open WebUI's tool servers; chats refer to it as `server:toolsieve`.
@@ -431,13 +432,16 @@ fn wanted(options: &InstallOptions, toolsieve_url: &str) -> Vec<Wanted> {
         path: if is_mcp { place("") } else { "/".to_owned() },
         is_mcp,
     }];
-    wanted.extend(options.toolsets.iter().map(|name| Wanted {
-        id: format!("{TOOLSET_PREFIX}{name}"),
-        title: format!("{FUNCTION_TITLE}: {name}"),
-        description: format!("The toolset {name}, narrowed to what a message needs"),
-        url: format!("{toolsieve_url}{}", place(&format!("/toolsets/{name}"))),
-        path: place(&format!("/toolsets/{name}")),
-        is_mcp,
+    wanted.extend(options.toolsets.iter().map(|name| {
+        let path = place(&AddressPrefix::Toolset(name.as_str()).to_string());
+        Wanted {
+            id: format!("{TOOLSET_PREFIX}{name}"),
+            title: format!("{FUNCTION_TITLE}: {name}"),
+            description: format!("The toolset {name}, narrowed to what a message needs"),
+            url: format!("{toolsieve_url}{path}"),
+            path,
+            is_mcp,
+        }
     }));
     wanted
 }
@@ -485,7 +489,7 @@ fn is_ours(connection: &Value) -> bool {
     let is_toolset = || {
         let url = connection.get("url").and_then(Value::as_str).unwrap_or_default();
         let url = url.strip_suffix(MCP_PATH).unwrap_or(url);
-        id.strip_prefix(TOOLSET_PREFIX).is_some_and(|name| url.ends_with(&format!("/toolsets/{name}")))
+        id.strip_prefix(TOOLSET_PREFIX).is_some_and(|name| url.ends_with(&AddressPrefix::Toolset(name).to_string()))
     };
     let is_known = match kind {
         "openapi" => true,

@@ -21,7 +21,7 @@ use tokio::time::sleep;
 
 use crate::domain::access::principal::{GroupTable, Principal, PrincipalKind, User};
 use crate::domain::access::{api_key, user_token};
-use crate::domain::publishing::address::Address;
+use crate::domain::publishing::address::{Address, AddressPrefix};
 use crate::http::address;
 use crate::http::body::Body;
 use crate::http::connections::Connection;
@@ -29,7 +29,7 @@ use crate::http::meter::Refused;
 use crate::http::methods::head_as_get;
 use crate::http::origin::Standing;
 use crate::http::person::{self, MAX_BYTES};
-use crate::http::place::AddressPrefix;
+use crate::http::place;
 use crate::http::problem::{Code, Problem, whole_seconds};
 use crate::http::state::State;
 use crate::service::access::keys::Keys;
@@ -117,7 +117,7 @@ pub async fn admit(
         }
     };
     let entered = match below {
-        Some((below, _)) => below.enter(&state, &principal).await,
+        Some((below, _)) => place::enter(below, &state, &principal).await,
         None => Ok((Address::Whole, principal)),
     };
     let (address, principal) = match entered {

@@ -10,7 +10,7 @@ use actix_web::http::Method;
 use actix_web::middleware::Next;
 use actix_web::rt;
 
-use crate::http::place::AddressPrefix;
+use crate::domain::publishing::address::AddressPrefix;
 use crate::http::problem::{Code, Problem};
 
 /// Below these paths, every method but GET and HEAD changes stored data.

@@ -11,6 +11,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::domain::access::principal::Principal;
+use crate::domain::publishing::address::{AddressPrefix, ConnectionPath};
 use crate::domain::selection::selection::Disclosed;
 use crate::domain::selection::selection::Selection;
 use crate::domain::toolsets::session::Session;
@@ -18,7 +19,6 @@ use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::llm_keys;
 use crate::http::person::{self, MAX_BYTES};
-use crate::http::place::AddressPrefix;
 use crate::http::problem::{Answer, Problem, read_json};
 use crate::http::routes::execute::context;
 use crate::http::state::State;
@@ -277,23 +277,25 @@ pub(in crate::http) fn filter_request(body: &[u8]) -> Result<SelectRequest, Prob
 /// The address above the path of an MCP endpoint; `None` for other paths.
 fn above_mcp(path: &str) -> Option<&str> {
     let path = path.trim().split('?').next()?.trim_end_matches('/');
-    let rest = path.strip_suffix("mcp")?;
-    let address = if rest.is_empty() { rest } else { rest.strip_suffix('/')? };
-    let is_address = address.is_empty() || ["/toolsets/", "/s/"].iter().any(|prefix| address.starts_with(prefix));
-    is_address.then_some(address)
+    let address = path.strip_suffix("mcp")?;
+    let is_address = address.ends_with('/') && AddressPrefix::split(address).is_some();
+    (is_address || matches!(address, "" | "/")).then_some(address)
 }
 
 /// An MCP address publishes the same as the document beside it.
 fn document_path(path: String) -> String {
-    above_mcp(&path).map(|address| format!("{address}/")).unwrap_or(path)
+    match above_mcp(&path) {
+        Some("") => "/".to_owned(),
+        Some(address) => address.to_owned(),
+        None => path,
+    }
 }
 
 /// The sessions among the connections, by path.
 async fn sessions(state: &State, request: &SelectRequest, principal: &Principal) -> Result<HashMap<String, Arc<Session>>, Problem> {
     let mut sessions = HashMap::new();
     for path in request.connections.values() {
-        let whole = format!("{}/", path.trim().trim_end_matches("openapi.json").trim_end_matches('/'));
-        if let Some((AddressPrefix::Session(id), "/")) = AddressPrefix::split(&whole)
+        if let Some(ConnectionPath::Below(AddressPrefix::Session(id))) = ConnectionPath::of(path)
             && let Some(session) = state.sessions.find(id, principal).await?
         {
             sessions.insert(path.clone(), state.loading.extended(session).await?);
