@@ -22,15 +22,15 @@ use toolsieve::domain::access::visibility::Visibility;
 use toolsieve::domain::catalog::catalog::{self, Catalog, CatalogServer};
 use toolsieve::domain::catalog::tool::ServerName;
 use toolsieve::domain::publishing::address::Address;
+use toolsieve::domain::selection::relevance::Role;
 use toolsieve::domain::toolsets::mode::Mode;
 use toolsieve::service::catalog::current::CurrentCatalog;
 use toolsieve::service::catalog::indexing::Indexing;
 use toolsieve::service::ports::{Embedder, Store, ToolIndex, ToolServers as _};
 use toolsieve::service::publishing::publish::{DocumentOf, Publish, PublishOptions};
 use toolsieve::service::records::metrics::{CacheKind, Meters, SelectionFigures, SelectionKind, Stage};
-use toolsieve::service::selection::request::{SelectRequest, Turn, TurnRole};
+use toolsieve::service::selection::request::{SelectRequest, Turn};
 use toolsieve::service::selection::retrieve::Retrieve;
-use toolsieve::service::selection::select::Select;
 use toolsieve::settings::{BuiltinModel, Overrides, ServersSource, Settings, Sources};
 
 const VERBS: [&str; 10] = ["create", "read", "update", "delete", "list", "search", "send", "convert", "merge", "export"];
@@ -100,10 +100,8 @@ fn select(criterion: &mut Criterion) {
         runtime.block_on(retrieve.teach_gate(store.as_ref()));
         let select = app::select(&current, &retrieve, &store, &start, &stop).unwrap();
         let principal = Principal::anyone();
-        let ask = |text: String| SelectRequest {
-            turns: vec![Turn { role: TurnRole::User, text, called: Vec::new() }],
-            ..SelectRequest::default()
-        };
+        let ask =
+            |text: String| SelectRequest { turns: vec![Turn { role: Role::User, text, called: Vec::new() }], ..SelectRequest::default() };
         let mut number = 0;
         // Every message is a new one, so that its vector is never in the cache.
         criterion.bench_function(&format!("select among {count}, a new message"), |bencher| {

@@ -380,11 +380,6 @@ impl Application {
         })
     }
 
-    #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
     /// The service's URL on this machine.
     #[must_use]
     pub fn url(&self) -> String {

@@ -19,7 +19,7 @@ use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::Tool;
 use crate::domain::selection::enrichment::key;
 use crate::domain::selection::relevance::{FusionParameters, Gate, LexicalModel, LexicalParameters, SparseVector};
-use crate::domain::text::analysis::{Analyzer, Language};
+use crate::domain::text::analysis::Analyzer;
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::enrich::feed::EnrichmentFeed;
@@ -42,7 +42,8 @@ pub(super) struct Recipe {
     pub(super) settings: Settings,
     pub(super) fusion: FusionParameters,
     pub(super) lexical: LexicalParameters,
-    pub(super) language: Language,
+    /// Whether to stem words.
+    pub(super) stems: bool,
     pub(super) vectors: Vectors,
     /// Whether to search by words too.
     pub(super) words: bool,
@@ -69,7 +70,7 @@ impl Recipe {
             settings: settings.clone(),
             fusion: FusionParameters::default(),
             lexical: LexicalParameters::default(),
-            language: Language::default(),
+            stems: true,
             vectors: Vectors::All,
             words: true,
             corrections: true,
@@ -77,7 +78,8 @@ impl Recipe {
     }
 
     pub(super) fn lexical(&self) -> LexicalModel {
-        let lexical = LexicalModel::new(Analyzer::new(self.language), self.lexical);
+        let analyzer = if self.stems { Analyzer::default() } else { Analyzer::unstemmed() };
+        let lexical = LexicalModel::new(analyzer, self.lexical);
         if self.corrections { lexical } else { lexical.without_corrections() }
     }
 }

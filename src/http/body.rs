@@ -98,8 +98,8 @@ impl Bodies {
     }
 
     /// Bytes in use.
-    #[must_use]
-    pub fn held(&self) -> usize {
+    #[cfg(test)]
+    fn held(&self) -> usize {
         self.budget.held.load(Ordering::Relaxed)
     }
 

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use actix_web::http::StatusCode;
@@ -52,7 +53,8 @@ macro_rules! codes {
         pub enum Code { $($code,)* }
 
         impl Code {
-            pub const ALL: &[Code] = &[$(Code::$code,)*];
+            #[cfg(test)]
+            const ALL: &[Code] = &[$(Code::$code,)*];
 
             /// The `code` member of a problem: stable, for programs.
             #[must_use]
@@ -175,6 +177,16 @@ impl Problem {
     pub fn not_found() -> Self {
         Self::new(Code::NotFound, "Look at /openapi.json for what there is.")
     }
+}
+
+/// The `limit` of a request.
+///
+/// # Errors
+/// It is out of range.
+pub(in crate::http) fn limit(given: Option<usize>, default: usize, range: RangeInclusive<usize>) -> Result<usize, Problem> {
+    let limit = given.unwrap_or(default);
+    let (least, most) = (range.start(), range.end());
+    if range.contains(&limit) { Ok(limit) } else { Err(Problem::invalid("limit", format!("limit is {least} to {most}."))) }
 }
 
 impl fmt::Display for Problem {

@@ -20,11 +20,12 @@ use toolsieve::app;
 use toolsieve::domain::access::principal::Principal;
 use toolsieve::domain::catalog::catalog::{self, Catalog, CatalogServer};
 use toolsieve::domain::catalog::tool::ServerName;
+use toolsieve::domain::selection::relevance::Role;
 use toolsieve::domain::selection::selection::{Reason, Selection};
 use toolsieve::service::catalog::current::CurrentCatalog;
 use toolsieve::service::catalog::indexing::Indexing;
 use toolsieve::service::ports::{Embedder, Store, ToolIndex};
-use toolsieve::service::selection::request::{SelectRequest, Turn, TurnRole};
+use toolsieve::service::selection::request::{SelectRequest, Turn};
 use toolsieve::service::selection::retrieve::Retrieve;
 use toolsieve::service::selection::select::Select;
 use toolsieve::settings::{BuiltinModel, Settings};
@@ -177,11 +178,11 @@ impl Drop for Selecting {
 }
 
 fn user(text: &str) -> Turn {
-    Turn { role: TurnRole::User, text: text.to_owned(), called: Vec::new() }
+    Turn { role: Role::User, text: text.to_owned(), called: Vec::new() }
 }
 
 fn assistant(text: &str) -> Turn {
-    Turn { role: TurnRole::Assistant, text: text.to_owned(), called: Vec::new() }
+    Turn { role: Role::Assistant, text: text.to_owned(), called: Vec::new() }
 }
 
 /// Our tools as `server::tool`, with their published names, in the order of the answer.
@@ -323,7 +324,7 @@ async fn course(selecting: &Selecting, chat: &Chat) -> Course {
         course.offered.1 += usize::from(!turn.tools.is_empty());
         if let Some(called) = called {
             // After the call the model is asked again, with the same tools.
-            turns.push(Turn { role: TurnRole::Assistant, text: String::new(), called: vec![called] });
+            turns.push(Turn { role: Role::Assistant, text: String::new(), called: vec![called] });
             now = ours(&selecting.ask(&turns, Some(&chat.name)).await);
         }
         turns.push(assistant(&turn.answer));

@@ -15,6 +15,12 @@ pub fn nearest_of_family<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) 
     best(wrong, known, strsim::normalized_damerau_levenshtein, 0.7)
 }
 
+/// The end of a message about a wrong name: `; did you mean …?`, or nothing. Compares like [`nearest_of_family`].
+#[must_use]
+pub fn did_you_mean<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> String {
+    nearest_of_family(wrong, known).map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_default()
+}
+
 fn best<'a>(wrong: &str, known: impl Iterator<Item = &'a str>, similarity: impl Fn(&str, &str) -> f64, least: f64) -> Option<&'a str> {
     if wrong.is_empty() || wrong.len() > LONGEST {
         return None;

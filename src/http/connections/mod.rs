@@ -80,8 +80,8 @@ impl Connections {
     }
 
     /// Open connections of strangers and of known callers.
-    #[must_use]
-    pub fn count(&self) -> (usize, usize) {
+    #[cfg(test)]
+    fn count(&self) -> (usize, usize) {
         let table = self.table.lock();
         (table.strangers.len(), table.known.len())
     }

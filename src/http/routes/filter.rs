@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 
 use crate::domain::access::principal::Principal;
 use crate::domain::publishing::address::{AddressPrefix, ConnectionPath};
+use crate::domain::selection::relevance::Role;
 use crate::domain::selection::selection::Disclosed;
 use crate::domain::selection::selection::Selection;
 use crate::domain::toolsets::session::Session;
@@ -19,10 +20,10 @@ use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::llm_keys;
 use crate::http::person::{self, MAX_BYTES};
-use crate::http::problem::{Answer, Problem, read_json};
+use crate::http::problem::{Answer, Problem, limit, read_json};
 use crate::http::routes::execute::context;
 use crate::http::state::State;
-use crate::service::selection::request::{Offered, SelectRequest, Turn, TurnRole};
+use crate::service::selection::request::{Offered, SelectRequest, Turn};
 use crate::settings::Rerank;
 
 /// Maximum number of newly chosen tools per request.
@@ -326,14 +327,11 @@ impl FilterBody {
                 return Err(Problem::invalid(parameter, format!("chat_id, message_id and model have at most {MAX_BYTES} bytes.")));
             }
         }
-        if self.limit.is_some_and(|limit| limit == 0 || limit > MAX_LIMIT) {
-            return Err(Problem::invalid("limit", format!("limit is 1 to {MAX_LIMIT}.")));
-        }
+        limit(self.limit, 1, 1..=MAX_LIMIT)?;
         let rerank = match &self.rerank {
             None => None,
             Some(name) => Some(Rerank::of_name(name).ok_or_else(|| Problem::invalid("rerank", "rerank is `auto`, `off` or `always`."))?),
         };
-        let user = self.user.as_ref().and_then(|user| user.get("id")).and_then(Value::as_str).map(str::to_owned);
         let not_empty = |text: Option<String>| text.filter(|text| !text.is_empty());
         Ok(SelectRequest {
             turns: self.messages.into_iter().map(Message::into_turn).collect(),
@@ -343,7 +341,6 @@ impl FilterBody {
             disclose: self.disclose,
             keep: self.keep.unwrap_or_default(),
             narrow_foreign: self.narrow_foreign.unwrap_or(false),
-            user,
             chat: not_empty(self.chat_id),
             message: not_empty(self.message_id),
             model: not_empty(self.model),
@@ -359,9 +356,9 @@ impl FilterBody {
 impl Message {
     fn into_turn(self) -> Turn {
         let role = match self.role.as_str() {
-            "user" => TurnRole::User,
-            "assistant" => TurnRole::Assistant,
-            _ => TurnRole::Other,
+            "user" => Role::User,
+            "assistant" => Role::Assistant,
+            _ => Role::Other,
         };
         let called = self
             .tool_calls

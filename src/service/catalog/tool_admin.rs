@@ -15,7 +15,7 @@ use crate::domain::catalog::hints::ToolHints;
 use crate::domain::catalog::texts::NearDuplicates;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::text::analysis::Analyzer;
-use crate::domain::text::similar::nearest_of_family;
+use crate::domain::text::similar::did_you_mean;
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::definitions::{ApproveError, DefinitionCounts, DefinitionState, Definitions, PartView};
 use crate::service::catalog::rebuild::Rebuilds;
@@ -183,12 +183,8 @@ impl ToolAdmin {
         let states = self.servers.states();
         let known = || states.iter().map(|state| state.server.as_str());
         let unknown = names.into_iter().filter(|name| !known().any(|known| known == name.as_str()));
-        let problems: Vec<String> = unknown
-            .map(|name| {
-                let meant = nearest_of_family(name.as_str(), known()).map(|known| format!("; did you mean `{known}`?"));
-                format!("there is no server `{name}`{}", meant.unwrap_or_default())
-            })
-            .collect();
+        let problem = |name: &ServerName| format!("there is no server `{name}`{}", did_you_mean(name.as_str(), known()));
+        let problems: Vec<String> = unknown.map(problem).collect();
         if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
     }
 

@@ -130,25 +130,16 @@ impl McpSessions {
         session.set_listed(self.list(&session.viewer(), session.endpoint()));
     }
 
-    /// Notifies all listening clients of changed lists.
-    pub fn notify_all(&self) {
-        self.notify_where(|_| true);
-    }
-
-    /// Notifies the listening clients of an address.
+    /// Notifies the listening clients of an address of changed lists.
     pub fn notify_address(&self, address: &Address) {
-        self.notify_where(|session| *session.endpoint().address == *address);
-    }
-
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.sessions.lock().len()
-    }
-
-    fn notify_where(&self, condition: impl Fn(&McpSession) -> bool) {
-        for session in self.all().iter().filter(|session| condition(session)) {
+        for session in self.all().iter().filter(|session| *session.endpoint().address == *address) {
             session.notify_list_changed();
         }
+    }
+
+    #[cfg(test)]
+    fn count(&self) -> usize {
+        self.sessions.lock().len()
     }
 
     pub(super) fn all(&self) -> Vec<Arc<McpSession>> {

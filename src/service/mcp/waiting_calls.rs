@@ -242,8 +242,8 @@ impl<T: Send + 'static> WaitingCalls<T> {
         self.begin(holder, call).await
     }
 
-    #[must_use]
-    pub fn count(&self) -> usize {
+    #[cfg(test)]
+    fn count(&self) -> usize {
         self.calls.lock().len()
     }
 

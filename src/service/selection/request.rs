@@ -12,19 +12,10 @@ use crate::settings::Rerank;
 
 #[derive(Clone, Debug, Default)]
 pub struct Turn {
-    pub role: TurnRole,
+    pub role: Role,
     pub text: String,
     /// Names of the functions that the assistant's turn called.
     pub called: Vec<String>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TurnRole {
-    User,
-    Assistant,
-    /// System, tool, and any other role.
-    #[default]
-    Other,
 }
 
 /// An offered function: a name, or a complete definition.
@@ -50,7 +41,6 @@ pub struct SelectRequest {
     pub keep: Vec<String>,
     /// Whether foreign definitions are judged too.
     pub narrow_foreign: bool,
-    pub user: Option<String>,
     pub chat: Option<String>,
     pub message: Option<String>,
     pub model: Option<String>,
@@ -61,14 +51,4 @@ pub struct SelectRequest {
     pub advisors: Vec<Advisor>,
     /// The caller's sessions among the connections, by path.
     pub sessions: HashMap<String, Arc<Session>>,
-}
-
-impl From<TurnRole> for Role {
-    fn from(role: TurnRole) -> Self {
-        match role {
-            TurnRole::User => Self::User,
-            TurnRole::Assistant => Self::Assistant,
-            TurnRole::Other => Self::System,
-        }
-    }
 }

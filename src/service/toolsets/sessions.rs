@@ -17,14 +17,15 @@ use crate::domain::access::toolset::ToolsetName;
 use crate::domain::access::visibility::Visibility;
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
+use crate::domain::selection::relevance::Role;
 use crate::domain::selection::selection::Selected;
-use crate::domain::text::similar::nearest_of_family;
+use crate::domain::text::similar::did_you_mean;
 use crate::domain::toolsets::mode::Mode;
 use crate::domain::toolsets::session::{ID_BYTES, Session, SessionContents, SessionId};
 use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::ports::{SessionCaps, SessionSaved, SessionStore, StoreError};
 use crate::service::records::write_behind;
-use crate::service::selection::request::{Offered, SelectRequest, Turn, TurnRole};
+use crate::service::selection::request::{Offered, SelectRequest, Turn};
 use crate::service::selection::select::Select;
 use crate::service::supervision::Supervised;
 use crate::settings::SessionSettings;
@@ -269,7 +270,7 @@ impl Sessions {
         let is_everything = within.toolsets.is_empty() && within.servers.is_empty();
         let pool = catalog.visible(visibility).filter(|tool| is_everything || within.contain(tool, &visibility.assigned));
         let offered = pool.map(|tool| Offered { name: tool.operation_id.to_string(), description: None }).collect();
-        let turn = Turn { role: TurnRole::User, text: task.to_owned(), called: Vec::new() };
+        let turn = Turn { role: Role::User, text: task.to_owned(), called: Vec::new() };
         let request = SelectRequest { turns: vec![turn], offered: Some(offered), limit, ..SelectRequest::default() };
         let selection = self.select.select(request, owner).await;
         let tools = selection.tools.into_iter().filter(|selected| selected.id.is_some()).collect();
@@ -305,7 +306,7 @@ fn read(new: &NewSession, catalog: &Catalog, visibility: &Visibility) -> Result<
     let visible: Vec<&Arc<Tool>> = catalog.visible(visibility).collect();
     let (mut problems, mut parameters) = (Vec::new(), BTreeSet::new());
     let mut problem = |parameter: &'static str, kind: &str, name: &str, known: &mut dyn Iterator<Item = &str>| {
-        let meant = nearest_of_family(name, known).map(|known| format!("; did you mean `{known}`?")).unwrap_or_default();
+        let meant = did_you_mean(name, known);
         problems.push(format!("there is no {kind} `{name}`{meant}"));
         parameters.insert(parameter);
     };

@@ -13,7 +13,7 @@ use crate::domain::access::policy::CompiledToolsets;
 use crate::domain::access::principal::Principal;
 use crate::domain::access::toolset::{Toolset, ToolsetDefinition, ToolsetName, ToolsetProblem};
 use crate::domain::catalog::tool::Tool;
-use crate::domain::text::similar::nearest_of_family;
+use crate::domain::text::similar::did_you_mean;
 use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::ports::{StoreError, ToolsetStore};
 use crate::settings::{LiveSettings, ToolsetSettings};
@@ -183,13 +183,9 @@ impl Toolsets {
     pub fn check_names<'a>(&self, names: impl IntoIterator<Item = &'a ToolsetName>) -> Result<(), ToolsetError> {
         let toolsets = self.current.toolsets();
         let unknown = names.into_iter().filter(|name| toolsets.get(name).is_none());
-        let problems: Vec<String> = unknown
-            .map(|name| {
-                let known = toolsets.iter().map(|(known, _)| known.as_str());
-                let meant = nearest_of_family(name.as_str(), known).map(|known| format!("; did you mean `{known}`?"));
-                format!("there is no toolset `{name}`{}", meant.unwrap_or_default())
-            })
-            .collect();
+        let known = || toolsets.iter().map(|(known, _)| known.as_str());
+        let problem = |name: &ToolsetName| format!("there is no toolset `{name}`{}", did_you_mean(name.as_str(), known()));
+        let problems: Vec<String> = unknown.map(problem).collect();
         if problems.is_empty() {
             return Ok(());
         }

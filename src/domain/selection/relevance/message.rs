@@ -42,12 +42,13 @@ pub const REFERRING_WORDS: usize = 14;
 pub const CONTEXT_CHARACTERS: usize = 400;
 
 /// The author of a turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Role {
-    System,
     User,
     Assistant,
-    Tool,
+    /// System, tool, and any other role.
+    #[default]
+    Other,
 }
 
 /// The search texts: the whole message, then its sentences or clauses, or the message with its context.

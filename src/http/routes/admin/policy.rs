@@ -1,12 +1,11 @@
 //! The policy: which caller may use which tool.
 
-use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, get, post, put, web};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::expected;
+use super::{expected, versioned};
 use crate::domain::access::policy::{Effect, Rule, RulePlace, RuleProblem, RuleSource};
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
@@ -139,7 +138,8 @@ described! {
 #[utoipa::path(responses((status = 200, description = "The rules in force", body = PolicyViewBody)))]
 #[get("/v1/admin/policy")]
 pub async fn show_policy(state: web::Data<State>, _caller: Administrator) -> HttpResponse {
-    answer(&state.policies.view())
+    let view = state.policies.view();
+    versioned(view.version, &view)
 }
 
 /// Replaces the rules set over the API. They are in force before the response.
@@ -158,7 +158,7 @@ pub async fn replace_policy(state: web::Data<State>, caller: Administrator, requ
     let view = state.policies.replace(&body, expected(&request)?).await.map_err(|error| invalid(error, &body))?;
     tracing::info!(version = view.version, rules = view.rules.len(), "policy replaced");
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::PolicyReplace, format!("version {}", view.version)));
-    Ok(answer(&view))
+    Ok(versioned(view.version, &view))
 }
 
 /// Explains who may call what, and which rule decides; also for rules that are not in force. Changes nothing.
@@ -189,9 +189,4 @@ pub async fn check_policy(state: web::Data<State>, _caller: Administrator, body:
 fn invalid(error: PolicyError, rules: &Value) -> Problem {
     let member = if let PolicyError::Malformed(_) = error { misfit_in::<policies::Body>(rules.clone()) } else { None };
     Problem::from(error).naming(member)
-}
-
-fn answer(view: &PolicyView) -> HttpResponse {
-    let etag = format!("\"{}\"", view.version);
-    HttpResponse::Ok().insert_header((header::ETAG, etag)).insert_header((header::CACHE_CONTROL, "no-store")).json(view)
 }

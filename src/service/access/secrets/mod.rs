@@ -18,7 +18,7 @@ use crate::domain::access::principal::{Principal, PrincipalId};
 use crate::domain::access::secret::{NONCE_BYTES, SealError, SealedSecret, SecretKeys, SecretName, SecretOpenError, SecretPlace};
 use crate::domain::access::template::{self, Slot};
 use crate::domain::catalog::tool::ServerName;
-use crate::domain::text::similar::nearest_of_family;
+use crate::domain::text::similar::did_you_mean;
 use crate::service::ports::{Parting, SecretStore, StoreError, ToolServers};
 use crate::settings::{LiveSettings, PerUserSettings, TransportSettings};
 
@@ -255,7 +255,7 @@ impl Taken {
         found.ok_or_else(|| {
             let taken: Vec<&str> = self.secrets.iter().map(SecretName::as_str).collect();
             let takes = if taken.is_empty() { "none".to_owned() } else { taken.join(", ") };
-            let hint = nearest_of_family(name, taken.into_iter()).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+            let hint = did_you_mean(name, taken.into_iter());
             let reason = format!("the server `{server}` takes no secret of this name; it takes: {takes}{hint}");
             SecretError::Invalid { parameter: "name", reason }
         })
