@@ -15,29 +15,22 @@ use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 use toolsieve::adapters::embed::BuiltinEmbedder;
 use toolsieve::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions};
-use toolsieve::adapters::llm::{self, ChatModels};
 use toolsieve::adapters::store::SqliteStore;
-use toolsieve::adapters::tokens::TokenCounter;
-use toolsieve::app::Application;
+use toolsieve::app::{self, Application};
 use toolsieve::domain::access::principal::Principal;
 use toolsieve::domain::access::visibility::Visibility;
 use toolsieve::domain::catalog::catalog::{self, Catalog, CatalogServer};
 use toolsieve::domain::catalog::tool::ServerName;
 use toolsieve::domain::publishing::address::Address;
-use toolsieve::domain::selection::relevance::LexicalModel;
+use toolsieve::domain::selection::relevance::Role;
 use toolsieve::domain::toolsets::mode::Mode;
 use toolsieve::service::catalog::current::CurrentCatalog;
 use toolsieve::service::catalog::indexing::Indexing;
 use toolsieve::service::ports::{Embedder, Store, ToolIndex, ToolServers as _};
-use toolsieve::service::publishing::meta_tokens::MetaTokens;
 use toolsieve::service::publishing::publish::{DocumentOf, Publish, PublishOptions};
 use toolsieve::service::records::metrics::{CacheKind, Meters, SelectionFigures, SelectionKind, Stage};
-use toolsieve::service::records::record::{Recorder, Retention};
-use toolsieve::service::selection::chats::Chats;
-use toolsieve::service::selection::judges::Judges;
-use toolsieve::service::selection::request::{SelectRequest, Turn, TurnRole};
+use toolsieve::service::selection::request::{SelectRequest, Turn};
 use toolsieve::service::selection::retrieve::Retrieve;
-use toolsieve::service::selection::select::Select;
 use toolsieve::settings::{BuiltinModel, Overrides, ServersSource, Settings, Sources};
 
 const VERBS: [&str; 10] = ["create", "read", "update", "delete", "list", "search", "send", "convert", "merge", "export"];
@@ -100,33 +93,15 @@ fn select(criterion: &mut Criterion) {
         let index: Arc<dyn ToolIndex> = EmbeddedIndex::open(options).unwrap();
         let current = Arc::new(CurrentCatalog::new(live.selection.clone()));
         current.swap(tools(count));
-        let indexing = Indexing {
-            current: Arc::clone(&current),
-            store: Arc::clone(&store),
-            index: Arc::clone(&index),
-            embedder: Arc::clone(&embedder),
-            lexical: LexicalModel::default(),
-            on_progress: Arc::new(|_, _| {}),
-            enrichment: Arc::default(),
-            unused_retention: Duration::from_hours(24),
-        };
+        let indexing = Indexing::new(Arc::clone(&current), Arc::clone(&store), index, embedder);
         runtime.block_on(indexing.update(&current.snapshot()));
         let stop = CancellationToken::new();
-        let day = Duration::from_hours(24);
-        let (recorder, _) = Recorder::start(store.clone(), Retention { chats: day, events: day, usage: day }, stop.clone());
-        let (chats, _) = Chats::start(store.clone(), stop.clone());
-        let retrieve = Arc::new(Retrieve::new(embedder, index));
+        let retrieve = Arc::new(Retrieve::over(&indexing));
         runtime.block_on(retrieve.teach_gate(store.as_ref()));
-        let models = ChatModels::new(llm::client_builder().build().unwrap(), start.llm.clone());
-        let judges = Arc::new(Judges::new(Arc::new(models), start.llm.clone()));
-        let counter = TokenCounter::default();
-        let count_tokens = Arc::new(move |texts: &[String]| counter.count(texts));
-        let select = Select::new(Arc::clone(&current), retrieve, judges, chats, recorder, MetaTokens::new(count_tokens));
+        let select = app::select(&current, &retrieve, &store, &start, &stop).unwrap();
         let principal = Principal::anyone();
-        let ask = |text: String| SelectRequest {
-            turns: vec![Turn { role: TurnRole::User, text, called: Vec::new() }],
-            ..SelectRequest::default()
-        };
+        let ask =
+            |text: String| SelectRequest { turns: vec![Turn { role: Role::User, text, called: Vec::new() }], ..SelectRequest::default() };
         let mut number = 0;
         // Every message is a new one, so that its vector is never in the cache.
         criterion.bench_function(&format!("select among {count}, a new message"), |bencher| {

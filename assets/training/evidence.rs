@@ -4,7 +4,6 @@ use std::error::Error;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -14,7 +13,6 @@ use toolsieve::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions};
 use toolsieve::adapters::store::SqliteStore;
 use toolsieve::domain::access::principal::Principal;
 use toolsieve::domain::catalog::catalog::Catalog;
-use toolsieve::domain::selection::relevance::LexicalModel;
 use toolsieve::service::catalog::current::{CurrentCatalog, View};
 use toolsieve::service::catalog::indexing::Indexing;
 use toolsieve::service::ports::{Embedder, Store, ToolIndex};
@@ -45,18 +43,9 @@ impl Workshop {
         let options =
             EmbeddedIndexOptions { folder: self.folder.path().join(name), model: self.embedder.model().into(), progress: Arc::new(|_| {}) };
         let index: Arc<dyn ToolIndex> = EmbeddedIndex::open(options)?;
-        let indexing = Indexing {
-            current: Arc::clone(&current),
-            store: Arc::clone(&self.store),
-            index: Arc::clone(&index),
-            embedder: Arc::clone(&self.embedder),
-            lexical: LexicalModel::default(),
-            on_progress: Arc::new(|_, _| {}),
-            enrichment: Arc::default(),
-            unused_retention: Duration::from_hours(24),
-        };
+        let indexing = Indexing::new(Arc::clone(&current), Arc::clone(&self.store), index, Arc::clone(&self.embedder));
         indexing.update(&current.snapshot()).await;
-        let retrieve = Retrieve::new(Arc::clone(&self.embedder), index);
+        let retrieve = Retrieve::over(&indexing);
         retrieve.teach_gate(self.store.as_ref()).await;
         Ok((retrieve, current.view(&Principal::anyone())))
     }

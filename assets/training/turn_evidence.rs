@@ -70,7 +70,7 @@ fn turn(message: &Value) -> Option<(Role, &str)> {
     let role = match message["role"].as_str()? {
         "user" => Role::User,
         "assistant" => Role::Assistant,
-        _ => Role::System,
+        _ => Role::Other,
     };
     Some((role, message["content"].as_str()?))
 }

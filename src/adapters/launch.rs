@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 /// The first argument of a launched copy of this binary.
-pub const WORD: &str = "launch-mcp-server";
+pub(crate) const WORD: &str = "launch-mcp-server";
 const PARENT: &str = "--parent";
 const SANDBOX: &str = "--sandbox";
 const READ: &str = "--read";
@@ -19,7 +19,7 @@ const NOT_EXECUTED: u8 = 126;
 
 /// A program to launch, and its restrictions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Launch {
+pub(crate) struct Launch {
     /// The id of the process with which this one ends.
     pub parent: u32,
     pub sandbox: Option<Grants>,
@@ -31,7 +31,7 @@ pub struct Launch {
 
 /// The files and folders that a sandboxed process may access.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Grants {
+pub(crate) struct Grants {
     pub read: Vec<PathBuf>,
     pub write: Vec<PathBuf>,
 }
@@ -39,7 +39,7 @@ pub struct Grants {
 impl Launch {
     /// The command-line arguments that make this binary launch the program.
     #[must_use]
-    pub fn words(self) -> Vec<OsString> {
+    pub(crate) fn words(self) -> Vec<OsString> {
         let mut words = vec![WORD.into(), PARENT.into(), self.parent.to_string().into()];
         if let Some(Grants { read, write }) = self.sandbox {
             words.push(SANDBOX.into());
@@ -53,7 +53,7 @@ impl Launch {
 
     /// Parses the arguments of a launch; `None` for other arguments.
     #[must_use]
-    pub fn read(words: impl IntoIterator<Item = OsString>) -> Option<Self> {
+    pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> Option<Self> {
         let mut words = words.into_iter();
         words.next().filter(|word| word == WORD)?;
         let mut launch = Self::default();
@@ -75,7 +75,7 @@ impl Launch {
 
     /// Executes the program. Returns only on failure, after reporting it.
     #[must_use]
-    pub fn run(self) -> ExitCode {
+    pub(crate) fn run(self) -> ExitCode {
         let name = self.name.to_string_lossy().into_owned();
         let why = self.execute();
         // The service reads the server's standard error, so the message reaches it.

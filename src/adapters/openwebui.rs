@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use crate::domain::access::toolset::ToolsetName;
+use crate::domain::publishing::address::AddressPrefix;
 use crate::domain::toolsets::mode::Mode;
 
 /// The id of our tool server connection. Chats refer to it as `server:toolsieve`.
@@ -54,7 +55,7 @@ const IDENTITY_HEADERS: [(&str, &str); 8] = [
 
 /// The address of Open WebUI and the credentials for it.
 #[derive(Clone)]
-pub struct OpenWebUiAccess {
+pub(crate) struct OpenWebUiAccess {
     /// The base URL, such as `http://localhost:3000`.
     pub url: String,
     /// An administrator's API key or session token.
@@ -63,7 +64,7 @@ pub struct OpenWebUiAccess {
 
 /// What to install.
 #[derive(Clone)]
-pub struct InstallOptions {
+pub(crate) struct InstallOptions {
     pub open_webui: OpenWebUiAccess,
     /// The base URL of Toolsieve as seen from Open WebUI, which may differ from the listening address.
     pub toolsieve_url: String,
@@ -81,14 +82,14 @@ pub struct InstallOptions {
 
 /// The users who may use the connections in Open WebUI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Audience {
+pub(crate) enum Audience {
     Everybody,
     Administrators,
 }
 
 /// The result of an installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InstallReport {
+pub(crate) struct InstallReport {
     /// Open WebUI's version.
     pub version: String,
     pub connection: Change,
@@ -98,13 +99,13 @@ pub struct InstallReport {
 
 /// The result of an uninstallation. Both fields are false if nothing of ours was installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UninstallReport {
+pub(crate) struct UninstallReport {
     pub connection: bool,
     pub filter: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub(crate) enum Change {
     Created,
     Updated,
     Unchanged,
@@ -112,7 +113,7 @@ pub enum Change {
 
 /// A problem that prevents a complete installation from working properly.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum InstallWarning {
+pub(crate) enum InstallWarning {
     #[error(
         "Open WebUI {version} is older than 0.11.2 and does not run filters before a model call, so only whole connections are narrowed: \
          update it, or install with --mcp, which narrows single tools from 0.9.6 on"
@@ -132,7 +133,7 @@ pub enum InstallWarning {
 }
 
 #[derive(Debug, Error)]
-pub enum OpenWebUiError {
+pub(crate) enum OpenWebUiError {
     #[error("{what} `{value}` is not a URL: it must begin with http:// or https://, as in http://localhost:3000")]
     Address { what: &'static str, value: String },
     #[error("Open WebUI is not reachable at {url}")]
@@ -161,7 +162,7 @@ pub enum OpenWebUiError {
 /// # Errors
 /// See [`OpenWebUiError`]. After an error, the connections may exist without the filter; a repeated call completes the
 /// installation.
-pub async fn install(options: &InstallOptions) -> Result<InstallReport, OpenWebUiError> {
+pub(crate) async fn install(options: &InstallOptions) -> Result<InstallReport, OpenWebUiError> {
     let toolsieve_url = base_url("Toolsieve's URL", &options.toolsieve_url)?;
     if let Some(name) = options.toolsets.iter().find(|name| ToolsetName::check(name).is_err()) {
         return Err(OpenWebUiError::Toolset(name.clone()));
@@ -193,7 +194,7 @@ pub async fn install(options: &InstallOptions) -> Result<InstallReport, OpenWebU
 ///
 /// # Errors
 /// See [`OpenWebUiError`].
-pub async fn uninstall(open_webui: &OpenWebUiAccess) -> Result<UninstallReport, OpenWebUiError> {
+pub(crate) async fn uninstall(open_webui: &OpenWebUiAccess) -> Result<UninstallReport, OpenWebUiError> {
     let administration = Administration::open(open_webui)?;
     administration.version().await?;
 
@@ -432,13 +433,16 @@ fn wanted(options: &InstallOptions, toolsieve_url: &str) -> Vec<Wanted> {
         path: if is_mcp { place("") } else { "/".to_owned() },
         is_mcp,
     }];
-    wanted.extend(options.toolsets.iter().map(|name| Wanted {
-        id: format!("{TOOLSET_PREFIX}{name}"),
-        title: format!("{FUNCTION_TITLE}: {name}"),
-        description: format!("The toolset {name}, narrowed to what a message needs"),
-        url: format!("{toolsieve_url}{}", place(&format!("/toolsets/{name}"))),
-        path: place(&format!("/toolsets/{name}")),
-        is_mcp,
+    wanted.extend(options.toolsets.iter().map(|name| {
+        let path = place(&AddressPrefix::Toolset(name.as_str()).to_string());
+        Wanted {
+            id: format!("{TOOLSET_PREFIX}{name}"),
+            title: format!("{FUNCTION_TITLE}: {name}"),
+            description: format!("The toolset {name}, narrowed to what a message needs"),
+            url: format!("{toolsieve_url}{path}"),
+            path,
+            is_mcp,
+        }
     }));
     wanted
 }
@@ -486,7 +490,7 @@ fn is_ours(connection: &Value) -> bool {
     let is_toolset = || {
         let url = connection.get("url").and_then(Value::as_str).unwrap_or_default();
         let url = url.strip_suffix(MCP_PATH).unwrap_or(url);
-        id.strip_prefix(TOOLSET_PREFIX).is_some_and(|name| url.ends_with(&format!("/toolsets/{name}")))
+        id.strip_prefix(TOOLSET_PREFIX).is_some_and(|name| url.ends_with(&AddressPrefix::Toolset(name).to_string()))
     };
     let is_known = match kind {
         "openapi" => true,

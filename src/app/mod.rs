@@ -22,9 +22,9 @@ use tokio_util::sync::CancellationToken;
 
 use self::background::{clean, end_sessions, follow_changes, follow_stops, keep_indexed, reseal, teach};
 use self::listening::{SHUTDOWN_SECONDS, admission, bind, listen};
-pub use self::parts::publish_options;
-use self::parts::{apply, apply_to_tools, enrichment, files, open_index};
-pub(crate) use self::parts::{judges, mcp_options, retention};
+pub(crate) use self::parts::mcp_options;
+use self::parts::{apply, apply_to_tools, enrichment, files, judges, open_index, retention};
+pub use self::parts::{publish_options, select};
 use crate::adapters::data_dir::{DataDir, DataDirError};
 use crate::adapters::mcp::McpServers;
 use crate::adapters::signals::{Hangups, Stops};
@@ -32,7 +32,6 @@ use crate::adapters::store::{SqliteStore, StoreOpenError};
 use crate::adapters::tokens::TokenCounter;
 use crate::adapters::{embed, log, process};
 use crate::domain::installation::Mismatch;
-use crate::domain::selection::relevance::LexicalModel;
 use crate::http::access_log::AccessLog;
 use crate::http::body::Bodies;
 use crate::http::methods::Methods;
@@ -201,18 +200,13 @@ impl Application {
         let following = tokio::spawn(async move { refresh.follow(events).await });
         let (enrichment, enriching) = enrichment(&start.llm, &current, &store, stop.clone())?;
         let indexing = Indexing {
-            current: Arc::clone(&current),
-            store: store.clone(),
-            index: Arc::clone(&index),
-            embedder: Arc::clone(&embedder),
-            lexical: LexicalModel::default(),
             on_progress: progress::embedding(),
             enrichment: Arc::clone(&enrichment.feed),
             unused_retention: start.store.unused_retention,
+            ..Indexing::new(Arc::clone(&current), store.clone(), Arc::clone(&index), Arc::clone(&embedder))
         };
+        let retrieve = Retrieve::over(&indexing);
         let indexing = keep_indexed(indexing, stop.clone());
-
-        let retrieve = Retrieve::new(Arc::clone(&embedder), Arc::clone(&index));
         let retrieve = Arc::new(retrieve.with_meters(Arc::clone(&meters)).with_servers(Arc::clone(&servers)));
         let judges = Arc::new(judges(&start.llm)?.with_meters(Arc::clone(&meters)));
         let teaching = teach(Arc::clone(&retrieve), store.clone(), embedder.recoveries(), stop.clone());
@@ -386,11 +380,6 @@ impl Application {
             ],
             _data_dir: data_dir,
         })
-    }
-
-    #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.address
     }
 
     /// The service's URL on this machine.

@@ -12,6 +12,7 @@ use crate::adapters::data_dir::{DataDir, oauth};
 use crate::adapters::files::FileFolder;
 use crate::adapters::index::{AnnouncedIndex, EmbeddedIndex, EmbeddedIndexOptions, RemoteIndex, RemoteIndexOptions, Spread, Timing};
 use crate::adapters::llm::ChatModels;
+use crate::adapters::tokens::TokenCounter;
 use crate::adapters::{llm, mcp};
 use crate::domain::publishing::layout::{Layout, Naming};
 use crate::http::caller::Admission;
@@ -28,9 +29,13 @@ use crate::service::catalog::tool_facts::ToolOverrides;
 use crate::service::execution::execute::Execute;
 use crate::service::execution::files::Files;
 use crate::service::ports::{IndexError, Store, ToolIndex};
+use crate::service::publishing::meta_tokens::MetaTokens;
 use crate::service::publishing::publish::PublishOptions;
-use crate::service::records::record::Retention;
+use crate::service::records::record::{Recorder, Retention};
+use crate::service::selection::chats::Chats;
 use crate::service::selection::judges::Judges;
+use crate::service::selection::retrieve::Retrieve;
+use crate::service::selection::select::Select;
 use crate::service::supervision::Supervised;
 use crate::service::toolsets::toolsets::Toolsets;
 use crate::settings::{LlmSettings, McpoSettings, QdrantSettings, StartSettings};
@@ -56,9 +61,28 @@ pub(crate) fn mcp_options(settings: &StartSettings, data_dir: &Path) -> Result<m
 }
 
 /// The language models that can rerank tools.
-pub(crate) fn judges(settings: &LlmSettings) -> Result<Judges, StartError> {
+pub(super) fn judges(settings: &LlmSettings) -> Result<Judges, StartError> {
     let client = llm::client_builder().build().map_err(StartError::Client)?;
     Ok(Judges::new(Arc::new(ChatModels::new(client, settings.clone())), settings.clone()))
+}
+
+/// Selection without a service. Chats and events are written until `stop`.
+///
+/// # Errors
+/// The HTTP client of the judges can't be built.
+pub fn select(
+    current: &Arc<CurrentCatalog>,
+    retrieve: &Arc<Retrieve>,
+    store: &Arc<dyn Store>,
+    start: &StartSettings,
+    stop: &CancellationToken,
+) -> Result<Select, StartError> {
+    let (recorder, _) = Recorder::start(store.clone(), retention(start), stop.clone());
+    let (chats, _) = Chats::start(store.clone(), stop.clone());
+    let judges = Arc::new(judges(&start.llm)?);
+    let counter = TokenCounter::default();
+    let meta_tokens = MetaTokens::new(Arc::new(move |texts| counter.count(texts)));
+    Ok(Select::new(Arc::clone(current), Arc::clone(retrieve), judges, chats, recorder, meta_tokens))
 }
 
 /// The administration of enrichment texts, and the task that requests them if enrichment is enabled.
@@ -110,7 +134,7 @@ pub(super) fn apply_to_tools(apply: Apply, overrides: Arc<ToolOverrides>, defini
     })
 }
 
-pub(crate) fn retention(start: &StartSettings) -> Retention {
+pub(super) fn retention(start: &StartSettings) -> Retention {
     let store = &start.store;
     Retention { chats: store.chat_retention, events: store.event_retention, usage: store.usage_retention }
 }

@@ -29,7 +29,7 @@ pub(super) struct ServiceAccess {
 pub(super) struct Shown {
     /// Print JSON
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     #[command(flatten)]
     access: ServiceAccess,
 }
@@ -91,8 +91,20 @@ impl ServiceAccess {
 impl Shown {
     /// Fetches a resource and prints it.
     pub(super) fn get(&self, path: &str, as_text: impl FnOnce(&Value) -> String) -> Outcome {
-        let answer = self.access.ask(Method::GET, path, None)?;
-        print(&if self.json { format!("{answer:#}") } else { as_text(&answer) })
+        self.ask(Method::GET, path, None, as_text).map(drop)
+    }
+
+    /// Sends a request, prints the answer and returns it. `as_text` may also write warnings.
+    pub(super) fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        as_text: impl FnOnce(&Value) -> String,
+    ) -> Result<Value, Failure> {
+        let answer = self.access.ask(method, path, body)?;
+        print(&if self.json { format!("{answer:#}") } else { as_text(&answer) })?;
+        Ok(answer)
     }
 }
 

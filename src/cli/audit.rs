@@ -6,9 +6,9 @@ use clap::Args;
 use reqwest::Method;
 use serde_json::Value;
 
-use crate::cli::admin::ServiceAccess;
+use crate::cli::admin::Shown;
 use crate::cli::table::cell as text;
-use crate::cli::{Outcome, print, table};
+use crate::cli::{Outcome, table};
 use crate::domain::publishing::document::encoded;
 
 #[derive(Args)]
@@ -43,11 +43,8 @@ pub(super) struct Audit {
     /// Show at most this many entries, newest first
     #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
-    access: ServiceAccess,
+    shown: Shown,
 }
 
 impl Audit {
@@ -70,12 +67,8 @@ impl Audit {
                 let _ = write!(path, "&{name}={}", encoded(value));
             }
         }
-        let answer = self.access.ask(Method::GET, &path, None)?;
-        if self.json {
-            return print(&format!("{answer:#}"));
-        }
-        print(&as_table(&answer))?;
-        if let Some(next) = answer["next"].as_u64() {
+        let answer = self.shown.ask(Method::GET, &path, None, as_table)?;
+        if let Some(next) = answer["next"].as_u64().filter(|_| !self.shown.json) {
             eprintln!("For older entries: --before {next}");
         }
         Ok(())

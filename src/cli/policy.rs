@@ -6,7 +6,8 @@ use clap::{Args, Subcommand};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::cli::admin::ServiceAccess;
+use crate::cli::admin::{ServiceAccess, Shown};
+use crate::cli::table::cell;
 use crate::cli::{Failure, Outcome, print, table};
 
 const PATH: &str = "/v1/admin/policy";
@@ -66,11 +67,8 @@ pub(super) struct Check {
     /// JSON file with rules to test instead of the current ones, in the same format as for `set`
     #[arg(long, value_name = "FILE")]
     draft: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
-    access: ServiceAccess,
+    shown: Shown,
 }
 
 impl PolicyCommand {
@@ -108,18 +106,16 @@ impl Check {
         if let Some(path) = &self.draft {
             body["policy"] = rules_of(path)?.0;
         }
-        let answer = self.access.ask(Method::POST, CHECK_PATH, Some(&body))?;
-        if self.json {
-            return print(&format!("{answer:#}"));
-        }
-        let mut out = table::table(&["Who", "Tool", "May", "Why"]);
-        for decision in answer["decisions"].as_array().into_iter().flatten() {
-            let may = if decision["effect"] == "allow" { "yes" } else { "no" };
-            out.add_row([text(&decision["principal"]), text(&decision["name"]), may, text(&decision["reason"])]);
-        }
-        warn(&answer);
-        print(&table::text(&out))
+        self.shown.ask(Method::POST, CHECK_PATH, Some(&body), decisions).map(drop)
     }
+}
+
+fn decisions(answer: &Value) -> String {
+    warn(answer);
+    table::of_list(&["Who", "Tool", "May", "Why"], &answer["decisions"], |decision| {
+        let may = if decision["effect"] == "allow" { "yes" } else { "no" };
+        [cell(&decision["principal"]), cell(&decision["name"]), may.to_owned(), cell(&decision["reason"])]
+    })
 }
 
 /// Reads the rules from a file, and their version.

@@ -13,14 +13,13 @@ use crate::adapters::data_dir::{DataDir, DataDirError};
 use crate::adapters::embed;
 use crate::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions};
 use crate::adapters::store::SqliteStore;
-use crate::adapters::tokens::TokenCounter;
 use crate::app;
 use crate::cli::Failure;
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::Tool;
 use crate::domain::selection::enrichment::key;
 use crate::domain::selection::relevance::{FusionParameters, Gate, LexicalModel, LexicalParameters, SparseVector};
-use crate::domain::text::analysis::{Analyzer, Language};
+use crate::domain::text::analysis::Analyzer;
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::enrich::feed::EnrichmentFeed;
@@ -30,9 +29,6 @@ use crate::service::ports::{
     ComputedStore, Embedder, EnrichmentStore, IndexAnswer, IndexContents, IndexError, IndexQuery, IndexQueryText, IndexState, Store,
     ToolIndex,
 };
-use crate::service::publishing::meta_tokens::MetaTokens;
-use crate::service::records::record::Recorder;
-use crate::service::selection::chats::Chats;
 use crate::service::selection::retrieve::Retrieve;
 use crate::service::selection::select::Select;
 use crate::settings::Settings;
@@ -46,7 +42,8 @@ pub(super) struct Recipe {
     pub(super) settings: Settings,
     pub(super) fusion: FusionParameters,
     pub(super) lexical: LexicalParameters,
-    pub(super) language: Language,
+    /// Whether to stem words.
+    pub(super) stems: bool,
     pub(super) vectors: Vectors,
     /// Whether to search by words.
     pub(super) words: bool,
@@ -73,7 +70,7 @@ impl Recipe {
             settings: settings.clone(),
             fusion: FusionParameters::default(),
             lexical: LexicalParameters::default(),
-            language: Language::default(),
+            stems: true,
             vectors: Vectors::All,
             words: true,
             corrections: true,
@@ -81,7 +78,8 @@ impl Recipe {
     }
 
     pub(super) fn lexical(&self) -> LexicalModel {
-        let lexical = LexicalModel::new(Analyzer::new(self.language), self.lexical);
+        let analyzer = if self.stems { Analyzer::default() } else { Analyzer::unstemmed() };
+        let lexical = LexicalModel::new(analyzer, self.lexical);
         if self.corrections { lexical } else { lexical.without_corrections() }
     }
 }
@@ -109,23 +107,24 @@ impl Retrieval {
         let index = EmbeddedIndex::open(options).map_err(|error| Failure::failed(format!("error: {error}")))?;
         let index: Arc<dyn ToolIndex> = Arc::new(Parts { index, vectors: recipe.vectors, words: recipe.words });
         let indexing = Indexing {
-            current: Arc::clone(current),
-            store: Arc::clone(&vectors),
-            index: Arc::clone(&index),
-            embedder: Arc::clone(&embedder),
-            lexical: recipe.lexical(),
+            lexical: Arc::new(recipe.lexical()),
             on_progress,
             enrichment: Arc::new(EnrichmentFeed::new(model_of_enrichment(&recipe.settings))),
             unused_retention: recipe.settings.start.store.unused_retention,
+            ..Indexing::new(Arc::clone(current), Arc::clone(&vectors), index, embedder)
         };
         if !indexing.update(&current.snapshot()).await {
             return Err(Failure::failed("error: the tools could not be indexed"));
         }
         current.set_settings(recipe.settings.live.selection.clone());
-        let retrieve = Retrieve::new(embedder, index).with_parts(recipe.lexical(), recipe.fusion);
-        let retrieve = Arc::new(retrieve);
+        let retrieve = Arc::new(Retrieve::over(&indexing).with_fusion(recipe.fusion));
         retrieve.teach_gate(vectors.as_ref()).await;
-        let select = select(current, &retrieve, &recipe.settings, &folder).await?;
+        let chats: Arc<dyn Store> = Arc::new(open(&folder.path.join("chats.db")).await?);
+        // Stopped before any event: these requests are not usage.
+        let stop = CancellationToken::new();
+        stop.cancel();
+        let select = app::select(current, &retrieve, &chats, &recipe.settings.start, &stop);
+        let select = select.map_err(|error| Failure::failed(format!("error: {error}")))?;
         Ok(Self { retrieve, select, _folder: folder })
     }
 }
@@ -138,20 +137,6 @@ pub(super) fn model_of_enrichment(settings: &Settings) -> Option<String> {
 /// Opens the configured embedder.
 pub(super) fn open_embedder(settings: &Settings) -> Result<Arc<dyn Embedder>, Failure> {
     embed::open(&settings.start.embedder).map_err(|error| Failure::failed(format!("error: {error}")))
-}
-
-async fn select(current: &Arc<CurrentCatalog>, retrieve: &Arc<Retrieve>, settings: &Settings, folder: &Scratch) -> Result<Select, Failure> {
-    let store: Arc<dyn Store> = Arc::new(open(&folder.path.join("chats.db")).await?);
-    // Already cancelled, so that no request is recorded as usage.
-    let stop = CancellationToken::new();
-    stop.cancel();
-    let retention = app::retention(&settings.start);
-    let (recorder, _) = Recorder::start(store.clone(), retention, stop.clone());
-    let (chats, _) = Chats::start(store, stop);
-    let judges = app::judges(&settings.start.llm).map_err(|error| Failure::failed(format!("error: {error}")))?;
-    let counter = TokenCounter::default();
-    let meta_tokens = MetaTokens::new(Arc::new(move |texts| counter.count(texts)));
-    Ok(Select::new(Arc::clone(current), Arc::clone(retrieve), Arc::new(judges), chats, recorder, meta_tokens))
 }
 
 pub(super) async fn open(path: &Path) -> Result<SqliteStore, Failure> {

@@ -16,12 +16,12 @@ use crate::domain::access::visibility::{Scope, Visibility};
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::{ServerName, Tool};
 use crate::domain::publishing::document::encoded;
-use crate::domain::selection::relevance::{LexicalModel, QueryPlan, Ranked, SparseVector};
+use crate::domain::selection::relevance::{LexicalModel, QueryPlan, Ranked, Role, SparseVector};
 use crate::domain::selection::selection::{Reason, Selection};
 use crate::domain::text::words::split_identifier;
 use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::ports::ListingStore;
-use crate::service::selection::request::{SelectRequest, Turn, TurnRole};
+use crate::service::selection::request::{SelectRequest, Turn};
 use crate::service::selection::retrieve::Ranking;
 use crate::settings::{Rerank, Settings};
 
@@ -105,7 +105,7 @@ impl Search {
         let needs_tool = !settings.live.selection.gate || retrieval.retrieve.needs_tool(&ranking, searched);
         let connections: IndexMap<String, String> =
             self.server.iter().map(|server| (server.clone(), format!("/{}", encoded(server)))).collect();
-        let turn = Turn { role: TurnRole::User, text: self.message.clone(), called: Vec::new() };
+        let turn = Turn { role: Role::User, text: self.message.clone(), called: Vec::new() };
         let request = SelectRequest { turns: vec![turn], connections, rerank: Some(Rerank::Off), ..SelectRequest::default() };
         let selection = retrieval.select.select(request, &Principal::anyone()).await;
         let mut warnings = ranking.warnings.clone();

@@ -30,7 +30,7 @@ pub enum Mismatch {
 ///
 /// # Errors
 /// [`Mismatch`] if starting would lose keys, rules, or data that rules depend on.
-pub fn settle(
+pub(crate) fn settle(
     stored: Option<Uuid>,
     has_rules_or_keys: bool,
     folder: Option<Installation>,

@@ -3,7 +3,7 @@
 //! Everything here is a function of its arguments. It depends on no other module of this crate, and knows nothing of HTTP, MCP's
 //! transport or databases.
 
-pub mod installation;
+pub(crate) mod installation;
 pub mod text;
 pub mod execution;
 pub mod catalog;

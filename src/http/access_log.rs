@@ -25,7 +25,7 @@ pub(super) struct Access<'a> {
     pub(super) took: Duration,
 }
 
-pub struct AccessLog {
+pub(crate) struct AccessLog {
     started: Instant,
     /// `None` means no rate limit.
     pacer: Option<Pacer>,

@@ -27,7 +27,7 @@ const SMALL: usize = 64 << 10;
 const RETRY_AFTER: u64 = 2;
 
 /// A complete request body. Lone surrogates are replaced with U+FFFD.
-pub struct Body(pub Bytes);
+pub(crate) struct Body(pub Bytes);
 
 impl Body {
     fn read(bytes: Bytes) -> Self {
@@ -54,7 +54,7 @@ impl FromRequest for Body {
 
 /// Whether the request's headers announce a body.
 #[must_use]
-pub fn is_announced(headers: &HeaderMap) -> bool {
+pub(crate) fn is_announced(headers: &HeaderMap) -> bool {
     headers.contains_key(header::TRANSFER_ENCODING) || length(headers).is_some_and(|length| length > 0)
 }
 
@@ -63,7 +63,7 @@ fn length(headers: &HeaderMap) -> Option<usize> {
 }
 
 /// Limits and the memory budget for request bodies.
-pub struct Bodies {
+pub(crate) struct Bodies {
     /// Maximum size of a body, in bytes.
     limit: usize,
     /// Base time for a body. Every [`SLOWEST`] bytes add one second.
@@ -81,7 +81,7 @@ struct Budget {
 }
 
 /// The memory that a body occupies until its request has been answered.
-pub struct Held {
+pub(crate) struct Held {
     budget: Arc<Budget>,
     bytes: usize,
     /// Whether the body counts as large, because its announced or received size exceeds [`SMALL`].
@@ -91,16 +91,16 @@ pub struct Held {
 impl Bodies {
     /// `limit` is the maximum size of one body, and `together` the maximum of all bodies, in bytes.
     #[must_use]
-    pub fn new(limit: usize, patience: Duration, together: usize) -> Self {
+    pub(crate) fn new(limit: usize, patience: Duration, together: usize) -> Self {
         // Even the largest allowed body fits if no other body uses the budget.
         let most_large = (together - together / 4).max(limit);
         let budget = Budget { most: together, most_large, held: AtomicUsize::new(0), held_large: AtomicUsize::new(0) };
         Self { limit, patience, budget: Arc::new(budget) }
     }
 
-    /// Memory that bodies occupy at the moment, in bytes.
-    #[must_use]
-    pub fn held(&self) -> usize {
+    /// Bytes in use.
+    #[cfg(test)]
+    fn held(&self) -> usize {
         self.budget.held.load(Ordering::Relaxed)
     }
 

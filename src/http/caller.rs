@@ -21,7 +21,7 @@ use tokio::time::sleep;
 
 use crate::domain::access::principal::{GroupTable, Principal, PrincipalKind, User};
 use crate::domain::access::{api_key, user_token};
-use crate::domain::publishing::address::Address;
+use crate::domain::publishing::address::{Address, AddressPrefix};
 use crate::http::address;
 use crate::http::body::Body;
 use crate::http::connections::Connection;
@@ -29,7 +29,7 @@ use crate::http::meter::Refused;
 use crate::http::methods::head_as_get;
 use crate::http::origin::Standing;
 use crate::http::person::{self, MAX_BYTES};
-use crate::http::place::AddressPrefix;
+use crate::http::place;
 use crate::http::problem::{Code, Problem, whole_seconds};
 use crate::http::state::State;
 use crate::service::access::keys::Keys;
@@ -38,7 +38,7 @@ const USER_TOKEN: &str = "x-openwebui-user-jwt";
 const MODEL: &str = "x-openwebui-model-id";
 
 /// Determines a request's principal from its key, and from the user whom a trusted caller names.
-pub struct Admission {
+pub(crate) struct Admission {
     pub access: Access,
     pub keys: Arc<Keys>,
     /// Without an admin key, nobody is an administrator. If no keys are configured at all, callers on this machine are
@@ -55,7 +55,7 @@ pub struct Admission {
 
 /// Which callers may use the service.
 #[derive(Clone, Debug)]
-pub enum Access {
+pub(crate) enum Access {
     /// Callers with this key, a named key or the admin key. Without a service key, only the other two.
     Key(Option<SecretString>),
     /// As in mcpo: only calls need the key, and documents are public. With `strict`, documents need the key too.
@@ -82,7 +82,7 @@ const GUESSING: Duration = Duration::from_millis(250);
 struct Guess;
 
 /// Admits or rejects a request, before routing and before any byte of its body is read.
-pub async fn admit(
+pub(crate) async fn admit(
     mut request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<impl MessageBody>, actix_web::Error> {
@@ -119,7 +119,7 @@ pub async fn admit(
     };
     let entered = match below {
         // On the heap, so that requests to other addresses stay small.
-        Some((below, _)) => Box::pin(below.enter(&state, &principal)).await,
+        Some((below, _)) => Box::pin(place::enter(below, &state, &principal)).await,
         None => Ok((Address::Whole, principal)),
     };
     let (address, principal) = match entered {
@@ -276,7 +276,7 @@ impl Admission {
     }
 
     /// Whether the `Authorization` header contains one of this service's keys, even if that key was rejected.
-    pub fn brings_own_key(&self, headers: &HeaderMap) -> bool {
+    pub(crate) fn brings_own_key(&self, headers: &HeaderMap) -> bool {
         let is_own = |key: &str| {
             key.starts_with(api_key::PREFIX) || self.access.is_key(key) || self.admin_key.as_ref().is_some_and(|known| is_same(key, known))
         };
@@ -316,7 +316,7 @@ impl Admission {
     }
 
     /// The user that a trusted caller names in a request body. If signed identities are required, this user is ignored.
-    pub fn for_user_in_body(&self, principal: &Principal, user: Option<User>) -> Principal {
+    pub(crate) fn for_user_in_body(&self, principal: &Principal, user: Option<User>) -> Principal {
         match user {
             Some(user) if principal.vouches && self.user_jwt_secret.is_none() => self.on_behalf_of(principal, user),
             _ => principal.clone(),
@@ -444,7 +444,7 @@ fn is_port(after: &str) -> bool {
 }
 
 /// The authenticated caller of a route.
-pub struct Caller(pub Arc<Principal>);
+pub(crate) struct Caller(pub Arc<Principal>);
 
 impl FromRequest for Caller {
     type Error = Problem;
@@ -457,7 +457,7 @@ impl FromRequest for Caller {
 }
 
 /// An authenticated caller with administrator rights.
-pub struct Administrator(pub Arc<Principal>);
+pub(crate) struct Administrator(pub Arc<Principal>);
 
 impl FromRequest for Administrator {
     type Error = Problem;

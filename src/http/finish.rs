@@ -11,7 +11,7 @@ use actix_web::http::Method;
 use actix_web::middleware::Next;
 use actix_web::rt;
 
-use crate::http::place::AddressPrefix;
+use crate::domain::publishing::address::AddressPrefix;
 use crate::http::problem::{Code, Problem};
 
 /// Requests below these paths change stored data, unless their method is GET or HEAD.
@@ -21,7 +21,7 @@ const CHANGES: [&str; 5] = ["/v1/admin/", "/v1/secrets/", "/v1/sessions", "/v1/t
 ///
 /// # Errors
 /// The errors of the routes. If a route panics, the error is an internal error.
-pub async fn finish(
+pub(crate) async fn finish(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<impl MessageBody + 'static>, Error> {

@@ -24,7 +24,7 @@ const EXPOSED: HeaderValue = HeaderValue::from_static("etag, retry-after, mcp-se
 
 /// Rejects requests from other sites' pages, counts each request by its outcome, and closes a connection whose request
 /// body was not read.
-pub async fn enter(request: ServiceRequest, next: Next<impl MessageBody + 'static>) -> Result<ServiceResponse<Sent>, Error> {
+pub(crate) async fn enter(request: ServiceRequest, next: Next<impl MessageBody + 'static>) -> Result<ServiceResponse<Sent>, Error> {
     let began = Instant::now();
     let connection = request.conn_data::<Arc<Connection>>().cloned();
     let answering = connection.as_ref().map(Connection::answer);

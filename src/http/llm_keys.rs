@@ -14,7 +14,7 @@ const ANY: &str = "X-LLM-Api-Key";
 const MAX_BYTES: usize = 512;
 
 /// The language model accounts that the headers contain, and the errors in these headers. Errors never contain a key.
-pub fn advisors(request: &HttpRequest) -> (Vec<Advisor>, Vec<String>) {
+pub(crate) fn advisors(request: &HttpRequest) -> (Vec<Advisor>, Vec<String>) {
     let mut warnings = Vec::new();
     let mut key = |header: &str| {
         let value = request.headers().get(header)?;

@@ -13,7 +13,7 @@ use crate::domain::publishing::layout::Layout;
 pub(super) struct WasHead;
 
 /// The methods that each path supports.
-pub struct Methods {
+pub(crate) struct Methods {
     routes: Vec<(ResourceDef, Vec<&'static str>)>,
 }
 
@@ -26,7 +26,7 @@ const MCP: [&str; 3] = ["POST", "GET", "DELETE"];
 impl Methods {
     /// Collects the documented routes and the routes below each server.
     #[must_use]
-    pub fn new(document: &str, layout: &Layout) -> Self {
+    pub(crate) fn new(document: &str, layout: &Layout) -> Self {
         let document: Value = serde_json::from_str(document).unwrap_or_default();
         let paths = document["paths"].as_object().into_iter().flatten();
         let ours = paths.map(|(path, item)| {

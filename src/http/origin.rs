@@ -14,7 +14,7 @@ const SITE: &str = "sec-fetch-site";
 
 /// Where a request comes from, as far as the service can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub(crate) enum Standing {
     /// A program, or one of the service's own pages.
     Own,
     /// A page of a site that the settings allow by name.
@@ -26,7 +26,7 @@ pub enum Standing {
 
 /// The sites whose pages may call the service.
 #[derive(Clone, Debug)]
-pub struct Origins {
+pub(crate) struct Origins {
     named: Vec<String>,
     public: Option<String>,
     any: bool,
@@ -36,7 +36,7 @@ pub struct Origins {
 
 impl Origins {
     #[must_use]
-    pub fn new(cors_origins: &[String], public_url: Option<&Url>, is_secure: bool) -> Self {
+    pub(crate) fn new(cors_origins: &[String], public_url: Option<&Url>, is_secure: bool) -> Self {
         Self {
             named: cors_origins.to_vec(),
             public: public_url.map(|url| url.origin().ascii_serialization()),

@@ -1,6 +1,6 @@
 //! Security headers for pages: what a page may load, who may embed it, and no content sniffing.
 
-pub mod plot;
+pub(crate) mod plot;
 
 use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use actix_web::http::StatusCode;
@@ -33,14 +34,14 @@ use crate::service::toolsets::toolsets::ToolsetError;
 
 /// Whose fault an error is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub(crate) enum Fault {
     Caller,
     Remote,
     Us,
 }
 
 /// The response of a route, or its error.
-pub type Answer = Result<HttpResponse, Problem>;
+pub(crate) type Answer = Result<HttpResponse, Problem>;
 
 /// `Retry-After` if no further session can be created, in seconds.
 const SESSIONS_RETRY_SECONDS: u64 = 60;
@@ -49,23 +50,24 @@ macro_rules! codes {
     ($($code:ident $name:literal $status:ident $fault:ident $title:literal,)*) => {
         /// All errors that a response can contain.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Code { $($code,)* }
+        pub(crate) enum Code { $($code,)* }
 
         impl Code {
-            pub const ALL: &[Code] = &[$(Code::$code,)*];
+            #[cfg(test)]
+            const ALL: &[Code] = &[$(Code::$code,)*];
 
             /// The error's `code` in responses, which stays stable for programs.
             #[must_use]
-            pub fn name(self) -> &'static str { match self { $(Self::$code => $name,)* } }
+            pub(crate) fn name(self) -> &'static str { match self { $(Self::$code => $name,)* } }
 
             #[must_use]
-            pub fn status(self) -> StatusCode { match self { $(Self::$code => StatusCode::$status,)* } }
+            pub(crate) fn status(self) -> StatusCode { match self { $(Self::$code => StatusCode::$status,)* } }
 
             #[must_use]
-            pub fn title(self) -> &'static str { match self { $(Self::$code => $title,)* } }
+            pub(crate) fn title(self) -> &'static str { match self { $(Self::$code => $title,)* } }
 
             #[must_use]
-            pub fn fault(self) -> Fault { match self { $(Self::$code => Fault::$fault,)* } }
+            pub(crate) fn fault(self) -> Fault { match self { $(Self::$code => Fault::$fault,)* } }
         }
     };
 }
@@ -104,7 +106,7 @@ codes! {
 
 /// An error to be sent to the caller.
 #[derive(Debug)]
-pub struct Problem {
+pub(crate) struct Problem {
     pub code: Code,
     /// A sentence that says what happened or what to do next.
     pub detail: String,
@@ -118,7 +120,7 @@ pub struct Problem {
 /// The body of an error response (RFC 9457).
 #[derive(Serialize, ToSchema)]
 #[schema(as = Problem)]
-pub struct ProblemBody<'a> {
+pub(crate) struct ProblemBody<'a> {
     /// What happened and what to do next. This member comes first, because chats pass the body to a model as one line.
     detail: &'a str,
     r#type: String,
@@ -152,18 +154,18 @@ described! {
 }
 
 impl Problem {
-    pub fn new(code: Code, detail: impl Into<String>) -> Self {
+    pub(crate) fn new(code: Code, detail: impl Into<String>) -> Self {
         Self { code, detail: detail.into(), parameter: None, errors: Vec::new(), retry_after: None }
     }
 
     /// The error for an invalid parameter, header or body member.
-    pub fn invalid(parameter: impl Into<Cow<'static, str>>, detail: impl Into<String>) -> Self {
+    pub(crate) fn invalid(parameter: impl Into<Cow<'static, str>>, detail: impl Into<String>) -> Self {
         Self { parameter: Some(parameter.into()), ..Self::new(Code::InvalidRequest, detail) }
     }
 
     /// Adds the name of the invalid parameter or member, if the error has none yet.
     #[must_use]
-    pub fn naming(mut self, parameter: Option<String>) -> Self {
+    pub(crate) fn naming(mut self, parameter: Option<String>) -> Self {
         if self.code == Code::InvalidRequest && self.parameter.is_none() {
             self.parameter = parameter.map(Cow::from);
         }
@@ -172,9 +174,19 @@ impl Problem {
 
     /// The error for both unknown and denied resources.
     #[must_use]
-    pub fn not_found() -> Self {
+    pub(crate) fn not_found() -> Self {
         Self::new(Code::NotFound, "See /openapi.json for the available tools.")
     }
+}
+
+/// The `limit` of a request.
+///
+/// # Errors
+/// It is out of range.
+pub(in crate::http) fn limit(given: Option<usize>, default: usize, range: RangeInclusive<usize>) -> Result<usize, Problem> {
+    let limit = given.unwrap_or(default);
+    let (least, most) = (range.start(), range.end());
+    if range.contains(&limit) { Ok(limit) } else { Err(Problem::invalid("limit", format!("limit is {least} to {most}."))) }
 }
 
 impl fmt::Display for Problem {
@@ -470,7 +482,7 @@ pub(super) fn whole_seconds(time: Duration) -> u64 {
 ///
 /// # Errors
 /// [`Code::NotJson`] for invalid JSON, and [`Code::InvalidRequest`] for JSON with unexpected contents.
-pub fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+pub(crate) fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(body).map_err(|error| {
         let parameter = error.is_data().then(|| misfit::<T>(body)).flatten().map(Cow::from);
         Problem { parameter, ..Problem::from(error) }
@@ -478,7 +490,7 @@ pub fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
 }
 
 /// The response for every path that has no route.
-pub async fn no_route() -> HttpResponse {
+pub(crate) async fn no_route() -> HttpResponse {
     Problem::not_found().error_response()
 }
 

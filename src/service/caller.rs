@@ -10,7 +10,7 @@ use crate::service::ports::{Progress, Round, ServerMessage};
 
 /// The caller of a request and its chat.
 #[derive(Clone)]
-pub struct CallerContext {
+pub(crate) struct CallerContext {
     pub principal: Arc<Principal>,
     pub headers: Arc<http::HeaderMap>,
     pub chat: Option<String>,
@@ -23,7 +23,7 @@ impl CallerContext {
     /// The conversation to which usage is attributed. As for loaded tools, the address session takes precedence, then the chat,
     /// then the MCP session.
     #[must_use]
-    pub fn conversation(&self) -> Option<Conversation> {
+    pub(crate) fn conversation(&self) -> Option<Conversation> {
         let of_address = self.session.as_ref().filter(|session| session.kind == ConversationKind::Session);
         let chat = || self.chat.as_deref().map(Conversation::chat);
         of_address.cloned().or_else(chat).or_else(|| self.session.clone())
@@ -32,7 +32,7 @@ impl CallerContext {
 
 /// Options of a call: receivers for messages from the server, and the round of a repeated request.
 #[derive(Default)]
-pub struct CallOptions {
+pub(crate) struct CallOptions {
     pub progress: Option<mpsc::Sender<Progress>>,
     /// Receives the server's requests (elicitation, sampling) and log messages.
     pub messages: Option<mpsc::Sender<ServerMessage>>,

@@ -1,15 +1,15 @@
 //! The use cases: asynchronous, built on ports, independent of HTTP and of adapters.
 
 pub mod ports;
-pub mod caller;
-pub mod supervision;
+pub(crate) mod caller;
+pub(crate) mod supervision;
 pub mod catalog;
 pub mod records;
 pub mod access;
-pub mod cleaning;
-pub mod execution;
+pub(crate) mod cleaning;
+pub(crate) mod execution;
 pub mod publishing;
 pub mod selection;
-pub mod toolsets;
-pub mod mcp;
-pub mod meta_tools;
+pub(crate) mod toolsets;
+pub(crate) mod mcp;
+pub(crate) mod meta_tools;

@@ -24,7 +24,14 @@ section! {
 }
 
 impl AccessSettings {
-    pub(super) fn check(&self, http: &HttpSettings, reader: &mut Reader<'_>) {
+    pub(super) fn checked(http: &HttpSettings, reader: &mut Reader<'_>) -> Self {
+        let settings = Self::read(reader);
+        settings.check(http, reader);
+        http.check_sizes(reader);
+        settings
+    }
+
+    fn check(&self, http: &HttpSettings, reader: &mut Reader<'_>) {
         http.check_exposure(self.admin_key.is_some(), reader);
         let text = |key: &Option<SecretString>| key.as_ref().map(|key| key.expose_secret().to_owned());
         if self.admin_key.is_some() && text(&self.admin_key) == text(&http.api_key) {

@@ -4,16 +4,18 @@ use tracing_subscriber::EnvFilter;
 
 use crate::domain::text::named::named;
 use crate::settings::finding::suggestion;
-use crate::settings::values::Reader;
+use crate::settings::values::{Reader, section};
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// The settings in section `[logging]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LoggingSettings {
-    /// The directives for [`EnvFilter`].
-    pub filter: String,
-    pub format: LogFormat,
+section! {
+    /// Section `[logging]`.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct LoggingSettings = read(reader) {
+        /// Directives for [`EnvFilter`].
+        pub filter: String = filter(reader),
+        pub format: LogFormat = reader.choice("logging.format", LogFormat::of_name, ("unknown format", "write \"text\" or \"json\"")),
+    }
 }
 
 named! {
@@ -22,15 +24,6 @@ named! {
         #[default]
         Text = "text",
         Json = "json",
-    }
-}
-
-impl LoggingSettings {
-    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
-        Self {
-            filter: filter(reader),
-            format: reader.choice("logging.format", LogFormat::of_name, ("unknown format", "write \"text\" or \"json\"")),
-        }
     }
 }
 

@@ -17,11 +17,11 @@ mod interpolate;
 mod json_text;
 mod learning;
 mod limits;
-pub mod llm;
+pub(crate) mod llm;
 mod logging;
 mod mcp;
 mod mcp_file;
-pub mod mcpo;
+pub(crate) mod mcpo;
 mod metrics;
 mod oauth;
 mod per_user;
@@ -83,7 +83,7 @@ pub use self::toolsets::{ToolsetFlags, ToolsetSettings};
 pub use self::values::DEFAULTS;
 
 use self::finding::Findings;
-use self::values::{Reader, Values};
+use self::values::{Reader, Values, section};
 use crate::domain::access::policy::TagRule;
 use crate::domain::access::principal::GroupTable;
 use crate::domain::text::canonical::Fingerprint;
@@ -107,28 +107,30 @@ impl fmt::Debug for Settings {
     }
 }
 
-/// Settings that are read only at the start. Changing them requires a restart.
-#[derive(Clone, Debug)]
-pub struct StartSettings {
-    pub http: HttpSettings,
-    pub access: AccessSettings,
-    pub documents: DocumentSettings,
-    pub store: StoreSettings,
-    pub sessions: SessionSettings,
-    pub mcp: McpSettings,
-    pub files: FileSettings,
-    pub embedder: EmbedderSettings,
-    pub index: IndexSettings,
-    pub llm: LlmSettings,
-    pub logging: LoggingSettings,
-    pub reload: ReloadSettings,
-    pub secrets: SecretSettings,
-    pub user_connections: UserConnectionSettings,
-    pub metrics: MetricsSettings,
-    pub learning: LearningSettings,
-    /// Set only in mcpo mode.
-    pub mcpo: Option<McpoSettings>,
-    pub processes: ProcessSettings,
+section! {
+    /// Settings that are read once: a change needs a restart.
+    #[derive(Clone, Debug)]
+    pub struct StartSettings = read(reader) {
+        pub http: HttpSettings = HttpSettings::read(reader),
+        pub access: AccessSettings = AccessSettings::checked(&http, reader),
+        pub documents: DocumentSettings = DocumentSettings::read(reader),
+        pub store: StoreSettings = StoreSettings::read(reader),
+        pub sessions: SessionSettings = SessionSettings::read(reader),
+        pub mcp: McpSettings = McpSettings::read(reader),
+        pub files: FileSettings = FileSettings::read(reader),
+        pub embedder: EmbedderSettings = EmbedderSettings::read(reader),
+        pub index: IndexSettings = IndexSettings::read(reader),
+        pub llm: LlmSettings = LlmSettings::read(reader),
+        pub logging: LoggingSettings = LoggingSettings::read(reader),
+        pub reload: ReloadSettings = ReloadSettings::read(reader),
+        pub secrets: SecretSettings = SecretSettings::read(reader),
+        pub user_connections: UserConnectionSettings = UserConnectionSettings::read(reader),
+        pub metrics: MetricsSettings = MetricsSettings::read(reader),
+        pub learning: LearningSettings = LearningSettings::read(reader),
+        /// Set only by mcpo's command line.
+        pub mcpo: Option<McpoSettings> = None,
+        pub processes: ProcessSettings = ProcessSettings::read(reader),
+    }
 }
 
 /// Settings that can change while the service runs.
@@ -294,35 +296,6 @@ impl Settings {
             LIVE_SECTIONS.contains(&section) || LIVE_KEYS.contains(&key)
         };
         self.keys.iter().filter(|(key, value)| started.get(*key) != Some(value) && !is_live(key)).map(|(key, _)| key.clone()).collect()
-    }
-}
-
-impl StartSettings {
-    fn read(reader: &mut Reader<'_>) -> Self {
-        let http = HttpSettings::read(reader);
-        let access = AccessSettings::read(reader);
-        access.check(&http, reader);
-        http.check_sizes(reader);
-        Self {
-            http,
-            access,
-            documents: DocumentSettings::read(reader),
-            store: StoreSettings::read(reader),
-            sessions: SessionSettings::read(reader),
-            mcp: McpSettings::read(reader),
-            files: FileSettings::read(reader),
-            embedder: EmbedderSettings::read(reader),
-            index: IndexSettings::read(reader),
-            llm: LlmSettings::read(reader),
-            logging: LoggingSettings::read(reader),
-            reload: ReloadSettings::read(reader),
-            secrets: SecretSettings::read(reader),
-            user_connections: UserConnectionSettings::read(reader),
-            metrics: MetricsSettings::read(reader),
-            learning: LearningSettings::read(reader),
-            mcpo: None,
-            processes: ProcessSettings::read(reader),
-        }
     }
 }
 

@@ -2,19 +2,15 @@
 
 use std::time::Duration;
 
-use crate::settings::values::Reader;
+use crate::settings::values::section;
 
-/// The settings in section `[reload]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReloadSettings {
-    /// Whether to watch the files. `SIGHUP` always reloads them.
-    pub watch: bool,
-    /// How long running calls to a changed or removed server may continue.
-    pub drain: Duration,
-}
-
-impl ReloadSettings {
-    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
-        Self { watch: reader.switch("reload.watch"), drain: reader.seconds("reload.drain_seconds", 0..=3600) }
+section! {
+    /// Section `[reload]`.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct ReloadSettings = read(reader) {
+        /// Whether the files are watched. `SIGHUP` always works.
+        pub watch: bool = reader.switch("reload.watch"),
+        /// How long running calls may continue on a changed or removed server.
+        pub drain: Duration = reader.seconds("reload.drain_seconds", 0..=3600),
     }
 }

@@ -6,7 +6,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::domain::access::secret::{SecretKey, SecretKeys};
 use crate::settings::servers::ServerSettings;
-use crate::settings::values::Reader;
+use crate::settings::values::{Reader, section};
 
 const REMEDY: &str = "create one with `toolsieve secrets new-key`: 32 bytes in base64";
 
@@ -58,22 +58,14 @@ fn parsed(text: &SecretString, key: &str, reader: &mut Reader<'_>) -> Option<Sec
     parsed
 }
 
-/// The settings in section `[user_connections]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UserConnectionSettings {
-    /// How long a connection may be idle before it is closed.
-    pub idle: Duration,
-    pub per_server: usize,
-    pub total: usize,
-}
-
-impl UserConnectionSettings {
-    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
-        Self {
-            idle: reader.seconds("user_connections.idle_seconds", 1..=86_400),
-            per_server: reader.whole("user_connections.per_server", 1..=100_000),
-            total: reader.whole("user_connections.total", 1..=100_000),
-        }
+section! {
+    /// Section `[user_connections]`.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct UserConnectionSettings = read(reader) {
+        /// Idle time after which one is closed.
+        pub idle: Duration = reader.seconds("user_connections.idle_seconds", 1..=86_400),
+        pub per_server: usize = reader.whole("user_connections.per_server", 1..=100_000),
+        pub total: usize = reader.whole("user_connections.total", 1..=100_000),
     }
 }
 

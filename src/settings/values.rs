@@ -428,8 +428,8 @@ impl Values {
     }
 }
 
-/// Defines a section of the settings, with the expression that reads each field: `section! { pub struct X =
-/// read(reader) { pub field: Type = value, } }`.
+/// A section of the settings, each field with its value: `section! { pub struct X = read(reader) { pub field: Type = value, } }`.
+/// A value may use earlier fields.
 macro_rules! section {
     ($(#[$meta:meta])* pub struct $section:ident = $read:ident($reader:ident) {
         $($(#[$field_meta:meta])* pub $field:ident: $type:ty = $value:expr,)*
@@ -438,8 +438,9 @@ macro_rules! section {
         pub struct $section { $($(#[$field_meta])* pub $field: $type,)* }
 
         impl $section {
-            pub(super) fn $read($reader: &mut $crate::settings::values::Reader<'_>) -> Self {
-                Self { $($field: $value,)* }
+            pub(in crate::settings) fn $read($reader: &mut $crate::settings::values::Reader<'_>) -> Self {
+                $(let $field = $value;)*
+                Self { $($field,)* }
             }
         }
     };

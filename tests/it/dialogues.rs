@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -16,22 +15,17 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use toolsieve::adapters::embed::BuiltinEmbedder;
 use toolsieve::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions};
-use toolsieve::adapters::llm::{self, ChatModels};
 use toolsieve::adapters::store::SqliteStore;
-use toolsieve::adapters::tokens::TokenCounter;
+use toolsieve::app;
 use toolsieve::domain::access::principal::Principal;
 use toolsieve::domain::catalog::catalog::{self, Catalog, CatalogServer};
 use toolsieve::domain::catalog::tool::ServerName;
-use toolsieve::domain::selection::relevance::LexicalModel;
+use toolsieve::domain::selection::relevance::Role;
 use toolsieve::domain::selection::selection::{Reason, Selection};
 use toolsieve::service::catalog::current::CurrentCatalog;
 use toolsieve::service::catalog::indexing::Indexing;
 use toolsieve::service::ports::{Embedder, Store, ToolIndex};
-use toolsieve::service::publishing::meta_tokens::MetaTokens;
-use toolsieve::service::records::record::{Recorder, Retention};
-use toolsieve::service::selection::chats::Chats;
-use toolsieve::service::selection::judges::Judges;
-use toolsieve::service::selection::request::{SelectRequest, Turn, TurnRole};
+use toolsieve::service::selection::request::{SelectRequest, Turn};
 use toolsieve::service::selection::retrieve::Retrieve;
 use toolsieve::service::selection::select::Select;
 use toolsieve::settings::{BuiltinModel, Settings};
@@ -162,28 +156,11 @@ impl Selecting {
         let current = Arc::new(CurrentCatalog::new(live.selection));
         let tools = catalog.tools().len();
         current.swap(catalog);
-        let indexing = Indexing {
-            current: Arc::clone(&current),
-            store: Arc::clone(&store),
-            index: Arc::clone(&index),
-            embedder: Arc::clone(&embedder),
-            lexical: LexicalModel::default(),
-            on_progress: Arc::new(|_, _| {}),
-            enrichment: Arc::default(),
-            unused_retention: Duration::from_hours(24),
-        };
+        let indexing = Indexing::new(Arc::clone(&current), Arc::clone(&store), index, embedder);
         indexing.update(&current.snapshot()).await;
-        assert_eq!(index.state().embedded, tools);
+        assert_eq!(indexing.index.state().embedded, tools);
         let stop = CancellationToken::new();
-        let day = Duration::from_hours(24);
-        let (recorder, _) = Recorder::start(store.clone(), Retention { chats: day, events: day, usage: day }, stop.clone());
-        let (chats, _) = Chats::start(store.clone(), stop.clone());
-        let retrieve = Arc::new(Retrieve::new(embedder, index));
-        let models = ChatModels::new(llm::client_builder().build().unwrap(), start.llm.clone());
-        let judges = Arc::new(Judges::new(Arc::new(models), start.llm.clone()));
-        let counter = TokenCounter::default();
-        let tokens = MetaTokens::new(Arc::new(move |texts: &[String]| counter.count(texts)));
-        let select = Select::new(current, retrieve, judges, chats, recorder, tokens);
+        let select = app::select(&current, &Arc::new(Retrieve::over(&indexing)), &store, &start, &stop).unwrap();
         Self { select, stop, _folder: folder }
     }
 
@@ -201,11 +178,11 @@ impl Drop for Selecting {
 }
 
 fn user(text: &str) -> Turn {
-    Turn { role: TurnRole::User, text: text.to_owned(), called: Vec::new() }
+    Turn { role: Role::User, text: text.to_owned(), called: Vec::new() }
 }
 
 fn assistant(text: &str) -> Turn {
-    Turn { role: TurnRole::Assistant, text: text.to_owned(), called: Vec::new() }
+    Turn { role: Role::Assistant, text: text.to_owned(), called: Vec::new() }
 }
 
 /// Our tools as `server::tool`, with their published names, in the order of the answer.
@@ -347,7 +324,7 @@ async fn course(selecting: &Selecting, chat: &Chat) -> Course {
         course.offered.1 += usize::from(!turn.tools.is_empty());
         if let Some(called) = called {
             // After the call the model is asked again, with the same tools.
-            turns.push(Turn { role: TurnRole::Assistant, text: String::new(), called: vec![called] });
+            turns.push(Turn { role: Role::Assistant, text: String::new(), called: vec![called] });
             now = ours(&selecting.ask(&turns, Some(&chat.name)).await);
         }
         turns.push(assistant(&turn.answer));

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::json;
@@ -15,7 +14,7 @@ use toolsieve::domain::access::visibility::Visibility;
 use toolsieve::domain::catalog::catalog::{self, Catalog, CatalogServer};
 use toolsieve::domain::catalog::overlay::Overlay;
 use toolsieve::domain::catalog::tool::ServerName;
-use toolsieve::domain::selection::relevance::{LexicalModel, SparseVector};
+use toolsieve::domain::selection::relevance::SparseVector;
 use toolsieve::domain::text::canonical::Fingerprint;
 use toolsieve::service::catalog::current::CurrentCatalog;
 use toolsieve::service::catalog::indexing::Indexing;
@@ -82,16 +81,8 @@ fn start(folder: &Path, store: &Arc<dyn Store>) -> Parts {
     let options = EmbeddedIndexOptions { folder: folder.into(), model: "axes".into(), progress: Arc::new(|_| ()) };
     let index: Arc<dyn ToolIndex> = EmbeddedIndex::open(options).unwrap();
     let embedder = Arc::new(Axes::default());
-    let indexing = Indexing {
-        current: Arc::new(CurrentCatalog::default()),
-        store: Arc::clone(store),
-        index: Arc::clone(&index),
-        embedder: Arc::clone(&embedder) as Arc<dyn Embedder>,
-        lexical: LexicalModel::default(),
-        on_progress: Arc::new(|_, _| ()),
-        enrichment: Arc::default(),
-        unused_retention: Duration::from_hours(24),
-    };
+    let current = Arc::new(CurrentCatalog::default());
+    let indexing = Indexing::new(current, Arc::clone(store), Arc::clone(&index), Arc::clone(&embedder) as Arc<dyn Embedder>);
     Parts { index, embedder, indexing }
 }
 

@@ -68,17 +68,17 @@ fn a_very_long_message_is_searched_by_its_ends() {
 #[test]
 fn the_query_is_the_last_user_message() {
     let turns = [
-        (Role::System, "rules"),
+        (Role::Other, "rules"),
         (Role::User, "first"),
         (Role::Assistant, "answer"),
         (Role::User, "second"),
-        (Role::Tool, "{}"),
+        (Role::Other, "{}"),
         (Role::User, " "),
     ];
     let plan = QueryPlan::of_conversation(&turns);
     assert_eq!(plan.texts(), ["second", "first\nanswer\nsecond"], "a word alone says too little");
     assert_eq!(plan.parts(), MessageParts::Context);
-    assert!(QueryPlan::of_conversation(&[(Role::System, "rules")]).is_empty());
+    assert!(QueryPlan::of_conversation(&[(Role::Other, "rules")]).is_empty());
 }
 
 #[test]

@@ -13,7 +13,6 @@ use toolsieve::adapters::store::SqliteStore;
 use toolsieve::domain::access::visibility::Visibility;
 use toolsieve::domain::catalog::catalog::{self, Catalog, CatalogServer};
 use toolsieve::domain::catalog::tool::{ServerName, ToolId};
-use toolsieve::domain::selection::relevance::LexicalModel;
 use toolsieve::service::catalog::current::{CurrentCatalog, View};
 use toolsieve::service::catalog::indexing::Indexing;
 use toolsieve::service::ports::{Embedder, Store, ToolIndex};
@@ -67,19 +66,10 @@ async fn recall(set: &Path) -> [f64; 3] {
     })
     .unwrap();
     let current = Arc::new(CurrentCatalog::default());
-    let indexing = Indexing {
-        current: Arc::clone(&current),
-        store,
-        index: Arc::clone(&index),
-        embedder: Arc::clone(&embedder),
-        lexical: LexicalModel::default(),
-        on_progress: Arc::new(|_, _| {}),
-        enrichment: Arc::default(),
-        unused_retention: std::time::Duration::from_hours(24),
-    };
+    let indexing = Indexing::new(Arc::clone(&current), store, Arc::clone(&index), embedder);
     indexing.update(&catalog).await;
     assert_eq!(index.state().embedded, catalog.tools().len());
-    let retrieve = Retrieve::new(embedder, index);
+    let retrieve = Retrieve::over(&indexing);
     let view = View { catalog: Arc::new(catalog), visibility: Visibility::default(), settings: current.settings() };
 
     let queries = lines(&set.join("queries.jsonl"));

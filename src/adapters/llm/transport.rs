@@ -21,7 +21,7 @@ const LONGEST: usize = 1 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Configures a client for language models. It follows no redirects, because these would send key and message elsewhere.
-pub fn client_builder() -> ClientBuilder {
+pub(crate) fn client_builder() -> ClientBuilder {
     Client::builder()
         .user_agent(concat!("toolsieve/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(CONNECT_TIMEOUT)

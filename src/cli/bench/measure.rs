@@ -19,10 +19,10 @@ use crate::cli::catalog;
 use crate::cli::retrieval::Retrieval;
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::ToolId;
-use crate::domain::selection::relevance::QueryPlan;
+use crate::domain::selection::relevance::{QueryPlan, Role};
 use crate::domain::selection::selection::Reason;
 use crate::service::catalog::current::CurrentCatalog;
-use crate::service::selection::request::{SelectRequest, Turn, TurnRole};
+use crate::service::selection::request::{SelectRequest, Turn};
 use crate::settings::{Rerank, Settings};
 
 /// How many ranked tools the report shows for each missed message.
@@ -209,7 +209,7 @@ async fn answer(message: &str, corpus: &Corpus, retrieval: &Retrieval) -> Answer
     let started = Instant::now();
     let ranking = retrieval.retrieve.rank(&QueryPlan::new(message), &view, None, &[]).await;
     let took = started.elapsed();
-    let turn = Turn { role: TurnRole::User, text: message.to_owned(), called: Vec::new() };
+    let turn = Turn { role: Role::User, text: message.to_owned(), called: Vec::new() };
     let request = SelectRequest { turns: vec![turn], rerank: Some(Rerank::Off), ..SelectRequest::default() };
     let selection = retrieval.select.select(request, &Principal::anyone()).await;
     let id = |tool: &ToolId| corpus.ids.get(tool).cloned();

@@ -2,7 +2,6 @@
 
 use crate::cli::retrieval::{Recipe, Vectors};
 use crate::domain::selection::relevance::Synonyms;
-use crate::domain::text::analysis::Language;
 
 /// A part of the retrieval that can be switched off.
 #[derive(Clone, Copy)]
@@ -46,7 +45,7 @@ pub(super) const PARTS: &[Part] = &[
         without: "near duplicates offered separately",
         leave_out: |recipe| recipe.settings.live.selection.fold_duplicates = false,
     },
-    Part { name: "stemming", without: "no stemming", leave_out: |recipe| recipe.language = Language::Unstemmed },
+    Part { name: "stemming", without: "no stemming", leave_out: |recipe| recipe.stems = false },
     Part { name: "parameters", without: "no words of parameters", leave_out: |recipe| recipe.lexical.parameters.weight = 0.0 },
     Part { name: "server-names", without: "no words of servers' names", leave_out: |recipe| recipe.lexical.server.weight = 0.0 },
     Part { name: "gate", without: "tools for every message", leave_out: |recipe| recipe.settings.live.selection.gate = false },

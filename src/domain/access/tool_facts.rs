@@ -76,11 +76,6 @@ impl ToolOverride {
         let description = self.description.as_deref().map(description).transpose()?;
         Ok(Self { tags, synonyms, description, pinned: self.pinned })
     }
-
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 /// Validates a tag and trims it.

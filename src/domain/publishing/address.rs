@@ -1,6 +1,10 @@
 //! Addresses: the parts of the service to which requests are sent.
 
+use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
+
+use percent_encoding::percent_decode_str;
 
 use crate::domain::access::toolset::ToolsetName;
 use crate::domain::access::visibility::Visibility;
@@ -26,8 +30,8 @@ impl Address {
     pub fn prefix(&self) -> String {
         match self {
             Self::Whole => String::new(),
-            Self::Toolset(name) => format!("/toolsets/{name}"),
-            Self::Session(session) => format!("/s/{}", session.id.as_str()),
+            Self::Toolset(name) => AddressPrefix::Toolset(name.as_str()).to_string(),
+            Self::Session(session) => AddressPrefix::Session(session.id.as_str()).to_string(),
         }
     }
 
@@ -50,6 +54,103 @@ impl Address {
         match self {
             Self::Whole | Self::Toolset(_) => Mode::Full,
             Self::Session(session) => session.mode,
+        }
+    }
+}
+
+/// The address at the start of a path, as sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddressPrefix<'a> {
+    Toolset(&'a str),
+    Session(&'a str),
+}
+
+impl<'a> AddressPrefix<'a> {
+    /// The address, and the rest of the path.
+    #[must_use]
+    pub fn split(path: &'a str) -> Option<(Self, &'a str)> {
+        let (kind, rest) = path.strip_prefix('/')?.split_once('/')?;
+        let (name, below) = rest.split_at(rest.find('/')?);
+        Some((Self::of(kind, name)?, below))
+    }
+
+    fn of(kind: &str, name: &'a str) -> Option<Self> {
+        match kind {
+            _ if name.is_empty() => None,
+            "toolsets" => Some(Self::Toolset(name)),
+            "s" => Some(Self::Session(name)),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for AddressPrefix<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Toolset(name) => write!(formatter, "/toolsets/{name}"),
+            Self::Session(id) => write!(formatter, "/s/{id}"),
+        }
+    }
+}
+
+/// What a connection in Open WebUI is connected to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConnectionPath<'a> {
+    Whole,
+    Below(AddressPrefix<'a>),
+    /// The name of a server.
+    Server(Cow<'a, str>),
+}
+
+impl<'a> ConnectionPath<'a> {
+    /// Reads the path of a connection. Open WebUI users enter an address, with or without a trailing slash, or the address of
+    /// its document.
+    #[must_use]
+    pub fn of(path: &'a str) -> Option<Self> {
+        let path = path.trim().trim_end_matches('/');
+        let path = path.strip_suffix("openapi.json").unwrap_or(path).trim_matches('/');
+        if path.is_empty() {
+            return Some(Self::Whole);
+        }
+        if let Some(below) = path.split_once('/').and_then(|(kind, name)| AddressPrefix::of(kind, name)) {
+            return Some(Self::Below(below));
+        }
+        // The path is percent-encoded: a space in a server's name is `%20`.
+        percent_decode_str(path).decode_utf8().ok().map(Self::Server)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AddressPrefix, ConnectionPath};
+
+    #[test]
+    fn addresses_differ_from_other_paths() {
+        assert_eq!(AddressPrefix::split("/toolsets/mail/openapi.json"), Some((AddressPrefix::Toolset("mail"), "/openapi.json")));
+        assert_eq!(AddressPrefix::split("/s/abc/v1/tools/call"), Some((AddressPrefix::Session("abc"), "/v1/tools/call")));
+        for other in ["/toolsets/mail", "/toolsets//x", "/s/", "/s", "/sx/a/b", "/v1/toolsets/a/b", "/"] {
+            assert_eq!(AddressPrefix::split(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_connection_names_an_address_or_its_document() {
+        let server = |name: &'static str| Some(ConnectionPath::Server(name.into()));
+        let toolset = |name| Some(ConnectionPath::Below(AddressPrefix::Toolset(name)));
+        for (path, expected) in [
+            ("/", Some(ConnectionPath::Whole)),
+            ("", Some(ConnectionPath::Whole)),
+            (" /openapi.json/ ", Some(ConnectionPath::Whole)),
+            ("/time/openapi.json", server("time")),
+            ("my%20server", server("my server")),
+            ("/toolsets/mail/", toolset("mail")),
+            ("/toolsets/mail/openapi.json", toolset("mail")),
+            ("toolsets/mail", toolset("mail")),
+            ("/toolsets/", server("toolsets")),
+            ("/s/abc", Some(ConnectionPath::Below(AddressPrefix::Session("abc")))),
+            ("/%ff", None),
+        ] {
+            assert_eq!(ConnectionPath::of(path), expected, "{path}");
         }
     }
 }

@@ -17,40 +17,17 @@ use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfkc_quick};
 
 use super::words::{Segment, segments};
 
-/// The language of the stemmer. Stop words are always English, because tools are described in English; in other languages, those
-/// words carry little meaning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Language {
-    #[default]
-    English,
-    French,
-    German,
-    Italian,
-    Portuguese,
-    Russian,
-    Spanish,
-    /// No stemming: words are compared unchanged.
-    Unstemmed,
-}
-
-/// Turns text into terms. Cheap to create, stateless, shareable between threads.
+/// Turns text into terms. Cheap to create, stateless, shareable between threads. Stemmer and stop words are English: tools are
+/// described in English, and words on an English list carry little in other languages.
 pub struct Analyzer {
     stemmer: Option<Stemmer>,
 }
 
 impl Analyzer {
-    pub fn new(language: Language) -> Self {
-        let algorithm = match language {
-            Language::English => Some(Algorithm::English),
-            Language::French => Some(Algorithm::French),
-            Language::German => Some(Algorithm::German),
-            Language::Italian => Some(Algorithm::Italian),
-            Language::Portuguese => Some(Algorithm::Portuguese),
-            Language::Russian => Some(Algorithm::Russian),
-            Language::Spanish => Some(Algorithm::Spanish),
-            Language::Unstemmed => None,
-        };
-        Self { stemmer: algorithm.map(Stemmer::create) }
+    /// Compares words unchanged.
+    #[must_use]
+    pub fn unstemmed() -> Self {
+        Self { stemmer: None }
     }
 
     /// Calls `emit` with every term of `text`, in order, with repetitions.
@@ -92,7 +69,7 @@ impl Analyzer {
 
 impl Default for Analyzer {
     fn default() -> Self {
-        Self::new(Language::default())
+        Self { stemmer: Some(Stemmer::create(Algorithm::English)) }
     }
 }
 

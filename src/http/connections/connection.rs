@@ -18,7 +18,7 @@ const HEAD: Duration = Duration::from_secs(5);
 /// How long an unauthenticated connection may be idle.
 const STRANGER: Duration = Duration::from_secs(5);
 /// How long an authenticated connection may be idle. Clients close idle connections earlier, so no request gets lost.
-pub const KNOWN: Duration = Duration::from_secs(75);
+pub(crate) const KNOWN: Duration = Duration::from_secs(75);
 /// How long a response may wait for a peer that doesn't read it.
 const STALLED: Duration = Duration::from_mins(1);
 /// How long to read and discard input after an early response, so that the peer can receive that response.
@@ -37,7 +37,7 @@ const LOOK_AT_KNOWN: Duration = Duration::from_secs(5);
 
 /// The state of a connection, shared by the server, the routes and the table of connections. Times are milliseconds
 /// since the connection was opened; 0 means never.
-pub struct Connection {
+pub(crate) struct Connection {
     number: u64,
     opened: Instant,
     connections: Weak<Connections>,
@@ -94,7 +94,7 @@ impl Connection {
     }
 
     /// Marks the connection as authenticated.
-    pub fn know(&self) {
+    pub(crate) fn know(&self) {
         if self.is_known.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -106,13 +106,13 @@ impl Connection {
 
     /// Counts a request as running until the returned value is dropped.
     #[must_use]
-    pub fn answer(self: &Arc<Self>) -> Answering {
+    pub(crate) fn answer(self: &Arc<Self>) -> Answering {
         self.answering.fetch_add(1, Ordering::Relaxed);
         Answering(Arc::clone(self))
     }
 
     /// Accepts no further requests on this connection.
-    pub fn end_after_answer(&self) {
+    pub(crate) fn end_after_answer(&self) {
         self.is_ending.store(true, Ordering::Relaxed);
         self.reading.wake();
     }
@@ -219,7 +219,7 @@ impl Connection {
 }
 
 /// A running request; see [`Connection::answer`].
-pub struct Answering(Arc<Connection>);
+pub(crate) struct Answering(Arc<Connection>);
 
 impl Drop for Answering {
     fn drop(&mut self) {
@@ -233,7 +233,7 @@ impl Drop for Answering {
 }
 
 /// The body of a response. The response counts as complete when this value is dropped.
-pub struct Sent {
+pub(crate) struct Sent {
     body: BoxBody,
     /// The rest of the current chunk, which the server has not requested yet.
     rest: Bytes,
@@ -244,7 +244,7 @@ pub struct Sent {
 
 impl Sent {
     #[must_use]
-    pub fn new(body: BoxBody, answering: Option<Answering>) -> Self {
+    pub(crate) fn new(body: BoxBody, answering: Option<Answering>) -> Self {
         Self { body, rest: Bytes::new(), is_handed: false, answering }
     }
 }

@@ -18,8 +18,8 @@ use parking_lot::Mutex;
 use tokio::time::sleep_until;
 
 use self::connection::Standing;
-pub use self::connection::{Answering, Connection, KNOWN as KEEP_ALIVE, Sent};
-pub use self::io::Io;
+pub(crate) use self::connection::{Connection, KNOWN as KEEP_ALIVE, Sent};
+pub(crate) use self::io::Io;
 use crate::service::records::metrics::Meters;
 
 /// Minimum time between log lines about connections that were closed to stay within the limits.
@@ -27,14 +27,14 @@ const QUIET: Duration = Duration::from_mins(1);
 
 /// Limits on the number of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConnectionLimits {
+pub(crate) struct ConnectionLimits {
     /// Maximum number of connections. Beyond this limit, connections close at once, unauthenticated ones first.
     pub most: usize,
     /// Maximum number of connections that have not authenticated in time.
     pub strangers: usize,
 }
 
-pub struct Connections {
+pub(crate) struct Connections {
     limits: ConnectionLimits,
     meters: Arc<Meters>,
     table: Mutex<Table>,
@@ -51,12 +51,12 @@ struct Table {
 
 impl Connections {
     #[must_use]
-    pub fn new(limits: ConnectionLimits, meters: Arc<Meters>) -> Arc<Self> {
+    pub(crate) fn new(limits: ConnectionLimits, meters: Arc<Meters>) -> Arc<Self> {
         Arc::new(Self { limits, meters, table: Mutex::default() })
     }
 
     /// Serves a new connection until it is finished or must be closed.
-    pub async fn attend<F: Future<Output = ()>>(self: &Arc<Self>, work: impl FnOnce(Arc<Connection>) -> F) {
+    pub(crate) async fn attend<F: Future<Output = ()>>(self: &Arc<Self>, work: impl FnOnce(Arc<Connection>) -> F) {
         let open = Open::new(self);
         let connection = &open.connection;
         let mut work = pin!(work(Arc::clone(connection)));
@@ -80,9 +80,9 @@ impl Connections {
         }
     }
 
-    /// Number of open connections: unauthenticated and authenticated ones.
-    #[must_use]
-    pub fn count(&self) -> (usize, usize) {
+    /// Open connections of strangers and of known callers.
+    #[cfg(test)]
+    fn count(&self) -> (usize, usize) {
         let table = self.table.lock();
         (table.strangers.len(), table.known.len())
     }

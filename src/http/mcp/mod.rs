@@ -38,7 +38,7 @@ use tokio::sync::mpsc;
 
 use self::as_written::AsWritten;
 use self::message::{INVALID_REQUEST, Message, Parted, Unreadable, has_sessions};
-pub use self::rounds::Finished;
+pub(crate) use self::rounds::Finished;
 use self::server::{Handler, Shown};
 use self::stream::EVENT_STREAM;
 use crate::domain::access::principal::Principal;
@@ -67,7 +67,7 @@ const MESSAGE_ID: &str = "x-openwebui-message-id";
 const MESSAGE_QUEUE: usize = 16;
 
 #[derive(Deserialize)]
-pub struct McpQuery {
+pub(crate) struct McpQuery {
     mode: Option<String>,
 }
 
@@ -91,7 +91,7 @@ impl McpQuery {
 
 /// Whether a request to `/{server}/mcp` is an MCP request. It may also be a call of a tool named `mcp`. Such a call
 /// does not accept an event stream.
-pub struct SpeaksMcp;
+pub(crate) struct SpeaksMcp;
 
 impl Guard for SpeaksMcp {
     fn check(&self, context: &GuardContext<'_>) -> bool {
@@ -106,7 +106,7 @@ impl Guard for SpeaksMcp {
 ///
 /// # Errors
 /// 422 for an unknown mode, and 404 for another caller's session. Other errors are JSON-RPC errors.
-pub async fn serve(
+pub(crate) async fn serve(
     state: web::Data<State>,
     caller: Caller,
     at: RequestAddress,
@@ -122,7 +122,7 @@ pub async fn serve(
 /// # Errors
 /// 404 for a server that the caller may not see, and 503 for a server that has not listed its tools yet. For other
 /// errors, see [`serve`].
-pub async fn serve_one(
+pub(crate) async fn serve_one(
     state: web::Data<State>,
     caller: Caller,
     at: RequestAddress,

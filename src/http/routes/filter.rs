@@ -11,6 +11,8 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::domain::access::principal::Principal;
+use crate::domain::publishing::address::{AddressPrefix, ConnectionPath};
+use crate::domain::selection::relevance::Role;
 use crate::domain::selection::selection::Disclosed;
 use crate::domain::selection::selection::Selection;
 use crate::domain::toolsets::session::Session;
@@ -18,11 +20,10 @@ use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::llm_keys;
 use crate::http::person::{self, MAX_BYTES};
-use crate::http::place::AddressPrefix;
-use crate::http::problem::{Answer, Problem, read_json};
+use crate::http::problem::{Answer, Problem, limit, read_json};
 use crate::http::routes::execute::context;
 use crate::http::state::State;
-use crate::service::selection::request::{Offered, SelectRequest, Turn, TurnRole};
+use crate::service::selection::request::{Offered, SelectRequest, Turn};
 use crate::settings::Rerank;
 
 /// Maximum number of newly selected tools per request.
@@ -280,23 +281,25 @@ pub(in crate::http) fn filter_request(body: &[u8]) -> Result<SelectRequest, Prob
 /// The part of an MCP endpoint's path before `/mcp`; `None` for any other path.
 fn above_mcp(path: &str) -> Option<&str> {
     let path = path.trim().split('?').next()?.trim_end_matches('/');
-    let rest = path.strip_suffix("mcp")?;
-    let address = if rest.is_empty() { rest } else { rest.strip_suffix('/')? };
-    let is_address = address.is_empty() || ["/toolsets/", "/s/"].iter().any(|prefix| address.starts_with(prefix));
-    is_address.then_some(address)
+    let address = path.strip_suffix("mcp")?;
+    let is_address = address.ends_with('/') && AddressPrefix::split(address).is_some();
+    (is_address || matches!(address, "" | "/")).then_some(address)
 }
 
 /// The path of the document with the same tools as this MCP address. Other paths stay unchanged.
 fn document_path(path: String) -> String {
-    above_mcp(&path).map(|address| format!("{address}/")).unwrap_or(path)
+    match above_mcp(&path) {
+        Some("") => "/".to_owned(),
+        Some(address) => address.to_owned(),
+        None => path,
+    }
 }
 
 /// The sessions to which connections in the request belong, by path.
 async fn sessions(state: &State, request: &SelectRequest, principal: &Principal) -> Result<HashMap<String, Arc<Session>>, Problem> {
     let mut sessions = HashMap::new();
     for path in request.connections.values() {
-        let whole = format!("{}/", path.trim().trim_end_matches("openapi.json").trim_end_matches('/'));
-        if let Some((AddressPrefix::Session(id), "/")) = AddressPrefix::split(&whole)
+        if let Some(ConnectionPath::Below(AddressPrefix::Session(id))) = ConnectionPath::of(path)
             && let Some(session) = state.sessions.find(id, principal).await?
         {
             sessions.insert(path.clone(), state.loading.extended(session).await?);
@@ -327,14 +330,11 @@ impl FilterBody {
                 return Err(Problem::invalid(parameter, format!("chat_id, message_id and model have at most {MAX_BYTES} bytes.")));
             }
         }
-        if self.limit.is_some_and(|limit| limit == 0 || limit > MAX_LIMIT) {
-            return Err(Problem::invalid("limit", format!("limit is 1 to {MAX_LIMIT}.")));
-        }
+        limit(self.limit, 1, 1..=MAX_LIMIT)?;
         let rerank = match &self.rerank {
             None => None,
             Some(name) => Some(Rerank::of_name(name).ok_or_else(|| Problem::invalid("rerank", "rerank is `auto`, `off` or `always`."))?),
         };
-        let user = self.user.as_ref().and_then(|user| user.get("id")).and_then(Value::as_str).map(str::to_owned);
         let not_empty = |text: Option<String>| text.filter(|text| !text.is_empty());
         Ok(SelectRequest {
             turns: self.messages.into_iter().map(Message::into_turn).collect(),
@@ -344,7 +344,6 @@ impl FilterBody {
             disclose: self.disclose,
             keep: self.keep.unwrap_or_default(),
             narrow_foreign: self.narrow_foreign.unwrap_or(false),
-            user,
             chat: not_empty(self.chat_id),
             message: not_empty(self.message_id),
             model: not_empty(self.model),
@@ -360,9 +359,9 @@ impl FilterBody {
 impl Message {
     fn into_turn(self) -> Turn {
         let role = match self.role.as_str() {
-            "user" => TurnRole::User,
-            "assistant" => TurnRole::Assistant,
-            _ => TurnRole::Other,
+            "user" => Role::User,
+            "assistant" => Role::Assistant,
+            _ => Role::Other,
         };
         let called = self
             .tool_calls

@@ -15,7 +15,7 @@ use crate::domain::toolsets::mode::Mode;
 use crate::domain::toolsets::session::Session;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
-use crate::http::problem::{Answer, Problem, read_json};
+use crate::http::problem::{Answer, Problem, limit, read_json};
 use crate::http::routes::admin::time;
 use crate::http::routes::execute::context;
 use crate::http::state::State;
@@ -113,9 +113,7 @@ pub async fn create_session(state: web::Data<State>, caller: Caller, body: Body)
         let longest = names.into_iter().max_by_key(|(_, count)| *count).map_or("tools", |(name, _)| name);
         return Err(Problem::invalid(longest, detail));
     }
-    if body.limit.is_some_and(|limit| limit == 0 || limit > MOST_TOOLS) {
-        return Err(Problem::invalid("limit", format!("limit is 1 to {MOST_TOOLS}.")));
-    }
+    limit(body.limit, 1, 1..=MOST_TOOLS)?;
     if body.task.as_ref().is_some_and(|task| task.len() > LONGEST_TASK) {
         return Err(Problem::invalid("task", format!("task has at most {LONGEST_TASK} bytes.")));
     }

@@ -10,7 +10,7 @@ use crate::http::caller::Caller;
 use crate::http::described::described;
 use crate::http::meta_tools::respond;
 use crate::http::place::RequestAddress;
-use crate::http::problem::{Answer, Problem, read_json};
+use crate::http::problem::{Answer, Problem, limit, read_json};
 use crate::http::state::State;
 use crate::service::meta_tools::smart_select::{SmartSelectRequest, SmartSelection, SmartTool};
 use crate::service::ports::Advisor;
@@ -70,9 +70,6 @@ pub(in crate::http) fn task(body: &[u8], advisors: Vec<Advisor>) -> Result<Smart
     if body.task.trim().is_empty() {
         return Err(Problem::invalid("task", "task is empty: say what is to be done."));
     }
-    let limit = body.limit.unwrap_or(DEFAULT_SELECTED);
-    if !(MIN_SELECTED..=MAX_SELECTED).contains(&limit) {
-        return Err(Problem::invalid("limit", format!("limit is {MIN_SELECTED} to {MAX_SELECTED}.")));
-    }
+    let limit = limit(body.limit, DEFAULT_SELECTED, MIN_SELECTED..=MAX_SELECTED)?;
     Ok(SmartSelectRequest { task: body.task, limit, advisors })
 }

@@ -12,7 +12,7 @@ use crate::http::caller::Caller;
 use crate::http::described::{Content, described};
 use crate::http::meta_tools::respond;
 use crate::http::place::RequestAddress;
-use crate::http::problem::{Answer, Problem, read_json};
+use crate::http::problem::{Answer, Problem, limit, read_json};
 use crate::http::routes::toolsets::chat;
 use crate::http::state::State;
 use crate::service::meta_tools::describe::{Described, DescribedTool, UnknownTool};
@@ -217,10 +217,7 @@ pub(in crate::http) fn search_request(body: &[u8]) -> Result<(FindTools, Option<
     if queries.is_empty() || queries.len() > MAX_QUERIES {
         return Err(Problem::invalid("queries", format!("Give 1 to {MAX_QUERIES} queries, e.g. {{\"queries\": [\"send an email\"]}}.")));
     }
-    let limit = body.limit.unwrap_or(DEFAULT_FOUND);
-    if limit == 0 || limit > MAX_FOUND {
-        return Err(Problem::invalid("limit", format!("limit is 1 to {MAX_FOUND}.")));
-    }
+    let limit = limit(body.limit, DEFAULT_FOUND, 1..=MAX_FOUND)?;
     if body.per_server.is_some_and(|most| most == 0 || most > MAX_FOUND) {
         return Err(Problem::invalid("per_server", format!("per_server is 1 to {MAX_FOUND}.")));
     }

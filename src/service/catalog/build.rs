@@ -12,7 +12,7 @@ use crate::domain::catalog::tool::Tool;
 
 /// The enabled tools of a listing.
 #[derive(Default)]
-pub struct Built {
+pub(crate) struct Built {
     /// Tools that have not changed.
     pub kept: Vec<Arc<Tool>>,
     /// New and changed tools, without token counts.
@@ -23,7 +23,7 @@ pub struct Built {
 
 /// Builds the enabled tools with their overlays. `former` returns the tool that was last built from a definition; it is kept if
 /// its overlay is unchanged too.
-pub fn build<'a>(
+pub(crate) fn build<'a>(
     listing: &ServerListing,
     disabled: Option<&BTreeSet<String>>,
     overlays: &Overlays,

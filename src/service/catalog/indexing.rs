@@ -38,7 +38,7 @@ pub struct Indexing {
     pub store: Arc<dyn Store>,
     pub index: Arc<dyn ToolIndex>,
     pub embedder: Arc<dyn Embedder>,
-    pub lexical: LexicalModel,
+    pub lexical: Arc<LexicalModel>,
     pub on_progress: OnProgress,
     /// Notifies of new enrichments, and is notified once these are searchable.
     pub enrichment: Arc<EnrichmentFeed>,
@@ -47,6 +47,21 @@ pub struct Indexing {
 }
 
 impl Indexing {
+    /// Without enrichments and progress; unused vectors are kept for a day.
+    #[must_use]
+    pub fn new(current: Arc<CurrentCatalog>, store: Arc<dyn Store>, index: Arc<dyn ToolIndex>, embedder: Arc<dyn Embedder>) -> Self {
+        Self {
+            current,
+            store,
+            index,
+            embedder,
+            lexical: Arc::default(),
+            on_progress: Arc::new(|_, _| {}),
+            enrichment: Arc::default(),
+            unused_retention: Duration::from_hours(24),
+        }
+    }
+
     /// Keeps the index up to date until `stop`. New tools are announced at once, and the index follows as soon as possible.
     pub async fn follow(&self, stop: CancellationToken) {
         tokio::join!(self.announce_changes(&stop), self.index_changes(stop.clone()));

@@ -26,14 +26,14 @@ use crate::service::records::audit::Audit;
 use crate::service::records::record::Recorder;
 use crate::settings::{LiveSettings, Validation};
 
-pub use self::unlisted::LIST_RETRY;
+pub(crate) use self::unlisted::LIST_RETRY;
 
 /// Maximum number of repairs listed in a log line.
 const LOGGED_REPAIRS: usize = 10;
 
 /// The reason why a call has no result.
 #[derive(Debug, thiserror::Error)]
-pub enum ExecuteError {
+pub(crate) enum ExecuteError {
     /// The tool is unknown or denied. The caller can't distinguish the two.
     #[error("there is no such tool")]
     NotFound {
@@ -56,14 +56,14 @@ pub enum ExecuteError {
 
 /// The outcome of a call.
 #[derive(Debug)]
-pub struct Executed {
+pub(crate) struct Executed {
     /// The response body, as JSON text.
     pub result: Result<String, ExecuteError>,
     /// Repairs made to the arguments before the call.
     pub repairs: Vec<Repair>,
 }
 
-pub struct Execute {
+pub(crate) struct Execute {
     current: Arc<CurrentCatalog>,
     servers: Arc<dyn ToolServers>,
     recorder: Recorder,
@@ -77,7 +77,7 @@ pub struct Execute {
 
 impl Execute {
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         current: Arc<CurrentCatalog>,
         servers: Arc<dyn ToolServers>,
         recorder: Recorder,
@@ -91,12 +91,12 @@ impl Execute {
 
     /// Sets the limits to apply.
     #[must_use]
-    pub fn with_limits(self, limits: Arc<Limits>) -> Self {
+    pub(crate) fn with_limits(self, limits: Arc<Limits>) -> Self {
         Self { limits, ..self }
     }
 
     /// Applies changed settings.
-    pub fn configure(&self, live: &LiveSettings) {
+    pub(crate) fn configure(&self, live: &LiveSettings) {
         self.call_rules.replace(&live.calls, &live.servers);
     }
 
@@ -104,7 +104,7 @@ impl Execute {
     ///
     /// # Errors
     /// [`ExecuteError::NotFound`] if the tool is unknown or denied.
-    pub fn by_id(&self, id: &ToolId, principal: &Principal) -> Result<Arc<Tool>, ExecuteError> {
+    pub(crate) fn by_id(&self, id: &ToolId, principal: &Principal) -> Result<Arc<Tool>, ExecuteError> {
         let View { catalog, visibility, .. } = self.current.view(principal);
         let of_label = || catalog.server(id.server.as_str())?.tools.iter().find(|tool| *tool.label == *id.name);
         let known = catalog.tool(id).or_else(of_label);
@@ -120,7 +120,7 @@ impl Execute {
     ///
     /// # Errors
     /// [`ExecuteError::NotFound`] if the tool is unknown or denied.
-    pub fn by_name(&self, name: &str, principal: &Principal) -> Result<Arc<Tool>, ExecuteError> {
+    pub(crate) fn by_name(&self, name: &str, principal: &Principal) -> Result<Arc<Tool>, ExecuteError> {
         let View { catalog, visibility, .. } = self.current.view(principal);
         let known = catalog.operation(name);
         known.filter(|tool| visibility.allows(tool)).cloned().ok_or_else(|| {
@@ -134,12 +134,12 @@ impl Execute {
 
     /// Whether calls of this tool forward the caller's headers.
     #[must_use]
-    pub fn forwards_headers(&self, tool: &Tool) -> bool {
+    pub(crate) fn forwards_headers(&self, tool: &Tool) -> bool {
         self.servers.forwards_headers(&tool.id.server)
     }
 
     /// Calls a tool. `sent` contains the arguments as JSON text. Dropping the future cancels the call at the server.
-    pub async fn call(&self, tool: &Tool, sent: &str, caller: CallerContext) -> Executed {
+    pub(crate) async fn call(&self, tool: &Tool, sent: &str, caller: CallerContext) -> Executed {
         let mut record = match self.begin(tool, caller) {
             Ok(record) => record,
             Err(error) => return Executed { result: Err(error), repairs: Vec::new() },
@@ -161,7 +161,7 @@ impl Execute {
     /// Like [`Self::call`], for MCP clients: the body is the server's unmodified result object (MCP specification,
     /// `CallToolResult`), even for tool errors. With `options.round`, it may be an `input_required` result. The server's progress
     /// and messages are sent to `options`.
-    pub async fn call_raw(&self, tool: &Tool, sent: &str, caller: CallerContext, options: CallOptions) -> Executed {
+    pub(crate) async fn call_raw(&self, tool: &Tool, sent: &str, caller: CallerContext, options: CallOptions) -> Executed {
         let mut record = match self.begin(tool, caller) {
             Ok(record) => record,
             Err(error) => return Executed { result: Err(error), repairs: Vec::new() },

@@ -21,7 +21,7 @@ use crate::service::ports::{FileStore, FileStoreError, StoredFile};
 /// Length of a signature, in bytes. As short as is safe, because models copy links letter by letter.
 const SIGNATURE_BYTES: usize = 16;
 
-pub struct Files {
+pub(crate) struct Files {
     store: Arc<dyn FileStore>,
     key: SecretSlice<u8>,
     public_url: String,
@@ -29,7 +29,7 @@ pub struct Files {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum KeepError {
+pub(crate) enum KeepError {
     #[error(transparent)]
     Store(#[from] FileStoreError),
     #[error("no signature can be made with this key")]
@@ -39,13 +39,13 @@ pub enum KeepError {
 impl Files {
     /// `key` is a secret of this service. Links are valid only as long as it stays the same, even after a restart.
     #[must_use]
-    pub fn new(store: Arc<dyn FileStore>, key: SecretSlice<u8>, public_url: &Url, lifetime: Duration) -> Self {
+    pub(crate) fn new(store: Arc<dyn FileStore>, key: SecretSlice<u8>, public_url: &Url, lifetime: Duration) -> Self {
         Self { store, key, public_url: public_url.as_str().trim_end_matches('/').to_owned(), lifetime }
     }
 
     /// How long a link is valid.
     #[must_use]
-    pub fn lifetime(&self) -> Duration {
+    pub(crate) fn lifetime(&self) -> Duration {
         self.lifetime
     }
 
@@ -53,7 +53,7 @@ impl Files {
     ///
     /// # Errors
     /// [`KeepError`] if the file can't be stored.
-    pub async fn keep(&self, mime_type: &str, name: Option<&str>, bytes: Vec<u8>) -> Result<String, KeepError> {
+    pub(crate) async fn keep(&self, mime_type: &str, name: Option<&str>, bytes: Vec<u8>) -> Result<String, KeepError> {
         let id = Uuid::new_v4();
         let end = SystemTime::now() + self.lifetime;
         let seconds = end.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -72,7 +72,7 @@ impl Files {
     ///
     /// # Errors
     /// [`FileStoreError`] if the file can't be read.
-    pub async fn open(&self, id: &str, expires: u64, signature: &str) -> Result<Option<StoredFile>, FileStoreError> {
+    pub(crate) async fn open(&self, id: &str, expires: u64, signature: &str) -> Result<Option<StoredFile>, FileStoreError> {
         let now = SystemTime::now();
         let Ok(id) = Uuid::try_parse(id) else { return Ok(None) };
         let is_signed = URL_SAFE_NO_PAD.decode(signature).is_ok_and(|signature| {

@@ -1,6 +1,6 @@
 //! Tool calls: validation, limits, results, files behind links.
 
 mod call_rules;
-pub mod files;
+pub(crate) mod files;
 mod answer;
-pub mod execute;
+pub(crate) mod execute;

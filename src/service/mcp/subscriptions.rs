@@ -33,7 +33,7 @@ const TOGETHER: Duration = Duration::from_millis(100);
 const WHOLES: usize = 64;
 
 #[derive(Debug, thiserror::Error)]
-pub enum SubscribeError {
+pub(crate) enum SubscribeError {
     #[error(transparent)]
     Pass(#[from] PassError),
     /// The server has no shared connection, because its connections use callers' data.
@@ -48,13 +48,13 @@ pub enum SubscribeError {
 
 /// A resource, by its server and the URI that the server uses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Resource {
+pub(crate) struct Resource {
     pub server: ServerName,
     pub uri: String,
 }
 
 /// A client's subscription. Dropping it unsubscribes.
-pub struct Subscription {
+pub(crate) struct Subscription {
     of: Weak<Subscriptions>,
     resource: Resource,
     owner: PrincipalId,
@@ -69,7 +69,7 @@ impl Drop for Subscription {
     }
 }
 
-pub struct Subscriptions {
+pub(crate) struct Subscriptions {
     current: Arc<CurrentCatalog>,
     servers: Arc<dyn ToolServers>,
     passthrough: Arc<Passthrough>,
@@ -102,7 +102,7 @@ struct Subscriber {
 impl Subscriptions {
     /// Starts to forward notifications from servers, until `stop`.
     #[must_use]
-    pub fn start(
+    pub(crate) fn start(
         current: Arc<CurrentCatalog>,
         servers: Arc<dyn ToolServers>,
         passthrough: Arc<Passthrough>,
@@ -133,13 +133,13 @@ impl Subscriptions {
 
     /// Maximum number of subscriptions per client.
     #[must_use]
-    pub fn limit(&self) -> usize {
+    pub(crate) fn limit(&self) -> usize {
         self.settings.subscriptions
     }
 
     /// Subscribes a client to a resource, which it knows by `client_uri`. The subscription ends with the session. If the future
     /// is dropped, the request to the server still completes.
-    pub async fn subscribe(
+    pub(crate) async fn subscribe(
         self: &Arc<Self>,
         session: &Arc<McpSession>,
         resource: Resource,
@@ -173,7 +173,7 @@ impl Subscriptions {
     ///
     /// # Errors
     /// [`PassError::NotFound`] if the caller can't see the server. Even then the subscription ends.
-    pub fn unsubscribe(
+    pub(crate) fn unsubscribe(
         &self,
         session: &McpSession,
         server: &ServerName,
@@ -186,7 +186,7 @@ impl Subscriptions {
 
     /// Notifies a client if its prompts or resources come from a different set of servers than at the last check. The first check
     /// only records the initial state.
-    pub fn notify_if_changed(&self, session: &McpSession) {
+    pub(crate) fn notify_if_changed(&self, session: &McpSession) {
         session.notify_offered(self.offered(session));
     }
 

@@ -12,7 +12,7 @@ use crate::service::ports::{self, FeedbackStore, SelectionName, StoreError, Verd
 use crate::service::records::record::Recorder;
 
 /// Stores feedback. Once acknowledged, it is on disk.
-pub struct Feedback {
+pub(crate) struct Feedback {
     pub current: Arc<CurrentCatalog>,
     pub store: Arc<dyn FeedbackStore>,
     pub recorder: Recorder,
@@ -20,7 +20,7 @@ pub struct Feedback {
 
 /// The reason why feedback is rejected.
 #[derive(Debug, thiserror::Error)]
-pub enum FeedbackError {
+pub(crate) enum FeedbackError {
     /// The selection is unknown or another caller's. The caller can't distinguish the two.
     #[error("you have no such selection")]
     NoSelection,
@@ -34,7 +34,7 @@ pub enum FeedbackError {
 impl Feedback {
     /// Stores feedback on a tool, given by its published name. Replaces earlier feedback on this tool in this selection. Returns
     /// the id of the selection.
-    pub async fn give(
+    pub(crate) async fn give(
         &self,
         named: SelectionName,
         tool: &str,

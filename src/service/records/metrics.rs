@@ -10,7 +10,7 @@ use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEn
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::{Metric, Registry, Unit};
 
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::domain::text::named::named;
@@ -147,31 +147,67 @@ labels!(AnswerLabels answer, KindLabels kind, StageLabels stage, OutcomeLabels o
 
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
-/// All metrics. They are exposed only after [`Self::register`].
-#[derive(Debug)]
-pub struct Meters {
-    http_requests: Family<HttpLabels, Counter>,
-    http_connections_ended: Counter,
-    wrong_keys: Family<AnswerLabels, Counter>,
-    calls: Family<CallLabels, Counter>,
-    call_seconds: Histograms<ServerLabels>,
-    recovered_calls: Counter,
-    /// Calls per tool; `None` if disabled.
-    tool_calls: Option<Family<ToolLabels, Counter>>,
-    tool_series: AtomicUsize,
-    selections: Family<KindLabels, Counter>,
-    selection_seconds: Histogram,
-    stage_seconds: Histograms<StageLabels>,
-    tools_before: Counter,
-    tools_after: Counter,
-    tokens_before: Counter,
-    tokens_after: Counter,
-    tokens_saved: Counter,
-    searches: Family<KindLabels, Counter>,
-    cache_requests: Family<CacheLabels, Counter>,
-    judge_requests: Family<OutcomeLabels, Counter>,
-    limited: Family<LimitLabels, Counter>,
-    feedback: Family<VerdictLabels, Counter>,
+/// Each metric with its name and meaning. Names get the registry's prefix, and counters `_total`.
+macro_rules! meters {
+    ($($meter:ident: $type:ty = $new:expr, $name:literal $(in $unit:ident)? $(if $condition:ident)?: $help:literal;)*) => {
+        /// All metrics. Without a registry they are not exposed.
+        #[derive(Debug)]
+        pub struct Meters {
+            $($meter: $type,)*
+            /// Whether each tool gets a series.
+            per_tool: bool,
+            tool_series: AtomicUsize,
+        }
+
+        impl Meters {
+            /// `per_tool`: whether each tool gets a series.
+            #[must_use]
+            pub fn new(per_tool: bool) -> Self {
+                let meters = Self { $($meter: $new,)* per_tool, tool_series: AtomicUsize::new(0) };
+                meters.begin_at_zero();
+                meters
+            }
+
+            /// Registers all metrics.
+            pub fn register(&self, registry: &mut Registry) {
+                $(if true $(&& self.$condition)? {
+                    register(registry, $name, $help, None $(.or(Some(Unit::$unit)))?, self.$meter.clone());
+                })*
+            }
+        }
+    };
+}
+
+meters! {
+    http_requests: Family<HttpLabels, Counter> = Family::default(), "http_requests": "HTTP requests by route, method and status class";
+    http_connections_ended: Counter = Counter::default(), "http_connections_ended": "HTTP connections closed because there were too many";
+    wrong_keys: Family<AnswerLabels, Counter> = Family::default(), "wrong_keys": "Wrong keys of HTTP clients by response";
+    calls: Family<CallLabels, Counter> = Family::default(), "calls": "Tool calls by server and outcome";
+    call_seconds: Histograms<ServerLabels> = Family::new_with_constructor(|| Histogram::new(CALL_BUCKETS)),
+        "call_duration" in Seconds: "Duration of tool calls";
+    recovered_calls: Counter = Counter::default(), "recovered_calls": "Calls of tools that the chat's last selection had not offered";
+    tool_calls: Family<ToolLabels, Counter> = Family::default(), "tool_calls" if per_tool: "Calls by tool and outcome";
+    selections: Family<KindLabels, Counter> = Family::default(), "selections": "Selections by outcome";
+    selection_seconds: Histogram = Histogram::new(SELECTION_BUCKETS), "selection_duration" in Seconds: "Duration of selections";
+    stage_seconds: Histograms<StageLabels> = Family::new_with_constructor(|| Histogram::new(SELECTION_BUCKETS)),
+        "stage_duration" in Seconds: "Duration of the stages of selections and searches";
+    tools_before: Counter = Counter::default(), "selection_tools_before": "Tools offered before selections";
+    tools_after: Counter = Counter::default(), "selection_tools_after": "Tools offered after selections";
+    tokens_before: Counter = Counter::default(), "selection_tokens_before": "Tokens of definitions before selections";
+    tokens_after: Counter = Counter::default(), "selection_tokens_after": "Tokens of definitions after selections";
+    tokens_saved: Counter = Counter::default(), "selection_tokens_saved": "Tokens of definitions left out by selections";
+    searches: Family<KindLabels, Counter> = Family::default(), "searches": "Searches for tools by models";
+    cache_requests: Family<CacheLabels, Counter> = Family::default(), "cache_requests": "Cache lookups by result";
+    judge_requests: Family<OutcomeLabels, Counter> = Family::default(), "judge_requests": "Requests to language models by outcome";
+    limited: Family<LimitLabels, Counter> = Family::default(), "rate_limited": "Requests rejected by a limit";
+    feedback: Family<VerdictLabels, Counter> = Family::default(), "feedback": "Feedback of callers on selected tools";
+}
+
+fn register(registry: &mut Registry, name: &str, help: &str, unit: Option<Unit>, metric: impl Metric) {
+    match unit {
+        Some(unit) => registry.register_with_unit(name, help, unit, metric),
+        None => registry.register(name, help, metric),
+    }
 }
 
 impl Default for Meters {
@@ -181,36 +217,6 @@ impl Default for Meters {
 }
 
 impl Meters {
-    /// `per_tool` enables a series per tool.
-    #[must_use]
-    pub fn new(per_tool: bool) -> Self {
-        let meters = Self {
-            http_requests: Family::default(),
-            http_connections_ended: Counter::default(),
-            wrong_keys: Family::default(),
-            calls: Family::default(),
-            call_seconds: Family::new_with_constructor(|| Histogram::new(CALL_BUCKETS)),
-            recovered_calls: Counter::default(),
-            tool_calls: per_tool.then(Family::default),
-            tool_series: AtomicUsize::new(0),
-            selections: Family::default(),
-            selection_seconds: Histogram::new(SELECTION_BUCKETS),
-            stage_seconds: Family::new_with_constructor(|| Histogram::new(SELECTION_BUCKETS)),
-            tools_before: Counter::default(),
-            tools_after: Counter::default(),
-            tokens_before: Counter::default(),
-            tokens_after: Counter::default(),
-            tokens_saved: Counter::default(),
-            searches: Family::default(),
-            cache_requests: Family::default(),
-            judge_requests: Family::default(),
-            limited: Family::default(),
-            feedback: Family::default(),
-        };
-        meters.begin_at_zero();
-        meters
-    }
-
     /// Creates all series with known labels at 0. Otherwise Prometheus would miss their first increase.
     fn begin_at_zero(&self) {
         for answer in WRONG_KEY_ANSWERS {
@@ -234,41 +240,6 @@ impl Meters {
         for stage in Stage::ALL {
             drop(self.stage_seconds.get_or_create(&StageLabels { stage: stage.name() }));
         }
-    }
-
-    /// Registers all metrics. The registry adds its prefix to names, and `_total` to counters.
-    pub fn register(&self, registry: &mut Registry) {
-        registry.register("http_requests", "HTTP requests by route, method and status class", self.http_requests.clone());
-        registry.register(
-            "http_connections_ended",
-            "HTTP connections closed because there were too many",
-            self.http_connections_ended.clone(),
-        );
-        registry.register("wrong_keys", "Wrong keys of HTTP clients by response", self.wrong_keys.clone());
-        registry.register("calls", "Tool calls by server and outcome", self.calls.clone());
-        registry.register_with_unit("call_duration", "Duration of tool calls", Unit::Seconds, self.call_seconds.clone());
-        registry.register("recovered_calls", "Calls of tools that the chat's last selection had not offered", self.recovered_calls.clone());
-        if let Some(tool_calls) = &self.tool_calls {
-            registry.register("tool_calls", "Calls by tool and outcome", tool_calls.clone());
-        }
-        registry.register("selections", "Selections by outcome", self.selections.clone());
-        registry.register_with_unit("selection_duration", "Duration of selections", Unit::Seconds, self.selection_seconds.clone());
-        registry.register_with_unit(
-            "stage_duration",
-            "Duration of the stages of selections and searches",
-            Unit::Seconds,
-            self.stage_seconds.clone(),
-        );
-        registry.register("selection_tools_before", "Tools offered before selections", self.tools_before.clone());
-        registry.register("selection_tools_after", "Tools offered after selections", self.tools_after.clone());
-        registry.register("selection_tokens_before", "Tokens of definitions before selections", self.tokens_before.clone());
-        registry.register("selection_tokens_after", "Tokens of definitions after selections", self.tokens_after.clone());
-        registry.register("selection_tokens_saved", "Tokens of definitions left out by selections", self.tokens_saved.clone());
-        registry.register("searches", "Searches for tools by models", self.searches.clone());
-        registry.register("cache_requests", "Cache lookups by result", self.cache_requests.clone());
-        registry.register("judge_requests", "Requests to language models by outcome", self.judge_requests.clone());
-        registry.register("rate_limited", "Requests rejected by a limit", self.limited.clone());
-        registry.register("feedback", "Feedback of callers on selected tools", self.feedback.clone());
     }
 
     /// `route` is the template of the route, never the path of the request.
@@ -303,12 +274,14 @@ impl Meters {
     }
 
     fn call_of_tool(&self, tool: &ToolId, outcome: &'static str) {
-        let Some(tool_calls) = &self.tool_calls else { return };
+        if !self.per_tool {
+            return;
+        }
         let labels = ToolLabels { server: tool.server.clone(), tool: tool.name.to_string(), outcome };
-        if let Some(known) = tool_calls.get(&labels) {
+        if let Some(known) = self.tool_calls.get(&labels) {
             known.inc();
         } else if self.tool_series.fetch_add(1, Ordering::Relaxed) < MOST_TOOLS {
-            tool_calls.get_or_create(&labels).inc();
+            self.tool_calls.get_or_create(&labels).inc();
         }
     }
 

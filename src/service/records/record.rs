@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::domain::access::principal::Principal;
@@ -12,8 +11,7 @@ use crate::service::caller::CallerContext;
 use crate::service::ports::{CallOutcome, EventMessage, EventStore, SelectionEvent, SelectionEventKind};
 use crate::service::records::last_selections::{LastSelection, LastSelections};
 use crate::service::records::metrics::{Meters, SearchKind};
-use crate::service::records::write_behind::{Batches, Lost};
-use crate::service::supervision::Supervised;
+use crate::service::records::write_behind::{Queue, WriteBehind};
 
 /// Maximum number of queued events. If the store is slow, further events are dropped and counted.
 const QUEUE: usize = 16_384;
@@ -21,16 +19,13 @@ const QUEUE: usize = 16_384;
 const BATCH: usize = 4_096;
 /// How long events are collected. With many events per transaction, a call costs next to nothing.
 const GATHER: Duration = Duration::from_millis(500);
-/// Capacity of the buffer that is kept between two batches.
-const GATHERED: usize = 64;
 /// Maximum number of characters recorded per message, if texts are recorded.
 const MAX_TEXT_CHARACTERS: usize = 4_000;
 
 /// Queues events without waiting.
 #[derive(Clone)]
 pub struct Recorder {
-    queue: mpsc::Sender<SelectionEvent>,
-    lost: Arc<Lost>,
+    queue: Queue<SelectionEvent>,
     last: LastSelections,
     meters: Arc<Meters>,
     keeps_text: bool,
@@ -40,11 +35,18 @@ impl Recorder {
     /// Starts the writer. After `stop`, it writes the queued events and ends.
     #[must_use]
     pub fn start(store: Arc<dyn EventStore>, retention: Retention, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
-        let (queue, events) = mpsc::channel(QUEUE);
-        let lost = Arc::<Lost>::default();
-        let writer = Writer { store, retention, lost: Arc::clone(&lost) };
-        let task = tokio::spawn(writer.run(Batches { queue: events, most: BATCH, gather: GATHER, stop }));
-        (Self { queue, lost, last: LastSelections::default(), meters: Arc::default(), keeps_text: false }, task)
+        let (queue, writing) = WriteBehind {
+            name: "record of use",
+            capacity: QUEUE,
+            most: BATCH,
+            gather: GATHER,
+            writer: Writer { store, retention },
+            save: |writer, batch| Box::pin(writer.save(batch)),
+            report_lost: |lost| tracing::warn!(lost, "selection events were lost: the store fails or is too slow"),
+            forget: |writer| Box::pin(writer.forget()),
+        }
+        .start(stop);
+        (Self { queue, last: LastSelections::default(), meters: Arc::default(), keeps_text: false }, writing)
     }
 
     /// Also counts the events with these metrics.
@@ -67,13 +69,11 @@ impl Recorder {
     /// Number of events dropped since the start, because the store was slow or failed.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.lost.total()
+        self.queue.lost()
     }
 
     pub fn record(&self, event: SelectionEvent) {
-        if self.queue.try_send(event).is_err() {
-            self.lost.add(1);
-        }
+        self.queue.push(event);
     }
 
     /// Records a selection, so that later events can refer to it.
@@ -144,43 +144,12 @@ pub struct Retention {
 struct Writer {
     store: Arc<dyn EventStore>,
     retention: Retention,
-    lost: Arc<Lost>,
 }
 
 impl Writer {
-    async fn run(self, mut events: Batches<SelectionEvent>) {
-        let mut part = Supervised::new("record of use");
-        while part.panicked(self.write(&mut events)).await {}
-    }
-
-    async fn write(&self, events: &mut Batches<SelectionEvent>) {
-        const SWEEP: Duration = Duration::from_hours(1);
-        let mut sweep = tokio::time::interval(SWEEP);
-        let mut batch = Vec::new();
-        loop {
-            tokio::select! {
-                more = events.next(&mut batch) => {
-                    if !more {
-                        return;
-                    }
-                    self.save(&mut batch).await;
-                }
-                _ = sweep.tick() => self.forget().await,
-            }
-        }
-    }
-
-    async fn save(&self, batch: &mut Vec<SelectionEvent>) {
-        if let Err(error) = self.store.record(batch).await {
-            self.lost.add(batch.len());
-            tracing::warn!(error = %error, "selection events were not stored");
-        }
-        batch.clear();
-        batch.shrink_to(GATHERED);
-        let lost = self.lost.unreported();
-        if lost > 0 {
-            tracing::warn!(lost, "selection events were lost: the store fails or is too slow");
-        }
+    async fn save(&self, batch: &[SelectionEvent]) -> bool {
+        let saved = self.store.record(batch).await;
+        saved.inspect_err(|error| tracing::warn!(error = %error, "selection events were not stored")).is_ok()
     }
 
     async fn forget(&self) {

@@ -1,25 +1,113 @@
-//! Shared code for write-behind queues.
+//! Write-behind: requests queue what a task writes.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// Reads queued items in batches. With many items per transaction, a request costs next to nothing.
-pub(super) struct Batches<T> {
-    pub(super) queue: mpsc::Receiver<T>,
+use crate::service::supervision::Supervised;
+
+/// How often old items are removed.
+const SWEEP: Duration = Duration::from_hours(1);
+/// Capacity kept between two batches.
+const KEPT: usize = 64;
+
+/// Items for a writer, queued without waiting. If the writer is too slow, items are lost and counted.
+#[derive(Clone)]
+pub(super) struct Queue<T> {
+    sender: mpsc::Sender<T>,
+    lost: Arc<Lost>,
+}
+
+impl<T> Queue<T> {
+    pub(super) fn push(&self, item: T) {
+        if self.sender.try_send(item).is_err() {
+            self.lost.add(1);
+        }
+    }
+
+    /// Number of items lost since the start, because the store was slow or failed.
+    pub(super) fn lost(&self) -> u64 {
+        self.lost.total()
+    }
+}
+
+/// A writer `W` of items.
+pub(super) struct WriteBehind<W, T> {
+    pub(super) name: &'static str,
+    /// Maximum number of queued items.
+    pub(super) capacity: usize,
     /// Maximum number of items per batch.
     pub(super) most: usize,
     /// How long items are collected for a batch.
     pub(super) gather: Duration,
-    pub(super) stop: CancellationToken,
+    pub(super) writer: W,
+    /// Writes a batch; `false`: it is lost.
+    pub(super) save: for<'a> fn(&'a W, &'a [T]) -> BoxFuture<'a, bool>,
+    pub(super) report_lost: fn(u64),
+    /// Removes old items.
+    pub(super) forget: for<'a> fn(&'a W) -> BoxFuture<'a, ()>,
+}
+
+impl<W: Send + Sync + 'static, T: Send + Sync + 'static> WriteBehind<W, T> {
+    /// Starts the writer. After `stop`, it drains the queue and ends.
+    pub(super) fn start(self, stop: CancellationToken) -> (Queue<T>, JoinHandle<()>) {
+        let (sender, queue) = mpsc::channel(self.capacity);
+        let lost = Arc::<Lost>::default();
+        let batches = Batches { queue, most: self.most, gather: self.gather, stop };
+        (Queue { sender, lost: Arc::clone(&lost) }, tokio::spawn(self.run(batches, lost)))
+    }
+
+    async fn run(self, mut batches: Batches<T>, lost: Arc<Lost>) {
+        let mut part = Supervised::new(self.name);
+        while part.panicked(self.write(&mut batches, &lost)).await {}
+    }
+
+    async fn write(&self, batches: &mut Batches<T>, lost: &Lost) {
+        let mut sweep = tokio::time::interval(SWEEP);
+        let mut batch = Vec::new();
+        loop {
+            tokio::select! {
+                more = batches.next(&mut batch) => {
+                    if !more {
+                        return;
+                    }
+                    self.save(&mut batch, lost).await;
+                }
+                _ = sweep.tick() => (self.forget)(&self.writer).await,
+            }
+        }
+    }
+
+    async fn save(&self, batch: &mut Vec<T>, lost: &Lost) {
+        if !(self.save)(&self.writer, batch).await {
+            lost.add(batch.len());
+        }
+        batch.clear();
+        batch.shrink_to(KEPT);
+        let lost = lost.unreported();
+        if lost > 0 {
+            (self.report_lost)(lost);
+        }
+    }
+}
+
+/// Queued items, taken in batches: one transaction for many costs a request next to nothing.
+struct Batches<T> {
+    queue: mpsc::Receiver<T>,
+    most: usize,
+    gather: Duration,
+    stop: CancellationToken,
 }
 
 impl<T> Batches<T> {
     /// Fills `batch`. Returns `false` if the queue is empty and closed. Cancel-safe if called again with the same `batch`, which
     /// contains all items read so far.
-    pub(super) async fn next(&mut self, batch: &mut Vec<T>) -> bool {
+    async fn next(&mut self, batch: &mut Vec<T>) -> bool {
         if batch.is_empty() {
             tokio::select! {
                 count = self.queue.recv_many(batch, self.most) => {
@@ -57,24 +145,24 @@ pub(in crate::service) async fn next<T>(queue: &mut mpsc::Receiver<T>, stop: &Ca
 
 /// Counts items that were dropped.
 #[derive(Debug, Default)]
-pub(super) struct Lost {
+struct Lost {
     total: AtomicU64,
     /// Number of items already reported in the log.
     reported: AtomicU64,
 }
 
 impl Lost {
-    pub(super) fn add(&self, count: usize) {
+    fn add(&self, count: usize) {
         self.total.fetch_add(count as u64, Ordering::Relaxed);
     }
 
     /// Number of items since the start.
-    pub(super) fn total(&self) -> u64 {
+    fn total(&self) -> u64 {
         self.total.load(Ordering::Relaxed)
     }
 
     /// Number of items since the last call of this method.
-    pub(super) fn unreported(&self) -> u64 {
+    fn unreported(&self) -> u64 {
         let total = self.total();
         total.saturating_sub(self.reported.swap(total, Ordering::Relaxed))
     }

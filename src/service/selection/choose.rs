@@ -96,7 +96,7 @@ impl Choose {
     /// Ranks the offered tools and cuts the ranking to what the message needs.
     pub(super) async fn choose(&self, message: &Message<'_>) -> Chosen {
         let Message { request, view: View { catalog, settings, .. }, offer, .. } = *message;
-        let turns: Vec<(Role, &str)> = request.turns.iter().map(|turn| (turn.role.into(), turn.text.as_str())).collect();
+        let turns: Vec<(Role, &str)> = request.turns.iter().map(|turn| (turn.role, turn.text.as_str())).collect();
         let plan = QueryPlan::of_conversation(&turns);
         if plan.is_empty() || (offer.ours.is_empty() && offer.judged.is_empty()) {
             return Chosen::nothing();

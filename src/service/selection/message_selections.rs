@@ -22,7 +22,7 @@ enum Key {
     TrustedMessage(Box<str>),
 }
 
-pub struct MessageSelections(Cache<Key, Arc<[String]>>);
+pub(crate) struct MessageSelections(Cache<Key, Arc<[String]>>);
 
 impl Default for MessageSelections {
     fn default() -> Self {
@@ -32,7 +32,7 @@ impl Default for MessageSelections {
 
 impl MessageSelections {
     /// Stores a selection. `names` are published names, in list order.
-    pub fn remember(&self, principal: &Principal, message: &str, names: impl IntoIterator<Item = String>) {
+    pub(crate) fn remember(&self, principal: &Principal, message: &str, names: impl IntoIterator<Item = String>) {
         let names: Arc<[String]> = names.into_iter().collect();
         if principal.vouches {
             self.0.insert(Key::TrustedMessage(message.into()), Arc::clone(&names));
@@ -42,7 +42,7 @@ impl MessageSelections {
 
     /// The selection for this message, if any. Does not check whether the caller may see the tools.
     #[must_use]
-    pub fn of(&self, principal: &Principal, message: &str) -> Option<Arc<[String]>> {
+    pub(crate) fn of(&self, principal: &Principal, message: &str) -> Option<Arc<[String]>> {
         let own = self.0.get(&Key::Message(principal.id.clone(), message.into()));
         own.or_else(|| self.0.get(&Key::TrustedMessage(message.into())))
     }

@@ -3,12 +3,11 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use percent_encoding::percent_decode_str;
-
 use crate::domain::access::toolset::ToolsetName;
 use crate::domain::access::visibility::{Classes, Visibility};
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::{Tool, ToolId};
+use crate::domain::publishing::address::{AddressPrefix, ConnectionPath};
 use crate::domain::publishing::meta_tools::MetaTool;
 use crate::domain::selection::selection::Disclosed;
 use crate::domain::toolsets::session::Session;
@@ -68,22 +67,20 @@ impl ConnectionAddress {
         }
     }
 
-    /// Determines the address from the path of a connection. Users of Open WebUI enter the service's address, with or without a
-    /// trailing slash, or the address of a document.
+    /// What the path of a connection publishes, apart from sessions.
     fn of(path: &str, catalog: &Catalog, visibility: &Visibility) -> Option<Self> {
-        let path = path.trim().trim_end_matches('/');
-        let path = path.strip_suffix("openapi.json").unwrap_or(path).trim_matches('/');
-        if path.is_empty() {
-            return Some(Self::Whole);
+        match ConnectionPath::of(path)? {
+            ConnectionPath::Whole => Some(Self::Whole),
+            ConnectionPath::Below(AddressPrefix::Toolset(name)) => {
+                let name = ToolsetName::from(name);
+                let is_visible = catalog.visible(visibility).any(|tool| visibility.assigned.is_in(&name, tool));
+                is_visible.then_some(Self::Toolset(name))
+            }
+            ConnectionPath::Below(AddressPrefix::Session(_)) => None,
+            ConnectionPath::Server(name) => {
+                catalog.server(&name).filter(|server| visibility.shows(server)).map(|server| Self::Server(server.name.to_string()))
+            }
         }
-        if let Some(name) = path.strip_prefix("toolsets/") {
-            let name = ToolsetName::from(name);
-            let is_visible = catalog.visible(visibility).any(|tool| visibility.assigned.is_in(&name, tool));
-            return is_visible.then_some(Self::Toolset(name));
-        }
-        // Decode the path: a space in a server's name is `%20`.
-        let path = percent_decode_str(path).decode_utf8().ok()?;
-        catalog.server(&path).filter(|server| visibility.shows(server)).map(|server| Self::Server(server.name.to_string()))
     }
 }
 

@@ -12,19 +12,10 @@ use crate::settings::Rerank;
 
 #[derive(Clone, Debug, Default)]
 pub struct Turn {
-    pub role: TurnRole,
+    pub role: Role,
     pub text: String,
     /// Names of the functions that the assistant called in this turn.
     pub called: Vec<String>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TurnRole {
-    User,
-    Assistant,
-    /// The system, a tool, or any other role.
-    #[default]
-    Other,
 }
 
 /// An offered function, either as a name or as a complete definition.
@@ -51,7 +42,6 @@ pub struct SelectRequest {
     pub keep: Vec<String>,
     /// Whether to judge foreign functions too, if their definitions were sent.
     pub narrow_foreign: bool,
-    pub user: Option<String>,
     pub chat: Option<String>,
     pub message: Option<String>,
     pub model: Option<String>,
@@ -62,14 +52,4 @@ pub struct SelectRequest {
     pub advisors: Vec<Advisor>,
     /// The caller's sessions to which connections lead, by path.
     pub sessions: HashMap<String, Arc<Session>>,
-}
-
-impl From<TurnRole> for Role {
-    fn from(role: TurnRole) -> Self {
-        match role {
-            TurnRole::User => Self::User,
-            TurnRole::Assistant => Self::Assistant,
-            TurnRole::Other => Self::System,
-        }
-    }
 }

@@ -17,6 +17,7 @@ use crate::domain::selection::relevance::{
 };
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::catalog::current::View;
+use crate::service::catalog::indexing::Indexing;
 use crate::service::ports::{
     ComputedStore, Coverage, Embedder, IndexAnswer, IndexCandidate, IndexQuery, IndexQueryText, IndexServerScore, ToolIndex, ToolServers,
 };
@@ -100,7 +101,7 @@ fn best_five(cosines: impl Iterator<Item = f32>) -> Vec<f32> {
 pub struct Retrieve {
     embedder: Arc<dyn Embedder>,
     index: Arc<dyn ToolIndex>,
-    lexical: LexicalModel,
+    lexical: Arc<LexicalModel>,
     fusion: FusionParameters,
     gate: ArcSwap<Gate>,
     foreign: ForeignVectors,
@@ -118,13 +119,20 @@ pub struct Merged {
 }
 
 impl Retrieve {
+    /// Searches what `indexing` indexes, with its embedder and its lexical model.
+    #[must_use]
+    pub fn over(indexing: &Indexing) -> Self {
+        Self { lexical: Arc::clone(&indexing.lexical), ..Self::new(Arc::clone(&indexing.embedder), Arc::clone(&indexing.index)) }
+    }
+
+    /// Ranks with the default lexical model.
     #[must_use]
     pub fn new(embedder: Arc<dyn Embedder>, index: Arc<dyn ToolIndex>) -> Self {
         let gate = ArcSwap::from_pointee(Gate::for_model(embedder.model()));
         Self {
             embedder,
             index,
-            lexical: LexicalModel::default(),
+            lexical: Arc::default(),
             fusion: FusionParameters::default(),
             gate,
             foreign: ForeignVectors::default(),
@@ -145,13 +153,10 @@ impl Retrieve {
         Self { servers: Some(servers), ..self }
     }
 
-    /// Replaces components, to measure their contributions. The index must use the same lexical model. The weight of dense scores
-    /// remains a setting.
+    /// Replaces the fusion, to measure its contribution. The weight of the dense half remains a setting.
     #[must_use]
-    pub fn with_parts(mut self, lexical: LexicalModel, fusion: FusionParameters) -> Self {
-        self.lexical = lexical;
-        self.fusion = fusion;
-        self
+    pub fn with_fusion(self, fusion: FusionParameters) -> Self {
+        Self { fusion, ..self }
     }
 
     #[must_use]

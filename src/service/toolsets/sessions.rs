@@ -17,14 +17,15 @@ use crate::domain::access::toolset::ToolsetName;
 use crate::domain::access::visibility::Visibility;
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
+use crate::domain::selection::relevance::Role;
 use crate::domain::selection::selection::Selected;
-use crate::domain::text::similar::nearest_of_family;
+use crate::domain::text::similar::did_you_mean;
 use crate::domain::toolsets::mode::Mode;
 use crate::domain::toolsets::session::{ID_BYTES, Session, SessionContents, SessionId};
 use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::ports::{SessionCaps, SessionSaved, SessionStore, StoreError};
 use crate::service::records::write_behind;
-use crate::service::selection::request::{Offered, SelectRequest, Turn, TurnRole};
+use crate::service::selection::request::{Offered, SelectRequest, Turn};
 use crate::service::selection::select::Select;
 use crate::service::supervision::Supervised;
 use crate::settings::SessionSettings;
@@ -41,11 +42,11 @@ const MOST_PARTIAL: u64 = 1_000;
 const QUEUE: usize = 256;
 
 /// Minimum lifetime of a session, in seconds.
-pub const SHORTEST_TTL_SECONDS: usize = 1;
+pub(crate) const SHORTEST_TTL_SECONDS: usize = 1;
 
 /// The tools to publish: those listed, plus a selection for the task. Listed toolsets and servers, if any, limit the selection.
 #[derive(Clone, Debug, Default)]
-pub struct NewSession {
+pub(crate) struct NewSession {
     pub toolsets: Vec<String>,
     pub servers: Vec<String>,
     /// Tools by published name or as `server/tool`.
@@ -59,7 +60,7 @@ pub struct NewSession {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum SessionError {
+pub(crate) enum SessionError {
     /// A property is invalid: `parameter`, if it is a single one.
     #[error("{reason}")]
     Invalid { parameter: Option<&'static str>, reason: String },
@@ -70,14 +71,14 @@ pub enum SessionError {
 }
 
 /// A created session with its tools.
-pub struct Made {
+pub(crate) struct Made {
     pub session: Arc<Session>,
     /// The published tools. Those selected for the task come first, best first.
     pub tools: Vec<Selected>,
     pub warnings: Vec<String>,
 }
 
-pub struct Sessions {
+pub(crate) struct Sessions {
     current: Arc<CurrentCatalog>,
     select: Arc<Select>,
     store: Arc<dyn SessionStore>,
@@ -101,7 +102,7 @@ struct Partial {
 impl Sessions {
     /// Starts to record the use of sessions, until `stop`.
     #[must_use]
-    pub fn start(
+    pub(crate) fn start(
         current: Arc<CurrentCatalog>,
         select: Arc<Select>,
         store: Arc<dyn SessionStore>,
@@ -117,7 +118,7 @@ impl Sessions {
     }
 
     /// Creates a session that belongs to this caller.
-    pub async fn make(&self, new: NewSession, owner: &Principal) -> Result<Made, SessionError> {
+    pub(crate) async fn make(&self, new: NewSession, owner: &Principal) -> Result<Made, SessionError> {
         let ttl = new.ttl.unwrap_or(self.settings.ttl);
         if ttl < Duration::from_secs(SHORTEST_TTL_SECONDS as u64) || ttl > self.settings.longest_ttl {
             let reason = format!("ttl_seconds is {SHORTEST_TTL_SECONDS} to {}", self.settings.longest_ttl.as_secs());
@@ -173,7 +174,7 @@ impl Sessions {
     }
 
     /// Finds a session that belongs to this caller and has not expired. Records its use.
-    pub async fn find(&self, id: &str, caller: &Principal) -> Result<Option<Arc<Session>>, StoreError> {
+    pub(crate) async fn find(&self, id: &str, caller: &Principal) -> Result<Option<Arc<Session>>, StoreError> {
         let Some(id) = SessionId::read(id) else { return Ok(None) };
         let session = if let Some(session) = self.held.get(&id).await {
             session
@@ -219,17 +220,17 @@ impl Sessions {
     }
 
     /// This caller's sessions, in order of creation.
-    pub async fn of(&self, caller: &Principal) -> Result<Vec<Session>, StoreError> {
+    pub(crate) async fn of(&self, caller: &Principal) -> Result<Vec<Session>, StoreError> {
         self.store.sessions(Some(&caller.id), SystemTime::now()).await
     }
 
     /// The sessions of one owner or of all, in order of creation.
-    pub async fn all(&self, owner: Option<&PrincipalId>) -> Result<Vec<Session>, StoreError> {
+    pub(crate) async fn all(&self, owner: Option<&PrincipalId>) -> Result<Vec<Session>, StoreError> {
         self.store.sessions(owner, SystemTime::now()).await
     }
 
     /// Ends a session of this caller. Returns whether there was one.
-    pub async fn end(&self, id: &str, caller: &Principal) -> Result<bool, StoreError> {
+    pub(crate) async fn end(&self, id: &str, caller: &Principal) -> Result<bool, StoreError> {
         match self.find(id, caller).await? {
             Some(session) => self.end_any(session.id.as_str()).await,
             None => Ok(false),
@@ -237,13 +238,13 @@ impl Sessions {
     }
 
     /// The owner of a session; `None` if the session does not exist.
-    pub async fn owner(&self, id: &str) -> Result<Option<PrincipalId>, StoreError> {
+    pub(crate) async fn owner(&self, id: &str) -> Result<Option<PrincipalId>, StoreError> {
         let Some(id) = SessionId::read(id) else { return Ok(None) };
         Ok(self.store.session(&id).await?.filter(|session| session.expires_at > SystemTime::now()).map(|session| session.owner))
     }
 
     /// Ends a session of any caller. Returns whether there was one.
-    pub async fn end_any(&self, id: &str) -> Result<bool, StoreError> {
+    pub(crate) async fn end_any(&self, id: &str) -> Result<bool, StoreError> {
         let Some(id) = SessionId::read(id) else { return Ok(false) };
         let removed = self.store.remove_session(&id).await?;
         self.held.invalidate(&id).await;
@@ -251,7 +252,7 @@ impl Sessions {
     }
 
     /// Drops an owner's sessions from the cache after they were deleted from the store.
-    pub fn forget(&self, owner: &PrincipalId) {
+    pub(crate) fn forget(&self, owner: &PrincipalId) {
         let owner = owner.clone();
         if self.held.invalidate_entries_if(move |_, session| session.owner == owner).is_err() {
             self.held.invalidate_all();
@@ -271,7 +272,7 @@ impl Sessions {
         let is_everything = within.toolsets.is_empty() && within.servers.is_empty();
         let pool = catalog.visible(visibility).filter(|tool| is_everything || within.contain(tool, &visibility.assigned));
         let offered = pool.map(|tool| Offered { name: tool.operation_id.to_string(), description: None }).collect();
-        let turn = Turn { role: TurnRole::User, text: task.to_owned(), called: Vec::new() };
+        let turn = Turn { role: Role::User, text: task.to_owned(), called: Vec::new() };
         let request = SelectRequest { turns: vec![turn], offered: Some(offered), limit, ..SelectRequest::default() };
         let selection = self.select.select(request, owner).await;
         let tools = selection.tools.into_iter().filter(|selected| selected.id.is_some()).collect();
@@ -307,7 +308,7 @@ fn read(new: &NewSession, catalog: &Catalog, visibility: &Visibility) -> Result<
     let visible: Vec<&Arc<Tool>> = catalog.visible(visibility).collect();
     let (mut problems, mut parameters) = (Vec::new(), BTreeSet::new());
     let mut problem = |parameter: &'static str, kind: &str, name: &str, known: &mut dyn Iterator<Item = &str>| {
-        let meant = nearest_of_family(name, known).map(|known| format!("; did you mean `{known}`?")).unwrap_or_default();
+        let meant = did_you_mean(name, known);
         problems.push(format!("there is no {kind} `{name}`{meant}"));
         parameters.insert(parameter);
     };

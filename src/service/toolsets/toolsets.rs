@@ -13,16 +13,16 @@ use crate::domain::access::policy::CompiledToolsets;
 use crate::domain::access::principal::Principal;
 use crate::domain::access::toolset::{Toolset, ToolsetDefinition, ToolsetName, ToolsetProblem};
 use crate::domain::catalog::tool::Tool;
-use crate::domain::text::similar::nearest_of_family;
+use crate::domain::text::similar::did_you_mean;
 use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::ports::{StoreError, ToolsetStore};
 use crate::settings::{LiveSettings, ToolsetSettings};
 
 /// Maximum number of toolsets that the API can create.
-pub const MAX_TOOLSETS: usize = 500;
+pub(crate) const MAX_TOOLSETS: usize = 500;
 
 #[derive(Debug, thiserror::Error)]
-pub enum ToolsetError {
+pub(crate) enum ToolsetError {
     #[error("there is no toolset `{0}`")]
     NotFound(String),
     #[error("the toolset `{0}` is defined in the settings: change it there")]
@@ -42,7 +42,7 @@ impl From<ToolsetProblem> for ToolsetError {
 
 /// A toolset, as shown to administrators.
 #[derive(Clone, Debug, Serialize)]
-pub struct ToolsetView {
+pub(crate) struct ToolsetView {
     pub name: ToolsetName,
     #[serde(flatten)]
     pub definition: ToolsetDefinition,
@@ -56,7 +56,7 @@ pub struct ToolsetView {
 
 /// A toolset, as shown to a caller that sees at least one of its tools.
 #[derive(Clone, Debug, Serialize)]
-pub struct VisibleToolset {
+pub(crate) struct VisibleToolset {
     pub name: ToolsetName,
     pub description: String,
     /// Number of its tools that the caller sees.
@@ -65,7 +65,7 @@ pub struct VisibleToolset {
     pub tokens: u64,
 }
 
-pub struct Toolsets {
+pub(crate) struct Toolsets {
     current: Arc<CurrentCatalog>,
     store: Arc<dyn ToolsetStore>,
     parts: RwLock<Parts>,
@@ -83,7 +83,7 @@ impl Toolsets {
     ///
     /// # Errors
     /// [`StoreError`], because keys may be limited to toolsets that can't be read.
-    pub async fn start(current: Arc<CurrentCatalog>, store: Arc<dyn ToolsetStore>, live: &LiveSettings) -> Result<Self, StoreError> {
+    pub(crate) async fn start(current: Arc<CurrentCatalog>, store: Arc<dyn ToolsetStore>, live: &LiveSettings) -> Result<Self, StoreError> {
         let given = store.toolsets().await?.into_iter().map(|toolset| (toolset.name, toolset.definition)).collect();
         let parts = Parts { settings: live.toolsets.clone(), given };
         parts.warn();
@@ -92,7 +92,7 @@ impl Toolsets {
     }
 
     /// Applies changed settings.
-    pub fn configure(&self, live: &LiveSettings) {
+    pub(crate) fn configure(&self, live: &LiveSettings) {
         let mut parts = self.parts.write();
         parts.settings = live.toolsets.clone();
         parts.warn();
@@ -101,14 +101,14 @@ impl Toolsets {
 
     /// All toolsets, sorted by name.
     #[must_use]
-    pub fn list(&self) -> Vec<ToolsetView> {
+    pub(crate) fn list(&self) -> Vec<ToolsetView> {
         let mut views: Vec<ToolsetView> = self.current.toolsets().iter().map(|(name, definition)| self.view(name, definition)).collect();
         views.sort_by(|one, other| one.name.cmp(&other.name));
         views
     }
 
     /// The toolset with this name; [`ToolsetError::NotFound`] if there is none.
-    pub fn get(&self, name: &str) -> Result<ToolsetView, ToolsetError> {
+    pub(crate) fn get(&self, name: &str) -> Result<ToolsetView, ToolsetError> {
         let toolsets = self.current.toolsets();
         let name = ToolsetName::new(name);
         toolsets.get(&name).map(|definition| self.view(&name, definition)).ok_or_else(|| ToolsetError::NotFound(name.to_string()))
@@ -118,7 +118,7 @@ impl Toolsets {
     ///
     /// # Errors
     /// [`ToolsetError`]. The toolsets are then unchanged.
-    pub async fn replace(&self, name: &str, value: &Value) -> Result<(ToolsetView, bool), ToolsetError> {
+    pub(crate) async fn replace(&self, name: &str, value: &Value) -> Result<(ToolsetView, bool), ToolsetError> {
         let Toolset { name, definition } = Toolset::read(name, value)?;
         let _one = self.changing.lock().await;
         {
@@ -142,7 +142,7 @@ impl Toolsets {
     }
 
     /// Deletes a toolset. After an error ([`ToolsetError`]), the toolsets are unchanged.
-    pub async fn remove(&self, name: &str) -> Result<(), ToolsetError> {
+    pub(crate) async fn remove(&self, name: &str) -> Result<(), ToolsetError> {
         let name = ToolsetName::new(name);
         let _one = self.changing.lock().await;
         if self.parts.read().is_of_settings(&name) {
@@ -159,7 +159,7 @@ impl Toolsets {
 
     /// The toolsets that contain at least one tool visible to the caller.
     #[must_use]
-    pub fn visible(&self, principal: &Principal) -> Vec<VisibleToolset> {
+    pub(crate) fn visible(&self, principal: &Principal) -> Vec<VisibleToolset> {
         let View { catalog, visibility, .. } = self.current.view(principal);
         let toolsets = self.current.toolsets();
         let visible = toolsets.iter().filter_map(|(name, definition)| {
@@ -178,16 +178,12 @@ impl Toolsets {
     ///
     /// # Errors
     /// [`ToolsetError::Invalid`] with all unknown names and suggestions.
-    pub fn check_names<'a>(&self, names: impl IntoIterator<Item = &'a ToolsetName>) -> Result<(), ToolsetError> {
+    pub(crate) fn check_names<'a>(&self, names: impl IntoIterator<Item = &'a ToolsetName>) -> Result<(), ToolsetError> {
         let toolsets = self.current.toolsets();
         let unknown = names.into_iter().filter(|name| toolsets.get(name).is_none());
-        let problems: Vec<String> = unknown
-            .map(|name| {
-                let known = toolsets.iter().map(|(known, _)| known.as_str());
-                let meant = nearest_of_family(name.as_str(), known).map(|known| format!("; did you mean `{known}`?"));
-                format!("there is no toolset `{name}`{}", meant.unwrap_or_default())
-            })
-            .collect();
+        let known = || toolsets.iter().map(|(known, _)| known.as_str());
+        let problem = |name: &ToolsetName| format!("there is no toolset `{name}`{}", did_you_mean(name.as_str(), known()));
+        let problems: Vec<String> = unknown.map(problem).collect();
         if problems.is_empty() {
             return Ok(());
         }

@@ -177,10 +177,7 @@ impl Server {
 
     /// Records a new connection with its first list of tools.
     pub(in crate::adapters::mcp) fn connected(&self, link: &Arc<Link>, about: About, tools: Tools) {
-        let Tools { tools, skipped } = tools;
-        let About { title, program, version, instructions } = about;
-        let server = self.name.clone();
-        let listing = Arc::new(ServerListing { server, title, program, version, instructions, tools, skipped });
+        let listing = Arc::new(self.listing(about, tools));
         self.change(Some(ServerEvent::Listed(ServerListing::clone(&listing))), |status| {
             status.phase = ServerPhase::Connected;
             status.protocol = Some(link.protocol.clone());
@@ -229,14 +226,18 @@ impl Server {
 
     /// Records a list from a user's connection if there is no shared one.
     pub(in crate::adapters::mcp) fn introduced(&self, about: About, tools: Tools) {
-        let Tools { tools, skipped } = tools;
-        let About { title, program, version, instructions } = about;
-        let listing = ServerListing { server: self.name.clone(), title, program, version, instructions, tools, skipped };
+        let listing = self.listing(about, tools);
         let is_news = self.status.borrow().listing.as_deref() != Some(&listing);
         if is_news && !self.is_linked() {
             let listing = Arc::new(listing);
             self.change(Some(ServerEvent::Listed(ServerListing::clone(&listing))), |status| status.listing = Some(listing));
         }
+    }
+
+    fn listing(&self, about: About, tools: Tools) -> ServerListing {
+        let Tools { tools, skipped } = tools;
+        let About { title, program, version, instructions } = about;
+        ServerListing { server: self.name.clone(), title, program, version, instructions, tools, skipped }
     }
 
     /// Records a new list from the same connection. Returns whether it differs.

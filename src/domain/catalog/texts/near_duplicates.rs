@@ -13,7 +13,7 @@ use super::ToolText;
 use crate::domain::text::analysis::Analyzer;
 
 /// The minimum Jaccard index of near duplicates.
-pub const ALIKE: f32 = 0.7;
+pub(crate) const ALIKE: f32 = 0.7;
 
 /// Maximum number of comparisons per tool within a group that shares a name or a description.
 const MOST_COMPARED: usize = 64;

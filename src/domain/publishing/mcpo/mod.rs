@@ -2,7 +2,7 @@
 //!
 //! Names are identical wherever models accept them. Schemas are not; [`schema`] computes mcpo's for comparison.
 
-pub mod schema;
+pub(crate) mod schema;
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,7 +17,7 @@ const MAX_LENGTH: usize = 64;
 /// too long, or contain letters that providers reject. Such tools get a hash in their names. If several tools share a name, the
 /// tool with exactly that spelling keeps it, otherwise the first by name.
 #[must_use]
-pub fn operation_ids(tools: &[&str]) -> Vec<String> {
+pub(crate) fn operation_ids(tools: &[&str]) -> Vec<String> {
     let mut owners: HashMap<String, &str> = HashMap::new();
     for tool in tools.iter().copied() {
         let plain = plain(tool);
@@ -49,7 +49,7 @@ fn plain(tool: &str) -> String {
 
 /// The operation id that mcpo gives a tool, even if models reject it.
 #[must_use]
-pub fn their_operation_id(tool: &str) -> String {
+pub(crate) fn their_operation_id(tool: &str) -> String {
     let word: String =
         tool.chars().map(|character| if character.is_alphanumeric() || character == '_' { character } else { '_' }).collect();
     format!("tool_{word}_post")
@@ -68,7 +68,7 @@ fn is_word(byte: u8) -> bool {
 
 /// mcpo's summary of an operation: title case, with spaces for `_`.
 #[must_use]
-pub fn summary(tool: &str) -> String {
+pub(crate) fn summary(tool: &str) -> String {
     let mut out = String::with_capacity(tool.len());
     let mut inside = false;
     for character in tool.replace('_', " ").chars() {

@@ -8,7 +8,7 @@ use super::fusion::Ranked;
 /// the right one in 26 % of these and in 68 % of the others. For some messages, the right tool has rank 11 to 30, where a
 /// model that sees 30 tools can find it; 80 % of those have a smaller lead. With 0.3, the two shares are 45 % and 58 %; with
 /// 1.0, 79 % and 91 %. The effect of a language model was not measured.
-pub const MARGIN: f32 = 0.6;
+pub(crate) const MARGIN: f32 = 0.6;
 
 /// Whether the best candidate leads the second by less than [`MARGIN`]. `ranked` is sorted best first. A single candidate is
 /// never ambiguous.

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 /// The properties of a ranked tool that affect its order.
 #[derive(Clone, Copy, Debug)]
-pub struct ArrangeCandidate {
+pub(crate) struct ArrangeCandidate {
     pub server: u32,
     /// Equal for near duplicates; see [`NearDuplicates`](crate::domain::catalog::texts::NearDuplicates).
     pub group: u32,
@@ -16,7 +16,7 @@ pub struct ArrangeCandidate {
 
 /// The result: positions in the ranking.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Arranged {
+pub(crate) struct Arranged {
     pub order: Vec<usize>,
     /// For each tool with lower-ranked near duplicates, their positions, best first.
     pub duplicates: HashMap<usize, Vec<usize>>,
@@ -33,7 +33,7 @@ enum Rank {
 
 /// Orders tools that are sorted best first. `per_server` tools of each server come before its further tools.
 #[must_use]
-pub fn arrange(found: &[ArrangeCandidate], per_server: Option<usize>) -> Arranged {
+pub(crate) fn arrange(found: &[ArrangeCandidate], per_server: Option<usize>) -> Arranged {
     let mut arranged = Arranged::default();
     let mut first_of: HashMap<u32, usize> = HashMap::new();
     let mut of_server: HashMap<u32, usize> = HashMap::new();

@@ -17,25 +17,25 @@ use super::message::MessageParts;
 
 /// Weight of the dense score; the lexical score has the rest. With the stock model, .65 to .7 are equally good. With the
 /// fine-tuned model, .8 is best (macro R@5 .831 and R@1 .716, against .827 and .709 at .65, on samples of two of the four sets).
-pub const DENSE_WEIGHT: f32 = 0.8;
+pub(crate) const DENSE_WEIGHT: f32 = 0.8;
 /// Weight of a long message's best sentence; the whole message has the rest. For messages with one request, .5 to .7 are equally
 /// good. For those with several, more is better (R@5 .904 at .5, .909 at .6, .919 at .7).
-pub const SENTENCE_WEIGHT: f32 = 0.6;
+pub(crate) const SENTENCE_WEIGHT: f32 = 0.6;
 /// Weight of the coverage gain, relative to 1 for the whole message: how well a tool matches a part of the message that no
 /// higher-ranked tool covers. On 269 tasks for several tools (1,898 tools), R@5 / R@10 / complete@10 are .55 / .70 / .42 without
 /// coverage and .58 / .72 / .42 with .5 or .75. With .75, sets of single requests lose .005 of R@1.
-pub const COVERAGE_WEIGHT: f32 = 0.5;
+pub(crate) const COVERAGE_WEIGHT: f32 = 0.5;
 /// Weight of the match with a tool's server (a z-score over the servers), in a message of several parts. On the same tasks, R@10
 /// rises from .69 to .70 and complete@10 from .39 to .42. Messages of one part would not gain, and their R@1 over 293 servers
 /// would fall by .007.
-pub const SERVER_WEIGHT: f32 = 0.1;
+pub(crate) const SERVER_WEIGHT: f32 = 0.1;
 /// Number of top positions that are ranked for coverage.
 const COVERED: usize = 20;
 
 /// Slope of [`readable_score`], per standard deviation.
-pub const SCORE_SLOPE: f32 = 1.35;
+pub(crate) const SCORE_SLOPE: f32 = 1.35;
 /// The fused score at which half of the candidates are the right tool.
-pub const SCORE_MIDDLE: f32 = 4.05;
+pub(crate) const SCORE_MIDDLE: f32 = 4.05;
 
 /// The weights of the fusion, each between 0 and 1.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -6,7 +6,7 @@ use super::fusion::{Ranked, sort};
 
 /// Penalty for a tool whose server is down, in standard deviations. It moves the tool behind about equally good ones but does not
 /// hide the only match.
-pub const DOWN: f32 = 0.5;
+pub(crate) const DOWN: f32 = 0.5;
 
 /// Moves tools of unavailable servers down. An available near duplicate takes the rank of such a tool. `group`
 /// identifies groups of near duplicates.

@@ -21,33 +21,34 @@ use super::turn::LeftOpen;
 use crate::domain::text::words::is_unspaced;
 
 /// Minimum number of words of messages that are also searched sentence by sentence.
-pub const SENTENCE_WORDS: usize = 25;
+pub(crate) const SENTENCE_WORDS: usize = 25;
 /// Maximum number of sentences to search, half from the beginning and half from the end.
-pub const MAXIMUM_SENTENCES: usize = 16;
+pub(crate) const MAXIMUM_SENTENCES: usize = 16;
 /// Maximum number of clauses to search.
-pub const MAXIMUM_CLAUSES: usize = 6;
+pub(crate) const MAXIMUM_CLAUSES: usize = 6;
 /// Minimum number of words in a sentence to search. Shorter ones ("Hi!", "Thanks.") point to no tool.
-pub const SHORTEST_SENTENCE_WORDS: usize = 3;
+pub(crate) const SHORTEST_SENTENCE_WORDS: usize = 3;
 /// Maximum number of characters of a message to search: about as much prose as an encoder of 256 word pieces reads. If a
 /// message is longer, only its beginning and end are searched, where requests usually are.
-pub const MESSAGE_CHARACTERS: usize = 800;
+pub(crate) const MESSAGE_CHARACTERS: usize = 800;
 /// Maximum number of characters per run without whitespace, such as encoded data or tokens.
-pub const WORD_CHARACTERS: usize = 120;
+pub(crate) const WORD_CHARACTERS: usize = 120;
 
 /// Maximum number of words of a message that is always searched with earlier turns.
-pub const FEW_WORDS: usize = 6;
+pub(crate) const FEW_WORDS: usize = 6;
 /// Maximum number of words of a message with a reference ("it", "that") that is searched with earlier turns.
-pub const REFERRING_WORDS: usize = 14;
+pub(crate) const REFERRING_WORDS: usize = 14;
 /// Maximum number of characters of each earlier turn to search.
-pub const CONTEXT_CHARACTERS: usize = 400;
+pub(crate) const CONTEXT_CHARACTERS: usize = 400;
 
 /// The author of a turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Role {
-    System,
     User,
     Assistant,
-    Tool,
+    /// System, tool, and any other role.
+    #[default]
+    Other,
 }
 
 /// The search texts: the whole message first, then its sentences, its clauses, or the message with its context.
@@ -165,7 +166,7 @@ const REFERRING: [&str; 25] = [
 
 /// Removes pastes from a message: drops fenced blocks (unless nothing else remains) and blank lines, shortens unbroken runs, and
 /// cuts the middle of a very long text. Keeps line breaks, because they separate sentences.
-pub fn normalise(message: &str) -> String {
+pub(crate) fn normalise(message: &str) -> String {
     normalise_to(message, MESSAGE_CHARACTERS)
 }
 

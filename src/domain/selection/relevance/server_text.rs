@@ -7,7 +7,7 @@ use super::dense::{PASSAGE_CHARACTERS, cap, join, squeeze};
 use crate::domain::text::words::split_identifier;
 
 /// Maximum number of characters of the server's description. The rest of the passage contains tool names.
-pub const ABOUT_CHARACTERS: usize = 250;
+pub(crate) const ABOUT_CHARACTERS: usize = 250;
 
 /// The texts of one server.
 #[derive(Debug, Clone, Default)]

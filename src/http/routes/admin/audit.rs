@@ -9,7 +9,7 @@ use super::policy::RulePlaceBody;
 use super::{principal, time, time_of};
 use crate::domain::access::policy::{Effect, RulePlace};
 use crate::http::caller::Administrator;
-use crate::http::problem::{Answer, Problem};
+use crate::http::problem::{Answer, Problem, limit};
 use crate::http::query::Query;
 use crate::http::state::State;
 use crate::service::ports::{AuditAction, AuditQuery, CallOutcome, StoredAuditEntry};
@@ -97,10 +97,7 @@ pub async fn list_audit(state: web::Data<State>, _caller: Administrator, query: 
 
 impl AuditParameters {
     fn read(self) -> Result<AuditQuery, Problem> {
-        let limit = self.limit.unwrap_or(DEFAULT_LIMIT);
-        if limit == 0 || limit > MAX_LIMIT {
-            return Err(Problem::invalid("limit", format!("limit is 1 to {MAX_LIMIT}.")));
-        }
+        let limit = limit(self.limit, DEFAULT_LIMIT, 1..=MAX_LIMIT)?;
         let effect = |name: String| [Effect::Allow, Effect::Block].into_iter().find(|effect| effect.name() == name);
         Ok(AuditQuery {
             principal: self.principal.as_deref().map(principal).transpose()?.map(|principal| principal.as_str().to_owned()),

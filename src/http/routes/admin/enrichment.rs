@@ -4,7 +4,7 @@ use actix_web::{HttpResponse, delete, get, put, web};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::domain::catalog::tool::ToolId;
+use super::tool_of;
 use crate::domain::selection::enrichment::{Enrichment, MOST_QUERIES};
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
@@ -99,7 +99,7 @@ pub async fn list_enrichment(_caller: Administrator, state: web::Data<State>, pa
 )]
 #[get("/v1/admin/enrichment/{server}/{tool:.+}")]
 pub async fn show_enrichment(_caller: Administrator, state: web::Data<State>, path: web::Path<(String, String)>) -> Answer {
-    let entry = state.enrichment.get(&id(path)).await?;
+    let entry = state.enrichment.get(&tool_of(path)).await?;
     entry.map(|entry| HttpResponse::Ok().json(entry)).ok_or_else(nothing)
 }
 
@@ -121,7 +121,7 @@ pub async fn replace_enrichment(caller: Administrator, state: web::Data<State>, 
         let fits_alone = Enrichment::new(&context, &[], MOST_QUERIES).is_ok();
         Problem::invalid(if fits_alone { "queries" } else { "context" }, format!("The body has {problem}."))
     })?;
-    let id = id(path);
+    let id = tool_of(path);
     let entry = state.enrichment.put(&id, enrichment).await?.ok_or_else(Problem::not_found)?;
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::EnrichmentReplace, id.to_string()));
     Ok(HttpResponse::Ok().json(entry))
@@ -138,17 +138,12 @@ pub async fn replace_enrichment(caller: Administrator, state: web::Data<State>, 
 )]
 #[delete("/v1/admin/enrichment/{server}/{tool:.+}")]
 pub async fn remove_enrichment(caller: Administrator, state: web::Data<State>, path: web::Path<(String, String)>) -> Answer {
-    let id = id(path);
+    let id = tool_of(path);
     if !state.enrichment.remove(&id).await? {
         return Err(nothing());
     }
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::EnrichmentRemove, id.to_string()));
     Ok(HttpResponse::NoContent().finish())
-}
-
-fn id(path: web::Path<(String, String)>) -> ToolId {
-    let (server, tool) = path.into_inner();
-    ToolId::new(server.as_str(), tool)
 }
 
 fn nothing() -> Problem {

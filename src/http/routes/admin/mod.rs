@@ -1,26 +1,28 @@
 //! Routes for administrators.
 
-pub mod enrichment;
-pub mod keys;
-pub mod policy;
-pub mod audit;
-pub mod report;
-pub mod secrets;
-pub mod sessions;
-pub mod tools;
-pub mod servers;
-pub mod toolsets;
-pub mod usage;
+pub(crate) mod enrichment;
+pub(crate) mod keys;
+pub(crate) mod policy;
+pub(crate) mod audit;
+pub(crate) mod report;
+pub(crate) mod secrets;
+pub(crate) mod sessions;
+pub(crate) mod tools;
+pub(crate) mod servers;
+pub(crate) mod toolsets;
+pub(crate) mod usage;
 
 use std::ops::Range;
 use std::time::{Duration, SystemTime};
 
-use actix_web::HttpRequest;
 use actix_web::http::header;
+use actix_web::{HttpRequest, HttpResponse, web};
 use jiff::Timestamp;
+use serde::Serialize;
 use utoipa_actix_web::service_config::ServiceConfig;
 
 use crate::domain::access::principal::PrincipalId;
+use crate::domain::catalog::tool::ToolId;
 use crate::domain::records::usage::Latencies;
 use crate::http::problem::{Code, Problem};
 use crate::service::records::usage::quantiles;
@@ -87,6 +89,18 @@ fn quantile_milliseconds(latencies: &Latencies) -> (Option<f64>, Option<f64>) {
         ((value / digit).round() * digit * 1e6).round() / 1e6
     };
     quantiles(latencies).map(|(half, most)| (milliseconds(half), milliseconds(most))).unzip()
+}
+
+/// A tool named by the path.
+fn tool_of(path: web::Path<(String, String)>) -> ToolId {
+    let (server, tool) = path.into_inner();
+    ToolId::new(server.as_str(), tool)
+}
+
+/// A resource with its version, which [`expected`] reads again.
+fn versioned(version: u64, resource: &impl Serialize) -> HttpResponse {
+    let etag = format!("\"{version}\"");
+    HttpResponse::Ok().insert_header((header::ETAG, etag)).insert_header((header::CACHE_CONTROL, "no-store")).json(resource)
 }
 
 /// Reads the version in `If-Match`. Returns `None` for `*`, which matches any version.

@@ -1,12 +1,11 @@
 //! The policy, for administrators: rules that decide which caller may use which tool.
 
-use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, get, post, put, web};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::expected;
+use super::{expected, versioned};
 use crate::domain::access::policy::{Effect, Rule, RulePlace, RuleProblem, RuleSource};
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
@@ -141,7 +140,8 @@ described! {
 #[utoipa::path(responses((status = 200, description = "The rules that are in effect", body = PolicyViewBody)))]
 #[get("/v1/admin/policy")]
 pub async fn show_policy(state: web::Data<State>, _caller: Administrator) -> HttpResponse {
-    answer(&state.policies.view())
+    let view = state.policies.view();
+    versioned(view.version, &view)
 }
 
 /// Replaces the rules that were set over the API. The new rules take effect before the response is sent.
@@ -160,7 +160,7 @@ pub async fn replace_policy(state: web::Data<State>, caller: Administrator, requ
     let view = state.policies.replace(&body, expected(&request)?).await.map_err(|error| invalid(error, &body))?;
     tracing::info!(version = view.version, rules = view.rules.len(), "policy replaced");
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::PolicyReplace, format!("version {}", view.version)));
-    Ok(answer(&view))
+    Ok(versioned(view.version, &view))
 }
 
 /// Shows who may call which tools, and which rule decides. It can also test rules that are not in effect. It changes
@@ -192,9 +192,4 @@ pub async fn check_policy(state: web::Data<State>, _caller: Administrator, body:
 fn invalid(error: PolicyError, rules: &Value) -> Problem {
     let member = if let PolicyError::Malformed(_) = error { misfit_in::<policies::Body>(rules.clone()) } else { None };
     Problem::from(error).naming(member)
-}
-
-fn answer(view: &PolicyView) -> HttpResponse {
-    let etag = format!("\"{}\"", view.version);
-    HttpResponse::Ok().insert_header((header::ETAG, etag)).insert_header((header::CACHE_CONTROL, "no-store")).json(view)
 }

@@ -1,12 +1,12 @@
 //! The tools, for administrators: their states, their metadata and the approval of their definitions.
 
 use actix_web::http::header;
-use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, delete, get, post, put, web};
+use actix_web::{HttpRequest, HttpResponse, delete, get, post, put, web};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::expected;
+use super::{expected, tool_of, versioned};
 use crate::domain::access::tool_facts::{TagSource, ToolOverride};
 use crate::domain::catalog::definition::{Change, Difference};
 use crate::domain::catalog::hidden_text::HiddenText;
@@ -14,7 +14,7 @@ use crate::domain::catalog::tool::ToolId;
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
 use crate::http::described::described;
-use crate::http::problem::{Answer, Code, Problem, read_json};
+use crate::http::problem::{Answer, Code, Problem, limit, read_json};
 use crate::http::query::Query;
 use crate::http::state::State;
 use crate::service::catalog::definitions::DefinitionState;
@@ -230,10 +230,7 @@ described! {
 #[get("/v1/admin/tools")]
 pub async fn list_tools(state: web::Data<State>, _caller: Administrator, query: Query<ToolParameters>) -> Answer {
     let query = query.0;
-    let limit = query.limit.unwrap_or(DEFAULT_LIMIT);
-    if !(1..=MAX_LIMIT).contains(&limit) {
-        return Err(Problem::invalid("limit", format!("limit is 1 to {MAX_LIMIT}.")));
-    }
+    let limit = limit(query.limit, DEFAULT_LIMIT, 1..=MAX_LIMIT)?;
     let ToolParameters { server, tag, pinned, changed, new, text, offset, .. } = query;
     let filter = ToolFilter { server, tag, pinned, changed, new, text };
     let page = state.tool_admin.list(&filter, offset.unwrap_or_default(), limit);
@@ -259,8 +256,8 @@ pub async fn list_duplicates(state: web::Data<State>, _caller: Administrator) ->
 )]
 #[get("/v1/admin/tools/{server}/{tool:.+}")]
 pub async fn show_tool_facts(state: web::Data<State>, _caller: Administrator, path: web::Path<(String, String)>) -> Answer {
-    let view = state.tool_admin.show(&id(path)).await?.ok_or_else(unknown)?;
-    Ok(answer(HttpResponse::Ok(), &view))
+    let view = state.tool_admin.show(&tool_of(path)).await?.ok_or_else(unknown)?;
+    Ok(versioned(view.version, &view))
 }
 
 /// Replaces the metadata of a tool. The change takes effect before the response is sent, and in searches within a second. It remains when
@@ -288,10 +285,10 @@ pub async fn replace_tool_facts(
     body: Body,
 ) -> Answer {
     let written: ToolOverride = read_json(&body.0)?;
-    let id = id(path);
+    let id = tool_of(path);
     let view = state.tool_admin.write(&id, Some(written), expected(&request)?).await?;
     record(&state, &caller, AuditAction::ToolFactsReplace, &id, format!("version {}", view.version));
-    Ok(answer(HttpResponse::Ok(), &view))
+    Ok(versioned(view.version, &view))
 }
 
 /// Deletes the metadata of a tool.
@@ -314,10 +311,10 @@ pub async fn remove_tool_facts(
     request: HttpRequest,
     path: web::Path<(String, String)>,
 ) -> Answer {
-    let id = id(path);
+    let id = tool_of(path);
     let view = state.tool_admin.write(&id, None, expected(&request)?).await?;
     record(&state, &caller, AuditAction::ToolFactsRemove, &id, format!("version {}", view.version));
-    Ok(answer(HttpResponse::Ok(), &view))
+    Ok(versioned(view.version, &view))
 }
 
 /// Approves the current definition of a tool. A withheld tool is published again. Later definitions are compared with
@@ -336,25 +333,15 @@ pub async fn remove_tool_facts(
 #[post("/v1/admin/tools/{server}/{tool:.+}/approve")]
 pub async fn approve_definition(state: web::Data<State>, caller: Administrator, path: web::Path<(String, String)>, body: Body) -> Answer {
     let ApprovalBody { fingerprint } = read_json(&body.0)?;
-    let id = id(path);
+    let id = tool_of(path);
     let view = state.tool_admin.approve(&id, &fingerprint).await?;
     tracing::info!(tool = %id, fingerprint = fingerprint.trim(), "definition approved");
     record(&state, &caller, AuditAction::DefinitionApprove, &id, fingerprint.trim().to_owned());
-    Ok(answer(HttpResponse::Ok(), &view))
+    Ok(versioned(view.version, &view))
 }
 
 fn record(state: &State, caller: &Administrator, action: AuditAction, id: &ToolId, subject: String) {
     state.audit.record(AuditEntry { tool: Some(id.clone()), ..AuditEntry::of_change(&caller.0, action, subject) });
-}
-
-fn answer(mut response: HttpResponseBuilder, view: &ToolView) -> HttpResponse {
-    let etag = format!("\"{}\"", view.version);
-    response.insert_header((header::ETAG, etag)).insert_header((header::CACHE_CONTROL, "no-store")).json(view)
-}
-
-fn id(path: web::Path<(String, String)>) -> ToolId {
-    let (server, tool) = path.into_inner();
-    ToolId::new(server.as_str(), tool)
 }
 
 fn unknown() -> Problem {

@@ -10,7 +10,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::{quantile_milliseconds, span, time};
 use crate::domain::records::usage::Latencies;
 use crate::http::caller::Administrator;
-use crate::http::problem::{Answer, Problem};
+use crate::http::problem::{Answer, Problem, limit};
 use crate::http::query::Query;
 use crate::http::state::State;
 use crate::service::ports::{DayUsage, MessageCounts, ToolCounts, ToolUsage, UsageQuery};
@@ -145,10 +145,7 @@ pub async fn show(state: web::Data<State>, _caller: Administrator, query: Query<
 
 impl UsageParameters {
     fn read(self) -> Result<(UsageQuery, UsageOrder, usize), Problem> {
-        let limit = self.limit.unwrap_or(DEFAULT_LIMIT);
-        if limit == 0 || limit > MAX_LIMIT {
-            return Err(Problem::invalid("limit", format!("limit is 1 to {MAX_LIMIT}.")));
-        }
+        let limit = limit(self.limit, DEFAULT_LIMIT, 1..=MAX_LIMIT)?;
         let order = match self.order {
             None => UsageOrder::default(),
             Some(name) => UsageOrder::of_name(&name).ok_or_else(|| Problem::invalid("order", "order is called, offered or recovered."))?,

@@ -12,22 +12,22 @@ use std::time::SystemTime;
 use arc_swap::ArcSwap;
 use secrecy::SecretString;
 
-pub use self::credentials::CredentialError;
+pub(crate) use self::credentials::CredentialError;
 
 use crate::domain::access::principal::{Principal, PrincipalId};
 use crate::domain::access::secret::{NONCE_BYTES, SealError, SealedSecret, SecretKeys, SecretName, SecretOpenError, SecretPlace};
 use crate::domain::access::template::{self, Slot};
 use crate::domain::catalog::tool::ServerName;
-use crate::domain::text::similar::nearest_of_family;
+use crate::domain::text::similar::did_you_mean;
 use crate::service::ports::{Parting, SecretStore, StoreError, ToolServers};
 use crate::settings::{LiveSettings, PerUserSettings, TransportSettings};
 
 /// Maximum length of a secret, in bytes. Private keys of certificates are among the longest.
-pub const MAX_BYTES: usize = 16 << 10;
+pub(crate) const MAX_BYTES: usize = 16 << 10;
 
 /// The state of a secret, as shown to its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SecretState {
+pub(crate) enum SecretState {
     Set,
     /// A server expects the secret, but it is not stored.
     Missing,
@@ -37,7 +37,7 @@ pub enum SecretState {
 
 /// A secret, without its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KnownSecret {
+pub(crate) struct KnownSecret {
     pub server: ServerName,
     pub name: SecretName,
     pub state: SecretState,
@@ -47,7 +47,7 @@ pub struct KnownSecret {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum SecretError {
+pub(crate) enum SecretError {
     #[error(
         "the service has no key to seal secrets with: an administrator must set `secrets.key` or TOOLSIEVE_SECRETS_KEY to what \
          `toolsieve secrets new-key` prints"
@@ -76,7 +76,7 @@ struct Taken {
     slot: Slot,
 }
 
-pub struct Secrets {
+pub(crate) struct Secrets {
     store: Arc<dyn SecretStore>,
     servers: Arc<dyn ToolServers>,
     /// The encryption keys; `None` if secrets can't be stored.
@@ -86,14 +86,14 @@ pub struct Secrets {
 
 impl Secrets {
     #[must_use]
-    pub fn new(store: Arc<dyn SecretStore>, servers: Arc<dyn ToolServers>, keys: Option<SecretKeys>, live: &LiveSettings) -> Self {
+    pub(crate) fn new(store: Arc<dyn SecretStore>, servers: Arc<dyn ToolServers>, keys: Option<SecretKeys>, live: &LiveSettings) -> Self {
         let secrets = Self { store, servers, keys, taken: ArcSwap::default() };
         secrets.configure(live);
         secrets
     }
 
     /// Applies changed settings.
-    pub fn configure(&self, live: &LiveSettings) {
+    pub(crate) fn configure(&self, live: &LiveSettings) {
         let taken = live.servers.iter().map(|server| {
             let is_process = matches!(server.transport, TransportSettings::Stdio { .. });
             let slot = if is_process { Slot::Variable } else { Slot::Header };
@@ -104,7 +104,7 @@ impl Secrets {
     }
 
     /// The caller's secrets, and missing ones that servers visible to the caller use.
-    pub async fn list(&self, caller: &Principal, may_know: impl Fn(&ServerName) -> bool) -> Result<Vec<KnownSecret>, SecretError> {
+    pub(crate) async fn list(&self, caller: &Principal, may_know: impl Fn(&ServerName) -> bool) -> Result<Vec<KnownSecret>, SecretError> {
         let owner = owner(caller)?;
         let keys = self.keys()?;
         let taken = self.taken.load_full();
@@ -131,8 +131,14 @@ impl Secrets {
         Ok(known.into_values().collect())
     }
 
-    /// Stores a value. Replaces the former one.
-    pub async fn put(&self, caller: &Principal, server: &ServerName, name: &str, value: &SecretString) -> Result<SystemTime, SecretError> {
+    /// Stores a value, replacing a former one.
+    pub(crate) async fn put(
+        &self,
+        caller: &Principal,
+        server: &ServerName,
+        name: &str,
+        value: &SecretString,
+    ) -> Result<SystemTime, SecretError> {
         let owner = owner(caller)?.clone();
         let keys = self.keys()?;
         let taken = self.taken.load().get(server).cloned().ok_or(SecretError::NotFound)?;
@@ -156,7 +162,7 @@ impl Secrets {
     }
 
     /// Deletes a secret, even if its server is no longer configured.
-    pub async fn remove(&self, caller: &Principal, server: &ServerName, name: &str) -> Result<(), SecretError> {
+    pub(crate) async fn remove(&self, caller: &Principal, server: &ServerName, name: &str) -> Result<(), SecretError> {
         let owner = owner(caller)?.clone();
         let name = SecretName::new(name).ok_or(SecretError::NotFound)?;
         let place = SecretPlace { owner, server: server.clone(), name };
@@ -168,19 +174,19 @@ impl Secrets {
     }
 
     /// Deletes all secrets of an owner and ends the connections that use them. Returns the number of secrets.
-    pub async fn forget(&self, owner: &PrincipalId) -> Result<u64, StoreError> {
+    pub(crate) async fn forget(&self, owner: &PrincipalId) -> Result<u64, StoreError> {
         let removed = self.store.remove_secrets(owner).await?;
         self.disconnect(owner);
         Ok(removed)
     }
 
     /// Ends the connections of an owner whose secrets were deleted.
-    pub fn disconnect(&self, owner: &PrincipalId) {
+    pub(crate) fn disconnect(&self, owner: &PrincipalId) {
         self.servers.disconnect(owner, None, Parting::AtOnce);
     }
 
     /// Encrypts secrets again with the current key if they use a former one. Logs secrets that no key can decrypt.
-    pub async fn reseal(&self) {
+    pub(crate) async fn reseal(&self) {
         let Some(keys) = &self.keys else { return };
         let found = match self.store.secrets_of_other_keys(keys.present.id()).await {
             Ok(found) => found,
@@ -255,7 +261,7 @@ impl Taken {
         found.ok_or_else(|| {
             let taken: Vec<&str> = self.secrets.iter().map(SecretName::as_str).collect();
             let takes = if taken.is_empty() { "none".to_owned() } else { taken.join(", ") };
-            let hint = nearest_of_family(name, taken.into_iter()).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+            let hint = did_you_mean(name, taken.into_iter());
             let reason = format!("the server `{server}` uses no secret with this name; it uses: {takes}{hint}");
             SecretError::Invalid { parameter: "name", reason }
         })

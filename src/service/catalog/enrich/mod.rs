@@ -4,8 +4,8 @@
 //! loses at most one. After a failure, requests pause; the pause doubles with each further failure. Invalid answers are dropped,
 //! and this process makes no further request for their tools.
 
-pub mod feed;
-pub mod admin;
+pub(crate) mod feed;
+pub(crate) mod admin;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ const ATTEMPTS: u32 = 5;
 /// Maximum delay before enrichments reach the index. They are collected, because each update rebuilds the whole index.
 const LONGEST_UNPUBLISHED: Duration = Duration::from_mins(5);
 
-pub struct Enriching {
+pub(crate) struct Enriching {
     pub current: Arc<CurrentCatalog>,
     pub store: Arc<dyn EnrichmentStore>,
     pub enricher: Arc<dyn Enricher>,
@@ -47,7 +47,7 @@ struct Refused {
 }
 
 /// The enrichments that search uses for the tools of a catalog, by key.
-pub async fn in_force(
+pub(crate) async fn in_force(
     catalog: &Catalog,
     store: &dyn EnrichmentStore,
     model: Option<&str>,
@@ -58,7 +58,7 @@ pub async fn in_force(
 
 impl Enriching {
     /// Writes missing enrichments whenever the index is complete, until `stop`.
-    pub async fn follow(&self, stop: CancellationToken) {
+    pub(crate) async fn follow(&self, stop: CancellationToken) {
         let work = async {
             let mut completions = self.feed.completions();
             let mut refused = Refused::default();

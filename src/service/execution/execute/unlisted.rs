@@ -15,7 +15,7 @@ const FIRST_LIST: Duration = Duration::from_secs(20);
 /// Interval at which the server's state is polled, because a failed start sends no notification.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// `Retry-After` for calls to such a server.
-pub const LIST_RETRY: Duration = Duration::from_secs(2);
+pub(crate) const LIST_RETRY: Duration = Duration::from_secs(2);
 /// Separates server and tool in a published name.
 const SEPARATOR: &str = "__";
 
@@ -24,7 +24,7 @@ impl Execute {
     ///
     /// # Errors
     /// [`ExecuteError::NotFound`] if the tool is unknown or denied; [`CallError::Unavailable`] if the server has listed no tools.
-    pub async fn find_by_id(&self, id: &ToolId, principal: &Principal) -> Result<Arc<Tool>, ExecuteError> {
+    pub(crate) async fn find_by_id(&self, id: &ToolId, principal: &Principal) -> Result<Arc<Tool>, ExecuteError> {
         match self.by_id(id, principal) {
             Err(ExecuteError::NotFound { .. }) if self.is_unlisted(&id.server, principal) => {
                 self.until_listed(&id.server).await?;
@@ -38,7 +38,7 @@ impl Execute {
     ///
     /// # Errors
     /// Those of [`Execute::find_by_id`].
-    pub async fn find_by_name(&self, name: &str, principal: &Principal) -> Result<Arc<Tool>, ExecuteError> {
+    pub(crate) async fn find_by_name(&self, name: &str, principal: &Principal) -> Result<Arc<Tool>, ExecuteError> {
         let found = self.by_name(name, principal);
         if !matches!(found, Err(ExecuteError::NotFound { .. })) {
             return found;
@@ -52,7 +52,7 @@ impl Execute {
 
     /// Whether a configured server has not listed its tools yet. Always `false` for servers hidden from the caller.
     #[must_use]
-    pub fn is_unlisted(&self, server: &ServerName, principal: &Principal) -> bool {
+    pub(crate) fn is_unlisted(&self, server: &ServerName, principal: &Principal) -> bool {
         self.current.snapshot().server(server.as_str()).is_none()
             && self.current.shows_server(principal, server)
             && self.state(server).is_some()

@@ -141,7 +141,7 @@ async fn what_is_said_reaches_the_newest_stream() {
     assert!(!session.notify_list_changed(), "nobody listens");
     let mut former = session.listen();
     let mut newest = session.listen();
-    sessions.notify_all();
+    sessions.notify_address(&session.endpoint().address);
     assert_eq!(newest.next().await, Some(News::Tools));
     drop(newest);
     assert!(session.notify_list_changed());

@@ -14,7 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::{quantile_milliseconds, span, time};
 use crate::http::caller::Administrator;
 use crate::http::pages;
-use crate::http::problem::{Answer, Problem};
+use crate::http::problem::{Answer, Problem, limit};
 use crate::http::query::Query;
 use crate::http::state::State;
 use crate::service::ports::{ArmFigures, ConversationCounts, ConversationFigures, ConversationQuery};
@@ -124,10 +124,7 @@ pub async fn show(state: web::Data<State>, _caller: Administrator, request: Http
 
 impl ReportParameters {
     fn read(self) -> Result<ConversationQuery, Problem> {
-        let limit = self.limit.unwrap_or(DEFAULT_LIMIT);
-        if limit > MAX_LIMIT {
-            return Err(Problem::invalid("limit", format!("limit is 0 to {MAX_LIMIT}.")));
-        }
+        let limit = limit(self.limit, DEFAULT_LIMIT, 0..=MAX_LIMIT)?;
         let Range { start: since, end: until } = span(self.since, self.until)?;
         Ok(ConversationQuery { since, until, limit })
     }
