@@ -11,14 +11,14 @@ const OPEN_AT_START: u64 = 64;
 
 /// File descriptors of this process.
 #[derive(Clone, Copy, Debug)]
-pub struct Descriptors {
+pub(crate) struct Descriptors {
     pub most: u64,
     pub open: u64,
 }
 
 /// Raises the soft limit as far as the system allows; many systems start with a low one.
 #[must_use]
-pub fn raised() -> Descriptors {
+pub(crate) fn raised() -> Descriptors {
     let open = process::read().map_or(OPEN_AT_START, |state| state.open_files);
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     // `None` means no limit.

@@ -33,7 +33,7 @@ struct Head {
 }
 
 /// A folder of files. The data folder's lock ensures that only one process uses it.
-pub struct FileFolder {
+pub(crate) struct FileFolder {
     folder: PathBuf,
     max_total_bytes: u64,
     kept: Mutex<Kept>,
@@ -51,7 +51,7 @@ impl FileFolder {
     ///
     /// # Errors
     /// The folder can't be created or read.
-    pub fn open(folder: PathBuf, max_total_bytes: u64) -> io::Result<Self> {
+    pub(crate) fn open(folder: PathBuf, max_total_bytes: u64) -> io::Result<Self> {
         let mut builder = DirBuilder::new();
         builder.recursive(true);
         #[cfg(unix)]
@@ -85,7 +85,7 @@ impl FileFolder {
     ///
     /// # Errors
     /// The file can't be read or written.
-    pub fn signing_key(&self) -> io::Result<SecretSlice<u8>> {
+    pub(crate) fn signing_key(&self) -> io::Result<SecretSlice<u8>> {
         let path = self.folder.join(KEY_FILE);
         match fs::read(&path) {
             Ok(key) if key.len() == KEY_BYTES => return Ok(SecretSlice::from(key)),

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 /// The first argument of a launch.
-pub const WORD: &str = "launch-mcp-server";
+pub(crate) const WORD: &str = "launch-mcp-server";
 const PARENT: &str = "--parent";
 const SANDBOX: &str = "--sandbox";
 const READ: &str = "--read";
@@ -20,7 +20,7 @@ const NOT_EXECUTED: u8 = 126;
 
 /// A program to launch, and its restrictions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Launch {
+pub(crate) struct Launch {
     /// The process with which this one ends.
     pub parent: u32,
     pub sandbox: Option<Grants>,
@@ -32,7 +32,7 @@ pub struct Launch {
 
 /// The files and folders that a sandboxed process may access.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Grants {
+pub(crate) struct Grants {
     pub read: Vec<PathBuf>,
     pub write: Vec<PathBuf>,
 }
@@ -40,7 +40,7 @@ pub struct Grants {
 impl Launch {
     /// The arguments for this binary.
     #[must_use]
-    pub fn words(self) -> Vec<OsString> {
+    pub(crate) fn words(self) -> Vec<OsString> {
         let mut words = vec![WORD.into(), PARENT.into(), self.parent.to_string().into()];
         if let Some(Grants { read, write }) = self.sandbox {
             words.push(SANDBOX.into());
@@ -54,7 +54,7 @@ impl Launch {
 
     /// Parses such arguments; `None` if they mean something else.
     #[must_use]
-    pub fn read(words: impl IntoIterator<Item = OsString>) -> Option<Self> {
+    pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> Option<Self> {
         let mut words = words.into_iter();
         words.next().filter(|word| word == WORD)?;
         let mut launch = Self::default();
@@ -76,7 +76,7 @@ impl Launch {
 
     /// Executes the program. Returns only on failure, after reporting it.
     #[must_use]
-    pub fn run(self) -> ExitCode {
+    pub(crate) fn run(self) -> ExitCode {
         let name = self.name.to_string_lossy().into_owned();
         let why = self.execute();
         // Standard error belongs to the server; the service reads it.

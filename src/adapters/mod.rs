@@ -1,19 +1,19 @@
 //! Implementations of the ports: MCP servers, index, embedder, store, clients of other services, and system events
 //! (signals, changed files).
 
-pub mod files;
+pub(crate) mod files;
 pub mod index;
-pub mod installation;
+pub(crate) mod installation;
 pub mod data_dir;
-pub mod launch;
-pub mod llm;
+pub(crate) mod launch;
+pub(crate) mod llm;
 pub mod embed;
-pub mod log;
+pub(crate) mod log;
 pub mod mcp;
-pub mod openwebui;
-pub mod process;
-pub mod descriptors;
-pub mod signals;
+pub(crate) mod openwebui;
+pub(crate) mod process;
+pub(crate) mod descriptors;
+pub(crate) mod signals;
 pub mod store;
 pub mod tokens;
-pub mod watch;
+pub(crate) mod watch;

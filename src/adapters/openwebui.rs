@@ -54,7 +54,7 @@ const IDENTITY_HEADERS: [(&str, &str); 8] = [
 
 /// Address and credentials of Open WebUI.
 #[derive(Clone)]
-pub struct OpenWebUiAccess {
+pub(crate) struct OpenWebUiAccess {
     /// Base URL, such as `http://localhost:3000`.
     pub url: String,
     /// An administrator's API key or session token.
@@ -63,7 +63,7 @@ pub struct OpenWebUiAccess {
 
 /// What to install.
 #[derive(Clone)]
-pub struct InstallOptions {
+pub(crate) struct InstallOptions {
     pub open_webui: OpenWebUiAccess,
     /// Base URL of Toolsieve as seen from Open WebUI, which may differ from its listening address.
     pub toolsieve_url: String,
@@ -81,14 +81,14 @@ pub struct InstallOptions {
 
 /// Who may use the tool server connection in Open WebUI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Audience {
+pub(crate) enum Audience {
     Everybody,
     Administrators,
 }
 
 /// The result of an installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InstallReport {
+pub(crate) struct InstallReport {
     /// Open WebUI's version.
     pub version: String,
     pub connection: Change,
@@ -98,13 +98,13 @@ pub struct InstallReport {
 
 /// The result of an uninstallation. Both are false if nothing of ours was installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UninstallReport {
+pub(crate) struct UninstallReport {
     pub connection: bool,
     pub filter: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub(crate) enum Change {
     Created,
     Updated,
     Unchanged,
@@ -112,7 +112,7 @@ pub enum Change {
 
 /// The installation is complete but will not work properly.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum InstallWarning {
+pub(crate) enum InstallWarning {
     #[error(
         "Open WebUI {version} is older than 0.11.2 and does not run filters before a model call, so only whole connections are narrowed: \
          update it, or install with --mcp, which narrows single tools from 0.9.6 on"
@@ -132,7 +132,7 @@ pub enum InstallWarning {
 }
 
 #[derive(Debug, Error)]
-pub enum OpenWebUiError {
+pub(crate) enum OpenWebUiError {
     #[error("{what} `{value}` is not a URL: it must begin with http:// or https://, as in http://localhost:3000")]
     Address { what: &'static str, value: String },
     #[error("Open WebUI is not reachable at {url}")]
@@ -161,7 +161,7 @@ pub enum OpenWebUiError {
 /// # Errors
 /// See [`OpenWebUiError`]. After an error, the connection may exist without the filter; running it again completes the
 /// installation.
-pub async fn install(options: &InstallOptions) -> Result<InstallReport, OpenWebUiError> {
+pub(crate) async fn install(options: &InstallOptions) -> Result<InstallReport, OpenWebUiError> {
     let toolsieve_url = base_url("Toolsieve's URL", &options.toolsieve_url)?;
     if let Some(name) = options.toolsets.iter().find(|name| ToolsetName::check(name).is_err()) {
         return Err(OpenWebUiError::Toolset(name.clone()));
@@ -193,7 +193,7 @@ pub async fn install(options: &InstallOptions) -> Result<InstallReport, OpenWebU
 ///
 /// # Errors
 /// See [`OpenWebUiError`].
-pub async fn uninstall(open_webui: &OpenWebUiAccess) -> Result<UninstallReport, OpenWebUiError> {
+pub(crate) async fn uninstall(open_webui: &OpenWebUiAccess) -> Result<UninstallReport, OpenWebUiError> {
     let administration = Administration::open(open_webui)?;
     administration.version().await?;
 

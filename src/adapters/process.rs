@@ -6,7 +6,7 @@ use crate::service::ports::ProcessState;
 
 /// From now on, other processes of this user, including MCP servers, can't read this process's memory or environment, which
 /// contain keys, and core dumps are disabled. Root still can, and so can debug it (`prctl(2)`, `PR_SET_DUMPABLE`).
-pub fn hide() -> io::Result<()> {
+pub(crate) fn hide() -> io::Result<()> {
     #[cfg(target_os = "linux")]
     nix::sys::prctl::set_dumpable(false)?;
     Ok(())
@@ -14,7 +14,7 @@ pub fn hide() -> io::Result<()> {
 
 /// The current usage; `None` if the system does not report it.
 #[must_use]
-pub fn read() -> Option<ProcessState> {
+pub(crate) fn read() -> Option<ProcessState> {
     #[cfg(target_os = "linux")]
     {
         linux().inspect_err(|error| tracing::debug!(%error, "could not read the resource usage")).ok()

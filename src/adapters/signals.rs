@@ -8,13 +8,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// The meaning of a `SIGHUP`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hangup {
+pub(crate) enum Hangup {
     Reload,
     /// The terminal is gone, so nobody could stop the service with a key any more.
     TerminalGone,
 }
 
-pub struct Hangups {
+pub(crate) struct Hangups {
     signals: Signal,
     /// Whether the service ends with its terminal: not if it was started with `nohup`.
     ends_with_terminal: bool,
@@ -22,13 +22,13 @@ pub struct Hangups {
 
 impl Hangups {
     /// From now on, the signal does not kill the process.
-    pub fn listen() -> io::Result<Self> {
+    pub(crate) fn listen() -> io::Result<Self> {
         let ends_with_terminal = has_terminal() && !is_ignored();
         Ok(Self { signals: signal(SignalKind::hangup())?, ends_with_terminal })
     }
 
     /// The next signal; pending forever if there can be none.
-    pub async fn next(&mut self) -> Hangup {
+    pub(crate) async fn next(&mut self) -> Hangup {
         if self.signals.recv().await.is_none() {
             std::future::pending::<()>().await;
         }
@@ -38,7 +38,7 @@ impl Hangups {
 
 /// Requests to stop. A process has only one of these: any other listener would take the signals' effect away without being
 /// able to stop the process.
-pub struct Stops {
+pub(crate) struct Stops {
     terminate: Signal,
     interrupt: Signal,
     quit: Signal,
@@ -46,13 +46,13 @@ pub struct Stops {
 
 impl Stops {
     /// From now on, these signals do not kill the process by themselves.
-    pub fn listen() -> io::Result<Self> {
+    pub(crate) fn listen() -> io::Result<Self> {
         let [terminate, interrupt, quit] = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::quit()].map(signal);
         Ok(Self { terminate: terminate?, interrupt: interrupt?, quit: quit? })
     }
 
     /// Waits for a request. `true` if running calls may finish: after `SIGTERM`, but not after a key in the terminal.
-    pub async fn next(&mut self) -> bool {
+    pub(crate) async fn next(&mut self) -> bool {
         tokio::select! {
             _ = self.terminate.recv() => true,
             _ = self.interrupt.recv() => false,

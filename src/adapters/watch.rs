@@ -21,7 +21,7 @@ const LONGEST: Duration = Duration::from_secs(3);
 const MAX_LINKS: usize = 40;
 
 #[derive(Debug, thiserror::Error)]
-pub enum WatchError {
+pub(crate) enum WatchError {
     #[error("the system can't watch files: {0}")]
     NoWatcher(#[source] notify::Error),
     #[error("{} can't be watched: {source}", folder.display())]
@@ -29,7 +29,7 @@ pub enum WatchError {
 }
 
 /// Watches until it is dropped.
-pub struct FileWatch {
+pub(crate) struct FileWatch {
     watcher: RecommendedWatcher,
     files: Vec<PathBuf>,
     folders: BTreeSet<PathBuf>,
@@ -39,7 +39,7 @@ pub struct FileWatch {
 }
 
 impl FileWatch {
-    pub fn start(files: &[PathBuf]) -> Result<Self, WatchError> {
+    pub(crate) fn start(files: &[PathBuf]) -> Result<Self, WatchError> {
         let entries = Arc::new(ArcSwap::from_pointee(BTreeSet::new()));
         let touched = Arc::new(Notify::new());
         let (meant, touch) = (Arc::clone(&entries), Arc::clone(&touched));
@@ -62,7 +62,7 @@ impl FileWatch {
     }
 
     /// Waits until a file has changed and is quiet again.
-    pub async fn changed(&mut self) {
+    pub(crate) async fn changed(&mut self) {
         self.touched.notified().await;
         let latest = Instant::now() + LONGEST;
         while timeout_at(latest.min(Instant::now() + DEBOUNCE), self.touched.notified()).await.is_ok() {}

@@ -31,7 +31,7 @@ pub enum Mismatch {
 ///
 /// # Errors
 /// [`Mismatch`]: starting would lose rules, keys, or data that rules depend on.
-pub fn settle(
+pub(crate) fn settle(
     stored: Option<Uuid>,
     has_rules_or_keys: bool,
     folder: Option<Installation>,

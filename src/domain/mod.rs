@@ -3,7 +3,7 @@
 //! Everything here is a function of its arguments. It knows neither HTTP nor MCP's transport nor any database, and depends
 //! on no other module of this crate.
 
-pub mod installation;
+pub(crate) mod installation;
 pub mod text;
 pub mod execution;
 pub mod catalog;

@@ -23,7 +23,7 @@ pub(super) struct Access<'a> {
     pub(super) took: Duration,
 }
 
-pub struct AccessLog {
+pub(crate) struct AccessLog {
     started: Instant,
     /// `None`: no limit.
     pacer: Option<Pacer>,

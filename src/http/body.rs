@@ -26,7 +26,7 @@ const SMALL: usize = 64 << 10;
 const RETRY_AFTER: u64 = 2;
 
 /// All bytes of a body. Replaces a lone surrogate with U+FFFD.
-pub struct Body(pub Bytes);
+pub(crate) struct Body(pub Bytes);
 
 impl Body {
     fn read(bytes: Bytes) -> Self {
@@ -53,7 +53,7 @@ impl FromRequest for Body {
 
 /// Whether a request has a body, according to its head.
 #[must_use]
-pub fn is_announced(headers: &HeaderMap) -> bool {
+pub(crate) fn is_announced(headers: &HeaderMap) -> bool {
     headers.contains_key(header::TRANSFER_ENCODING) || length(headers).is_some_and(|length| length > 0)
 }
 
@@ -62,7 +62,7 @@ fn length(headers: &HeaderMap) -> Option<usize> {
 }
 
 /// Limits on reading bodies.
-pub struct Bodies {
+pub(crate) struct Bodies {
     /// Largest body in bytes.
     limit: usize,
     /// Base time for a body, plus a second per [`SLOWEST`] bytes.
@@ -80,7 +80,7 @@ struct Budget {
 }
 
 /// A body's share of the budget, until its request is answered.
-pub struct Held {
+pub(crate) struct Held {
     budget: Arc<Budget>,
     bytes: usize,
     /// Whether it counts as larger than [`SMALL`], by its announced or received size.
@@ -90,7 +90,7 @@ pub struct Held {
 impl Bodies {
     /// `limit`: bytes per body; `together`: bytes of all bodies.
     #[must_use]
-    pub fn new(limit: usize, patience: Duration, together: usize) -> Self {
+    pub(crate) fn new(limit: usize, patience: Duration, together: usize) -> Self {
         // With an empty budget, one body always finds room.
         let most_large = (together - together / 4).max(limit);
         let budget = Budget { most: together, most_large, held: AtomicUsize::new(0), held_large: AtomicUsize::new(0) };

@@ -38,7 +38,7 @@ const USER_TOKEN: &str = "x-openwebui-user-jwt";
 const MODEL: &str = "x-openwebui-model-id";
 
 /// Resolves the caller: by the configured keys, by named keys, and by the users that trusted keys assert.
-pub struct Admission {
+pub(crate) struct Admission {
     pub access: Access,
     pub keys: Arc<Keys>,
     /// `None`: no administrator; or, without any key configured, this machine.
@@ -54,7 +54,7 @@ pub struct Admission {
 
 /// The callers to admit.
 #[derive(Clone, Debug)]
-pub enum Access {
+pub(crate) enum Access {
     /// Callers with the key; without a key, callers with a named key or the admin key.
     Key(Option<SecretString>),
     /// As in mcpo: callers with the key run tools; documents are public, unless `strict`.
@@ -81,7 +81,7 @@ const GUESSING: Duration = Duration::from_millis(250);
 struct Guess;
 
 /// Admits or rejects a request before routing, and before reading any byte of its body.
-pub async fn admit(
+pub(crate) async fn admit(
     mut request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<impl MessageBody>, actix_web::Error> {
@@ -273,7 +273,7 @@ impl Admission {
     }
 
     /// Whether a request carries a key of this service in any form, even if that key was not accepted.
-    pub fn brings_own_key(&self, headers: &HeaderMap) -> bool {
+    pub(crate) fn brings_own_key(&self, headers: &HeaderMap) -> bool {
         let is_own = |key: &str| {
             key.starts_with(api_key::PREFIX) || self.access.is_key(key) || self.admin_key.as_ref().is_some_and(|known| is_same(key, known))
         };
@@ -313,7 +313,7 @@ impl Admission {
     }
 
     /// The user that a trusted caller names in a body. With signed users configured, unsigned ones are rejected.
-    pub fn for_user_in_body(&self, principal: &Principal, user: Option<User>) -> Principal {
+    pub(crate) fn for_user_in_body(&self, principal: &Principal, user: Option<User>) -> Principal {
         match user {
             Some(user) if principal.vouches && self.user_jwt_secret.is_none() => self.on_behalf_of(principal, user),
             _ => principal.clone(),
@@ -441,7 +441,7 @@ fn is_port(after: &str) -> bool {
 }
 
 /// The caller of a route.
-pub struct Caller(pub Arc<Principal>);
+pub(crate) struct Caller(pub Arc<Principal>);
 
 impl FromRequest for Caller {
     type Error = Problem;
@@ -454,7 +454,7 @@ impl FromRequest for Caller {
 }
 
 /// A caller with administrator rights.
-pub struct Administrator(pub Arc<Principal>);
+pub(crate) struct Administrator(pub Arc<Principal>);
 
 impl FromRequest for Administrator {
     type Error = Problem;

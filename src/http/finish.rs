@@ -20,7 +20,7 @@ const CHANGES: [&str; 5] = ["/v1/admin/", "/v1/secrets/", "/v1/sessions", "/v1/t
 ///
 /// # Errors
 /// Those of the routes. A panic is an internal error.
-pub async fn finish(
+pub(crate) async fn finish(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<impl MessageBody + 'static>, Error> {

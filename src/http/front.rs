@@ -23,7 +23,7 @@ use crate::http::{meter, pages};
 const EXPOSED: HeaderValue = HeaderValue::from_static("etag, retry-after, mcp-session-id, x-request-id, x-toolsieve-repairs");
 
 /// Rejects pages of other sites, counts the outcome of the request, and closes the connection after an unread body.
-pub async fn enter(request: ServiceRequest, next: Next<impl MessageBody + 'static>) -> Result<ServiceResponse<Sent>, Error> {
+pub(crate) async fn enter(request: ServiceRequest, next: Next<impl MessageBody + 'static>) -> Result<ServiceResponse<Sent>, Error> {
     let began = Instant::now();
     let connection = request.conn_data::<Arc<Connection>>().cloned();
     let answering = connection.as_ref().map(Connection::answer);

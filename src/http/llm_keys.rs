@@ -14,7 +14,7 @@ const ANY: &str = "X-LLM-Api-Key";
 const MAX_BYTES: usize = 512;
 
 /// The accounts in a request, and the errors in its headers. Error messages never contain a key.
-pub fn advisors(request: &HttpRequest) -> (Vec<Advisor>, Vec<String>) {
+pub(crate) fn advisors(request: &HttpRequest) -> (Vec<Advisor>, Vec<String>) {
     let mut warnings = Vec::new();
     let mut key = |header: &str| {
         let value = request.headers().get(header)?;

@@ -12,7 +12,7 @@ use crate::domain::publishing::layout::Layout;
 pub(super) struct WasHead;
 
 /// The methods of each of our paths.
-pub struct Methods {
+pub(crate) struct Methods {
     routes: Vec<(ResourceDef, Vec<&'static str>)>,
 }
 
@@ -25,7 +25,7 @@ const MCP: [&str; 3] = ["POST", "GET", "DELETE"];
 impl Methods {
     /// Our documented routes, and those below the servers.
     #[must_use]
-    pub fn new(document: &str, layout: &Layout) -> Self {
+    pub(crate) fn new(document: &str, layout: &Layout) -> Self {
         let document: Value = serde_json::from_str(document).unwrap_or_default();
         let paths = document["paths"].as_object().into_iter().flatten();
         let ours = paths.map(|(path, item)| {

@@ -1,30 +1,30 @@
 //! The HTTP interface: routes, authentication, and the form of errors.
 
-pub mod access_log;
+pub(crate) mod access_log;
 mod address;
-pub mod body;
-pub mod caller;
-pub mod connections;
+pub(crate) mod body;
+pub(crate) mod caller;
+pub(crate) mod connections;
 mod described;
 mod document;
-pub mod finish;
-pub mod front;
+pub(crate) mod finish;
+pub(crate) mod front;
 #[doc(hidden)]
 pub mod fuzzing;
-pub mod llm_keys;
-pub mod mcp;
+pub(crate) mod llm_keys;
+pub(crate) mod mcp;
 mod member;
 mod meta_tools;
 mod meter;
-pub mod methods;
-pub mod origin;
-pub mod pages;
-pub mod person;
-pub mod place;
-pub mod problem;
-pub mod query;
-pub mod routes;
-pub mod state;
+pub(crate) mod methods;
+pub(crate) mod origin;
+pub(crate) mod pages;
+pub(crate) mod person;
+pub(crate) mod place;
+pub(crate) mod problem;
+pub(crate) mod query;
+pub(crate) mod routes;
+pub(crate) mod state;
 
 use actix_cors::Cors;
 use actix_web::guard::GuardContext;

@@ -13,7 +13,7 @@ const SITE: &str = "sec-fetch-site";
 
 /// The origin of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub(crate) enum Standing {
     /// A program, or one of our own pages.
     Own,
     /// A page that the settings name.
@@ -25,7 +25,7 @@ pub enum Standing {
 
 /// The origins whose pages may call.
 #[derive(Clone, Debug)]
-pub struct Origins {
+pub(crate) struct Origins {
     named: Vec<String>,
     public: Option<String>,
     any: bool,
@@ -35,7 +35,7 @@ pub struct Origins {
 
 impl Origins {
     #[must_use]
-    pub fn new(cors_origins: &[String], public_url: Option<&Url>, is_secure: bool) -> Self {
+    pub(crate) fn new(cors_origins: &[String], public_url: Option<&Url>, is_secure: bool) -> Self {
         Self {
             named: cors_origins.to_vec(),
             public: public_url.map(|url| url.origin().ascii_serialization()),

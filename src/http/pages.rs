@@ -1,6 +1,6 @@
 //! Headers that isolate pages: what they may load, who may frame them, and no content sniffing.
 
-pub mod plot;
+pub(crate) mod plot;
 
 use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 

@@ -13,9 +13,9 @@ use crate::domain::access::principal::User;
 use crate::http::problem::Problem;
 
 /// Longest id, address, group and model name; the cut length of a display name.
-pub const MAX_BYTES: usize = 256;
+pub(crate) const MAX_BYTES: usize = 256;
 /// Maximum number of groups of a user.
-pub const MAX_GROUPS: usize = 512;
+pub(crate) const MAX_GROUPS: usize = 512;
 
 const USER_ID: &str = "x-openwebui-user-id";
 const USER_EMAIL: &str = "x-openwebui-user-email";
@@ -27,7 +27,7 @@ const USER_GROUPS: &str = "x-openwebui-user-groups";
 ///
 /// # Errors
 /// `Code::InvalidRequest`.
-pub fn of_headers(headers: &HeaderMap) -> Result<Option<User>, Problem> {
+pub(crate) fn of_headers(headers: &HeaderMap) -> Result<Option<User>, Problem> {
     let Some(id) = text(headers, USER_ID, MAX_BYTES)? else { return Ok(None) };
     // The separator adds a comma per group.
     let groups = text(headers, USER_GROUPS, MAX_GROUPS * (MAX_BYTES + 1))?.unwrap_or_default();
@@ -42,7 +42,7 @@ pub fn of_headers(headers: &HeaderMap) -> Result<Option<User>, Problem> {
 ///
 /// # Errors
 /// `Code::InvalidRequest`.
-pub fn of_body(user: &Value) -> Result<User, Problem> {
+pub(crate) fn of_body(user: &Value) -> Result<User, Problem> {
     let read = || {
         let user = user.as_object().ok_or("it is not an object")?;
         let text = |key: &str| match user.get(key) {
@@ -66,7 +66,7 @@ pub fn of_body(user: &Value) -> Result<User, Problem> {
 ///
 /// # Errors
 /// The field that is not.
-pub fn bounded(mut user: User) -> Result<User, String> {
+pub(crate) fn bounded(mut user: User) -> Result<User, String> {
     let is_long = |text: &String| text.len() > MAX_BYTES;
     if user.id.is_empty() {
         return Err("it has no id".to_owned());
@@ -88,7 +88,7 @@ pub fn bounded(mut user: User) -> Result<User, String> {
 ///
 /// # Errors
 /// `Code::InvalidRequest`.
-pub fn text(headers: &HeaderMap, name: &'static str, longest: usize) -> Result<Option<String>, Problem> {
+pub(crate) fn text(headers: &HeaderMap, name: &'static str, longest: usize) -> Result<Option<String>, Problem> {
     let Some(value) = headers.get(name) else { return Ok(None) };
     match std::str::from_utf8(value.as_bytes()) {
         Ok(text) if text.len() <= longest => Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty())),

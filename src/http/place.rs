@@ -31,7 +31,7 @@ pub(super) async fn enter(prefix: AddressPrefix<'_>, state: &State, principal: &
 }
 
 /// The address of a request.
-pub struct RequestAddress(pub Arc<Address>);
+pub(crate) struct RequestAddress(pub Arc<Address>);
 
 impl FromRequest for RequestAddress {
     type Error = Problem;

@@ -34,14 +34,14 @@ use crate::service::toolsets::toolsets::ToolsetError;
 
 /// Whose mistake it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub(crate) enum Fault {
     Caller,
     Remote,
     Us,
 }
 
 /// The answer of a route.
-pub type Answer = Result<HttpResponse, Problem>;
+pub(crate) type Answer = Result<HttpResponse, Problem>;
 
 /// `Retry-After` when the session table is full, in seconds.
 const SESSIONS_RETRY_SECONDS: u64 = 60;
@@ -50,7 +50,7 @@ macro_rules! codes {
     ($($code:ident $name:literal $status:ident $fault:ident $title:literal,)*) => {
         /// Every way in which a request can fail.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Code { $($code,)* }
+        pub(crate) enum Code { $($code,)* }
 
         impl Code {
             #[cfg(test)]
@@ -58,16 +58,16 @@ macro_rules! codes {
 
             /// The `code` member of a problem: stable, for programs.
             #[must_use]
-            pub fn name(self) -> &'static str { match self { $(Self::$code => $name,)* } }
+            pub(crate) fn name(self) -> &'static str { match self { $(Self::$code => $name,)* } }
 
             #[must_use]
-            pub fn status(self) -> StatusCode { match self { $(Self::$code => StatusCode::$status,)* } }
+            pub(crate) fn status(self) -> StatusCode { match self { $(Self::$code => StatusCode::$status,)* } }
 
             #[must_use]
-            pub fn title(self) -> &'static str { match self { $(Self::$code => $title,)* } }
+            pub(crate) fn title(self) -> &'static str { match self { $(Self::$code => $title,)* } }
 
             #[must_use]
-            pub fn fault(self) -> Fault { match self { $(Self::$code => Fault::$fault,)* } }
+            pub(crate) fn fault(self) -> Fault { match self { $(Self::$code => Fault::$fault,)* } }
         }
     };
 }
@@ -106,7 +106,7 @@ codes! {
 
 /// An error on its way to the caller.
 #[derive(Debug)]
-pub struct Problem {
+pub(crate) struct Problem {
     pub code: Code,
     /// What to do next, in a sentence.
     pub detail: String,
@@ -120,7 +120,7 @@ pub struct Problem {
 /// The body of a problem (RFC 9457).
 #[derive(Serialize, ToSchema)]
 #[schema(as = Problem)]
-pub struct ProblemBody<'a> {
+pub(crate) struct ProblemBody<'a> {
     /// What happened and what to do next. First, because chats pass the whole body to a model as one line.
     detail: &'a str,
     r#type: String,
@@ -154,18 +154,18 @@ described! {
 }
 
 impl Problem {
-    pub fn new(code: Code, detail: impl Into<String>) -> Self {
+    pub(crate) fn new(code: Code, detail: impl Into<String>) -> Self {
         Self { code, detail: detail.into(), parameter: None, errors: Vec::new(), retry_after: None }
     }
 
     /// An invalid value, with the name of its parameter, header or member of the body.
-    pub fn invalid(parameter: impl Into<Cow<'static, str>>, detail: impl Into<String>) -> Self {
+    pub(crate) fn invalid(parameter: impl Into<Cow<'static, str>>, detail: impl Into<String>) -> Self {
         Self { parameter: Some(parameter.into()), ..Self::new(Code::InvalidRequest, detail) }
     }
 
     /// Names the invalid member, for problems about an invalid value without a name so far.
     #[must_use]
-    pub fn naming(mut self, parameter: Option<String>) -> Self {
+    pub(crate) fn naming(mut self, parameter: Option<String>) -> Self {
         if self.code == Code::InvalidRequest && self.parameter.is_none() {
             self.parameter = parameter.map(Cow::from);
         }
@@ -174,7 +174,7 @@ impl Problem {
 
     /// Unknown and denied look exactly alike.
     #[must_use]
-    pub fn not_found() -> Self {
+    pub(crate) fn not_found() -> Self {
         Self::new(Code::NotFound, "Look at /openapi.json for what there is.")
     }
 }
@@ -482,7 +482,7 @@ pub(super) fn whole_seconds(time: Duration) -> u64 {
 ///
 /// # Errors
 /// [`Code::NotJson`] for invalid JSON, [`Code::InvalidRequest`] for JSON of another shape.
-pub fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+pub(crate) fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(body).map_err(|error| {
         let parameter = error.is_data().then(|| misfit::<T>(body)).flatten().map(Cow::from);
         Problem { parameter, ..Problem::from(error) }
@@ -490,7 +490,7 @@ pub fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
 }
 
 /// The answer to every path without a route.
-pub async fn no_route() -> HttpResponse {
+pub(crate) async fn no_route() -> HttpResponse {
     Problem::not_found().error_response()
 }
 

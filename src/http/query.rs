@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use crate::http::problem::{Code, Problem};
 
 /// Query parameters. All are optional.
-pub struct Query<T>(pub T);
+pub(crate) struct Query<T>(pub T);
 
 impl<T: DeserializeOwned> FromRequest for Query<T> {
     type Error = Problem;

@@ -43,7 +43,7 @@ use crate::service::toolsets::sessions::Sessions;
 use crate::service::toolsets::toolsets::Toolsets;
 use crate::settings::MetricsSettings;
 
-pub struct State {
+pub(crate) struct State {
     pub admission: Arc<Admission>,
     pub current: Arc<CurrentCatalog>,
     pub bodies: Bodies,

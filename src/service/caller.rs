@@ -10,7 +10,7 @@ use crate::service::ports::{Progress, Round, ServerMessage};
 
 /// The caller of a request and its chat.
 #[derive(Clone)]
-pub struct CallerContext {
+pub(crate) struct CallerContext {
     pub principal: Arc<Principal>,
     pub headers: Arc<http::HeaderMap>,
     pub chat: Option<String>,
@@ -22,7 +22,7 @@ pub struct CallerContext {
 impl CallerContext {
     /// The key of its usage. As for loaded tools, the address session comes first, then the chat, then the client's MCP session.
     #[must_use]
-    pub fn conversation(&self) -> Option<Conversation> {
+    pub(crate) fn conversation(&self) -> Option<Conversation> {
         let of_address = self.session.as_ref().filter(|session| session.kind == ConversationKind::Session);
         let chat = || self.chat.as_deref().map(Conversation::chat);
         of_address.cloned().or_else(chat).or_else(|| self.session.clone())
@@ -31,7 +31,7 @@ impl CallerContext {
 
 /// Options of a call: the receivers of messages that the server sends during it, and the round.
 #[derive(Default)]
-pub struct CallOptions {
+pub(crate) struct CallOptions {
     pub progress: Option<mpsc::Sender<Progress>>,
     /// Receives questions and log messages.
     pub messages: Option<mpsc::Sender<ServerMessage>>,

@@ -16,7 +16,7 @@ use crate::service::ports::{Store, StoreError};
 
 const HOUR: Duration = Duration::from_hours(1);
 
-pub struct Cleaning {
+pub(crate) struct Cleaning {
     pub store: Arc<dyn Store>,
     pub keys: Arc<Keys>,
     pub overrides: Arc<ToolOverrides>,
@@ -30,7 +30,7 @@ pub struct Cleaning {
 impl Cleaning {
     /// Cleans every hour until `stop`. Not at the start, because the current tools are known only after the servers have listed
     /// them.
-    pub async fn follow(&self, stop: CancellationToken) {
+    pub(crate) async fn follow(&self, stop: CancellationToken) {
         let mut hours = interval_at(Instant::now() + HOUR, HOUR);
         hours.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while stop.run_until_cancelled(hours.tick()).await.is_some() {
@@ -39,7 +39,7 @@ impl Cleaning {
     }
 
     /// Cleans once.
-    pub async fn clean(&self) {
+    pub(crate) async fn clean(&self) {
         let before = |age: Duration| SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
         done("API keys", self.keys.forget_ended_before(before(self.keys_kept)).await);
         done("definitions of tools", self.definitions.forget_unseen_before(before(self.definitions_kept)).await);

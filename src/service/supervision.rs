@@ -13,19 +13,19 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 const STABLE: Duration = Duration::from_mins(1);
 
 /// A supervised task. `while part.panicked(work()).await {}` runs it until it ends normally.
-pub struct Supervised {
+pub(crate) struct Supervised {
     name: &'static str,
     pause: Duration,
 }
 
 impl Supervised {
     #[must_use]
-    pub fn new(name: &'static str) -> Self {
+    pub(crate) fn new(name: &'static str) -> Self {
         Self { name, pause: FIRST_PAUSE }
     }
 
     /// Runs the task. Returns `false` when it ends, and after a panic and a pause `true`: restart it.
-    pub async fn panicked(&mut self, work: impl Future<Output = ()>) -> bool {
+    pub(crate) async fn panicked(&mut self, work: impl Future<Output = ()>) -> bool {
         let begun = Instant::now();
         if AssertUnwindSafe(work).catch_unwind().await.is_ok() {
             return false;

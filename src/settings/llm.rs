@@ -79,7 +79,7 @@ impl LlmSettings {
 
 /// Whether a header can carry the key.
 #[must_use]
-pub fn is_key(key: &str) -> bool {
+pub(crate) fn is_key(key: &str) -> bool {
     !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic())
 }
 

@@ -20,10 +20,10 @@ use crate::service::ports::{Advisor, EnrichError, Enricher, Judge, JudgeError};
 use crate::settings::LlmSettings;
 use crate::settings::llm::Endpoint;
 
-pub use self::transport::client_builder;
+pub(crate) use self::transport::client_builder;
 
 /// The configured models, and the providers for users' own keys.
-pub struct ChatModels {
+pub(crate) struct ChatModels {
     client: reqwest::Client,
     settings: LlmSettings,
 }
@@ -37,7 +37,7 @@ struct Account {
 impl ChatModels {
     /// Create the client with [`client_builder`].
     #[must_use]
-    pub fn new(client: reqwest::Client, settings: LlmSettings) -> Self {
+    pub(crate) fn new(client: reqwest::Client, settings: LlmSettings) -> Self {
         Self { client, settings }
     }
 

@@ -21,7 +21,7 @@ const LONGEST: usize = 1 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A client for language models. It follows no redirects, which would carry key and message elsewhere.
-pub fn client_builder() -> ClientBuilder {
+pub(crate) fn client_builder() -> ClientBuilder {
     Client::builder()
         .user_agent(concat!("toolsieve/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(CONNECT_TIMEOUT)

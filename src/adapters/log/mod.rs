@@ -24,7 +24,7 @@ const FLUSHING: Duration = Duration::from_secs(1);
 static LINES: OnceLock<Arc<Lines>> = OnceLock::new();
 
 /// From now on, log lines never wait for the log's reader.
-pub fn begin() {
+pub(crate) fn begin() {
     LINES.get_or_init(|| {
         // A separate descriptor, because a stuck reader would hold the lock of `std::io::stderr`.
         let stderr = io::stderr().as_fd().try_clone_to_owned().map(std::fs::File::from);
@@ -36,7 +36,7 @@ pub fn begin() {
 }
 
 /// Installs the logger with these settings.
-pub fn install(settings: &LoggingSettings) {
+pub(crate) fn install(settings: &LoggingSettings) {
     begin();
     let builder = fmt()
         .with_env_filter(EnvFilter::new(directives(&settings.filter)))
@@ -54,12 +54,12 @@ pub fn install(settings: &LoggingSettings) {
 }
 
 /// The same for a command without settings.
-pub fn install_plain() {
+pub(crate) fn install_plain() {
     install(&LoggingSettings { filter: "info".to_owned(), format: LogFormat::Text });
 }
 
 /// Prints a message for people, outside of the log. Long-running commands don't wait for the reader.
-pub fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     match LINES.get() {
         Some(lines) => lines.push(format!("{text}\n").as_bytes()),
         None => {
@@ -69,7 +69,7 @@ pub fn say(text: &str) {
 }
 
 /// Waits a moment for the last lines to be written.
-pub fn flush() {
+pub(crate) fn flush() {
     if let Some(lines) = LINES.get() {
         lines.flush(FLUSHING);
     }
@@ -77,13 +77,13 @@ pub fn flush() {
 
 /// Lines lost since the start because they could not be written.
 #[must_use]
-pub fn dropped() -> u64 {
+pub(crate) fn dropped() -> u64 {
     LINES.get().map_or(0, |lines| lines.dropped())
 }
 
 /// Panics since the start. Each one is a bug, and is logged.
 #[must_use]
-pub fn panics() -> u64 {
+pub(crate) fn panics() -> u64 {
     panics::count()
 }
 

@@ -3,10 +3,10 @@
 pub mod api_key;
 pub mod policy;
 pub mod principal;
-pub mod rate;
+pub(crate) mod rate;
 pub mod secret;
-pub mod template;
+pub(crate) mod template;
 pub mod tool_facts;
 pub mod toolset;
-pub mod user_token;
+pub(crate) mod user_token;
 pub mod visibility;

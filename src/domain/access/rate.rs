@@ -10,7 +10,7 @@ const MINUTE_NANOS: u64 = 60_000_000_000;
 
 /// A number of requests per minute, evenly spread, some of which may arrive at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
+pub(crate) struct Pace {
     per_minute: u32,
     interval: u64,
     tolerance: u64,
@@ -19,21 +19,21 @@ pub struct Pace {
 impl Pace {
     /// `None` for 0 per minute, which means no limit. A `burst` of 0 allows a whole minute's requests at once.
     #[must_use]
-    pub fn new(per_minute: u32, burst: u32) -> Option<Self> {
+    pub(crate) fn new(per_minute: u32, burst: u32) -> Option<Self> {
         let interval = MINUTE_NANOS.checked_div(u64::from(per_minute))?;
         let burst = if burst == 0 { per_minute } else { burst };
         Some(Self { per_minute, interval, tolerance: interval * u64::from(burst - 1) })
     }
 
     #[must_use]
-    pub fn per_minute(&self) -> u32 {
+    pub(crate) fn per_minute(&self) -> u32 {
         self.per_minute
     }
 }
 
 /// The state of one caller.
 #[derive(Debug)]
-pub struct Pacer {
+pub(crate) struct Pacer {
     pace: Pace,
     /// When the next request is due, in nanoseconds on the clock of [`Pacer::take`].
     due: AtomicU64,
@@ -41,12 +41,12 @@ pub struct Pacer {
 
 impl Pacer {
     #[must_use]
-    pub fn new(pace: Pace) -> Self {
+    pub(crate) fn new(pace: Pace) -> Self {
         Self { pace, due: AtomicU64::new(0) }
     }
 
     #[must_use]
-    pub fn pace(&self) -> Pace {
+    pub(crate) fn pace(&self) -> Pace {
         self.pace
     }
 
@@ -54,7 +54,7 @@ impl Pacer {
     ///
     /// # Errors
     /// The wait until the next request is allowed. Rejected requests don't count.
-    pub fn take(&self, now: Duration) -> Result<(), Duration> {
+    pub(crate) fn take(&self, now: Duration) -> Result<(), Duration> {
         let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         let Pace { interval, tolerance, .. } = self.pace;
         let next = |due: u64| {

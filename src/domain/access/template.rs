@@ -14,14 +14,14 @@ use crate::domain::access::secret::SecretName;
 use crate::domain::catalog::hidden_text::is_unseen;
 
 /// The spelling of each field.
-pub const FIELDS: [(&str, UserField); 4] =
+pub(crate) const FIELDS: [(&str, UserField); 4] =
     [("user.id", UserField::Id), ("user.email", UserField::Email), ("user.name", UserField::Name), ("user.groups", UserField::Groups)];
 const USER: &str = "user";
 const SECRET: &str = "secret";
 
 /// The known fields of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum UserField {
+pub(crate) enum UserField {
     Id,
     Email,
     Name,
@@ -179,7 +179,7 @@ fn part(content: &str) -> Result<Part, TemplateError> {
 
 /// Whether a secret can be inserted unchanged.
 #[must_use]
-pub fn fits(value: &SecretString, slot: Slot) -> bool {
+pub(crate) fn fits(value: &SecretString, slot: Slot) -> bool {
     let value = value.expose_secret();
     match slot {
         Slot::Header => value.bytes().all(|byte| matches!(byte, b' '..=b'~')) && value.trim() == value,

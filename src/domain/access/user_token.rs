@@ -41,7 +41,7 @@ struct Claims {
 
 /// The user in a token; `None` for every token that is not exactly valid.
 #[must_use]
-pub fn read(token: &str, secret: &SecretString, now: SystemTime) -> Option<User> {
+pub(crate) fn read(token: &str, secret: &SecretString, now: SystemTime) -> Option<User> {
     if token.len() > MAX_BYTES {
         return None;
     }

@@ -4,11 +4,11 @@
 pub mod catalog;
 pub mod definition;
 pub mod hidden_text;
-pub mod hints;
+pub(crate) mod hints;
 pub mod naming;
 pub mod overlay;
 pub mod schema;
-pub mod shorten;
+pub(crate) mod shorten;
 pub mod texts;
 pub mod tool;
-pub mod traits;
+pub(crate) mod traits;

@@ -35,7 +35,7 @@ const STEPS: [Step; 6] = [
 ];
 
 /// Shortens the tools that cost more than `budget` tokens. `count` returns the token count of each text.
-pub fn shorten(tools: &mut [Tool], budget: u32, count: &dyn Fn(&[String]) -> Vec<u32>) {
+pub(crate) fn shorten(tools: &mut [Tool], budget: u32, count: &dyn Fn(&[String]) -> Vec<u32>) {
     let mut long: Vec<(&mut Tool, String, InputSchema)> = tools
         .iter_mut()
         .filter(|tool| tool.tokens > budget)

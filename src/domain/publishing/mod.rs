@@ -3,5 +3,5 @@
 pub mod address;
 pub mod document;
 pub mod meta_tools;
-pub mod layout;
-pub mod mcpo;
+pub(crate) mod layout;
+pub(crate) mod mcpo;

@@ -1,6 +1,6 @@
 //! Records: usage, conversations and their metrics, feedback.
 
 pub mod conversation;
-pub mod feedback;
-pub mod usage;
-pub mod conversation_figures;
+pub(crate) mod feedback;
+pub(crate) mod usage;
+pub(crate) mod conversation_figures;

@@ -12,7 +12,7 @@ use crate::domain::catalog::tool::Tool;
 use crate::domain::text::analysis::Analyzer;
 
 /// An intent, prepared for comparison with tools.
-pub struct Intent {
+pub(crate) struct Intent {
     analyzer: Analyzer,
     terms: Vec<u32>,
     reads_only: bool,
@@ -23,7 +23,7 @@ pub struct Intent {
 
 impl Intent {
     #[must_use]
-    pub fn new(text: &str) -> Self {
+    pub(crate) fn new(text: &str) -> Self {
         let analyzer = Analyzer::default();
         let mut words = text.to_lowercase();
         let mut take = |forms: &[&str]| {
@@ -42,12 +42,12 @@ impl Intent {
 
     /// Whether the intent has any effect.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.terms.is_empty() && !self.reads_only && !self.destroys
     }
 
     /// Whether a tool matches the intent.
-    pub fn fits(&mut self, tool: &Tool, server: Option<&CatalogServer>, classes: &Classes) -> bool {
+    pub(crate) fn fits(&mut self, tool: &Tool, server: Option<&CatalogServer>, classes: &Classes) -> bool {
         (!self.reads_only || tool.hints.reads_only())
             && (!self.destroys || tool.hints.is_destructive())
             && (self.terms.is_empty() || self.names(tool, server, classes))

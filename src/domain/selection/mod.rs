@@ -2,8 +2,8 @@
 
 pub mod chat;
 pub mod experiment;
-pub mod intent;
-pub mod judgement;
+pub(crate) mod intent;
+pub(crate) mod judgement;
 pub mod relevance;
 pub mod enrichment;
 #[expect(clippy::module_inception, reason = "the module is named after its subject")]

@@ -3,6 +3,6 @@
 pub(crate) mod named;
 pub mod canonical;
 pub mod json;
-pub mod similar;
-pub mod words;
+pub(crate) mod similar;
+pub(crate) mod words;
 pub mod analysis;

@@ -4,7 +4,7 @@ use unicode_normalization::char::is_combining_mark;
 
 /// The words of an identifier or of prose, separated by single spaces, case kept: `getHTTPStatus_code` becomes `get HTTP
 /// Status code`.
-pub fn split_identifier(identifier: &str) -> String {
+pub(crate) fn split_identifier(identifier: &str) -> String {
     let mut words = String::with_capacity(identifier.len() + 8);
     for segment in segments(identifier) {
         let (Segment::Word(part) | Segment::Unspaced(part)) = segment else {

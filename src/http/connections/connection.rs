@@ -18,7 +18,7 @@ const HEAD: Duration = Duration::from_secs(5);
 /// Idle time of a stranger.
 const STRANGER: Duration = Duration::from_secs(5);
 /// Idle time of a known caller. Longer than clients keep connections, so that none is closed during a request.
-pub const KNOWN: Duration = Duration::from_secs(75);
+pub(crate) const KNOWN: Duration = Duration::from_secs(75);
 /// Time that an answer may wait for a peer that does not read.
 const STALLED: Duration = Duration::from_mins(1);
 /// Time to drain unwanted input after an early answer, so that the peer can read that answer.
@@ -35,7 +35,7 @@ const LOOK_AT_STRANGER: Duration = Duration::from_secs(1);
 const LOOK_AT_KNOWN: Duration = Duration::from_secs(5);
 
 /// The state of a connection, shared by the server, the routes and the table. Times are milliseconds after its opening; 0 is none.
-pub struct Connection {
+pub(crate) struct Connection {
     number: u64,
     opened: Instant,
     connections: Weak<Connections>,
@@ -92,7 +92,7 @@ impl Connection {
     }
 
     /// Marks the peer as an admitted caller.
-    pub fn know(&self) {
+    pub(crate) fn know(&self) {
         if self.is_known.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -104,13 +104,13 @@ impl Connection {
 
     /// Marks a request as running until this is dropped.
     #[must_use]
-    pub fn answer(self: &Arc<Self>) -> Answering {
+    pub(crate) fn answer(self: &Arc<Self>) -> Answering {
         self.answering.fetch_add(1, Ordering::Relaxed);
         Answering(Arc::clone(self))
     }
 
     /// Accepts no further request.
-    pub fn end_after_answer(&self) {
+    pub(crate) fn end_after_answer(&self) {
         self.is_ending.store(true, Ordering::Relaxed);
         self.reading.wake();
     }
@@ -217,7 +217,7 @@ impl Connection {
 }
 
 /// See [`Connection::answer`].
-pub struct Answering(Arc<Connection>);
+pub(crate) struct Answering(Arc<Connection>);
 
 impl Drop for Answering {
     fn drop(&mut self) {
@@ -231,7 +231,7 @@ impl Drop for Answering {
 }
 
 /// The body of an answer, complete when this is dropped.
-pub struct Sent {
+pub(crate) struct Sent {
     body: BoxBody,
     /// The part handed out that the server has not polled past yet.
     rest: Bytes,
@@ -242,7 +242,7 @@ pub struct Sent {
 
 impl Sent {
     #[must_use]
-    pub fn new(body: BoxBody, answering: Option<Answering>) -> Self {
+    pub(crate) fn new(body: BoxBody, answering: Option<Answering>) -> Self {
         Self { body, rest: Bytes::new(), is_handed: false, answering }
     }
 }

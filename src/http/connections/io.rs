@@ -20,7 +20,7 @@ const UNWANTED: usize = 8_192;
 const UNWANTED_PARTS: usize = 16;
 
 /// A stream with tracked bytes.
-pub struct Io<S> {
+pub(crate) struct Io<S> {
     stream: S,
     connection: Arc<Connection>,
     /// A stranger's input behind a head.
@@ -29,12 +29,12 @@ pub struct Io<S> {
 }
 
 impl<S> Io<S> {
-    pub fn new(stream: S, connection: Arc<Connection>) -> Self {
+    pub(crate) fn new(stream: S, connection: Arc<Connection>) -> Self {
         Self { stream, connection, kept: BytesMut::new(), head: Head::default() }
     }
 
     #[must_use]
-    pub fn connection(&self) -> &Arc<Connection> {
+    pub(crate) fn connection(&self) -> &Arc<Connection> {
         &self.connection
     }
 

@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 use tokio::time::sleep_until;
 
 use self::connection::Standing;
-pub use self::connection::{Answering, Connection, KNOWN as KEEP_ALIVE, Sent};
-pub use self::io::Io;
+pub(crate) use self::connection::{Connection, KNOWN as KEEP_ALIVE, Sent};
+pub(crate) use self::io::Io;
 use crate::service::records::metrics::Meters;
 
 /// Shortest interval between log lines about evicted connections.
@@ -26,14 +26,14 @@ const QUIET: Duration = Duration::from_mins(1);
 
 /// Limits on connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConnectionLimits {
+pub(crate) struct ConnectionLimits {
     /// All connections. Excess ones end at once, strangers first.
     pub most: usize,
     /// Strangers past the time for authentication.
     pub strangers: usize,
 }
 
-pub struct Connections {
+pub(crate) struct Connections {
     limits: ConnectionLimits,
     meters: Arc<Meters>,
     table: Mutex<Table>,
@@ -50,12 +50,12 @@ struct Table {
 
 impl Connections {
     #[must_use]
-    pub fn new(limits: ConnectionLimits, meters: Arc<Meters>) -> Arc<Self> {
+    pub(crate) fn new(limits: ConnectionLimits, meters: Arc<Meters>) -> Arc<Self> {
         Arc::new(Self { limits, meters, table: Mutex::default() })
     }
 
     /// Serves a new connection until it is done or must end.
-    pub async fn attend<F: Future<Output = ()>>(self: &Arc<Self>, work: impl FnOnce(Arc<Connection>) -> F) {
+    pub(crate) async fn attend<F: Future<Output = ()>>(self: &Arc<Self>, work: impl FnOnce(Arc<Connection>) -> F) {
         let open = Open::new(self);
         let connection = &open.connection;
         let mut work = pin!(work(Arc::clone(connection)));

@@ -37,7 +37,7 @@ use tokio::sync::mpsc;
 
 use self::as_written::AsWritten;
 use self::message::{INVALID_REQUEST, Message, Parted, Unreadable, has_sessions};
-pub use self::rounds::Finished;
+pub(crate) use self::rounds::Finished;
 use self::server::{Handler, Shown};
 use self::stream::EVENT_STREAM;
 use crate::domain::access::principal::Principal;
@@ -66,7 +66,7 @@ const MESSAGE_ID: &str = "x-openwebui-message-id";
 const MESSAGE_QUEUE: usize = 16;
 
 #[derive(Deserialize)]
-pub struct McpQuery {
+pub(crate) struct McpQuery {
     mode: Option<String>,
 }
 
@@ -89,7 +89,7 @@ impl McpQuery {
 }
 
 /// Whether a request to `/{server}/mcp` is MCP: a call of a tool named `mcp` accepts no event stream, and has a body.
-pub struct SpeaksMcp;
+pub(crate) struct SpeaksMcp;
 
 impl Guard for SpeaksMcp {
     fn check(&self, context: &GuardContext<'_>) -> bool {
@@ -104,7 +104,7 @@ impl Guard for SpeaksMcp {
 ///
 /// # Errors
 /// 422 for an unknown mode, 404 for a session of another caller. All other errors are those of the protocol.
-pub async fn serve(
+pub(crate) async fn serve(
     state: web::Data<State>,
     caller: Caller,
     at: RequestAddress,
@@ -119,7 +119,7 @@ pub async fn serve(
 ///
 /// # Errors
 /// 404 for a server hidden from the caller, 503 for one without any listing yet; the others as [`serve`].
-pub async fn serve_one(
+pub(crate) async fn serve_one(
     state: web::Data<State>,
     caller: Caller,
     at: RequestAddress,

@@ -35,7 +35,7 @@ const MISSING_CAPABILITY: i64 = -32021;
 const QUEUE: usize = 16;
 
 /// The end of a call that may have waited.
-pub enum Finished {
+pub(crate) enum Finished {
     Called(Executed),
     Passed(Result<Box<RawValue>, PassError>),
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 /// The style sheet of such a page.
-pub const STYLE: &str = "
+pub(crate) const STYLE: &str = "
 :root{color-scheme:light dark;--ink:#1d2433;--paper:#fff;--faint:#d9dee8;
 --c0:#3366cc;--c1:#dc6b19;--c2:#2a9d5c;--c3:#a23bb0;--c4:#c0392b;--c5:#128a9c;--c6:#8a6d1b;--c7:#6b7280}
 @media(prefers-color-scheme:dark){:root{--ink:#e6e9f0;--paper:#14171f;--faint:#333a4a}}
@@ -21,7 +21,7 @@ svg .s4{stroke:var(--c4)}svg .s5{stroke:var(--c5)}svg .s6{stroke:var(--c6)}svg .
 ";
 
 /// Number of lines or bars with distinct colours.
-pub const COLOURS: usize = 8;
+pub(crate) const COLOURS: usize = 8;
 
 const WIDTH: f64 = 720.0;
 const LEFT: f64 = 190.0;
@@ -35,7 +35,7 @@ const BOTTOM: f64 = 40.0;
 const MARGIN: f64 = 48.0;
 
 /// A bar, with an interval if there is one.
-pub struct Bar {
+pub(crate) struct Bar {
     pub label: String,
     pub value: f64,
     pub interval: Option<(f64, f64)>,
@@ -46,14 +46,14 @@ pub struct Bar {
 }
 
 /// A line; all lines of a plot share their x positions.
-pub struct Line {
+pub(crate) struct Line {
     pub label: String,
     pub values: Vec<f64>,
 }
 
 /// Escapes text for HTML and SVG: names of tools and sets come from anywhere.
 #[must_use]
-pub fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
@@ -71,7 +71,7 @@ pub fn escape(text: &str) -> String {
 
 /// Horizontal bars below each other: to the right above 0, to the left below.
 #[must_use]
-pub fn bars(title: &str, bars: &[Bar]) -> String {
+pub(crate) fn bars(title: &str, bars: &[Bar]) -> String {
     let ends = |bar: &Bar| [bar.value, bar.interval.map_or(bar.value, |(low, _)| low), bar.interval.map_or(bar.value, |(_, high)| high)];
     let least = bars.iter().flat_map(ends).fold(0.0, f64::min);
     let most = bars.iter().flat_map(ends).fold(0.0, f64::max);
@@ -111,7 +111,7 @@ pub fn bars(title: &str, bars: &[Bar]) -> String {
 
 /// A table with HTML cells.
 #[must_use]
-pub fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
+pub(crate) fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
     let mut out = "<table><tr>".to_owned();
     for head in heads {
         let _ = write!(out, "<th>{}</th>", escape(head));
@@ -125,7 +125,7 @@ pub fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
 
 /// Lines between 0 and 1 over evenly spaced positions.
 #[must_use]
-pub fn lines(title: &str, places: &[String], lines: &[Line]) -> String {
+pub(crate) fn lines(title: &str, places: &[String], lines: &[Line]) -> String {
     let step = (WIDTH - 2.0 * MARGIN) / (places.len().max(2) - 1) as f64;
     let x = |at: usize| MARGIN + at as f64 * step;
     let y = |value: f64| TOP + (1.0 - value) * (HEIGHT - TOP - BOTTOM);

@@ -1,17 +1,18 @@
 //! One file per noun.
 #![expect(unreachable_pub, unused_qualifications, reason = "the route macros repeat visibility and paths on an inner function")]
 
-pub mod admin;
-pub mod docs;
-pub mod documents;
-pub mod execute;
-pub mod feedback;
-pub mod files;
-pub mod filter;
-pub mod health;
-pub mod metrics;
-pub mod secrets;
-pub mod sessions;
-pub mod smart_select;
-pub mod tools;
-pub mod toolsets;
+pub(crate) mod admin;
+pub(crate) mod docs;
+pub(crate) mod documents;
+#[expect(unreachable_pub, reason = "its items are still `pub`")]
+pub(crate) mod execute;
+pub(crate) mod feedback;
+pub(crate) mod files;
+pub(crate) mod filter;
+pub(crate) mod health;
+pub(crate) mod metrics;
+pub(crate) mod secrets;
+pub(crate) mod sessions;
+pub(crate) mod smart_select;
+pub(crate) mod tools;
+pub(crate) mod toolsets;

@@ -28,7 +28,7 @@ const SOON: Duration = Duration::from_secs(1);
 /// The limit that rejected a request, and when to retry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", described(*.limit, *.most))]
-pub struct Limited {
+pub(crate) struct Limited {
     pub limit: Limit,
     pub most: u32,
     pub retry_after: Duration,
@@ -45,11 +45,11 @@ fn described(limit: Limit, most: u32) -> String {
 
 /// A permitted call. Held while it runs.
 #[derive(Debug, Default)]
-pub struct CallPermit {
+pub(crate) struct CallPermit {
     _place: Option<OwnedSemaphorePermit>,
 }
 
-pub struct Limits {
+pub(crate) struct Limits {
     now: ArcSwap<Table>,
     started: Instant,
     meters: Arc<Meters>,
@@ -66,12 +66,12 @@ struct Table {
 
 impl Limits {
     #[must_use]
-    pub fn new(meters: Arc<Meters>) -> Self {
+    pub(crate) fn new(meters: Arc<Meters>) -> Self {
         Self { now: ArcSwap::default(), started: Instant::now(), meters }
     }
 
     /// Applies changed settings. Unchanged limits keep their counters.
-    pub fn configure(&self, live: &LiveSettings) {
+    pub(crate) fn configure(&self, live: &LiveSettings) {
         let (former, settings) = (self.now.load(), &live.limits);
         let servers = live.servers.iter().map(|server| {
             let (pace, concurrent) = of_server(settings, server.name.as_str());
@@ -98,7 +98,7 @@ impl Limits {
     }
 
     /// Permits or rejects a call. Hold the permit until the call ends.
-    pub fn call(&self, principal: &Principal, server: &ServerName) -> Result<CallPermit, Limited> {
+    pub(crate) fn call(&self, principal: &Principal, server: &ServerName) -> Result<CallPermit, Limited> {
         let table = self.now.load();
         let now = self.started.elapsed();
         let permit = || {
@@ -113,7 +113,7 @@ impl Limits {
     }
 
     /// Permits or rejects a message, a search or a feedback entry.
-    pub fn selection(&self, principal: &Principal) -> Result<(), Limited> {
+    pub(crate) fn selection(&self, principal: &Principal) -> Result<(), Limited> {
         let taken = self.now.load().selections.take(principal, self.started.elapsed());
         taken.map_err(|refused| refused.by(Limit::Selections)).inspect_err(|limited| self.meters.limited(limited.limit))
     }

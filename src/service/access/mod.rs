@@ -1,7 +1,7 @@
 //! Callers' keys, rules, limits and secrets.
 
 pub mod keys;
-pub mod limits;
-pub mod policies;
-pub mod secrets;
-pub mod wrong_keys;
+pub(crate) mod limits;
+pub(crate) mod policies;
+pub(crate) mod secrets;
+pub(crate) mod wrong_keys;

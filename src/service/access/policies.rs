@@ -18,7 +18,7 @@ use crate::service::ports::{PolicyStore, StoreError};
 use crate::settings::{LiveSettings, PolicySettings};
 
 /// The most rules that the API can set.
-pub const MAX_RULES: usize = 1_000;
+pub(crate) const MAX_RULES: usize = 1_000;
 
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
@@ -38,7 +38,7 @@ pub enum PolicyError {
 
 /// Why there is no answer to a check.
 #[derive(Debug, thiserror::Error)]
-pub enum CheckError {
+pub(crate) enum CheckError {
     #[error("there is no tool `{0}`: write its published name, or server/tool")]
     UnknownTool(String),
     #[error("there is no principal `{0}`: write key:NAME of an active key, user:ID, service-key, admin or anyone")]
@@ -52,7 +52,7 @@ pub enum CheckError {
 /// The policy of the API, as sent and as stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Body {
+pub(crate) struct Body {
     /// `None`: the default of the settings.
     default: Option<Effect>,
     #[serde(default)]
@@ -69,7 +69,7 @@ struct Given {
 
 /// The whole policy, for administrators.
 #[derive(Clone, Debug, Serialize)]
-pub struct PolicyView {
+pub(crate) struct PolicyView {
     /// Version of the API's policy; 0: never set.
     pub version: u64,
     /// The API's default; `null`: the settings decide.
@@ -84,7 +84,7 @@ pub struct PolicyView {
 
 /// The principal of a check.
 #[derive(Clone, Debug, Default)]
-pub struct CheckPrincipal {
+pub(crate) struct CheckPrincipal {
     /// `key:NAME`, `service-key`, `admin`, `anyone` or `user:ID`.
     pub principal: String,
     /// For a user.
@@ -95,7 +95,7 @@ pub struct CheckPrincipal {
 
 /// A check: at least one of `tool` and `principal`.
 #[derive(Clone, Debug, Default)]
-pub struct Check {
+pub(crate) struct Check {
     /// The published name of a tool, or `server/tool`. Absent: all tools.
     pub tool: Option<String>,
     /// Absent: all known principals.
@@ -105,13 +105,13 @@ pub struct Check {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct CheckAnswer {
+pub(crate) struct CheckAnswer {
     pub decisions: Vec<CheckedDecision>,
     pub warnings: Vec<RuleProblem>,
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct CheckedDecision {
+pub(crate) struct CheckedDecision {
     pub principal: String,
     pub name: String,
     pub server: String,
@@ -122,7 +122,7 @@ pub struct CheckedDecision {
     pub reason: String,
 }
 
-pub struct Policies {
+pub(crate) struct Policies {
     current: Arc<CurrentCatalog>,
     store: Arc<dyn PolicyStore>,
     keys: Arc<Keys>,
@@ -142,7 +142,7 @@ impl Policies {
     ///
     /// # Errors
     /// [`PolicyError`]: with an unreadable policy the service does not start.
-    pub async fn start(
+    pub(crate) async fn start(
         current: Arc<CurrentCatalog>,
         store: Arc<dyn PolicyStore>,
         keys: Arc<Keys>,
@@ -158,7 +158,7 @@ impl Policies {
     }
 
     /// Applies changed settings.
-    pub fn configure(&self, live: &LiveSettings) {
+    pub(crate) fn configure(&self, live: &LiveSettings) {
         let mut parts = self.parts.write();
         parts.settings = live.policy.clone();
         parts.groups = live.groups.clone();
@@ -169,7 +169,7 @@ impl Policies {
     }
 
     #[must_use]
-    pub fn view(&self) -> PolicyView {
+    pub(crate) fn view(&self) -> PolicyView {
         let parts = self.parts.read();
         parts.view(&parts.given, &self.current)
     }
@@ -178,7 +178,7 @@ impl Policies {
     ///
     /// # Errors
     /// [`PolicyError`]; then nothing has changed.
-    pub async fn replace(&self, body: &Value, expected: Option<u64>) -> Result<PolicyView, PolicyError> {
+    pub(crate) async fn replace(&self, body: &Value, expected: Option<u64>) -> Result<PolicyView, PolicyError> {
         let given = read(body)?;
         let _one = self.changing.lock().await;
         let version = {
@@ -208,7 +208,7 @@ impl Policies {
     }
 
     /// Who may call what, with the deciding rules. Changes nothing.
-    pub fn check(&self, check: &Check) -> Result<CheckAnswer, CheckError> {
+    pub(crate) fn check(&self, check: &Check) -> Result<CheckAnswer, CheckError> {
         let parts = self.parts.read();
         let draft = match &check.draft {
             Some(body) => read(body)?,

@@ -12,7 +12,7 @@ use crate::domain::catalog::tool::Tool;
 
 /// The enabled tools of a listing.
 #[derive(Default)]
-pub struct Built {
+pub(crate) struct Built {
     /// Unchanged ones.
     pub kept: Vec<Arc<Tool>>,
     /// The others, without token counts.
@@ -23,7 +23,7 @@ pub struct Built {
 
 /// Builds the enabled tools with their overrides. `former`: the tool built from the same definition before, which is kept if its
 /// override is the same too.
-pub fn build<'a>(
+pub(crate) fn build<'a>(
     listing: &ServerListing,
     disabled: Option<&BTreeSet<String>>,
     overlays: &Overlays,

@@ -1,14 +1,14 @@
 //! The catalog and the index: synchronisation with the servers, and administration.
 
-pub mod build;
+pub(crate) mod build;
 pub mod current;
 pub mod definitions;
-pub mod enrich;
+pub(crate) mod enrich;
 pub mod indexing;
 mod announce;
 pub mod rebuild;
 pub mod tool_facts;
 pub mod refresh;
 pub mod reload;
-pub mod status;
-pub mod tool_admin;
+pub(crate) mod status;
+pub(crate) mod tool_admin;

@@ -20,7 +20,7 @@ const STORE_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a store check is cached for unauthenticated callers, who may ask as often as they like.
 const STORE_KNOWN: Duration = Duration::from_millis(250);
 
-pub struct Status {
+pub(crate) struct Status {
     pub current: Arc<CurrentCatalog>,
     pub servers: Arc<dyn ToolServers>,
     pub index: Arc<dyn ToolIndex>,
@@ -36,7 +36,7 @@ pub struct Status {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct Readiness {
+pub(crate) struct Readiness {
     pub ready: bool,
     pub tools: usize,
     pub servers: Vec<ServerState>,
@@ -51,7 +51,7 @@ pub struct Readiness {
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
-pub enum StoreState {
+pub(crate) enum StoreState {
     Ready,
     /// The store failed, and the service answers from memory.
     Failed {
@@ -61,7 +61,7 @@ pub enum StoreState {
 
 /// Progress of the index. Tools without vectors are found by their words.
 #[derive(Clone, Debug, Serialize)]
-pub struct IndexView {
+pub(crate) struct IndexView {
     pub state: Indexed,
     #[serde(flatten)]
     pub holds: IndexState,
@@ -69,7 +69,7 @@ pub struct IndexView {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Indexed {
+pub(crate) enum Indexed {
     /// It is being built and contains other tools than the catalog.
     Building,
     /// It contains all tools, but not all have vectors.
@@ -90,7 +90,7 @@ impl IndexView {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct EmbedderState {
+pub(crate) struct EmbedderState {
     pub model: String,
     /// 0 while an endpoint's dimension is unknown.
     pub dimension: usize,
@@ -101,12 +101,12 @@ pub struct EmbedderState {
 
 impl Status {
     #[must_use]
-    pub fn is_configured(&self, server: &ServerName) -> bool {
+    pub(crate) fn is_configured(&self, server: &ServerName) -> bool {
         self.servers.states().iter().any(|state| state.server == *server)
     }
 
     /// `for_stranger`: whether a cached store check is enough.
-    pub async fn readiness(&self, for_stranger: bool) -> Readiness {
+    pub(crate) async fn readiness(&self, for_stranger: bool) -> Readiness {
         let servers = self.servers.states();
         let attempted = servers.iter().all(|state| state.phase != ServerPhase::Starting);
         // A server is ready only after its tools are in the catalog.

@@ -22,7 +22,7 @@ use crate::service::catalog::rebuild::Rebuilds;
 use crate::service::catalog::tool_facts::{OverrideError, ToolOverrides};
 use crate::service::ports::{ListingStore, ServerPhase, StoreError, ToolServers};
 
-pub struct ToolAdmin {
+pub(crate) struct ToolAdmin {
     pub current: Arc<CurrentCatalog>,
     pub overrides: Arc<ToolOverrides>,
     pub definitions: Arc<Definitions>,
@@ -33,7 +33,7 @@ pub struct ToolAdmin {
 
 /// A filter for the list; `None` matches everything.
 #[derive(Clone, Debug, Default)]
-pub struct ToolFilter {
+pub(crate) struct ToolFilter {
     pub server: Option<String>,
     pub tag: Option<String>,
     pub pinned: Option<bool>,
@@ -46,7 +46,7 @@ pub struct ToolFilter {
 
 /// A page of the list.
 #[derive(Debug, Serialize)]
-pub struct ToolPage {
+pub(crate) struct ToolPage {
     /// Ordered by server and tool.
     pub tools: Vec<ToolView>,
     pub total: usize,
@@ -55,7 +55,7 @@ pub struct ToolPage {
 }
 
 #[derive(Debug, Serialize)]
-pub struct ToolView {
+pub(crate) struct ToolView {
     pub server: String,
     /// The tool's name on its server.
     pub tool: String,
@@ -87,13 +87,13 @@ pub struct ToolView {
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct TagView {
+pub(crate) struct TagView {
     pub tag: String,
     pub source: TagSource,
 }
 
 #[derive(Debug, Serialize)]
-pub struct DefinitionView {
+pub(crate) struct DefinitionView {
     /// `null`: its server does not list it now, or definitions are not compared.
     pub state: Option<DefinitionState>,
     /// Whether its server added it later and nobody has approved it yet.
@@ -112,14 +112,14 @@ pub struct DefinitionView {
 
 /// Near duplicates: tools of different servers with almost the same texts.
 #[derive(Debug, Serialize)]
-pub struct Duplicates {
+pub(crate) struct Duplicates {
     pub groups: Vec<DuplicateGroup>,
     /// Tools whose different names look the same, because of hidden characters or similar letters.
     pub lookalikes: Vec<Vec<LookalikeTool>>,
 }
 
 #[derive(Debug, Serialize)]
-pub struct LookalikeTool {
+pub(crate) struct LookalikeTool {
     pub server: String,
     /// Every hidden or non-ASCII character is escaped as `\u{200b}`.
     pub tool: String,
@@ -127,7 +127,7 @@ pub struct LookalikeTool {
 }
 
 #[derive(Debug, Serialize)]
-pub struct DuplicateGroup {
+pub(crate) struct DuplicateGroup {
     /// Whether all have the same name on their servers.
     pub same_name: bool,
     /// Whether all have the same description and input schema.
@@ -136,7 +136,7 @@ pub struct DuplicateGroup {
 }
 
 #[derive(Debug, Serialize)]
-pub struct DuplicateTool {
+pub(crate) struct DuplicateTool {
     pub server: String,
     pub tool: String,
     pub name: String,
@@ -145,7 +145,7 @@ pub struct DuplicateTool {
 
 /// The definitions of a server and of its prompts, compared with the approved ones.
 #[derive(Debug, Serialize)]
-pub struct ServerDefinitionView {
+pub(crate) struct ServerDefinitionView {
     pub server: ServerName,
     /// Of its title and instructions.
     pub definition: Option<PartView>,
@@ -154,7 +154,7 @@ pub struct ServerDefinitionView {
 }
 
 #[derive(Debug, Serialize)]
-pub struct ServerView {
+pub(crate) struct ServerView {
     pub server: ServerName,
     pub phase: ServerPhase,
     /// The server's own title.
@@ -179,7 +179,7 @@ impl ToolAdmin {
     ///
     /// # Errors
     /// All unknown names, with suggestions.
-    pub fn check_servers<'a>(&self, names: impl IntoIterator<Item = &'a ServerName>) -> Result<(), String> {
+    pub(crate) fn check_servers<'a>(&self, names: impl IntoIterator<Item = &'a ServerName>) -> Result<(), String> {
         let states = self.servers.states();
         let known = || states.iter().map(|state| state.server.as_str());
         let unknown = names.into_iter().filter(|name| !known().any(|known| known == name.as_str()));
@@ -189,7 +189,7 @@ impl ToolAdmin {
     }
 
     #[must_use]
-    pub fn list(&self, filter: &ToolFilter, offset: usize, limit: usize) -> ToolPage {
+    pub(crate) fn list(&self, filter: &ToolFilter, offset: usize, limit: usize) -> ToolPage {
         let (overlays, tools) = (self.overrides.overlays(), self.tools());
         let mut ids: BTreeSet<&ToolId> = tools.keys().collect();
         ids.extend(overlays.written.keys());
@@ -211,7 +211,7 @@ impl ToolAdmin {
     }
 
     /// Everything about one tool; `None`: it was never seen and has no override.
-    pub async fn show(&self, id: &ToolId) -> Result<Option<ToolView>, StoreError> {
+    pub(crate) async fn show(&self, id: &ToolId) -> Result<Option<ToolView>, StoreError> {
         let tool = self.tool(id);
         if tool.is_none() && self.overrides.version(id) == 0 && self.definitions.known(id).is_none() {
             return Ok(None);
@@ -230,7 +230,7 @@ impl ToolAdmin {
     ///
     /// # Errors
     /// [`OverrideError`]; then nothing has changed.
-    pub async fn write(&self, id: &ToolId, written: Option<ToolOverride>, expected: Option<u64>) -> Result<ToolView, OverrideError> {
+    pub(crate) async fn write(&self, id: &ToolId, written: Option<ToolOverride>, expected: Option<u64>) -> Result<ToolView, OverrideError> {
         let is_written = self.overrides.overlays().written.contains_key(id);
         let is_known = is_written || (written.is_some() && (self.tool(id).is_some() || self.definitions.known(id).is_some()));
         if !is_known {
@@ -244,7 +244,7 @@ impl ToolAdmin {
     ///
     /// # Errors
     /// [`ApproveError`]; then nothing has changed.
-    pub async fn approve(&self, id: &ToolId, looked_at: &str) -> Result<ToolView, ApproveError> {
+    pub(crate) async fn approve(&self, id: &ToolId, looked_at: &str) -> Result<ToolView, ApproveError> {
         let tool = self.tool(id).ok_or(ApproveError::NotFound)?;
         self.definitions.approve(&tool, looked_at).await?;
         self.rebuilds.of(&id.server).await;
@@ -260,7 +260,7 @@ impl ToolAdmin {
     }
 
     /// The definitions of a server and of its prompts; `None`: there is no such server.
-    pub async fn server_definition(&self, server: &ServerName) -> Result<Option<ServerDefinitionView>, StoreError> {
+    pub(crate) async fn server_definition(&self, server: &ServerName) -> Result<Option<ServerDefinitionView>, StoreError> {
         if !self.servers.states().iter().any(|state| state.server == *server) {
             return Ok(None);
         }
@@ -277,7 +277,7 @@ impl ToolAdmin {
     ///
     /// # Errors
     /// [`ApproveError`]; then nothing has changed.
-    pub async fn approve_server(
+    pub(crate) async fn approve_server(
         &self,
         server: &ServerName,
         prompt: Option<&str>,
@@ -293,7 +293,7 @@ impl ToolAdmin {
 
     /// Compares the texts of all tools, which takes a tenth of a second for thousands.
     #[must_use]
-    pub fn duplicates(&self) -> Duplicates {
+    pub(crate) fn duplicates(&self) -> Duplicates {
         let catalog = self.current.snapshot();
         match catalog.texts() {
             Some(texts) => duplicates(&catalog, &texts.near_duplicates),
@@ -302,7 +302,7 @@ impl ToolAdmin {
     }
 
     /// All configured servers.
-    pub async fn servers(&self) -> Result<Vec<ServerView>, StoreError> {
+    pub(crate) async fn servers(&self) -> Result<Vec<ServerView>, StoreError> {
         let (catalog, listed) = (self.current.snapshot(), self.store.listing_times().await?);
         let view = |state: crate::service::ports::ServerState| {
             let server = catalog.server(state.server.as_str());
@@ -408,7 +408,7 @@ fn tags(tool: &Tool, overlays: &Overlays) -> Vec<TagView> {
 
 /// The groups of near duplicates in a catalog, in catalog order.
 #[must_use]
-pub fn duplicates(catalog: &Catalog, near_duplicates: &NearDuplicates) -> Duplicates {
+pub(crate) fn duplicates(catalog: &Catalog, near_duplicates: &NearDuplicates) -> Duplicates {
     let mut groups: BTreeMap<u32, Vec<&Arc<Tool>>> = BTreeMap::new();
     for (place, tool) in (0..).zip(catalog.tools()) {
         groups.entry(near_duplicates.group(place)).or_default().push(tool);

@@ -9,7 +9,7 @@ use serde_json::json;
 const MOST_QUEUED: usize = 1_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum News {
+pub(crate) enum News {
     Tools,
     Prompts,
     Resources,
@@ -20,7 +20,7 @@ pub enum News {
 impl News {
     /// As a JSON-RPC notification.
     #[must_use]
-    pub fn message(&self) -> String {
+    pub(crate) fn message(&self) -> String {
         let list = |of: &str| json!({"jsonrpc": "2.0", "method": format!("notifications/{of}/list_changed")});
         let message = match self {
             Self::Tools => list("tools"),

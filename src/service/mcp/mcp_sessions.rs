@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-pub use self::session::{Abilities, Listening, McpEndpoint, McpSession, McpSessionId, Running};
+pub(crate) use self::session::{Abilities, Listening, McpEndpoint, McpSession, McpSessionId, Running};
 use crate::domain::access::api_key::Presented;
 use crate::domain::access::principal::Principal;
 use crate::domain::publishing::address::Address;
@@ -30,7 +30,7 @@ const REAPING: Duration = Duration::from_secs(30);
 /// Changes within this time cause one notification.
 const TOGETHER: Duration = Duration::from_millis(100);
 
-pub struct McpSessions {
+pub(crate) struct McpSessions {
     current: Arc<CurrentCatalog>,
     settings: McpSettings,
     sessions: Mutex<HashMap<McpSessionId, Arc<McpSession>, RandomState>>,
@@ -41,7 +41,7 @@ pub struct McpSessions {
 impl McpSessions {
     /// Starts to remove unused sessions and to notify clients of changed lists, until `stop`. Then all sessions end.
     #[must_use]
-    pub fn start(current: Arc<CurrentCatalog>, settings: McpSettings, stop: CancellationToken) -> (Arc<Self>, JoinHandle<()>) {
+    pub(crate) fn start(current: Arc<CurrentCatalog>, settings: McpSettings, stop: CancellationToken) -> (Arc<Self>, JoinHandle<()>) {
         let stopping = stop.clone();
         let sessions = Arc::new(Self { current, settings, sessions: Mutex::default(), hasher: RandomState::new(), stopping });
         let keeper = Arc::clone(&sessions);
@@ -58,12 +58,12 @@ impl McpSessions {
 
     /// Whether clients get sessions at all.
     #[must_use]
-    pub fn are_given(&self) -> bool {
+    pub(crate) fn are_given(&self) -> bool {
         self.settings.sessions
     }
 
     /// Begins a session. `None`: sessions are switched off, or too many are in use.
-    pub fn open(&self, caller: &Arc<Principal>, endpoint: McpEndpoint, abilities: Abilities) -> Option<Arc<McpSession>> {
+    pub(crate) fn open(&self, caller: &Arc<Principal>, endpoint: McpEndpoint, abilities: Abilities) -> Option<Arc<McpSession>> {
         if !self.settings.sessions {
             return None;
         }
@@ -72,7 +72,7 @@ impl McpSessions {
 
     /// A hidden session for a newer-era client, as long as one of its streams is open. `None`: too many are in use.
     #[must_use]
-    pub fn open_stream(self: &Arc<Self>, caller: &Arc<Principal>, endpoint: McpEndpoint) -> Option<OpenStream> {
+    pub(crate) fn open_stream(self: &Arc<Self>, caller: &Arc<Principal>, endpoint: McpEndpoint) -> Option<OpenStream> {
         let session = self.begin(caller, endpoint, Abilities::default())?;
         self.note_listed(&session);
         Some(OpenStream { session, sessions: Arc::clone(self) })
@@ -100,7 +100,7 @@ impl McpSessions {
     }
 
     /// The session with this id, if it belongs to this caller and endpoint.
-    pub fn find(&self, id: &str, caller: &Arc<Principal>, endpoint: &McpEndpoint) -> Option<Arc<McpSession>> {
+    pub(crate) fn find(&self, id: &str, caller: &Arc<Principal>, endpoint: &McpEndpoint) -> Option<Arc<McpSession>> {
         let session = self.sessions.lock().get(id).cloned()?;
         if !session.is_of(caller) || session.endpoint().path != endpoint.path {
             return None;
@@ -110,14 +110,14 @@ impl McpSessions {
     }
 
     /// Ends a session: its streams and subscriptions end, and its requests are cancelled.
-    pub fn close(&self, session: &McpSession) {
+    pub(crate) fn close(&self, session: &McpSession) {
         let ended = self.sessions.lock().remove(session.id());
         session.end();
         drop(ended);
     }
 
     /// Ends the sessions of callers whose key is no longer valid.
-    pub fn close_without(&self, is_good: impl Fn(&Presented) -> bool) {
+    pub(crate) fn close_without(&self, is_good: impl Fn(&Presented) -> bool) {
         for session in self.all() {
             if session.viewer().key.as_ref().is_some_and(|key| !is_good(key)) {
                 self.close(&session);
@@ -126,12 +126,12 @@ impl McpSessions {
     }
 
     /// Records that the client has just fetched its list.
-    pub fn note_listed(&self, session: &McpSession) {
+    pub(crate) fn note_listed(&self, session: &McpSession) {
         session.set_listed(self.list(&session.viewer(), session.endpoint()));
     }
 
     /// Notifies the listening clients of an address of changed lists.
-    pub fn notify_address(&self, address: &Address) {
+    pub(crate) fn notify_address(&self, address: &Address) {
         for session in self.all().iter().filter(|session| *session.endpoint().address == *address) {
             session.notify_list_changed();
         }
@@ -178,7 +178,7 @@ impl McpSessions {
     }
 
     /// Notifies the client if its list differs from the fetched one.
-    pub fn notify_if_changed(&self, session: &McpSession) {
+    pub(crate) fn notify_if_changed(&self, session: &McpSession) {
         let Some(listed) = session.listed() else { return };
         let now = self.list(&session.viewer(), session.endpoint());
         if now != listed && session.notify_list_changed() {
@@ -203,14 +203,14 @@ impl McpSessions {
 }
 
 /// An open stream of a newer-era client. Its session ends with it.
-pub struct OpenStream {
+pub(crate) struct OpenStream {
     session: Arc<McpSession>,
     sessions: Arc<McpSessions>,
 }
 
 impl OpenStream {
     #[must_use]
-    pub fn session(&self) -> &Arc<McpSession> {
+    pub(crate) fn session(&self) -> &Arc<McpSession> {
         &self.session
     }
 }

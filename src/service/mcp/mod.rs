@@ -1,7 +1,7 @@
 //! State of MCP clients: sessions, subscriptions, prompts, resources, suspended calls.
 
-pub mod mcp_news;
-pub mod mcp_sessions;
-pub mod passthrough;
-pub mod subscriptions;
-pub mod waiting_calls;
+pub(crate) mod mcp_news;
+pub(crate) mod mcp_sessions;
+pub(crate) mod passthrough;
+pub(crate) mod subscriptions;
+pub(crate) mod waiting_calls;

@@ -44,7 +44,7 @@ const PAGES: usize = 50;
 const ENTRIES: usize = 10_000;
 
 #[derive(Debug, thiserror::Error)]
-pub enum PassError {
+pub(crate) enum PassError {
     /// This caller has no such server.
     #[error("there is no such prompt or resource")]
     NotFound,
@@ -60,7 +60,7 @@ pub enum PassError {
 
 /// The key that identifies an entry of this list.
 #[must_use]
-pub fn member_of_name(list: PassthroughKind) -> &'static str {
+pub(crate) fn member_of_name(list: PassthroughKind) -> &'static str {
     match list {
         PassthroughKind::Prompts => "name",
         PassthroughKind::ResourceTemplates => "uriTemplate",
@@ -70,14 +70,14 @@ pub fn member_of_name(list: PassthroughKind) -> &'static str {
 
 /// A caller at an address, or at the address of one server.
 #[derive(Clone)]
-pub struct PassthroughCaller {
+pub(crate) struct PassthroughCaller {
     pub caller: CallerContext,
     pub address: Arc<Address>,
     /// The only server of the address.
     pub server: Option<ServerName>,
 }
 
-pub struct Passthrough {
+pub(crate) struct Passthrough {
     current: Arc<CurrentCatalog>,
     servers: Arc<dyn ToolServers>,
     secrets: Arc<Secrets>,
@@ -95,7 +95,7 @@ pub struct Passthrough {
 
 impl Passthrough {
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         current: Arc<CurrentCatalog>,
         servers: Arc<dyn ToolServers>,
         secrets: Arc<Secrets>,
@@ -109,13 +109,13 @@ impl Passthrough {
 
     /// The servers visible to a caller, ordered by name.
     #[must_use]
-    pub fn servers(&self, from: &PassthroughCaller) -> Vec<ServerName> {
+    pub(crate) fn servers(&self, from: &PassthroughCaller) -> Vec<ServerName> {
         self.servers_for(&from.caller.principal, &from.address, from.server.as_ref())
     }
 
     /// The same for a caller at an address, or only this server.
     #[must_use]
-    pub fn servers_for(&self, principal: &Principal, address: &Address, only: Option<&ServerName>) -> Vec<ServerName> {
+    pub(crate) fn servers_for(&self, principal: &Principal, address: &Address, only: Option<&ServerName>) -> Vec<ServerName> {
         let View { catalog, visibility, .. } = self.current.view(principal);
         let is_there = |server: &&CatalogServer| {
             only.is_none_or(|only| *only == server.name) && self.is_there(server, principal, address, &visibility)
@@ -125,7 +125,7 @@ impl Passthrough {
 
     /// Whether a caller at an address sees a server.
     #[must_use]
-    pub fn sees(&self, principal: &Principal, address: &Address, only: Option<&ServerName>, server: &ServerName) -> bool {
+    pub(crate) fn sees(&self, principal: &Principal, address: &Address, only: Option<&ServerName>, server: &ServerName) -> bool {
         if only.is_some_and(|only| only != server) {
             return false;
         }
@@ -143,13 +143,13 @@ impl Passthrough {
 
     /// All servers, whoever asks.
     #[must_use]
-    pub fn all_servers(&self) -> Vec<ServerName> {
+    pub(crate) fn all_servers(&self) -> Vec<ServerName> {
         self.current.snapshot().servers().iter().map(|server| server.name.clone()).collect()
     }
 
     /// The combined capabilities of the servers visible to a caller.
     #[must_use]
-    pub fn offers(&self, from: &PassthroughCaller) -> Offers {
+    pub(crate) fn offers(&self, from: &PassthroughCaller) -> Offers {
         self.servers(from).iter().map(|server| self.servers.offers(server)).fold(Offers::default(), |all, one| Offers {
             prompts: all.prompts || one.prompts,
             resources: all.resources || one.resources,
@@ -159,7 +159,7 @@ impl Passthrough {
     }
 
     /// Invalidates these cached lists of a server.
-    pub async fn forget(&self, server: &ServerName, lists: &[PassthroughKind]) {
+    pub(crate) async fn forget(&self, server: &ServerName, lists: &[PassthroughKind]) {
         for what in lists {
             let key = (server.clone(), *what);
             *self.forgotten.lock().entry(key.clone()).or_default() += 1;
@@ -172,7 +172,7 @@ impl Passthrough {
     }
 
     /// The entries of all visible servers, by server. A server that fails is left out.
-    pub async fn list(&self, what: PassthroughKind, from: &PassthroughCaller) -> Vec<(ServerName, Arc<Vec<Value>>)> {
+    pub(crate) async fn list(&self, what: PassthroughKind, from: &PassthroughCaller) -> Vec<(ServerName, Arc<Vec<Value>>)> {
         let servers = self.servers(from).into_iter().filter(|server| self.servers.offers(server).have(what));
         let listed = servers.map(async |server| {
             let entries = self.list_one(&server, what, &from.caller).await;
@@ -269,7 +269,7 @@ impl Passthrough {
 
     /// The server's own name of an entry listed under this name.
     #[must_use]
-    pub fn own_name(&self, server: &ServerName, list: PassthroughKind, shown: &str) -> String {
+    pub(crate) fn own_name(&self, server: &ServerName, list: PassthroughKind, shown: &str) -> String {
         let spelled = self.spelled.lock();
         let own = spelled.get(&(server.clone(), list)).and_then(|names| names.get(shown));
         own.map_or(shown, String::as_str).to_owned()
@@ -277,7 +277,7 @@ impl Passthrough {
 
     /// Forwards a request to a server that the caller sees. With `options.round`, a question may be returned instead of a result.
     /// Reads are audited.
-    pub async fn ask(
+    pub(crate) async fn ask(
         &self,
         server: &ServerName,
         request: PassthroughRequest,
@@ -300,7 +300,7 @@ impl Passthrough {
     }
 
     /// Audits a request for a prompt or resource of a server that the caller can't see.
-    pub fn note_denial(&self, server: &ServerName, request: &PassthroughRequest, principal: &Principal) {
+    pub(crate) fn note_denial(&self, server: &ServerName, request: &PassthroughRequest, principal: &Principal) {
         if let Some(mut read) = Read::begin(&self.audit, server, request, principal) {
             read.ended(&Err(PassError::NotFound), self.knows(server));
         }
@@ -314,7 +314,7 @@ impl Passthrough {
     ///
     /// # Errors
     /// [`PassError::NotFound`], [`PassError::Limited`]
-    pub fn enter(&self, server: &ServerName, from: &PassthroughCaller) -> Result<CallPermit, PassError> {
+    pub(crate) fn enter(&self, server: &ServerName, from: &PassthroughCaller) -> Result<CallPermit, PassError> {
         let principal = &from.caller.principal;
         if !self.sees(principal, &from.address, from.server.as_ref(), server) {
             return Err(PassError::NotFound);
@@ -323,7 +323,7 @@ impl Passthrough {
     }
 
     /// Whether requests of all callers share a connection to a server.
-    pub async fn is_shared(&self, server: &ServerName, principal: &Principal) -> bool {
+    pub(crate) async fn is_shared(&self, server: &ServerName, principal: &Principal) -> bool {
         !self.servers.forwards_headers(server) && matches!(self.secrets.credentials(principal, server).await, Ok(None))
     }
 

@@ -33,7 +33,7 @@ const TOGETHER: Duration = Duration::from_millis(100);
 const WHOLES: usize = 64;
 
 #[derive(Debug, thiserror::Error)]
-pub enum SubscribeError {
+pub(crate) enum SubscribeError {
     #[error(transparent)]
     Pass(#[from] PassError),
     /// Its connections belong to single callers, or use their data.
@@ -48,13 +48,13 @@ pub enum SubscribeError {
 
 /// A resource by its server's URI.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Resource {
+pub(crate) struct Resource {
     pub server: ServerName,
     pub uri: String,
 }
 
 /// A client's subscription. Ends when dropped.
-pub struct Subscription {
+pub(crate) struct Subscription {
     of: Weak<Subscriptions>,
     resource: Resource,
     owner: PrincipalId,
@@ -69,7 +69,7 @@ impl Drop for Subscription {
     }
 }
 
-pub struct Subscriptions {
+pub(crate) struct Subscriptions {
     current: Arc<CurrentCatalog>,
     servers: Arc<dyn ToolServers>,
     passthrough: Arc<Passthrough>,
@@ -102,7 +102,7 @@ struct Subscriber {
 impl Subscriptions {
     /// Starts to forward servers' notifications, until `stop`.
     #[must_use]
-    pub fn start(
+    pub(crate) fn start(
         current: Arc<CurrentCatalog>,
         servers: Arc<dyn ToolServers>,
         passthrough: Arc<Passthrough>,
@@ -133,13 +133,13 @@ impl Subscriptions {
 
     /// The most subscriptions of a client.
     #[must_use]
-    pub fn limit(&self) -> usize {
+    pub(crate) fn limit(&self) -> usize {
         self.settings.subscriptions
     }
 
     /// Subscribes the client to a resource under `client_uri`, until it unsubscribes or its session ends. If the future is dropped,
     /// the request to the server still completes.
-    pub async fn subscribe(
+    pub(crate) async fn subscribe(
         self: &Arc<Self>,
         session: &Arc<McpSession>,
         resource: Resource,
@@ -173,7 +173,7 @@ impl Subscriptions {
     ///
     /// # Errors
     /// [`PassError::NotFound`] if the caller can't see the server. The subscription has ended anyway.
-    pub fn unsubscribe(
+    pub(crate) fn unsubscribe(
         &self,
         session: &McpSession,
         server: &ServerName,
@@ -186,7 +186,7 @@ impl Subscriptions {
 
     /// Notifies a client if its prompts and resources now come from other servers than at the last check. The first check
     /// notifies nothing, because it only records the initial state.
-    pub fn notify_if_changed(&self, session: &McpSession) {
+    pub(crate) fn notify_if_changed(&self, session: &McpSession) {
         session.notify_offered(self.offered(session));
     }
 

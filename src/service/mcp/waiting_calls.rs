@@ -35,7 +35,7 @@ const INVALID_REQUEST: i64 = -32600;
 
 /// The owner and purpose of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CallHolder {
+pub(crate) struct CallHolder {
     pub owner: PrincipalId,
     /// Path and mode of the request, as one text.
     pub path: Arc<str>,
@@ -43,14 +43,14 @@ pub struct CallHolder {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Subject {
+pub(crate) enum Subject {
     Tool(ToolId),
     Prompt(ServerName, String),
     Resource(ServerName, String),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum WaitError {
+pub(crate) enum WaitError {
     /// This caller has no suspended call with this state.
     #[error(
         "no suspended call has this `requestState`: it was answered already, it has expired, or it belongs to another request or \
@@ -63,14 +63,14 @@ pub enum WaitError {
 
 /// The outcome of a round.
 #[derive(Debug)]
-pub enum RoundOutcome<T> {
+pub(crate) enum RoundOutcome<T> {
     Finished(T),
     /// The server asked something: `InputRequiredResult`.
     Question(Value),
 }
 
 /// A running call and its server's questions.
-pub struct OpenCall<T> {
+pub(crate) struct OpenCall<T> {
     work: Work<T>,
     /// `None`: the client can't be asked, or the server can't ask any more.
     messages: Option<mpsc::Receiver<ServerMessage>>,
@@ -89,7 +89,7 @@ enum Work<T> {
 impl<T: Send + 'static> OpenCall<T> {
     /// `messages`: receives the server's messages; `abilities`: what the client can answer.
     #[must_use]
-    pub fn new(call: BoxFuture<'static, T>, messages: Option<mpsc::Receiver<ServerMessage>>, abilities: Abilities) -> Self {
+    pub(crate) fn new(call: BoxFuture<'static, T>, messages: Option<mpsc::Receiver<ServerMessage>>, abilities: Abilities) -> Self {
         Self { work: Work::Here(call), messages, abilities, open: IndexMap::new(), questions: 0 }
     }
 
@@ -197,7 +197,7 @@ struct Waiting<T> {
 }
 
 /// The suspended calls of this process.
-pub struct WaitingCalls<T> {
+pub(crate) struct WaitingCalls<T> {
     settings: WaitingSettings,
     stop: CancellationToken,
     calls: Mutex<HashMap<StateId, Waiting<T>>>,
@@ -206,13 +206,13 @@ pub struct WaitingCalls<T> {
 impl<T: Send + 'static> WaitingCalls<T> {
     /// After `stop`, suspended calls are cancelled.
     #[must_use]
-    pub fn new(settings: WaitingSettings, stop: CancellationToken) -> Arc<Self> {
+    pub(crate) fn new(settings: WaitingSettings, stop: CancellationToken) -> Arc<Self> {
         Arc::new(Self { settings, stop, calls: Mutex::default() })
     }
 
     /// Whether a state is ours, not a server's.
     #[must_use]
-    pub fn gives(state: &str) -> bool {
+    pub(crate) fn gives(state: &str) -> bool {
         state.starts_with(OURS)
     }
 
@@ -220,7 +220,7 @@ impl<T: Send + 'static> WaitingCalls<T> {
     ///
     /// # Errors
     /// [`WaitError::TooMany`]; the call is then cancelled.
-    pub async fn begin(self: &Arc<Self>, holder: CallHolder, mut call: OpenCall<T>) -> Result<RoundOutcome<T>, WaitError> {
+    pub(crate) async fn begin(self: &Arc<Self>, holder: CallHolder, mut call: OpenCall<T>) -> Result<RoundOutcome<T>, WaitError> {
         match call.next().await {
             Some(done) => Ok(RoundOutcome::Finished(done)),
             None => self.keep(holder, call).map(RoundOutcome::Question),
@@ -231,7 +231,7 @@ impl<T: Send + 'static> WaitingCalls<T> {
     ///
     /// # Errors
     /// [`WaitError::Unknown`]: this holder has no call with this state.
-    pub async fn go_on(
+    pub(crate) async fn go_on(
         self: &Arc<Self>,
         state: &str,
         holder: CallHolder,

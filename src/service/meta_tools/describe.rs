@@ -11,7 +11,7 @@ use crate::domain::catalog::tool::Tool;
 use crate::service::execution::execute::{Execute, ExecuteError};
 
 #[derive(Clone, Debug, Serialize)]
-pub struct DescribedTool {
+pub(crate) struct DescribedTool {
     pub name: String,
     pub server: String,
     pub tool: String,
@@ -27,7 +27,7 @@ pub struct DescribedTool {
 
 /// A name without a visible tool.
 #[derive(Clone, Debug, Serialize)]
-pub struct UnknownTool {
+pub(crate) struct UnknownTool {
     pub name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub did_you_mean: Option<String>,
@@ -35,7 +35,7 @@ pub struct UnknownTool {
 
 /// Definitions, in the order of the names.
 #[derive(Clone, Debug, Serialize)]
-pub struct Described {
+pub(crate) struct Described {
     pub tools: Vec<DescribedTool>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<UnknownTool>,
@@ -43,14 +43,14 @@ pub struct Described {
     pub next: String,
 }
 
-pub struct Describe {
+pub(crate) struct Describe {
     pub execute: Arc<Execute>,
 }
 
 impl Describe {
     /// The definitions of the tools with these published names. Tools that the caller may not use count as unknown.
     #[must_use]
-    pub fn describe(&self, names: &[String], principal: &Principal) -> Described {
+    pub(crate) fn describe(&self, names: &[String], principal: &Principal) -> Described {
         let (mut tools, mut unknown) = (Vec::new(), Vec::new());
         let mut seen = HashSet::new();
         for name in names.iter().filter(|name| seen.insert(name.as_str())) {

@@ -28,7 +28,7 @@ const LONGEST_LIST: usize = 1_000;
 
 /// How much a search returns for each tool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Detail {
+pub(crate) enum Detail {
     Names,
     #[default]
     Summary,
@@ -36,10 +36,10 @@ pub enum Detail {
 }
 
 impl Detail {
-    pub const NAMES: &str = "`names` (or `compact`), `summary` or `full`";
+    pub(crate) const NAMES: &str = "`names` (or `compact`), `summary` or `full`";
 
     #[must_use]
-    pub fn of_name(name: &str) -> Option<Self> {
+    pub(crate) fn of_name(name: &str) -> Option<Self> {
         match name {
             "names" | "compact" => Some(Self::Names),
             "summary" => Some(Self::Summary),
@@ -51,7 +51,7 @@ impl Detail {
 
 /// A search among all tools that the caller may use.
 #[derive(Clone, Debug)]
-pub struct FindTools {
+pub(crate) struct FindTools {
     pub queries: Vec<String>,
     pub limit: usize,
     pub detail: Detail,
@@ -62,7 +62,7 @@ pub struct FindTools {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct FoundTool {
+pub(crate) struct FoundTool {
     pub name: String,
     pub server: String,
     pub tool: String,
@@ -84,7 +84,7 @@ pub struct FoundTool {
 
 /// A toolset that contains found tools.
 #[derive(Clone, Debug, Serialize)]
-pub struct ProposedToolset {
+pub(crate) struct ProposedToolset {
     pub name: String,
     /// How many tools it contains.
     pub tools: usize,
@@ -94,7 +94,7 @@ pub struct ProposedToolset {
 
 /// The results of a search.
 #[derive(Clone, Debug, Serialize)]
-pub struct Found {
+pub(crate) struct Found {
     pub tools: Vec<FoundTool>,
     /// Toolsets to load for tools that are not loaded yet, best first. Only where tools can be loaded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -105,7 +105,7 @@ pub struct Found {
     pub warnings: Vec<String>,
 }
 
-pub struct Find {
+pub(crate) struct Find {
     pub current: Arc<CurrentCatalog>,
     pub retrieve: Arc<Retrieve>,
     pub loading: Arc<Loading>,
@@ -118,7 +118,7 @@ impl Find {
     ///
     /// # Errors
     /// [`Limited`]
-    pub async fn find(&self, request: &FindTools, here: CallerAt<'_>) -> Result<Found, Limited> {
+    pub(crate) async fn find(&self, request: &FindTools, here: CallerAt<'_>) -> Result<Found, Limited> {
         self.limits.selection(&here.caller.principal)?;
         let view = self.current.view(&here.caller.principal);
         let View { catalog, visibility, settings } = &view;

@@ -1,5 +1,5 @@
 //! The tools with which a model finds, describes and selects tools.
 
-pub mod describe;
-pub mod find;
-pub mod smart_select;
+pub(crate) mod describe;
+pub(crate) mod find;
+pub(crate) mod smart_select;

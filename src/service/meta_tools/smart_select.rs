@@ -24,7 +24,7 @@ const RANKED: usize = 400;
 /// The provider's name if no model chose.
 const HEURISTIC: &str = "heuristic";
 
-pub struct SmartSelect {
+pub(crate) struct SmartSelect {
     pub current: Arc<CurrentCatalog>,
     pub retrieve: Arc<Retrieve>,
     pub judges: Arc<Judges>,
@@ -33,7 +33,7 @@ pub struct SmartSelect {
 }
 
 #[derive(Clone, Debug)]
-pub struct SmartSelectRequest {
+pub(crate) struct SmartSelectRequest {
     pub task: String,
     pub limit: usize,
     /// The caller's accounts, in the order in which they are tried.
@@ -42,7 +42,7 @@ pub struct SmartSelectRequest {
 
 /// The chosen tools, best first.
 #[derive(Clone, Debug, Serialize)]
-pub struct SmartSelection {
+pub(crate) struct SmartSelection {
     pub tools: Vec<SmartTool>,
     /// What chose: `gemini`, `openai`, `anthropic`, `configured` or `heuristic`.
     pub provider: &'static str,
@@ -50,7 +50,7 @@ pub struct SmartSelection {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct SmartTool {
+pub(crate) struct SmartTool {
     pub name: String,
     pub server: String,
     pub tool: String,
@@ -62,7 +62,7 @@ impl SmartSelect {
     ///
     /// # Errors
     /// [`Limited`]
-    pub async fn select(&self, request: &SmartSelectRequest, caller: &CallerContext) -> Result<SmartSelection, Limited> {
+    pub(crate) async fn select(&self, request: &SmartSelectRequest, caller: &CallerContext) -> Result<SmartSelection, Limited> {
         self.limits.selection(&caller.principal)?;
         let view = self.current.view(&caller.principal);
         let mut warnings = Vec::new();

@@ -16,7 +16,7 @@ use crate::service::publishing::publish::Publish;
 const KEPT: u64 = 1_000;
 
 /// cl100k tokens, by name of the meta-tool.
-pub type Costs = Arc<BTreeMap<&'static str, u32>>;
+pub(crate) type Costs = Arc<BTreeMap<&'static str, u32>>;
 
 pub struct MetaTokens {
     count: CountTokens,

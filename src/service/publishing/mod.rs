@@ -1,4 +1,4 @@
 //! The published documents, and the token cost of meta-tools.
 
 pub mod publish;
-pub mod meta_tokens;
+pub(crate) mod meta_tokens;

@@ -19,7 +19,7 @@ const BATCH: usize = 1_024;
 const GATHER: Duration = Duration::from_millis(100);
 
 #[derive(Clone)]
-pub struct Audit {
+pub(crate) struct Audit {
     queue: Queue<AuditEntry>,
     store: Arc<dyn AuditStore>,
 }
@@ -27,7 +27,7 @@ pub struct Audit {
 impl Audit {
     /// Starts the writer. After `stop`, it drains the queue and ends.
     #[must_use]
-    pub fn start(store: Arc<dyn AuditStore>, retention: Duration, stop: CancellationToken) -> (Self, JoinHandle<()>) {
+    pub(crate) fn start(store: Arc<dyn AuditStore>, retention: Duration, stop: CancellationToken) -> (Self, JoinHandle<()>) {
         let (queue, writing) = WriteBehind {
             name: "audit log",
             capacity: QUEUE,
@@ -42,18 +42,18 @@ impl Audit {
         (Self { queue, store }, writing)
     }
 
-    pub fn record(&self, entry: AuditEntry) {
+    pub(crate) fn record(&self, entry: AuditEntry) {
         self.queue.push(entry);
     }
 
     /// Number of entries lost since the start.
     #[must_use]
-    pub fn lost(&self) -> u64 {
+    pub(crate) fn lost(&self) -> u64 {
         self.queue.lost()
     }
 
     /// Entries, newest first.
-    pub async fn find(&self, query: &AuditQuery) -> Result<Vec<StoredAuditEntry>, StoreError> {
+    pub(crate) async fn find(&self, query: &AuditQuery) -> Result<Vec<StoredAuditEntry>, StoreError> {
         self.store.audit(query).await
     }
 }

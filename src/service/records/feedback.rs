@@ -12,7 +12,7 @@ use crate::service::ports::{self, FeedbackStore, SelectionName, StoreError, Verd
 use crate::service::records::record::Recorder;
 
 /// Stores feedback. An acknowledged verdict is on disk.
-pub struct Feedback {
+pub(crate) struct Feedback {
     pub current: Arc<CurrentCatalog>,
     pub store: Arc<dyn FeedbackStore>,
     pub recorder: Recorder,
@@ -20,7 +20,7 @@ pub struct Feedback {
 
 /// Why feedback is rejected.
 #[derive(Debug, thiserror::Error)]
-pub enum FeedbackError {
+pub(crate) enum FeedbackError {
     /// Unknown or another caller's: both look the same.
     #[error("you have no such selection")]
     NoSelection,
@@ -34,7 +34,7 @@ pub enum FeedbackError {
 impl Feedback {
     /// Stores a verdict on a tool, by its published name, and returns the id of the selection. Replaces an earlier verdict on the
     /// two.
-    pub async fn give(
+    pub(crate) async fn give(
         &self,
         named: SelectionName,
         tool: &str,

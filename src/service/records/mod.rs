@@ -2,10 +2,10 @@
 
 mod last_selections;
 pub mod metrics;
-pub mod report;
+pub(crate) mod report;
 pub mod usage;
 pub(super) mod write_behind;
-pub mod audit;
-pub mod record;
-pub mod feedback;
-pub mod prometheus;
+pub(crate) mod audit;
+pub(crate) mod record;
+pub(crate) mod feedback;
+pub(crate) mod prometheus;

@@ -28,25 +28,25 @@ const SERVER_LABEL: &str = "server=\"";
 
 /// The text format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub(crate) enum Form {
     OpenMetrics,
     Plain,
 }
 
 /// Reads the process's resource usage; `None` if the system does not report it.
-pub type ReadProcess = Arc<dyn Fn() -> Option<ProcessState> + Send + Sync>;
+pub(crate) type ReadProcess = Arc<dyn Fn() -> Option<ProcessState> + Send + Sync>;
 
 /// The state of the log, and the bugs that it reported.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct LogState {
+pub(crate) struct LogState {
     pub lines_dropped: u64,
     pub panics: u64,
 }
 
-pub type ReadLog = Arc<dyn Fn() -> LogState + Send + Sync>;
+pub(crate) type ReadLog = Arc<dyn Fn() -> LogState + Send + Sync>;
 
 /// The parts whose state is reported.
-pub struct MetricSources {
+pub(crate) struct MetricSources {
     pub current: Arc<CurrentCatalog>,
     pub servers: Arc<dyn ToolServers>,
     pub index: Arc<dyn ToolIndex>,
@@ -57,13 +57,13 @@ pub struct MetricSources {
     pub log: ReadLog,
 }
 
-pub struct PrometheusExport {
+pub(crate) struct PrometheusExport {
     registry: Registry,
 }
 
 impl PrometheusExport {
     #[must_use]
-    pub fn new(meters: &Meters, parts: MetricSources) -> Self {
+    pub(crate) fn new(meters: &Meters, parts: MetricSources) -> Self {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Process(Arc::clone(&parts.process))));
         let ours = registry.sub_registry_with_prefix(PREFIX);
@@ -77,7 +77,7 @@ impl PrometheusExport {
     ///
     /// # Errors
     /// Never fails: writing to a string always succeeds.
-    pub fn text(&self, form: Form, shows: impl Fn(&ServerName) -> bool) -> Result<String, fmt::Error> {
+    pub(crate) fn text(&self, form: Form, shows: impl Fn(&ServerName) -> bool) -> Result<String, fmt::Error> {
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
         Ok(written(&text, form, shows))

@@ -21,7 +21,7 @@ enum Key {
     TrustedMessage(Box<str>),
 }
 
-pub struct MessageSelections(Cache<Key, Arc<[String]>>);
+pub(crate) struct MessageSelections(Cache<Key, Arc<[String]>>);
 
 impl Default for MessageSelections {
     fn default() -> Self {
@@ -31,7 +31,7 @@ impl Default for MessageSelections {
 
 impl MessageSelections {
     /// `names`: published names, in list order.
-    pub fn remember(&self, principal: &Principal, message: &str, names: impl IntoIterator<Item = String>) {
+    pub(crate) fn remember(&self, principal: &Principal, message: &str, names: impl IntoIterator<Item = String>) {
         let names: Arc<[String]> = names.into_iter().collect();
         if principal.vouches {
             self.0.insert(Key::TrustedMessage(message.into()), Arc::clone(&names));
@@ -41,7 +41,7 @@ impl MessageSelections {
 
     /// `None` if there is no selection for this message. Does not check whether the caller may see these tools.
     #[must_use]
-    pub fn of(&self, principal: &Principal, message: &str) -> Option<Arc<[String]>> {
+    pub(crate) fn of(&self, principal: &Principal, message: &str) -> Option<Arc<[String]>> {
         let own = self.0.get(&Key::Message(principal.id.clone(), message.into()));
         own.or_else(|| self.0.get(&Key::TrustedMessage(message.into())))
     }

@@ -3,12 +3,12 @@
 mod breaker;
 pub mod chats;
 pub mod foreign;
-pub mod judges;
-pub mod message_selections;
+pub(crate) mod judges;
+pub(crate) mod message_selections;
 pub(super) mod pinned;
 pub mod request;
 mod offer;
-pub mod offers;
+pub(crate) mod offers;
 pub mod retrieve;
 mod rerank;
 mod choose;

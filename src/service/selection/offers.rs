@@ -26,10 +26,10 @@ const PREFIX: &str = "sha256:";
 /// Lists belong to the key that sent them. Callers without a named key share theirs.
 type Key = (Option<KeyId>, Fingerprint);
 
-pub struct OfferCache(Cache<Key, Arc<[Offered]>>);
+pub(crate) struct OfferCache(Cache<Key, Arc<[Offered]>>);
 
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum OfferError {
+pub(crate) enum OfferError {
     #[error("offer is `sha256:` and 64 hexadecimal digits in lower case")]
     Malformed,
     #[error("a name with a line break can't be part of an offer")]
@@ -41,7 +41,7 @@ pub enum OfferError {
 }
 
 /// An offer, resolved from names or a hash.
-pub struct Known {
+pub(crate) struct Known {
     pub offered: Arc<[Offered]>,
     /// Whether the hash alone is enough from now on.
     pub is_remembered: bool,
@@ -59,7 +59,7 @@ impl OfferCache {
     ///
     /// # Errors
     /// The text is not a hash or not that of the names; or no names were sent and none are cached.
-    pub fn of(&self, principal: &Principal, offer: &str, sent: Arc<[Offered]>) -> Result<Known, OfferError> {
+    pub(crate) fn of(&self, principal: &Principal, offer: &str, sent: Arc<[Offered]>) -> Result<Known, OfferError> {
         let hash = offer.strip_prefix(PREFIX).filter(|hash| is_hash(hash)).ok_or(OfferError::Malformed)?;
         let names = || sent.iter().filter(|offered| offered.description.is_none());
         if names().any(|offered| offered.name.contains('\n')) {

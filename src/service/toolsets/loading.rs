@@ -29,7 +29,7 @@ use crate::service::selection::chats::Chats;
 use crate::service::selection::pinned::pinned;
 
 #[derive(Debug, thiserror::Error)]
-pub enum LoadError {
+pub(crate) enum LoadError {
     /// All problems with the names.
     #[error("{0}")]
     Unknown(String),
@@ -50,11 +50,11 @@ pub enum LoadError {
 
 /// The groups that an MCP client has loaded into its session. They end with it.
 #[derive(Clone, Debug, Default)]
-pub struct ClientLoads(Arc<Mutex<Vec<Group>>>);
+pub(crate) struct ClientLoads(Arc<Mutex<Vec<Group>>>);
 
 /// A caller at an address, with what its MCP client has loaded.
 #[derive(Clone, Copy)]
-pub struct CallerAt<'a> {
+pub(crate) struct CallerAt<'a> {
     pub caller: &'a CallerContext,
     pub address: &'a Address,
     pub client: Option<&'a ClientLoads>,
@@ -70,7 +70,7 @@ enum LoadHolder<'a> {
 impl<'a> CallerAt<'a> {
     /// For an HTTP request, where clients have no MCP session.
     #[must_use]
-    pub fn new(caller: &'a CallerContext, address: &'a Address) -> Self {
+    pub(crate) fn new(caller: &'a CallerContext, address: &'a Address) -> Self {
         Self { caller, address, client: None }
     }
 
@@ -96,7 +96,7 @@ impl<'a> CallerAt<'a> {
 
 /// The result of loading, for the model.
 #[derive(Clone, Debug, Serialize)]
-pub struct LoadAnswer {
+pub(crate) struct LoadAnswer {
     /// Names of groups.
     pub loaded: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -112,7 +112,7 @@ pub struct LoadAnswer {
 
 /// The result of unloading, for the model.
 #[derive(Clone, Debug, Serialize)]
-pub struct UnloadAnswer {
+pub(crate) struct UnloadAnswer {
     pub unloaded: String,
     /// Published names of the tools that are no longer bound.
     pub tools: Vec<String>,
@@ -122,7 +122,7 @@ pub struct UnloadAnswer {
 
 /// A group that can be loaded.
 #[derive(Clone, Debug, Serialize)]
-pub struct AvailableToolset {
+pub(crate) struct AvailableToolset {
     pub name: String,
     pub kind: GroupKind,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -139,14 +139,14 @@ pub struct AvailableToolset {
 
 /// The groups that can be loaded, for the model.
 #[derive(Clone, Debug, Serialize)]
-pub struct Available {
+pub(crate) struct Available {
     pub toolsets: Vec<AvailableToolset>,
     /// How many tools are bound, besides the meta-tools.
     pub bound: usize,
     pub next: String,
 }
 
-pub struct Loading {
+pub(crate) struct Loading {
     pub current: Arc<CurrentCatalog>,
     pub store: Arc<dyn SessionStore>,
     pub chats: Chats,
@@ -155,12 +155,12 @@ pub struct Loading {
 
 impl Loading {
     /// Records how many tools a conversation's list contained.
-    pub fn note_listed(&self, caller: &CallerContext, bound: usize) {
+    pub(crate) fn note_listed(&self, caller: &CallerContext, bound: usize) {
         self.recorder.of_conversation(caller, SelectionEventKind::Listed { bound: bound as u64 });
     }
 
     /// Tools published here in this mode, besides those that the address shows.
-    pub async fn bound(&self, here: CallerAt<'_>, mode: Mode) -> Bound {
+    pub(crate) async fn bound(&self, here: CallerAt<'_>, mode: Mode) -> Bound {
         let is_session = matches!(here.address, Address::Session(_));
         if mode != Mode::Dynamic && !(mode == Mode::Full && is_session) {
             return Bound::default();
@@ -181,7 +181,7 @@ impl Loading {
     }
 
     /// The names of the holder's bound tools; `None` without a holder.
-    pub async fn now(&self, here: CallerAt<'_>) -> Option<HashSet<OperationId>> {
+    pub(crate) async fn now(&self, here: CallerAt<'_>) -> Option<HashSet<OperationId>> {
         here.holder()?;
         Some(Self::names_with(&self.readable(here).await, &self.view(here), here.address))
     }
@@ -193,7 +193,7 @@ impl Loading {
     }
 
     /// The session, as if it had begun with its loaded groups.
-    pub async fn extended(&self, session: Arc<Session>) -> Result<Arc<Session>, StoreError> {
+    pub(crate) async fn extended(&self, session: Arc<Session>) -> Result<Arc<Session>, StoreError> {
         let groups = self.store.session_groups(&session.id).await?;
         if groups.is_empty() {
             return Ok(session);
@@ -218,7 +218,7 @@ impl Loading {
     }
 
     /// The groups that can be loaded, with their state.
-    pub async fn available(&self, here: CallerAt<'_>) -> Available {
+    pub(crate) async fn available(&self, here: CallerAt<'_>) -> Available {
         let View { catalog, visibility, .. } = self.view(here);
         let bound = self.now(here).await.unwrap_or_default();
         let toolsets = self.current.toolsets();
@@ -252,7 +252,7 @@ impl Loading {
     }
 
     /// Loads all of these groups, or none.
-    pub async fn load(&self, names: &[String], with_tags: bool, here: CallerAt<'_>) -> Result<LoadAnswer, LoadError> {
+    pub(crate) async fn load(&self, names: &[String], with_tags: bool, here: CallerAt<'_>) -> Result<LoadAnswer, LoadError> {
         let started = Instant::now();
         let view = self.view(here);
         let View { catalog, visibility, .. } = &view;
@@ -288,7 +288,7 @@ impl Loading {
     }
 
     /// Unloads a group.
-    pub async fn unload(&self, name: &str, here: CallerAt<'_>) -> Result<UnloadAnswer, LoadError> {
+    pub(crate) async fn unload(&self, name: &str, here: CallerAt<'_>) -> Result<UnloadAnswer, LoadError> {
         let view = self.view(here);
         let View { catalog, visibility, .. } = &view;
         let holder = here.holder().ok_or(LoadError::Nowhere)?;

@@ -1,6 +1,6 @@
 //! Toolsets, loading, sessions.
 
-pub mod loading;
-pub mod sessions;
+pub(crate) mod loading;
+pub(crate) mod sessions;
 #[expect(clippy::module_inception, reason = "the room is named after what it is about")]
-pub mod toolsets;
+pub(crate) mod toolsets;

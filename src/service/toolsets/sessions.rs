@@ -42,11 +42,11 @@ const MOST_PARTIAL: u64 = 1_000;
 const QUEUE: usize = 256;
 
 /// The shortest lifetime of a session.
-pub const SHORTEST_TTL_SECONDS: usize = 1;
+pub(crate) const SHORTEST_TTL_SECONDS: usize = 1;
 
 /// What to publish: everything named, plus a selection for the task, limited to the named toolsets and servers if there are any.
 #[derive(Clone, Debug, Default)]
-pub struct NewSession {
+pub(crate) struct NewSession {
     pub toolsets: Vec<String>,
     pub servers: Vec<String>,
     /// Published names, or `server/tool`.
@@ -60,7 +60,7 @@ pub struct NewSession {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum SessionError {
+pub(crate) enum SessionError {
     /// With the invalid property, if it is a single one.
     #[error("{reason}")]
     Invalid { parameter: Option<&'static str>, reason: String },
@@ -71,14 +71,14 @@ pub enum SessionError {
 }
 
 /// A new session.
-pub struct Made {
+pub(crate) struct Made {
     pub session: Arc<Session>,
     /// The published tools; those selected for the task first, best first.
     pub tools: Vec<Selected>,
     pub warnings: Vec<String>,
 }
 
-pub struct Sessions {
+pub(crate) struct Sessions {
     current: Arc<CurrentCatalog>,
     select: Arc<Select>,
     store: Arc<dyn SessionStore>,
@@ -102,7 +102,7 @@ struct Partial {
 impl Sessions {
     /// Starts to record the use of sessions, until `stop`.
     #[must_use]
-    pub fn start(
+    pub(crate) fn start(
         current: Arc<CurrentCatalog>,
         select: Arc<Select>,
         store: Arc<dyn SessionStore>,
@@ -118,7 +118,7 @@ impl Sessions {
     }
 
     /// Creates a session for this caller.
-    pub async fn make(&self, new: NewSession, owner: &Principal) -> Result<Made, SessionError> {
+    pub(crate) async fn make(&self, new: NewSession, owner: &Principal) -> Result<Made, SessionError> {
         let ttl = new.ttl.unwrap_or(self.settings.ttl);
         if ttl < Duration::from_secs(SHORTEST_TTL_SECONDS as u64) || ttl > self.settings.longest_ttl {
             let reason = format!("ttl_seconds is {SHORTEST_TTL_SECONDS} to {}", self.settings.longest_ttl.as_secs());
@@ -173,7 +173,7 @@ impl Sessions {
     }
 
     /// The session with this id, if it belongs to this caller and has not expired. Records its use.
-    pub async fn find(&self, id: &str, caller: &Principal) -> Result<Option<Arc<Session>>, StoreError> {
+    pub(crate) async fn find(&self, id: &str, caller: &Principal) -> Result<Option<Arc<Session>>, StoreError> {
         let Some(id) = SessionId::read(id) else { return Ok(None) };
         let session = if let Some(session) = self.held.get(&id).await {
             session
@@ -218,17 +218,17 @@ impl Sessions {
     }
 
     /// This caller's sessions, oldest first.
-    pub async fn of(&self, caller: &Principal) -> Result<Vec<Session>, StoreError> {
+    pub(crate) async fn of(&self, caller: &Principal) -> Result<Vec<Session>, StoreError> {
         self.store.sessions(Some(&caller.id), SystemTime::now()).await
     }
 
     /// The sessions of all callers, or of one, oldest first.
-    pub async fn all(&self, owner: Option<&PrincipalId>) -> Result<Vec<Session>, StoreError> {
+    pub(crate) async fn all(&self, owner: Option<&PrincipalId>) -> Result<Vec<Session>, StoreError> {
         self.store.sessions(owner, SystemTime::now()).await
     }
 
     /// Ends a session of this caller. Returns whether there was one.
-    pub async fn end(&self, id: &str, caller: &Principal) -> Result<bool, StoreError> {
+    pub(crate) async fn end(&self, id: &str, caller: &Principal) -> Result<bool, StoreError> {
         match self.find(id, caller).await? {
             Some(session) => self.end_any(session.id.as_str()).await,
             None => Ok(false),
@@ -236,13 +236,13 @@ impl Sessions {
     }
 
     /// The owner of a session; `None`: there is no session with this id.
-    pub async fn owner(&self, id: &str) -> Result<Option<PrincipalId>, StoreError> {
+    pub(crate) async fn owner(&self, id: &str) -> Result<Option<PrincipalId>, StoreError> {
         let Some(id) = SessionId::read(id) else { return Ok(None) };
         Ok(self.store.session(&id).await?.filter(|session| session.expires_at > SystemTime::now()).map(|session| session.owner))
     }
 
     /// Ends any caller's session. Returns whether there was one.
-    pub async fn end_any(&self, id: &str) -> Result<bool, StoreError> {
+    pub(crate) async fn end_any(&self, id: &str) -> Result<bool, StoreError> {
         let Some(id) = SessionId::read(id) else { return Ok(false) };
         let removed = self.store.remove_session(&id).await?;
         self.held.invalidate(&id).await;
@@ -250,7 +250,7 @@ impl Sessions {
     }
 
     /// Drops an owner's sessions from the cache, after the store has deleted them.
-    pub fn forget(&self, owner: &PrincipalId) {
+    pub(crate) fn forget(&self, owner: &PrincipalId) {
         let owner = owner.clone();
         if self.held.invalidate_entries_if(move |_, session| session.owner == owner).is_err() {
             self.held.invalidate_all();

@@ -19,10 +19,10 @@ use crate::service::ports::{StoreError, ToolsetStore};
 use crate::settings::{LiveSettings, ToolsetSettings};
 
 /// The most toolsets that the API can create.
-pub const MAX_TOOLSETS: usize = 500;
+pub(crate) const MAX_TOOLSETS: usize = 500;
 
 #[derive(Debug, thiserror::Error)]
-pub enum ToolsetError {
+pub(crate) enum ToolsetError {
     #[error("there is no toolset `{0}`")]
     NotFound(String),
     #[error("the toolset `{0}` is defined in the settings: change it there")]
@@ -42,7 +42,7 @@ impl From<ToolsetProblem> for ToolsetError {
 
 /// A toolset, for administrators.
 #[derive(Clone, Debug, Serialize)]
-pub struct ToolsetView {
+pub(crate) struct ToolsetView {
     pub name: ToolsetName,
     #[serde(flatten)]
     pub definition: ToolsetDefinition,
@@ -56,7 +56,7 @@ pub struct ToolsetView {
 
 /// A toolset, for a caller who sees at least one of its tools.
 #[derive(Clone, Debug, Serialize)]
-pub struct VisibleToolset {
+pub(crate) struct VisibleToolset {
     pub name: ToolsetName,
     pub description: String,
     /// How many of its tools the caller sees.
@@ -65,7 +65,7 @@ pub struct VisibleToolset {
     pub tokens: u64,
 }
 
-pub struct Toolsets {
+pub(crate) struct Toolsets {
     current: Arc<CurrentCatalog>,
     store: Arc<dyn ToolsetStore>,
     parts: RwLock<Parts>,
@@ -83,7 +83,7 @@ impl Toolsets {
     ///
     /// # Errors
     /// [`StoreError`]: keys may be limited to toolsets that can't be read.
-    pub async fn start(current: Arc<CurrentCatalog>, store: Arc<dyn ToolsetStore>, live: &LiveSettings) -> Result<Self, StoreError> {
+    pub(crate) async fn start(current: Arc<CurrentCatalog>, store: Arc<dyn ToolsetStore>, live: &LiveSettings) -> Result<Self, StoreError> {
         let given = store.toolsets().await?.into_iter().map(|toolset| (toolset.name, toolset.definition)).collect();
         let parts = Parts { settings: live.toolsets.clone(), given };
         parts.warn();
@@ -92,7 +92,7 @@ impl Toolsets {
     }
 
     /// Applies changed settings.
-    pub fn configure(&self, live: &LiveSettings) {
+    pub(crate) fn configure(&self, live: &LiveSettings) {
         let mut parts = self.parts.write();
         parts.settings = live.toolsets.clone();
         parts.warn();
@@ -101,7 +101,7 @@ impl Toolsets {
 
     /// All toolsets, by name.
     #[must_use]
-    pub fn list(&self) -> Vec<ToolsetView> {
+    pub(crate) fn list(&self) -> Vec<ToolsetView> {
         let mut views: Vec<ToolsetView> = self.current.toolsets().iter().map(|(name, definition)| self.view(name, definition)).collect();
         views.sort_by(|one, other| one.name.cmp(&other.name));
         views
@@ -109,7 +109,7 @@ impl Toolsets {
 
     /// # Errors
     /// [`ToolsetError::NotFound`]
-    pub fn get(&self, name: &str) -> Result<ToolsetView, ToolsetError> {
+    pub(crate) fn get(&self, name: &str) -> Result<ToolsetView, ToolsetError> {
         let toolsets = self.current.toolsets();
         let name = ToolsetName::new(name);
         toolsets.get(&name).map(|definition| self.view(&name, definition)).ok_or_else(|| ToolsetError::NotFound(name.to_string()))
@@ -119,7 +119,7 @@ impl Toolsets {
     ///
     /// # Errors
     /// [`ToolsetError`]; then nothing has changed.
-    pub async fn replace(&self, name: &str, value: &Value) -> Result<(ToolsetView, bool), ToolsetError> {
+    pub(crate) async fn replace(&self, name: &str, value: &Value) -> Result<(ToolsetView, bool), ToolsetError> {
         let Toolset { name, definition } = Toolset::read(name, value)?;
         let _one = self.changing.lock().await;
         {
@@ -144,7 +144,7 @@ impl Toolsets {
 
     /// # Errors
     /// [`ToolsetError`]; then nothing has changed.
-    pub async fn remove(&self, name: &str) -> Result<(), ToolsetError> {
+    pub(crate) async fn remove(&self, name: &str) -> Result<(), ToolsetError> {
         let name = ToolsetName::new(name);
         let _one = self.changing.lock().await;
         if self.parts.read().is_of_settings(&name) {
@@ -161,7 +161,7 @@ impl Toolsets {
 
     /// The toolsets with at least one tool that the caller sees.
     #[must_use]
-    pub fn visible(&self, principal: &Principal) -> Vec<VisibleToolset> {
+    pub(crate) fn visible(&self, principal: &Principal) -> Vec<VisibleToolset> {
         let View { catalog, visibility, .. } = self.current.view(principal);
         let toolsets = self.current.toolsets();
         let visible = toolsets.iter().filter_map(|(name, definition)| {
@@ -180,7 +180,7 @@ impl Toolsets {
     ///
     /// # Errors
     /// [`ToolsetError::Invalid`], with all unknown names and suggestions.
-    pub fn check_names<'a>(&self, names: impl IntoIterator<Item = &'a ToolsetName>) -> Result<(), ToolsetError> {
+    pub(crate) fn check_names<'a>(&self, names: impl IntoIterator<Item = &'a ToolsetName>) -> Result<(), ToolsetError> {
         let toolsets = self.current.toolsets();
         let unknown = names.into_iter().filter(|name| toolsets.get(name).is_none());
         let known = || toolsets.iter().map(|(known, _)| known.as_str());

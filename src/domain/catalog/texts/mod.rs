@@ -1,8 +1,8 @@
 //! The texts of tools, single and in aggregate.
 
 mod tool_text;
-pub mod near_duplicates;
-pub mod vocabulary;
+pub(crate) mod near_duplicates;
+pub(crate) mod vocabulary;
 
 pub use near_duplicates::NearDuplicates;
 pub use tool_text::ToolText;

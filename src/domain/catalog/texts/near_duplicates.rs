@@ -13,7 +13,7 @@ use super::ToolText;
 use crate::domain::text::analysis::Analyzer;
 
 /// The Jaccard index from which two tools are near duplicates.
-pub const ALIKE: f32 = 0.7;
+pub(crate) const ALIKE: f32 = 0.7;
 
 /// If more tools than this share a name or a description, each is compared with the first ones only.
 const MOST_COMPARED: usize = 64;

@@ -3,7 +3,7 @@
 //! Names are identical wherever models accept them. Schemas are not: [`schema`] computes what mcpo would publish, for
 //! comparison.
 
-pub mod schema;
+pub(crate) mod schema;
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,7 +18,7 @@ const MAX_LENGTH: usize = 64;
 /// be too long for providers, or contain letters that they reject. Such a tool gets a hash in its name. Of several tools
 /// with the same name, the one with exactly that spelling keeps it, otherwise the first by name.
 #[must_use]
-pub fn operation_ids(tools: &[&str]) -> Vec<String> {
+pub(crate) fn operation_ids(tools: &[&str]) -> Vec<String> {
     let mut owners: HashMap<String, &str> = HashMap::new();
     for tool in tools.iter().copied() {
         let plain = plain(tool);
@@ -50,7 +50,7 @@ fn plain(tool: &str) -> String {
 
 /// mcpo's own name for the tool, whether models accept it or not.
 #[must_use]
-pub fn their_operation_id(tool: &str) -> String {
+pub(crate) fn their_operation_id(tool: &str) -> String {
     let word: String =
         tool.chars().map(|character| if character.is_alphanumeric() || character == '_' { character } else { '_' }).collect();
     format!("tool_{word}_post")
@@ -69,7 +69,7 @@ fn is_word(byte: u8) -> bool {
 
 /// The summary of an operation: every run of letters in title case, `_` as a space.
 #[must_use]
-pub fn summary(tool: &str) -> String {
+pub(crate) fn summary(tool: &str) -> String {
     let mut out = String::with_capacity(tool.len());
     let mut inside = false;
     for character in tool.replace('_', " ").chars() {

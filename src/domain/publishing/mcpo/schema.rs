@@ -13,7 +13,7 @@ const TOP: &str = "_form_model";
 
 /// Why mcpo can't publish a tool, and with it none of its server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unpublishable {
+pub(crate) enum Unpublishable {
     #[error("mcpo can't resolve a reference: {0}")]
     Reference(String),
     #[error("a schema refers to itself endlessly")]
@@ -23,7 +23,7 @@ pub enum Unpublishable {
 }
 
 /// The body of mcpo's operation for a tool; `None` for a tool without properties, which has no body in mcpo.
-pub fn published(tool: &str, input: &Value) -> Result<Option<Value>, Unpublishable> {
+pub(crate) fn published(tool: &str, input: &Value) -> Result<Option<Value>, Unpublishable> {
     let definitions = input.get("$defs").and_then(Value::as_object).cloned().unwrap_or_default();
     let empty = Map::new();
     let properties = input.get("properties").and_then(Value::as_object).unwrap_or(&empty);

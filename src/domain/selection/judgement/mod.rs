@@ -11,8 +11,8 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-pub use answer::{AnswerProblem, Choice};
-pub use provider::Provider;
+pub(crate) use answer::{AnswerProblem, Choice};
+pub(crate) use provider::Provider;
 
 use crate::domain::catalog::tool::summary;
 
@@ -63,7 +63,7 @@ impl Entry {
 
 /// As many of the first entries as fit into this number of tokens, but at least one.
 #[must_use]
-pub fn fitting(entries: Vec<Entry>, tokens: usize) -> Vec<Entry> {
+pub(crate) fn fitting(entries: Vec<Entry>, tokens: usize) -> Vec<Entry> {
     let mut sum = 0;
     let fit = entries.iter().take_while(|entry| {
         sum += entry.tokens();

@@ -8,7 +8,7 @@ use super::fusion::Ranked;
 /// tool is the right one in 26 % of those and in 68 % of the others. Some messages have their tool at rank 11 to 30, where
 /// a model that sees 30 tools can recover it; 80 % of them have a smaller lead. With 0.3 it is 45 % of the messages and 58
 /// %, with 1.0 79 % and 91 %. The effect of a language model was not measured.
-pub const MARGIN: f32 = 0.6;
+pub(crate) const MARGIN: f32 = 0.6;
 
 /// Whether the first of a ranking, best first, leads the second by less than [`MARGIN`]. A single candidate is never
 /// ambiguous.

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 /// A ranked tool, reduced to what matters here.
 #[derive(Clone, Copy, Debug)]
-pub struct ArrangeCandidate {
+pub(crate) struct ArrangeCandidate {
     pub server: u32,
     /// Equal for near duplicates of different servers; see [`NearDuplicates`](crate::domain::catalog::texts::NearDuplicates).
     pub group: u32,
@@ -16,7 +16,7 @@ pub struct ArrangeCandidate {
 
 /// Positions in the ranking, in output order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Arranged {
+pub(crate) struct Arranged {
     pub order: Vec<usize>,
     /// Per tool with lower-ranked near duplicates, their positions in the ranking, best first.
     pub duplicates: HashMap<usize, Vec<usize>>,
@@ -33,7 +33,7 @@ enum Rank {
 
 /// Reorders tools that are sorted best first: at most `per_server` tools of one server precede those of others.
 #[must_use]
-pub fn arrange(found: &[ArrangeCandidate], per_server: Option<usize>) -> Arranged {
+pub(crate) fn arrange(found: &[ArrangeCandidate], per_server: Option<usize>) -> Arranged {
     let mut arranged = Arranged::default();
     let mut first_of: HashMap<u32, usize> = HashMap::new();
     let mut of_server: HashMap<u32, usize> = HashMap::new();

@@ -65,7 +65,7 @@ pub fn courtesy(message: &str) -> Option<Courtesy> {
 
 /// The share of a message's words in polite phrases, 0 to 1.
 #[must_use]
-pub fn courtesy_share(message: &str) -> f32 {
+pub(crate) fn courtesy_share(message: &str) -> f32 {
     let mut units = units(message);
     units.truncate(UNITS_READ);
     let mut covered = vec![false; units.len()];

@@ -8,10 +8,10 @@ use crate::domain::catalog::texts::ToolText;
 use crate::domain::text::words::{is_unspaced, split_identifier};
 
 /// Longest passage in characters: about 130 word pieces, the length on which sentence encoders of this size were trained.
-pub const PASSAGE_CHARACTERS: usize = 600;
+pub(crate) const PASSAGE_CHARACTERS: usize = 600;
 
 /// Longest first sentence in the short passage, in characters.
-pub const FIRST_SENTENCE_CHARACTERS: usize = 240;
+pub(crate) const FIRST_SENTENCE_CHARACTERS: usize = 240;
 
 /// One or two passages for a tool, the fuller one first: `server name words: description` and `name words: first sentence`.
 /// A tool without a description has only one. Passages are empty only if the tool has neither name nor server. Synonyms
@@ -45,7 +45,7 @@ pub fn context_passage(tool: &ToolText<'_>, sentence: &str) -> String {
 }
 
 /// Approximate word pieces of a [`bounded_passage`].
-pub const BOUNDED_PIECES: usize = 48;
+pub(crate) const BOUNDED_PIECES: usize = 48;
 
 /// The passage for a foreign tool, which arrives with each request: `name words: first sentence`, limited to about
 /// [`BOUNDED_PIECES`] word pieces.
@@ -81,7 +81,7 @@ pub(super) fn join(head: &[&str], body: &str) -> String {
 }
 
 /// The first sentence: up to a full stop before whitespace (except after an abbreviation), or the first line break.
-pub fn first_sentence(text: &str) -> &str {
+pub(crate) fn first_sentence(text: &str) -> &str {
     let text = text.trim_start();
     let mut previous = ' ';
     let mut characters = text.char_indices().peekable();

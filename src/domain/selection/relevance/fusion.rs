@@ -17,25 +17,25 @@ use super::message::MessageParts;
 
 /// Weight of the dense half; the lexical half has the rest. With the stock weights, .65 to .7 are equally good; with the
 /// fine-tuned ones .8 (macro R@5 .831 and R@1 .716 against .827 and .709 at .65, on samples of two of the four sets).
-pub const DENSE_WEIGHT: f32 = 0.8;
+pub(crate) const DENSE_WEIGHT: f32 = 0.8;
 /// Weight of a long message's best sentence; the whole message has the rest. .5 to .7 are equally good for messages with
 /// one request; more is better for those with several (R@5 .904 at .5, .909 at .6, .919 at .7).
-pub const SENTENCE_WEIGHT: f32 = 0.6;
+pub(crate) const SENTENCE_WEIGHT: f32 = 0.6;
 /// Weight of the coverage gain, against 1 for the whole message: how well a tool matches a part of the message that no
 /// higher-ranked tool covers. On 269 tasks for several tools (1,898 tools), R@5 / R@10 / complete@10 are .55 / .70 / .42
 /// without and .58 / .72 / .42 with .5 or .75; .75 costs sets of single requests .005 of R@1.
-pub const COVERAGE_WEIGHT: f32 = 0.5;
+pub(crate) const COVERAGE_WEIGHT: f32 = 0.5;
 /// Weight, in a message of several parts, of the match with a tool's server, a z-score over the servers. On the same tasks
 /// it raises R@10 from .69 to .70 and complete@10 from .39 to .42. Messages of one part gain nothing, and R@1 in 293
 /// servers would be .007 lower.
-pub const SERVER_WEIGHT: f32 = 0.1;
+pub(crate) const SERVER_WEIGHT: f32 = 0.1;
 /// Positions that are ranked for coverage.
 const COVERED: usize = 20;
 
 /// Slope of the readable score, per standard deviation.
-pub const SCORE_SLOPE: f32 = 1.35;
+pub(crate) const SCORE_SLOPE: f32 = 1.35;
 /// The fused score at which half of the candidates are the right tool.
-pub const SCORE_MIDDLE: f32 = 4.05;
+pub(crate) const SCORE_MIDDLE: f32 = 4.05;
 
 /// The weights of the fusion, each between 0 and 1.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -32,20 +32,20 @@ use super::turn::TurnEvidence;
 use super::turn_head::{Turn, TurnHead, TurnSignals};
 
 /// Logistic regression weights with vectors; see the module documentation.
-pub const DENSE_WEIGHTS: GateWeights =
+pub(crate) const DENSE_WEIGHTS: GateWeights =
     GateWeights { bias: -2.55, direction: 2.25, dense: 1.23, lexical: 0.5, wording: 0.98, tools: -0.58, reference: 2.5, threshold: -1.75 };
 
 /// Logistic regression weights for messages or catalogues without vectors.
-pub const LEXICAL_WEIGHTS: GateWeights =
+pub(crate) const LEXICAL_WEIGHTS: GateWeights =
     GateWeights { bias: -1.43, direction: 0.0, dense: 0.0, lexical: 2.05, wording: 1.47, tools: -0.27, reference: 2.5, threshold: -2.1 };
 
 /// How far the threshold is lowered for a message with non-ASCII letters. The built-in model and the examples are mostly
 /// English: at the common threshold, 93 % of such messages that need a tool are kept, with this 98 %.
-pub const FOREIGN_ALLOWANCE: f32 = 2.0;
+pub(crate) const FOREIGN_ALLOWANCE: f32 = 2.0;
 
 /// A message that depends on earlier turns may lie this far below the threshold by itself, in log-odds, if it lies above
 /// the threshold in context. Only for models without a trained head.
-pub const CONTEXT_ALLOWANCE: f32 = 4.0;
+pub(crate) const CONTEXT_ALLOWANCE: f32 = 4.0;
 
 /// Weights of one classifier. A message needs a tool if the weighted sum is at least `threshold`.
 #[derive(Debug, Clone, Copy, PartialEq)]

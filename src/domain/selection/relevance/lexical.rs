@@ -18,9 +18,9 @@ use crate::domain::catalog::texts::vocabulary::Vocabulary;
 use crate::domain::text::analysis::Analyzer;
 
 /// Weight of a synonym; the word itself has 1.
-pub const SYNONYM_WEIGHT: f32 = 0.3;
+pub(crate) const SYNONYM_WEIGHT: f32 = 0.3;
 /// Weight of the probable correction of a misspelt word.
-pub const CORRECTION_WEIGHT: f32 = 0.7;
+pub(crate) const CORRECTION_WEIGHT: f32 = 0.7;
 
 /// Term weights, sorted by term, without duplicates; `indices` and `values` have the same length.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -6,7 +6,7 @@ use super::fusion::{Ranked, sort};
 
 /// Penalty for a tool whose server is down, in standard deviations: enough to move it behind about equally good tools, too
 /// little to hide the only match.
-pub const DOWN: f32 = 0.5;
+pub(crate) const DOWN: f32 = 0.5;
 
 /// Lowers tools of servers that are down. An available near duplicate takes the place of such a tool. `group` is equal for
 /// near duplicates and differs for all others.

@@ -21,25 +21,25 @@ use super::turn::LeftOpen;
 use crate::domain::text::words::is_unspaced;
 
 /// Messages of at least this many words are also searched sentence by sentence.
-pub const SENTENCE_WORDS: usize = 25;
+pub(crate) const SENTENCE_WORDS: usize = 25;
 /// Maximum number of sentences to search: the first half and the last half of these.
-pub const MAXIMUM_SENTENCES: usize = 16;
+pub(crate) const MAXIMUM_SENTENCES: usize = 16;
 /// Maximum number of clauses to search.
-pub const MAXIMUM_CLAUSES: usize = 6;
+pub(crate) const MAXIMUM_CLAUSES: usize = 6;
 /// Shorter sentences ("Hi!", "Thanks.") say nothing about a tool.
-pub const SHORTEST_SENTENCE_WORDS: usize = 3;
+pub(crate) const SHORTEST_SENTENCE_WORDS: usize = 3;
 /// Maximum number of characters of a message to search; of a longer one, the beginning and the end, where requests usually are. About
 /// what an encoder of 256 word pieces reads of prose.
-pub const MESSAGE_CHARACTERS: usize = 800;
+pub(crate) const MESSAGE_CHARACTERS: usize = 800;
 /// Maximum number of characters of a word without whitespace (encoded data, tokens).
-pub const WORD_CHARACTERS: usize = 120;
+pub(crate) const WORD_CHARACTERS: usize = 120;
 
 /// A message of at most this many words is searched with earlier turns.
-pub const FEW_WORDS: usize = 6;
+pub(crate) const FEW_WORDS: usize = 6;
 /// A message with a reference ("it", "that") is searched with earlier turns up to this many words.
-pub const REFERRING_WORDS: usize = 14;
+pub(crate) const REFERRING_WORDS: usize = 14;
 /// Characters of each earlier turn to search.
-pub const CONTEXT_CHARACTERS: usize = 400;
+pub(crate) const CONTEXT_CHARACTERS: usize = 400;
 
 /// The author of a turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -165,7 +165,7 @@ const REFERRING: [&str; 25] = [
 
 /// A message without pastes: fenced blocks dropped (unless nothing else remains), unbroken runs shortened, the middle of a
 /// very long text removed, blank lines dropped. Line breaks stay, because they separate sentences.
-pub fn normalise(message: &str) -> String {
+pub(crate) fn normalise(message: &str) -> String {
     normalise_to(message, MESSAGE_CHARACTERS)
 }
 

@@ -19,22 +19,22 @@
 //! The comment on a tuned constant says what it was measured on. Pinned tools, the chat's set and the policy are not
 //! here: the services apply them afterwards.
 
-pub mod ambiguity;
-pub mod arrange;
-pub mod courtesies;
+pub(crate) mod ambiguity;
+pub(crate) mod arrange;
+pub(crate) mod courtesies;
 pub mod cut;
-pub mod dense;
+pub(crate) mod dense;
 pub mod examples;
-pub mod fusion;
-pub mod gate;
-pub mod gate_head;
-pub mod lexical;
-pub mod liveness;
-pub mod message;
-pub mod server_text;
-pub mod synonyms;
-pub mod turn;
-pub mod turn_head;
+pub(crate) mod fusion;
+pub(crate) mod gate;
+pub(crate) mod gate_head;
+pub(crate) mod lexical;
+pub(crate) mod liveness;
+pub(crate) mod message;
+pub(crate) mod server_text;
+pub(crate) mod synonyms;
+pub(crate) mod turn;
+pub(crate) mod turn_head;
 
 pub use ambiguity::is_ambiguous;
 pub use courtesies::{Courtesy, courtesy};

@@ -7,7 +7,7 @@ use super::dense::{PASSAGE_CHARACTERS, cap, join, squeeze};
 use crate::domain::text::words::split_identifier;
 
 /// Characters of the server's own description; the rest of the passage is for its tools' names.
-pub const ABOUT_CHARACTERS: usize = 250;
+pub(crate) const ABOUT_CHARACTERS: usize = 250;
 
 /// The texts of one server.
 #[derive(Debug, Clone, Default)]

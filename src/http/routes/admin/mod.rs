@@ -1,16 +1,16 @@
 //! Routes for administrators.
 
-pub mod enrichment;
-pub mod keys;
-pub mod policy;
-pub mod audit;
-pub mod report;
-pub mod secrets;
-pub mod sessions;
-pub mod tools;
-pub mod servers;
-pub mod toolsets;
-pub mod usage;
+pub(crate) mod enrichment;
+pub(crate) mod keys;
+pub(crate) mod policy;
+pub(crate) mod audit;
+pub(crate) mod report;
+pub(crate) mod secrets;
+pub(crate) mod sessions;
+pub(crate) mod tools;
+pub(crate) mod servers;
+pub(crate) mod toolsets;
+pub(crate) mod usage;
 
 use std::ops::Range;
 use std::time::{Duration, SystemTime};

@@ -15,7 +15,7 @@ use crate::service::ports::{Credentials, StoreError};
 
 /// Why a server can't be called for a caller.
 #[derive(Debug, thiserror::Error)]
-pub enum CredentialError {
+pub(crate) enum CredentialError {
     #[error(
         "`{0}` is called on behalf of a user, and this request names none: let Open WebUI forward its users \
          (ENABLE_FORWARD_USER_INFO_HEADERS=True there, a key that is trusted here)"
@@ -35,7 +35,7 @@ pub enum CredentialError {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CredentialProblem {
+pub(crate) enum CredentialProblem {
     Fill(FillError),
     Open(SecretName, SecretOpenError),
 }
@@ -69,7 +69,7 @@ fn problem_list(server: &ServerName, problems: &[CredentialProblem]) -> String {
 
 impl Secrets {
     /// `None` if the server gets nothing from its callers.
-    pub async fn credentials(&self, caller: &Principal, server: &ServerName) -> Result<Option<Arc<Credentials>>, CredentialError> {
+    pub(crate) async fn credentials(&self, caller: &Principal, server: &ServerName) -> Result<Option<Arc<Credentials>>, CredentialError> {
         let taken = self.taken.load().get(server).filter(|taken| !taken.settings.is_empty()).cloned();
         let Some(taken) = taken else { return Ok(None) };
         if taken.settings.names_user() && caller.user_id().is_none() {

@@ -12,7 +12,7 @@ use std::time::SystemTime;
 use arc_swap::ArcSwap;
 use secrecy::SecretString;
 
-pub use self::credentials::CredentialError;
+pub(crate) use self::credentials::CredentialError;
 
 use crate::domain::access::principal::{Principal, PrincipalId};
 use crate::domain::access::secret::{NONCE_BYTES, SealError, SealedSecret, SecretKeys, SecretName, SecretOpenError, SecretPlace};
@@ -23,11 +23,11 @@ use crate::service::ports::{Parting, SecretStore, StoreError, ToolServers};
 use crate::settings::{LiveSettings, PerUserSettings, TransportSettings};
 
 /// Longest secret, in bytes. Certificate keys are among the longest.
-pub const MAX_BYTES: usize = 16 << 10;
+pub(crate) const MAX_BYTES: usize = 16 << 10;
 
 /// The state of a secret, for its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SecretState {
+pub(crate) enum SecretState {
     Set,
     /// A server takes it, but it is not stored.
     Missing,
@@ -37,7 +37,7 @@ pub enum SecretState {
 
 /// A secret, without its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KnownSecret {
+pub(crate) struct KnownSecret {
     pub server: ServerName,
     pub name: SecretName,
     pub state: SecretState,
@@ -47,7 +47,7 @@ pub struct KnownSecret {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum SecretError {
+pub(crate) enum SecretError {
     #[error(
         "the service has no key to seal secrets with: an administrator must set `secrets.key` or TOOLSIEVE_SECRETS_KEY to what \
          `toolsieve secrets new-key` prints"
@@ -76,7 +76,7 @@ struct Taken {
     slot: Slot,
 }
 
-pub struct Secrets {
+pub(crate) struct Secrets {
     store: Arc<dyn SecretStore>,
     servers: Arc<dyn ToolServers>,
     /// `None`: secrets can't be stored.
@@ -86,14 +86,14 @@ pub struct Secrets {
 
 impl Secrets {
     #[must_use]
-    pub fn new(store: Arc<dyn SecretStore>, servers: Arc<dyn ToolServers>, keys: Option<SecretKeys>, live: &LiveSettings) -> Self {
+    pub(crate) fn new(store: Arc<dyn SecretStore>, servers: Arc<dyn ToolServers>, keys: Option<SecretKeys>, live: &LiveSettings) -> Self {
         let secrets = Self { store, servers, keys, taken: ArcSwap::default() };
         secrets.configure(live);
         secrets
     }
 
     /// Applies changed settings.
-    pub fn configure(&self, live: &LiveSettings) {
+    pub(crate) fn configure(&self, live: &LiveSettings) {
         let taken = live.servers.iter().map(|server| {
             let is_process = matches!(server.transport, TransportSettings::Stdio { .. });
             let slot = if is_process { Slot::Variable } else { Slot::Header };
@@ -104,7 +104,7 @@ impl Secrets {
     }
 
     /// The caller's secrets, and those that the servers visible to it take.
-    pub async fn list(&self, caller: &Principal, may_know: impl Fn(&ServerName) -> bool) -> Result<Vec<KnownSecret>, SecretError> {
+    pub(crate) async fn list(&self, caller: &Principal, may_know: impl Fn(&ServerName) -> bool) -> Result<Vec<KnownSecret>, SecretError> {
         let owner = owner(caller)?;
         let keys = self.keys()?;
         let taken = self.taken.load_full();
@@ -132,7 +132,13 @@ impl Secrets {
     }
 
     /// Stores a value, replacing a former one.
-    pub async fn put(&self, caller: &Principal, server: &ServerName, name: &str, value: &SecretString) -> Result<SystemTime, SecretError> {
+    pub(crate) async fn put(
+        &self,
+        caller: &Principal,
+        server: &ServerName,
+        name: &str,
+        value: &SecretString,
+    ) -> Result<SystemTime, SecretError> {
         let owner = owner(caller)?.clone();
         let keys = self.keys()?;
         let taken = self.taken.load().get(server).cloned().ok_or(SecretError::NotFound)?;
@@ -156,7 +162,7 @@ impl Secrets {
     }
 
     /// Removes a secret, even if its server is no longer configured.
-    pub async fn remove(&self, caller: &Principal, server: &ServerName, name: &str) -> Result<(), SecretError> {
+    pub(crate) async fn remove(&self, caller: &Principal, server: &ServerName, name: &str) -> Result<(), SecretError> {
         let owner = owner(caller)?.clone();
         let name = SecretName::new(name).ok_or(SecretError::NotFound)?;
         let place = SecretPlace { owner, server: server.clone(), name };
@@ -168,19 +174,19 @@ impl Secrets {
     }
 
     /// Removes all secrets of an owner and ends their connections; returns how many there were.
-    pub async fn forget(&self, owner: &PrincipalId) -> Result<u64, StoreError> {
+    pub(crate) async fn forget(&self, owner: &PrincipalId) -> Result<u64, StoreError> {
         let removed = self.store.remove_secrets(owner).await?;
         self.disconnect(owner);
         Ok(removed)
     }
 
     /// Ends the connections of an owner whose secrets were removed.
-    pub fn disconnect(&self, owner: &PrincipalId) {
+    pub(crate) fn disconnect(&self, owner: &PrincipalId) {
         self.servers.disconnect(owner, None, Parting::AtOnce);
     }
 
     /// Seals secrets of former keys with the current key, and logs those that no key opens.
-    pub async fn reseal(&self) {
+    pub(crate) async fn reseal(&self) {
         let Some(keys) = &self.keys else { return };
         let found = match self.store.secrets_of_other_keys(keys.present.id()).await {
             Ok(found) => found,

@@ -12,7 +12,7 @@ use crate::service::catalog::enrich::feed::EnrichmentFeed;
 use crate::service::catalog::enrich::in_force;
 use crate::service::ports::{EnrichmentStore, StoreError};
 
-pub struct EnrichmentAdmin {
+pub(crate) struct EnrichmentAdmin {
     pub current: Arc<CurrentCatalog>,
     pub store: Arc<dyn EnrichmentStore>,
     pub feed: Arc<EnrichmentFeed>,
@@ -20,7 +20,7 @@ pub struct EnrichmentAdmin {
 
 /// The enrichment in force for one tool.
 #[derive(Debug, Serialize)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// The published name of the tool.
     name: String,
     server: String,
@@ -35,7 +35,7 @@ pub struct Entry {
 
 /// A page of the list.
 #[derive(Debug, Serialize)]
-pub struct Page {
+pub(crate) struct Page {
     enrichment: Vec<Entry>,
     /// How many tools have an enrichment.
     total: usize,
@@ -47,7 +47,7 @@ pub struct Page {
 
 impl EnrichmentAdmin {
     /// The tools with an enrichment, ordered by server and name.
-    pub async fn list(&self, offset: usize, limit: usize) -> Result<Page, StoreError> {
+    pub(crate) async fn list(&self, offset: usize, limit: usize) -> Result<Page, StoreError> {
         let catalog = self.current.snapshot();
         let mut written = in_force(&catalog, self.store.as_ref(), self.feed.model()).await?;
         let all: Vec<(&Arc<Tool>, Written)> = catalog.tools().iter().filter_map(|tool| Some((tool, written.remove(&key(tool))?))).collect();
@@ -62,13 +62,13 @@ impl EnrichmentAdmin {
     }
 
     /// `None`: there is no such tool, or it has no enrichment.
-    pub async fn get(&self, id: &ToolId) -> Result<Option<Entry>, StoreError> {
+    pub(crate) async fn get(&self, id: &ToolId) -> Result<Option<Entry>, StoreError> {
         let Some(tool) = self.tool(id) else { return Ok(None) };
         Ok(self.written(&tool).await?.map(|written| entry(&tool, written)))
     }
 
     /// Writes as the admin, whose texts take precedence over every model's. `None`: there is no such tool.
-    pub async fn put(&self, id: &ToolId, enrichment: Enrichment) -> Result<Option<Entry>, StoreError> {
+    pub(crate) async fn put(&self, id: &ToolId, enrichment: Enrichment) -> Result<Option<Entry>, StoreError> {
         let Some(tool) = self.tool(id) else { return Ok(None) };
         let written = Written { author: Author::Admin, enrichment };
         self.store.save_enrichment(&key(&tool), &written).await?;
@@ -78,7 +78,7 @@ impl EnrichmentAdmin {
 
     /// Removes the enrichment in force: an admin's, so that a model's applies again, or else the model's, so that the model is
     /// asked again. Returns whether there was one.
-    pub async fn remove(&self, id: &ToolId) -> Result<bool, StoreError> {
+    pub(crate) async fn remove(&self, id: &ToolId) -> Result<bool, StoreError> {
         let Some(tool) = self.tool(id) else { return Ok(false) };
         let Some(written) = self.written(&tool).await? else { return Ok(false) };
         let removed = self.store.remove_enrichment(&key(&tool), &written.author).await?;

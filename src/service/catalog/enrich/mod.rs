@@ -4,8 +4,8 @@
 //! a stop loses at most one. After a failure the model gets a pause, which doubles with each further one. An invalid answer is
 //! dropped, and this process does not ask about that tool again.
 
-pub mod feed;
-pub mod admin;
+pub(crate) mod feed;
+pub(crate) mod admin;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ const ATTEMPTS: u32 = 5;
 /// Each index update is complete, so enrichments are published in batches.
 const LONGEST_UNPUBLISHED: Duration = Duration::from_mins(5);
 
-pub struct Enriching {
+pub(crate) struct Enriching {
     pub current: Arc<CurrentCatalog>,
     pub store: Arc<dyn EnrichmentStore>,
     pub enricher: Arc<dyn Enricher>,
@@ -47,7 +47,7 @@ struct Refused {
 }
 
 /// The enrichments in force for a catalog's tools, by key.
-pub async fn in_force(
+pub(crate) async fn in_force(
     catalog: &Catalog,
     store: &dyn EnrichmentStore,
     model: Option<&str>,
@@ -58,7 +58,7 @@ pub async fn in_force(
 
 impl Enriching {
     /// Follows the index until `stop`.
-    pub async fn follow(&self, stop: CancellationToken) {
+    pub(crate) async fn follow(&self, stop: CancellationToken) {
         let work = async {
             let mut completions = self.feed.completions();
             let mut refused = Refused::default();

@@ -27,7 +27,7 @@ const STREAMS: usize = 4;
 
 /// Identifies a session. Nobody can guess it.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct McpSessionId(Arc<str>);
+pub(crate) struct McpSessionId(Arc<str>);
 
 impl McpSessionId {
     pub(super) fn random() -> Self {
@@ -35,7 +35,7 @@ impl McpSessionId {
     }
 
     #[must_use]
-    pub fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 }
@@ -55,7 +55,7 @@ impl fmt::Debug for McpSessionId {
 
 /// The endpoint of a session: its address, and what it lists there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct McpEndpoint {
+pub(crate) struct McpEndpoint {
     pub address: Arc<Address>,
     /// The only server of the endpoint, under its own names.
     pub server: Option<ServerName>,
@@ -67,14 +67,14 @@ pub struct McpEndpoint {
 impl McpEndpoint {
     /// Whether a tool that the caller may see is listed here.
     #[must_use]
-    pub fn shows(&self, tool: &Tool, visibility: &Visibility) -> bool {
+    pub(crate) fn shows(&self, tool: &Tool, visibility: &Visibility) -> bool {
         self.server.as_ref().is_none_or(|server| *server == tool.id.server) && self.address.shows(tool, visibility, self.mode)
     }
 }
 
 /// The client's capabilities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Abilities {
+pub(crate) struct Abilities {
     /// It can show its user a form.
     pub forms: bool,
     /// It can ask its user to open a URL.
@@ -85,7 +85,7 @@ pub struct Abilities {
 impl Abilities {
     /// Reads the `capabilities` of its `initialize` request (MCP specification 2025-11-25, `ClientCapabilities`).
     #[must_use]
-    pub fn read(capabilities: &Value) -> Self {
+    pub(crate) fn read(capabilities: &Value) -> Self {
         let elicitation = capabilities.get("elicitation").filter(|elicitation| elicitation.is_object());
         let addresses = elicitation.is_some_and(|elicitation| elicitation.get("url").is_some());
         // An older client declares `elicitation` without details, which means forms.
@@ -95,13 +95,13 @@ impl Abilities {
 
     /// Whether the client can answer any question.
     #[must_use]
-    pub fn are_any(self) -> bool {
+    pub(crate) fn are_any(self) -> bool {
         self.forms || self.addresses || self.sampling
     }
 
     /// Whether the client can answer this question.
     #[must_use]
-    pub fn answer(self, method: &str, params: &Value) -> bool {
+    pub(crate) fn answer(self, method: &str, params: &Value) -> bool {
         match method {
             "elicitation/create" if params.get("mode").is_some_and(|mode| mode == "url") => self.addresses,
             "elicitation/create" => self.forms,
@@ -114,7 +114,7 @@ impl Abilities {
 /// Log levels, least urgent first (RFC 5424).
 const LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
-pub struct McpSession {
+pub(crate) struct McpSession {
     id: McpSessionId,
     owner: PrincipalId,
     endpoint: McpEndpoint,
@@ -215,30 +215,30 @@ impl McpSession {
     }
 
     #[must_use]
-    pub fn id(&self) -> &McpSessionId {
+    pub(crate) fn id(&self) -> &McpSessionId {
         &self.id
     }
 
     /// The groups that the client has loaded.
     #[must_use]
-    pub fn loads(&self) -> &ClientLoads {
+    pub(crate) fn loads(&self) -> &ClientLoads {
         &self.loads
     }
 
     #[must_use]
-    pub fn endpoint(&self) -> &McpEndpoint {
+    pub(crate) fn endpoint(&self) -> &McpEndpoint {
         &self.endpoint
     }
 
     /// The caller of the last request.
     #[must_use]
-    pub fn viewer(&self) -> Arc<Principal> {
+    pub(crate) fn viewer(&self) -> Arc<Principal> {
         Arc::clone(&self.state.lock().viewer)
     }
 
     /// A stream of notifications. It ends with the session, or when the client has opened too many newer ones.
     #[must_use]
-    pub fn listen(self: &Arc<Self>) -> Listening {
+    pub(crate) fn listen(self: &Arc<Self>) -> Listening {
         let (sender, messages) = mpsc::channel(MAILBOX);
         let listening = Listening { messages, session: Arc::downgrade(self) };
         let mut state = self.state.lock();
@@ -258,7 +258,7 @@ impl McpSession {
 
     /// Notifies the client, if it listens. Otherwise the notification is queued, except for changed tool lists, which are
     /// detected later.
-    pub fn notify(&self, news: News) -> bool {
+    pub(crate) fn notify(&self, news: News) -> bool {
         let mut state = self.state.lock();
         state.streams.retain(|stream| !stream.is_closed());
         let listens = !state.streams.is_empty();
@@ -271,12 +271,12 @@ impl McpSession {
     }
 
     /// Notifies the client that its list of tools has changed.
-    pub fn notify_list_changed(&self) -> bool {
+    pub(crate) fn notify_list_changed(&self) -> bool {
         self.notify(News::Tools)
     }
 
     /// Notifies the client if its prompts or resources now come from other servers.
-    pub fn notify_offered(&self, now: (u64, u64)) {
+    pub(crate) fn notify_offered(&self, now: (u64, u64)) {
         let former = self.state.lock().offered.replace(now);
         let Some((prompts, resources)) = former else { return };
         if prompts != now.0 {
@@ -307,13 +307,13 @@ impl McpSession {
     }
 
     #[must_use]
-    pub fn follows(&self, uri: &str) -> bool {
+    pub(crate) fn follows(&self, uri: &str) -> bool {
         self.state.lock().followed.contains_key(uri)
     }
 
     /// Number of subscriptions.
     #[must_use]
-    pub fn followed(&self) -> usize {
+    pub(crate) fn followed(&self) -> usize {
         self.state.lock().followed.len()
     }
 
@@ -330,14 +330,14 @@ impl McpSession {
 
     /// Registers a running request until the value is dropped.
     #[must_use]
-    pub fn begin(self: &Arc<Self>, request: &str) -> Running {
+    pub(crate) fn begin(self: &Arc<Self>, request: &str) -> Running {
         let cancelled = CancellationToken::new();
         self.state.lock().running.insert(request.to_owned(), cancelled.clone());
         Running { session: Arc::clone(self), request: request.to_owned(), cancelled }
     }
 
     /// Cancels a request, by the JSON text of its id. An unknown id is ignored.
-    pub fn cancel(&self, request: &str) {
+    pub(crate) fn cancel(&self, request: &str) {
         if let Some(cancelled) = self.state.lock().running.get(request) {
             cancelled.cancel();
         }
@@ -345,13 +345,13 @@ impl McpSession {
 
     /// Whether the client can answer this question.
     #[must_use]
-    pub fn answers(&self, method: &str, params: &Value) -> bool {
+    pub(crate) fn answers(&self, method: &str, params: &Value) -> bool {
         self.abilities.answer(method, params)
     }
 
     /// The id for a question, and the receiver of the client's answer.
     #[must_use]
-    pub fn ask(&self) -> (String, oneshot::Receiver<Value>) {
+    pub(crate) fn ask(&self) -> (String, oneshot::Receiver<Value>) {
         let (sender, receiver) = oneshot::channel();
         let mut state = self.state.lock();
         state.questions += 1;
@@ -362,14 +362,14 @@ impl McpSession {
     }
 
     /// Accepts the client's answer to a question, by the JSON text of its id. An unknown id is ignored.
-    pub fn settle(&self, question: &str, message: Value) {
+    pub(crate) fn settle(&self, question: &str, message: Value) {
         if let Some(sender) = self.state.lock().open_questions.remove(question) {
             let _ = sender.send(message);
         }
     }
 
     /// Sets the log level: the client then gets messages of this level and above. `false`: there is no such level.
-    pub fn want_notes(&self, level: &str) -> bool {
+    pub(crate) fn want_notes(&self, level: &str) -> bool {
         let place = LEVELS.iter().position(|known| *known == level);
         if place.is_some() {
             self.state.lock().notes = place;
@@ -378,7 +378,7 @@ impl McpSession {
     }
 
     #[must_use]
-    pub fn wants_note(&self, params: &Value) -> bool {
+    pub(crate) fn wants_note(&self, params: &Value) -> bool {
         let level = params.get("level").and_then(Value::as_str).and_then(|level| LEVELS.iter().position(|known| *known == level));
         self.state.lock().notes.is_some_and(|least| level.is_some_and(|level| level >= least))
     }
@@ -395,14 +395,14 @@ impl McpSession {
 }
 
 /// A client's stream of notifications.
-pub struct Listening {
+pub(crate) struct Listening {
     messages: mpsc::Receiver<News>,
     session: Weak<McpSession>,
 }
 
 impl Listening {
     /// `None`: the stream has ended.
-    pub async fn next(&mut self) -> Option<News> {
+    pub(crate) async fn next(&mut self) -> Option<News> {
         let news = self.messages.recv().await?;
         // The buffer now has room for queued messages.
         if let Some(session) = self.session.upgrade() {
@@ -413,7 +413,7 @@ impl Listening {
 }
 
 /// A running request.
-pub struct Running {
+pub(crate) struct Running {
     session: Arc<McpSession>,
     request: String,
     /// Cancelled by the client.
