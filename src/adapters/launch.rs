@@ -39,7 +39,6 @@ pub(crate) struct Grants {
 
 impl Launch {
     /// The arguments for this binary.
-    #[must_use]
     pub(crate) fn words(self) -> Vec<OsString> {
         let mut words = vec![WORD.into(), PARENT.into(), self.parent.to_string().into()];
         if let Some(Grants { read, write }) = self.sandbox {
@@ -53,7 +52,6 @@ impl Launch {
     }
 
     /// Parses such arguments; `None` if they mean something else.
-    #[must_use]
     pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> Option<Self> {
         let mut words = words.into_iter();
         words.next().filter(|word| word == WORD)?;
@@ -75,7 +73,6 @@ impl Launch {
     }
 
     /// Executes the program. Returns only on failure, after reporting it.
-    #[must_use]
     pub(crate) fn run(self) -> ExitCode {
         let name = self.name.to_string_lossy().into_owned();
         let why = self.execute();

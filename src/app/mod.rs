@@ -98,7 +98,6 @@ pub struct Application {
 
 impl StartError {
     /// Whether the configuration is invalid, so that another start would fail too.
-    #[must_use]
     pub fn is_invalid_configuration(&self) -> bool {
         matches!(self, Self::Embedder(embed::EmbedderOpenError::Folder { .. }) | Self::OtherStore { .. } | Self::Installation { .. })
     }
@@ -381,7 +380,6 @@ impl Application {
     }
 
     /// The service's URL on this machine.
-    #[must_use]
     pub fn url(&self) -> String {
         let host = if self.address.ip().is_unspecified() { "127.0.0.1".to_owned() } else { self.address.ip().to_string() };
         let host = if host.contains(':') { format!("[{host}]") } else { host };
@@ -390,13 +388,11 @@ impl Application {
     }
 
     /// Applies a changed configuration.
-    #[must_use]
     pub fn reload(&self) -> Arc<Reload> {
         Arc::clone(&self.reload)
     }
 
     /// Stops the application.
-    #[must_use]
     pub fn handle(&self) -> Stopper {
         stopper(&self.server, &self.closing)
     }

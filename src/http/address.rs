@@ -9,7 +9,6 @@ use ipnet::IpNet;
 const FORWARDED_FOR: &str = "x-forwarded-for";
 
 /// The nearest address that is not a trusted proxy's.
-#[must_use]
 pub(super) fn client(peer: Option<SocketAddr>, headers: &HeaderMap, trusted: &[IpNet]) -> Option<IpAddr> {
     let is_trusted = |address: &IpAddr| trusted.iter().any(|network| network.contains(address));
     let peer = peer?.ip().to_canonical();

@@ -52,7 +52,6 @@ impl FromRequest for Body {
 }
 
 /// Whether a request has a body, according to its head.
-#[must_use]
 pub(crate) fn is_announced(headers: &HeaderMap) -> bool {
     headers.contains_key(header::TRANSFER_ENCODING) || length(headers).is_some_and(|length| length > 0)
 }
@@ -89,7 +88,6 @@ pub(crate) struct Held {
 
 impl Bodies {
     /// `limit`: bytes per body; `together`: bytes of all bodies.
-    #[must_use]
     pub(crate) fn new(limit: usize, patience: Duration, together: usize) -> Self {
         // With an empty budget, one body always finds room.
         let most_large = (together - together / 4).max(limit);

@@ -9,13 +9,11 @@ use serde_json::Value;
 
 /// The path to the first member of this body that can't be read as a `T`, such as `limit` or `messages[0].role`. `None`: the body is
 /// valid, or invalid as a whole.
-#[must_use]
 pub(super) fn misfit<T: de::DeserializeOwned>(body: &[u8]) -> Option<String> {
     misfit_in::<T>(serde_json::from_slice(body).ok()?)
 }
 
 /// The same for a value of a body.
-#[must_use]
 pub(super) fn misfit_in<T: de::DeserializeOwned>(value: Value) -> Option<String> {
     T::deserialize(Member(value)).err().map(|Misfit(path)| path).filter(|path| !path.is_empty())
 }

@@ -21,7 +21,6 @@ pub(crate) struct CallerContext {
 
 impl CallerContext {
     /// The key of its usage. As for loaded tools, the address session comes first, then the chat, then the client's MCP session.
-    #[must_use]
     pub(crate) fn conversation(&self) -> Option<Conversation> {
         let of_address = self.session.as_ref().filter(|session| session.kind == ConversationKind::Session);
         let chat = || self.chat.as_deref().map(Conversation::chat);

@@ -42,7 +42,6 @@ section! {
 
 impl HttpSettings {
     /// Whether the address is reachable from this machine only.
-    #[must_use]
     pub fn is_loopback(&self) -> bool {
         self.host.is_loopback()
     }

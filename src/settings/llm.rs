@@ -67,7 +67,6 @@ impl LlmSettings {
     }
 
     /// The endpoint for a provider's keys.
-    #[must_use]
     pub fn of(&self, provider: Provider) -> Option<&Endpoint> {
         match provider {
             Provider::Gemini => self.gemini.as_ref(),
@@ -78,7 +77,6 @@ impl LlmSettings {
 }
 
 /// Whether a header can carry the key.
-#[must_use]
 pub(crate) fn is_key(key: &str) -> bool {
     !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic())
 }

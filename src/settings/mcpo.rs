@@ -34,14 +34,12 @@ pub struct McpoSettings {
 }
 
 /// Normalises a path to `/a/b`, or to nothing.
-#[must_use]
 pub(crate) fn path(text: &str) -> String {
     let inner = text.trim().trim_matches('/');
     if inner.is_empty() { String::new() } else { format!("/{inner}") }
 }
 
 /// The level that a value of `LOG_LEVEL` means.
-#[must_use]
 pub(crate) fn log_level(text: &str) -> Option<&'static str> {
     match text.trim().to_lowercase().as_str() {
         "debug" => Some("debug"),

@@ -90,7 +90,6 @@ fn remote(formatter: &mut fmt::Formatter<'_>, kind: &str, url: &Url, headers: &I
 
 impl ServerSettings {
     /// The keys in which two entries of one server differ, as written in the server file. Never a value.
-    #[must_use]
     pub fn differences(&self, other: &Self) -> Vec<&'static str> {
         // Destructured, so that a new field can't be forgotten here.
         let Self {
@@ -145,7 +144,6 @@ impl ServerSettings {
     }
 
     /// Whether an existing connection can adopt a change of this key.
-    #[must_use]
     pub fn keeps_connection(key: &str) -> bool {
         matches!(key, "timeout" | "startTimeout" | "disabledTools" | "tags" | "maxTextBytes" | "compactResults" | "validation")
     }
@@ -153,7 +151,6 @@ impl ServerSettings {
 
 impl TransportSettings {
     /// The key of its headers or environment variables.
-    #[must_use]
     pub fn values_key(&self) -> &'static str {
         match self {
             Self::Stdio { .. } => "env",

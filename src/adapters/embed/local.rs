@@ -25,7 +25,6 @@ impl BuiltinEmbedder {
     }
 
     /// Uses other weights.
-    #[must_use]
     pub fn with(encoder: Encoder) -> Self {
         Self { encoder: Arc::new(encoder) }
     }

@@ -36,7 +36,6 @@ struct Account {
 
 impl ChatModels {
     /// Create the client with [`client_builder`].
-    #[must_use]
     pub(crate) fn new(client: reqwest::Client, settings: LlmSettings) -> Self {
         Self { client, settings }
     }

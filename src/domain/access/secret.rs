@@ -30,13 +30,11 @@ const ID_CONTEXT: &[u8] = b"toolsieve secrets key id";
 pub struct SecretName(Arc<str>);
 
 impl SecretName {
-    #[must_use]
     pub fn new(name: &str) -> Option<Self> {
         let is_known = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.');
         ((1..=MAX_NAME).contains(&name.len()) && name.chars().all(is_known)).then(|| Self(name.into()))
     }
 
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -95,7 +93,6 @@ pub struct SealError;
 
 impl SecretKey {
     /// Parses 32 bytes in base64, of any alphabet, with or without padding; `None` for anything else.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let engines = [&STANDARD, &STANDARD_NO_PAD, &URL_SAFE, &URL_SAFE_NO_PAD];
@@ -109,13 +106,11 @@ impl SecretKey {
     }
 
     /// A new key in text form.
-    #[must_use]
     pub fn write(bytes: &[u8; KEY_BYTES]) -> SecretString {
         SecretString::from(STANDARD.encode(bytes))
     }
 
     /// Identifies the key without revealing it.
-    #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }

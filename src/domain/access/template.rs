@@ -125,13 +125,11 @@ impl Template {
     }
 
     /// The secrets that it uses.
-    #[must_use]
     pub fn secrets(&self) -> BTreeSet<SecretName> {
         self.0.iter().filter_map(|part| if let Part::Secret(name) = part { Some(name.clone()) } else { None }).collect()
     }
 
     /// Whether it uses a field of the user.
-    #[must_use]
     pub fn names_user(&self) -> bool {
         self.0.iter().any(|part| matches!(part, Part::User(_)))
     }
@@ -178,7 +176,6 @@ fn part(content: &str) -> Result<Part, TemplateError> {
 }
 
 /// Whether a secret can be inserted unchanged.
-#[must_use]
 pub(crate) fn fits(value: &SecretString, slot: Slot) -> bool {
     let value = value.expose_secret();
     match slot {

@@ -56,7 +56,6 @@ pub struct Change {
 }
 
 /// The compared part of a raw tool.
-#[must_use]
 pub fn definition(raw: &Value) -> Value {
     let mut members = Map::new();
     for name in MEMBERS {
@@ -76,25 +75,21 @@ pub fn definition(raw: &Value) -> Value {
 }
 
 /// Identifies a definition: equal ones share it.
-#[must_use]
 pub fn fingerprint(raw: &Value) -> Fingerprint {
     canonical::fingerprint(&definition(raw))
 }
 
 /// The key of a prompt, among the names of its server's tools.
-#[must_use]
 pub fn prompt_key(name: &str) -> String {
     format!("{PROMPT}{name}")
 }
 
 /// The name of the prompt with this key.
-#[must_use]
 pub fn prompt_of(key: &str) -> Option<&str> {
     key.strip_prefix(PROMPT)
 }
 
 /// The compared part of whatever the key stands for: a tool name, [`SERVER_KEY`] or the key of a prompt.
-#[must_use]
 pub fn definition_of(key: &str, raw: &Value) -> Value {
     let members: &[&str] = match key {
         SERVER_KEY => &SERVER_MEMBERS,
@@ -106,7 +101,6 @@ pub fn definition_of(key: &str, raw: &Value) -> Value {
 }
 
 /// The difference between two definitions, in the order of the later one.
-#[must_use]
 pub fn difference(before: &Value, after: &Value) -> Difference {
     let mut difference = Difference::default();
     difference.compare(before, after, &mut String::new(), 0);
@@ -183,7 +177,6 @@ fn shown(value: &Value, difference: usize) -> String {
 
 /// Maps names that look the same to one form: hidden characters and confusable letters (Unicode Technical Standard 39,
 /// section 4).
-#[must_use]
 pub fn skeleton(name: &str) -> String {
     let shown = hidden_text::strip(name).map_or_else(|| name.to_owned(), |(shown, _)| shown);
     confusable_detection::skeleton(&shown).collect()

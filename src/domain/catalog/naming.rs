@@ -31,7 +31,6 @@ impl OperationId {
     /// The name depends only on these two names, so it is the same in every document and on every replica, whatever other
     /// tools exist. If the plain form would be ambiguous, too long or invalid, it gets a hash of both names as a suffix, so
     /// that no two tools share a name.
-    #[must_use]
     pub fn of(id: &ToolId) -> Self {
         let server = id.server.as_str();
         let mut name = String::with_capacity(server.len() + SEPARATOR.len() + id.name.len() + SUFFIX_LENGTH);

@@ -14,7 +14,6 @@ pub struct Overlay {
 
 impl Overlay {
     /// A fingerprint of the tool with this overlay. An empty overlay keeps the tool's own.
-    #[must_use]
     pub fn version(&self, tool: &Fingerprint) -> Fingerprint {
         if *self == Self::default() {
             return *tool;

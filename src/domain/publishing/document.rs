@@ -25,25 +25,21 @@ pub struct Heading<'a> {
 }
 
 /// One path with its operation, as JSON text: `"/path":{"post":{…}}`.
-#[must_use]
 pub fn path_item(path: &str, operation: &Value) -> String {
     format!("{}:{{\"post\":{operation}}}", Value::from(path))
 }
 
 /// The path of a tool below the service's root.
-#[must_use]
 pub fn tool_path(tool: &Tool) -> String {
     format!("/{}/{}", encoded(tool.id.server.as_str()), encoded(&tool.id.name))
 }
 
 /// The path of a tool below its server.
-#[must_use]
 pub fn tool_path_on_server(tool: &Tool) -> String {
     format!("/{}", encoded(&tool.id.name))
 }
 
 /// The operation of a tool.
-#[must_use]
 pub fn tool_operation(tool: &Tool) -> Value {
     let title = tool.title.clone().unwrap_or_else(|| title_case(&tool.label));
     let result = match &tool.output {
@@ -71,7 +67,6 @@ pub(super) fn operation(id: &str, title: &str, description: &str, tag: &str, sch
 }
 
 /// Joins path items to a document. Deterministic.
-#[must_use]
 pub fn compose<'a>(heading: &Heading<'_>, path_items: impl Iterator<Item = &'a str>) -> String {
     let info = json!({"title": heading.title, "version": heading.version, "description": heading.description});
     let mut components = components();
@@ -175,7 +170,6 @@ pub(super) fn title_case(name: &str) -> String {
 }
 
 /// The first sentence of a server's instructions, as the description of its document.
-#[must_use]
 pub fn server_description(server: &CatalogServer) -> String {
     server
         .instructions

@@ -208,35 +208,29 @@ meta_tools! {
 
 impl MetaTool {
     /// Its published name.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.row().name
     }
 
-    #[must_use]
     pub fn path(self) -> &'static str {
         self.row().path
     }
 
     /// Whether it never changes anything.
-    #[must_use]
     pub fn reads_only(self) -> bool {
         self.row().reads_only
     }
 
     /// Whether documents of this mode contain it.
-    #[must_use]
     pub fn is_in(self, mode: Mode) -> bool {
         self.row().modes.contains(&mode)
     }
 
-    #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|tool| tool.name() == name)
     }
 
     /// `path`: without its leading slash.
-    #[must_use]
     pub fn of_path(path: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|tool| &tool.path()[1..] == path)
     }
@@ -247,7 +241,6 @@ impl MetaTool {
     }
 
     /// `servers` and `toolsets`: the result of [`summarize_servers`] and [`summarize_toolsets`].
-    #[must_use]
     pub fn definition(self, servers: &str, toolsets: &str) -> MetaToolDefinition {
         let row = self.row();
         MetaToolDefinition { tool: self, description: (row.description)(servers, toolsets), parameters: (row.parameters)() }
@@ -270,12 +263,10 @@ pub struct MetaToolDefinition {
 
 impl MetaToolDefinition {
     /// `find_tools` → `Find Tools`.
-    #[must_use]
     pub fn title(&self) -> String {
         title_case(self.tool.name())
     }
 
-    #[must_use]
     pub fn path_item(&self) -> String {
         let result = json!({"$ref": CONTENT});
         let operation = operation(self.tool.name(), &self.title(), &self.description, "toolsieve", &self.parameters, &result);
@@ -283,14 +274,12 @@ impl MetaToolDefinition {
     }
 
     /// The function definition that a model gets.
-    #[must_use]
     pub fn function(&self) -> Value {
         json!({"name": self.tool.name(), "description": self.description, "parameters": self.parameters})
     }
 }
 
 /// `describe_tools` for tools that are listed without parameters, in as few words as possible.
-#[must_use]
 pub fn describe_listed() -> MetaToolDefinition {
     let mut parameters = (MetaTool::DescribeTools.row().parameters)();
     if let Some(names) = parameters["properties"]["names"].as_object_mut() {
@@ -313,7 +302,6 @@ fn one_name(property: &str, description: &str) -> Value {
 }
 
 /// "214 tools of GitHub, Jira and 7 other servers", of servers with their numbers of tools.
-#[must_use]
 pub fn summarize_servers<'a>(servers: impl Iterator<Item = (&'a CatalogServer, usize)>) -> String {
     let servers: Vec<(&CatalogServer, usize)> = servers.filter(|(_, tools)| *tools > 0).collect();
     let tools: usize = servers.iter().map(|(_, tools)| tools).sum();
@@ -329,7 +317,6 @@ pub fn summarize_servers<'a>(servers: impl Iterator<Item = (&'a CatalogServer, u
 }
 
 /// "GitHub, Jira and 7 other toolsets".
-#[must_use]
 pub fn summarize_toolsets(groups: &[Group]) -> String {
     let names = groups.iter().take(NAMED).map(|group| short(group.name())).collect();
     let listed = listed(names, groups.len(), "toolset");

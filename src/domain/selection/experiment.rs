@@ -17,7 +17,6 @@ named! {
 impl Arm {
     /// Assigns a chat to an arm by a hash of its id: the same on every replica and after every restart. A share of
     /// `static_share` (0 to 1) of all chats is static. `None` without a comparison, which is a share of 0.
-    #[must_use]
     pub fn of(chat: &str, static_share: f64) -> Option<Self> {
         if static_share <= 0.0 {
             return None;

@@ -42,7 +42,6 @@ pub struct Selected {
 
 impl Selected {
     /// A tool that was requested by name.
-    #[must_use]
     pub fn named(tool: &Tool) -> Self {
         Self { name: tool.operation_id.to_string(), id: Some(tool.id.clone()), score: None, reason: Reason::Named }
     }

@@ -36,7 +36,6 @@ named! {
 }
 
 impl Group {
-    #[must_use]
     pub fn new(kind: GroupKind, name: &str) -> Self {
         match kind {
             GroupKind::Toolset => Self::Toolset(ToolsetName::from(name)),
@@ -45,7 +44,6 @@ impl Group {
         }
     }
 
-    #[must_use]
     pub fn kind(&self) -> GroupKind {
         match self {
             Self::Toolset(_) => GroupKind::Toolset,
@@ -54,7 +52,6 @@ impl Group {
         }
     }
 
-    #[must_use]
     pub fn name(&self) -> &str {
         match self {
             Self::Toolset(name) => name.as_str(),
@@ -64,7 +61,6 @@ impl Group {
     }
 
     /// Whether the group contains a tool. `classes` provides the current members of toolsets.
-    #[must_use]
     pub fn has(&self, tool: &Tool, classes: &Classes) -> bool {
         match self {
             Self::Toolset(name) => classes.is_in(name, tool),
@@ -74,7 +70,6 @@ impl Group {
     }
 
     /// The visible tools of the group, in catalog order.
-    #[must_use]
     pub fn members<'a>(&self, catalog: &'a Catalog, visibility: &Visibility) -> Vec<&'a Arc<Tool>> {
         match self {
             Self::Server(name) => {
@@ -101,7 +96,6 @@ pub struct Loaded {
 
 impl Loaded {
     /// The visible loaded tools, in loading order.
-    #[must_use]
     pub fn tools<'a>(&self, catalog: &'a Catalog, visibility: &Visibility) -> Vec<&'a Arc<Tool>> {
         let mut seen = BTreeSet::new();
         let mut tools = Vec::new();
@@ -129,7 +123,6 @@ pub struct Groups {
 }
 
 impl Groups {
-    #[must_use]
     pub fn visible(catalog: &Catalog, visibility: &Visibility) -> Self {
         let mut servers = BTreeSet::new();
         let mut tags = BTreeSet::new();
@@ -147,13 +140,11 @@ impl Groups {
     }
 
     /// Toolsets and servers.
-    #[must_use]
     pub fn known(&self) -> &[Group] {
         &self.known
     }
 
     /// The group with this name, optionally including tags. Case-insensitive, because models write names in any case.
-    #[must_use]
     pub fn find(&self, name: &str, with_tags: bool) -> Option<&Group> {
         let name = name.trim();
         let all = || self.all(with_tags);
@@ -161,7 +152,6 @@ impl Groups {
     }
 
     /// The group most similar to a wrong name.
-    #[must_use]
     pub fn nearest(&self, name: &str, with_tags: bool) -> Option<&str> {
         nearest_of_family(name.trim(), self.all(with_tags).map(Group::name))
     }

@@ -103,7 +103,6 @@ impl Connection {
     }
 
     /// Marks a request as running until this is dropped.
-    #[must_use]
     pub(crate) fn answer(self: &Arc<Self>) -> Answering {
         self.answering.fetch_add(1, Ordering::Relaxed);
         Answering(Arc::clone(self))
@@ -241,7 +240,6 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
-    #[must_use]
     pub(crate) fn new(body: BoxBody, answering: Option<Answering>) -> Self {
         Self { body, rest: Bytes::new(), is_handed: false, answering }
     }

@@ -168,7 +168,6 @@ impl Policies {
         self.current.set_policy(parts.policy(&parts.given));
     }
 
-    #[must_use]
     pub(crate) fn view(&self) -> PolicyView {
         let parts = self.parts.read();
         parts.view(&parts.given, &self.current)

@@ -52,13 +52,11 @@ pub struct View {
 
 impl View {
     /// The tool with this published name, if the caller may see it.
-    #[must_use]
     pub fn operation(&self, name: &str) -> Option<&Arc<Tool>> {
         self.catalog.operation(name).filter(|tool| self.visibility.allows(tool))
     }
 
     /// The tool with this id, if the caller may see it.
-    #[must_use]
     pub fn tool(&self, id: &ToolId) -> Option<&Arc<Tool>> {
         self.catalog.tool(id).filter(|tool| self.visibility.allows(tool))
     }
@@ -105,7 +103,6 @@ impl Default for CurrentCatalog {
 
 impl CurrentCatalog {
     /// Empty, with these settings.
-    #[must_use]
     pub fn new(selection: SelectionSettings) -> Self {
         let (changes, _) = watch::channel(0);
         Self {
@@ -119,13 +116,11 @@ impl CurrentCatalog {
     }
 
     /// A view for a request of this principal.
-    #[must_use]
     pub fn view(&self, principal: &Principal) -> View {
         let now = self.now.load();
         View { catalog: Arc::clone(&now.catalog), visibility: now.visibility(principal), settings: self.settings() }
     }
 
-    #[must_use]
     pub fn settings(&self) -> Arc<SelectionSettings> {
         self.selection.load_full()
     }
@@ -134,31 +129,26 @@ impl CurrentCatalog {
         self.selection.store(Arc::new(selection));
     }
 
-    #[must_use]
     pub fn snapshot(&self) -> Arc<Catalog> {
         Arc::clone(&self.now.load().catalog)
     }
 
-    #[must_use]
     pub fn policy(&self) -> Arc<Policy> {
         Arc::clone(&self.now.load().policy)
     }
 
     /// The tools that a principal may see. The only place that decides it.
-    #[must_use]
     pub fn visibility(&self, principal: &Principal) -> Visibility {
         self.now.load().visibility(principal)
     }
 
     /// The policy's decision for a principal and a tool, with the deciding rule.
-    #[must_use]
     pub fn decision(&self, principal: &Principal, tool: &Tool) -> Decision {
         self.policy().decisions(principal).on(tool)
     }
 
     /// Whether a principal may know a server: it sees one of its tools, or, as long as none is known, the policy allows the
     /// server's name.
-    #[must_use]
     pub fn shows_server(&self, principal: &Principal, name: &ServerName) -> bool {
         let now = self.now.load();
         match now.catalog.server(name.as_str()) {
@@ -172,7 +162,6 @@ impl CurrentCatalog {
     }
 
     /// Whether a principal sees any tool.
-    #[must_use]
     pub fn shows_anything(&self, principal: &Principal) -> bool {
         let now = self.now.load();
         let visibility = now.visibility(principal);
@@ -180,19 +169,16 @@ impl CurrentCatalog {
     }
 
     /// The class of every tool, and the members of every toolset.
-    #[must_use]
     pub fn classes(&self) -> Arc<Classes> {
         Arc::clone(&self.now.load().assignment.classes)
     }
 
     /// The current toolsets.
-    #[must_use]
     pub fn toolsets(&self) -> Arc<CompiledToolsets> {
         Arc::clone(self.now.load().policy.toolsets())
     }
 
     /// Signals every change of the catalog, the policy and the toolsets.
-    #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -227,7 +213,6 @@ impl CurrentCatalog {
 
     /// Whether this published name belonged to a tool that is gone: its server was removed or no longer lists it, or the tool is
     /// withheld. Clients may still have an older document.
-    #[must_use]
     pub fn is_former(&self, name: &str) -> bool {
         self.former.read().contains(name)
     }

@@ -19,7 +19,6 @@ pub(crate) enum News {
 
 impl News {
     /// As a JSON-RPC notification.
-    #[must_use]
     pub(crate) fn message(&self) -> String {
         let list = |of: &str| json!({"jsonrpc": "2.0", "method": format!("notifications/{of}/list_changed")});
         let message = match self {

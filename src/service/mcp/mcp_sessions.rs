@@ -40,7 +40,6 @@ pub(crate) struct McpSessions {
 
 impl McpSessions {
     /// Starts to remove unused sessions and to notify clients of changed lists, until `stop`. Then all sessions end.
-    #[must_use]
     pub(crate) fn start(current: Arc<CurrentCatalog>, settings: McpSettings, stop: CancellationToken) -> (Arc<Self>, JoinHandle<()>) {
         let stopping = stop.clone();
         let sessions = Arc::new(Self { current, settings, sessions: Mutex::default(), hasher: RandomState::new(), stopping });
@@ -57,7 +56,6 @@ impl McpSessions {
     }
 
     /// Whether clients get sessions at all.
-    #[must_use]
     pub(crate) fn are_given(&self) -> bool {
         self.settings.sessions
     }
@@ -71,7 +69,6 @@ impl McpSessions {
     }
 
     /// A hidden session for a newer-era client, as long as one of its streams is open. `None`: too many are in use.
-    #[must_use]
     pub(crate) fn open_stream(self: &Arc<Self>, caller: &Arc<Principal>, endpoint: McpEndpoint) -> Option<OpenStream> {
         let session = self.begin(caller, endpoint, Abilities::default())?;
         self.note_listed(&session);
@@ -209,7 +206,6 @@ pub(crate) struct OpenStream {
 }
 
 impl OpenStream {
-    #[must_use]
     pub(crate) fn session(&self) -> &Arc<McpSession> {
         &self.session
     }

@@ -59,7 +59,6 @@ pub(crate) enum PassError {
 }
 
 /// The key that identifies an entry of this list.
-#[must_use]
 pub(crate) fn member_of_name(list: PassthroughKind) -> &'static str {
     match list {
         PassthroughKind::Prompts => "name",
@@ -94,7 +93,6 @@ pub(crate) struct Passthrough {
 }
 
 impl Passthrough {
-    #[must_use]
     pub(crate) fn new(
         current: Arc<CurrentCatalog>,
         servers: Arc<dyn ToolServers>,
@@ -108,13 +106,11 @@ impl Passthrough {
     }
 
     /// The servers visible to a caller, ordered by name.
-    #[must_use]
     pub(crate) fn servers(&self, from: &PassthroughCaller) -> Vec<ServerName> {
         self.servers_for(&from.caller.principal, &from.address, from.server.as_ref())
     }
 
     /// The same for a caller at an address, or only this server.
-    #[must_use]
     pub(crate) fn servers_for(&self, principal: &Principal, address: &Address, only: Option<&ServerName>) -> Vec<ServerName> {
         let View { catalog, visibility, .. } = self.current.view(principal);
         let is_there = |server: &&CatalogServer| {
@@ -124,7 +120,6 @@ impl Passthrough {
     }
 
     /// Whether a caller at an address sees a server.
-    #[must_use]
     pub(crate) fn sees(&self, principal: &Principal, address: &Address, only: Option<&ServerName>, server: &ServerName) -> bool {
         if only.is_some_and(|only| only != server) {
             return false;
@@ -142,13 +137,11 @@ impl Passthrough {
     }
 
     /// All servers, whoever asks.
-    #[must_use]
     pub(crate) fn all_servers(&self) -> Vec<ServerName> {
         self.current.snapshot().servers().iter().map(|server| server.name.clone()).collect()
     }
 
     /// The combined capabilities of the servers visible to a caller.
-    #[must_use]
     pub(crate) fn offers(&self, from: &PassthroughCaller) -> Offers {
         self.servers(from).iter().map(|server| self.servers.offers(server)).fold(Offers::default(), |all, one| Offers {
             prompts: all.prompts || one.prompts,
@@ -268,7 +261,6 @@ impl Passthrough {
     }
 
     /// The server's own name of an entry listed under this name.
-    #[must_use]
     pub(crate) fn own_name(&self, server: &ServerName, list: PassthroughKind, shown: &str) -> String {
         let spelled = self.spelled.lock();
         let own = spelled.get(&(server.clone(), list)).and_then(|names| names.get(shown));

@@ -61,7 +61,6 @@ named! {
 
 impl AuditEntry {
     /// A permitted change by this principal, or a read before its end.
-    #[must_use]
     pub fn of_change(principal: &Principal, action: AuditAction, subject: String) -> Self {
         Self {
             at: SystemTime::now(),

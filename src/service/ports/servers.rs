@@ -95,7 +95,6 @@ pub struct CallContext {
 
 impl CallContext {
     /// A context without credentials and receivers, with the configured timeout.
-    #[must_use]
     pub fn new(principal: Arc<Principal>) -> Self {
         Self { principal, headers: Arc::default(), credentials: None, deadline: None, progress: None, messages: None, round: None }
     }
@@ -114,7 +113,6 @@ pub struct Round {
 
 impl Round {
     /// Whether it follows an earlier round.
-    #[must_use]
     pub fn is_another(&self) -> bool {
         self.responses.is_some() || self.state.is_some()
     }
@@ -133,7 +131,6 @@ pub struct Offers {
 
 impl Offers {
     /// Whether the server supports this kind of request.
-    #[must_use]
     pub fn have(self, what: PassthroughKind) -> bool {
         match what {
             PassthroughKind::Prompts | PassthroughKind::Prompt => self.prompts,
@@ -168,7 +165,6 @@ pub enum PassthroughKind {
 
 impl PassthroughKind {
     /// The protocol's method.
-    #[must_use]
     pub fn method(self) -> &'static str {
         match self {
             Self::Prompts => "prompts/list",
@@ -215,7 +211,6 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    #[must_use]
     pub fn new(values: BTreeMap<String, SecretString>, read_at: Instant) -> Self {
         let mut hash = Sha256::new();
         for part in values.iter().flat_map(|(name, value)| [name.as_str(), value.expose_secret()]) {
@@ -225,13 +220,11 @@ impl Credentials {
         Self { fingerprint: Fingerprint::from_bytes(hash.finalize().into()), values, read_at }
     }
 
-    #[must_use]
     pub fn values(&self) -> &BTreeMap<String, SecretString> {
         &self.values
     }
 
     /// Differs for other values.
-    #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }

@@ -40,7 +40,6 @@ impl MessageSelections {
     }
 
     /// `None` if there is no selection for this message. Does not check whether the caller may see these tools.
-    #[must_use]
     pub(crate) fn of(&self, principal: &Principal, message: &str) -> Option<Arc<[String]>> {
         let own = self.0.get(&Key::Message(principal.id.clone(), message.into()));
         own.or_else(|| self.0.get(&Key::TrustedMessage(message.into())))

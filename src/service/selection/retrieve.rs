@@ -54,7 +54,6 @@ pub struct Ranking {
 
 impl Ranking {
     /// Whether a server, by its position in the catalog, is down.
-    #[must_use]
     pub fn is_down(&self, server: u32) -> bool {
         self.down.get(server as usize).copied().unwrap_or(false)
     }
@@ -120,13 +119,11 @@ pub struct Merged {
 
 impl Retrieve {
     /// Searches what `indexing` indexes, with its embedder and its lexical model.
-    #[must_use]
     pub fn over(indexing: &Indexing) -> Self {
         Self { lexical: Arc::clone(&indexing.lexical), ..Self::new(Arc::clone(&indexing.embedder), Arc::clone(&indexing.index)) }
     }
 
     /// Ranks with the default lexical model.
-    #[must_use]
     pub fn new(embedder: Arc<dyn Embedder>, index: Arc<dyn ToolIndex>) -> Self {
         let gate = ArcSwap::from_pointee(Gate::for_model(embedder.model()));
         Self {
@@ -159,7 +156,6 @@ impl Retrieve {
         Self { fusion, ..self }
     }
 
-    #[must_use]
     pub fn model(&self) -> &str {
         self.embedder.model()
     }
@@ -202,7 +198,6 @@ impl Retrieve {
     }
 
     /// Whether the message needs a tool at all, by absolute evidence.
-    #[must_use]
     pub fn needs_tool(&self, ranking: &Ranking, tools: usize) -> bool {
         let gate = self.gate.load();
         // Cosines say nothing about tools without vectors. If there are no vectors at all, the decision below uses words anyway.
@@ -219,13 +214,11 @@ impl Retrieve {
     }
 
     /// The features of the gate's trained half, for its training.
-    #[must_use]
     pub fn signals(&self, ranking: &Ranking, tools: usize) -> Signals {
         ranking.with_evidence(tools, |evidence| self.gate.load().signals(evidence))
     }
 
     /// The same for a message that depends on earlier turns: alone, in context, and of the turns.
-    #[must_use]
     pub fn turn_signals(&self, ranking: &Ranking, tools: usize) -> [serde_json::Value; 3] {
         ranking.with_turn(tools, |evidence| self.gate.load().turn_signals(evidence))
     }
@@ -326,7 +319,6 @@ impl Retrieve {
     }
 
     /// Whether all of these tools, and messages, have vectors now.
-    #[must_use]
     pub fn is_complete(&self, catalog: &Catalog) -> bool {
         let state = self.index.state();
         let tools = catalog.tools().len();

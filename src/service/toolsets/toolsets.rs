@@ -100,7 +100,6 @@ impl Toolsets {
     }
 
     /// All toolsets, by name.
-    #[must_use]
     pub(crate) fn list(&self) -> Vec<ToolsetView> {
         let mut views: Vec<ToolsetView> = self.current.toolsets().iter().map(|(name, definition)| self.view(name, definition)).collect();
         views.sort_by(|one, other| one.name.cmp(&other.name));
@@ -160,7 +159,6 @@ impl Toolsets {
     }
 
     /// The toolsets with at least one tool that the caller sees.
-    #[must_use]
     pub(crate) fn visible(&self, principal: &Principal) -> Vec<VisibleToolset> {
         let View { catalog, visibility, .. } = self.current.view(principal);
         let toolsets = self.current.toolsets();

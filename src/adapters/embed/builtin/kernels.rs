@@ -36,13 +36,11 @@ named! {
 
 impl Kernel {
     /// The fastest code path of this processor.
-    #[must_use]
     pub fn detect() -> Self {
         Self::available()[0]
     }
 
     /// All code paths that this processor supports, the fastest first; never empty.
-    #[must_use]
     pub fn available() -> Vec<Self> {
         let all = [Self::Vnni, Self::Avx2, Self::Portable];
         all.into_iter().filter(|kernel| kernel.is_available()).collect()

@@ -20,7 +20,6 @@ pub struct TextTimes {
 }
 
 /// Encodes every text alone on the calling thread, for `rounds` rounds after an unmeasured warm-up.
-#[must_use]
 pub fn time_texts(encoder: &Encoder, texts: &[&str], rounds: usize) -> TextTimes {
     let round = || {
         let times = texts.iter().map(|text| {

@@ -83,7 +83,6 @@ struct Shared {
 impl EndpointEmbedder {
     /// Probes the endpoint's vector length in the background, so that an unavailable endpoint does not delay the start.
     /// Must be called within a runtime.
-    #[must_use]
     pub fn start(client: Client, settings: EndpointSettings, timing: Timing) -> Self {
         let stop = CancellationToken::new();
         let shared = Arc::new(Shared {

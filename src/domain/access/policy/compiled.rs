@@ -97,7 +97,6 @@ impl Default for Policy {
 
 impl Policy {
     /// Takes rules from [`Rule::read`].
-    #[must_use]
     pub fn new(default: Effect, rules: Vec<PlacedRule>) -> Self {
         let count = rules.len();
         let of = |texts: fn(&Rule) -> &[String]| Conditions::new(rules.iter().map(|rule| texts(&rule.rule)), count);
@@ -154,41 +153,34 @@ impl Policy {
         self
     }
 
-    #[must_use]
     pub fn toolsets(&self) -> &Arc<CompiledToolsets> {
         &self.toolsets
     }
 
     /// Equal policies have equal versions.
-    #[must_use]
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    #[must_use]
     pub fn rules(&self) -> &[PlacedRule] {
         &self.rules
     }
 
-    #[must_use]
     pub fn default_effect(&self) -> Effect {
         self.default
     }
 
     /// Whether the rules allow everyone everything.
-    #[must_use]
     pub fn is_open(&self) -> bool {
         self.rules.is_empty() && self.default == Effect::Allow
     }
 
     /// Whether a caller may use everything that its key reaches.
-    #[must_use]
     pub fn is_open_to(&self, principal: &Principal) -> bool {
         self.is_open() && !self.toolsets.narrow(principal)
     }
 
     /// Whether a tool is in the toolsets that limit a caller, regardless of the rules.
-    #[must_use]
     pub fn reaches(&self, principal: &Principal, tool: &Tool) -> bool {
         if !self.toolsets.narrow(principal) {
             return true;
@@ -199,7 +191,6 @@ impl Policy {
     }
 
     /// Assigns a class to every tool of a catalog.
-    #[must_use]
     pub fn assign(&self, catalog: &Catalog) -> Assignment {
         if self.is_open() && self.toolsets.is_empty() {
             return Assignment::default();
@@ -296,13 +287,11 @@ impl Policy {
     }
 
     /// Equal for callers with the same view under this policy.
-    #[must_use]
     pub fn view_of(&self, principal: &Principal) -> Fingerprint {
         self.attributes.of(principal)
     }
 
     /// The classes that a caller may see.
-    #[must_use]
     pub fn visible(&self, principal: &Principal, assignment: &Assignment) -> Scope<VisibilityClass> {
         if self.is_open_to(principal) {
             return Scope::All;

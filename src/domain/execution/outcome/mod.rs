@@ -45,19 +45,16 @@ pub enum Part<'a> {
 }
 
 /// Whether a `CallToolResult`, as JSON text, is an error.
-#[must_use]
 pub fn is_error(result: &str) -> bool {
     json::member(result, "isError").is_some_and(|is_error| is_error.get() == "true")
 }
 
 /// The type of a result, as JSON text (MCP specification 2026-07-28, `resultType`). Older servers state none.
-#[must_use]
 pub fn result_type(result: &str) -> Option<String> {
     json::member(result, "resultType").and_then(|kind| json::text(kind.get()))
 }
 
 /// Whether a result, as JSON text, is a question instead (MCP specification 2026-07-28, `InputRequiredResult`).
-#[must_use]
 pub fn is_question(result: &str) -> bool {
     result_type(result).as_deref() == Some("input_required")
 }
@@ -66,7 +63,6 @@ pub fn is_question(result: &str) -> bool {
 ///
 /// `declares_output`: the tool has an output schema. Then its structured content is the result, and texts next to it are
 /// assumed to repeat it.
-#[must_use]
 pub fn answer(result: &RawValue, declares_output: bool) -> ToolAnswer<'_> {
     let members = json::members(result.get()).unwrap_or_default();
     let content: Vec<Content<'_>> = members.get("content").map(|content| content::read(content.get())).unwrap_or_default();
@@ -89,7 +85,6 @@ pub fn answer(result: &RawValue, declares_output: bool) -> ToolAnswer<'_> {
 
 /// Converts objects and lists to JSON text without whitespace. Callers that pretty-print JSON for a model leave text
 /// unchanged.
-#[must_use]
 pub fn compact(parts: Vec<Part<'_>>) -> Vec<Part<'_>> {
     let is_nested = |json: &str| json.trim_start().starts_with(['{', '[']);
     let compact = |part| match part {
@@ -100,7 +95,6 @@ pub fn compact(parts: Vec<Part<'_>>) -> Vec<Part<'_>> {
 }
 
 /// The body as JSON text. Binaries must have been replaced by descriptions; any left are dropped.
-#[must_use]
 pub fn body(parts: Vec<Part<'_>>, limit: Option<TextLimit<'_>>) -> String {
     let parts = match limit {
         Some(limit) => limit.apply(parts),

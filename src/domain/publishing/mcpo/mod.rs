@@ -17,7 +17,6 @@ const MAX_LENGTH: usize = 64;
 /// mcpo replaces characters other than letters, digits and `_` by `_`, so two tools may get the same name. A name may also
 /// be too long for providers, or contain letters that they reject. Such a tool gets a hash in its name. Of several tools
 /// with the same name, the one with exactly that spelling keeps it, otherwise the first by name.
-#[must_use]
 pub(crate) fn operation_ids(tools: &[&str]) -> Vec<String> {
     let mut owners: HashMap<String, &str> = HashMap::new();
     for tool in tools.iter().copied() {
@@ -49,7 +48,6 @@ fn plain(tool: &str) -> String {
 }
 
 /// mcpo's own name for the tool, whether models accept it or not.
-#[must_use]
 pub(crate) fn their_operation_id(tool: &str) -> String {
     let word: String =
         tool.chars().map(|character| if character.is_alphanumeric() || character == '_' { character } else { '_' }).collect();
@@ -68,7 +66,6 @@ fn is_word(byte: u8) -> bool {
 }
 
 /// The summary of an operation: every run of letters in title case, `_` as a space.
-#[must_use]
 pub(crate) fn summary(tool: &str) -> String {
     let mut out = String::with_capacity(tool.len());
     let mut inside = false;

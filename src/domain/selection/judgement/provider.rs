@@ -16,7 +16,6 @@ named! {
 
 impl Provider {
     /// The provider of a key, by its prefix. Gemini's keys began with `AIza` until 2026, and with `AQ.` since.
-    #[must_use]
     pub fn of_key(key: &str) -> Option<Self> {
         let begins = |starts: &[&str]| starts.iter().any(|start| key.starts_with(start));
         match () {

@@ -32,7 +32,6 @@ enum Rank {
 }
 
 /// Reorders tools that are sorted best first: at most `per_server` tools of one server precede those of others.
-#[must_use]
 pub(crate) fn arrange(found: &[ArrangeCandidate], per_server: Option<usize>) -> Arranged {
     let mut arranged = Arranged::default();
     let mut first_of: HashMap<u32, usize> = HashMap::new();

@@ -19,7 +19,6 @@ pub enum Edit {
 }
 
 /// The text of the value at a pointer.
-#[must_use]
 pub fn at<'a>(json: &'a str, pointer: &str) -> Option<&'a str> {
     let mut value = json;
     for segment in segments(pointer) {
@@ -34,7 +33,6 @@ pub fn at<'a>(json: &'a str, pointer: &str) -> Option<&'a str> {
 
 /// The text with one value edited. Every other byte stays, except whitespace in an object that loses a member. `None`: there
 /// is no such value.
-#[must_use]
 pub fn edit(json: &str, pointer: &str, edit: &Edit) -> Option<String> {
     let (pointer, replacement) = match edit {
         Edit::Replace(value) => (pointer, value.clone()),
@@ -52,7 +50,6 @@ pub fn edit(json: &str, pointer: &str, edit: &Edit) -> Option<String> {
 
 /// The text with several values edited, none inside another. Every other byte stays, except whitespace in objects that lose
 /// a member. One pass for any number of edits. `None`: a value does not exist.
-#[must_use]
 pub fn edit_all<'a>(json: &str, edits: impl IntoIterator<Item = (&'a str, &'a Edit)>) -> Option<String> {
     let mut edits: Vec<(Vec<String>, &Edit)> = edits.into_iter().map(|(pointer, edit)| (segments(pointer), edit)).collect();
     edits.sort_by(|(one, _), (other, _)| one.cmp(other));

@@ -20,13 +20,11 @@ const LARGEST_WHOLE: u64 = 1 << 53;
 const SAFE_DIGITS: usize = 15;
 
 /// The members of an object, as text. Of duplicate names, the last counts.
-#[must_use]
 pub fn members(json: &str) -> Option<IndexMap<String, &RawValue>> {
     serde_json::from_str(json).ok()
 }
 
 /// One member of an object, as text. A text without this name is not parsed: results are long.
-#[must_use]
 pub fn member<'a>(json: &'a str, name: &str) -> Option<&'a RawValue> {
     // Names may be written with escapes.
     if !json.contains(name) && !json.contains("\\u") {
@@ -36,19 +34,16 @@ pub fn member<'a>(json: &'a str, name: &str) -> Option<&'a RawValue> {
 }
 
 /// The items of an array, as text.
-#[must_use]
 pub fn items(json: &str) -> Option<Vec<&RawValue>> {
     serde_json::from_str(json).ok()
 }
 
 /// The decoded value of a JSON string.
-#[must_use]
 pub fn text(json: &str) -> Option<String> {
     serde_json::from_str(json).ok()
 }
 
 /// Replaces strings, both names and values. Every other byte stays.
-#[must_use]
 pub fn replace_texts(json: &str, replacement: impl Fn(&str) -> Option<String>) -> String {
     let (mut out, mut copied) = (String::with_capacity(json.len()), 0);
     for range in scan::strings(json) {
@@ -63,13 +58,11 @@ pub fn replace_texts(json: &str, replacement: impl Fn(&str) -> Option<String>) -
 }
 
 /// Encodes a text as a JSON string.
-#[must_use]
 pub fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
 /// Removes whitespace between tokens; every other byte stays.
-#[must_use]
 pub fn minified(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     let mut copied = 0;
@@ -85,7 +78,6 @@ pub fn minified(json: &str) -> String {
 
 /// Whether every parser preserves a valid JSON text: no number that a double changes, and no duplicate name in an object
 /// (RFC 8259, sections 4 and 6).
-#[must_use]
 pub fn survives_reading(json: &str) -> bool {
     let (mut names, mut starts): (Vec<&str>, Vec<usize>) = (Vec::new(), Vec::new());
     for token in Scan::new(json) {
@@ -108,7 +100,6 @@ pub fn survives_reading(json: &str) -> bool {
 }
 
 /// Whether a double represents a JSON number exactly.
-#[must_use]
 pub fn number_survives(number: &str) -> bool {
     let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, ""));
     let is_whole = exponent.is_empty() && !mantissa.contains('.');
@@ -145,7 +136,6 @@ pub fn readable(json: &str) -> Result<Value, serde_json::Error> {
 
 /// Clamps numbers beyond the largest double to it, so that every parser accepts the text: for inspection, not for
 /// forwarding.
-#[must_use]
 pub fn bounded(json: &str) -> Cow<'_, str> {
     let is_beyond = |number: &str| number.parse::<f64>().is_ok_and(f64::is_infinite);
     let largest = |number: &str| if number.starts_with('-') { "-1.7976931348623157e308" } else { "1.7976931348623157e308" };
@@ -153,7 +143,6 @@ pub fn bounded(json: &str) -> Cow<'_, str> {
 }
 
 /// Replaces each number that a double would change by a string of its digits: for comparison, not for forwarding.
-#[must_use]
 pub fn with_texts_for_numbers(json: &str) -> Cow<'_, str> {
     replace_numbers(json, |number| (!number_survives(number)).then(|| quoted(number)))
 }
@@ -177,13 +166,11 @@ fn replace_numbers(json: &str, replacement: impl Fn(&str) -> Option<String>) -> 
 }
 
 /// The nesting depth: 0 for a scalar.
-#[must_use]
 pub fn depth(json: &str) -> usize {
     scan::depth(json)
 }
 
 /// Quotes Python's `NaN`, `Infinity` and `-Infinity`; `None` if there are none.
-#[must_use]
 pub fn with_quoted_literals(json: &str) -> Option<String> {
     scan::literals(json).map(|found| {
         let mut out = String::with_capacity(json.len() + 2 * found.len());
@@ -201,13 +188,11 @@ pub fn with_quoted_literals(json: &str) -> Option<String> {
 }
 
 /// Replaces lone surrogates: valid in JSON, but many parsers reject them.
-#[must_use]
 pub fn without_lone_surrogates(json: String) -> String {
     mended_surrogates(&json).unwrap_or(json)
 }
 
 /// The same for a borrowed text; `None` if there is nothing to replace.
-#[must_use]
 pub fn mended_surrogates(json: &str) -> Option<String> {
     match scan::lone_surrogates(json) {
         Cow::Borrowed(_) => None,

@@ -64,7 +64,6 @@ impl<'a> Iterator for Scan<'a> {
 }
 
 /// The position after the closing quote of the string that starts here, or the end of the text.
-#[must_use]
 pub fn end_of_string(bytes: &[u8], start: usize) -> usize {
     let mut position = start + 1;
     while let Some(byte) = bytes.get(position) {
