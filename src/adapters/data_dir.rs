@@ -83,31 +83,26 @@ impl DataDir {
     }
 
     /// The absolute path of the folder.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// The path of the `SQLite` database.
-    #[must_use]
     pub fn database(&self) -> PathBuf {
         database(&self.path)
     }
 
     /// The file that contains the installation's id.
-    #[must_use]
     pub fn installation(&self) -> InstallationFile {
         InstallationFile::new(self.path.join(INSTALLATION_FILE))
     }
 
     /// The folder of the index, a cache that may be deleted while the service is stopped. The index creates it.
-    #[must_use]
     pub fn index(&self) -> PathBuf {
         self.path.join(INDEX_FOLDER)
     }
 
     /// The folder for files returned by tools. The file store creates it.
-    #[must_use]
     pub fn files(&self) -> PathBuf {
         self.path.join(FILES_FOLDER)
     }
@@ -126,19 +121,16 @@ fn try_lock(file: &File) -> Result<(), TryLockError> {
 }
 
 /// The path of the database in a data folder, without opening the folder.
-#[must_use]
 pub fn database(path: &Path) -> PathBuf {
     path.join(DATABASE_FILE)
 }
 
 /// The path of the folder for OAuth tokens in a data folder, without opening the data folder.
-#[must_use]
 pub fn oauth(path: &Path) -> PathBuf {
     path.join(OAUTH_FOLDER)
 }
 
 /// The path of the folder that contains the folders of sandboxed servers.
-#[must_use]
 pub fn sandboxes(path: &Path) -> PathBuf {
     path.join(SANDBOXES_FOLDER)
 }

@@ -17,7 +17,6 @@ pub(crate) struct Descriptors {
 }
 
 /// Raises the soft limit as far as the system allows; many systems start with a low one.
-#[must_use]
 pub(crate) fn raised() -> Descriptors {
     let open = process::read().map_or(OPEN_AT_START, |state| state.open_files);
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);

@@ -18,7 +18,6 @@ impl InstallationFile {
         Self(path)
     }
 
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -59,7 +58,6 @@ pub struct AccessMark {
 }
 
 impl AccessMark {
-    #[must_use]
     pub fn new(file: InstallationFile, id: Uuid, is_set: bool) -> Self {
         Self { file, id, is_set: AtomicBool::new(is_set) }
     }

@@ -38,7 +38,6 @@ pub(crate) struct Grants {
 
 impl Launch {
     /// The command-line arguments that make this binary launch the program.
-    #[must_use]
     pub(crate) fn words(self) -> Vec<OsString> {
         let mut words = vec![WORD.into(), PARENT.into(), self.parent.to_string().into()];
         if let Some(Grants { read, write }) = self.sandbox {
@@ -52,7 +51,6 @@ impl Launch {
     }
 
     /// Parses the arguments of a launch; `None` for other arguments.
-    #[must_use]
     pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> Option<Self> {
         let mut words = words.into_iter();
         words.next().filter(|word| word == WORD)?;
@@ -74,7 +72,6 @@ impl Launch {
     }
 
     /// Executes the program. Returns only on failure, after reporting it.
-    #[must_use]
     pub(crate) fn run(self) -> ExitCode {
         let name = self.name.to_string_lossy().into_owned();
         let why = self.execute();

@@ -13,7 +13,6 @@ pub(crate) fn hide() -> io::Result<()> {
 }
 
 /// The current usage; `None` if the system does not report it.
-#[must_use]
 pub(crate) fn read() -> Option<ProcessState> {
     #[cfg(target_os = "linux")]
     {

@@ -17,7 +17,6 @@ pub struct TokenCounter {
 
 impl TokenCounter {
     /// The token count of each text. Blocks and is CPU-bound.
-    #[must_use]
     pub fn count(&self, texts: &[String]) -> Vec<u32> {
         let mut held = self.vocabulary.lock();
         if held.is_none() {

@@ -99,7 +99,6 @@ pub struct Application {
 
 impl StartError {
     /// Whether the configuration is the reason, so that another start would fail too.
-    #[must_use]
     pub fn is_invalid_configuration(&self) -> bool {
         matches!(self, Self::Embedder(embed::EmbedderOpenError::Folder { .. }) | Self::OtherStore { .. } | Self::Installation { .. })
     }
@@ -383,7 +382,6 @@ impl Application {
     }
 
     /// The service's URL on this machine.
-    #[must_use]
     pub fn url(&self) -> String {
         let host = if self.address.ip().is_unspecified() { "127.0.0.1".to_owned() } else { self.address.ip().to_string() };
         let host = if host.contains(':') { format!("[{host}]") } else { host };
@@ -392,13 +390,11 @@ impl Application {
     }
 
     /// A handle that reloads the configuration.
-    #[must_use]
     pub fn reload(&self) -> Arc<Reload> {
         Arc::clone(&self.reload)
     }
 
     /// A handle that stops the application.
-    #[must_use]
     pub fn handle(&self) -> Stopper {
         stopper(&self.server, &self.closing)
     }

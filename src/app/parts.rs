@@ -152,7 +152,6 @@ pub(super) fn open_index(settings: &StartSettings, data_dir: &DataDir, model: &s
 }
 
 /// The options that all documents share.
-#[must_use]
 pub fn publish_options(settings: &StartSettings) -> PublishOptions {
     let secured = settings.http.api_key.is_some() || settings.access.admin_key.is_some();
     let Some(mcpo) = &settings.mcpo else { return PublishOptions { secured, ..PublishOptions::default() } };

@@ -188,7 +188,6 @@ impl Failure {
 }
 
 /// Runs the command that this process's arguments name.
-#[must_use]
 pub fn run() -> ExitCode {
     if let Some(launch) = Launch::read(std::env::args_os().skip(1)) {
         return launch.run();

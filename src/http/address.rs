@@ -9,7 +9,6 @@ use ipnet::IpNet;
 const FORWARDED_FOR: &str = "x-forwarded-for";
 
 /// The client's address: the last address on the way that doesn't belong to a trusted proxy.
-#[must_use]
 pub(super) fn client(peer: Option<SocketAddr>, headers: &HeaderMap, trusted: &[IpNet]) -> Option<IpAddr> {
     let is_trusted = |address: &IpAddr| trusted.iter().any(|network| network.contains(address));
     let peer = peer?.ip().to_canonical();

@@ -53,7 +53,6 @@ impl FromRequest for Body {
 }
 
 /// Whether the request's headers announce a body.
-#[must_use]
 pub(crate) fn is_announced(headers: &HeaderMap) -> bool {
     headers.contains_key(header::TRANSFER_ENCODING) || length(headers).is_some_and(|length| length > 0)
 }
@@ -90,7 +89,6 @@ pub(crate) struct Held {
 
 impl Bodies {
     /// `limit` is the maximum size of one body, and `together` the maximum of all bodies, in bytes.
-    #[must_use]
     pub(crate) fn new(limit: usize, patience: Duration, together: usize) -> Self {
         // Even the largest allowed body fits if no other body uses the budget.
         let most_large = (together - together / 4).max(limit);

@@ -169,7 +169,6 @@ const PARAMETERS: [(&str, &str, Keywords<'_>); 5] = [
 ];
 
 /// The OpenAPI document of the service's own routes, which `openapi/service.json` contains.
-#[must_use]
 pub fn service_document() -> String {
     let (_, document) = App::new().into_utoipa_app().openapi(ServiceApi::openapi()).configure(configure).split_for_parts();
     let mut document = serde_json::to_value(document).unwrap_or_default();

@@ -10,13 +10,11 @@ use serde_json::Value;
 
 /// Returns the path to the first member that can't be read as part of a `T`, such as `limit` or `messages[0].role`.
 /// Returns `None` if the body is valid, or if no single member is at fault.
-#[must_use]
 pub(super) fn misfit<T: de::DeserializeOwned>(body: &[u8]) -> Option<String> {
     misfit_in::<T>(serde_json::from_slice(body).ok()?)
 }
 
 /// Checks a value that has already been parsed, like [`misfit`].
-#[must_use]
 pub(super) fn misfit_in<T: de::DeserializeOwned>(value: Value) -> Option<String> {
     T::deserialize(Member(value)).err().map(|Misfit(path)| path).filter(|path| !path.is_empty())
 }

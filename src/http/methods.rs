@@ -25,7 +25,6 @@ const MCP: [&str; 3] = ["POST", "GET", "DELETE"];
 
 impl Methods {
     /// Collects the documented routes and the routes below each server.
-    #[must_use]
     pub(crate) fn new(document: &str, layout: &Layout) -> Self {
         let document: Value = serde_json::from_str(document).unwrap_or_default();
         let paths = document["paths"].as_object().into_iter().flatten();

@@ -35,7 +35,6 @@ pub(crate) struct Origins {
 }
 
 impl Origins {
-    #[must_use]
     pub(crate) fn new(cors_origins: &[String], public_url: Option<&Url>, is_secure: bool) -> Self {
         Self {
             named: cors_origins.to_vec(),

@@ -57,16 +57,12 @@ macro_rules! codes {
             const ALL: &[Code] = &[$(Code::$code,)*];
 
             /// The error's `code` in responses, which stays stable for programs.
-            #[must_use]
             pub(crate) fn name(self) -> &'static str { match self { $(Self::$code => $name,)* } }
 
-            #[must_use]
             pub(crate) fn status(self) -> StatusCode { match self { $(Self::$code => StatusCode::$status,)* } }
 
-            #[must_use]
             pub(crate) fn title(self) -> &'static str { match self { $(Self::$code => $title,)* } }
 
-            #[must_use]
             pub(crate) fn fault(self) -> Fault { match self { $(Self::$code => Fault::$fault,)* } }
         }
     };

@@ -22,7 +22,6 @@ pub(crate) struct CallerContext {
 impl CallerContext {
     /// The conversation to which usage is attributed. As for loaded tools, the address session takes precedence, then the chat,
     /// then the MCP session.
-    #[must_use]
     pub(crate) fn conversation(&self) -> Option<Conversation> {
         let of_address = self.session.as_ref().filter(|session| session.kind == ConversationKind::Session);
         let chat = || self.chat.as_deref().map(Conversation::chat);

@@ -19,7 +19,6 @@ pub(crate) struct Supervised {
 }
 
 impl Supervised {
-    #[must_use]
     pub(crate) fn new(name: &'static str) -> Self {
         Self { name, pause: FIRST_PAUSE }
     }

@@ -86,7 +86,6 @@ impl HeaderForwarding {
         enabled.then_some(Self { whitelist, blacklist, debug })
     }
 
-    #[must_use]
     pub fn passes(&self, header: &str) -> bool {
         let header = header.to_lowercase();
         let matches = |pattern: &String| pattern.strip_suffix('*').map_or(*pattern == header, |start| header.starts_with(start));
@@ -100,7 +99,6 @@ impl HeaderForwarding {
     }
 
     /// The headers to forward to the server.
-    #[must_use]
     pub fn select(&self, headers: &HeaderMap) -> HeaderMap {
         let mut out = HeaderMap::new();
         for (name, value) in headers.iter().filter(|(name, _)| self.passes(name.as_str())) {

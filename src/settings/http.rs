@@ -42,7 +42,6 @@ section! {
 
 impl HttpSettings {
     /// Whether only this machine can reach the address.
-    #[must_use]
     pub fn is_loopback(&self) -> bool {
         self.host.is_loopback()
     }

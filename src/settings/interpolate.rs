@@ -21,12 +21,10 @@ pub struct Environment(BTreeMap<String, String>);
 
 impl Environment {
     /// The variables of this process. Values that are not valid Unicode count as unset.
-    #[must_use]
     pub fn of_process() -> Self {
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect()
     }
 
-    #[must_use]
     pub fn variable(&self, name: &str) -> Option<&str> {
         self.get(name)
     }

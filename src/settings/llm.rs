@@ -67,7 +67,6 @@ impl LlmSettings {
     }
 
     /// The endpoint for users' keys of this provider.
-    #[must_use]
     pub fn of(&self, provider: Provider) -> Option<&Endpoint> {
         match provider {
             Provider::Gemini => self.gemini.as_ref(),
@@ -78,7 +77,6 @@ impl LlmSettings {
 }
 
 /// Whether a key can be sent in a header.
-#[must_use]
 pub(crate) fn is_key(key: &str) -> bool {
     !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic())
 }

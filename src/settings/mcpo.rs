@@ -34,14 +34,12 @@ pub struct McpoSettings {
 }
 
 /// Normalises a path to the form `/a/b`, or to an empty text.
-#[must_use]
 pub(crate) fn path(text: &str) -> String {
     let inner = text.trim().trim_matches('/');
     if inner.is_empty() { String::new() } else { format!("/{inner}") }
 }
 
 /// Translates a value of `LOG_LEVEL` to this program's log level.
-#[must_use]
 pub(crate) fn log_level(text: &str) -> Option<&'static str> {
     match text.trim().to_lowercase().as_str() {
         "debug" => Some("debug"),

@@ -213,7 +213,6 @@ pub struct Overrides {
 
 impl Sources {
     /// The files to watch for changes.
-    #[must_use]
     pub fn files(&self) -> Vec<PathBuf> {
         let servers = match &self.servers {
             ServersSource::File(path) => Some(path.clone()),
@@ -289,7 +288,6 @@ impl Settings {
 
 impl Settings {
     /// The keys that require a restart and whose values differ from these fingerprints.
-    #[must_use]
     pub fn needing_restart(&self, started: &BTreeMap<String, Fingerprint>) -> Vec<String> {
         let is_live = |key: &str| {
             let section = key.split_once('.').map_or(key, |(section, _)| section);

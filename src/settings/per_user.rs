@@ -67,23 +67,19 @@ impl PerUserSettings {
     }
 
     /// Whether the server needs no values of users.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.templates.is_empty()
     }
 
-    #[must_use]
     pub fn names_user(&self) -> bool {
         self.templates.values().any(Template::names_user)
     }
 
-    #[must_use]
     pub fn takes_secrets(&self) -> bool {
         self.templates.values().any(|template| !template.secrets().is_empty())
     }
 
     /// The secrets that the placeholders name.
-    #[must_use]
     pub fn secrets(&self) -> BTreeSet<SecretName> {
         self.templates.values().flat_map(Template::secrets).collect()
     }

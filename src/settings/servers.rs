@@ -92,7 +92,6 @@ fn remote(formatter: &mut fmt::Formatter<'_>, kind: &str, url: &Url, headers: &I
 
 impl ServerSettings {
     /// The keys in which two entries for a server differ, as written in the servers file. Never contains values.
-    #[must_use]
     pub fn differences(&self, other: &Self) -> Vec<&'static str> {
         // Names every field, so that a new field can't be forgotten here.
         let Self {
@@ -147,7 +146,6 @@ impl ServerSettings {
     }
 
     /// Whether an existing connection can apply a change of this key.
-    #[must_use]
     pub fn keeps_connection(key: &str) -> bool {
         matches!(key, "timeout" | "startTimeout" | "disabledTools" | "tags" | "maxTextBytes" | "compactResults" | "validation")
     }
@@ -155,7 +153,6 @@ impl ServerSettings {
 
 impl TransportSettings {
     /// The key that contains the headers or the variables.
-    #[must_use]
     pub fn values_key(&self) -> &'static str {
         match self {
             Self::Stdio { .. } => "env",

@@ -30,7 +30,6 @@ const WORDS: [&str; 20] = [
 ];
 
 /// Why a key is weak; `None` if it seems strong.
-#[must_use]
 pub(super) fn weakness(key: &str) -> Option<&'static str> {
     if key.chars().count() < SHORTEST {
         return Some("too short: it can be guessed");

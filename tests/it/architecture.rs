@@ -374,7 +374,7 @@ fn every_schema_of_ours_has_a_name_of_its_own() {
     for path in sources(&root().join("http")) {
         let code = code(&path);
         let declared = code.lines().filter_map(|line| {
-            let line = line.trim_start().trim_start_matches("pub ");
+            let line = line.trim_start().trim_start_matches("pub(crate) ").trim_start_matches("pub ");
             line.strip_prefix("struct ").or_else(|| line.strip_prefix("enum "))
         });
         let declared = declared.map(|rest| rest.chars().take_while(|letter| letter.is_alphanumeric()).collect::<String>());

@@ -17,7 +17,6 @@ pub struct CachedEmbedder {
 
 impl CachedEmbedder {
     /// Creates a cache of at most `bytes` of vectors.
-    #[must_use]
     pub fn new(inner: Arc<dyn Embedder>, bytes: u64) -> Self {
         let weight =
             |text: &Arc<str>, vector: &Arc<[f32]>| u32::try_from(text.len() + vector.len() * size_of::<f32>() + 64).unwrap_or(u32::MAX);

@@ -25,7 +25,6 @@ impl BuiltinEmbedder {
     }
 
     /// Uses this encoder instead of a built-in one.
-    #[must_use]
     pub fn with(encoder: Encoder) -> Self {
         Self { encoder: Arc::new(encoder) }
     }

@@ -37,7 +37,6 @@ struct Announced {
 }
 
 impl AnnouncedIndex {
-    #[must_use]
     pub fn over(inner: Arc<dyn ToolIndex>) -> Self {
         Self { inner, announced: ArcSwapOption::empty(), held: ArcSwapOption::empty(), words: Mutex::default() }
     }

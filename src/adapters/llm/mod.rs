@@ -36,7 +36,6 @@ struct Account {
 
 impl ChatModels {
     /// Creates the port. `client` comes from [`client_builder`].
-    #[must_use]
     pub(crate) fn new(client: reqwest::Client, settings: LlmSettings) -> Self {
         Self { client, settings }
     }

@@ -76,13 +76,11 @@ pub(crate) fn flush() {
 }
 
 /// Number of lines since the start that were dropped because they could not be written.
-#[must_use]
 pub(crate) fn dropped() -> u64 {
     LINES.get().map_or(0, |lines| lines.dropped())
 }
 
 /// Number of panics since the start. Each one is a bug and is logged.
-#[must_use]
 pub(crate) fn panics() -> u64 {
     panics::count()
 }

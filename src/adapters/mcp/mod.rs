@@ -109,7 +109,6 @@ struct Task {
 
 impl McpServers {
     /// Starts to connect to every server in the background and returns at once.
-    #[must_use]
     pub fn start(settings: Vec<ServerSettings>, options: Options) -> Arc<Self> {
         let stop = CancellationToken::new();
         let supervisors = TaskTracker::new();

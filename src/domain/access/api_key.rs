@@ -35,7 +35,6 @@ impl KeyId {
     }
 
     /// Formats the bytes as hexadecimal digits.
-    #[must_use]
     pub fn of_bytes(bytes: [u8; ID_BYTES]) -> Self {
         let mut text = String::with_capacity(2 * ID_BYTES);
         for byte in bytes {
@@ -45,7 +44,6 @@ impl KeyId {
         Self::new(text)
     }
 
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -92,7 +90,6 @@ named! {
 }
 
 impl ApiKey {
-    #[must_use]
     pub fn state(&self, now: SystemTime) -> KeyState {
         if self.revoked_at.is_some() {
             KeyState::Revoked
@@ -104,7 +101,6 @@ impl ApiKey {
     }
 
     /// Whether the presented hash matches this key and the key is still valid. Compares in constant time.
-    #[must_use]
     pub fn admits(&self, presented: Fingerprint, now: SystemTime) -> bool {
         let same: bool = presented.as_bytes().ct_eq(self.hash.as_bytes()).into();
         same && self.state(now) == KeyState::Active
@@ -112,18 +108,15 @@ impl ApiKey {
 }
 
 /// Formats a whole key, which is shown once and never stored.
-#[must_use]
 pub fn compose(id: &KeyId, secret: &[u8; SECRET_BYTES]) -> SecretString {
     format!("{PREFIX}{}_{}", id.as_str(), URL_SAFE_NO_PAD.encode(secret)).into()
 }
 
-#[must_use]
 pub fn hash(key: &SecretString) -> Fingerprint {
     Fingerprint::of_text(key.expose_secret())
 }
 
 /// The id in a key of our format; `None` for any other text.
-#[must_use]
 pub fn id_of(presented: &str) -> Option<KeyId> {
     let rest = presented.strip_prefix(PREFIX)?;
     Some(KeyId::new(rest.split_once('_').map_or(rest, |(id, _)| id)))

@@ -27,20 +27,17 @@ impl PrincipalId {
     }
 
     /// The id of a named key.
-    #[must_use]
     pub fn of_key(name: &str) -> Self {
         Self::new(format!("{KEY}{name}"))
     }
 
     /// Parses an id; `None` if no principal can have it.
-    #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let is_whole = matches!(text, ANYONE | NOBODY | SERVICE_KEY | ADMIN);
         (is_whole || Self::is_of_somebody(text)).then(|| Self::new(text))
     }
 
     /// Parses the id of a user or a named key, the only principals that can own data. `None` for other texts.
-    #[must_use]
     pub fn of_owner(text: &str) -> Option<Self> {
         Self::is_of_somebody(text).then(|| Self::new(text))
     }
@@ -49,7 +46,6 @@ impl PrincipalId {
         [USER, KEY].into_iter().filter_map(|kind| text.strip_prefix(kind)).any(|name| !name.is_empty())
     }
 
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -121,27 +117,22 @@ impl Principal {
         }
     }
 
-    #[must_use]
     pub fn anyone() -> Self {
         Self::new(ANYONE, PrincipalKind::Anyone)
     }
 
-    #[must_use]
     pub fn nobody() -> Self {
         Self { servers: Scope::Only(BTreeSet::new()), ..Self::new(NOBODY, PrincipalKind::Nobody) }
     }
 
-    #[must_use]
     pub fn service_key() -> Self {
         Self::new(SERVICE_KEY, PrincipalKind::ServiceKey)
     }
 
-    #[must_use]
     pub fn admin_key() -> Self {
         Self { administers: true, ..Self::new(ADMIN, PrincipalKind::AdminKey) }
     }
 
-    #[must_use]
     pub fn api_key(key: &ApiKey) -> Self {
         Self {
             key: Some(Presented { id: key.id.clone(), hash: key.hash }),
@@ -177,13 +168,11 @@ impl Principal {
     }
 
     /// A user's id in the chat application.
-    #[must_use]
     pub fn user_id(&self) -> Option<&str> {
         if self.kind == PrincipalKind::User { self.id.as_str().strip_prefix(USER) } else { None }
     }
 
     /// Whether the caller is one person or one program, whose data is private. False for a key that acts for others.
-    #[must_use]
     pub fn is_somebody(&self) -> bool {
         match self.kind {
             PrincipalKind::User => true,

@@ -18,14 +18,12 @@ pub(crate) struct Pace {
 
 impl Pace {
     /// Creates a pace; `None` (no limit) if `per_minute` is 0. A `burst` of 0 allows a whole minute's requests at once.
-    #[must_use]
     pub(crate) fn new(per_minute: u32, burst: u32) -> Option<Self> {
         let interval = MINUTE_NANOS.checked_div(u64::from(per_minute))?;
         let burst = if burst == 0 { per_minute } else { burst };
         Some(Self { per_minute, interval, tolerance: interval * u64::from(burst - 1) })
     }
 
-    #[must_use]
     pub(crate) fn per_minute(&self) -> u32 {
         self.per_minute
     }
@@ -40,12 +38,10 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
-    #[must_use]
     pub(crate) fn new(pace: Pace) -> Self {
         Self { pace, due: AtomicU64::new(0) }
     }
 
-    #[must_use]
     pub(crate) fn pace(&self) -> Pace {
         self.pace
     }

@@ -30,13 +30,11 @@ const ID_CONTEXT: &[u8] = b"toolsieve secrets key id";
 pub struct SecretName(Arc<str>);
 
 impl SecretName {
-    #[must_use]
     pub fn new(name: &str) -> Option<Self> {
         let is_known = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.');
         ((1..=MAX_NAME).contains(&name.len()) && name.chars().all(is_known)).then(|| Self(name.into()))
     }
 
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -95,7 +93,6 @@ pub struct SealError;
 
 impl SecretKey {
     /// Parses a key of 32 bytes in base64, with or without padding, standard or URL-safe. `None` for any other text.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let engines = [&STANDARD, &STANDARD_NO_PAD, &URL_SAFE, &URL_SAFE_NO_PAD];
@@ -109,13 +106,11 @@ impl SecretKey {
     }
 
     /// Encodes a new key as text.
-    #[must_use]
     pub fn write(bytes: &[u8; KEY_BYTES]) -> SecretString {
         SecretString::from(STANDARD.encode(bytes))
     }
 
     /// An id that does not reveal the key.
-    #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }

@@ -127,13 +127,11 @@ impl Template {
     }
 
     /// The names of the secrets in the template.
-    #[must_use]
     pub fn secrets(&self) -> BTreeSet<SecretName> {
         self.0.iter().filter_map(|part| if let Part::Secret(name) = part { Some(name.clone()) } else { None }).collect()
     }
 
     /// Whether the template contains a field of the user.
-    #[must_use]
     pub fn names_user(&self) -> bool {
         self.0.iter().any(|part| matches!(part, Part::User(_)))
     }
@@ -180,7 +178,6 @@ fn part(content: &str) -> Result<Part, TemplateError> {
 }
 
 /// Whether a secret can be inserted without encoding.
-#[must_use]
 pub(crate) fn fits(value: &SecretString, slot: Slot) -> bool {
     let value = value.expose_secret();
     match slot {

@@ -159,7 +159,6 @@ impl Overlays {
     }
 
     /// The overlay of a tool. `own` contains its server's annotations and tags.
-    #[must_use]
     pub fn overlay(&self, id: &ToolId, published: &OperationId, own: &ToolHints) -> Overlay {
         let mut hints = own.clone();
         hints.add_tags(self.tags(id, published, own).map(|(tag, _)| tag));

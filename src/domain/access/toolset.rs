@@ -139,7 +139,6 @@ impl ToolsetDefinition {
     }
 
     /// The conditions in the form of a policy rule.
-    #[must_use]
     pub fn conditions(&self) -> Rule {
         Rule {
             effect: Effect::Allow,
@@ -152,7 +151,6 @@ impl ToolsetDefinition {
     }
 
     /// Whether the toolset has conditions, and thus members other than always-on tools.
-    #[must_use]
     pub fn has_conditions(&self) -> bool {
         [&self.servers, &self.tools, &self.tags, &self.annotations].iter().any(|texts| !texts.is_empty())
     }
@@ -167,7 +165,6 @@ pub struct PublishedToolsets {
 }
 
 impl PublishedToolsets {
-    #[must_use]
     pub fn is_everything(&self) -> bool {
         self.toolsets.is_empty() && self.exclude.is_empty()
     }

@@ -40,7 +40,6 @@ struct Claims {
 }
 
 /// The user in a token; `None` unless the token is entirely valid.
-#[must_use]
 pub(crate) fn read(token: &str, secret: &SecretString, now: SystemTime) -> Option<User> {
     if token.len() > MAX_BYTES {
         return None;

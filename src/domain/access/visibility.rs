@@ -32,13 +32,11 @@ pub struct Classes {
 
 impl Classes {
     /// `at` contains the class of each tool, in catalog order.
-    #[must_use]
     pub fn new(version: u64, catalog: &Catalog, at: Vec<VisibilityClass>, toolsets: BTreeMap<ToolsetName, Members>) -> Self {
         Self { version, catalog: catalog.version(), at, places: Arc::clone(catalog.places()), toolsets }
     }
 
     /// The members of a toolset, regardless of the caller; `None` if there is no such toolset.
-    #[must_use]
     pub fn toolset(&self, name: &ToolsetName) -> Option<&Members> {
         self.toolsets.get(name)
     }
@@ -56,19 +54,16 @@ impl Classes {
     }
 
     /// Whether a tool is a member of a toolset.
-    #[must_use]
     pub fn is_in(&self, name: &ToolsetName, tool: &Tool) -> bool {
         let members = self.toolsets.get(name);
         members.zip(self.of(tool)).is_some_and(|(members, class)| members.classes.contains(&class))
     }
 
-    #[must_use]
     pub fn of(&self, tool: &Tool) -> Option<VisibilityClass> {
         self.places.of(tool.operation_id.as_str()).and_then(|place| self.at.get(place as usize)).copied()
     }
 
     /// The class of each tool in catalog order; `None` if these classes belong to another catalog version.
-    #[must_use]
     pub fn by_position(&self, catalog: u64) -> Option<&[VisibilityClass]> {
         (self.catalog == catalog).then_some(&self.at)
     }
@@ -106,7 +101,6 @@ pub struct Visibility {
 }
 
 impl Visibility {
-    #[must_use]
     pub fn allows(&self, tool: &Tool) -> bool {
         let class = || match &self.classes {
             Scope::All => true,
@@ -116,7 +110,6 @@ impl Visibility {
     }
 
     /// Whether the caller may see any part of a server. A server without visible parts is hidden too.
-    #[must_use]
     pub fn shows(&self, server: &CatalogServer) -> bool {
         self.servers.contains(&server.name)
             && (self.classes == Scope::All || server.tools.is_empty() || server.tools.iter().any(|tool| self.allows(tool)))

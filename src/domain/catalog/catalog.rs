@@ -69,7 +69,6 @@ pub struct CatalogServer {
 
 impl CatalogServer {
     /// Builds the catalog entry of a server. Also returns the hidden characters that were removed from its texts.
-    #[must_use]
     pub fn of(listing: &ServerListing, tools: Vec<Arc<Tool>>) -> (Self, Vec<HiddenText>) {
         let mut hidden = Vec::new();
         let mut shown = |pointer: &str, text: &Option<String>| {
@@ -111,7 +110,6 @@ pub struct Places(HashMap<OperationId, u32, RandomState>);
 
 impl Places {
     /// The tool's position in [`Catalog::tools`].
-    #[must_use]
     pub fn of(&self, name: &str) -> Option<u32> {
         self.0.get(name).copied()
     }
@@ -128,7 +126,6 @@ pub struct TextFacts {
 impl Catalog {
     /// Sorts servers and tools by name. Published names that could clash contain a hash. If two names are equal anyway, the first
     /// tool wins.
-    #[must_use]
     pub fn new(mut servers: Vec<CatalogServer>) -> Self {
         servers.sort_by(|one, other| one.name.cmp(&other.name));
         let mut catalog = Self::default();
@@ -173,87 +170,72 @@ impl Catalog {
     }
 
     /// The text statistics; `None` until they are computed.
-    #[must_use]
     pub fn texts(&self) -> Option<&TextFacts> {
         self.texts.get()
     }
 
     /// A hash of the contents: equal catalogs have equal versions on every replica and after every restart.
-    #[must_use]
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    #[must_use]
     pub fn servers(&self) -> &[CatalogServer] {
         &self.servers
     }
 
-    #[must_use]
     pub fn server(&self, name: &str) -> Option<&CatalogServer> {
         self.server_position(name).map(|position| &self.servers[position])
     }
 
     /// The position of a server in [`Catalog::servers`].
-    #[must_use]
     pub fn server_position(&self, name: &str) -> Option<usize> {
         self.servers.binary_search_by(|server| server.name.as_str().cmp(name)).ok()
     }
 
     /// The position of a tool's server in [`Catalog::servers`].
-    #[must_use]
     pub fn server_of(&self, position: u32) -> Option<u32> {
         self.server_of.get(position as usize).copied()
     }
 
     /// For each tool in [`Catalog::tools`], the position of its server.
-    #[must_use]
     pub fn servers_of(&self) -> &[u32] {
         &self.server_of
     }
 
     /// The attributes that rules match, in the order of [`Catalog::tools`].
-    #[must_use]
     pub fn traits(&self) -> &TraitTable {
         &self.traits
     }
 
     /// All tools, ordered by server name.
-    #[must_use]
     pub fn tools(&self) -> &[Arc<Tool>] {
         &self.tools
     }
 
     /// Positions of the pinned tools in [`Catalog::tools`].
-    #[must_use]
     pub fn pinned(&self) -> &[u32] {
         &self.pinned
     }
 
-    #[must_use]
     pub fn tool(&self, id: &ToolId) -> Option<&Arc<Tool>> {
         self.by_id.get(id).map(|&position| &self.tools[position as usize])
     }
 
     /// The position of a tool in [`Catalog::tools`].
-    #[must_use]
     pub fn position(&self, id: &ToolId) -> Option<u32> {
         self.by_id.get(id).copied()
     }
 
-    #[must_use]
     pub fn operation(&self, name: &str) -> Option<&Arc<Tool>> {
         self.by_operation.of(name).map(|position| &self.tools[position as usize])
     }
 
     /// The position of a tool in [`Catalog::tools`], by published name.
-    #[must_use]
     pub fn operation_position(&self, name: &str) -> Option<u32> {
         self.by_operation.of(name)
     }
 
     /// The positions of all tools by published name.
-    #[must_use]
     pub fn places(&self) -> &Arc<Places> {
         &self.by_operation
     }

@@ -57,7 +57,6 @@ pub struct Change {
 }
 
 /// The compared part of a raw tool definition.
-#[must_use]
 pub fn definition(raw: &Value) -> Value {
     let mut members = Map::new();
     for name in MEMBERS {
@@ -77,25 +76,21 @@ pub fn definition(raw: &Value) -> Value {
 }
 
 /// The hash of the compared part. Equal definitions have equal fingerprints.
-#[must_use]
 pub fn fingerprint(raw: &Value) -> Fingerprint {
     canonical::fingerprint(&definition(raw))
 }
 
 /// The key of a prompt, stored beside its server's tools.
-#[must_use]
 pub fn prompt_key(name: &str) -> String {
     format!("{PROMPT}{name}")
 }
 
 /// The name of the prompt; `None` for other keys.
-#[must_use]
 pub fn prompt_of(key: &str) -> Option<&str> {
     key.strip_prefix(PROMPT)
 }
 
 /// The compared part of the definition with this key: a tool name, [`SERVER_KEY`] or a prompt's key.
-#[must_use]
 pub fn definition_of(key: &str, raw: &Value) -> Value {
     let members: &[&str] = match key {
         SERVER_KEY => &SERVER_MEMBERS,
@@ -107,7 +102,6 @@ pub fn definition_of(key: &str, raw: &Value) -> Value {
 }
 
 /// Lists the changes between two definitions, in the order of the second one.
-#[must_use]
 pub fn difference(before: &Value, after: &Value) -> Difference {
     let mut difference = Difference::default();
     difference.compare(before, after, &mut String::new(), 0);
@@ -184,7 +178,6 @@ fn shown(value: &Value, difference: usize) -> String {
 
 /// Maps similar-looking names to one form: removes hidden characters and replaces confusable letters (Unicode Technical Standard
 /// 39, section 4).
-#[must_use]
 pub fn skeleton(name: &str) -> String {
     let shown = hidden_text::strip(name).map_or_else(|| name.to_owned(), |(shown, _)| shown);
     confusable_detection::skeleton(&shown).collect()

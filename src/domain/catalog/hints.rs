@@ -64,7 +64,6 @@ pub struct ToolHints {
 
 impl ToolHints {
     /// Parses a raw tool. Tags are a list of strings in `_meta.tags`, in `tags`, or in `FastMCP`'s member of `_meta`.
-    #[must_use]
     pub fn of(raw: &Value) -> Self {
         const PLACES: [&str; 4] = ["/_meta/tags", "/tags", "/_meta/_fastmcp/tags", "/_meta/fastmcp/tags"];
         let tags = PLACES.into_iter().filter_map(|place| raw.pointer(place)?.as_array()).flatten().filter_map(Value::as_str);
@@ -87,13 +86,11 @@ impl ToolHints {
     }
 
     /// Whether the tool claims to be read-only.
-    #[must_use]
     pub fn reads_only(&self) -> bool {
         self.has(Hint::ReadOnly)
     }
 
     /// Whether the tool may be destructive. True unless it claims otherwise.
-    #[must_use]
     pub fn is_destructive(&self) -> bool {
         self.has(Hint::Destructive)
     }

@@ -30,7 +30,6 @@ impl OperationId {
     ///
     /// The name depends only on these two names, so it is the same in every document and on every replica, whatever other
     /// tools exist. If this form would be ambiguous, too long or invalid, a hash of both names is appended to keep it unique.
-    #[must_use]
     pub fn of(id: &ToolId) -> Self {
         let server = id.server.as_str();
         let mut name = String::with_capacity(server.len() + SEPARATOR.len() + id.name.len() + SUFFIX_LENGTH);

@@ -14,7 +14,6 @@ pub struct Overlay {
 
 impl Overlay {
     /// The fingerprint of a tool with this overlay; the tool's own fingerprint if the overlay is empty.
-    #[must_use]
     pub fn version(&self, tool: &Fingerprint) -> Fingerprint {
         if *self == Self::default() {
             return *tool;

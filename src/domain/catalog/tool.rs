@@ -49,7 +49,6 @@ impl ToolId {
     }
 
     /// The tool's name without hidden characters, for models and people.
-    #[must_use]
     pub fn label(&self) -> Cow<'_, str> {
         hidden_text::strip(&self.name).map_or(Cow::Borrowed(&self.name), |(label, _)| label.into())
     }
@@ -99,7 +98,6 @@ pub struct Tool {
 
 impl Tool {
     /// The function definition for a model, in the format that Open WebUI sends to providers.
-    #[must_use]
     pub fn function(&self) -> Value {
         let mut function = Map::new();
         function.insert("name".into(), self.operation_id.as_str().into());
@@ -122,7 +120,6 @@ impl Tool {
     }
 
     /// The texts for search.
-    #[must_use]
     pub fn text(&self) -> ToolText<'_> {
         ToolText {
             server: self.id.server.as_str(),
@@ -135,14 +132,12 @@ impl Tool {
     }
 
     /// One line for search results: the first sentence of the description, at most 200 characters.
-    #[must_use]
     pub fn summary(&self) -> &str {
         summary(&self.description)
     }
 }
 
 /// Appends the sentence about the arguments ([`InputSchema::hint`]) to a description.
-#[must_use]
 pub fn described(mut description: String, input: &InputSchema) -> String {
     if let Some(hint) = &input.hint {
         description.push_str("\n\n");
@@ -152,7 +147,6 @@ pub fn described(mut description: String, input: &InputSchema) -> String {
 }
 
 /// The first sentence of a description, cut at 200 characters on a character boundary.
-#[must_use]
 pub fn summary(description: &str) -> &str {
     const LIMIT: usize = 200;
     let text = description.trim();

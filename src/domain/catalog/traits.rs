@@ -46,7 +46,6 @@ struct Row {
 
 impl TraitTable {
     /// Builds the table in catalog order.
-    #[must_use]
     pub fn of(tools: &[Arc<Tool>]) -> Self {
         let (mut names, mut tags) = (String::new(), Vec::new());
         let mut known: HashMap<&[Box<str>], usize, RandomState> = HashMap::default();

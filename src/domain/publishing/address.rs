@@ -26,7 +26,6 @@ pub enum Address {
 
 impl Address {
     /// The path prefix of this address.
-    #[must_use]
     pub fn prefix(&self) -> String {
         match self {
             Self::Whole => String::new(),
@@ -36,7 +35,6 @@ impl Address {
     }
 
     /// Whether the document of this address lists a tool that the caller may see.
-    #[must_use]
     pub fn shows(&self, tool: &Tool, visibility: &Visibility, mode: Mode) -> bool {
         match self {
             Self::Whole => mode == Mode::Full,
@@ -49,7 +47,6 @@ impl Address {
     }
 
     /// The default mode of documents at this address.
-    #[must_use]
     pub fn mode(&self) -> Mode {
         match self {
             Self::Whole | Self::Toolset(_) => Mode::Full,
@@ -67,7 +64,6 @@ pub enum AddressPrefix<'a> {
 
 impl<'a> AddressPrefix<'a> {
     /// The address, and the rest of the path.
-    #[must_use]
     pub fn split(path: &'a str) -> Option<(Self, &'a str)> {
         let (kind, rest) = path.strip_prefix('/')?.split_once('/')?;
         let (name, below) = rest.split_at(rest.find('/')?);
@@ -105,7 +101,6 @@ pub enum ConnectionPath<'a> {
 impl<'a> ConnectionPath<'a> {
     /// Reads the path of a connection. Open WebUI users enter an address, with or without a trailing slash, or the address of
     /// its document.
-    #[must_use]
     pub fn of(path: &'a str) -> Option<Self> {
         let path = path.trim().trim_end_matches('/');
         let path = path.strip_suffix("openapi.json").unwrap_or(path).trim_matches('/');

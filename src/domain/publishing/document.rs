@@ -25,25 +25,21 @@ pub struct Heading<'a> {
 }
 
 /// The JSON text of one path item: `"/path":{"post":{…}}`.
-#[must_use]
 pub fn path_item(path: &str, operation: &Value) -> String {
     format!("{}:{{\"post\":{operation}}}", Value::from(path))
 }
 
 /// The path of a tool, relative to the root of the service.
-#[must_use]
 pub fn tool_path(tool: &Tool) -> String {
     format!("/{}/{}", encoded(tool.id.server.as_str()), encoded(&tool.id.name))
 }
 
 /// The path of a tool, relative to its server's path.
-#[must_use]
 pub fn tool_path_on_server(tool: &Tool) -> String {
     format!("/{}", encoded(&tool.id.name))
 }
 
 /// The OpenAPI operation of a tool.
-#[must_use]
 pub fn tool_operation(tool: &Tool) -> Value {
     let title = tool.title.clone().unwrap_or_else(|| title_case(&tool.label));
     let result = match &tool.output {
@@ -71,7 +67,6 @@ pub(super) fn operation(id: &str, title: &str, description: &str, tag: &str, sch
 }
 
 /// Joins path items into a document. Equal inputs give equal documents.
-#[must_use]
 pub fn compose<'a>(heading: &Heading<'_>, path_items: impl Iterator<Item = &'a str>) -> String {
     let info = json!({"title": heading.title, "version": heading.version, "description": heading.description});
     let mut components = components();
@@ -174,7 +169,6 @@ pub(super) fn title_case(name: &str) -> String {
 }
 
 /// The description of a server's document: the first sentence of the server's instructions.
-#[must_use]
 pub fn server_description(server: &CatalogServer) -> String {
     server
         .instructions

@@ -29,7 +29,6 @@ pub enum Naming {
 
 impl Layout {
     /// The base path of a server's document.
-    #[must_use]
     pub fn server(&self, server: &ServerName) -> String {
         if self.single.as_ref() == Some(server) {
             return self.root_path.clone();
@@ -38,13 +37,11 @@ impl Layout {
     }
 
     /// The same layout below a further path.
-    #[must_use]
     pub fn below(&self, path: &str) -> Self {
         Self { root_path: format!("{}{path}", self.root_path), ..self.clone() }
     }
 
     /// Removes [`Layout::root_path`] from the start of a path; `None` if the path does not start with it.
-    #[must_use]
     pub fn without_root<'a>(&self, path: &'a str) -> Option<&'a str> {
         if self.root_path.is_empty() {
             return None;
@@ -53,7 +50,6 @@ impl Layout {
     }
 
     /// Whether the path belongs to a document or to its documentation page.
-    #[must_use]
     pub fn is_document(&self, path: &str) -> bool {
         let is_page = |path: &str| matches!(path, "openapi.json" | "docs") || path.starts_with("docs/");
         let Some(path) = path.strip_prefix('/') else { return false };

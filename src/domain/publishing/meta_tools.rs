@@ -208,35 +208,29 @@ meta_tools! {
 
 impl MetaTool {
     /// The published name.
-    #[must_use]
     pub fn name(self) -> &'static str {
         self.row().name
     }
 
-    #[must_use]
     pub fn path(self) -> &'static str {
         self.row().path
     }
 
     /// Whether the meta-tool is read-only.
-    #[must_use]
     pub fn reads_only(self) -> bool {
         self.row().reads_only
     }
 
     /// Whether documents in this mode contain the meta-tool.
-    #[must_use]
     pub fn is_in(self, mode: Mode) -> bool {
         self.row().modes.contains(&mode)
     }
 
-    #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|tool| tool.name() == name)
     }
 
     /// The meta-tool at this path, which has no leading slash.
-    #[must_use]
     pub fn of_path(path: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|tool| &tool.path()[1..] == path)
     }
@@ -247,7 +241,6 @@ impl MetaTool {
     }
 
     /// The definition, whose description mentions the results of [`summarize_servers`] and [`summarize_toolsets`].
-    #[must_use]
     pub fn definition(self, servers: &str, toolsets: &str) -> MetaToolDefinition {
         let row = self.row();
         MetaToolDefinition { tool: self, description: (row.description)(servers, toolsets), parameters: (row.parameters)() }
@@ -270,12 +263,10 @@ pub struct MetaToolDefinition {
 
 impl MetaToolDefinition {
     /// The display title: `find_tools` becomes `Find Tools`.
-    #[must_use]
     pub fn title(&self) -> String {
         title_case(self.tool.name())
     }
 
-    #[must_use]
     pub fn path_item(&self) -> String {
         let result = json!({"$ref": CONTENT});
         let operation = operation(self.tool.name(), &self.title(), &self.description, "toolsieve", &self.parameters, &result);
@@ -283,14 +274,12 @@ impl MetaToolDefinition {
     }
 
     /// The function definition for a model.
-    #[must_use]
     pub fn function(&self) -> Value {
         json!({"name": self.tool.name(), "description": self.description, "parameters": self.parameters})
     }
 }
 
 /// A short definition of `describe_tools`, for lists that omit the parameters of tools.
-#[must_use]
 pub fn describe_listed() -> MetaToolDefinition {
     let mut parameters = (MetaTool::DescribeTools.row().parameters)();
     if let Some(names) = parameters["properties"]["names"].as_object_mut() {
@@ -313,7 +302,6 @@ fn one_name(property: &str, description: &str) -> Value {
 }
 
 /// Summarizes servers with their numbers of tools: "214 tools of GitHub, Jira and 7 other servers".
-#[must_use]
 pub fn summarize_servers<'a>(servers: impl Iterator<Item = (&'a CatalogServer, usize)>) -> String {
     let servers: Vec<(&CatalogServer, usize)> = servers.filter(|(_, tools)| *tools > 0).collect();
     let tools: usize = servers.iter().map(|(_, tools)| tools).sum();
@@ -329,7 +317,6 @@ pub fn summarize_servers<'a>(servers: impl Iterator<Item = (&'a CatalogServer, u
 }
 
 /// Summarizes toolsets: "GitHub, Jira and 7 other toolsets".
-#[must_use]
 pub fn summarize_toolsets(groups: &[Group]) -> String {
     let names = groups.iter().take(NAMED).map(|group| short(group.name())).collect();
     let listed = listed(names, groups.len(), "toolset");

@@ -30,18 +30,15 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    #[must_use]
     pub fn chat(id: &str) -> Self {
         Self { kind: ConversationKind::Chat, id: id.into() }
     }
 
-    #[must_use]
     pub fn session(id: &SessionId) -> Self {
         Self { kind: ConversationKind::Session, id: hashed(id.as_str()) }
     }
 
     /// The conversation of an MCP session with this id.
-    #[must_use]
     pub fn client(id: &str) -> Self {
         Self { kind: ConversationKind::Client, id: hashed(id) }
     }

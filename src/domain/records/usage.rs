@@ -102,7 +102,6 @@ const STEPS: f64 = 4.0;
 pub struct LatencyBucket(pub u8);
 
 impl LatencyBucket {
-    #[must_use]
     pub fn of(time: Duration) -> Self {
         let micros = (time.as_secs_f64() * 1e6).max(1.0);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 4 times the bits of a time")]
@@ -110,7 +109,6 @@ impl LatencyBucket {
     }
 
     /// The duration at the middle of the bucket.
-    #[must_use]
     pub fn middle(self) -> Duration {
         Duration::from_secs_f64(((f64::from(self.0) + 0.5) / STEPS).exp2() / 1e6)
     }
@@ -136,7 +134,6 @@ impl Latencies {
     }
 
     /// The latency at quantile `share` (0 to 1), accurate to 10 %; `None` without data.
-    #[must_use]
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let total: u64 = self.0.values().sum();
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a count")]

@@ -44,18 +44,15 @@ pub struct Wanted<'a> {
 }
 
 impl ChatSet {
-    #[must_use]
     pub fn tools(&self) -> &[ChatTool] {
         &self.tools
     }
 
-    #[must_use]
     pub fn contains(&self, tool: &ToolId) -> bool {
         self.tools.iter().any(|entry| entry.tool == *tool)
     }
 
     /// Whether the set already contains what the message needs.
-    #[must_use]
     pub fn serves(&self, wanted: &Wanted<'_>) -> bool {
         let any = wanted.one_of.is_empty() || wanted.one_of.iter().any(|tool| self.contains(tool));
         any && wanted.all_of.iter().all(|tool| self.contains(tool))

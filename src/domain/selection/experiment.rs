@@ -17,7 +17,6 @@ named! {
 impl Arm {
     /// Assigns a chat to an arm by a hash of its id, identically on every replica and after every restart. `static_share` (0 to
     /// 1) is the share of static chats; 0 means no experiment and returns `None`.
-    #[must_use]
     pub fn of(chat: &str, static_share: f64) -> Option<Self> {
         if static_share <= 0.0 {
             return None;

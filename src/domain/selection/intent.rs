@@ -22,7 +22,6 @@ pub(crate) struct Intent {
 }
 
 impl Intent {
-    #[must_use]
     pub(crate) fn new(text: &str) -> Self {
         let analyzer = Analyzer::default();
         let mut words = text.to_lowercase();
@@ -41,7 +40,6 @@ impl Intent {
     }
 
     /// Whether the intent has any effect.
-    #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         self.terms.is_empty() && !self.reads_only && !self.destroys
     }

@@ -42,7 +42,6 @@ pub struct Selected {
 
 impl Selected {
     /// Selects a tool that the request named.
-    #[must_use]
     pub fn named(tool: &Tool) -> Self {
         Self { name: tool.operation_id.to_string(), id: Some(tool.id.clone()), score: None, reason: Reason::Named }
     }

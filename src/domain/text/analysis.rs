@@ -25,7 +25,6 @@ pub struct Analyzer {
 
 impl Analyzer {
     /// Compares words unchanged.
-    #[must_use]
     pub fn unstemmed() -> Self {
         Self { stemmer: None }
     }

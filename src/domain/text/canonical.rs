@@ -13,28 +13,23 @@ use sha2::{Digest, Sha256};
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    #[must_use]
     pub fn of_text(text: &str) -> Self {
         Self::of_bytes(text.as_bytes())
     }
 
-    #[must_use]
     pub fn of_bytes(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
-    #[must_use]
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
     /// The first eight bytes as a number, for identifiers of 64 bits.
-    #[must_use]
     pub fn prefix(&self) -> u64 {
         let mut bytes = [0; 8];
         bytes.copy_from_slice(&self.0[..8]);
@@ -55,7 +50,6 @@ impl fmt::Debug for Fingerprint {
 }
 
 /// The hash of a JSON value, independent of key order.
-#[must_use]
 pub fn fingerprint(value: &Value) -> Fingerprint {
     let mut bytes = Vec::with_capacity(1024);
     write_canonical(value, &mut bytes);

@@ -31,7 +31,6 @@ macro_rules! named {
 macro_rules! name_text {
     ($name:ident) => {
         impl $name {
-            #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
             }

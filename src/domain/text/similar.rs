@@ -4,19 +4,16 @@
 const LONGEST: usize = 128;
 
 /// The known name most similar to a wrong one, if any is similar enough.
-#[must_use]
 pub(crate) fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     best(wrong, known, strsim::jaro_winkler, 0.8)
 }
 
 /// Like [`nearest`], but ignores the common prefix of the names.
-#[must_use]
 pub(crate) fn nearest_of_family<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     best(wrong, known, strsim::normalized_damerau_levenshtein, 0.7)
 }
 
 /// The end of a message about a wrong name: `; did you mean …?`, or nothing. Compares like [`nearest_of_family`].
-#[must_use]
 pub(crate) fn did_you_mean<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> String {
     nearest_of_family(wrong, known).map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_default()
 }

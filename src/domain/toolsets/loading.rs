@@ -35,7 +35,6 @@ named! {
 }
 
 impl Group {
-    #[must_use]
     pub fn new(kind: GroupKind, name: &str) -> Self {
         match kind {
             GroupKind::Toolset => Self::Toolset(ToolsetName::from(name)),
@@ -44,7 +43,6 @@ impl Group {
         }
     }
 
-    #[must_use]
     pub fn kind(&self) -> GroupKind {
         match self {
             Self::Toolset(_) => GroupKind::Toolset,
@@ -53,7 +51,6 @@ impl Group {
         }
     }
 
-    #[must_use]
     pub fn name(&self) -> &str {
         match self {
             Self::Toolset(name) => name.as_str(),
@@ -63,7 +60,6 @@ impl Group {
     }
 
     /// Whether the group contains a tool. `classes` defines the members of toolsets.
-    #[must_use]
     pub fn has(&self, tool: &Tool, classes: &Classes) -> bool {
         match self {
             Self::Toolset(name) => classes.is_in(name, tool),
@@ -73,7 +69,6 @@ impl Group {
     }
 
     /// The tools of the group that are visible, in catalog order.
-    #[must_use]
     pub fn members<'a>(&self, catalog: &'a Catalog, visibility: &Visibility) -> Vec<&'a Arc<Tool>> {
         match self {
             Self::Server(name) => {
@@ -100,7 +95,6 @@ pub struct Loaded {
 
 impl Loaded {
     /// The loaded tools that are visible, in loading order.
-    #[must_use]
     pub fn tools<'a>(&self, catalog: &'a Catalog, visibility: &Visibility) -> Vec<&'a Arc<Tool>> {
         let mut seen = BTreeSet::new();
         let mut tools = Vec::new();
@@ -128,7 +122,6 @@ pub struct Groups {
 }
 
 impl Groups {
-    #[must_use]
     pub fn visible(catalog: &Catalog, visibility: &Visibility) -> Self {
         let mut servers = BTreeSet::new();
         let mut tags = BTreeSet::new();
@@ -146,13 +139,11 @@ impl Groups {
     }
 
     /// All toolsets and servers.
-    #[must_use]
     pub fn known(&self) -> &[Group] {
         &self.known
     }
 
     /// Finds a group by name, optionally among tags too. Ignores case, because models vary the case of names.
-    #[must_use]
     pub fn find(&self, name: &str, with_tags: bool) -> Option<&Group> {
         let name = name.trim();
         let all = || self.all(with_tags);
@@ -160,7 +151,6 @@ impl Groups {
     }
 
     /// The group name most similar to a misspelt one.
-    #[must_use]
     pub fn nearest(&self, name: &str, with_tags: bool) -> Option<&str> {
         nearest_of_family(name.trim(), self.all(with_tags).map(Group::name))
     }

@@ -27,19 +27,16 @@ const ID_LETTERS: usize = ID_BYTES / 3 * 4;
 pub struct SessionId(Arc<str>);
 
 impl SessionId {
-    #[must_use]
     pub fn of_bytes(bytes: [u8; ID_BYTES]) -> Self {
         Self(URL_SAFE_NO_PAD.encode(bytes).into())
     }
 
     /// Parses an id; `None` if the format is wrong.
-    #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         (text.len() == ID_LETTERS && text.bytes().all(is_fine)).then(|| Self(text.into()))
     }
 
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -65,7 +62,6 @@ pub struct SessionContents {
 
 impl SessionContents {
     /// Whether the session publishes a tool. `classes` defines the members of toolsets.
-    #[must_use]
     pub fn contain(&self, tool: &Tool, classes: &Classes) -> bool {
         self.tools.contains(&tool.id)
             || self.servers.contains(&tool.id.server)
@@ -73,7 +69,6 @@ impl SessionContents {
     }
 
     /// Whether the session lists this toolset or server.
-    #[must_use]
     pub fn name(&self, group: &Group) -> bool {
         match group {
             Group::Toolset(name) => self.toolsets.contains(name),
@@ -98,7 +93,6 @@ pub struct Session {
 
 impl Session {
     /// Whether the caller owns the session and the session has not expired.
-    #[must_use]
     pub fn is_for(&self, caller: &PrincipalId, now: SystemTime) -> bool {
         self.owner == *caller && now < self.expires_at
     }

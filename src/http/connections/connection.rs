@@ -105,7 +105,6 @@ impl Connection {
     }
 
     /// Counts a request as running until the returned value is dropped.
-    #[must_use]
     pub(crate) fn answer(self: &Arc<Self>) -> Answering {
         self.answering.fetch_add(1, Ordering::Relaxed);
         Answering(Arc::clone(self))
@@ -243,7 +242,6 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
-    #[must_use]
     pub(crate) fn new(body: BoxBody, answering: Option<Answering>) -> Self {
         Self { body, rest: Bytes::new(), is_handed: false, answering }
     }

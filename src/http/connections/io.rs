@@ -34,7 +34,6 @@ impl<S> Io<S> {
         Self { stream, connection, kept: BytesMut::new(), head: Head::default() }
     }
 
-    #[must_use]
     pub(crate) fn connection(&self) -> &Arc<Connection> {
         &self.connection
     }

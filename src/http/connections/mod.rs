@@ -50,7 +50,6 @@ struct Table {
 }
 
 impl Connections {
-    #[must_use]
     pub(crate) fn new(limits: ConnectionLimits, meters: Arc<Meters>) -> Arc<Self> {
         Arc::new(Self { limits, meters, table: Mutex::default() })
     }

@@ -52,7 +52,6 @@ pub(crate) struct Line {
 }
 
 /// Escapes text for HTML and SVG, because names of tools and message sets may contain any characters.
-#[must_use]
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -70,7 +69,6 @@ pub(crate) fn escape(text: &str) -> String {
 }
 
 /// Draws horizontal bars, one per row. Positive values point to the right, and negative values to the left.
-#[must_use]
 pub(crate) fn bars(title: &str, bars: &[Bar]) -> String {
     let ends = |bar: &Bar| [bar.value, bar.interval.map_or(bar.value, |(low, _)| low), bar.interval.map_or(bar.value, |(_, high)| high)];
     let least = bars.iter().flat_map(ends).fold(0.0, f64::min);
@@ -110,7 +108,6 @@ pub(crate) fn bars(title: &str, bars: &[Bar]) -> String {
 }
 
 /// A table whose cells contain HTML.
-#[must_use]
 pub(crate) fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
     let mut out = "<table><tr>".to_owned();
     for head in heads {
@@ -124,7 +121,6 @@ pub(crate) fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
 }
 
 /// Draws lines with values between 0 and 1 over evenly spaced positions.
-#[must_use]
 pub(crate) fn lines(title: &str, places: &[String], lines: &[Line]) -> String {
     let step = (WIDTH - 2.0 * MARGIN) / (places.len().max(2) - 1) as f64;
     let x = |at: usize| MARGIN + at as f64 * step;

@@ -95,7 +95,6 @@ impl Keys {
     }
 
     /// Whether the key that authenticated a caller is still valid, with the same secret.
-    #[must_use]
     pub fn is_good(&self, presented: &Presented) -> bool {
         self.good(presented, SystemTime::now()).is_some()
     }
@@ -105,13 +104,11 @@ impl Keys {
     }
 
     /// A receiver that is notified of every change of a key.
-    #[must_use]
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
     /// All keys, in order of creation.
-    #[must_use]
     pub fn list(&self) -> Vec<ApiKey> {
         let mut keys: Vec<ApiKey> = self.table.load().values().map(|entry| entry.key()).collect();
         keys.sort_by(|one, other| one.created_at.cmp(&other.created_at).then_with(|| one.id.cmp(&other.id)));
@@ -119,7 +116,6 @@ impl Keys {
     }
 
     /// All keys that are valid now.
-    #[must_use]
     pub fn active(&self) -> Vec<ApiKey> {
         let now = SystemTime::now();
         self.list().into_iter().filter(|key| key.state(now) == KeyState::Active).collect()

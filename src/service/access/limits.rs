@@ -65,7 +65,6 @@ struct Table {
 }
 
 impl Limits {
-    #[must_use]
     pub(crate) fn new(meters: Arc<Meters>) -> Self {
         Self { now: ArcSwap::default(), started: Instant::now(), meters }
     }

@@ -150,9 +150,7 @@ impl Policies {
     ) -> Result<Self, PolicyError> {
         let given = stored(store.as_ref()).await?;
         let parts = Parts { settings: live.policy.clone(), groups: live.groups.clone(), given };
-        for problem in contradictions(&parts.rules(&parts.given)) {
-            tracing::warn!("policy: {problem}; the first one applies");
-        }
+        parts.warn();
         current.set_policy(parts.policy(&parts.given));
         Ok(Self { current, store, keys, parts: RwLock::new(parts), changing: tokio::sync::Mutex::default() })
     }
@@ -162,13 +160,10 @@ impl Policies {
         let mut parts = self.parts.write();
         parts.settings = live.policy.clone();
         parts.groups = live.groups.clone();
-        for problem in contradictions(&parts.rules(&parts.given)) {
-            tracing::warn!("policy: {problem}; the first one applies");
-        }
+        parts.warn();
         self.current.set_policy(parts.policy(&parts.given));
     }
 
-    #[must_use]
     pub(crate) fn view(&self) -> PolicyView {
         let parts = self.parts.read();
         parts.view(&parts.given, &self.current)
@@ -305,6 +300,12 @@ impl Policies {
 impl Parts {
     fn rules(&self, given: &Given) -> Vec<PlacedRule> {
         self.settings.rules.iter().chain(&given.rules).cloned().collect()
+    }
+
+    fn warn(&self) {
+        for problem in contradictions(&self.rules(&self.given)) {
+            tracing::warn!("policy: {problem}; the first one applies");
+        }
     }
 
     fn default(&self, given: &Given) -> Effect {

@@ -45,14 +45,12 @@ struct Notes {
 }
 
 impl WrongKeys {
-    #[must_use]
     pub(crate) fn new(audit: Audit, meters: Arc<Meters>) -> Self {
         let bursts = Cache::builder().max_capacity(ADDRESSES).time_to_live(WINDOW).build();
         Self { bursts, audit, meters, notes: Mutex::new(Notes { began: Instant::now(), made: 0 }) }
     }
 
     /// Counts a wrong key. Over the limit, returns the remaining time of the minute.
-    #[must_use]
     pub(crate) fn count(&self, address: Option<IpAddr>) -> Option<Duration> {
         let Some(address) = address.map(network) else {
             self.meters.wrong_key(false);

@@ -51,13 +51,11 @@ pub struct View {
 
 impl View {
     /// The tool with this published name, if the caller may see it.
-    #[must_use]
     pub fn operation(&self, name: &str) -> Option<&Arc<Tool>> {
         self.catalog.operation(name).filter(|tool| self.visibility.allows(tool))
     }
 
     /// The tool with this id, if the caller may see it.
-    #[must_use]
     pub fn tool(&self, id: &ToolId) -> Option<&Arc<Tool>> {
         self.catalog.tool(id).filter(|tool| self.visibility.allows(tool))
     }
@@ -104,7 +102,6 @@ impl Default for CurrentCatalog {
 
 impl CurrentCatalog {
     /// Creates an empty catalog with these settings.
-    #[must_use]
     pub fn new(selection: SelectionSettings) -> Self {
         let (changes, _) = watch::channel(0);
         Self {
@@ -118,13 +115,11 @@ impl CurrentCatalog {
     }
 
     /// Creates the view for a request of this principal.
-    #[must_use]
     pub fn view(&self, principal: &Principal) -> View {
         let now = self.now.load();
         View { catalog: Arc::clone(&now.catalog), visibility: now.visibility(principal), settings: self.settings() }
     }
 
-    #[must_use]
     pub fn settings(&self) -> Arc<SelectionSettings> {
         self.selection.load_full()
     }
@@ -133,31 +128,26 @@ impl CurrentCatalog {
         self.selection.store(Arc::new(selection));
     }
 
-    #[must_use]
     pub fn snapshot(&self) -> Arc<Catalog> {
         Arc::clone(&self.now.load().catalog)
     }
 
-    #[must_use]
     pub fn policy(&self) -> Arc<Policy> {
         Arc::clone(&self.now.load().policy)
     }
 
     /// The tools that a principal may see. Nothing else decides this.
-    #[must_use]
     pub fn visibility(&self, principal: &Principal) -> Visibility {
         self.now.load().visibility(principal)
     }
 
     /// The policy's decision on a tool, with the rule that decided.
-    #[must_use]
     pub fn decision(&self, principal: &Principal, tool: &Tool) -> Decision {
         self.policy().decisions(principal).on(tool)
     }
 
     /// Whether a principal may know that a server exists: it sees one of the server's tools or, if no tools are known, the policy
     /// allows the server by name.
-    #[must_use]
     pub fn shows_server(&self, principal: &Principal, name: &ServerName) -> bool {
         let now = self.now.load();
         match now.catalog.server(name.as_str()) {
@@ -171,7 +161,6 @@ impl CurrentCatalog {
     }
 
     /// Whether a principal sees at least one tool.
-    #[must_use]
     pub fn shows_anything(&self, principal: &Principal) -> bool {
         let now = self.now.load();
         let visibility = now.visibility(principal);
@@ -179,19 +168,16 @@ impl CurrentCatalog {
     }
 
     /// The class of each tool and the members of each toolset.
-    #[must_use]
     pub fn classes(&self) -> Arc<Classes> {
         Arc::clone(&self.now.load().assignment.classes)
     }
 
     /// The current toolsets.
-    #[must_use]
     pub fn toolsets(&self) -> Arc<CompiledToolsets> {
         Arc::clone(self.now.load().policy.toolsets())
     }
 
     /// A receiver that is notified of every change of the catalog, the policy or the toolsets.
-    #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -226,7 +212,6 @@ impl CurrentCatalog {
 
     /// Whether this published name belonged to a tool that was removed with its server, is no longer listed, or is withheld.
     /// Clients may still have an older document.
-    #[must_use]
     pub fn is_former(&self, name: &str) -> bool {
         self.former.read().contains(name)
     }

@@ -208,14 +208,12 @@ impl Definitions {
     }
 
     /// Whether a server's prompts must be listed before a request for one is forwarded.
-    #[must_use]
     pub fn misses_prompts(&self, server: &ServerName) -> bool {
         let state = self.state.read();
         state.withholds() && !state.present.get(server).is_some_and(|present| present.knows_prompts)
     }
 
     /// Whether a prompt is withheld.
-    #[must_use]
     pub fn withholds_prompt(&self, server: &ServerName, name: &str) -> bool {
         self.is_withheld(&ToolId::new(server.clone(), prompt_key(name)))
     }
@@ -314,7 +312,6 @@ impl Definitions {
         self.state.write().present.remove(server);
     }
 
-    #[must_use]
     pub fn is_withheld(&self, tool: &ToolId) -> bool {
         self.state.read().of(tool) == Some(DefinitionState::Withheld)
     }
@@ -328,31 +325,26 @@ impl Definitions {
     }
 
     /// The withheld tools of one server.
-    #[must_use]
     pub fn withheld_of(&self, server: &ServerName) -> Vec<Arc<Tool>> {
         self.state.read().present.get(server).map(|present| present.withheld.clone()).unwrap_or_default()
     }
 
     /// All withheld tools.
-    #[must_use]
     pub fn withheld(&self) -> Vec<Arc<Tool>> {
         self.state.read().present.values().flat_map(|present| &present.withheld).cloned().collect()
     }
 
     /// The state of this version of a tool; `None` if definitions are not compared.
-    #[must_use]
     pub fn state(&self, tool: &Tool) -> Option<DefinitionState> {
         self.state.read().compare(&tool.id, &tool.definition)
     }
 
     /// Whether a known server added the tool and nobody has approved it yet.
-    #[must_use]
     pub fn is_new(&self, tool: &Tool) -> bool {
         self.state.read().is_new(&tool.id, &tool.definition)
     }
 
     /// The published names of all tools ever seen.
-    #[must_use]
     pub fn names(&self) -> Vec<OperationId> {
         let state = self.state.read();
         let tools = state.known.values().flat_map(HashMap::values).map(|stored| &stored.tool);
@@ -360,17 +352,14 @@ impl Definitions {
     }
 
     /// The known data about the definition of a tool; `None` if the tool was never seen.
-    #[must_use]
     pub fn known(&self, tool: &ToolId) -> Option<StoredDefinition> {
         self.state.read().known.get(&tool.server)?.get(&tool.name).filter(|known| !known.tool.name.starts_with(LISTED)).cloned()
     }
 
-    #[must_use]
     pub fn counts(&self) -> DefinitionCounts {
         self.counts_of(|_| true)
     }
 
-    #[must_use]
     pub fn counts_of_server(&self, server: &ServerName) -> DefinitionCounts {
         self.counts_of(|name| name == server)
     }
@@ -450,7 +439,6 @@ impl Definitions {
     }
 
     /// The names of the prompts that a server has listed since the start.
-    #[must_use]
     pub fn prompts(&self, server: &ServerName) -> BTreeSet<String> {
         let state = self.state.read();
         let keys = state.present.get(server).into_iter().flat_map(|present| present.parts.keys());

@@ -48,7 +48,6 @@ pub struct Indexing {
 
 impl Indexing {
     /// Without enrichments and progress; unused vectors are kept for a day.
-    #[must_use]
     pub fn new(current: Arc<CurrentCatalog>, store: Arc<dyn Store>, index: Arc<dyn ToolIndex>, embedder: Arc<dyn Embedder>) -> Self {
         Self {
             current,
@@ -288,7 +287,6 @@ pub async fn embedded(catalog: &Catalog, store: &dyn ComputedStore, model: &str)
 }
 
 /// The texts of a tool to embed.
-#[must_use]
 pub fn passages(tool: &Tool) -> Vec<String> {
     relevance::passages(&tool.text())
 }

@@ -19,7 +19,6 @@ pub struct Rebuild {
 pub struct Rebuilds(mpsc::Sender<Rebuild>);
 
 impl Rebuilds {
-    #[must_use]
     pub fn channel() -> (Self, mpsc::Receiver<Rebuild>) {
         let (sender, receiver) = mpsc::channel(QUEUE);
         (Self(sender), receiver)

@@ -29,7 +29,6 @@ pub type CountTokens = Arc<dyn Fn(&[String]) -> Vec<u32> + Send + Sync>;
 /// The configured servers, each with its disabled tools.
 pub type Configured = BTreeMap<ServerName, BTreeSet<String>>;
 
-#[must_use]
 pub fn configured(servers: &[ServerSettings]) -> Arc<Configured> {
     Arc::new(servers.iter().map(|server| (server.name.clone(), server.disabled_tools.iter().cloned().collect())).collect())
 }
@@ -57,7 +56,6 @@ pub struct Refresh {
 }
 
 impl Refresh {
-    #[must_use]
     pub fn new(
         current: Arc<CurrentCatalog>,
         store: Arc<dyn Store>,

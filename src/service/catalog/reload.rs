@@ -79,7 +79,6 @@ struct Last {
 
 impl Reload {
     /// `settings` are those in force. New lists of servers are sent to `catalog`.
-    #[must_use]
     pub fn new(settings: &Settings, servers: Arc<dyn ToolServers>, catalog: watch::Sender<Arc<Configured>>, apply: Apply) -> Self {
         Self {
             sources: settings.sources.clone(),
@@ -92,7 +91,6 @@ impl Reload {
         }
     }
 
-    #[must_use]
     pub fn state(&self) -> ReloadState {
         self.state.borrow().clone()
     }

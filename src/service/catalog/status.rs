@@ -100,7 +100,6 @@ pub(crate) struct EmbedderState {
 }
 
 impl Status {
-    #[must_use]
     pub(crate) fn is_configured(&self, server: &ServerName) -> bool {
         self.servers.states().iter().any(|state| state.server == *server)
     }

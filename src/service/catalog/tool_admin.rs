@@ -188,7 +188,6 @@ impl ToolAdmin {
         if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
     }
 
-    #[must_use]
     pub(crate) fn list(&self, filter: &ToolFilter, offset: usize, limit: usize) -> ToolPage {
         let (overlays, tools) = (self.overrides.overlays(), self.tools());
         let mut ids: BTreeSet<&ToolId> = tools.keys().collect();
@@ -292,7 +291,6 @@ impl ToolAdmin {
     }
 
     /// Finds near duplicates among all tools. For thousands of tools, this takes a tenth of a second.
-    #[must_use]
     pub(crate) fn duplicates(&self) -> Duplicates {
         let catalog = self.current.snapshot();
         match catalog.texts() {
@@ -407,7 +405,6 @@ fn tags(tool: &Tool, overlays: &Overlays) -> Vec<TagView> {
 }
 
 /// The groups of near duplicates, in catalog order.
-#[must_use]
 pub(crate) fn duplicates(catalog: &Catalog, near_duplicates: &NearDuplicates) -> Duplicates {
     let mut groups: BTreeMap<u32, Vec<&Arc<Tool>>> = BTreeMap::new();
     for (place, tool) in (0..).zip(catalog.tools()) {

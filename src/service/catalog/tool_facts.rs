@@ -62,13 +62,11 @@ impl ToolOverrides {
         self.overlays.rcu(|overlays| Overlays { written: overlays.written.clone(), ..of_settings(live) });
     }
 
-    #[must_use]
     pub fn overlays(&self) -> Arc<Overlays> {
         self.overlays.load_full()
     }
 
     /// The version of a tool's override; 0 if there never was one.
-    #[must_use]
     pub fn version(&self, tool: &ToolId) -> u64 {
         self.versions.read().get(tool).copied().unwrap_or_default()
     }
@@ -124,7 +122,6 @@ impl ToolOverrides {
 }
 
 /// The part of the overlays that the settings define: tags.
-#[must_use]
 pub fn of_settings(live: &LiveSettings) -> Overlays {
     let servers = live.servers.iter().filter(|server| !server.tags.is_empty());
     Overlays {

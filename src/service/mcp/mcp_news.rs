@@ -20,7 +20,6 @@ pub(crate) enum News {
 
 impl News {
     /// Formats the notification as a JSON-RPC message.
-    #[must_use]
     pub(crate) fn message(&self) -> String {
         let list = |of: &str| json!({"jsonrpc": "2.0", "method": format!("notifications/{of}/list_changed")});
         let message = match self {

@@ -40,7 +40,6 @@ pub(crate) struct McpSessions {
 
 impl McpSessions {
     /// Starts to remove unused sessions and to notify clients of changed lists. Ends all sessions after `stop`.
-    #[must_use]
     pub(crate) fn start(current: Arc<CurrentCatalog>, settings: McpSettings, stop: CancellationToken) -> (Arc<Self>, JoinHandle<()>) {
         let stopping = stop.clone();
         let sessions = Arc::new(Self { current, settings, sessions: Mutex::default(), hasher: RandomState::new(), stopping });
@@ -57,7 +56,6 @@ impl McpSessions {
     }
 
     /// Whether sessions are enabled.
-    #[must_use]
     pub(crate) fn are_given(&self) -> bool {
         self.settings.sessions
     }
@@ -72,7 +70,6 @@ impl McpSessions {
 
     /// Creates a hidden session for a stream of a client with the newer protocol version. The session ends with the stream.
     /// `None` if too many sessions are in use.
-    #[must_use]
     pub(crate) fn open_stream(self: &Arc<Self>, caller: &Arc<Principal>, endpoint: McpEndpoint) -> Option<OpenStream> {
         let session = self.begin(caller, endpoint, Abilities::default())?;
         self.note_listed(&session);
@@ -209,7 +206,6 @@ pub(crate) struct OpenStream {
 }
 
 impl OpenStream {
-    #[must_use]
     pub(crate) fn session(&self) -> &Arc<McpSession> {
         &self.session
     }

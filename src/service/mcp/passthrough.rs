@@ -60,7 +60,6 @@ pub(crate) enum PassError {
 }
 
 /// The member that identifies an entry in this kind of list: `name` or a URI.
-#[must_use]
 pub(crate) fn member_of_name(list: PassthroughKind) -> &'static str {
     match list {
         PassthroughKind::Prompts => "name",
@@ -95,7 +94,6 @@ pub(crate) struct Passthrough {
 }
 
 impl Passthrough {
-    #[must_use]
     pub(crate) fn new(
         current: Arc<CurrentCatalog>,
         servers: Arc<dyn ToolServers>,
@@ -109,13 +107,11 @@ impl Passthrough {
     }
 
     /// The servers visible to a caller, sorted by name.
-    #[must_use]
     pub(crate) fn servers(&self, from: &PassthroughCaller) -> Vec<ServerName> {
         self.servers_for(&from.caller.principal, &from.address, from.server.as_ref())
     }
 
     /// The servers visible to a caller at an address, sorted by name. `only` limits them to a single server.
-    #[must_use]
     pub(crate) fn servers_for(&self, principal: &Principal, address: &Address, only: Option<&ServerName>) -> Vec<ServerName> {
         let View { catalog, visibility, .. } = self.current.view(principal);
         let is_there = |server: &&CatalogServer| {
@@ -125,7 +121,6 @@ impl Passthrough {
     }
 
     /// Whether a caller at an address sees a server. `only` limits the address to a single server.
-    #[must_use]
     pub(crate) fn sees(&self, principal: &Principal, address: &Address, only: Option<&ServerName>, server: &ServerName) -> bool {
         if only.is_some_and(|only| only != server) {
             return false;
@@ -143,13 +138,11 @@ impl Passthrough {
     }
 
     /// All servers, regardless of callers.
-    #[must_use]
     pub(crate) fn all_servers(&self) -> Vec<ServerName> {
         self.current.snapshot().servers().iter().map(|server| server.name.clone()).collect()
     }
 
     /// The combined capabilities of the servers visible to a caller.
-    #[must_use]
     pub(crate) fn offers(&self, from: &PassthroughCaller) -> Offers {
         self.servers(from).iter().map(|server| self.servers.offers(server)).fold(Offers::default(), |all, one| Offers {
             prompts: all.prompts || one.prompts,
@@ -269,7 +262,6 @@ impl Passthrough {
     }
 
     /// The original name of an entry that is listed under the name `shown`.
-    #[must_use]
     pub(crate) fn own_name(&self, server: &ServerName, list: PassthroughKind, shown: &str) -> String {
         let spelled = self.spelled.lock();
         let own = spelled.get(&(server.clone(), list)).and_then(|names| names.get(shown));

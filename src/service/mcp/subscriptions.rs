@@ -101,7 +101,6 @@ struct Subscriber {
 
 impl Subscriptions {
     /// Starts to forward notifications from servers, until `stop`.
-    #[must_use]
     pub(crate) fn start(
         current: Arc<CurrentCatalog>,
         servers: Arc<dyn ToolServers>,
@@ -132,7 +131,6 @@ impl Subscriptions {
     }
 
     /// Maximum number of subscriptions per client.
-    #[must_use]
     pub(crate) fn limit(&self) -> usize {
         self.settings.subscriptions
     }

@@ -88,7 +88,6 @@ enum Work<T> {
 
 impl<T: Send + 'static> OpenCall<T> {
     /// `messages` receives the server's messages; `abilities` are the client's capabilities.
-    #[must_use]
     pub(crate) fn new(call: BoxFuture<'static, T>, messages: Option<mpsc::Receiver<ServerMessage>>, abilities: Abilities) -> Self {
         Self { work: Work::Here(call), messages, abilities, open: IndexMap::new(), questions: 0 }
     }
@@ -205,13 +204,11 @@ pub(crate) struct WaitingCalls<T> {
 
 impl<T: Send + 'static> WaitingCalls<T> {
     /// Creates the collection. After `stop`, suspended calls are cancelled.
-    #[must_use]
     pub(crate) fn new(settings: WaitingSettings, stop: CancellationToken) -> Arc<Self> {
         Arc::new(Self { settings, stop, calls: Mutex::default() })
     }
 
     /// Whether this service issued the state. If not, it is a server's.
-    #[must_use]
     pub(crate) fn gives(state: &str) -> bool {
         state.starts_with(OURS)
     }

@@ -49,7 +49,6 @@ pub(crate) struct Describe {
 
 impl Describe {
     /// The definitions of the tools with these published names. Tools that the caller may not use are reported as unknown.
-    #[must_use]
     pub(crate) fn describe(&self, names: &[String], principal: &Principal) -> Described {
         let (mut tools, mut unknown) = (Vec::new(), Vec::new());
         let mut seen = HashSet::new();

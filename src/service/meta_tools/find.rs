@@ -38,7 +38,6 @@ pub(crate) enum Detail {
 impl Detail {
     pub(crate) const NAMES: &str = "`names` (or `compact`), `summary` or `full`";
 
-    #[must_use]
     pub(crate) fn of_name(name: &str) -> Option<Self> {
         match name {
             "names" | "compact" => Some(Self::Names),

@@ -61,7 +61,6 @@ named! {
 
 impl AuditEntry {
     /// The entry for a permitted change by this principal. Also used for reads, before they end.
-    #[must_use]
     pub fn of_change(principal: &Principal, action: AuditAction, subject: String) -> Self {
         Self {
             at: SystemTime::now(),

@@ -58,7 +58,6 @@ pub struct OfferedTools {
 
 impl OfferedTools {
     /// A list of all offered tools, in any order.
-    #[must_use]
     pub fn all(mut tools: Vec<ToolId>) -> Self {
         tools.sort_unstable();
         let mut bytes = Vec::new();
@@ -71,12 +70,10 @@ impl OfferedTools {
         Self { view: Some(Fingerprint::of_bytes(&bytes)), tools: tools.into() }
     }
 
-    #[must_use]
     pub fn tools(&self) -> &[ToolId] {
         &self.tools
     }
 
-    #[must_use]
     pub fn view(&self) -> Option<Fingerprint> {
         self.view
     }

@@ -111,13 +111,11 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    #[must_use]
     pub fn is_complete(self) -> bool {
         self.embedded >= self.tools
     }
 
     /// Whether too few tools have vectors for cosines to be meaningful.
-    #[must_use]
     pub fn is_poor(self) -> bool {
         2 * self.embedded < self.tools
     }

@@ -26,7 +26,6 @@ pub enum Advisor {
 }
 
 impl Advisor {
-    #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
             Self::Configured => "configured",

@@ -95,7 +95,6 @@ pub struct CallContext {
 
 impl CallContext {
     /// Creates a context without credentials and receivers, and with the configured time limit.
-    #[must_use]
     pub fn new(principal: Arc<Principal>) -> Self {
         Self { principal, headers: Arc::default(), credentials: None, deadline: None, progress: None, messages: None, round: None }
     }
@@ -115,7 +114,6 @@ pub struct Round {
 
 impl Round {
     /// Whether there was a previous round.
-    #[must_use]
     pub fn is_another(&self) -> bool {
         self.responses.is_some() || self.state.is_some()
     }
@@ -134,7 +132,6 @@ pub struct Offers {
 
 impl Offers {
     /// Whether the server supports requests of this kind.
-    #[must_use]
     pub fn have(self, what: PassthroughKind) -> bool {
         match what {
             PassthroughKind::Prompts | PassthroughKind::Prompt => self.prompts,
@@ -169,7 +166,6 @@ pub enum PassthroughKind {
 
 impl PassthroughKind {
     /// The method in the protocol.
-    #[must_use]
     pub fn method(self) -> &'static str {
         match self {
             Self::Prompts => "prompts/list",
@@ -216,7 +212,6 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    #[must_use]
     pub fn new(values: BTreeMap<String, SecretString>, read_at: Instant) -> Self {
         let mut hash = Sha256::new();
         for part in values.iter().flat_map(|(name, value)| [name.as_str(), value.expose_secret()]) {
@@ -226,13 +221,11 @@ impl Credentials {
         Self { fingerprint: Fingerprint::from_bytes(hash.finalize().into()), values, read_at }
     }
 
-    #[must_use]
     pub fn values(&self) -> &BTreeMap<String, SecretString> {
         &self.values
     }
 
     /// A hash of all values.
-    #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }

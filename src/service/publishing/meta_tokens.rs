@@ -25,12 +25,10 @@ pub struct MetaTokens {
 }
 
 impl MetaTokens {
-    #[must_use]
     pub fn new(count: CountTokens) -> Self {
         Self { count, known: Cache::new(KEPT) }
     }
 
-    #[must_use]
     pub fn of(&self, catalog: &Catalog, visibility: &Visibility) -> Costs {
         self.known.get_with((catalog.version(), visibility.clone()), || {
             let mut tools = Publish::meta_tools(catalog, visibility, Mode::Smart);

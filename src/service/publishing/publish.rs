@@ -74,7 +74,6 @@ pub struct Publish {
 }
 
 impl Publish {
-    #[must_use]
     pub fn new(current: Arc<CurrentCatalog>, options: PublishOptions) -> Self {
         let weight = |_: &Key, document: &Document| u32::try_from(document.body.len()).unwrap_or(u32::MAX);
         let documents = Cache::builder().max_capacity(CACHE_BYTES).weigher(weight).build();
@@ -87,19 +86,16 @@ impl Publish {
         Self { meter, ..self }
     }
 
-    #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.options.layout
     }
 
     /// The document of a part of the service at an address. `None` if the caller can't see that part.
-    #[must_use]
     pub fn document(&self, address: &Address, part: &DocumentOf, visibility: &Visibility, mode: Mode) -> Option<Document> {
         self.cached(&self.current.snapshot(), visibility, address, part, mode, &Bound::default())
     }
 
     /// Like [`Self::document`], for a request's view and with bound tools.
-    #[must_use]
     pub fn document_with(&self, view: &View, address: &Address, part: &DocumentOf, mode: Mode, bound: &Bound) -> Option<Document> {
         self.cached(&view.catalog, &view.visibility, address, part, mode, bound)
     }
@@ -139,7 +135,6 @@ impl Publish {
     }
 
     /// The meta-tools for this caller in documents of this mode.
-    #[must_use]
     pub fn meta_tools(catalog: &Catalog, visibility: &Visibility, mode: Mode) -> Vec<MetaToolDefinition> {
         let count = |server: &CatalogServer| server.tools.iter().filter(|tool| visibility.allows(tool)).count();
         let servers = summarize_servers(catalog.servers().iter().map(|server| (server, count(server))));
@@ -149,7 +144,6 @@ impl Publish {
     }
 
     /// The tools that an address lists in this mode: its own tools, followed by the bound ones.
-    #[must_use]
     pub fn listed<'a>(catalog: &'a Catalog, address: &Address, visibility: &Visibility, mode: Mode, bound: &Bound) -> Vec<&'a Arc<Tool>> {
         let mut tools: Vec<&Arc<Tool>> = Vec::new();
         if mode == Mode::Full || *address != Address::Whole {

@@ -26,7 +26,6 @@ pub(crate) struct Audit {
 
 impl Audit {
     /// Starts the writer. After `stop`, it writes the queued entries and ends.
-    #[must_use]
     pub(crate) fn start(store: Arc<dyn AuditStore>, retention: Duration, stop: CancellationToken) -> (Self, JoinHandle<()>) {
         let (queue, writing) = WriteBehind {
             name: "audit log",
@@ -47,7 +46,6 @@ impl Audit {
     }
 
     /// Number of entries dropped since the start.
-    #[must_use]
     pub(crate) fn lost(&self) -> u64 {
         self.queue.lost()
     }

@@ -161,7 +161,6 @@ macro_rules! meters {
 
         impl Meters {
             /// `per_tool`: whether each tool gets a series.
-            #[must_use]
             pub fn new(per_tool: bool) -> Self {
                 let meters = Self { $($meter: $new,)* per_tool, tool_series: AtomicUsize::new(0) };
                 meters.begin_at_zero();
@@ -303,7 +302,6 @@ impl Meters {
         self.searches.get_or_create(&KindLabels { kind: kind.name() }).inc();
     }
 
-    #[must_use]
     pub fn cache(&self, kind: CacheKind) -> CacheMeter {
         let cache = match kind {
             CacheKind::Vectors => "vectors",

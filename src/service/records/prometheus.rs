@@ -62,7 +62,6 @@ pub(crate) struct PrometheusExport {
 }
 
 impl PrometheusExport {
-    #[must_use]
     pub(crate) fn new(meters: &Meters, parts: MetricSources) -> Self {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Process(Arc::clone(&parts.process))));

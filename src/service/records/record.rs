@@ -33,7 +33,6 @@ pub struct Recorder {
 
 impl Recorder {
     /// Starts the writer. After `stop`, it writes the queued events and ends.
-    #[must_use]
     pub fn start(store: Arc<dyn EventStore>, retention: Retention, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
         let (queue, writing) = WriteBehind {
             name: "record of use",
@@ -61,13 +60,11 @@ impl Recorder {
         Self { keeps_text, ..self }
     }
 
-    #[must_use]
     pub fn meters(&self) -> &Meters {
         &self.meters
     }
 
     /// Number of events dropped since the start, because the store was slow or failed.
-    #[must_use]
     pub fn lost(&self) -> u64 {
         self.queue.lost()
     }

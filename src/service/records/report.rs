@@ -27,13 +27,11 @@ impl Report {
 }
 
 /// The name of an arm in the report. Conversations outside an experiment belong to neither arm.
-#[must_use]
 pub(crate) fn arm_name(arm: Option<Arm>) -> &'static str {
     arm.map_or("uncompared", Arm::name)
 }
 
 /// The mean over the conversations of an arm; `None` if there are none.
-#[must_use]
 pub(crate) fn mean(sum: u64, count: u64) -> Option<f64> {
     (count > 0).then(|| sum as f64 / count as f64)
 }

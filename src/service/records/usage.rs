@@ -84,13 +84,11 @@ impl Usage {
 }
 
 /// The share of calls without an error; `None` without calls.
-#[must_use]
 pub fn success_rate(counts: &ToolCounts) -> Option<f64> {
     (counts.called > 0).then(|| counts.succeeded as f64 / counts.called as f64)
 }
 
 /// The 50th and 95th percentiles, accurate to 10 %; `None` without data.
-#[must_use]
 pub fn quantiles(latencies: &Latencies) -> Option<(Duration, Duration)> {
     latencies.quantile(0.5).zip(latencies.quantile(0.95))
 }

@@ -68,7 +68,6 @@ pub struct Chats {
 
 impl Chats {
     /// Starts the writer. After `stop`, it writes the queued sets and ends.
-    #[must_use]
     pub fn start(store: Arc<dyn ChatStore>, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
         let (changed, queue) = mpsc::channel(QUEUE);
         let writer = Writer { store: Arc::clone(&store), waiting: HashMap::new(), pause: FIRST_PAUSE, retry: None };

@@ -43,7 +43,6 @@ pub enum AskError {
 }
 
 impl Judges {
-    #[must_use]
     pub fn new(judge: Arc<dyn Judge>, settings: LlmSettings) -> Self {
         Self {
             judge,
@@ -62,7 +61,6 @@ impl Judges {
     }
 
     /// Whether a model is configured for this account.
-    #[must_use]
     pub fn knows(&self, advisor: &Advisor) -> bool {
         match advisor {
             Advisor::Configured => self.settings.configured.is_some(),

@@ -41,7 +41,6 @@ impl MessageSelections {
     }
 
     /// The selection for this message, if any. Does not check whether the caller may see the tools.
-    #[must_use]
     pub(crate) fn of(&self, principal: &Principal, message: &str) -> Option<Arc<[String]>> {
         let own = self.0.get(&Key::Message(principal.id.clone(), message.into()));
         own.or_else(|| self.0.get(&Key::TrustedMessage(message.into())))

@@ -54,7 +54,6 @@ pub struct Ranking {
 
 impl Ranking {
     /// Whether a server is down, by its position in the catalog.
-    #[must_use]
     pub fn is_down(&self, server: u32) -> bool {
         self.down.get(server as usize).copied().unwrap_or(false)
     }
@@ -120,13 +119,11 @@ pub struct Merged {
 
 impl Retrieve {
     /// Searches what `indexing` indexes, with its embedder and its lexical model.
-    #[must_use]
     pub fn over(indexing: &Indexing) -> Self {
         Self { lexical: Arc::clone(&indexing.lexical), ..Self::new(Arc::clone(&indexing.embedder), Arc::clone(&indexing.index)) }
     }
 
     /// Ranks with the default lexical model.
-    #[must_use]
     pub fn new(embedder: Arc<dyn Embedder>, index: Arc<dyn ToolIndex>) -> Self {
         let gate = ArcSwap::from_pointee(Gate::for_model(embedder.model()));
         Self {
@@ -159,7 +156,6 @@ impl Retrieve {
         Self { fusion, ..self }
     }
 
-    #[must_use]
     pub fn model(&self) -> &str {
         self.embedder.model()
     }
@@ -202,7 +198,6 @@ impl Retrieve {
     }
 
     /// Whether the message needs any tool.
-    #[must_use]
     pub fn needs_tool(&self, ranking: &Ranking, tools: usize) -> bool {
         let gate = self.gate.load();
         // Cosines say nothing about tools without vectors. If there are no vectors at all, the gate uses words anyway.
@@ -219,13 +214,11 @@ impl Retrieve {
     }
 
     /// The features of the gate's trained head, for its training.
-    #[must_use]
     pub fn signals(&self, ranking: &Ranking, tools: usize) -> Signals {
         ranking.with_evidence(tools, |evidence| self.gate.load().signals(evidence))
     }
 
     /// The features for the turn head: those of the message alone, of the message in context, and of the turns.
-    #[must_use]
     pub fn turn_signals(&self, ranking: &Ranking, tools: usize) -> [serde_json::Value; 3] {
         ranking.with_turn(tools, |evidence| self.gate.load().turn_signals(evidence))
     }
@@ -326,7 +319,6 @@ impl Retrieve {
     }
 
     /// Whether all tools of the catalog have vectors, and messages can be embedded now.
-    #[must_use]
     pub fn is_complete(&self, catalog: &Catalog) -> bool {
         let state = self.index.state();
         let tools = catalog.tools().len();

@@ -35,7 +35,6 @@ pub struct Select {
 }
 
 impl Select {
-    #[must_use]
     pub fn new(
         current: Arc<CurrentCatalog>,
         retrieve: Arc<Retrieve>,
@@ -49,7 +48,6 @@ impl Select {
     }
 
     /// Whether a selection from this catalog is final, because all tools have vectors.
-    #[must_use]
     pub fn is_complete(&self, catalog: &Catalog) -> bool {
         self.choose.retrieve.is_complete(catalog)
     }

@@ -69,7 +69,6 @@ enum LoadHolder<'a> {
 
 impl<'a> CallerAt<'a> {
     /// The caller of an HTTP request, which has no MCP session.
-    #[must_use]
     pub(crate) fn new(caller: &'a CallerContext, address: &'a Address) -> Self {
         Self { caller, address, client: None }
     }

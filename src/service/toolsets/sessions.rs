@@ -101,7 +101,6 @@ struct Partial {
 
 impl Sessions {
     /// Starts to record the use of sessions, until `stop`.
-    #[must_use]
     pub(crate) fn start(
         current: Arc<CurrentCatalog>,
         select: Arc<Select>,

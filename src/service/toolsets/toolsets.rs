@@ -100,7 +100,6 @@ impl Toolsets {
     }
 
     /// All toolsets, sorted by name.
-    #[must_use]
     pub(crate) fn list(&self) -> Vec<ToolsetView> {
         let mut views: Vec<ToolsetView> = self.current.toolsets().iter().map(|(name, definition)| self.view(name, definition)).collect();
         views.sort_by(|one, other| one.name.cmp(&other.name));
@@ -158,7 +157,6 @@ impl Toolsets {
     }
 
     /// The toolsets that contain at least one tool visible to the caller.
-    #[must_use]
     pub(crate) fn visible(&self, principal: &Principal) -> Vec<VisibleToolset> {
         let View { catalog, visibility, .. } = self.current.view(principal);
         let toolsets = self.current.toolsets();

@@ -36,13 +36,11 @@ named! {
 
 impl Kernel {
     /// Returns the fastest code path that this processor supports.
-    #[must_use]
     pub fn detect() -> Self {
         Self::available()[0]
     }
 
     /// All code paths that this processor supports, fastest first. Never empty.
-    #[must_use]
     pub fn available() -> Vec<Self> {
         let all = [Self::Vnni, Self::Avx2, Self::Portable];
         all.into_iter().filter(|kernel| kernel.is_available()).collect()

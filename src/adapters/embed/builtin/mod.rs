@@ -132,37 +132,31 @@ impl Encoder {
     }
 
     /// The code path in use.
-    #[must_use]
     pub fn kernel(&self) -> Kernel {
         self.processor.kernel()
     }
 
     /// An id derived from the name and the weights. It changes whenever the vectors change, so it can be a cache key.
-    #[must_use]
     pub fn model_id(&self) -> &str {
         &self.model_id
     }
 
     /// The number of values in a vector.
-    #[must_use]
     pub fn dimension(&self) -> usize {
         self.model.weights.config.hidden
     }
 
     /// Maximum number of tokens per text, including `[CLS]` and `[SEP]`. The rest is cut off.
-    #[must_use]
     pub fn maximum_tokens(&self) -> usize {
         self.model.weights.config.positions
     }
 
     /// The prefixes that the model needs, which the caller must add to texts.
-    #[must_use]
     pub fn prompts(&self) -> &Prompts {
         &self.model.weights.config.prompts
     }
 
     /// The token ids of `text`, including `[CLS]` and `[SEP]`, at most [`Self::maximum_tokens`].
-    #[must_use]
     pub fn tokens(&self, text: &str) -> Vec<u32> {
         let mut ids = Vec::new();
         self.tokenize_into(text, &mut ids);
@@ -179,7 +173,6 @@ impl Encoder {
     ///
     /// A text's vector is bit-identical in every batch. Up to 32 texts are encoded on the calling thread; more are spread
     /// over the cores.
-    #[must_use]
     pub fn encode(&self, texts: &[&str]) -> Vec<Vec<f32>> {
         let mut ids = Vec::new();
         let lengths: Vec<usize> = texts.iter().map(|text| self.tokenize_into(text, &mut ids)).collect();

@@ -20,7 +20,6 @@ pub struct TextTimes {
 }
 
 /// Encodes every text individually on the calling thread: an unmeasured warm-up, then `rounds` measured rounds.
-#[must_use]
 pub fn time_texts(encoder: &Encoder, texts: &[&str], rounds: usize) -> TextTimes {
     let round = || {
         let times = texts.iter().map(|text| {

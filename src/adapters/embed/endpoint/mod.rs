@@ -83,7 +83,6 @@ struct Shared {
 impl EndpointEmbedder {
     /// Determines the length of vectors in the background, so that an unavailable endpoint does not delay the start. Call it
     /// within a runtime.
-    #[must_use]
     pub fn start(client: Client, settings: EndpointSettings, timing: Timing) -> Self {
         let stop = CancellationToken::new();
         let shared = Arc::new(Shared {

@@ -80,7 +80,6 @@ pub struct Processes {
 
 impl Processes {
     /// Derives the options from the settings and the data folder.
-    #[must_use]
     pub fn of(settings: &StartSettings, data_dir: &Path) -> Self {
         let ProcessSettings { launcher, secrets, files, .. } = settings.processes.clone();
         let data_dir = std::path::absolute(data_dir).unwrap_or_else(|_| data_dir.to_owned());

@@ -7,7 +7,6 @@ use crate::domain::access::policy::rule::{Effect, PlacedRule, Rule, RulePlace, R
 use crate::domain::catalog::catalog::Catalog;
 
 /// Rules with the same conditions as an earlier rule but the opposite effect. One of each pair is a mistake.
-#[must_use]
 pub fn contradictions(rules: &[PlacedRule]) -> Vec<RuleProblem> {
     same_conditions(rules)
         .filter(|(rule, (_, effect))| rule.rule.effect != *effect)
@@ -19,7 +18,6 @@ pub fn contradictions(rules: &[PlacedRule]) -> Vec<RuleProblem> {
 }
 
 /// Rules without effect: they match no tool of the catalog, or an earlier rule always decides.
-#[must_use]
 pub fn warnings(policy: &Policy, catalog: &Catalog) -> Vec<RuleProblem> {
     let rules = policy.rules();
     let warning = |rule: &PlacedRule, reason: String| RuleProblem { place: rule.place, reason };

@@ -96,7 +96,6 @@ impl Default for Policy {
 
 impl Policy {
     /// Compiles valid rules, as returned by [`Rule::read`].
-    #[must_use]
     pub fn new(default: Effect, rules: Vec<PlacedRule>) -> Self {
         let count = rules.len();
         let of = |texts: fn(&Rule) -> &[String]| Conditions::new(rules.iter().map(|rule| texts(&rule.rule)), count);
@@ -153,41 +152,34 @@ impl Policy {
         self
     }
 
-    #[must_use]
     pub fn toolsets(&self) -> &Arc<CompiledToolsets> {
         &self.toolsets
     }
 
     /// A hash of the policy: equal policies have equal versions.
-    #[must_use]
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    #[must_use]
     pub fn rules(&self) -> &[PlacedRule] {
         &self.rules
     }
 
-    #[must_use]
     pub fn default_effect(&self) -> Effect {
         self.default
     }
 
     /// Whether the rules allow every tool to every caller.
-    #[must_use]
     pub fn is_open(&self) -> bool {
         self.rules.is_empty() && self.default == Effect::Allow
     }
 
     /// Whether the caller may use every tool that its key permits.
-    #[must_use]
     pub fn is_open_to(&self, principal: &Principal) -> bool {
         self.is_open() && !self.toolsets.narrow(principal)
     }
 
     /// Whether a tool is in the toolsets to which the caller is limited. Ignores the rules.
-    #[must_use]
     pub fn reaches(&self, principal: &Principal, tool: &Tool) -> bool {
         if !self.toolsets.narrow(principal) {
             return true;
@@ -198,7 +190,6 @@ impl Policy {
     }
 
     /// Assigns a class to every tool of a catalog.
-    #[must_use]
     pub fn assign(&self, catalog: &Catalog) -> Assignment {
         if self.is_open() && self.toolsets.is_empty() {
             return Assignment::default();
@@ -295,13 +286,11 @@ impl Policy {
     }
 
     /// A fingerprint of the caller's view: equal for callers with the same view under this policy.
-    #[must_use]
     pub fn view_of(&self, principal: &Principal) -> Fingerprint {
         self.attributes.of(principal)
     }
 
     /// The classes that a caller may see.
-    #[must_use]
     pub fn visible(&self, principal: &Principal, assignment: &Assignment) -> Scope<VisibilityClass> {
         if self.is_open_to(principal) {
             return Scope::All;

@@ -38,7 +38,6 @@ pub struct Decisions<'a> {
 }
 
 impl Policy {
-    #[must_use]
     pub fn decisions(&self, principal: &Principal) -> Decisions<'_> {
         let single = self.single.get_or_init(|| self.rules().iter().map(|rule| ToolSide::of(&rule.rule)).collect());
         Decisions { policy: self, single, held: self.held(principal) }
@@ -46,14 +45,12 @@ impl Policy {
 }
 
 impl Decisions<'_> {
-    #[must_use]
     pub fn on(&self, tool: &Tool) -> Decision {
         let toolsets = self.policy.toolsets.names_of(tool);
         self.first(|_, side| side.fits(&tool.id, &tool.operation_id, &tool.hints) && side.toolsets.hold(toolsets.iter().copied()))
     }
 
     /// The verdict on a server whose tools are unknown. Rules about single tools are ignored.
-    #[must_use]
     pub fn on_server(&self, server: &ServerName) -> Decision {
         self.first(|rule, side| rule.is_for_whole_servers() && side.servers.hold([server.as_str()]))
     }

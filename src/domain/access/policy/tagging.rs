@@ -56,7 +56,6 @@ pub struct Tagging {
 }
 
 impl Tagging {
-    #[must_use]
     pub fn new(rules: &[TagRule]) -> Self {
         Self { rules: rules.iter().map(|rule| (rule.tag.clone(), ToolSide::of(&rule.conditions))).collect() }
     }

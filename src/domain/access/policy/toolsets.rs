@@ -40,7 +40,6 @@ pub(super) struct Membership {
 
 impl CompiledToolsets {
     /// Compiles valid toolsets, as returned by [`Toolset::read`]. If two have the same name, the first wins.
-    #[must_use]
     pub fn new(toolsets: impl IntoIterator<Item = Toolset>, published: PublishedToolsets) -> Self {
         let mut list: IndexMap<ToolsetName, ToolsetDefinition> = IndexMap::new();
         for Toolset { name, definition } in toolsets {
@@ -72,17 +71,14 @@ impl CompiledToolsets {
     }
 
     /// A hash of the toolsets: equal toolsets have equal versions. 0 without toolsets.
-    #[must_use]
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    #[must_use]
     pub fn get(&self, name: &ToolsetName) -> Option<&ToolsetDefinition> {
         self.list.get(name)
     }

@@ -27,7 +27,6 @@ const CANCEL_TAG: char = '\u{e007f}';
 const FLAGS: [&str; 3] = ["gbeng", "gbsct", "gbwls"];
 
 /// Returns the text without hidden characters, and the removed characters in order; `None` if it has none.
-#[must_use]
 pub fn strip(text: &str) -> Option<(String, Vec<char>)> {
     // Nearly every text is clean and needs no copy.
     if !text.chars().any(is_suspect) {
@@ -49,7 +48,6 @@ pub fn strip(text: &str) -> Option<(String, Vec<char>)> {
 }
 
 /// Replaces hidden characters with escapes such as `\u{200b}`, so that people can see them.
-#[must_use]
 pub fn visible(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
@@ -64,13 +62,11 @@ pub fn visible(text: &str) -> String {
 
 /// Whether a character is invisible within a line or ends the line. Variation selectors count as visible, because emoji and rare
 /// Han characters need them.
-#[must_use]
 pub fn is_unseen(character: char) -> bool {
     is_control(character) || (is_suspect(character) && !CodePointSetData::new::<VariationSelector>().contains(character))
 }
 
 /// Whether a character is a control character or a line or paragraph separator.
-#[must_use]
 pub fn is_control(character: char) -> bool {
     character.is_control() || matches!(character, '\u{2028}' | '\u{2029}')
 }

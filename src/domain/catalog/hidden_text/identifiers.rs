@@ -13,13 +13,11 @@ impl Identifiers {
         Self(originals)
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Restores the original spelling of names and values in arguments. Everything else is copied byte for byte.
-    #[must_use]
     pub fn restore(&self, arguments: &str) -> String {
         replace_texts(arguments, |text| self.0.get(text).map(|original| json::quoted(original)))
     }

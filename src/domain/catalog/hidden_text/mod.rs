@@ -48,7 +48,6 @@ pub struct Cleaned {
 }
 
 /// Removes hidden characters everywhere except in the tool's name.
-#[must_use]
 pub fn clean(definition: &Value) -> Cleaned {
     let mut cleaning = Cleaning::default();
     let value = cleaning.tool(definition);
@@ -56,7 +55,6 @@ pub fn clean(definition: &Value) -> Cleaned {
 }
 
 /// Removes hidden characters from one text and reports them.
-#[must_use]
 pub fn clean_text<'a>(pointer: &str, text: &'a str) -> (Cow<'a, str>, Option<HiddenText>) {
     match strip(text) {
         None => (text.into(), None),

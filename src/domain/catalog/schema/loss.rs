@@ -39,7 +39,6 @@ pub enum LossReason {
 
 impl LossReason {
     /// The reason in a few words.
-    #[must_use]
     pub fn words(self) -> &'static str {
         match self {
             Self::AtRoot => "Open WebUI reads only properties and required of the root",

@@ -54,14 +54,12 @@ pub struct InputSchema {
 }
 
 /// The published form of an `outputSchema`: self-contained, and looser than the source if it can't be exact.
-#[must_use]
 pub fn output(source: &Value) -> Value {
     Value::Object(Translation::new(source).root())
 }
 
 impl InputSchema {
     /// Translates an `inputSchema`. Never fails; [`InputSchema::losses`] lists constraints that can't be expressed.
-    #[must_use]
     pub fn compile(source: Arc<Value>) -> Self {
         let mut translation = Translation::new(&source);
         let Root { published, wrapped, hint, losses: of_root } = Root::new(translation.root());

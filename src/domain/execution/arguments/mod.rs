@@ -53,7 +53,6 @@ pub struct ArgumentProblem {
 
 impl ArgumentProblem {
     /// A problem with the arguments as a whole.
-    #[must_use]
     pub fn of_whole(message: String) -> Self {
         Self { pointer: String::new(), message, expected: Some("an object".to_owned()), did_you_mean: None }
     }

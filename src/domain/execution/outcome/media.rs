@@ -85,19 +85,16 @@ impl Binary {
     }
 
     /// The size of the file in bytes.
-    #[must_use]
     pub fn size(&self) -> usize {
         self.data.trim_end_matches('=').len() * 3 / 4
     }
 
     /// The decoded file; `None` if the data is not valid base64.
-    #[must_use]
     pub fn bytes(&self) -> Option<Vec<u8>> {
         LENIENT.decode(&self.data).ok()
     }
 
     /// The JSON description that replaces the file in a result; `more` adds members.
-    #[must_use]
     pub fn description(&self, more: &[(&str, Value)]) -> String {
         let mut object = Map::new();
         object.insert("type".into(), self.kind.name().into());
@@ -113,7 +110,6 @@ impl Binary {
     }
 
     /// The file's name, or the last segment of its URI.
-    #[must_use]
     pub fn file_name(&self) -> Option<&str> {
         let of_address =
             || self.uri.as_deref().map(|uri| uri.split(['?', '#']).next().unwrap_or(uri)).and_then(|uri| uri.rsplit('/').next());

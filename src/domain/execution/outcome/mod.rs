@@ -45,19 +45,16 @@ pub enum Part<'a> {
 }
 
 /// Whether the JSON text of a `CallToolResult` is an error.
-#[must_use]
 pub fn is_error(result: &str) -> bool {
     json::member(result, "isError").is_some_and(|is_error| is_error.get() == "true")
 }
 
 /// The `resultType` of a result (MCP specification 2026-07-28); `None` from older servers.
-#[must_use]
 pub fn result_type(result: &str) -> Option<String> {
     json::member(result, "resultType").and_then(|kind| json::text(kind.get()))
 }
 
 /// Whether the result asks for input (MCP specification 2026-07-28, `InputRequiredResult`).
-#[must_use]
 pub fn is_question(result: &str) -> bool {
     result_type(result).as_deref() == Some("input_required")
 }
@@ -66,7 +63,6 @@ pub fn is_question(result: &str) -> bool {
 ///
 /// `declares_output`: the tool has an output schema. Its structured content is then the result, and its texts are
 /// assumed to repeat it.
-#[must_use]
 pub fn answer(result: &RawValue, declares_output: bool) -> ToolAnswer<'_> {
     let members = json::members(result.get()).unwrap_or_default();
     let content: Vec<Content<'_>> = members.get("content").map(|content| content::read(content.get())).unwrap_or_default();
@@ -88,7 +84,6 @@ pub fn answer(result: &RawValue, declares_output: bool) -> ToolAnswer<'_> {
 }
 
 /// Converts JSON objects and lists to strings of minified JSON, which callers that pretty-print JSON leave unchanged.
-#[must_use]
 pub fn compact(parts: Vec<Part<'_>>) -> Vec<Part<'_>> {
     let is_nested = |json: &str| json.trim_start().starts_with(['{', '[']);
     let compact = |part| match part {
@@ -99,7 +94,6 @@ pub fn compact(parts: Vec<Part<'_>>) -> Vec<Part<'_>> {
 }
 
 /// The response body as JSON text. Files must have been replaced with descriptions; any others are dropped.
-#[must_use]
 pub fn body(parts: Vec<Part<'_>>, limit: Option<TextLimit<'_>>) -> String {
     let parts = match limit {
         Some(limit) => limit.apply(parts),

@@ -16,7 +16,6 @@ const MAX_LENGTH: usize = 64;
 /// mcpo replaces characters other than letters, digits and `_` with `_`, so two tools may get the same name. A name may also be
 /// too long, or contain letters that providers reject. Such tools get a hash in their names. If several tools share a name, the
 /// tool with exactly that spelling keeps it, otherwise the first by name.
-#[must_use]
 pub(crate) fn operation_ids(tools: &[&str]) -> Vec<String> {
     let mut owners: HashMap<String, &str> = HashMap::new();
     for tool in tools.iter().copied() {
@@ -48,7 +47,6 @@ fn plain(tool: &str) -> String {
 }
 
 /// The operation id that mcpo gives a tool, even if models reject it.
-#[must_use]
 pub(crate) fn their_operation_id(tool: &str) -> String {
     let word: String =
         tool.chars().map(|character| if character.is_alphanumeric() || character == '_' { character } else { '_' }).collect();
@@ -67,7 +65,6 @@ fn is_word(byte: u8) -> bool {
 }
 
 /// mcpo's summary of an operation: title case, with spaces for `_`.
-#[must_use]
 pub(crate) fn summary(tool: &str) -> String {
     let mut out = String::with_capacity(tool.len());
     let mut inside = false;

@@ -40,20 +40,17 @@ pub struct Question {
 }
 
 impl Entry {
-    #[must_use]
     pub fn new(name: &str, description: &str) -> Self {
         let text = cut(&one_line(summary(description)), TEXT_CHARACTERS);
         Self { name: name.to_owned(), line: format!("{}: {}", Value::from(name), Value::from(text)) }
     }
 
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// An upper estimate of the entry's cl100k tokens in the prompt: one per three ASCII characters, two per other character, and
     /// three for the entry's number.
-    #[must_use]
     pub fn tokens(&self) -> usize {
         let letters = self.line.chars().count();
         let ascii = self.line.chars().filter(char::is_ascii).count();
@@ -62,7 +59,6 @@ impl Entry {
 }
 
 /// The first entries that fit into this number of tokens, at least one.
-#[must_use]
 pub(crate) fn fitting(entries: Vec<Entry>, tokens: usize) -> Vec<Entry> {
     let mut sum = 0;
     let fit = entries.iter().take_while(|entry| {
@@ -75,7 +71,6 @@ pub(crate) fn fitting(entries: Vec<Entry>, tokens: usize) -> Vec<Entry> {
 
 impl Question {
     /// Creates a question. The model may choose at most `limit` tools.
-    #[must_use]
     pub fn new(task: &str, entries: Vec<Entry>, limit: usize) -> Self {
         Self { task: ends(task.trim(), TASK_CHARACTERS), limit: limit.clamp(1, entries.len().max(1)), entries, reasons: false }
     }
@@ -88,7 +83,6 @@ impl Question {
     }
 
     /// The system prompt.
-    #[must_use]
     pub fn system(&self) -> String {
         let form = if self.reasons {
             r#"{"tools": [{"name": "…", "reason": "why, in a few words"}]}"#
@@ -106,7 +100,6 @@ impl Question {
     }
 
     /// The user prompt: the task and the list of tools.
-    #[must_use]
     pub fn user(&self) -> String {
         let mut out = format!("Task: {}\n\nCatalogue:\n", Value::from(self.task.as_str()));
         for (number, entry) in (1..).zip(&self.entries) {

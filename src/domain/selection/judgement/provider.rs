@@ -16,7 +16,6 @@ named! {
 
 impl Provider {
     /// The provider of a key, by the key's prefix. Gemini's keys start with `AIza` if created before 2026, with `AQ.` since.
-    #[must_use]
     pub fn of_key(key: &str) -> Option<Self> {
         let begins = |starts: &[&str]| starts.iter().any(|start| key.starts_with(start));
         match () {

@@ -32,7 +32,6 @@ enum Rank {
 }
 
 /// Orders tools that are sorted best first. `per_server` tools of each server come before its further tools.
-#[must_use]
 pub(crate) fn arrange(found: &[ArrangeCandidate], per_server: Option<usize>) -> Arranged {
     let mut arranged = Arranged::default();
     let mut first_of: HashMap<u32, usize> = HashMap::new();

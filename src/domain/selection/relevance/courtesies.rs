@@ -50,7 +50,6 @@ static PHRASES: LazyLock<HashMap<String, Courtesy>> = LazyLock::new(|| {
 });
 
 /// The meaning of a purely polite message; `None` for any other message, including blank ones.
-#[must_use]
 pub fn courtesy(message: &str) -> Option<Courtesy> {
     let message = message.trim();
     if message.is_empty() || message.len() > LONGEST_BYTES {
@@ -64,7 +63,6 @@ pub fn courtesy(message: &str) -> Option<Courtesy> {
 }
 
 /// The share of a message's words that belong to polite phrases, 0 to 1.
-#[must_use]
 pub(crate) fn courtesy_share(message: &str) -> f32 {
     let mut units = units(message);
     units.truncate(UNITS_READ);

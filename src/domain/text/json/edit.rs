@@ -18,7 +18,6 @@ pub enum Edit {
 }
 
 /// The JSON text of the value at a pointer.
-#[must_use]
 pub fn at<'a>(json: &'a str, pointer: &str) -> Option<&'a str> {
     let mut value = json;
     for segment in segments(pointer) {
@@ -33,7 +32,6 @@ pub fn at<'a>(json: &'a str, pointer: &str) -> Option<&'a str> {
 
 /// Edits one value. Every other byte stays, except whitespace in an object that loses a member. `None` if the pointer has no
 /// value.
-#[must_use]
 pub fn edit(json: &str, pointer: &str, edit: &Edit) -> Option<String> {
     let (pointer, replacement) = match edit {
         Edit::Replace(value) => (pointer, value.clone()),
@@ -51,7 +49,6 @@ pub fn edit(json: &str, pointer: &str, edit: &Edit) -> Option<String> {
 
 /// Edits several values in one pass; no edit may be inside another. Every other byte stays, except whitespace in objects that
 /// lose a member. `None` if a pointer has no value.
-#[must_use]
 pub fn edit_all<'a>(json: &str, edits: impl IntoIterator<Item = (&'a str, &'a Edit)>) -> Option<String> {
     let mut edits: Vec<(Vec<String>, &Edit)> = edits.into_iter().map(|(pointer, edit)| (segments(pointer), edit)).collect();
     edits.sort_by(|(one, _), (other, _)| one.cmp(other));

@@ -37,7 +37,6 @@ pub fn members(json: &str) -> Option<Members<'_>> {
 }
 
 /// One member of an object as JSON text. A text that does not contain the name is not parsed, because results can be long.
-#[must_use]
 pub fn member<'a>(json: &'a str, name: &str) -> Option<&'a RawValue> {
     // The text may contain the name with `\u` escapes. Other escapes represent characters that plain names do not have.
     let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric());
@@ -78,19 +77,16 @@ fn each_member<'a>(json: &'a str, visit: impl FnMut(Cow<'a, str>, &'a RawValue))
 }
 
 /// The items of an array as JSON text.
-#[must_use]
 pub fn items(json: &str) -> Option<Vec<&RawValue>> {
     serde_json::from_str(json).ok()
 }
 
 /// The decoded value of a JSON string.
-#[must_use]
 pub fn text(json: &str) -> Option<String> {
     serde_json::from_str(json).ok()
 }
 
 /// Replaces strings in both names and values. Every other byte stays.
-#[must_use]
 pub fn replace_texts(json: &str, replacement: impl Fn(&str) -> Option<String>) -> String {
     let (mut out, mut copied) = (String::with_capacity(json.len()), 0);
     for range in scan::strings(json) {
@@ -105,13 +101,11 @@ pub fn replace_texts(json: &str, replacement: impl Fn(&str) -> Option<String>) -
 }
 
 /// Encodes a text as a JSON string.
-#[must_use]
 pub fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
 /// Removes whitespace between tokens. Every other byte stays.
-#[must_use]
 pub fn minified(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     let mut copied = 0;
@@ -127,7 +121,6 @@ pub fn minified(json: &str) -> String {
 
 /// Whether every parser preserves this valid JSON text: it has no number that a double changes, and no object with duplicate
 /// names (RFC 8259, sections 4 and 6).
-#[must_use]
 pub fn survives_reading(json: &str) -> bool {
     let (mut names, mut starts): (Vec<&str>, Vec<usize>) = (Vec::new(), Vec::new());
     for token in Scan::new(json) {
@@ -150,7 +143,6 @@ pub fn survives_reading(json: &str) -> bool {
 }
 
 /// Whether a double represents a JSON number exactly.
-#[must_use]
 pub fn number_survives(number: &str) -> bool {
     let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, ""));
     let is_whole = exponent.is_empty() && !mantissa.contains('.');
@@ -186,7 +178,6 @@ pub fn readable(json: &str) -> Result<Value, serde_json::Error> {
 }
 
 /// Clamps numbers beyond the largest double to it, so that every parser accepts the text. For inspection, not for forwarding.
-#[must_use]
 pub fn bounded(json: &str) -> Cow<'_, str> {
     let is_beyond = |number: &str| number.parse::<f64>().is_ok_and(f64::is_infinite);
     let largest = |number: &str| if number.starts_with('-') { "-1.7976931348623157e308" } else { "1.7976931348623157e308" };
@@ -194,7 +185,6 @@ pub fn bounded(json: &str) -> Cow<'_, str> {
 }
 
 /// Replaces each number that a double would change with a string of its digits. For comparison, not for forwarding.
-#[must_use]
 pub fn with_texts_for_numbers(json: &str) -> Cow<'_, str> {
     replace_numbers(json, |number| (!number_survives(number)).then(|| quoted(number)))
 }
@@ -218,13 +208,11 @@ fn replace_numbers(json: &str, replacement: impl Fn(&str) -> Option<String>) -> 
 }
 
 /// The nesting depth; 0 for a scalar.
-#[must_use]
 pub fn depth(json: &str) -> usize {
     scan::depth(json)
 }
 
 /// Quotes the literals `NaN`, `Infinity` and `-Infinity`, which Python writes. `None` if there are none.
-#[must_use]
 pub fn with_quoted_literals(json: &str) -> Option<String> {
     scan::literals(json).map(|found| {
         let mut out = String::with_capacity(json.len() + 2 * found.len());
@@ -242,13 +230,11 @@ pub fn with_quoted_literals(json: &str) -> Option<String> {
 }
 
 /// Replaces lone surrogates, which are valid in JSON but rejected by many parsers.
-#[must_use]
 pub fn without_lone_surrogates(json: String) -> String {
     mended_surrogates(&json).unwrap_or(json)
 }
 
 /// Like [`without_lone_surrogates`], for a borrowed text. `None` if there is nothing to replace.
-#[must_use]
 pub fn mended_surrogates(json: &str) -> Option<String> {
     match scan::lone_surrogates(json) {
         Cow::Borrowed(_) => None,

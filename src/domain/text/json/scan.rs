@@ -62,7 +62,6 @@ impl<'a> Iterator for Scan<'a> {
 }
 
 /// The position after the closing quote of the string that begins at `start`; the end of the text if it has none.
-#[must_use]
 pub fn end_of_string(bytes: &[u8], start: usize) -> usize {
     let mut position = start + 1;
     while let Some(byte) = bytes.get(position) {

@@ -85,7 +85,6 @@ pub(crate) struct Secrets {
 }
 
 impl Secrets {
-    #[must_use]
     pub(crate) fn new(store: Arc<dyn SecretStore>, servers: Arc<dyn ToolServers>, keys: Option<SecretKeys>, live: &LiveSettings) -> Self {
         let secrets = Self { store, servers, keys, taken: ArcSwap::default() };
         secrets.configure(live);

@@ -13,12 +13,10 @@ pub struct EnrichmentFeed {
 
 impl EnrichmentFeed {
     /// `model` is the language model whose enrichments search uses.
-    #[must_use]
     pub fn new(model: Option<String>) -> Self {
         Self { model, ..Self::default() }
     }
 
-    #[must_use]
     pub fn model(&self) -> Option<&str> {
         self.model.as_deref()
     }
@@ -29,7 +27,6 @@ impl EnrichmentFeed {
     }
 
     /// A receiver that is notified of new enrichments.
-    #[must_use]
     pub fn writings(&self) -> watch::Receiver<u64> {
         self.writings.subscribe()
     }
@@ -40,7 +37,6 @@ impl EnrichmentFeed {
     }
 
     /// A receiver that is notified when the index has become complete.
-    #[must_use]
     pub fn completions(&self) -> watch::Receiver<u64> {
         let mut completions = self.completions.subscribe();
         if *completions.borrow() > 0 {

@@ -34,7 +34,6 @@ impl McpSessionId {
         Self(format!("{:032x}", rand::random::<u128>()).into())
     }
 
-    #[must_use]
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
@@ -66,7 +65,6 @@ pub(crate) struct McpEndpoint {
 
 impl McpEndpoint {
     /// Whether the endpoint lists a tool, if the caller may see it.
-    #[must_use]
     pub(crate) fn shows(&self, tool: &Tool, visibility: &Visibility) -> bool {
         self.server.as_ref().is_none_or(|server| *server == tool.id.server) && self.address.shows(tool, visibility, self.mode)
     }
@@ -84,7 +82,6 @@ pub(crate) struct Abilities {
 
 impl Abilities {
     /// Parses the `capabilities` of an `initialize` request (MCP specification 2025-11-25, `ClientCapabilities`).
-    #[must_use]
     pub(crate) fn read(capabilities: &Value) -> Self {
         let elicitation = capabilities.get("elicitation").filter(|elicitation| elicitation.is_object());
         let addresses = elicitation.is_some_and(|elicitation| elicitation.get("url").is_some());
@@ -94,13 +91,11 @@ impl Abilities {
     }
 
     /// Whether the client can answer any server request.
-    #[must_use]
     pub(crate) fn are_any(self) -> bool {
         self.forms || self.addresses || self.sampling
     }
 
     /// Whether the client can answer this server request.
-    #[must_use]
     pub(crate) fn answer(self, method: &str, params: &Value) -> bool {
         match method {
             "elicitation/create" if params.get("mode").is_some_and(|mode| mode == "url") => self.addresses,
@@ -214,30 +209,25 @@ impl McpSession {
         self.state.lock().listed = Some(list);
     }
 
-    #[must_use]
     pub(crate) fn id(&self) -> &McpSessionId {
         &self.id
     }
 
     /// The groups that the client has loaded.
-    #[must_use]
     pub(crate) fn loads(&self) -> &ClientLoads {
         &self.loads
     }
 
-    #[must_use]
     pub(crate) fn endpoint(&self) -> &McpEndpoint {
         &self.endpoint
     }
 
     /// The caller of the last request.
-    #[must_use]
     pub(crate) fn viewer(&self) -> Arc<Principal> {
         Arc::clone(&self.state.lock().viewer)
     }
 
     /// Opens a stream of notifications. It ends with the session, or when the client has opened too many newer streams.
-    #[must_use]
     pub(crate) fn listen(self: &Arc<Self>) -> Listening {
         let (sender, messages) = mpsc::channel(MAILBOX);
         let listening = Listening { messages, session: Arc::downgrade(self) };
@@ -306,13 +296,11 @@ impl McpSession {
         drop(ended);
     }
 
-    #[must_use]
     pub(crate) fn follows(&self, uri: &str) -> bool {
         self.state.lock().followed.contains_key(uri)
     }
 
     /// Number of subscriptions.
-    #[must_use]
     pub(crate) fn followed(&self) -> usize {
         self.state.lock().followed.len()
     }
@@ -329,7 +317,6 @@ impl McpSession {
     }
 
     /// Registers a running request until the returned value is dropped.
-    #[must_use]
     pub(crate) fn begin(self: &Arc<Self>, request: &str) -> Running {
         let cancelled = CancellationToken::new();
         self.state.lock().running.insert(request.to_owned(), cancelled.clone());
@@ -344,13 +331,11 @@ impl McpSession {
     }
 
     /// Whether the client can answer this server request.
-    #[must_use]
     pub(crate) fn answers(&self, method: &str, params: &Value) -> bool {
         self.abilities.answer(method, params)
     }
 
     /// Creates the id for a server request, and the receiver of the client's answer.
-    #[must_use]
     pub(crate) fn ask(&self) -> (String, oneshot::Receiver<Value>) {
         let (sender, receiver) = oneshot::channel();
         let mut state = self.state.lock();
@@ -377,7 +362,6 @@ impl McpSession {
         place.is_some()
     }
 
-    #[must_use]
     pub(crate) fn wants_note(&self, params: &Value) -> bool {
         let level = params.get("level").and_then(Value::as_str).and_then(|level| LEVELS.iter().position(|known| *known == level));
         self.state.lock().notes.is_some_and(|least| level.is_some_and(|level| level >= least))

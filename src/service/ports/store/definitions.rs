@@ -50,7 +50,6 @@ pub struct StoredDefinition {
 
 impl StoredDefinition {
     /// The data for a tool that is seen for the first time.
-    #[must_use]
     pub fn first(tool: ToolId, fingerprint: Fingerprint, is_new: bool, at: SystemTime) -> Self {
         Self { tool, fingerprint, is_new, first_seen: at, noticed: None, approved: None }
     }
