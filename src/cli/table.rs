@@ -29,7 +29,7 @@ pub(super) fn of_list<Row: IntoIterator<Item = String>>(head: &[&str], list: &Va
     text(&table)
 }
 
-/// The text for a JSON value in a cell: strings without quotes, and an empty text for `null`.
+/// The cell text for a JSON value: strings without quotes, and an empty string for `null`.
 pub(super) fn cell(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
