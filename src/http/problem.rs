@@ -127,7 +127,7 @@ pub(crate) struct ProblemBody<'a> {
     /// The id of this request. The access log contains the same id.
     request_id: String,
     /// The invalid parameter, header or body member, such as `limit` or `messages[0].role`, if `code` is
-    /// `invalid_request`. Absent if no single one is at fault.
+    /// `invalid_request`. Absent if no single one caused the error.
     #[serde(skip_serializing_if = "Option::is_none")]
     parameter: Option<&'a str>,
     /// The invalid arguments of a tool, if `code` is `invalid_arguments`.

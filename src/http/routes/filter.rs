@@ -49,8 +49,9 @@ struct FilterBody {
     #[serde(default)]
     #[schema(value_type = Option<Vec<OfferedBody>>)]
     tools: Option<Vec<OfferedTool>>,
-    /// `sha256:` and the hexadecimal SHA-256 of the names in `tools`, in order, separated by line feeds. Send it with
-    /// the names once, and instead of the names afterwards. Always send definitions.
+    /// `sha256:` and the hexadecimal SHA-256 of the names in `tools`, in order, separated by line feeds. In the first
+    /// request, send it together with the names. In later requests, send it instead of the names. Definitions are not
+    /// cached, so send them in every request.
     offer: Option<String>,
     /// Names that the model found with the meta-tools. The response then also contains definitions of these tools and
     /// of the chat's earlier tools, unless the request already offers them.
@@ -141,7 +142,7 @@ struct FunctionBody {
     parameters: Option<Value>,
 }
 
-/// A user. All lengths are in bytes.
+/// A user. All length limits are in bytes.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "for the description alone: it is read where headers are")]
 struct PersonBody {
@@ -218,7 +219,7 @@ struct DefinitionBody {
     function: Value,
 }
 
-/// cl100k tokens of the offered definitions that belong to Toolsieve and are permitted, and of those that stay.
+/// cl100k tokens of Toolsieve's permitted definitions, before and after the selection.
 #[derive(Serialize, ToSchema)]
 struct TokensBody {
     before: u64,

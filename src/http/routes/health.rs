@@ -53,7 +53,7 @@ described! {
         Retrying,
     }
 
-    /// The search index. Search finds tools that are missing from the index by their words.
+    /// The search index. Tools that are not in the index yet can be found by their words only.
     struct IndexBody of IndexView {
         state: IndexedBody,
         #[serde(flatten)]
@@ -111,7 +111,7 @@ described! {
     }
 }
 
-/// The last time the configuration was reloaded.
+/// The result of the last configuration reload.
 #[derive(Serialize, ToSchema)]
 struct ReloadBody {
     /// `none`, `applied` or `failed`. After a failed reload, the old configuration remains in effect.
@@ -148,8 +148,8 @@ pub async fn healthz() -> HttpResponse {
     HttpResponse::Ok().content_type("text/plain").body("ok")
 }
 
-/// Reports whether the service is ready: every server has responded or failed its first attempt, the last good catalog
-/// is loaded, or 10 seconds have passed.
+/// Reports whether the service is ready. It is ready once every server has responded or failed its first attempt, or
+/// once the last good catalog is loaded, and after 10 seconds at the latest.
 #[utoipa::path(
     tag = "operations",
     responses(

@@ -17,7 +17,7 @@ use crate::service::ports::{AuditAction, AuditEntry};
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct SecretValueBody {
-    /// The secret's value. Its length is in bytes. For an HTTP server, it must be a single line of ASCII,
+    /// The secret's value. Its length limits are in bytes. For an HTTP server, it must be a single line of ASCII,
     /// because it becomes a header.
     #[schema(value_type = String, format = Password)]
     value: SecretString,
@@ -28,8 +28,8 @@ struct SecretValueBody {
 struct KeptSecretBody {
     server: String,
     name: String,
-    /// `set`; `missing`: the server needs the secret; `unreadable`: the service no longer has the key that encrypted
-    /// the secret, so the caller must set it again.
+    /// `set`: the secret is stored. `missing`: the secret is not stored, but the server needs it. `unreadable`: the
+    /// service no longer has the key that encrypted the secret, so the caller must store it again.
     state: &'static str,
     /// Whether the server's current configuration uses this secret.
     needed: bool,
@@ -44,7 +44,7 @@ struct KeptSecretsBody {
 /// Stores a secret of the caller for a server, in encrypted form. An existing value is replaced.
 #[utoipa::path(
     tag = "secrets",
-    params(("server" = String, Path, description = "The server that needs it"), ("name" = String, Path, description = "The secret's name")),
+    params(("server" = String, Path, description = "The server that needs the secret"), ("name" = String, Path, description = "The secret's name")),
     request_body = SecretValueBody,
     responses(
         (status = 200, description = "The secret is stored", body = KeptSecretBody),
@@ -94,7 +94,7 @@ pub async fn list_secrets(state: web::Data<State>, caller: Caller) -> Answer {
 /// Deletes a secret of the caller, and closes the connections that used it.
 #[utoipa::path(
     tag = "secrets",
-    params(("server" = String, Path, description = "The server that needs it"), ("name" = String, Path, description = "The secret's name")),
+    params(("server" = String, Path, description = "The server that needs the secret"), ("name" = String, Path, description = "The secret's name")),
     responses(
         (status = 204, description = "The secret is deleted"),
         (status = 403, description = "The caller is neither a user nor a named key"),

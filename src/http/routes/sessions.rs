@@ -83,7 +83,7 @@ struct SessionToolBody {
     /// How well the tool matches the task, from 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     score: Option<f32>,
-    /// Why the tool is published; present only in the response to the creation.
+    /// Why the tool is published; present only in the response that creates the session.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
@@ -100,7 +100,7 @@ struct SessionsBody {
     request_body = NewSessionBody,
     responses(
         (status = 201, description = "The session", body = SessionBody),
-        (status = 422, description = "Names are unknown, each with a suggestion, or a value is invalid"),
+        (status = 422, description = "A name is unknown (the error suggests similar names), or a value is invalid"),
         (status = 429, description = "There are too many sessions")
     )
 )]

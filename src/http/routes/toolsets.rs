@@ -110,12 +110,12 @@ described! {
         name: String,
         kind: GroupKindBody,
         description unless "String::is_empty": String,
-        /// Number of these tools that the caller may see.
+        /// Number of its tools that the caller may see.
         tools: usize,
         /// cl100k tokens of the definitions of these tools.
         tokens: u64,
         loaded: bool,
-        /// Whether a session started with these tools, so that they can't be unloaded; absent if not.
+        /// `true` if the session started with these tools, so that they can't be unloaded; otherwise absent.
         initial unless "std::ops::Not::not": bool,
     }
 
@@ -133,7 +133,7 @@ pub(in crate::http) struct GroupsRequest {
     pub(in crate::http) chat: Option<String>,
 }
 
-/// Lists the toolsets of which the caller may see at least one tool, by name.
+/// Lists the toolsets that contain at least one tool that the caller may see.
 #[utoipa::path(
     tag = "toolsets",
     responses((status = 200, description = "Sorted by name", body = VisibleToolsetsBody))
@@ -143,7 +143,8 @@ pub async fn list_toolsets(state: web::Data<State>, caller: Caller) -> HttpRespo
     HttpResponse::Ok().json(VisibleToolsetsBody { toolsets: state.toolsets.visible(&caller.0) })
 }
 
-/// Loads toolsets, or servers by their names, into the session or the chat. The model can then use their tools.
+/// Loads toolsets into the session or the chat. The model can then use their tools. A server's name loads all tools of
+/// the server.
 #[utoipa::path(
     tag = "toolsets",
     request_body = LoadBody,

@@ -77,8 +77,8 @@ struct AuditBody {
     next: Option<u64>,
 }
 
-/// Lists calls, reads and changes, with their callers, decisions and outcomes. Entries never contain arguments or
-/// results.
+/// Lists the entries of the audit log. Each entry describes a call, a read or a change, with its caller, decision and
+/// outcome. Entries never contain arguments or results.
 #[utoipa::path(
     params(AuditParameters),
     responses(

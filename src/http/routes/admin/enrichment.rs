@@ -69,7 +69,7 @@ struct EnrichmentPageBody {
     next: Option<usize>,
 }
 
-/// Lists the tools that have texts by a language model or an admin.
+/// Lists the tools that have texts from a language model or an admin.
 #[utoipa::path(
     params(Part),
     responses(

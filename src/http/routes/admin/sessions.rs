@@ -55,8 +55,8 @@ pub async fn list_all_sessions(state: web::Data<State>, _caller: Administrator, 
     Ok(HttpResponse::Ok().json(AnySessionsBody { sessions: sessions.iter().map(AnySessionBody::of).collect() }))
 }
 
-/// Ends any caller's session. Its address stops working before the response. In other processes with the same store, it
-/// stops working within five seconds.
+/// Ends any caller's session. Its address stops working before the response is sent. In other processes with the same
+/// store, it stops working within five seconds.
 #[utoipa::path(
     params(("id" = String, Path, description = "The session's id")),
     responses((status = 204, description = "The session has ended"), (status = 404, description = "The session doesn't exist, or the caller is not an administrator"))

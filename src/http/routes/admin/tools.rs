@@ -58,7 +58,7 @@ struct ToolFactsBody {
     synonyms: Vec<String>,
     /// A description that replaces the server's own everywhere.
     description: Option<String>,
-    /// Whether every chat is offered the tool.
+    /// Whether the tool is offered in every chat.
     #[schema(required = false)]
     pinned: bool,
 }
@@ -102,7 +102,7 @@ described! {
         /// Version of the metadata; 0 means that it was never set.
         version: u64,
         definition: DefinitionStatusBody,
-        /// Hidden characters in the definition, which models don't see.
+        /// Hidden characters in the definition. They are removed before a model reads it.
         hidden_text: Vec<HiddenTextBody>,
         /// The differences from the approved definition. Present only if the response describes a single tool.
         difference unless "Option::is_none": Option<DifferenceBody>,
@@ -136,7 +136,8 @@ described! {
     }
 }
 
-/// The state of a tool's definition, compared with the first or the last approved one.
+/// The state of a tool's definition, compared with the last approved definition or, if none was approved, the first
+/// one.
 #[derive(Serialize, ToSchema)]
 struct DefinitionStatusBody {
     /// `null` if the tool's server doesn't list it at the moment, or if definitions are not compared.
@@ -164,7 +165,7 @@ described! {
     struct HiddenTextBody of HiddenText {
         /// JSON Pointer (RFC 6901) to a part of the definition.
         pointer: String,
-        /// The first different characters, such as `U+200B`.
+        /// The first distinct characters among them, such as `U+200B`.
         code_points: Vec<String>,
         /// Number of hidden characters.
         characters: usize,
@@ -177,7 +178,7 @@ described! {
         more: usize,
     }
 
-    /// A changed value, possibly shortened. Strings are given unchanged, and all other values as JSON.
+    /// A changed value. Strings are plain text, and all other values are JSON. Long values are shortened.
     struct ChangeBody of Change {
         /// JSON Pointer (RFC 6901) to a part of the definition.
         pointer: String,
@@ -219,7 +220,8 @@ described! {
     }
 }
 
-/// Lists all tools. The list includes withheld tools, and tools with metadata that no server lists at the moment.
+/// Lists all tools. The list includes withheld tools. It also includes tools that have metadata, but that no server
+/// lists at the moment.
 #[utoipa::path(
     params(ToolParameters),
     responses(
@@ -260,8 +262,8 @@ pub async fn show_tool_facts(state: web::Data<State>, _caller: Administrator, pa
     Ok(versioned(view.version, &view))
 }
 
-/// Replaces the metadata of a tool. The change takes effect before the response is sent, and in searches within a second. It remains when
-/// the tool changes or its server is unavailable.
+/// Replaces the metadata of a tool. The change takes effect before the response is sent, and in searches within a
+/// second. The metadata remains when the tool changes or its server is unavailable.
 #[utoipa::path(
     request_body = ToolFactsBody,
     params(

@@ -104,8 +104,8 @@ pub async fn replace_toolset(state: web::Data<State>, caller: Administrator, nam
     Ok(response.json(view))
 }
 
-/// Deletes a toolset. Its address stops working before the response. Keys that are limited to this toolset can then use
-/// no tools.
+/// Deletes a toolset. Its address stops working before the response is sent. Keys that are limited to this toolset can
+/// then use no tools.
 #[utoipa::path(
     params(("name" = String, Path, description = "The toolset's name")),
     responses(

@@ -84,7 +84,7 @@ struct TotalsBody {
     tools: CountsBody,
 }
 
-/// Latency of completed calls in milliseconds, accurate to 10 %; null if there were none.
+/// Latency of completed calls in milliseconds, accurate to 10 %; null if no call completed.
 #[derive(Serialize, ToSchema)]
 struct LatencyBody {
     p50_ms: Option<f64>,

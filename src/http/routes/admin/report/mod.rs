@@ -47,8 +47,8 @@ struct ReportBody {
     sessions: Vec<SessionFiguresBody>,
 }
 
-/// The sessions of one group. Except for `sessions` and latencies, values are means per session or call; they are null
-/// if there are none.
+/// The sessions of one group. All values except `sessions` and latencies are means per session or call. A mean is null
+/// if there are no sessions or calls.
 #[derive(Serialize, ToSchema)]
 struct ArmBody {
     arm: &'static str,
