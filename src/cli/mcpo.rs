@@ -93,7 +93,7 @@ pub(super) struct Mcpo {
     /// TOML file with all other settings; not a flag of mcpo
     #[arg(long, value_name = "FILE", env = "TOOLSIEVE_SETTINGS")]
     settings: Option<PathBuf>,
-    /// Data folder; each folder supports only one process; not a flag of mcpo [default: ./toolsieve-data]
+    /// Data folder, which only one process can use; not a flag of mcpo [default: ./toolsieve-data]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// Print help

@@ -64,7 +64,7 @@ enum Command {
     Serve(serve::Serve),
     /// Install five MCP servers for a first try, and start the service with them
     Quickstart(quickstart::Quickstart),
-    /// Find problems that would keep the service from working; compare with mcpo
+    /// Find problems that would keep the service from working, or compare Toolsieve with mcpo
     Doctor(doctor::Doctor),
     /// List the tools and their token costs; show or change a tool's metadata on a running service
     Tools(tools::Tools),
@@ -72,9 +72,9 @@ enum Command {
     Search(search::Search),
     /// Check the configuration without starting anything; with --tools, also check the servers' tools
     Check(check::Check),
-    /// Print the OpenAPI document of the configured servers' tools, or of the service's own routes
+    /// Print the OpenAPI document that describes the servers' tools, or the one for the service's own routes
     Openapi(openapi::Openapi),
-    /// Show how many tools have texts by a language model, and what the remaining texts would cost
+    /// Show how many tools have texts from a language model, and what the remaining texts would cost
     Enrichment(enrichment::Enrichment),
     /// Convert a sentence-transformers model to a weights file
     #[command(subcommand)]
@@ -101,7 +101,7 @@ enum Command {
     Secrets(secrets::Secrets),
     /// Show how often the tools of a running service were offered and called, and how the calls ended
     Usage(usage::Usage),
-    /// Compare the cost and results of sessions with all tools and sessions with selected tools
+    /// Show the cost and results of sessions; compare sessions with all tools and sessions with selected tools
     Report(report::Report),
     /// Record whether a tool was right for a message
     Feedback(feedback::Feedback),
@@ -109,7 +109,7 @@ enum Command {
     Backup(backup::Backup),
     /// Connect a running service to an MCP client that can only start processes
     McpStdio(mcp_stdio::McpStdio),
-    /// Measure retrieval quality and token cost for messages with known tools
+    /// Measure retrieval quality and token cost for messages whose right tools are known
     Bench(Box<bench::Bench>),
 }
 
@@ -129,7 +129,7 @@ struct SourceArgs {
     /// TOML file with all other settings; src/settings/defaults.toml lists the settings and their defaults
     #[arg(long, value_name = "FILE", env = "TOOLSIEVE_SETTINGS")]
     settings: Option<PathBuf>,
-    /// Data folder; each folder supports only one process [default: ./toolsieve-data]
+    /// Data folder, which only one process can use [default: ./toolsieve-data]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
 }

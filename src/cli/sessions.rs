@@ -23,10 +23,10 @@ pub(super) enum Sessions {
     },
     /// Create a session that belongs to the key's caller, and print its address
     Create {
-        /// Publish this toolset's tools, or with --task choose from them; may be repeated
+        /// Publish this toolset's tools; with --task, select only from these tools; may be repeated
         #[arg(long = "toolset", value_name = "NAME")]
         toolsets: Vec<String>,
-        /// Publish this server's tools, or with --task choose from them; may be repeated
+        /// Publish this server's tools; with --task, select only from these tools; may be repeated
         #[arg(long = "server", value_name = "NAME")]
         servers: Vec<String>,
         /// Always publish this tool, given by its public name or as SERVER/TOOL; may be repeated

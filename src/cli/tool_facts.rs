@@ -13,21 +13,21 @@ use crate::domain::publishing::document::encoded;
 
 #[derive(Subcommand)]
 pub(super) enum ToolCommand {
-    /// Show a tool's metadata and changes to its definition, or those of a server and its prompts
+    /// Show a tool's metadata and how its definition has changed; for a server, show its texts and prompts
     Show {
         #[command(flatten)]
         tool: ToolOrServer,
         #[command(flatten)]
         shown: Shown,
     },
-    /// Set a tool's metadata; without a flag, the current value remains
+    /// Set a tool's metadata; values for which you pass no flag stay the same
     Set {
         #[command(flatten)]
         tool: ToolName,
-        /// Set the tool's tags to this tag; may be repeated
+        /// Tag that replaces all current tags of the tool; may be repeated to set several tags
         #[arg(long = "tag", value_name = "TAG")]
         tags: Vec<String>,
-        /// Set the tool's synonyms to this word or phrase, by which searches find the tool; may be repeated
+        /// Word or phrase by which searches find the tool, replacing all its current synonyms; may be repeated
         #[arg(long = "synonym", value_name = "WORDS")]
         synonyms: Vec<String>,
         /// Replace the server's description of the tool
@@ -63,7 +63,7 @@ pub(super) enum ToolCommand {
 
 #[derive(Args)]
 pub(super) struct ToolName {
-    /// Tool, given by its server and the server's name for the tool, such as `time/get_current_time`
+    /// Server's name and the tool's name on this server, such as `time/get_current_time`
     #[arg(value_name = "SERVER/TOOL")]
     tool: String,
 }

@@ -89,7 +89,7 @@ struct RetrievalArgs {
     /// Write the rankings to this folder, one file per set
     #[arg(long, value_name = "DIR")]
     runs: Option<PathBuf>,
-    /// List this many missed messages per set in the reports, in full
+    /// Show up to this many missed messages per set in the reports, with their full text
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     examples: usize,
     /// TOML file with settings
