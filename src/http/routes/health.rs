@@ -34,13 +34,13 @@ described! {
         phase: ServerPhaseBody,
         /// Number of tools that the server listed last.
         tools: usize,
-        /// Number of these tools that could not be read; absent if there are none. The log contains the reasons.
+        /// Number of listed tools that could not be read; absent if there are none. The log contains the reasons.
         left_out unless "no": usize,
         /// The error of the last attempt to connect.
         error: Option<String>,
         /// The MCP version that the service and the server have agreed on.
         protocol: Option<String>,
-        /// Number of connections for single users; absent if the server has no such connections.
+        /// Number of users' separate connections; absent if the server has no such connections.
         user_connections unless "Option::is_none": Option<usize>,
     }
 
@@ -148,8 +148,8 @@ pub async fn healthz() -> HttpResponse {
     HttpResponse::Ok().content_type("text/plain").body("ok")
 }
 
-/// Reports whether the service is ready. It is ready once every server has responded or failed its first attempt, or
-/// once the last good catalog is loaded, and after 10 seconds at the latest.
+/// Reports whether the service is ready. It is ready once every server has responded or failed its first attempt. It is
+/// also ready once the last good catalog is loaded, and after 10 seconds at the latest.
 #[utoipa::path(
     tag = "operations",
     responses(

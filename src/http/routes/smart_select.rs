@@ -49,10 +49,10 @@ described! {
     tag = "tools",
     request_body = SmartSelectBody,
     params(
-        ("X-Gemini-Api-Key" = Option<String>, Header, description = "The caller's own key, which is tried first. No key is stored."),
-        ("X-OpenAI-Api-Key" = Option<String>, Header, description = "The caller's own key, which is tried second"),
-        ("X-Anthropic-Api-Key" = Option<String>, Header, description = "The caller's own key, which is tried third"),
-        ("X-LLM-Api-Key" = Option<String>, Header, description = "A key for one of the three providers, which the service recognises by the key's format")
+        ("X-Gemini-Api-Key" = Option<String>, Header, description = "The caller's own Gemini key. Gemini is tried first. The service stores no keys."),
+        ("X-OpenAI-Api-Key" = Option<String>, Header, description = "The caller's own OpenAI key. OpenAI is tried second."),
+        ("X-Anthropic-Api-Key" = Option<String>, Header, description = "The caller's own Anthropic key. Anthropic is tried third."),
+        ("X-LLM-Api-Key" = Option<String>, Header, description = "A key for any of the three providers. The service recognises the provider by the key's format.")
     ),
     responses(
         (status = 200, description = "The selected tools", body = SmartSelectionBody),

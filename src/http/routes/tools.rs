@@ -182,7 +182,7 @@ pub async fn call(state: web::Data<State>, caller: Caller, at: RequestAddress, r
     respond(MetaTool::RunTool, &state, &caller, &at, &request, &body.0).await
 }
 
-/// Returns the complete definitions of tools, by their public names.
+/// Returns the complete definitions of the tools with these public names.
 #[utoipa::path(
     tag = "tools",
     request_body = DescribeBody,

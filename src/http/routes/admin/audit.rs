@@ -28,7 +28,7 @@ pub struct AuditParameters {
     /// `wrong_key` or `wrong_keys_limit`.
     action: Option<String>,
     server: Option<String>,
-    /// The tool, named as its server names it.
+    /// The tool's name on its server.
     tool: Option<String>,
     /// The decision of the rules: `allow` or `block`.
     decision: Option<String>,

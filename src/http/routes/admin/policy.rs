@@ -34,7 +34,7 @@ struct PolicyBody {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct CheckBody {
-    /// Tool to check, as its public name or as `server/tool`. By default, all tools are checked.
+    /// Tool to check, given by its public name or as `server/tool`. By default, all tools are checked.
     tool: Option<String>,
     /// Caller to check: `key:NAME`, `user:ID`, `service-key`, `admin` or `anyone`. By default, all known callers are
     /// checked.
@@ -74,8 +74,8 @@ described! {
         Block,
     }
 
-    /// A rule. It matches if all its conditions match. A condition matches if one of its patterns does; for
-    /// `annotations`, all must match.
+    /// A rule. It matches if all its conditions match. A condition matches if one of its patterns does. In
+    /// `annotations`, all entries must match.
     struct RuleBody of Rule {
         effect: EffectBody,
         /// Patterns for server names.

@@ -82,7 +82,7 @@ pub async fn list_servers(state: web::Data<State>, _caller: Administrator) -> An
     Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(ServersBody { servers }))
 }
 
-/// Returns a server's texts and prompts, with the differences from the approved ones.
+/// Returns a server's texts and prompts, and how they differ from the approved versions.
 #[utoipa::path(
     params(("server" = String, Path, description = "The server's name")),
     responses(

@@ -44,7 +44,7 @@ struct AnySessionsBody {
     params(SessionsQuery),
     responses(
         (status = 200, description = "The sessions that have not expired", body = AnySessionsBody),
-        (status = 422, description = "A parameter is unknown, or the principal is impossible")
+        (status = 422, description = "A parameter is unknown, or the principal is invalid")
     )
 )]
 #[get("/v1/admin/sessions")]

@@ -34,7 +34,7 @@ pub struct ToolParameters {
     tag: Option<String>,
     /// `true`: only tools that an admin has pinned. `false`: only other tools.
     pinned: Option<bool>,
-    /// `true`: only tools whose definition differs from the first or the last approved one. `false`: only other tools.
+    /// `true`: only tools whose definition has changed since it was approved or first seen. `false`: only other tools.
     changed: Option<bool>,
     /// `true`: only tools that a known server has added and nobody has approved yet. `false`: only other tools.
     new: Option<bool>,
@@ -191,7 +191,7 @@ described! {
     /// Near duplicates, and names that look alike.
     struct DuplicatesBody of Duplicates {
         groups: Vec<DuplicateGroupBody>,
-        /// Groups of tools with different names that look the same to people.
+        /// Groups of tools whose names differ, but look the same to people.
         lookalikes: Vec<Vec<LookalikeToolBody>>,
     }
 

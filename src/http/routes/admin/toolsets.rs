@@ -23,7 +23,7 @@ struct ToolsetDefinitionBody {
     /// The purpose of the toolset.
     description: Option<String>,
     /// Patterns for server names. If there are several conditions, all must match. A condition matches if one of its
-    /// patterns does; for annotations, all must match.
+    /// patterns does. In `annotations`, all entries must match.
     servers: Option<Vec<String>>,
     tools: Option<Vec<String>>,
     tags: Option<Vec<String>>,

@@ -100,7 +100,7 @@ struct ToolBody {
     #[serde(flatten)]
     latency: LatencyBody,
     last_called_at: Option<String>,
-    /// Number of callers' verdicts of this kind.
+    /// Number of `helpful` verdicts from callers.
     helpful: u64,
     wrong: u64,
     missing: u64,

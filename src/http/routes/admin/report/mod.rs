@@ -43,7 +43,7 @@ struct ReportBody {
     /// One entry per group that has sessions. Sessions in `static` got all tools, and those in `dynamic` got selected
     /// tools. `uncompared` contains sessions that are in neither group.
     arms: Vec<ArmBody>,
-    /// Sessions without names, most recently used first.
+    /// The sessions, most recently used first, without ids or names.
     sessions: Vec<SessionFiguresBody>,
 }
 
@@ -54,9 +54,9 @@ struct ArmBody {
     arm: &'static str,
     sessions: u64,
     selections: Option<f64>,
-    /// Toolsieve's tools in the first selection.
+    /// Number of Toolsieve's tools in the first selection.
     initial_tools: Option<f64>,
-    /// Toolsieve's tools in the last selection.
+    /// Number of Toolsieve's tools in the last selection.
     final_tools: Option<f64>,
     /// Tokens per selection if all of Toolsieve's definitions had been offered.
     tokens_before: Option<f64>,
