@@ -22,7 +22,7 @@ pub(super) struct Audit {
     /// Show only entries about this server
     #[arg(long, value_name = "NAME")]
     server: Option<String>,
-    /// Show only entries about this tool, named as its server names it
+    /// Show only entries about the tool with this name on its server
     #[arg(long, value_name = "NAME")]
     tool: Option<String>,
     /// Show only entries with this decision of the rules

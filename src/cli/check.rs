@@ -19,7 +19,7 @@ pub(super) struct Check {
     /// Check the servers' tools too: report simplified schemas, hidden characters, changed definitions and duplicates
     #[arg(long)]
     tools: bool,
-    /// With --tools: use the tools that the service listed last, and start no servers
+    /// With --tools: use the tools that the service stored last, and start no servers
     #[arg(long, requires = "tools")]
     offline: bool,
     /// Print JSON

@@ -13,7 +13,7 @@ pub(super) struct McpStdio {
     /// MCP address of the running service, such as /mcp, /mcp?mode=meta, /toolsets/NAME/mcp or /SERVER/mcp
     #[arg(long, value_name = "URL", env = "TOOLSIEVE_MCP_URL", default_value = "http://127.0.0.1:8000/mcp", value_parser = service_url)]
     url: Url,
-    /// API key of the service, if it requires one; preferably set the environment variable
+    /// API key of the service, if it requires one; preferably set the variable `TOOLSIEVE_API_KEY` instead
     #[arg(long, value_name = "KEY", env = "TOOLSIEVE_API_KEY", hide_env_values = true)]
     key: Option<SecretString>,
 }

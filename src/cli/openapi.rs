@@ -33,7 +33,7 @@ pub(super) struct Openapi {
     /// Print the document that the service publishes when it runs with mcpo's command line
     #[arg(long, requires = "server")]
     as_mcpo: bool,
-    /// Use the tools that the service listed last, and start no servers
+    /// Use the tools that the service stored last, and start no servers
     #[arg(long, requires = "config")]
     offline: bool,
     /// Compare the document of the service's own routes with this file, and exit with code 1 if they differ

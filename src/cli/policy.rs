@@ -49,7 +49,7 @@ pub(super) struct Set {
 
 #[derive(Args)]
 pub(super) struct Check {
-    /// Tool to check, as its public name or as server/tool [default: all tools]
+    /// Tool to check, given by its public name or as server/tool [default: all tools]
     #[arg(long, value_name = "NAME", required_unless_present = "principal")]
     tool: Option<String>,
     /// Caller to check: key:NAME, user:ID, service-key, admin or anyone [default: all known callers]

@@ -27,13 +27,13 @@ pub(super) struct Serve {
 /// Which toolsets to show, by their names in the settings.
 #[derive(Args, Clone, Default)]
 pub(super) struct ToolsetArgs {
-    /// Show only the tools of these toolsets from the settings, separated by commas
+    /// Comma-separated names of toolsets in the settings; only their tools are visible
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     toolsets: Vec<String>,
-    /// Hide the tools of these toolsets, separated by commas
+    /// Comma-separated names of toolsets whose tools are hidden
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     exclude: Vec<String>,
-    /// Show the toolsets of this preset, in addition to --toolsets
+    /// Preset whose toolsets are visible, in addition to those in --toolsets
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
 }

@@ -19,7 +19,7 @@ pub(super) struct Tools {
     /// List only the tools of this server; may be repeated
     #[arg(long, value_name = "NAME")]
     server: Vec<String>,
-    /// Use the tools that the service listed last, and start no servers
+    /// Use the tools that the service stored last, and start no servers
     #[arg(long)]
     offline: bool,
     /// Print JSON

@@ -39,8 +39,8 @@ pub(super) enum Toolsets {
     },
 }
 
-/// The definition of a toolset. A tool belongs to it if, for each flag that is used, at least one pattern
-/// matches.
+/// The definition of a toolset. A tool belongs to the toolset if at least one pattern of each flag matches. Flags
+/// without patterns are ignored.
 #[derive(Args)]
 #[group(required = true, multiple = true)]
 pub(super) struct DefinitionArgs {
