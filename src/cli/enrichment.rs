@@ -1,4 +1,4 @@
-//! `toolsieve enrichment`: shows how many tools have texts by a language model, and the cost of the remaining ones.
+//! `toolsieve enrichment`: shows how many tools have texts from a language model, and the cost of the remaining ones.
 
 use std::fmt::Write as _;
 
@@ -27,10 +27,10 @@ struct State {
     /// Name of the language model; absent if `llm.enrich` is off.
     model: Option<String>,
     tools: usize,
-    /// Number of tools with texts by this model.
+    /// Number of tools with texts from this model.
     by_model: usize,
     by_admin: usize,
-    /// Number of tools without texts by this model.
+    /// Number of tools without texts from this model.
     left: usize,
     /// cl100k tokens in the requests for the remaining tools.
     request_tokens: u64,
