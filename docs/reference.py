@@ -252,7 +252,7 @@ def kind(schema: dict[str, Any]) -> str:
         return f"[{name}](#{name.lower()})"
     for keyword in ("oneOf", "anyOf"):
         if keyword in schema:
-            return " or ".join(dict.fromkeys(kind(one) for one in schema[keyword]))
+            return " or ".join(dict.fromkeys(filter(None, map(kind, schema[keyword]))))
     if "enum" in schema:
         return " or ".join(f"`{json.dumps(value)}`" for value in schema["enum"])
     types = schema.get("type", "any")
@@ -287,7 +287,8 @@ def operation(method: str, path: str, described: dict[str, Any], shared: dict[st
             lines.append(f"| `{one['name']}` | {one['in']} | {kind(one['schema'])} | {text} |")
         lines.append("")
     if body := described.get("requestBody"):
-        lines += [f"Body: {kind(body['content']['application/json']['schema'])}.", ""]
+        needed = "" if body.get("required") else " (optional)"
+        lines += [f"Body{needed}: {kind(body['content']['application/json']['schema'])}.", ""]
     lines += ["| Status | Response |", "| --- | --- |"]
     for status, answer in sorted(described["responses"].items()):
         if reference := answer.get("$ref"):
