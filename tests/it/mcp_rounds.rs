@@ -267,9 +267,9 @@ async fn a_call_waits_for_its_caller_alone_and_not_for_ever() {
     assert_eq!(refused["result"]["resultType"], "complete", "what is not asked anything is not counted: {refused}");
     let refused = client.call("older__ask_rounds", json!({}), json!({})).await;
     assert_eq!(refused["result"]["isError"], true, "{refused}");
-    assert!(refused["result"]["content"][0]["text"].as_str().unwrap().contains("1 calls of this caller wait"), "{refused}");
+    assert!(refused["result"]["content"][0]["text"].as_str().unwrap().contains("1 calls of this caller already wait"), "{refused}");
     let prompt = client.ask("prompts/get", json!({"name": "older__ask"})).await;
-    assert!(prompt["error"]["message"].as_str().unwrap().contains("1 calls of this caller wait"), "{prompt}");
+    assert!(prompt["error"]["message"].as_str().unwrap().contains("1 calls of this caller already wait"), "{prompt}");
     // A rule that comes between hides the tool, whatever the request brings.
     let rules = json!({"rules": [{"effect": "block", "tools": ["ask_rounds"]}]});
     assert_eq!(administer(&service, Method::PUT, "/v1/admin/policy", &rules).await.0, StatusCode::OK);

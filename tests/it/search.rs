@@ -64,7 +64,7 @@ async fn the_last_catalog_is_searched_with_reasons_while_a_service_runs_and_afte
     let arguments = ["what rain does the forecast say for Oslo?", "--json"];
     let beside = search(folder.path(), &arguments);
     let (answer, notes) = printed(&beside);
-    assert!(beside.status.success() && notes.contains("a service uses"), "{notes}");
+    assert!(beside.status.success() && notes.contains("a service is using"), "{notes}");
     let found: Value = serde_json::from_str(&answer).unwrap();
     assert_eq!((found["needs_tool"].as_bool(), found["searched"].as_u64()), (Some(true), Some(4)), "{found}");
     let first = &found["tools"][0];
