@@ -19,9 +19,9 @@ use crate::settings::values::Values;
 pub struct McpoSettings {
     /// Name of the single server on the command line, which is published at `/`.
     pub single: Option<ServerName>,
-    /// The value of `--path-prefix`, normalised by [`path`].
+    /// The value of `--path-prefix`, normalised by `path`.
     pub path_prefix: String,
-    /// The value of `--root-path`, normalised by [`path`].
+    /// The value of `--root-path`, normalised by `path`.
     pub root_path: String,
     /// Whether documents require the key too.
     pub strict_auth: bool,

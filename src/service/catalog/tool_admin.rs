@@ -76,7 +76,7 @@ pub(crate) struct ToolView {
     /// Version of the override; 0 if there never was one.
     pub version: u64,
     pub definition: DefinitionView,
-    /// Hidden characters, which were removed for models.
+    /// Hidden characters that models do not see, because they were removed.
     pub hidden_text: Vec<HiddenText>,
     /// The changes since the first definition seen or the last one approved. Only in views of a single tool.
     #[serde(skip_serializing_if = "Option::is_none")]

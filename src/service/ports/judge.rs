@@ -8,7 +8,7 @@ use crate::domain::selection::judgement::{AnswerProblem, Choice, Provider, Quest
 /// Requests a choice of tools for a task from a language model.
 #[async_trait]
 pub trait Judge: Send + Sync {
-    /// Returns the chosen tools, best first, validated by [`Question::read`]. Sends one request, without a time limit; dropping
+    /// Returns the chosen tools, best first, validated by `Question::read`. Sends one request, without a time limit; dropping
     /// the future cancels the request.
     ///
     /// # Errors

@@ -177,7 +177,7 @@ impl Held {
 struct Writer {
     store: Arc<dyn ChatStore>,
     waiting: HashMap<ChatKey, Entry>,
-    /// The pause between retries, and when it ends; `None` if no set waits for a retry.
+    /// The pause between retries and its end. `None` if no chat's set is waiting for a retry.
     pause: Duration,
     retry: Option<Instant>,
 }

@@ -70,7 +70,7 @@ impl Manners {
 pub struct Processes {
     /// Whether processes inherit the whole environment except the service's variables, instead of only the allow-list.
     pub inherit_environment: bool,
-    /// This binary, which starts servers by executing their programs ([`Launch`]). If `None`, servers are started directly and
+    /// This binary, which starts servers by executing their programs (`Launch`). If `None`, servers are started directly and
     /// can't be sandboxed.
     pub launcher: Option<PathBuf>,
     /// Secrets of the service. Variables with these values are not inherited.

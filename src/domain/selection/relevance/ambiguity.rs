@@ -10,7 +10,7 @@ use super::fusion::Ranked;
 /// 1.0, 79 % and 91 %. The effect of a language model was not measured.
 pub(crate) const MARGIN: f32 = 0.6;
 
-/// Whether the best candidate leads the second by less than [`MARGIN`]. `ranked` is sorted best first. A single candidate is
+/// Whether the best candidate leads the second by less than `MARGIN`. `ranked` is sorted best first. A single candidate is
 /// never ambiguous.
 pub fn is_ambiguous<K>(ranked: &[Ranked<K>]) -> bool {
     matches!(ranked, [first, second, ..] if first.fused - second.fused < MARGIN)

@@ -39,7 +39,7 @@ fn own_passages(tool: &ToolText<'_>) -> Vec<String> {
     vec![full, short]
 }
 
-/// The passage for the sentence of an enrichment: `server name words: sentence`.
+/// The passage made from the sentence of an enrichment: `server name words: sentence`.
 pub fn context_passage(tool: &ToolText<'_>, sentence: &str) -> String {
     cap(&join(&[&split_identifier(tool.server), " ", &split_identifier(tool.name)], sentence), PASSAGE_CHARACTERS)
 }
@@ -47,7 +47,7 @@ pub fn context_passage(tool: &ToolText<'_>, sentence: &str) -> String {
 /// Approximate maximum number of word pieces in a [`bounded_passage`].
 pub(crate) const BOUNDED_PIECES: usize = 48;
 
-/// The passage for a foreign tool: `name words: first sentence`, limited to about [`BOUNDED_PIECES`] word pieces. It is short
+/// The passage for a foreign tool: `name words: first sentence`, limited to about `BOUNDED_PIECES` word pieces. It is short
 /// because foreign tools are embedded during a request.
 pub fn bounded_passage(name: &str, description: &str) -> String {
     let name = squeeze(&split_identifier(&cap(name, FIRST_SENTENCE_CHARACTERS)), FIRST_SENTENCE_CHARACTERS);

@@ -129,7 +129,7 @@ impl QueryPlan {
         self.left_open
     }
 
-    /// All search texts, the whole message first. At most 1 + [`MAXIMUM_SENTENCES`].
+    /// All search texts, the whole message first. At most 1 + `MAXIMUM_SENTENCES`.
     pub fn texts(&self) -> &[String] {
         &self.texts
     }

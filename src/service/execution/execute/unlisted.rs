@@ -1,4 +1,4 @@
-//! Calls to servers that have not listed their tools since the start, because they are starting or down.
+//! Calls to servers that are still starting or down and have not listed their tools yet.
 
 use std::sync::Arc;
 use std::time::Duration;
