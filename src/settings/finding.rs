@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use crate::domain::text::similar::nearest;
+
 /// Where in the configuration a finding is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Location {
@@ -98,20 +100,10 @@ impl Findings {
 
 /// Suggests a similar known name, as in ``did you mean `port`?``, or lists all known names.
 pub(super) fn suggestion(wrong: &str, known: &[&str]) -> String {
-    match nearest(wrong, known) {
+    match nearest(wrong, known.iter().copied()) {
         Some(name) => format!("did you mean `{name}`?"),
         None => format!("known: {}", known.join(", ")),
     }
-}
-
-/// The known name that is most similar to a wrong name.
-pub(super) fn nearest<'a>(wrong: &str, known: &[&'a str]) -> Option<&'a str> {
-    let wrong = wrong.to_lowercase();
-    known
-        .iter()
-        .map(|name| (strsim::jaro_winkler(&wrong, &name.to_lowercase()), *name))
-        .max_by(|one, two| one.0.total_cmp(&two.0))
-        .and_then(|(similarity, name)| (similarity >= 0.8).then_some(name))
 }
 
 #[cfg(test)]

@@ -16,8 +16,9 @@ use url::Url;
 use crate::domain::access::tool_facts;
 use crate::domain::catalog::naming::RESERVED_SERVER_NAMES;
 use crate::domain::catalog::tool::ServerName;
+use crate::domain::text::similar::nearest;
 use crate::settings::calls::{CallSettings, Validation};
-use crate::settings::finding::{Findings, Location, nearest, suggestion};
+use crate::settings::finding::{Findings, Location, suggestion};
 use crate::settings::forwarding::HeaderForwarding;
 use crate::settings::interpolate::{self, Environment};
 use crate::settings::json_text::{JsonText, child, item};
@@ -134,7 +135,7 @@ impl<'a> File<'a> {
             (None, None) => {
                 let place = Location { source: self.source.clone(), ..Location::default() };
                 let keys: Vec<&str> = top.keys().map(String::as_str).collect();
-                let remedy = match nearest("mcpServers", &keys) {
+                let remedy = match nearest("mcpServers", keys.iter().copied()) {
                     Some(key) => format!("rename `{key}` to `mcpServers`"),
                     None => format!("write it as {EXAMPLE}"),
                 };
@@ -282,7 +283,7 @@ impl Entry<'_, '_> {
                     self.file.warning(&path, "not supported: the variables of that file are missing", remedy);
                 }
                 key if !SERVER_KEYS.contains(&key) => {
-                    let remedy = match nearest(key, &SERVER_KEYS) {
+                    let remedy = match nearest(key, SERVER_KEYS.into_iter()) {
                         Some(key) => format!("did you mean `{key}`?"),
                         None => "remove it if no other program needs it".to_owned(),
                     };

@@ -9,7 +9,8 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::domain::access::secret::SecretName;
 use crate::domain::access::template::{FIELDS, Parsed, Slot, Template, TemplateError};
-use crate::settings::finding::{nearest, suggestion};
+use crate::domain::text::similar::nearest;
+use crate::settings::finding::suggestion;
 use crate::settings::json_text::{child, item};
 use crate::settings::mcp_file::Entry;
 use crate::settings::servers::{RemoteSettings, TransportSettings};
@@ -145,7 +146,7 @@ fn warn_elsewhere(entry: &mut Entry<'_, '_>, transport: &TransportSettings) {
 fn warn_of_others(entry: &mut Entry<'_, '_>, path: &str, others: &[String]) {
     for other in others {
         let known: Vec<&str> = FIELDS.iter().map(|(name, _)| *name).collect();
-        if let Some(meant) = nearest(&other.replace('_', "."), &known) {
+        if let Some(meant) = nearest(&other.replace('_', "."), known.iter().copied()) {
             entry.warning(path, format!("`{{{{{other}}}}}` is not replaced"), format!("did you mean {{{{{meant}}}}}?"));
         }
     }

@@ -14,8 +14,9 @@ use toml::{Table, Value};
 use url::Url;
 
 use crate::domain::text::canonical::Fingerprint;
+use crate::domain::text::similar::nearest;
 use crate::settings::Sources;
-use crate::settings::finding::{Findings, Location, nearest, suggestion};
+use crate::settings::finding::{Findings, Location, suggestion};
 use crate::settings::interpolate::{self, Environment};
 use crate::settings::json_text::line_and_column;
 use crate::settings::processes::{ProcessSettings, is_file, is_secret};
@@ -322,7 +323,7 @@ impl Values {
                 let place = Location { source: name.to_owned(), ..Location::default() };
                 // Compares names without their common prefix, because the prefix would make all names similar.
                 let known: Vec<&str> = names.iter().filter_map(|(name, _)| name.strip_prefix(PREFIX)).collect();
-                let remedy = match nearest(name.trim_start_matches(PREFIX), &known) {
+                let remedy = match nearest(name.trim_start_matches(PREFIX), known.iter().copied()) {
                     Some(name) => format!("did you mean {PREFIX}{name}?"),
                     None => "unset it; settings are named TOOLSIEVE_SECTION__KEY, such as TOOLSIEVE_HTTP__PORT".to_owned(),
                 };

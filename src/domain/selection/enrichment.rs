@@ -11,6 +11,7 @@ use crate::domain::catalog::hidden_text;
 use crate::domain::catalog::tool::Tool;
 use crate::domain::selection::relevance::context_passage;
 use crate::domain::text::canonical::Fingerprint;
+use crate::domain::text::json::{NoObject, object};
 
 /// Maximum length of the sentence about a tool, in characters.
 pub const CONTEXT_CHARACTERS: usize = 300;
@@ -52,12 +53,8 @@ pub struct Written {
 /// The reason why a text is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnrichmentProblem {
-    #[error("prose instead of JSON")]
-    Prose,
-    #[error("JSON in a code fence")]
-    Fence,
-    #[error("JSON of a different form")]
-    Form,
+    #[error(transparent)]
+    NoObject(#[from] NoObject),
     #[error("no context")]
     NoContext,
     #[error("a context of more than {} characters", CONTEXT_CHARACTERS)]
@@ -175,13 +172,7 @@ impl Brief {
     /// # Errors
     /// The answer is not the requested JSON object.
     pub fn read(&self, answer: &str) -> Result<Enrichment, EnrichmentProblem> {
-        let answer = answer.trim();
-        let no_json = || if answer.starts_with("```") { EnrichmentProblem::Fence } else { EnrichmentProblem::Prose };
-        let value: Value = serde_json::from_str(answer).map_err(|_| no_json())?;
-        if !value.is_object() {
-            return Err(EnrichmentProblem::Form);
-        }
-        let Answer { context, queries } = serde_json::from_value(value).map_err(|_| EnrichmentProblem::Form)?;
+        let Answer { context, queries } = object(answer)?;
         let enrichment = Enrichment::new(&context, &queries, self.queries)?;
         if enrichment.context.is_empty() {
             return Err(EnrichmentProblem::NoContext);
@@ -206,6 +197,7 @@ mod tests {
     use super::{Brief, Enrichment, EnrichmentProblem, key};
     use crate::domain::catalog::catalog;
     use crate::domain::catalog::tool::Tool;
+    use crate::domain::text::json::NoObject;
 
     fn tool(server: &str, description: &str) -> Tool {
         let schema = json!({"type": "object", "properties": {"to": {"type": "string", "description": "secret of the schema"}}});
@@ -233,14 +225,14 @@ mod tests {
         assert_eq!(brief.read(" {\"context\": \" It posts letters. \", \"queries\": [\"write to Anna\", \"post this \"]}\n"), Ok(good));
         let answer = |context: &str, queries: &[&str]| json!({"context": context, "queries": queries}).to_string();
         for (answer, problem) in [
-            (String::new(), EnrichmentProblem::Prose),
-            ("Here it is: {}".into(), EnrichmentProblem::Prose),
-            (format!("{} Done.", answer("a", &["b"])), EnrichmentProblem::Prose),
-            (format!("```json\n{}\n```", answer("a", &["b"])), EnrichmentProblem::Fence),
-            ("[]".into(), EnrichmentProblem::Form),
-            (r#"{"context": "a"}"#.into(), EnrichmentProblem::Form),
-            (r#"{"context": "a", "queries": "b"}"#.into(), EnrichmentProblem::Form),
-            (r#"{"context": "a", "queries": ["b"], "note": 1}"#.into(), EnrichmentProblem::Form),
+            (String::new(), NoObject::Prose.into()),
+            ("Here it is: {}".into(), NoObject::Prose.into()),
+            (format!("{} Done.", answer("a", &["b"])), NoObject::Prose.into()),
+            (format!("```json\n{}\n```", answer("a", &["b"])), NoObject::Fence.into()),
+            ("[]".into(), NoObject::Form.into()),
+            (r#"{"context": "a"}"#.into(), NoObject::Form.into()),
+            (r#"{"context": "a", "queries": "b"}"#.into(), NoObject::Form.into()),
+            (r#"{"context": "a", "queries": ["b"], "note": 1}"#.into(), NoObject::Form.into()),
             (answer(" ", &["b"]), EnrichmentProblem::NoContext),
             (answer(&"é".repeat(301), &["b"]), EnrichmentProblem::LongContext),
             (answer("a", &[]), EnrichmentProblem::NoQueries),

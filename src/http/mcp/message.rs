@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use actix_web::web::Bytes;
 use http::HeaderMap;
-use indexmap::IndexMap;
 use rmcp::model::ProtocolVersion;
 use serde::Deserialize;
 use serde_json::Value;
@@ -32,7 +31,7 @@ const VERSION: &str = "mcp-protocol-version";
 /// SDK.
 #[derive(Default)]
 pub(super) struct Message<'a> {
-    members: IndexMap<String, &'a RawValue>,
+    members: Members<'a>,
     method: Option<String>,
     is_answer: bool,
 }
@@ -65,7 +64,7 @@ impl<'a> Message<'a> {
             Some(b'[') => return Err(invalid("a batch is not supported, send one message at a time")),
             _ => return Err(invalid("a message is an object")),
         }
-        let members: IndexMap<String, &RawValue> = serde_json::from_str(json.get()).map_err(parse_error)?;
+        let members = json::read_members(json.get()).map_err(parse_error)?;
         let id = members.get(ID).copied();
         let has_id = id.is_none_or(|id| is_id(id.get()));
         let known_id = || id.filter(|_| has_id).map(|id| id.get().to_owned());
@@ -110,7 +109,7 @@ impl<'a> Message<'a> {
         params.insert(ARGUMENTS.into(), arguments);
         let params = serde_json::value::to_raw_value(&params).ok()?;
         let mut members = self.members.clone();
-        members.insert(PARAMS.to_owned(), &params);
+        members.insert(PARAMS.into(), &params);
         serde_json::to_string(&members).ok()
     }
 

@@ -10,13 +10,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::service::ports::{AuditEntry, AuditQuery, AuditStore, StoreError, StoredAuditEntry};
-use crate::service::records::write_behind::{Queue, WriteBehind};
-
-/// Maximum number of queued entries.
-const QUEUE: usize = 65_536;
-const BATCH: usize = 1_024;
-/// How long entries are collected before they are written.
-const GATHER: Duration = Duration::from_millis(100);
+use crate::service::records::write_behind::{BatchWriter, Queue};
 
 #[derive(Clone)]
 pub(crate) struct Audit {
@@ -27,17 +21,7 @@ pub(crate) struct Audit {
 impl Audit {
     /// Starts the writer. After `stop`, it writes the queued entries and ends.
     pub(crate) fn start(store: Arc<dyn AuditStore>, retention: Duration, stop: CancellationToken) -> (Self, JoinHandle<()>) {
-        let (queue, writing) = WriteBehind {
-            name: "audit log",
-            capacity: QUEUE,
-            most: BATCH,
-            gather: GATHER,
-            writer: Writer { store: Arc::clone(&store), retention },
-            save: |writer, batch| Box::pin(writer.save(batch)),
-            report_lost: |lost| tracing::error!(lost, "entries of the audit log were lost"),
-            forget: |writer| Box::pin(writer.forget()),
-        }
-        .start(stop);
+        let (queue, writing) = Writer { store: Arc::clone(&store), retention }.start(stop);
         (Self { queue, store }, writing)
     }
 
@@ -61,7 +45,18 @@ struct Writer {
     retention: Duration,
 }
 
-impl Writer {
+impl BatchWriter for Writer {
+    type Item = AuditEntry;
+
+    const NAME: &str = "audit log";
+    const CAPACITY: usize = 65_536;
+    const BATCH: usize = 1_024;
+    const GATHER: Duration = Duration::from_millis(100);
+
+    fn report_lost(lost: u64) {
+        tracing::error!(lost, "entries of the audit log were lost");
+    }
+
     async fn save(&self, batch: &[AuditEntry]) -> bool {
         let saved = self.store.save_audit(batch).await;
         saved.inspect_err(|error| tracing::error!(error = %error, "the audit log could not be written")).is_ok()

@@ -11,14 +11,8 @@ use crate::service::caller::CallerContext;
 use crate::service::ports::{CallOutcome, EventMessage, EventStore, SelectionEvent, SelectionEventKind};
 use crate::service::records::last_selections::{LastSelection, LastSelections};
 use crate::service::records::metrics::{Meters, SearchKind};
-use crate::service::records::write_behind::{Queue, WriteBehind};
+use crate::service::records::write_behind::{BatchWriter, Queue};
 
-/// Maximum number of queued events. If the store is slow, further events are dropped and counted.
-const QUEUE: usize = 16_384;
-/// Maximum number of events per transaction.
-const BATCH: usize = 4_096;
-/// How long events are collected. With many events per transaction, a call costs next to nothing.
-const GATHER: Duration = Duration::from_millis(500);
 /// Maximum number of characters recorded per message, if texts are recorded.
 const MAX_TEXT_CHARACTERS: usize = 4_000;
 
@@ -34,17 +28,7 @@ pub struct Recorder {
 impl Recorder {
     /// Starts the writer. After `stop`, it writes the queued events and ends.
     pub fn start(store: Arc<dyn EventStore>, retention: Retention, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
-        let (queue, writing) = WriteBehind {
-            name: "record of use",
-            capacity: QUEUE,
-            most: BATCH,
-            gather: GATHER,
-            writer: Writer { store, retention },
-            save: |writer, batch| Box::pin(writer.save(batch)),
-            report_lost: |lost| tracing::warn!(lost, "selection events were lost: the store fails or is too slow"),
-            forget: |writer| Box::pin(writer.forget()),
-        }
-        .start(stop);
+        let (queue, writing) = Writer { store, retention }.start(stop);
         (Self { queue, last: LastSelections::default(), meters: Arc::default(), keeps_text: false }, writing)
     }
 
@@ -143,7 +127,19 @@ struct Writer {
     retention: Retention,
 }
 
-impl Writer {
+impl BatchWriter for Writer {
+    type Item = SelectionEvent;
+
+    const NAME: &str = "record of use";
+    const CAPACITY: usize = 16_384;
+    /// With many events per transaction, a call costs next to nothing.
+    const BATCH: usize = 4_096;
+    const GATHER: Duration = Duration::from_millis(500);
+
+    fn report_lost(lost: u64) {
+        tracing::warn!(lost, "selection events were lost: the store fails or is too slow");
+    }
+
     async fn save(&self, batch: &[SelectionEvent]) -> bool {
         let saved = self.store.record(batch).await;
         saved.inspect_err(|error| tracing::warn!(error = %error, "selection events were not stored")).is_ok()

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -36,62 +35,61 @@ impl<T> Queue<T> {
     }
 }
 
-/// A writer `W` of items.
-pub(super) struct WriteBehind<W, T> {
-    pub(super) name: &'static str,
+/// Writes queued items in batches.
+pub(super) trait BatchWriter: Send + Sync + Sized + 'static {
+    type Item: Send + Sync + 'static;
+
+    const NAME: &str;
     /// Maximum number of queued items.
-    pub(super) capacity: usize,
+    const CAPACITY: usize;
     /// Maximum number of items per batch.
-    pub(super) most: usize,
+    const BATCH: usize;
     /// How long items are collected for a batch.
-    pub(super) gather: Duration,
-    pub(super) writer: W,
-    /// Writes a batch; `false`: it is lost.
-    pub(super) save: for<'a> fn(&'a W, &'a [T]) -> BoxFuture<'a, bool>,
-    pub(super) report_lost: fn(u64),
+    const GATHER: Duration;
+
+    /// Writes a batch. Returns `false` if it is lost.
+    fn save(&self, batch: &[Self::Item]) -> impl Future<Output = bool> + Send;
+
     /// Removes old items.
-    pub(super) forget: for<'a> fn(&'a W) -> BoxFuture<'a, ()>,
+    fn forget(&self) -> impl Future<Output = ()> + Send;
+
+    /// Logs how many items were lost since the last report.
+    fn report_lost(lost: u64);
+
+    /// Starts the writer. After `stop`, it drains the queue and ends.
+    fn start(self, stop: CancellationToken) -> (Queue<Self::Item>, JoinHandle<()>) {
+        let (sender, queue) = mpsc::channel(Self::CAPACITY);
+        let lost = Arc::<Lost>::default();
+        let batches = Batches { queue, most: Self::BATCH, gather: Self::GATHER, stop };
+        (Queue { sender, lost: Arc::clone(&lost) }, tokio::spawn(run(self, batches, lost)))
+    }
 }
 
-impl<W: Send + Sync + 'static, T: Send + Sync + 'static> WriteBehind<W, T> {
-    /// Starts the writer. After `stop`, it drains the queue and ends.
-    pub(super) fn start(self, stop: CancellationToken) -> (Queue<T>, JoinHandle<()>) {
-        let (sender, queue) = mpsc::channel(self.capacity);
-        let lost = Arc::<Lost>::default();
-        let batches = Batches { queue, most: self.most, gather: self.gather, stop };
-        (Queue { sender, lost: Arc::clone(&lost) }, tokio::spawn(self.run(batches, lost)))
-    }
+async fn run<W: BatchWriter>(writer: W, mut batches: Batches<W::Item>, lost: Arc<Lost>) {
+    let mut part = Supervised::new(W::NAME);
+    while part.panicked(write(&writer, &mut batches, &lost)).await {}
+}
 
-    async fn run(self, mut batches: Batches<T>, lost: Arc<Lost>) {
-        let mut part = Supervised::new(self.name);
-        while part.panicked(self.write(&mut batches, &lost)).await {}
-    }
-
-    async fn write(&self, batches: &mut Batches<T>, lost: &Lost) {
-        let mut sweep = tokio::time::interval(SWEEP);
-        let mut batch = Vec::new();
-        loop {
-            tokio::select! {
-                more = batches.next(&mut batch) => {
-                    if !more {
-                        return;
-                    }
-                    self.save(&mut batch, lost).await;
+async fn write<W: BatchWriter>(writer: &W, batches: &mut Batches<W::Item>, lost: &Lost) {
+    let mut sweep = tokio::time::interval(SWEEP);
+    let mut batch = Vec::new();
+    loop {
+        tokio::select! {
+            more = batches.next(&mut batch) => {
+                if !more {
+                    return;
                 }
-                _ = sweep.tick() => (self.forget)(&self.writer).await,
+                if !writer.save(&batch).await {
+                    lost.add(batch.len());
+                }
+                batch.clear();
+                batch.shrink_to(KEPT);
+                match lost.unreported() {
+                    0 => {}
+                    lost => W::report_lost(lost),
+                }
             }
-        }
-    }
-
-    async fn save(&self, batch: &mut Vec<T>, lost: &Lost) {
-        if !(self.save)(&self.writer, batch).await {
-            lost.add(batch.len());
-        }
-        batch.clear();
-        batch.shrink_to(KEPT);
-        let lost = lost.unreported();
-        if lost > 0 {
-            (self.report_lost)(lost);
+            _ = sweep.tick() => writer.forget().await,
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Parses a model's answer strictly: an answer in any other form is rejected.
 
 use serde::Deserialize;
-use serde_json::Value;
 
 use crate::domain::selection::judgement::{Entry, cut, one_line};
+use crate::domain::text::json::{NoObject, object};
 
 /// Maximum length of a reason, in characters.
 const REASON_CHARACTERS: usize = 200;
@@ -24,12 +24,8 @@ pub enum AnswerProblem {
     NoCompletion,
     #[error("too long")]
     TooLong,
-    #[error("prose instead of JSON")]
-    Prose,
-    #[error("JSON in a code fence")]
-    Fence,
-    #[error("JSON of a different form")]
-    Form,
+    #[error(transparent)]
+    NoObject(#[from] NoObject),
     #[error("no tool at all")]
     Empty,
     #[error("more tools than requested")]
@@ -53,11 +49,7 @@ enum Item {
 }
 
 pub(super) fn read(answer: &str, entries: &[Entry], limit: usize) -> Result<Vec<Choice>, AnswerProblem> {
-    let answer = answer.trim();
-    let value: Value =
-        serde_json::from_str(answer).map_err(|_| if answer.starts_with("```") { AnswerProblem::Fence } else { AnswerProblem::Prose })?;
-    let Answer { tools } =
-        if value.is_object() { serde_json::from_value(value).map_err(|_| AnswerProblem::Form)? } else { return Err(AnswerProblem::Form) };
+    let Answer { tools } = object(answer)?;
     if tools.is_empty() {
         return Err(AnswerProblem::Empty);
     }
@@ -84,6 +76,7 @@ pub(super) fn read(answer: &str, entries: &[Entry], limit: usize) -> Result<Vec<
 mod tests {
     use super::{AnswerProblem, Choice, read};
     use crate::domain::selection::judgement::Entry;
+    use crate::domain::text::json::NoObject;
 
     fn ask(answer: &str) -> Result<Vec<usize>, AnswerProblem> {
         let entries = ["a", "b", "c"].map(|name| Entry::new(name, "x"));
@@ -100,17 +93,17 @@ mod tests {
     #[test]
     fn everything_else_does_not() {
         for (answer, problem) in [
-            ("", AnswerProblem::Prose),
-            ("The best tool is a.", AnswerProblem::Prose),
-            (r#"{"tools": ["a"]} I hope that helps."#, AnswerProblem::Prose),
-            (r#"{"tools": ["a"]} {"tools": ["b"]}"#, AnswerProblem::Prose),
-            (r#"{"tools": ["a""#, AnswerProblem::Prose),
-            ("```json\n{\"tools\": [\"a\"]}\n```", AnswerProblem::Fence),
-            (r#"["a"]"#, AnswerProblem::Form),
-            (r#"{"names": ["a"]}"#, AnswerProblem::Form),
-            (r#"{"tools": "a"}"#, AnswerProblem::Form),
-            (r#"{"tools": [1]}"#, AnswerProblem::Form),
-            ("null", AnswerProblem::Form),
+            ("", NoObject::Prose.into()),
+            ("The best tool is a.", NoObject::Prose.into()),
+            (r#"{"tools": ["a"]} I hope that helps."#, NoObject::Prose.into()),
+            (r#"{"tools": ["a"]} {"tools": ["b"]}"#, NoObject::Prose.into()),
+            (r#"{"tools": ["a""#, NoObject::Prose.into()),
+            ("```json\n{\"tools\": [\"a\"]}\n```", NoObject::Fence.into()),
+            (r#"["a"]"#, NoObject::Form.into()),
+            (r#"{"names": ["a"]}"#, NoObject::Form.into()),
+            (r#"{"tools": "a"}"#, NoObject::Form.into()),
+            (r#"{"tools": [1]}"#, NoObject::Form.into()),
+            ("null", NoObject::Form.into()),
             (r#"{"tools": []}"#, AnswerProblem::Empty),
             (r#"{"tools": ["a", "d"]}"#, AnswerProblem::UnknownName),
             (r#"{"tools": ["A"]}"#, AnswerProblem::UnknownName),

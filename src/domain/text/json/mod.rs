@@ -10,7 +10,7 @@ use std::fmt;
 use ahash::RandomState;
 use indexmap::IndexMap;
 use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -29,11 +29,16 @@ pub type Members<'a> = IndexMap<Cow<'a, str>, &'a RawValue, RandomState>;
 /// The members of an object. If a name occurs twice, the last member counts.
 #[must_use]
 pub fn members(json: &str) -> Option<Members<'_>> {
+    read_members(json).ok()
+}
+
+/// Like [`members`], with the parser's error.
+pub(crate) fn read_members(json: &str) -> Result<Members<'_>, serde_json::Error> {
     let mut members = Members::default();
     each_member(json, |name, value| {
         members.insert(name, value);
     })?;
-    Some(members)
+    Ok(members)
 }
 
 /// One member of an object as JSON text. A text that does not contain the name is not parsed, because results can be long.
@@ -48,12 +53,13 @@ pub fn member<'a>(json: &'a str, name: &str) -> Option<&'a RawValue> {
         if of == name {
             found = Some(value);
         }
-    })?;
+    })
+    .ok()?;
     found
 }
 
-/// Visits the members of an object in order. Returns `None` if the text is not a JSON object.
-fn each_member<'a>(json: &'a str, visit: impl FnMut(Cow<'a, str>, &'a RawValue)) -> Option<()> {
+/// Visits the members of an object in order.
+fn each_member<'a>(json: &'a str, visit: impl FnMut(Cow<'a, str>, &'a RawValue)) -> Result<(), serde_json::Error> {
     struct Each<F>(F);
     #[derive(Deserialize)]
     struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
@@ -72,8 +78,27 @@ fn each_member<'a>(json: &'a str, visit: impl FnMut(Cow<'a, str>, &'a RawValue))
     }
 
     let mut reader = serde_json::Deserializer::from_str(json);
-    (&mut reader).deserialize_map(Each(visit)).ok()?;
-    reader.end().ok()
+    (&mut reader).deserialize_map(Each(visit))?;
+    reader.end()
+}
+
+/// The reason why a language model's answer is not the requested JSON object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoObject {
+    #[error("prose instead of JSON")]
+    Prose,
+    #[error("JSON in a code fence")]
+    Fence,
+    #[error("JSON of a different form")]
+    Form,
+}
+
+/// Parses a language model's answer, which is one JSON object and nothing else.
+pub fn object<T: DeserializeOwned>(answer: &str) -> Result<T, NoObject> {
+    let answer = answer.trim();
+    let value: Value =
+        serde_json::from_str(answer).map_err(|_| if answer.starts_with("```") { NoObject::Fence } else { NoObject::Prose })?;
+    if value.is_object() { serde_json::from_value(value).map_err(|_| NoObject::Form) } else { Err(NoObject::Form) }
 }
 
 /// The items of an array as JSON text.
