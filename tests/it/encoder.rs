@@ -304,7 +304,7 @@ fn what_cannot_be_imported_is_reported() {
     let config = fs::read_to_string(path("config.json")).unwrap();
     fs::write(path("config.json"), config.replace("\"gelu\"", "\"swish\"")).unwrap();
     assert!(matches!(failure(), ImportError::Unsupported { what: "hidden_act in config.json", .. }));
-    fs::write(path("config.json"), config.replace("\"bert\"", "\"roberta\"")).unwrap();
+    fs::write(path("config.json"), config.replace("\"bert\"", "\"mpnet\"")).unwrap();
     assert!(matches!(failure(), ImportError::Unsupported { what: "model_type in config.json", .. }));
     fs::write(path("config.json"), config.replace("\"hidden_size\": 64", "\"hidden_size\": 96")).unwrap();
     assert!(matches!(failure(), ImportError::Tensor { .. }));

@@ -36,8 +36,8 @@ pub enum EmbedderOpenError {
     Builtin(#[from] ModelError),
     /// A configuration error, including its remedy.
     #[error(
-        "embedder.folder: {}: {source}. The folder must contain a BERT sentence encoder as saved by sentence-transformers. Other \
-         models can be used over an OpenAI-compatible endpoint (embedder.url).",
+        "embedder.folder: {}: {source}. The folder must contain a BERT or XLM-R sentence encoder as saved by sentence-transformers. \
+         Other models can be used over an OpenAI-compatible endpoint (embedder.url).",
         path.display()
     )]
     Folder {

@@ -183,8 +183,8 @@ fn a_folder_that_can_not_be_used_says_what_to_do() {
         (|folder| fs::remove_dir_all(folder).unwrap(), &["there is no such folder"]),
         (|folder| fs::remove_file(folder.join("config.json")).unwrap(), &["can't read config.json"]),
         (
-            |folder| fs::write(folder.join("config.json"), r#"{"model_type": "roberta", "hidden_size": 768}"#).unwrap(),
-            &["model_type in config.json is roberta", "only bert is supported", "embedder.url"],
+            |folder| fs::write(folder.join("config.json"), r#"{"model_type": "mpnet", "hidden_size": 768}"#).unwrap(),
+            &["model_type in config.json is mpnet", "only bert, roberta, xlm-roberta and camembert are supported", "embedder.url"],
         ),
         (|folder| edit(folder, "config.json", "\"bert\"", "\"modernbert\""), &["is modernbert"]),
         (|folder| edit(folder, "config.json", "gelu_new", "silu"), &["hidden_act in config.json is silu"]),
@@ -213,7 +213,10 @@ fn a_folder_that_can_not_be_used_says_what_to_do() {
         (|folder| fs::write(folder.join("model.safetensors"), "version https://git-lfs.github.com/spec/v1\n").unwrap(), &["git lfs pull"]),
         (|folder| edit(folder, "modules.json", "modules.normalize.Normalize", "modules.dense.Dense"), &["a module", "Dense"]),
         (|folder| edit(folder, "1_Pooling/config.json", "mean", "lasttoken"), &["pooling is", "lasttoken"]),
-        (|folder| edit(folder, "tokenizer.json", "WordPiece", "Unigram"), &["the model in tokenizer.json is Unigram", "WordPiece"]),
+        (
+            |folder| edit(folder, "tokenizer.json", "WordPiece", "BPE"),
+            &["the model in tokenizer.json is BPE", "only WordPiece and Unigram are"],
+        ),
         (|folder| edit(folder, "tokenizer.json", "\"[SEP]\"", "\"[END]\""), &["lacks the token"]),
         (|folder| fs::remove_file(folder.join("tokenizer.json")).unwrap(), &["can't read vocab.txt"]),
     ];

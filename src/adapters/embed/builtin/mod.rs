@@ -1,8 +1,9 @@
-//! A BERT encoder with int8 weights, for built-in models and model folders.
+//! A BERT encoder with int8 weights, for built-in models and model folders. It also runs XLM-R and `RoBERTa`, which are the same
+//! network with other tokenizers and positions.
 //!
 //! Every message passes through the encoder. It is faster than any measured runtime and needs neither a native library nor a
-//! download. `weights` is the weights file, `import` creates it from a model folder, `tokenize` and `vocabulary` turn text into
-//! ids, `forward` runs the layers with `quantize`, `linear`, `attention` and `float`, and `kernels` contains the instruction
+//! download. `weights` is the weights file, and `import` creates it from a model folder. `tokenize` (`WordPiece`) or `unigram` with
+//! `charsmap` turn text into ids, both with `vocabulary`. `forward` runs the layers with `quantize`, `linear`, `attention` and `float`, and `kernels` contains the instruction
 //! sets. Other architectures, training and GPUs are deliberately absent; use an OpenAI-compatible endpoint for other models. At
 //! import, unsupported sizes are padded with zeros.
 
@@ -14,6 +15,8 @@ mod linear;
 mod attention;
 mod vocabulary;
 mod tokenize;
+mod charsmap;
+mod unigram;
 mod weights;
 mod kernels;
 mod forward;
@@ -26,7 +29,7 @@ use std::{
     num::NonZero,
     path::Path,
     sync::{
-        Mutex, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     thread,
@@ -39,9 +42,10 @@ pub use weights::{ModelError, Pooling, Prompts};
 
 use forward::{Model, Scratch};
 use kernels::Processor;
-use tokenize::tokenize;
+use tokenize::{WordBuffers, tokenize};
+use unigram::{PathBuffers, Unigram};
 use vocabulary::Vocabulary;
-use weights::Weights;
+use weights::{TokenizerKind, Weights};
 
 use crate::settings::BuiltinModel;
 
@@ -76,8 +80,39 @@ pub struct Encoder {
     processor: Processor,
     model_id: String,
     /// Buffers that are not in use, at most one set per core.
-    spare: Mutex<Vec<Scratch>>,
+    spare: Spare<Scratch>,
+    spare_tokens: Spare<TokenBuffers>,
     cores: usize,
+}
+
+/// The tokenizers' buffers.
+#[derive(Default)]
+struct TokenBuffers {
+    word: WordBuffers,
+    path: PathBuffers,
+}
+
+/// Buffers that are not in use.
+#[derive(Default)]
+struct Spare<T>(Mutex<Vec<T>>);
+
+impl<T: Default> Spare<T> {
+    fn take(&self) -> T {
+        self.list().pop().unwrap_or_default()
+    }
+
+    /// Keeps a buffer, unless there are `most` already.
+    fn put(&self, buffer: T, most: usize) {
+        let mut list = self.list();
+        if list.len() < most {
+            list.push(buffer);
+        }
+    }
+
+    fn list(&self) -> MutexGuard<'_, Vec<T>> {
+        // A panic elsewhere cannot corrupt the list, so a poisoned lock is harmless.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Encoder {
@@ -117,7 +152,8 @@ impl Encoder {
             model_id: format!("{}-int8-{}", weights.config.name, weights.digest),
             processor: Processor::new(Kernel::detect())?,
             model: Model::new(weights),
-            spare: Mutex::new(Vec::new()),
+            spare: Spare::default(),
+            spare_tokens: Spare::default(),
             cores: thread::available_parallelism().map_or(1, NonZero::get),
         })
     }
@@ -146,7 +182,7 @@ impl Encoder {
         self.model.weights.config.hidden
     }
 
-    /// Maximum number of tokens per text, including `[CLS]` and `[SEP]`. The rest is cut off.
+    /// Maximum number of tokens per text, including the special tokens at its start and end, `[CLS]` and `[SEP]`. The rest is cut off.
     pub fn maximum_tokens(&self) -> usize {
         self.model.weights.config.positions
     }
@@ -159,14 +195,13 @@ impl Encoder {
     /// The token ids of `text`, including `[CLS]` and `[SEP]`, at most [`Self::maximum_tokens`].
     pub fn tokens(&self, text: &str) -> Vec<u32> {
         let mut ids = Vec::new();
-        self.tokenize_into(text, &mut ids);
+        self.tokenize_into([text], &mut ids);
         ids
     }
 
-    /// The tokens of the vocabulary in order of id.
+    /// The tokens of the vocabulary in order of id. With a Unigram tokenizer, special tokens are empty.
     pub fn vocabulary(&self) -> impl Iterator<Item = &str> {
-        let Weights { bytes, config, layout, .. } = &self.model.weights;
-        Vocabulary::new(bytes, layout, config.longest_token).tokens()
+        self.tokens_table().tokens()
     }
 
     /// Encodes texts: one unit vector of [`Self::dimension`] values per text, in order.
@@ -175,28 +210,43 @@ impl Encoder {
     /// over the cores.
     pub fn encode(&self, texts: &[&str]) -> Vec<Vec<f32>> {
         let mut ids = Vec::new();
-        let lengths: Vec<usize> = texts.iter().map(|text| self.tokenize_into(text, &mut ids)).collect();
+        let lengths = self.tokenize_into(texts.iter().copied(), &mut ids);
         let passes = passes(&ids, &lengths);
         let threads = if texts.len() > ALONE { self.cores.min(passes.len()) } else { 1 };
         if threads > 1 { self.encode_on(threads, &passes) } else { self.encode_here(&passes) }
     }
 
-    fn tokenize_into(&self, text: &str, ids: &mut Vec<u32>) -> usize {
+    /// Appends the ids of all texts, and returns the number of ids of each.
+    fn tokenize_into<'a>(&self, texts: impl IntoIterator<Item = &'a str>, ids: &mut Vec<u32>) -> Vec<usize> {
         let Weights { bytes, config, layout, .. } = &self.model.weights;
-        let vocabulary = Vocabulary::new(bytes, layout, config.longest_token);
-        tokenize(text, vocabulary, config.special, config.normalization, config.positions, ids)
+        let (vocabulary, limit) = (self.tokens_table(), config.positions);
+        let mut buffers = self.spare_tokens.take();
+        let texts = texts.into_iter();
+        let lengths = match (&config.tokenizer, &layout.unigram) {
+            (TokenizerKind::Unigram(unigram), Some(layout)) => {
+                let unigram = Unigram::new(bytes, layout, vocabulary, config.special, unigram);
+                texts.map(|text| unigram.tokenize(text, limit, &mut buffers.path, ids)).collect()
+            }
+            _ => {
+                texts.map(|text| tokenize(text, vocabulary, config.special, config.normalization, limit, &mut buffers.word, ids)).collect()
+            }
+        };
+        self.spare_tokens.put(buffers, self.cores);
+        lengths
+    }
+
+    fn tokens_table(&self) -> Vocabulary<'_> {
+        let Weights { bytes, config, layout, .. } = &self.model.weights;
+        Vocabulary::new(bytes, &layout.tokens, config.longest_token)
     }
 
     fn encode_here(&self, passes: &[Pass<'_>]) -> Vec<Vec<f32>> {
-        let mut scratch = self.spare().pop().unwrap_or_default();
+        let mut scratch = self.spare.take();
         let mut vectors = Vec::new();
         for pass in passes {
             self.model.forward(self.processor, pass.ids, pass.lengths, &mut scratch, &mut vectors);
         }
-        let mut spare = self.spare();
-        if spare.len() < self.cores {
-            spare.push(scratch);
-        }
+        self.spare.put(scratch, self.cores);
         vectors
     }
 
@@ -224,11 +274,6 @@ impl Encoder {
         });
         done.sort_unstable_by_key(|(index, _)| *index);
         done.into_iter().flat_map(|(_, vectors)| vectors).collect()
-    }
-
-    fn spare(&self) -> std::sync::MutexGuard<'_, Vec<Scratch>> {
-        // A panic elsewhere cannot corrupt the list, so a poisoned lock is harmless.
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -8,12 +8,12 @@
 use unicode_categories::UnicodeCategories;
 use unicode_normalization::UnicodeNormalization;
 
-use super::vocabulary::{LONGEST_TOKEN, PrefixHash, Vocabulary};
+use super::vocabulary::{PrefixHash, Vocabulary};
 
 /// Maximum length of a word, in characters. As in BERT, longer words are unknown.
 pub(super) const LONGEST_WORD: usize = 100;
 
-/// The ids of `[CLS]`, `[SEP]` and the unknown word.
+/// The ids of `[CLS]`, `[SEP]` and the unknown word, or of the tokens that other models use instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(super) struct SpecialTokens {
     pub(super) classify: u32,
@@ -32,6 +32,13 @@ pub(super) struct Normalization {
     pub(super) join_ideographs: bool,
 }
 
+/// Buffers that texts reuse.
+#[derive(Default)]
+pub(super) struct WordBuffers {
+    word: Vec<u8>,
+    hashes: Vec<PrefixHash>,
+}
+
 /// Appends the ids of `text` to `ids`, framed by `[CLS]` and `[SEP]`: at most `limit` ids in total. The rest of the text is
 /// ignored. Returns the number of added ids, at least 2.
 pub(super) fn tokenize(
@@ -40,12 +47,14 @@ pub(super) fn tokenize(
     special: SpecialTokens,
     normalization: Normalization,
     limit: usize,
+    buffers: &mut WordBuffers,
     ids: &mut Vec<u32>,
 ) -> usize {
     let Normalization { keep_case, keep_accents, join_ideographs } = normalization;
     let before = ids.len();
     ids.push(special.classify);
-    let mut words = Words { vocabulary, special, end: before + limit.max(2) - 1, ids, word: Vec::new(), characters: 0 };
+    buffers.word.clear();
+    let mut words = Words { vocabulary, special, end: before + limit.max(2) - 1, ids, buffers, characters: 0 };
     if text.is_ascii() {
         let kept = text.bytes().filter(|byte| !is_removed(char::from(*byte)));
         if keep_case {
@@ -77,7 +86,7 @@ struct Words<'a, 'b> {
     ids: &'b mut Vec<u32>,
     /// The maximum length of `ids`.
     end: usize,
-    word: Vec<u8>,
+    buffers: &'b mut WordBuffers,
     characters: usize,
 }
 
@@ -103,7 +112,7 @@ impl Words<'_, '_> {
     fn push(&mut self, character: char) {
         self.characters += 1;
         if self.characters <= LONGEST_WORD {
-            self.word.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+            self.buffers.word.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
         }
     }
 
@@ -113,14 +122,15 @@ impl Words<'_, '_> {
             return;
         }
         let first = self.ids.len();
-        let mut rest = self.word.as_slice();
+        let WordBuffers { word, hashes } = &mut *self.buffers;
+        let mut rest = word.as_slice();
         if self.characters > LONGEST_WORD {
             self.ids.push(self.special.unknown);
             rest = &[];
         }
         while !rest.is_empty() {
-            let continuation = rest.len() < self.word.len();
-            let Some((id, length)) = longest_piece(self.vocabulary, rest, continuation) else {
+            let continuation = rest.len() < word.len();
+            let Some((id, length)) = longest_piece(self.vocabulary, rest, continuation, hashes) else {
                 self.ids.truncate(first);
                 self.ids.push(self.special.unknown);
                 break;
@@ -129,20 +139,20 @@ impl Words<'_, '_> {
             rest = &rest[length..];
         }
         self.ids.truncate(self.end);
-        self.word.clear();
+        word.clear();
         self.characters = 0;
     }
 }
 
 /// The id and the length in bytes of the longest token at the start of `rest`.
-fn longest_piece(vocabulary: Vocabulary<'_>, rest: &[u8], continuation: bool) -> Option<(u32, usize)> {
-    let mut hashes = [PrefixHash::start(continuation); LONGEST_TOKEN];
+fn longest_piece(vocabulary: Vocabulary<'_>, rest: &[u8], continuation: bool, hashes: &mut Vec<PrefixHash>) -> Option<(u32, usize)> {
+    let longest = rest.len().min(vocabulary.longest());
     let mut hash = PrefixHash::start(continuation);
-    let longest = rest.len().min(vocabulary.longest()).min(LONGEST_TOKEN);
-    for (byte, slot) in rest[..longest].iter().zip(&mut hashes) {
+    hashes.clear();
+    hashes.extend(rest[..longest].iter().map(|byte| {
         hash = hash.push(*byte);
-        *slot = hash;
-    }
+        hash
+    }));
     // No token equals a prefix that ends inside a character, because tokens are valid UTF-8.
     (1..=longest).rev().find_map(|length| {
         let id = vocabulary.find(&rest[..length], continuation, hashes[length - 1])?;

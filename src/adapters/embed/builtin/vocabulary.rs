@@ -1,11 +1,12 @@
-//! The vocabulary in the weights file: text, offsets and a hash table, all read in place.
+//! The vocabulary in the weights file: text, offsets and a hash table, all read in place. The sequences that normalisation replaces
+//! are stored in the same way.
 //!
 //! A `HashMap` of 30,522 strings would need about 3 MB of heap. A table written at import needs none, and no construction at
 //! startup.
 
 use std::ops::Range;
 
-use super::weights::Layout;
+use super::weights::TableLayout;
 
 /// The low bits of a slot contain the token's id plus one, the high bits a part of its hash.
 const ID_BITS: u32 = 20;
@@ -13,8 +14,8 @@ const ID_MASK: u32 = (1 << ID_BITS) - 1;
 /// Maximum number of tokens, so that their ids fit in a slot.
 pub(super) const MAXIMUM_TOKENS: usize = ID_MASK as usize - 1;
 
-/// Maximum length of a token, in bytes.
-pub(super) const LONGEST_TOKEN: usize = 64;
+/// Maximum length of a token, in bytes: a word of 100 characters.
+pub(super) const LONGEST_TOKEN: usize = 400;
 
 const START: u64 = 0xcbf2_9ce4_8422_2325;
 const PRIME: u64 = 0x0000_0100_0000_01b3;
@@ -56,9 +57,9 @@ pub(super) struct Vocabulary<'a> {
 }
 
 impl<'a> Vocabulary<'a> {
-    pub(super) fn new(bytes: &'a [u8], layout: &Layout, longest: usize) -> Self {
+    pub(super) fn new(bytes: &'a [u8], layout: &TableLayout, longest: usize) -> Self {
         let words = |range: &Range<usize>| bytes[range.clone()].as_chunks::<4>().0;
-        Self { text: &bytes[layout.token_text.clone()], offsets: words(&layout.token_offsets), slots: words(&layout.token_slots), longest }
+        Self { text: &bytes[layout.text.clone()], offsets: words(&layout.offsets), slots: words(&layout.slots), longest }
     }
 
     /// Length of the longest token, including `##`, in bytes.
@@ -117,6 +118,14 @@ pub(super) struct Tables {
 /// The number of slots for this many tokens. At most half of the slots are used.
 pub(super) fn slot_count(tokens: usize) -> usize {
     (tokens * 2).next_power_of_two()
+}
+
+impl Tables {
+    pub(super) fn write(&self, layout: &TableLayout, file: &mut [u8]) {
+        file[layout.offsets.clone()].copy_from_slice(&self.offsets);
+        file[layout.slots.clone()].copy_from_slice(&self.slots);
+        file[layout.text.clone()].copy_from_slice(&self.text);
+    }
 }
 
 /// Builds the tables for at most [`MAXIMUM_TOKENS`] tokens, in order of id. If two tokens are equal, lookups find the later one,

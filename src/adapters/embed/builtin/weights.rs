@@ -12,6 +12,8 @@
 //! The matrices are stored in kernel order (panels of 32 outputs × 4 inputs, int8), the vocabulary as a hash table. So a file
 //! compiled into the binary stays mapped from it. Only the scales, sums and biases of the matrices are copied to the heap, about
 //! 0.3 MB for MiniLM-L6. All lengths follow from the configuration, so there is no table of offsets to validate.
+//!
+//! Version 2 adds Unigram tokenizers. Files of `WordPiece` models keep version 1, so that earlier releases can read them.
 
 use std::{borrow::Cow, ops::Range};
 
@@ -23,11 +25,15 @@ use super::{
     linear::Activation,
     quantize::PANEL,
     tokenize::{Normalization, SpecialTokens},
+    unigram::UnigramConfig,
     vocabulary,
 };
 
 pub(super) const MAGIC: &[u8; 8] = b"toolsive";
-pub(super) const VERSION: u32 = 1;
+/// The version of files with a `WordPiece` tokenizer.
+const WORD_PIECE_VERSION: u32 = 1;
+/// The version of files with a Unigram tokenizer.
+const UNIGRAM_VERSION: u32 = 2;
 /// The offset at which the hashed part starts.
 const HASHED_FROM: usize = 48;
 const ALIGNMENT: usize = 64;
@@ -40,7 +46,7 @@ pub enum ModelError {
     #[error("not a weights file of this service; make one with `toolsieve model import`")]
     NotWeights,
     /// The file was written by another version of the importer.
-    #[error("weights file has version {0}, this program reads version {VERSION}; import the model again")]
+    #[error("weights file has version {0}, this program reads versions {WORD_PIECE_VERSION} and {UNIGRAM_VERSION}; import the model again")]
     Version(u32),
     /// The file's length contradicts its configuration.
     #[error("weights file has {found} bytes, {expected} expected")]
@@ -107,6 +113,19 @@ pub(super) struct Config {
     pub(super) activation: Activation,
     #[serde(default, skip_serializing_if = "is_default")]
     pub(super) normalization: Normalization,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(super) tokenizer: TokenizerKind,
+}
+
+/// The algorithm that splits words into tokens.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum TokenizerKind {
+    /// BERT's tokenizer, with the configuration's `normalization`.
+    #[default]
+    WordPiece,
+    /// The tokenizer of XLM-R.
+    Unigram(UnigramConfig),
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -136,6 +155,13 @@ impl Config {
         }
     }
 
+    pub(super) fn unigram(&self) -> Option<&UnigramConfig> {
+        match &self.tokenizer {
+            TokenizerKind::WordPiece => None,
+            TokenizerKind::Unigram(unigram) => Some(unigram),
+        }
+    }
+
     /// Validates all sizes, so that later arithmetic can't overflow and every size suits the kernels.
     pub(super) fn check(&self) -> Result<(), ModelError> {
         let checks = [
@@ -147,6 +173,7 @@ impl Config {
             ("layer norm epsilon", self.epsilon.is_finite() && self.epsilon > 0.0),
             ("vocabulary size", (1..=vocabulary::MAXIMUM_TOKENS).contains(&self.tokens)),
             ("vocabulary text", self.token_bytes <= 1 << 28 && self.longest_token <= vocabulary::LONGEST_TOKEN),
+            ("table of normalisation", self.unigram().is_none_or(UnigramConfig::is_sound)),
             (
                 "special token",
                 [self.special.classify, self.special.separate, self.special.unknown].iter().all(|id| (*id as usize) < self.tokens),
@@ -184,12 +211,32 @@ pub(super) struct LayerLayout {
     pub(super) output_norm: NormLayout,
 }
 
+/// The location of a vocabulary's tables.
+#[derive(Clone, Debug)]
+pub(super) struct TableLayout {
+    pub(super) offsets: Range<usize>,
+    pub(super) slots: Range<usize>,
+    pub(super) text: Range<usize>,
+}
+
+/// The location of a Unigram tokenizer's sections.
+#[derive(Clone, Debug)]
+pub(super) struct UnigramLayout {
+    /// Logarithms of the tokens' probabilities: float64, one per token. The unknown token has the score of an unknown character.
+    pub(super) scores: Range<usize>,
+    /// The sequences that normalisation replaces.
+    pub(super) sequences: TableLayout,
+    /// The offsets of their replacements: as many as there are sequences, and one more.
+    pub(super) replacement_offsets: Range<usize>,
+    pub(super) replacement_text: Range<usize>,
+    /// One byte per ASCII character: 1 if normalisation replaces the character on its own, otherwise 0.
+    pub(super) ascii: Range<usize>,
+}
+
 /// The location of every section, in bytes from the start of the file.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
-    pub(super) token_offsets: Range<usize>,
-    pub(super) token_slots: Range<usize>,
-    pub(super) token_text: Range<usize>,
+    pub(super) tokens: TableLayout,
     /// Word embeddings: int8, one row per token.
     pub(super) words: Range<usize>,
     /// Factors of the word embeddings: float32, one per token.
@@ -198,6 +245,7 @@ pub(super) struct Layout {
     pub(super) positions: Range<usize>,
     pub(super) embedding_norm: NormLayout,
     pub(super) layers: Vec<LayerLayout>,
+    pub(super) unigram: Option<UnigramLayout>,
     pub(super) length: usize,
 }
 
@@ -212,6 +260,10 @@ impl Cursor {
 
     fn floats(&mut self, count: usize) -> Range<usize> {
         self.bytes(count * 4)
+    }
+
+    fn table(&mut self, tokens: usize, text: usize) -> TableLayout {
+        TableLayout { offsets: self.bytes((tokens + 1) * 4), slots: self.bytes(vocabulary::slot_count(tokens) * 4), text: self.bytes(text) }
     }
 
     fn norm(&mut self, width: usize) -> NormLayout {
@@ -235,9 +287,7 @@ impl Layout {
         let mut cursor = Cursor(HASHED_FROM + header);
         let hidden = config.hidden;
         let Widths { row, mixed, wide, .. } = config.widths();
-        let token_offsets = cursor.bytes((config.tokens + 1) * 4);
-        let token_slots = cursor.bytes(vocabulary::slot_count(config.tokens) * 4);
-        let token_text = cursor.bytes(config.token_bytes);
+        let tokens = cursor.table(config.tokens, config.token_bytes);
         let words = cursor.bytes(config.tokens * row);
         let word_scales = cursor.floats(config.tokens);
         let positions = cursor.floats(config.positions * row);
@@ -252,7 +302,14 @@ impl Layout {
                 output_norm: cursor.norm(hidden),
             })
             .collect();
-        Self { token_offsets, token_slots, token_text, words, word_scales, positions, embedding_norm, layers, length: cursor.0 }
+        let unigram = config.unigram().map(|unigram| UnigramLayout {
+            scores: cursor.bytes(config.tokens * 8),
+            sequences: cursor.table(unigram.sequences, unigram.sequence_bytes),
+            replacement_offsets: cursor.bytes((unigram.sequences + 1) * 4),
+            replacement_text: cursor.bytes(unigram.replacement_bytes),
+            ascii: cursor.bytes(128),
+        });
+        Self { tokens, words, word_scales, positions, embedding_norm, layers, unigram, length: cursor.0 }
     }
 }
 
@@ -275,7 +332,7 @@ impl Weights {
             return Err(ModelError::NotWeights);
         }
         let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        if number(8) != VERSION {
+        if ![WORD_PIECE_VERSION, UNIGRAM_VERSION].contains(&number(8)) {
             return Err(ModelError::Version(number(8)));
         }
         let header = number(12) as usize;
@@ -311,7 +368,8 @@ pub(super) fn assemble<E: From<ModelError>>(config: &Config, fill: impl FnOnce(&
     let layout = Layout::new(config, text.len());
     let mut bytes = vec![0; layout.length];
     bytes[..8].copy_from_slice(MAGIC);
-    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    let version = if config.unigram().is_some() { UNIGRAM_VERSION } else { WORD_PIECE_VERSION };
+    bytes[8..12].copy_from_slice(&version.to_le_bytes());
     let length = u32::try_from(text.len()).map_err(|_| ModelError::Shape("name"))?;
     bytes[12..16].copy_from_slice(&length.to_le_bytes());
     bytes[HASHED_FROM..HASHED_FROM + text.len()].copy_from_slice(&text);

@@ -6,10 +6,12 @@
 //! depends only on these files, the name and the prompts. An unsupported feature causes an error, so the vectors never
 //! differ unnoticed.
 
+mod charsmap;
 mod folder;
 mod parts;
 mod tensors;
 mod tokenizer;
+mod unigram;
 
 use std::{fmt, io, path::Path};
 
@@ -18,8 +20,9 @@ use sha2::{Digest, Sha256};
 
 use super::{
     linear::Activation,
+    unigram::UnigramConfig,
     vocabulary,
-    weights::{self, Config, ModelError, Pooling, Prompts},
+    weights::{self, Config, ModelError, Pooling, Prompts, TokenizerKind},
 };
 use folder::{Folder, Modules};
 use tensors::Tensors;
@@ -71,6 +74,9 @@ pub enum ImportError {
         /// The supported values of the setting.
         supported: &'static str,
     },
+    /// The character map of a Unigram tokenizer can't be read.
+    #[error("the precompiled_charsmap in tokenizer.json is damaged: {0}")]
+    Charsmap(&'static str),
     /// The vocabulary lacks a token.
     #[error("the vocabulary lacks the token {0}")]
     Token(String),
@@ -86,6 +92,9 @@ struct BertConfig {
     num_attention_heads: usize,
     intermediate_size: usize,
     max_position_embeddings: usize,
+    /// Number of unused position embeddings at the start.
+    #[serde(skip)]
+    first_position: usize,
     #[serde(default = "usual_epsilon")]
     layer_norm_eps: f32,
     #[serde(default = "usual_activation")]
@@ -110,7 +119,7 @@ pub struct PromptOverrides {
 /// Converts a model folder into the bytes of a weights file, named after the folder.
 ///
 /// # Errors
-/// A file is missing, or the model is not a BERT sentence encoder.
+/// A file is missing, or the model is not a sentence encoder of the BERT family.
 pub fn import(folder: &Path) -> Result<Vec<u8>, ImportError> {
     let name = folder.file_name().map_or_else(|| "model".into(), |name| name.to_string_lossy());
     import_named(folder, &name)
@@ -131,9 +140,18 @@ pub fn import_named(folder: &Path, name: &str) -> Result<Vec<u8>, ImportError> {
 pub(super) fn import_prompted(folder: &Path, name: &str, overrides: &PromptOverrides) -> Result<Vec<u8>, ImportError> {
     let modules = Modules::read(folder)?;
     let (bert, activation) = architecture(&modules.transformer)?;
-    let Tokenizer { tokens, special, normalization } = Tokenizer::read(&modules.transformer)?;
+    let Tokenizer { tokens, special, normalization, unigram } = Tokenizer::read(&modules.transformer)?;
     let tokens: Vec<&str> = tokens.iter().map(String::as_str).collect();
     let tables = vocabulary::build(&tokens);
+    let unigram = unigram.map(|pieces| (pieces.rules.tables(), pieces));
+    let tokenizer = unigram.as_ref().map_or(TokenizerKind::WordPiece, |(rules, pieces)| {
+        TokenizerKind::Unigram(UnigramConfig {
+            spaces: pieces.spaces,
+            sequences: rules.count,
+            sequence_bytes: rules.sequences.text.len(),
+            replacement_bytes: rules.text.len(),
+        })
+    });
     let prompts = prompts(&modules.root, overrides)?;
     let pooling = pooling(&modules.pooling, &prompts)?;
     let bytes = modules.transformer.tensors()?;
@@ -154,14 +172,18 @@ pub(super) fn import_prompted(folder: &Path, name: &str, overrides: &PromptOverr
         special,
         activation,
         normalization,
+        tokenizer,
     };
     config.check()?;
     let tensors = Tensors::new(&bytes)?;
     weights::assemble(&config, |layout, file| {
-        file[layout.token_offsets.clone()].copy_from_slice(&tables.offsets);
-        file[layout.token_slots.clone()].copy_from_slice(&tables.slots);
-        file[layout.token_text.clone()].copy_from_slice(&tables.text);
-        parts::write(&tensors, &config, layout, file)
+        tables.write(&layout.tokens, file);
+        if let (Some((rules, pieces)), Some(layout)) = (&unigram, &layout.unigram) {
+            rules.write(layout, file);
+            let scores = file[layout.scores.clone()].as_chunks_mut().0;
+            scores.iter_mut().zip(&pieces.scores).for_each(|(target, score)| *target = score.to_le_bytes());
+        }
+        parts::write(&tensors, &config, bert.first_position, layout, file)
     })
 }
 
@@ -174,10 +196,15 @@ fn architecture(folder: &Folder<'_>) -> Result<(BertConfig, Activation), ImportE
     let config: Value = folder.json(FILE)?;
     // Check this before the sizes, because other architectures have other names for those.
     let kind = config["model_type"].as_str().unwrap_or("not given");
-    require(kind == "bert", "model_type in config.json", &kind, "only bert is")?;
+    let is_roberta = ["roberta", "xlm-roberta", "camembert"].contains(&kind);
+    require(kind == "bert" || is_roberta, "model_type in config.json", &kind, "only bert, roberta, xlm-roberta and camembert are")?;
+    // RoBERTa counts positions from the one after the padding token's id.
+    let padding = config["pad_token_id"].as_u64().unwrap_or(1);
+    let first_position = if is_roberta { usize::try_from(padding).unwrap_or(usize::MAX).saturating_add(1) } else { 0 };
     let positions = config["position_embedding_type"].as_str().unwrap_or("absolute");
     require(positions == "absolute", "position_embedding_type in config.json", &positions, "only absolute is")?;
-    let bert: BertConfig = serde_json::from_value(config).map_err(|source| ImportError::Json { file: folder.path(FILE), source })?;
+    let mut bert: BertConfig = serde_json::from_value(config).map_err(|source| ImportError::Json { file: folder.path(FILE), source })?;
+    bert.first_position = first_position;
     let activation = match bert.hidden_act.as_str() {
         // The last three approximate the first with the hyperbolic tangent, with a difference of less than 0.0005. Activations
         // are quantised to steps of about 0.02.
@@ -199,7 +226,7 @@ fn positions(folder: &Folder<'_>, bert: &BertConfig) -> Result<usize, ImportErro
     let limit = |value: &Value| value.as_u64().and_then(|limit| usize::try_from(limit).ok());
     let own = limit(&folder.optional("sentence_bert_config.json")?["max_seq_length"]);
     let tokenizer = limit(&folder.optional("tokenizer_config.json")?["model_max_length"]);
-    Ok(own.or(tokenizer).unwrap_or(usize::MAX).min(bert.max_position_embeddings))
+    Ok(own.or(tokenizer).unwrap_or(usize::MAX).min(bert.max_position_embeddings.saturating_sub(bert.first_position)))
 }
 
 fn pooling(folder: &Folder<'_>, prompts: &Prompts) -> Result<Pooling, ImportError> {

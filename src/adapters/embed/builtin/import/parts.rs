@@ -67,21 +67,29 @@ impl Norm {
     }
 }
 
-/// Writes every tensor to its place, layer by layer, so that most of the model is in memory only once.
-pub(super) fn write(tensors: &Tensors<'_>, config: &Config, layout: &Layout, file: &mut [u8]) -> Result<(), ImportError> {
+/// Writes every tensor to its place, layer by layer, so that most of the model is in memory only once. The first
+/// `first_position` position embeddings are unused.
+pub(super) fn write(
+    tensors: &Tensors<'_>,
+    config: &Config,
+    first_position: usize,
+    layout: &Layout,
+    file: &mut [u8],
+) -> Result<(), ImportError> {
     let hidden = config.hidden;
     let row = Spread::plain(hidden, config.widths().row);
-    let words = tensors.rows("embeddings.word_embeddings.weight", config.tokens, hidden)?;
     let mut scales = Vec::with_capacity(config.tokens);
-    for (word, target) in words.chunks_exact(hidden).zip(file[layout.words.clone()].chunks_exact_mut(row.length)) {
+    let words = &mut file[layout.words.clone()];
+    tensors.each_row("embeddings.word_embeddings.weight", config.tokens, hidden, |index, word| {
         let (scale, bytes) = quantize_symmetric(word);
         scales.push(scale);
-        for (byte, target) in bytes.iter().zip(target) {
+        for (byte, target) in bytes.iter().zip(&mut words[index * row.length..]) {
             *target = byte.cast_unsigned();
         }
-    }
+    })?;
     put(&mut file[layout.word_scales.clone()], &scales);
-    let mut positions = tensors.rows("embeddings.position_embeddings.weight", config.positions, hidden)?;
+    let mut positions = tensors.rows("embeddings.position_embeddings.weight", first_position + config.positions, hidden)?;
+    positions.drain(..first_position * hidden);
     let kind = tensors.rows("embeddings.token_type_embeddings.weight", 1, hidden)?;
     for row in positions.chunks_exact_mut(hidden) {
         row.iter_mut().zip(&kind).for_each(|(value, kind)| *value += kind);

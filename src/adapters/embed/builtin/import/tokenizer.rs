@@ -9,9 +9,10 @@ use super::super::tokenize::{LONGEST_WORD, Normalization, SpecialTokens};
 use super::super::vocabulary::MAXIMUM_TOKENS;
 use super::super::weights::ModelError;
 use super::folder::Folder;
+use super::unigram::{self, Pieces};
 use super::{ImportError, require};
 
-const FILE: &str = "tokenizer.json";
+pub(super) const FILE: &str = "tokenizer.json";
 const VOCABULARY: &str = "vocab.txt";
 
 /// The tokenizer's vocabulary and settings.
@@ -20,19 +21,15 @@ pub(super) struct Tokenizer {
     pub(super) tokens: Vec<String>,
     pub(super) special: SpecialTokens,
     pub(super) normalization: Normalization,
+    /// The scores and rules of a Unigram tokenizer; `None` for `WordPiece`.
+    pub(super) unigram: Option<Pieces>,
 }
 
 #[derive(Deserialize)]
 struct WordPiece {
-    #[serde(default = "word_piece", rename = "type")]
-    kind: String,
     continuing_subword_prefix: Option<String>,
     max_input_chars_per_word: Option<usize>,
     vocab: BTreeMap<String, usize>,
-}
-
-fn word_piece() -> String {
-    "WordPiece".to_owned()
 }
 
 /// The normalisation settings that both formats have; `None` if unspecified.
@@ -49,7 +46,9 @@ impl Tokenizer {
         let mut wanted = Wanted::default();
         let tokens = match folder.optional(FILE)? {
             Value::Null => vocabulary(folder)?,
+            tokenizer if unigram::is_unigram(&tokenizer["model"]) => return unigram::read(folder, tokenizer),
             tokenizer => {
+                model_kind(&tokenizer["model"])?;
                 wanted = normalizer(&tokenizer["normalizer"])?;
                 pre_tokenizer(&tokenizer["pre_tokenizer"])?;
                 model(folder, tokenizer)?
@@ -74,7 +73,7 @@ impl Tokenizer {
         };
         let special =
             SpecialTokens { classify: id("cls_token", "[CLS]")?, separate: id("sep_token", "[SEP]")?, unknown: id("unk_token", "[UNK]")? };
-        Ok(Self { tokens, special, normalization })
+        Ok(Self { tokens, special, normalization, unigram: None })
     }
 }
 
@@ -100,12 +99,15 @@ fn pre_tokenizer(pre_tokenizer: &Value) -> Result<(), ImportError> {
     require(kind == "BertPreTokenizer", "the pre_tokenizer in tokenizer.json", &kind, "only BertPreTokenizer is")
 }
 
+/// Checks the model before the other parts, because these differ between models.
+fn model_kind(model: &Value) -> Result<(), ImportError> {
+    let kind = model["type"].as_str().unwrap_or("WordPiece");
+    require(kind == "WordPiece", "the model in tokenizer.json", &kind, "only WordPiece and Unigram are")
+}
+
 fn model(folder: &Folder<'_>, mut tokenizer: Value) -> Result<Vec<String>, ImportError> {
-    let kind = tokenizer["model"]["type"].as_str().unwrap_or("WordPiece").to_owned();
-    require(kind == "WordPiece", "the model in tokenizer.json", &kind, "only WordPiece is")?;
     let model: WordPiece =
         serde_json::from_value(tokenizer["model"].take()).map_err(|source| ImportError::Json { file: folder.path(FILE), source })?;
-    require(model.kind == "WordPiece", "the model in tokenizer.json", &model.kind, "only WordPiece is")?;
     let prefix = model.continuing_subword_prefix.unwrap_or_else(|| "##".to_owned());
     require(prefix == "##", "continuing_subword_prefix in tokenizer.json", &prefix, "only ## is")?;
     let longest = model.max_input_chars_per_word.unwrap_or(LONGEST_WORD);
