@@ -68,5 +68,6 @@ mod settings;
 mod sqlite_store;
 mod tool_facts;
 mod toolsets;
+mod unigram;
 mod unlisted;
 mod usage;

@@ -17,9 +17,9 @@ use toolsieve::settings::{EmbedderProvider, EmbedderSettings, FolderSettings, Pr
 
 use crate::harness::process::built::TOOLSIEVE;
 
-const MODELS: [&str; 3] = ["mean-uncased", "cls-cased", "max-accents"];
+const MODELS: [&str; 6] = ["mean-uncased", "cls-cased", "max-accents", "xlm-roberta", "bert-unigram", "bert-scripts"];
 
-/// What sentence-transformers makes of some texts; `tests/models/make.py` writes it.
+/// What sentence-transformers makes of some texts; the programs in `tests/models` write it.
 #[derive(Deserialize)]
 struct Reference {
     texts: Vec<String>,
