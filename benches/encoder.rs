@@ -2,12 +2,15 @@
 //!
 //! `q12`: queries of 12 word pieces; `m100`: messages of 100; `docs`: tool texts of about 61, 32 in a batch
 //! on one thread. Texts are counted without `[CLS]` and `[SEP]`.
+//!
+//! `unigram` is tokenization alone, with the small model of the tests or the model in the folder `UNIGRAM_MODEL`: a query of 12
+//! pieces, and 200 kB of words, of one word, of combining marks, of unknown characters, and of mixed directions.
 #![expect(clippy::unwrap_used, reason = "a benchmark may panic")]
 
-use std::hint::black_box;
+use std::{env, hint::black_box, path::PathBuf};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use toolsieve::adapters::embed::builtin::{Encoder, Kernel};
+use toolsieve::adapters::embed::builtin::{Encoder, Kernel, PromptOverrides};
 use toolsieve::settings::BuiltinModel;
 
 const QUERIES: [&str; 4] = [
@@ -48,5 +51,23 @@ fn encoder(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, encoder);
+fn unigram(criterion: &mut Criterion) {
+    let own = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/xlm-roberta");
+    let folder = env::var_os("UNIGRAM_MODEL").map_or_else(|| PathBuf::from(own), PathBuf::from);
+    let encoder = Encoder::from_folder(&folder, "unigram", &PromptOverrides::default()).unwrap();
+    let mut group = criterion.benchmark_group("unigram");
+    group.sample_size(20);
+    let queries = QUERIES.map(|query| cut(&encoder, query, 12));
+    let mut turn = queries.iter().cycle();
+    group.bench_function("q12", |bench| bench.iter(|| encoder.tokens(turn.next().unwrap())));
+    let parts =
+        [("words", "weather "), ("one_word", "weather"), ("marks", "\u{301}"), ("unknown", "\u{f1234}"), ("mixed", "שלוםabc مرحبا")];
+    for (name, part) in parts {
+        let text = part.repeat(200_000 / part.len());
+        group.bench_function(name, |bench| bench.iter(|| encoder.tokens(black_box(&text))));
+    }
+    group.finish();
+}
+
+criterion_group!(benches, encoder, unigram);
 criterion_main!(benches);
