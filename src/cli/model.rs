@@ -10,9 +10,9 @@ use crate::cli::{Failure, Outcome};
 
 #[derive(Subcommand)]
 pub(super) enum Model {
-    /// Quantise a model folder (model.safetensors, config.json, vocab.txt) to int8
+    /// Quantise a model folder (model.safetensors, config.json, tokenizer.json) to int8
     Import {
-        /// Folder that contains a BERT model in sentence-transformers format
+        /// Folder that contains a BERT or XLM-R model in sentence-transformers format
         folder: PathBuf,
         /// Path of the weights file to write
         #[arg(short, long, default_value = "model.int8.bin")]
