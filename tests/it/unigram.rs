@@ -192,7 +192,9 @@ fn tokens_agree_on_every_character_of_every_plane() {
         for chunk in characters[..count].chunks(10) {
             let text: String = chunk.iter().flat_map(|character| ['a', *character, 'b', ' ', *character, ' ']).collect();
             if !pair.agree(&text) {
-                chunk.iter().for_each(|character| pair.check(&format!("a{character}b {character} ")));
+                for character in chunk {
+                    pair.check(&format!("a{character}b {character} "));
+                }
             }
         }
     }
@@ -245,7 +247,6 @@ proptest! {
     }
 }
 
-/// Decodes nothing: what `text` becomes is still text.
 #[test]
 fn special_tokens_in_a_text_are_ordinary_text() {
     let encoder = &VARIANTS[1].encoder;
@@ -291,8 +292,8 @@ fn a_tokenizer_that_is_not_supported_is_reported() {
         (|file| file["normalizer"]["normalizers"][1]["content"] = "_".into(), &["Replace by \"_\""]),
         (
             |file| {
-                file["normalizer"] =
-                    json!({"type": "Sequence", "normalizers": [{"type": "Strip", "strip_left": true, "strip_right": true}]})
+                let strip = json!({"type": "Strip", "strip_left": true, "strip_right": true});
+                file["normalizer"] = json!({"type": "Sequence", "normalizers": [strip]});
             },
             &["Strip of the left side"],
         ),
@@ -317,6 +318,10 @@ fn a_tokenizer_that_is_not_supported_is_reported() {
         }
     }
     let folder = folder(&tokenizer_file());
+    fs::rename(folder.path().join("tokenizer.json"), folder.path().join("sentencepiece.bpe.model")).unwrap();
+    let error = import(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("there is no tokenizer.json; write it from the SentencePiece model"), "{error}");
+    fs::rename(folder.path().join("sentencepiece.bpe.model"), folder.path().join("tokenizer.json")).unwrap();
     fs::write(folder.path().join("sentence_bert_config.json"), r#"{"do_lower_case": true}"#).unwrap();
     let error = import(folder.path()).unwrap_err();
     assert!(matches!(error, ImportError::Unsupported { what: "do_lower_case in sentence_bert_config.json", .. }), "{error}");

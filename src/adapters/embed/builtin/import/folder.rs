@@ -57,6 +57,10 @@ impl Folder<'_> {
         if self.part.is_empty() { file.to_owned() } else { format!("{}/{file}", self.part) }
     }
 
+    pub(super) fn has(&self, file: &str) -> bool {
+        self.root.join(self.path(file)).exists()
+    }
+
     pub(super) fn read(&self, file: &str) -> Result<Vec<u8>, ImportError> {
         std::fs::read(self.root.join(self.path(file))).map_err(|source| ImportError::Read { file: self.path(file), source })
     }
@@ -75,13 +79,12 @@ impl Folder<'_> {
 
     /// Reads the weights, in the only supported format.
     pub(super) fn tensors(&self) -> Result<Vec<u8>, ImportError> {
-        let is_there = |file: &str| self.root.join(self.path(file)).exists();
-        if !is_there(TENSORS) && is_there(SHARDED) {
+        if !self.has(TENSORS) && self.has(SHARDED) {
             return Err(ImportError::Weights(
                 "the weights are split into several files; save the model again as one file: save_pretrained(folder, max_shard_size=\"100GB\")",
             ));
         }
-        if !is_there(TENSORS) && is_there(PICKLED) {
+        if !self.has(TENSORS) && self.has(PICKLED) {
             return Err(ImportError::Weights(
                 "there is only pytorch_model.bin, which is a program and is never run here; save the model again as \
                  model.safetensors: save_pretrained(folder, safe_serialization=True)",

@@ -74,6 +74,11 @@ pub enum ImportError {
         /// The supported values of the setting.
         supported: &'static str,
     },
+    /// The vocabulary is only in the format of `SentencePiece`.
+    #[error(
+        "there is no tokenizer.json; write it from the SentencePiece model: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
+    )]
+    Vocabulary,
     /// The character map of a Unigram tokenizer can't be read.
     #[error("the precompiled_charsmap in tokenizer.json is damaged: {0}")]
     Charsmap(&'static str),

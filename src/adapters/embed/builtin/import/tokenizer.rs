@@ -14,6 +14,8 @@ use super::{ImportError, require};
 
 pub(super) const FILE: &str = "tokenizer.json";
 const VOCABULARY: &str = "vocab.txt";
+/// Names of vocabularies in the format of `SentencePiece`.
+const SENTENCE_PIECE: [&str; 3] = ["sentencepiece.bpe.model", "spiece.model", "tokenizer.model"];
 
 /// The tokenizer's vocabulary and settings.
 pub(super) struct Tokenizer {
@@ -78,6 +80,9 @@ impl Tokenizer {
 }
 
 fn vocabulary(folder: &Folder<'_>) -> Result<Vec<String>, ImportError> {
+    if !folder.has(VOCABULARY) && SENTENCE_PIECE.iter().any(|file| folder.has(file)) {
+        return Err(ImportError::Vocabulary);
+    }
     let bytes = folder.read(VOCABULARY)?;
     Ok(String::from_utf8_lossy(&bytes).lines().map(str::to_owned).collect())
 }
