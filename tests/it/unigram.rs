@@ -248,6 +248,21 @@ proptest! {
 }
 
 #[test]
+fn an_unknown_character_is_worse_than_any_token_by_ten() {
+    let mut file = tokenizer_file();
+    for (id, piece, score) in [(800, "ᛒ", -20.0), (801, "ᚠᚢ", -15.0), (802, "ᚦ", -15.0), (803, "ᚢᚦ", -3.0), (804, "ᚢ", -9.0)]
+    {
+        file["model"]["vocab"][id] = json!([piece, score]);
+    }
+    let pair = Pair::new("runes".to_owned(), file);
+    // The two tokens have -30. The other way has -33: -30 for the unknown character, and -3.
+    assert_eq!(pair.encoder.tokens("ᚠᚢᚦ")[2..], [801, 802, 2]);
+    for text in ["ᚠᚢᚦ", "ᚠᚢ ᚢᚦᚠ", "ᛒᚠᛒᚢᚦᚦ", "ᚠᚠᚢᚦ"] {
+        pair.check(text);
+    }
+}
+
+#[test]
 fn special_tokens_in_a_text_are_ordinary_text() {
     let encoder = &VARIANTS[1].encoder;
     for token in ["<s>", "</s>", "<pad>", "<unk>", "<mask>"] {
