@@ -12,13 +12,14 @@ from __future__ import annotations
 import base64
 import json
 import shutil
-import struct
 import unicodedata
 from pathlib import Path
 
 import torch
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import BertConfig, BertModel, XLMRobertaConfig, XLMRobertaModel
+
+from charsmap import LONGEST_SEQUENCE, charsmap
 
 HERE = Path(__file__).parent
 LINES = (HERE.parent / "cases" / "encoder" / "scripts.txt").read_text(encoding="utf-8").splitlines()
@@ -38,49 +39,12 @@ def rules() -> dict[str, str]:
         composed, decomposed = unicodedata.normalize("NFKC", character), unicodedata.normalize("NFD", character)
         if composed != character:
             found[character] = composed
-        if len(decomposed) > 1 and len(decomposed.encode()) <= 5 and unicodedata.normalize("NFC", decomposed) == character:
+        if len(decomposed) > 1 and len(decomposed.encode()) <= LONGEST_SEQUENCE and unicodedata.normalize("NFC", decomposed) == character:
             found[decomposed] = composed
     found.update({character: " " for character in "\t\n\r\u00a0\u2581\u3000\u2028\u2029" + "".join(map(chr, range(0x2000, 0x200B)))})
     removed = [*range(1, 9), 11, *range(14, 32), 0x7F, 0xAD, 0x200B, 0x200E, 0x200F, 0xFEFF]
     found.update({chr(code): "" for code in removed})
     return found
-
-
-def charsmap(replacements: dict[str, str]) -> bytes:
-    """A double array of the sequences, then the replacements, as SentencePiece's `precompiled_charsmap`."""
-    text, places = b"", {}
-    for replacement in dict.fromkeys(replacements.values()):
-        places[replacement] = len(text)
-        text += replacement.encode() + b"\0"
-    root: dict = {}
-    for sequence, replacement in replacements.items():
-        node = root
-        for byte in sequence.encode():
-            node = node.setdefault(byte, {})
-        node[0] = places[replacement]
-    # A unit belongs to the node whose base is the unit's place without its byte, so every node needs its own base.
-    units, used, bases = {}, {0}, set()
-    waiting = [(0, 0, root)]
-    first = 1
-    while waiting:
-        at, label, node = waiting.pop()
-        base = first
-        while base in bases or any(base ^ byte in used for byte in node):
-            base += 1
-        bases.add(base)
-        offset = at ^ base
-        assert offset < 1 << 21
-        units[at] = label | (0 in node) << 8 | offset << 10
-        for byte, child in node.items():
-            used.add(base ^ byte)
-            if byte == 0:
-                units[base] = child | 1 << 31
-            else:
-                waiting.append((base ^ byte, byte, child))
-        while first in used:
-            first += 1
-    length = (max(units) + 256) // 256 * 256
-    return struct.pack("<I", length * 4) + struct.pack(f"<{length}I", *(units.get(at, 0) for at in range(length))) + text
 
 
 def unigram(normalizer: list, pre_tokenizer: list) -> Tokenizer:
