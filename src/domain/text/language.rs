@@ -1,7 +1,7 @@
 //! The language of a text, as far as words depend on it: function words, which carry no meaning, and the stem of a word.
 //!
 //! A script with one stemmer needs no detection. The language of Latin text is detected by its function words, because texts here
-//! are too short for statistics over letters. [`Language::of`] is sure or answers nothing: a wrong stem does more harm than none.
+//! are too short for statistics over letters. In doubt, a text has no language, because a wrong stem is worse than none.
 //!
 //! Function words are stored without accents. The lists contain articles, prepositions, pronouns, auxiliary verbs, and words of
 //! requests ("please"). Words that name what tools do are absent.
@@ -37,7 +37,7 @@ pub enum Language {
 }
 
 /// Maximum number of words by which a language is detected.
-const LISTENED: usize = 64;
+const COUNTED_WORDS: usize = 64;
 /// Minimum number of function words of a language. One may be a coincidence.
 const SURE: u32 = 2;
 /// One in so many words of a text is a function word of its language. In prose, it is every second or third.
@@ -68,11 +68,11 @@ impl Language {
     /// sixth of the words. On a tie with English, it is English.
     pub fn of(text: &str) -> Option<Self> {
         let mut counts = [Count::default(); Self::FUNCTION_WORDS.len()];
-        let mut heard = 0;
+        let mut all = 0;
         let mut folded = String::new();
         let words = text.split(|character: char| !character.is_alphanumeric()).filter(|word| word.len() > 1);
-        for word in words.take(LISTENED) {
-            heard += 1;
+        for word in words.take(COUNTED_WORDS) {
+            all += 1;
             if word.len() > LONGEST_FUNCTION_WORD {
                 continue;
             }
@@ -83,7 +83,7 @@ impl Language {
                 languages &= languages - 1;
             }
         }
-        let most = counts.iter().map(|count| count.words).max().filter(|most| *most >= SURE && *most * SHARE >= heard)?;
+        let most = counts.iter().map(|count| count.words).max().filter(|most| *most >= SURE && *most * SHARE >= all)?;
         let mut best = Self::FUNCTION_WORDS.iter().zip(counts).filter(|(_, count)| count.words == most);
         let ((language, _), count) = best.next()?;
         let english = counts[Self::English as usize].words;

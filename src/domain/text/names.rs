@@ -15,9 +15,11 @@ use super::words::is_unspaced;
 const NAMES: &str = include_str!("names.txt");
 
 /// Maximum length of an ending that is glued to a name in a script with spaces, in characters.
-const LONGEST_ENDING: usize = 4;
+const LONGEST_ENDING: usize = 3;
 /// Minimum length of a name before an ending.
-const SHORTEST_BEFORE_ENDING: usize = 4;
+const SHORTEST_BEFORE_ENDING: usize = 3;
+/// The endings of borrowed words in Russian and Ukrainian. Other letters make another word: `поставь` is no post.
+const CYRILLIC_ENDINGS: &str = "а ам ами ах е ем ею ей еві и ии ию ия ів ом ов ові ой ою у ы ю я ям ями ях єм і";
 
 static TABLE: LazyLock<Table> = LazyLock::new(|| Table::read(NAMES));
 
@@ -76,13 +78,20 @@ pub(super) fn english_for_word(word: &str) -> Option<&'static str> {
             let name = &rest[..length];
             let ending = &rest[length..];
             let is_long = name.chars().nth(SHORTEST_BEFORE_ENDING - 1).is_some();
-            if ending.is_empty() || (is_long && ending.chars().nth(LONGEST_ENDING).is_none()) {
+            if ending.is_empty() || (is_long && is_ending(ending)) {
                 return Some(english);
             }
         }
         rest = rest.strip_prefix(GLUED)?;
     }
     None
+}
+
+fn is_ending(text: &str) -> bool {
+    match text.chars().next() {
+        Some('\u{0400}'..='\u{052F}') => CYRILLIC_ENDINGS.split(' ').any(|ending| ending == text),
+        _ => text.chars().nth(LONGEST_ENDING).is_none(),
+    }
 }
 
 /// Letters of Arabic and Hebrew articles, conjunctions and prepositions.
@@ -117,8 +126,8 @@ fn is_phonetic(character: char) -> bool {
 const LONG_VOWEL: char = 'ー';
 
 /// Writers often leave out the long vowel at the end of a Katakana word.
-pub(super) fn without_long_vowel(word: &str) -> &str {
-    word.strip_suffix(LONG_VOWEL).filter(|rest| !rest.is_empty()).unwrap_or(word)
+fn without_long_vowel(word: &str) -> &str {
+    word.strip_suffix(LONG_VOWEL).filter(|rest| rest.chars().nth(2).is_some()).unwrap_or(word)
 }
 
 #[cfg(test)]
@@ -161,7 +170,7 @@ mod tests {
         ] {
             assert_eq!(english_for_word(word), Some(english), "{word}");
         }
-        for word in ["", "слон", "трава", "файлообменникам", "كتاب"] {
+        for word in ["", "слон", "поставь", "сторона", "файлообменникам", "كتاب"] {
             assert_eq!(english_for_word(word), None, "{word}");
         }
     }
@@ -173,6 +182,7 @@ mod tests {
         assert_eq!(in_run("サーバーとサーバ"), ["server", "server"]);
         assert_eq!(in_run("用谷歌搜索微信文章"), ["google", "wechat weixin"]);
         assert_eq!(in_run("บอร์ดในเทรลโล"), ["board", "trello"]);
+        assert!(in_run("キャンセル").is_empty());
         assert!(in_run("オフカード").is_empty(), "it is a part of another word");
         assert!(in_run("").is_empty());
     }
