@@ -131,7 +131,8 @@ fn a_message_meets_a_tool_in_its_own_language() {
 }
 
 /// Texts of scripts with and without stemmers, and what stands between words.
-const PIECES: &str = "[a-zA-Z0-9_' \"·\u{301}\u{308}éüßıİŁøα-ωΆ-ώа-яёіїґא-ת\u{5B0}-\u{5C7}ء-ي\u{64B}-\u{652}ـی\u{200C}\u{200D}\u{202E}ऀ-ॿกั-๙ぁ-んァ-ヶー一-龠가-힣ᄀ-ᇿ👍🏽\n.-]{0,60}";
+const PIECES: &str = "[a-zA-Z0-9_' \"·\u{301}\u{308}éüßıİŁøα-ωΆ-ώа-яёіїґא-ת\u{5B0}-\u{5C7}ء-ي\u{64B}-\u{652}ـی\u{200C}\u{200D}\u{202E}\
+    ऀ-ॿกั-๙ぁ-んァ-ヶー一-龠가-힣ᄀ-ᇿ👍🏽\n.-]{0,60}";
 
 fn well_formed(vector: &SparseVector) -> bool {
     vector.indices.len() == vector.values.len()
