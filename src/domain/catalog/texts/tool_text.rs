@@ -1,5 +1,7 @@
 //! The borrowed texts of a tool, for relevance ranking.
 
+use crate::domain::text::language::Language;
+
 /// The texts of one tool for ranking.
 #[derive(Debug, Clone, Default)]
 pub struct ToolText<'a> {
@@ -15,4 +17,11 @@ pub struct ToolText<'a> {
     pub parameters: Vec<(&'a str, &'a str)>,
     /// Words and phrases that an admin added to the tool.
     pub synonyms: &'a [String],
+}
+
+impl ToolText<'_> {
+    /// The language of the tool, as far as its description leaves no doubt. Names are too short to tell.
+    pub(crate) fn language(&self) -> Option<Language> {
+        Language::of(self.description)
+    }
 }

@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use ahash::RandomState;
 
 use super::ToolText;
-use crate::domain::text::analysis::Analyzer;
+use crate::domain::text::analysis::{Analyzer, Token, TokenKind};
 
 /// Minimum length of corrected words.
 const SHORTEST: usize = 5;
@@ -47,14 +47,18 @@ impl Vocabulary {
         for tool in tools {
             seen.clear();
             met.clear();
+            let language = tool.language();
             let parameters = tool.parameters.iter().flat_map(|&(name, description)| [name, description]);
             let synonyms = tool.synonyms.iter().map(String::as_str);
             for text in
                 [tool.server, tool.name, tool.title.unwrap_or_default(), tool.description].into_iter().chain(parameters).chain(synonyms)
             {
-                analyzer.for_each_word(text, |word, term| {
+                analyzer.for_each_token(text, language, |Token { term, kind }| {
                     *terms.entry(term).or_default() += u32::from(met.insert(term));
-                    let Some(word) = word.filter(|word| is_correctable(word)) else { return };
+                    let TokenKind::Word(word) = kind else { return };
+                    if !is_correctable(word) {
+                        return;
+                    }
                     let is_new = u32::from(seen.insert(term));
                     if let Some((_, tools)) = counts.get_mut(word) {
                         *tools += is_new;

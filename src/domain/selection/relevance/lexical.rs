@@ -15,12 +15,16 @@
 use super::synonyms::Synonyms;
 use crate::domain::catalog::texts::ToolText;
 use crate::domain::catalog::texts::vocabulary::Vocabulary;
-use crate::domain::text::analysis::Analyzer;
+use crate::domain::text::analysis::{Analyzer, TokenKind, beginnings};
+use crate::domain::text::language::Language;
 
 /// Weight of a synonym, relative to 1 for the word itself.
 pub(crate) const SYNONYM_WEIGHT: f32 = 0.3;
 /// Weight of the probable correction of a misspelt word.
 pub(crate) const CORRECTION_WEIGHT: f32 = 0.7;
+
+/// Weight of a single Han character of a message, relative to 1 for a word or a bigram.
+pub(crate) const CHARACTER_WEIGHT: f32 = 0.1;
 
 /// Term weights, sorted by term, without duplicates. `indices` and `values` have the same length.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -133,13 +137,14 @@ impl LexicalModel {
     /// A tool's vector: for each term, the saturated weighted frequency, between 0 and `k1 + 1`.
     pub fn document_vector(&self, tool: &ToolText<'_>) -> SparseVector {
         let parameters = &self.parameters;
+        let language = tool.language();
         let mut terms = Vec::with_capacity(tool.description.len() / BYTES_PER_TERM + tool.parameters.len() * 8);
-        self.add_field(&mut terms, parameters.name, [tool.name]);
-        self.add_field(&mut terms, parameters.description, tool.title.into_iter().chain([tool.description]));
-        self.add_field(&mut terms, parameters.server, [tool.server]);
+        self.add_field(&mut terms, language, parameters.name, [tool.name]);
+        self.add_field(&mut terms, language, parameters.description, tool.title.into_iter().chain([tool.description]));
+        self.add_field(&mut terms, language, parameters.server, [tool.server]);
         let texts = tool.parameters.iter().flat_map(|&(name, description)| [name, description]);
-        self.add_field(&mut terms, parameters.parameters, texts);
-        self.add_field(&mut terms, parameters.synonyms, tool.synonyms.iter().map(String::as_str));
+        self.add_field(&mut terms, language, parameters.parameters, texts);
+        self.add_field(&mut terms, language, parameters.synonyms, tool.synonyms.iter().map(String::as_str));
         let mut vector = SparseVector::from_unsorted(terms);
         for value in &mut vector.values {
             *value = *value * (parameters.k1 + 1.0) / (*value + parameters.k1);
@@ -150,7 +155,7 @@ impl LexicalModel {
     /// A message's vector of term frequencies. Empty if the message has only stop words and symbols.
     pub fn query_vector(&self, text: &str) -> SparseVector {
         let mut terms = Vec::with_capacity(text.len() / BYTES_PER_TERM);
-        self.analyzer.for_each_term(text, |term| terms.push((term, 1.0)));
+        self.analyzer.for_each_token(text, Language::of(text), |token| terms.push((token.term, weight_of(token.kind))));
         SparseVector::from_unsorted(terms)
     }
 
@@ -159,11 +164,20 @@ impl LexicalModel {
     pub fn expanded_query_vector(&self, text: &str, synonyms: &Synonyms, vocabulary: &Vocabulary) -> SparseVector {
         let mut terms = Vec::with_capacity(text.len() / BYTES_PER_TERM);
         let mut meant: Vec<(u32, f32)> = Vec::new();
-        self.analyzer.for_each_word(text, |word, term| {
-            terms.push((term, 1.0));
+        let language = Language::of(text);
+        self.analyzer.for_each_token(text, language, |token| {
+            let term = token.term;
+            terms.push((term, weight_of(token.kind)));
             meant.extend(synonyms.of(term).iter().map(|&other| (other, SYNONYM_WEIGHT)));
-            if !self.takes_words_as_they_are && !vocabulary.knows(term) {
-                meant.extend(word.and_then(|word| vocabulary.nearest(word)).map(|other| (other, CORRECTION_WEIGHT)));
+            if let TokenKind::Word(word) = token.kind
+                && !self.takes_words_as_they_are
+                && !vocabulary.knows(term)
+            {
+                // The stemmer knows the endings of English.
+                let may_have_ending = language != Some(Language::English);
+                let before_ending = || beginnings(word).find(|&beginning| vocabulary.knows(beginning));
+                let other = vocabulary.nearest(word).or_else(|| may_have_ending.then(before_ending).flatten());
+                meant.extend(other.map(|other| (other, CORRECTION_WEIGHT)));
             }
         });
         let mut original: Vec<u32> = terms.iter().map(|&(term, _)| term).collect();
@@ -181,19 +195,33 @@ impl LexicalModel {
         &self.analyzer
     }
 
-    /// Adds the terms of a field, each weighted as one occurrence in a field of this length.
-    fn add_field<'a>(&self, terms: &mut Vec<(u32, f32)>, field: FieldParameters, texts: impl IntoIterator<Item = &'a str>) {
+    /// Adds the terms of a field, each weighted as one occurrence in a field of this length. A variant of a word has the word's
+    /// weight, but doesn't lengthen the field.
+    fn add_field<'a>(
+        &self,
+        terms: &mut Vec<(u32, f32)>,
+        language: Option<Language>,
+        field: FieldParameters,
+        texts: impl IntoIterator<Item = &'a str>,
+    ) {
         let start = terms.len();
+        let mut length = 0_usize;
         for text in texts {
-            self.analyzer.for_each_term(text, |term| terms.push((term, 0.0)));
+            self.analyzer.for_each_token(text, language, |token| {
+                terms.push((token.term, 0.0));
+                length += usize::from(token.kind.is_part());
+            });
         }
         let b = self.parameters.b;
-        let length = (terms.len() - start) as f32;
-        let weight = field.weight / (1.0 - b + b * length / field.average_length);
+        let weight = field.weight / (1.0 - b + b * length as f32 / field.average_length);
         for (_, value) in &mut terms[start..] {
             *value = weight;
         }
     }
+}
+
+fn weight_of(kind: TokenKind<'_>) -> f32 {
+    if kind == TokenKind::Character { CHARACTER_WEIGHT } else { 1.0 }
 }
 
 /// Estimated bytes per term, only for the initial allocation.
