@@ -31,14 +31,14 @@ async fn providers_are_asked_in_their_order_until_one_chooses() {
     let service = service(configured(&model)).await;
     let paths = || model.seen().iter().map(|seen| seen.path.clone()).collect::<Vec<_>>();
 
-    let answer = ask(&service, PATH, &KEYS, &task("invite Anna to a meeting")).await;
+    let answer = ask(&service, PATH, &KEYS, &task("invite Anna to a meeting by email")).await;
     let all = ["/gemini/chat/completions", "/openai/chat/completions", "/anthropic/chat/completions", "/own/v1/chat/completions"];
     assert_eq!(paths(), all);
     let sent: Vec<Option<String>> = model.seen().into_iter().map(|seen| seen.authorization).collect();
     assert_eq!(sent, ["key-1", "key-2", "key-3", "configured-key"].map(|key| Some(format!("Bearer {key}"))));
     assert_eq!((&answer["provider"], warnings(&answer).len()), (&json!("heuristic"), 4), "{answer}");
     assert!(warnings(&answer)[0].contains("gemini") && warnings(&answer)[3].contains("configured"));
-    let found = ask(&service, "/v1/tools/search", &[], &json!({"queries": ["invite Anna to a meeting"], "limit": 8})).await;
+    let found = ask(&service, "/v1/tools/search", &[], &json!({"queries": ["invite Anna to a meeting by email"], "limit": 8})).await;
     assert_eq!(names(&answer), names(&found), "the heuristic is the search");
 
     model.answers(|seen| if seen.path.starts_with("/anthropic") { with_reasons() } else { Reply::Status(429, String::new()) });
