@@ -384,6 +384,9 @@ async fn agrees(service: &Running, who: &Who) -> Result<(), TestCaseError> {
     let task = json!({"task": "send an email with the time", "limit": 10});
     let (_, chosen) = who.ask(service, Method::POST, "/v1/tools/smart_select", &task).await;
     prop_assert!(names(&chosen).is_subset(&allowed), "smart select: {chosen}");
+    let to_load = chosen["toolsets"].as_array().into_iter().flatten().flat_map(|toolset| toolset["has"].as_array().unwrap());
+    let to_load: BTreeSet<String> = to_load.map(|name| name.as_str().unwrap().to_owned()).collect();
+    prop_assert_eq!(to_load, names(&chosen), "the toolsets to load: {}", chosen);
     let everything: Vec<String> = decisions.iter().map(|decision| text(decision, "name")).collect();
     let message = json!([{"role": "user", "content": "send an email and tell me what time it is"}]);
     for offered in [json!({"tools": everything}), json!({})] {

@@ -1,11 +1,14 @@
 //! `POST /v1/tools/smart_select`, and the published `smart_select_tools`.
 
-use reqwest::StatusCode;
+use std::collections::HashMap;
+
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use toolsieve::adapters::tokens::TokenCounter;
 
 use super::model::{Reply, configured, providers};
 use super::{ask, model, names, on, service, warnings};
+use crate::harness::keys::{ADMIN, administer};
 use crate::harness::stdio;
 
 const PATH: &str = "/v1/tools/smart_select";
@@ -52,6 +55,11 @@ async fn providers_are_asked_in_their_order_until_one_chooses() {
             {"name": "mail__send_email", "server": "mail", "tool": "send_email", "reason": "chosen by the language model"},
         ])
     );
+    let to_load = json!([
+        {"name": "time", "tools": 2, "has": ["time__convert_time"]},
+        {"name": "mail", "tools": 3, "has": ["mail__send_email"]},
+    ]);
+    assert_eq!(answer["toolsets"], to_load);
     assert!(!answer.to_string().contains("key-"));
     assert_eq!(model.last().catalogue().len(), 9, "everything that the caller may use");
     assert!(model.last().text_of("system").contains("\"reason\""));
@@ -80,6 +88,51 @@ async fn without_any_model_the_search_answers_with_a_warning() {
         let (status, problem) = service.post(PATH, &body).await;
         assert_eq!((status, &problem["code"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("invalid_request")), "{body}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_reads_categories_and_tags_and_the_answer_names_what_to_load() {
+    let model = model(|_| with_reasons());
+    let mut environment = configured(&model);
+    environment.push(("TOOLSIEVE_ADMIN_KEY", ADMIN));
+    let service = service(environment).await;
+    let write = async |path: &str, body: Value| {
+        let (status, answer) = administer(&service, Method::PUT, path, &body).await;
+        assert!(status.is_success(), "{path}: {answer}");
+    };
+    write("/v1/admin/toolsets/office", json!({"servers": ["mail"]})).await;
+    write("/v1/admin/toolsets/hidden", json!({"servers": ["files"]})).await;
+    write("/v1/admin/tools/mail/send_email", json!({"tags": ["letters", "say \"hi\"", "third", "fourth", "fifth", "sixth"]})).await;
+    let answer = ask(&service, PATH, &[], &task("invite Anna to a meeting")).await;
+    let entries: HashMap<String, Value> = model.last().entries().into_iter().collect();
+    assert_eq!(
+        entries["mail__send_email"],
+        json!({"category": "office", "tags": ["letters", "say \"hi\"", "third", "fourth", "fifth"],
+            "description": "Send an email message to a recipient"})
+    );
+    assert_eq!(entries["mail__list_emails"], json!({"category": "office", "description": "List the messages in the inbox"}));
+    assert!(entries["time__convert_time"].is_string(), "{entries:?}");
+    assert!(model.last().text_of("system").contains("category and tags"));
+    // A configured toolset goes before the server.
+    let (time, office) = (
+        json!({"name": "time", "tools": 2, "has": ["time__convert_time"]}),
+        json!({"name": "office", "tools": 3, "has": ["mail__send_email"]}),
+    );
+    assert_eq!(answer["toolsets"], json!([time, office]));
+
+    // What a chat has loaded needs no loading.
+    let chat = [("X-OpenWebUI-Chat-Id", "c")];
+    ask(&service, "/v1/toolsets/load", &chat, &json!({"toolset": "office"})).await;
+    assert_eq!(ask(&service, PATH, &chat, &task("invite Bert to a meeting")).await["toolsets"], json!([time]));
+    ask(&service, "/v1/toolsets/load", &chat, &json!({"toolset": "time"})).await;
+    assert!(ask(&service, PATH, &chat, &task("invite Carl to a meeting")).await.get("toolsets").is_none());
+
+    // Nobody reads of a toolset without a visible tool.
+    let rules = json!({"rules": [{"effect": "block", "servers": ["files"]}]});
+    administer(&service, Method::PUT, "/v1/admin/policy", &rules).await;
+    let answer = ask(&service, PATH, &[], &task("invite Dora to a meeting")).await;
+    assert_eq!(answer["toolsets"], json!([time, office]));
+    assert!(!model.last().text_of("user").contains("hidden"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
