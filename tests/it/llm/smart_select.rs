@@ -8,7 +8,6 @@ use toolsieve::adapters::tokens::TokenCounter;
 
 use super::model::{Reply, configured, providers};
 use super::{ask, model, names, on, service, warnings};
-use crate::harness::keys::{ADMIN, administer};
 use crate::harness::stdio;
 
 const PATH: &str = "/v1/tools/smart_select";
@@ -93,12 +92,10 @@ async fn without_any_model_the_search_answers_with_a_warning() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_reads_categories_and_tags_and_the_answer_names_what_to_load() {
     let model = model(|_| with_reasons());
-    let mut environment = configured(&model);
-    environment.push(("TOOLSIEVE_ADMIN_KEY", ADMIN));
-    let service = service(environment).await;
+    let service = service(configured(&model)).await;
     let write = async |path: &str, body: Value| {
-        let (status, answer) = administer(&service, Method::PUT, path, &body).await;
-        assert!(status.is_success(), "{path}: {answer}");
+        let response = service.request(Method::PUT, path).json(&body).send().await.unwrap();
+        assert!(response.status().is_success(), "{path}: {}", response.text().await.unwrap());
     };
     write("/v1/admin/toolsets/office", json!({"servers": ["mail"]})).await;
     write("/v1/admin/toolsets/hidden", json!({"servers": ["files"]})).await;
@@ -128,8 +125,7 @@ async fn a_model_reads_categories_and_tags_and_the_answer_names_what_to_load() {
     assert!(ask(&service, PATH, &chat, &task("invite Carl to a meeting")).await.get("toolsets").is_none());
 
     // Nobody reads of a toolset without a visible tool.
-    let rules = json!({"rules": [{"effect": "block", "servers": ["files"]}]});
-    administer(&service, Method::PUT, "/v1/admin/policy", &rules).await;
+    write("/v1/admin/policy", json!({"rules": [{"effect": "block", "servers": ["files"]}]})).await;
     let answer = ask(&service, PATH, &[], &task("invite Dora to a meeting")).await;
     assert_eq!(answer["toolsets"], json!([time, office]));
     assert!(!model.last().text_of("user").contains("hidden"));
