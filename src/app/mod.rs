@@ -309,6 +309,7 @@ impl Application {
                 current: Arc::clone(&current),
                 retrieve,
                 judges,
+                loading: Arc::clone(&loading),
                 limits: Arc::clone(&limits),
                 recorder: recorder.clone(),
             },

@@ -9,7 +9,7 @@ use crate::domain::access::api_key;
 use crate::domain::access::tool_facts::{DESCRIPTION_CHARACTERS, MOST_SYNONYMS, MOST_TAGS, SYNONYM_CHARACTERS, TAG_CHARACTERS};
 use crate::domain::access::toolset::MAX_DESCRIPTION;
 use crate::domain::publishing::meta_tools::{
-    DEFAULT_FOUND, DEFAULT_SELECTED, MAX_DESCRIBED, MAX_FOUND, MAX_GROUPS, MAX_QUERIES, MAX_SELECTED, MIN_SELECTED,
+    DEFAULT_FOUND, DEFAULT_SELECTED, MAX_DESCRIBED, MAX_FOUND, MAX_GROUPS, MAX_QUERIES, MAX_SELECTED, MAX_SERVERS, MIN_SELECTED,
 };
 use crate::domain::selection::enrichment::{CONTEXT_CHARACTERS, MOST_QUERIES, QUERY_CHARACTERS};
 use crate::http::problem::{Code, ProblemBody};
@@ -100,7 +100,7 @@ const SHARED: [Shared; 10] = [
 type Keywords<'a> = &'a [(&'static str, usize)];
 
 /// Limits on members of request bodies, by schema and member. For ids, names and tasks, lengths are in bytes.
-const MEMBERS: [(&str, &str, Keywords<'_>); 56] = [
+const MEMBERS: [(&str, &str, Keywords<'_>); 57] = [
     ("FilterBody", "messages", &[("minItems", 1)]),
     ("FilterBody", "connections", &[("maxProperties", filter::MAX_IDS)]),
     ("FilterBody", "tool_ids", &[("maxItems", filter::MAX_IDS)]),
@@ -118,6 +118,7 @@ const MEMBERS: [(&str, &str, Keywords<'_>); 56] = [
     ("FeedbackBody", "chat_id", &[("maxLength", feedback::MAX_ID_BYTES)]),
     ("FeedbackBody", "tool", &[("maxLength", feedback::MAX_ID_BYTES)]),
     ("SearchBody", "queries", &[("maxItems", MAX_QUERIES)]),
+    ("SearchBody", "servers", &[("maxItems", MAX_SERVERS)]),
     ("SearchBody", "limit", &[("minimum", 1), ("maximum", MAX_FOUND), ("default", DEFAULT_FOUND)]),
     ("SearchBody", "per_server", &[("minimum", 1), ("maximum", MAX_FOUND)]),
     ("SearchBody", "chat_id", &[("maxLength", execute::MAX_ID_BYTES)]),

@@ -3,7 +3,7 @@
 
 use serde_json::value::RawValue;
 
-use crate::domain::publishing::meta_tools::{MAX_DESCRIBED, MAX_QUERIES};
+use crate::domain::publishing::meta_tools::{MAX_DESCRIBED, MAX_QUERIES, MAX_SERVERS};
 use crate::http::mcp;
 use crate::http::problem::{Fault, Problem};
 use crate::http::routes::filter::filter_request;
@@ -32,6 +32,7 @@ pub fn bodies(bytes: &[u8]) {
     match search_request(bytes) {
         Ok((search, chat)) => {
             assert!((1..=MAX_QUERIES).contains(&search.queries.len()) && search.queries.iter().all(|query| !query.trim().is_empty()));
+            assert!(search.servers.len() <= MAX_SERVERS && search.servers.iter().all(|server| !server.trim().is_empty()));
             assert!((1..=100).contains(&search.limit));
             assert!(chat.is_none_or(|chat| chat.len() <= MAX_ID_BYTES));
         }

@@ -78,7 +78,7 @@ pub(super) async fn run(
         MetaTool::SmartSelectTools => {
             let (advisors, warnings) = from_http.unwrap_or_default();
             let wanted = smart_select::task(body, advisors)?;
-            let mut selection = state.smart_select.select(&wanted, here.caller).await?;
+            let mut selection = state.smart_select.select(&wanted, here).await?;
             selection.warnings.splice(0..0, warnings);
             MetaToolAnswer::Selected(selection)
         }

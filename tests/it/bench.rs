@@ -159,16 +159,90 @@ fn at_the_servers_level_servers_are_counted() {
 }
 
 #[test]
+fn languages_have_figures_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, lists) = (case("languages"), case("languages/servers.jsonl"));
+    let arguments = ["--data", data.to_str().unwrap(), "--toollists", lists.to_str().unwrap(), "--k", "1,5"];
+    let (report, printed) = report(folder.path(), &[&arguments[..], &["--runs", "runs"]].concat());
+    let set = &report["sets"][0];
+    assert_eq!((&set["tools"], &set["servers"], &set["queries"]), (&3.into(), &2.into(), &7.into()), "{printed}");
+    let languages = set["languages"].as_object().unwrap();
+    assert_eq!(languages.keys().collect::<Vec<_>>(), ["en", "de"]);
+    assert_eq!((&languages["en"]["queries"], &languages["de"]["queries"]), (&3.into(), &3.into()), "one message names no language");
+
+    let text = fs::read_to_string(folder.path().join("runs/messages.jsonl")).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let place = |language: &str, id: &str, tools: &[&str]| {
+        let line = lines.iter().find(|line| line["lang"] == language && line["query_id"] == id).unwrap();
+        let ranked = line["ranked"].as_array().unwrap();
+        assert_eq!(ranked.len(), line["cosines"].as_array().unwrap().len());
+        ranked.iter().position(|ranked| tools.contains(&ranked.as_str().unwrap())).unwrap() + 1
+    };
+    let first = |language: &str| {
+        let places = [place(language, "m1", &["clock::get_time"]), place(language, "m2", &["notes::add_note", "clock::set_alarm"])];
+        places.iter().filter(|place| **place == 1).count() as f64 / 2.0
+    };
+    for (language, group) in languages {
+        assert!((mean(&group["metrics"], "recall@1") - first(language)).abs() < 1e-9, "{language}: {printed}");
+        assert!((mean(&group["metrics"], "recall@5") - 1.0).abs() < 1e-9, "there are three tools");
+    }
+    // Each language has one message that needs no tool, and two that need one.
+    let english = &languages["en"]["metrics"];
+    assert!((mean(english, "no_tool") * 3.0 - mean(english, "gate.left_alone") - 2.0 * (1.0 - mean(english, "gate.kept"))).abs() < 1e-9);
+    assert!((mean(english, "gate.left_alone") - 1.0).abs() < 1e-9, "{printed}");
+    let average = |metric: &str| languages.values().map(|group| mean(&group["metrics"], metric)).sum::<f64>() / 2.0;
+    for metric in ["recall@1", "cut.recall", "cut.tools_if_needed", "gate.left_alone"] {
+        assert!((mean(&set["languages_average"], metric) - average(metric)).abs() < 1e-9, "{metric}: {printed}");
+    }
+    for text in [&printed, &fs::read_to_string(folder.path().join("report.html")).unwrap()] {
+        assert!(["Language", "Sent recall", "Sent tools", "Left alone"].iter().all(|word| text.contains(word)), "{text}");
+    }
+
+    let (report, _) = self::report(folder.path(), &[&arguments[..], &["--lang", "de"]].concat());
+    assert_eq!(report["sets"][0]["queries"], 3);
+    assert!(report["sets"][0].get("languages_average").is_none(), "one language has no average");
+    let none = bench(folder.path(), &[&arguments[..], &["--lang", "tlh"]].concat());
+    assert!(none.status.code() == Some(2) && String::from_utf8_lossy(&none.stderr).contains("in these languages"));
+}
+
+/// The floor below which a search calls its results weak, on messages and short queries that nothing was trained on. After a change of
+/// the built-in model, `benches/weak_results.py` shows which floor does this.
+#[test]
+fn weak_results_are_those_that_nobody_needs() {
+    let folder = tempfile::tempdir().unwrap();
+    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let [messages, queries, lists] =
+        ["languages/messages.jsonl", "search/queries.jsonl", "languages/servers.jsonl"].map(|file| cases.join(file));
+    let arguments =
+        ["--data", messages.to_str().unwrap(), queries.to_str().unwrap(), "--toollists", lists.to_str().unwrap(), "--lang", "en"];
+    let (report, printed) = report(folder.path(), &arguments);
+    let sets = report["sets"].as_array().unwrap();
+    assert_eq!(sets.iter().map(|set| set["queries"].as_u64().unwrap()).collect::<Vec<_>>(), [160, 128]);
+    for set in sets {
+        assert!(mean(&set["metrics"], "weak.needed") <= 0.02, "{set}: {printed}");
+        assert!(mean(&set["metrics"], "weak.not_needed") >= 0.75, "{set}: {printed}");
+    }
+    let nonsense = &sets[1]["kinds"]["nonsense"]["metrics"];
+    assert!(mean(nonsense, "weak.not_needed") >= 0.95 && mean(nonsense, "weak.nothing") >= 0.5, "{nonsense}");
+}
+
+#[test]
 fn wrong_use_is_code_2() {
     let folder = tempfile::tempdir().unwrap();
     let (own, messages) = (case("own"), case("messages"));
     let (own, messages) = (own.to_str().unwrap(), messages.to_str().unwrap());
+    let list = case("languages/servers.jsonl");
+    let list = list.to_str().unwrap();
+    let empty = folder.path().join("empty.jsonl");
+    fs::write(&empty, "\n").unwrap();
     let broken = folder.path().join("broken.jsonl");
     fs::write(&broken, "{\"query\": \"a\", \"relevant\": []}\n{\"query\": 1}\n").unwrap();
     for (arguments, word) in [
         (&[][..], "--data"),
         (&["--data", "no/such/folder"], "no/such/folder"),
         (&["--data", messages], "--toollists"),
+        (&["--data", messages, "--toollists", list, "--toollists", list], "listed twice"),
+        (&["--data", messages, "--toollists", empty.to_str().unwrap()], "lists no server"),
         (&["--data", own, "--without", "lexicon"], "lexical"),
         (&["--data", own, "--k", "0"], "--k"),
         (&["--data", broken.to_str().unwrap()], "line 2"),

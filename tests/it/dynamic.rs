@@ -267,6 +267,79 @@ async fn a_search_takes_hints_caps_and_folds_what_repeats() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_search_can_be_limited_to_servers() {
+    // Each list of the index holds a single tool, which is never one of the server's unless the index filters.
+    let environment = [("TOOLSIEVE_SELECTION__CANDIDATES", "1"), ("TOOLSIEVE_SELECTION__LIMIT", "1")];
+    let service = start(&environment).await;
+    let find = async |body: Value| service.post("/v1/tools/search", &body).await.1;
+    let servers = |found: &Value| -> BTreeSet<String> {
+        found["tools"].as_array().unwrap().iter().map(|tool| tool["server"].as_str().unwrap().to_owned()).collect()
+    };
+    let query = "send an email about the time";
+    let first = find(json!({"queries": [query], "limit": 1})).await;
+    assert_eq!(first["tools"][0]["name"], "mail__send_email", "{first}");
+    let found = find(json!({"queries": [query], "servers": ["time"], "limit": 1})).await;
+    assert_eq!(servers(&found), set(&["time"]));
+    assert!(found["tools"][0]["score"].as_f64().unwrap() > 0.0, "it comes from the index: {found}");
+    assert!(found.get("unknown_servers").is_none(), "{found}");
+    let all = find(json!({"queries": [query], "servers": ["mail"], "limit": 3})).await;
+    assert_eq!((servers(&all), all["tools"].as_array().unwrap().len()), (set(&["mail"]), 3), "the limit is filled: {all}");
+
+    let both = find(json!({"queries": ["write an email to a file"], "servers": [" MAIL", "files", "mail", ""], "limit": 100})).await;
+    assert_eq!((servers(&both), both["tools"].as_array().unwrap().len()), (set(&["files", "mail"]), 7), "{both}");
+    let one = find(json!({"queries": ["write an email"], "server": "mail", "limit": 1})).await;
+    assert_eq!(one["tools"][0]["name"], "mail__send_email", "{one}");
+    let everywhere = find(json!({"queries": ["write an email"], "servers": [], "limit": 100})).await;
+    assert_eq!(servers(&everywhere), set(&["files", "mail", "one", "time"]), "an empty list names no server");
+
+    let odd = find(json!({"queries": ["write an email"], "servers": ["mial", "mail", "nobody", "nobody"], "limit": 1})).await;
+    assert_eq!(odd["tools"][0]["name"], "mail__send_email", "{odd}");
+    assert_eq!(odd["unknown_servers"], json!([{"name": "mial", "did_you_mean": "mail"}, {"name": "nobody"}]));
+    let nothing = find(json!({"queries": ["write an email"], "servers": ["nobody"]})).await;
+    assert_eq!((&nothing["tools"], &nothing["unknown_servers"]), (&json!([]), &json!([{"name": "nobody"}])));
+    assert!(nothing["next"].as_str().unwrap().contains("None of these servers"), "{nothing}");
+
+    let arguments = json!({"queries": [query], "servers": ["time"], "limit": 2});
+    let over_mcp = call(&service, "/mcp", "find_tools", arguments.clone()).await;
+    let names = |found: &Value| found["tools"].as_array().unwrap().iter().map(|tool| tool["name"].clone()).collect::<Vec<_>>();
+    assert_eq!(names(&over_mcp["structuredContent"]), names(&find(arguments).await), "{over_mcp}");
+    // Below a server's address, other servers are unknown.
+    let (_, below) = service.post("/time/v1/tools/search", &json!({"queries": ["time"], "servers": ["mail"]})).await;
+    assert_eq!((&below["tools"], &below["unknown_servers"]), (&json!([]), &json!([{"name": "mail"}])), "{below}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_hardly_matches_is_weak_and_what_does_not_match_is_nothing() {
+    let service = start(&[]).await;
+    let find = async |query: &str| service.post("/v1/tools/search", &json!({"queries": [query], "limit": 9})).await.1;
+    let clock = find("what time is it in Tokyo").await;
+    let tools = clock["tools"].as_array().unwrap();
+    assert_eq!(tools.len(), 9, "the limit is filled: {clock}");
+    let weak = |tool: &Value| tool.get("weak").is_some_and(|weak| *weak == true);
+    assert!(tools[..2].iter().all(|tool| tool["server"] == "time" && !weak(tool)), "{clock}");
+    assert!(tools[2..].iter().all(weak), "{clock}");
+    assert!(!clock["next"].as_str().unwrap().contains("only weakly"), "{clock}");
+
+    // Only a word in common.
+    let words = find("file a complaint about the neighbours").await;
+    let tools = words["tools"].as_array().unwrap();
+    assert!(tools.len() == 9 && tools.iter().all(weak), "{words}");
+    assert!(words["next"].as_str().unwrap().starts_with("These tools match only weakly."), "{words}");
+    // No word in common, and nothing alike.
+    for query in ["zxqv blorp", "name a flower"] {
+        let nothing = find(query).await;
+        assert_eq!(nothing["tools"], json!([]), "{query}");
+        assert!(nothing["next"].as_str().unwrap().starts_with("Nothing was found."), "{nothing}");
+    }
+    // One good query is enough, and an intent counts as a word.
+    let (_, either) = service.post("/v1/tools/search", &json!({"queries": ["zxqv blorp", "send an email"], "limit": 1})).await;
+    assert_eq!((&either["tools"][0]["tool"], weak(&either["tools"][0])), (&json!("send_email"), false), "{either}");
+    let (_, meant) = service.post("/v1/tools/search", &json!({"queries": ["zxqv blorp"], "intent": "files", "limit": 2})).await;
+    assert!(meant["tools"].as_array().unwrap().iter().all(|tool| tool["server"] == "files" && weak(tool)), "{meant}");
+    assert_eq!(meant["tools"].as_array().unwrap().len(), 2, "{meant}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn clients_of_the_older_era_are_notified_and_have_lists_of_their_own() {
     let service = start(&[]).await;
     let one = Client::new(&service, "/mcp?mode=dynamic", None).greeted().await;

@@ -59,6 +59,8 @@ async fn what_is_denied_answers_as_what_does_not_exist() {
         (Method::POST, "/one/ech", json!({})),
         (Method::POST, "/mail/send_email", json!({})),
         (Method::POST, "/mail/v1/tools/search", json!([])),
+        (Method::POST, "/v1/tools/search", json!({"queries": ["email"], "servers": ["mail"]})),
+        (Method::POST, "/v1/tools/search", json!({"queries": ["email"], "servers": ["mial"]})),
         (Method::GET, "/mail/openapi.json", json!({})),
         (Method::GET, "/mail/docs", json!({})),
         (Method::POST, "/v1/tools/call", json!({"name": "one__echo", "arguments": {}})),
@@ -280,7 +282,9 @@ async fn a_hundred_callers_never_see_each_others_tools() {
                 with_key(&service, method, path, key).json(&body).send().await.unwrap().json::<Value>().await.unwrap()
             };
             assert_eq!(published(&ask(Method::GET, "/openapi.json", json!({})).await), *own);
-            let query = json!({"queries": ["send an email, tell the time, echo"], "limit": 100});
+            // The words of one's own tools, because a search for nothing that is there finds nothing.
+            let words = own.iter().cloned().collect::<Vec<_>>().join(" ");
+            let query = json!({"queries": ["send an email, tell the time, echo", words], "limit": 100});
             assert_eq!(names(&ask(Method::POST, "/v1/tools/search", query).await), *own);
             let message = json!([{"role": "user", "content": "send an email and tell me what time it is"}]);
             let selection = ask(Method::POST, "/v1/filter", json!({"messages": message, "limit": 128, "chat_id": "one"})).await;
@@ -365,12 +369,24 @@ async fn agrees(service: &Running, who: &Who) -> Result<(), TestCaseError> {
         let tools = answer["result"]["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned());
         prop_assert_eq!(tools.filter(|name| name.contains("__")).collect::<BTreeSet<_>>(), allowed.clone(), "{}", path);
     }
-    let query = json!({"queries": ["send an email, tell the time, echo"], "limit": 100});
+    let words = allowed.iter().cloned().collect::<Vec<_>>().join(" ");
+    let query = json!({"queries": ["send an email, tell the time, echo", words], "limit": 100});
     let (_, found) = who.ask(service, Method::POST, "/v1/tools/search", &query).await;
     prop_assert_eq!(names(&found), allowed.clone(), "the search");
+    let query = json!({"queries": ["send an email, tell the time, echo", words], "limit": 100, "servers": ["mail", "tim"]});
+    let (_, found) = who.ask(service, Method::POST, "/v1/tools/search", &query).await;
+    let of_mail: BTreeSet<String> = allowed.iter().filter(|name| name.starts_with("mail__")).cloned().collect();
+    prop_assert_eq!(names(&found), of_mail.clone(), "the search of servers");
+    let unknown = found["unknown_servers"].as_array().unwrap();
+    prop_assert_eq!(unknown.iter().any(|server| server["name"] == "mail"), of_mail.is_empty(), "{}", found);
+    let shows_time = allowed.iter().any(|name| name.starts_with("time__"));
+    prop_assert_eq!(unknown.iter().any(|server| server["did_you_mean"] == "time"), shows_time, "{}", found);
     let task = json!({"task": "send an email with the time", "limit": 10});
     let (_, chosen) = who.ask(service, Method::POST, "/v1/tools/smart_select", &task).await;
     prop_assert!(names(&chosen).is_subset(&allowed), "smart select: {chosen}");
+    let to_load = chosen["toolsets"].as_array().into_iter().flatten().flat_map(|toolset| toolset["has"].as_array().unwrap());
+    let to_load: BTreeSet<String> = to_load.map(|name| name.as_str().unwrap().to_owned()).collect();
+    prop_assert_eq!(to_load, names(&chosen), "the toolsets to load: {}", chosen);
     let everything: Vec<String> = decisions.iter().map(|decision| text(decision, "name")).collect();
     let message = json!([{"role": "user", "content": "send an email and tell me what time it is"}]);
     for offered in [json!({"tools": everything}), json!({})] {

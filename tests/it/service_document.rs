@@ -529,6 +529,7 @@ async fn what_does_not_fit_is_named() {
         ("filter", json!({"messages": message, "offer": "x", "tools": ["a"]}), "offer"),
         ("search", json!({}), "queries"),
         ("search", json!({"queries": ["a"], "detail": "all"}), "detail"),
+        ("search", json!({"queries": ["a"], "servers": vec!["time"; 21]}), "servers"),
         ("call", json!({"arguments": {"a": 1}}), "name"),
         ("smart_select", json!({"task": " "}), "task"),
         ("load_toolset", json!({}), "toolsets"),

@@ -259,7 +259,8 @@ async fn a_hundred_sessions_never_see_each_others_tools() {
         for round in 0..5 {
             let (_, document) = get(&service, key, &format!("{address}/openapi.json")).await;
             assert_eq!(published(&document), BTreeSet::from([chosen.clone()]));
-            let query = json!({"queries": ["send an email, tell the time, read a file"], "limit": 100});
+            let words = own.iter().cloned().collect::<Vec<_>>().join(" ");
+            let query = json!({"queries": ["send an email, tell the time, read a file", words], "limit": 100});
             let found = with_key(&service, Method::POST, &format!("{address}/v1/tools/search"), key).json(&query).send().await.unwrap();
             assert_eq!(names(&found.json().await.unwrap()), *own);
             let name = &tools[(round * 4) % tools.len()];

@@ -50,7 +50,8 @@ async fn names(service: &Running, filter: &str) -> Vec<String> {
 
 async fn best(service: &Running, query: &str) -> String {
     let (_, found) = service.post("/v1/tools/search", &json!({"queries": [query], "limit": 1})).await;
-    found["tools"][0]["name"].as_str().unwrap().to_owned()
+    // Nothing is found by a word that no tool has.
+    found["tools"][0]["name"].as_str().unwrap_or_default().to_owned()
 }
 
 async fn until_best(service: &Running, query: &str, name: &str) -> Duration {

@@ -3,11 +3,13 @@
 //! A message is a JSON object on one line, in one of two forms. Public data sets refer to tools by id: `{"id", "query",
 //! "relevant": [id], "alt": {id: [id]}, "kind"}`. The other form names servers and tools: `{"query", "kind", "server",
 //! "tool"}`, or `"tools": [[server, tool]]` with `"alt": {"server::tool": ["server::tool"]}`. A message without `tool`
-//! and `tools` needs no tool.
+//! and `tools` needs no tool. In both forms, `"lang"` may name the message's language, and `"alternatives": [id]` may
+//! name tools that are as good as the first one.
 //!
 //! The tools are in `tools.jsonl` next to the messages, one per line: `{"id", "server", "name", "description",
 //! "input_schema"}`. Alternatively, a folder contains one `<server>.json` per server, with the list `tools` as the
-//! server sent it. These tools get ids of the form `server::tool`.
+//! server sent it, or a file contains one server per line: `{"server", "tools"}`. These tools get ids of the form
+//! `server::tool`.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -43,6 +45,8 @@ pub(super) struct Query {
     /// Groups of equally good tools. The message needs one tool from each group; without groups, it needs no tool.
     pub(super) groups: Vec<BTreeSet<String>>,
     pub(super) kind: String,
+    /// The language; empty if it is not given.
+    pub(super) lang: String,
 }
 
 /// The tools to search.
@@ -62,7 +66,10 @@ struct QueryLine {
     tools: Option<Vec<(String, String)>>,
     #[serde(default)]
     alt: HashMap<String, Vec<String>>,
+    #[serde(default)]
+    alternatives: Vec<String>,
     kind: Option<String>,
+    lang: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -86,6 +93,13 @@ struct ServerLine {
 struct ListFile {
     tools: Vec<Value>,
     initialize: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct ListLine {
+    server: String,
+    tools: Vec<Value>,
+    instructions: Option<String>,
 }
 
 /// Builds a tool's id from the names of its server and tool.
@@ -130,11 +144,16 @@ fn query(number: usize, line: QueryLine) -> Query {
         pairs.iter().map(|(server, tool)| id(server, tool)).collect()
     });
     let group = |relevant: &String| std::iter::once(relevant).chain(line.alt.get(relevant).into_iter().flatten()).cloned().collect();
+    let mut groups: Vec<BTreeSet<String>> = relevant.iter().map(group).collect();
+    if let Some(first) = groups.first_mut() {
+        first.extend(line.alternatives);
+    }
     Query {
         id: line.id.unwrap_or_else(|| number.to_string()),
         text: line.query,
-        groups: relevant.iter().map(group).collect(),
+        groups,
         kind: line.kind.unwrap_or_default(),
+        lang: line.lang.unwrap_or_default(),
     }
 }
 
@@ -161,8 +180,41 @@ impl Tools {
         Ok(Self { listings, ids })
     }
 
+    /// Reads folders with one file per server, and files with one server per line.
+    pub(super) fn of_lists(paths: &[PathBuf]) -> Result<Self, Failure> {
+        let mut all = Self { listings: Vec::new(), ids: HashMap::new() };
+        for path in paths {
+            let Self { listings, ids } = if path.is_dir() { Self::of_folder(path)? } else { Self::of_lines(path)? };
+            if let Some(twice) = listings.iter().find(|listing| all.listings.iter().any(|known| known.server == listing.server)) {
+                return Err(Failure::invalid(format!("error: --toollists: the server `{}` is listed twice", twice.server)));
+            }
+            all.listings.extend(listings);
+            all.ids.extend(ids);
+        }
+        Ok(all)
+    }
+
+    fn of_lines(file: &Path) -> Result<Self, Failure> {
+        let (mut listings, mut ids) = (Vec::new(), HashMap::new());
+        for ListLine { server, mut tools, instructions } in lines(file)? {
+            for tool in &mut tools {
+                if let Some(tool) = tool.as_object_mut() {
+                    tool.entry("inputSchema").or_insert_with(|| json!({"type": "object"}));
+                }
+            }
+            for name in tools.iter().filter_map(|tool| tool["name"].as_str()) {
+                ids.insert(ToolId::new(ServerName::from(server.as_str()), name), id(&server, name));
+            }
+            listings.push(listing(&server, tools.into_iter().map(Arc::new).collect(), instructions));
+        }
+        if listings.is_empty() {
+            return Err(Failure::invalid(format!("error: --toollists: {} lists no server", file.display())));
+        }
+        Ok(Self { listings, ids })
+    }
+
     /// Reads a folder with one file per server.
-    pub(super) fn of_folder(folder: &Path) -> Result<Self, Failure> {
+    fn of_folder(folder: &Path) -> Result<Self, Failure> {
         let entries = fs::read_dir(folder).map_err(|error| unreadable(folder, &error))?;
         let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
         files.retain(|file| file.extension().is_some_and(|extension| extension == "json"));
@@ -245,6 +297,9 @@ mod tests {
         assert_eq!(groups(json!({"query": "q", "server": "s", "tool": "t"})), [set(&["s::t"])]);
         let several = json!({"query": "q", "tools": [["s", "t"], ["s", "u"]], "alt": {"s::u": ["x::u"]}});
         assert_eq!(groups(several), [set(&["s::t"]), set(&["s::u", "x::u"])]);
+        let others = json!({"query": "q", "lang": "de", "server": "s", "tool": "t", "alternatives": ["s::u"]});
+        assert_eq!(groups(others), [set(&["s::t", "s::u"])]);
+        assert!(groups(json!({"query": "hi", "lang": "de", "alternatives": ["s::u"]})).is_empty());
         assert!(groups(json!({"query": "hi", "kind": "smalltalk"})).is_empty());
     }
 }

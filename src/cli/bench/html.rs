@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::cli::bench::estimate::{Estimate, Figures, RESAMPLES};
-use crate::cli::bench::report::{Latency, Report, SetReport};
+use crate::cli::bench::report::{Group, Latency, Report, SetReport};
 use crate::http::pages::plot::{Bar, Line, STYLE, bars, escape, lines, table};
 
 pub(super) fn page(report: &Report) -> String {
@@ -22,6 +22,7 @@ pub(super) fn page(report: &Report) -> String {
     ranking(&mut out, report);
     sent(&mut out, report);
     kinds(&mut out, report);
+    languages(&mut out, report);
     ablation(&mut out, report);
     missed(&mut out, report);
     out.push_str("</body></html>\n");
@@ -124,6 +125,22 @@ fn kinds(out: &mut String, report: &Report) {
         if !plotted.is_empty() {
             out.push_str(&bars(&format!("Recall at {middle} by kind"), &plotted));
         }
+    }
+}
+
+fn languages(out: &mut String, report: &Report) {
+    let metrics = report.language_metrics();
+    let heads: Vec<&str> = ["Language", "Messages"].into_iter().chain(metrics.iter().map(|(_, head)| head.as_str())).collect();
+    let cells = |figures: &Figures| metrics.iter().map(|(name, _)| cell(figures.get(name))).collect::<Vec<_>>();
+    for set in report.sets.iter().filter(|set| !set.languages.is_empty()) {
+        let row = |(language, group): (&String, &Group)| {
+            [escape(language), group.queries.to_string()].into_iter().chain(cells(&group.metrics)).collect::<Vec<_>>()
+        };
+        let mut rows: Vec<Vec<String>> = set.languages.iter().map(row).collect();
+        if let Some(average) = &set.languages_average {
+            rows.push(["<b>average</b>".to_owned(), String::new()].into_iter().chain(cells(average)).collect());
+        }
+        let _ = write!(out, "<h2>{} by language</h2>{}", escape(&set.name), table(&heads, &rows));
     }
 }
 

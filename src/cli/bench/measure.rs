@@ -19,7 +19,7 @@ use crate::cli::catalog;
 use crate::cli::retrieval::Retrieval;
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::ToolId;
-use crate::domain::selection::relevance::{QueryPlan, Role};
+use crate::domain::selection::relevance::{QueryPlan, Role, is_weak, shares_word};
 use crate::domain::selection::selection::Reason;
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::selection::request::{SelectRequest, Turn};
@@ -27,6 +27,8 @@ use crate::settings::{Rerank, Settings};
 
 /// How many ranked tools the report shows for each missed message.
 const SHOWN: usize = 5;
+/// How many ranked tools count as the results of a search.
+const RESULTS: usize = 10;
 
 /// What the metrics count: tools or servers. A server has the rank of its best tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -60,6 +62,12 @@ impl Corpus {
 struct Answer {
     /// Ids of the ranked tools, best first.
     ranked: Vec<String>,
+    /// The cosine of each ranked tool, if it has one.
+    cosines: Vec<Option<f32>>,
+    /// For each ranked tool, whether a search would call it weak.
+    weak: Vec<bool>,
+    /// Whether a search would return nothing.
+    is_nothing: bool,
     /// Ids of the tools that the model would get.
     chosen: Vec<String>,
     needs_tool: bool,
@@ -104,6 +112,7 @@ impl Measure<'_> {
         let rows: Vec<&[f64]> = rows.iter().map(Vec::as_slice).collect();
         let means = Means::of(&self.columns(), &rows, place);
         let catalog = corpus.current.snapshot();
+        let languages = self.languages(set, &rows, place);
         let report = SetReport {
             name: set.name.clone(),
             queries: set.queries.len(),
@@ -114,6 +123,9 @@ impl Measure<'_> {
             tokens_before: answers.first().map_or(0, |answer| answer.tokens_before),
             metrics: means.figures(),
             kinds: self.kinds(set, &rows, place),
+            languages: languages.iter().map(|(language, (queries, means))| (language.clone(), Group::of(*queries, means))).collect(),
+            languages_average: (languages.len() > 1)
+                .then(|| Means::average(&languages.values().map(|(_, means)| means).collect::<Vec<_>>()).figures()),
             latency_ms: latency(&answers),
             missed: self.missed(set, &answers, corpus),
         };
@@ -124,7 +136,8 @@ impl Measure<'_> {
         let at = |name: &'static str| self.ks.iter().map(move |k| format!("{name}@{k}"));
         let ranking = ["recall", "hit", "ndcg", "complete", "server"].into_iter().flat_map(at);
         let others = ["mrr", "cut.recall", "cut.complete", "cut.tools", "cut.tokens", "cut.reduction", "cut.at_most_one_tool", "no_tool"];
-        ranking.chain(others.map(str::to_owned)).collect()
+        let by_need = ["cut.tools_if_needed", "gate.kept", "gate.left_alone", "weak.needed", "weak.not_needed", "weak.nothing"];
+        ranking.chain(others.into_iter().chain(by_need).map(str::to_owned)).collect()
     }
 
     /// The values of the metrics in [`Measure::columns`]. Ranking metrics are undefined for a message that needs no
@@ -134,6 +147,7 @@ impl Measure<'_> {
         let (_, chosen) = self.view(query, &answer.chosen, corpus);
         let count = groups.groups.len();
         let needs = |value: f64| if count == 0 { f64::NAN } else { value };
+        let needs_none = |value: f64| if count == 0 { value } else { f64::NAN };
         let found = hits(&groups.groups, ranked.iter().copied());
         let of_chosen = hits(&groups.groups, chosen.iter().copied());
         let all = usize::MAX;
@@ -158,6 +172,12 @@ impl Measure<'_> {
             1.0 - answer.tokens_after as f64 / answer.tokens_before.max(1) as f64,
             f64::from(answer.chosen.len() <= 1),
             f64::from(!answer.needs_tool),
+            needs(answer.chosen.len() as f64),
+            needs(f64::from(answer.needs_tool)),
+            needs_none(f64::from(!answer.needs_tool)),
+            weak_share(answer, |id| query.groups.iter().any(|group| group.contains(id))),
+            needs_none(weak_share(answer, |_| true)),
+            needs_none(f64::from(answer.is_nothing)),
         ]);
         row
     }
@@ -182,8 +202,17 @@ impl Measure<'_> {
             return IndexMap::new();
         }
         let columns = self.columns();
-        let group = |rows: &[&[f64]]| Group { queries: rows.len(), metrics: Means::of(&columns, rows, place).figures() };
-        by_kind.into_iter().map(|(kind, rows)| (kind.to_owned(), group(&rows))).collect()
+        by_kind.into_iter().map(|(kind, rows)| (kind.to_owned(), Group::of(rows.len(), &Means::of(&columns, &rows, place)))).collect()
+    }
+
+    /// The number of messages and the means by language; empty if no message names its language.
+    fn languages(&self, set: &Set, rows: &[&[f64]], place: u64) -> IndexMap<String, (usize, Means)> {
+        let mut by_language: IndexMap<&str, Vec<&[f64]>> = IndexMap::new();
+        for (query, row) in set.queries.iter().zip(rows).filter(|(query, _)| !query.lang.is_empty()) {
+            by_language.entry(&query.lang).or_default().push(row);
+        }
+        let columns = self.columns();
+        by_language.into_iter().map(|(language, rows)| (language.to_owned(), (rows.len(), Means::of(&columns, &rows, place)))).collect()
     }
 
     /// Messages for which the first ranks miss a needed tool.
@@ -194,6 +223,7 @@ impl Measure<'_> {
             let found = hits(&groups.groups, ranked.iter().copied());
             (found.len() < groups.groups.len() || found.iter().any(|&place| place > k)).then(|| Missed {
                 id: query.id.clone(),
+                lang: query.lang.clone(),
                 query: query.text.clone(),
                 needed: groups.groups.iter().map(|group| group.iter().cloned().collect()).collect(),
                 found: ranked.iter().take(SHOWN).map(|id| (*id).to_owned()).collect(),
@@ -213,15 +243,28 @@ async fn answer(message: &str, corpus: &Corpus, retrieval: &Retrieval) -> Answer
     let request = SelectRequest { turns: vec![turn], rerank: Some(Rerank::Off), ..SelectRequest::default() };
     let selection = retrieval.select.select(request, &Principal::anyone()).await;
     let id = |tool: &ToolId| corpus.ids.get(tool).cloned();
+    let floor = retrieval.retrieve.weak_cosine();
+    let ranked: Vec<_> =
+        ranking.ranked.iter().filter_map(|ranked| Some((id(&catalog.tools().get(ranked.key as usize)?.id)?, ranked))).collect();
     let is_new = |reason: Reason| matches!(reason, Reason::Relevant { .. } | Reason::Judged { .. });
     Answer {
-        ranked: ranking.ranked.iter().filter_map(|ranked| id(&catalog.tools().get(ranked.key as usize)?.id)).collect(),
+        cosines: ranked.iter().map(|(_, ranked)| ranked.dense).collect(),
+        weak: ranked.iter().map(|(_, ranked)| is_weak(ranked, floor)).collect(),
+        is_nothing: ranked.iter().all(|(_, ranked)| is_weak(ranked, floor) && !shares_word(ranked)),
+        ranked: ranked.into_iter().map(|(id, _)| id).collect(),
         chosen: selection.tools.iter().filter(|tool| is_new(tool.reason)).filter_map(|tool| id(tool.id.as_ref()?)).collect(),
         needs_tool: retrieval.retrieve.needs_tool(&ranking, catalog.tools().len()),
         tokens_before: selection.tokens_before,
         tokens_after: selection.tokens_after,
         took,
     }
+}
+
+/// The share of weak tools among the results of a search that are `counted`; NaN if there are none.
+fn weak_share(answer: &Answer, counted: impl Fn(&String) -> bool) -> f64 {
+    let results = answer.ranked.iter().zip(&answer.weak).take(RESULTS).filter(|(id, _)| counted(id));
+    let (count, weak) = results.fold((0_u32, 0_u32), |(count, sum), (_, weak)| (count + 1, sum + u32::from(*weak)));
+    f64::from(weak) / f64::from(count)
 }
 
 fn latency(answers: &[Answer]) -> Latency {
@@ -233,7 +276,14 @@ fn latency(answers: &[Answer]) -> Latency {
 
 fn write_run(folder: &Path, set: &Set, answers: &[Answer]) -> Result<(), Failure> {
     let path = folder.join(format!("{}.jsonl", set.name));
-    let lines = set.queries.iter().zip(answers).map(|(query, answer)| json!({"query_id": query.id, "ranked": answer.ranked}).to_string());
+    let line = |(query, answer): (&Query, &Answer)| {
+        let mut line = json!({"query_id": query.id, "ranked": answer.ranked, "cosines": answer.cosines});
+        if !query.lang.is_empty() {
+            line["lang"] = query.lang.as_str().into();
+        }
+        line.to_string()
+    };
+    let lines = set.queries.iter().zip(answers).map(line);
     let text = lines.collect::<Vec<_>>().join("\n") + "\n";
     fs::create_dir_all(folder)
         .and_then(|()| fs::write(&path, text))

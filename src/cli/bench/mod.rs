@@ -53,9 +53,10 @@ struct RetrievalArgs {
     /// Read the messages from this file instead of the folder
     #[arg(long, value_name = "FILE")]
     queries: Option<PathBuf>,
-    /// Folder with one `SERVER.json` per server, as returned by `tools/list`; used if the data has no tools.jsonl
-    #[arg(long, value_name = "DIR", conflicts_with = "config")]
-    toollists: Option<PathBuf>,
+    /// Folder with one `SERVER.json` per server, as returned by `tools/list`, or file with one server per line; used if
+    /// the data has no tools.jsonl; may be repeated
+    #[arg(long, value_name = "PATH", conflicts_with = "config")]
+    toollists: Vec<PathBuf>,
     /// File with an `mcpServers` map; if the data has no tools.jsonl, start these servers and use their tools
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -71,6 +72,9 @@ struct RetrievalArgs {
     /// Count tools, or count servers instead
     #[arg(long, value_enum, default_value_t = Level::Tool)]
     level: Level,
+    /// Use only the messages in these languages, as named in the data
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    lang: Vec<String>,
     /// Use at most this many messages per set, evenly spaced
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     limit_queries: Option<u32>,
@@ -211,8 +215,10 @@ impl RetrievalArgs {
         let mut shared: Option<usize> = None;
         for path in &self.data {
             for mut set in data::sets(path, self.queries.as_deref())? {
+                set.queries.retain(|query| self.lang.is_empty() || self.lang.contains(&query.lang));
                 if set.queries.is_empty() {
-                    return Err(Failure::invalid(format!("error: --data: {} holds no messages", path.display())));
+                    let which = if self.lang.is_empty() { "" } else { " in these languages" };
+                    return Err(Failure::invalid(format!("error: --data: {} holds no messages{which}", path.display())));
                 }
                 self.thin(&mut set);
                 let taken = |name: &String| all.iter().flat_map(|searched| &searched.sets).any(|set| set.name == *name);
@@ -240,16 +246,16 @@ impl RetrievalArgs {
     }
 
     async fn tools(&self, settings: &Settings, data: &Path) -> Result<Tools, Failure> {
-        let mut tools = match (&self.toollists, &self.config) {
-            (Some(folder), _) => Tools::of_folder(folder)?,
-            (None, Some(_)) => {
+        let mut tools = match (self.toollists.as_slice(), &self.config) {
+            ([_, ..], _) => Tools::of_lists(&self.toollists)?,
+            ([], Some(_)) => {
                 let known = catalog::ask(settings).await?;
                 if let Some((server, reason)) = known.missing.first() {
                     return Err(Failure::failed(format!("error: {server}: {reason}")));
                 }
                 Tools::of_catalog(&known.catalog)
             }
-            (None, None) => {
+            ([], None) => {
                 let remedy = "name a folder of tool lists with --toollists, or servers with --config";
                 return Err(Failure::invalid(format!("error: --data: {} brings no tools.jsonl. {remedy}.", data.display())));
             }

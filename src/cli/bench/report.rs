@@ -4,13 +4,18 @@
 //! `recall@k`, `hit@k`, `ndcg@k`, `complete@k`, `mrr` and `server@k`. The last one shows whether the first k tools
 //! include one from a right server. The metrics for the selected tools are `cut.recall`, `cut.complete`, `cut.tools`,
 //! `cut.tokens`, `cut.reduction` and `cut.at_most_one_tool`. `no_tool` is the share of messages that need no tool,
-//! according to the gate. A metric that is undefined for every message is absent. If no message needs a tool, only the
-//! last five metrics remain.
+//! according to the gate.
+//!
+//! Some metrics cover only the messages that need a tool: `cut.tools_if_needed`, `gate.kept` (the gate lets the message
+//! pass) and `weak.needed` (the share of needed tools among the first ten that a search would call weak). Others cover
+//! only the messages that need none: `gate.left_alone`, `weak.not_needed` (the share of the first ten tools that a search
+//! would call weak) and `weak.nothing` (a search would return nothing). A metric that is undefined for every message is
+//! absent.
 
 use indexmap::IndexMap;
 use serde::Serialize;
 
-use crate::cli::bench::estimate::{Estimate, Figures, RESAMPLES, SEED};
+use crate::cli::bench::estimate::{Estimate, Figures, Means, RESAMPLES, SEED};
 use crate::cli::table;
 
 #[derive(Serialize)]
@@ -61,6 +66,12 @@ pub(super) struct SetReport {
     /// Metrics by the messages' `kind`, if there are several kinds.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(super) kinds: IndexMap<String, Group>,
+    /// Metrics by the messages' `lang`, if they name it.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub(super) languages: IndexMap<String, Group>,
+    /// The average in which every language has the same weight; absent if there are fewer than two.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) languages_average: Option<Figures>,
     /// How long embedding, search and fusion of one message take, without HTTP.
     pub(super) latency_ms: Latency,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -73,6 +84,12 @@ pub(super) struct Group {
     pub(super) metrics: Figures,
 }
 
+impl Group {
+    pub(super) fn of(queries: usize, means: &Means) -> Self {
+        Self { queries, metrics: means.figures() }
+    }
+}
+
 #[derive(Clone, Copy, Serialize)]
 pub(super) struct Latency {
     pub(super) p50: f64,
@@ -83,6 +100,8 @@ pub(super) struct Latency {
 #[derive(Serialize)]
 pub(super) struct Missed {
     pub(super) id: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) lang: String,
     pub(super) query: String,
     /// The message needs one tool from each group.
     pub(super) needed: Vec<Vec<String>>,
@@ -127,6 +146,9 @@ impl Report {
         let mut parts = vec![self.ranking_table(), self.cut_table()];
         if self.sets.iter().any(|set| !set.kinds.is_empty()) {
             parts.push(self.kinds_table());
+        }
+        if self.sets.iter().any(|set| !set.languages.is_empty()) {
+            parts.push(self.languages_table());
         }
         if !self.ablation.is_empty() {
             parts.push(self.ablation_table());
@@ -216,6 +238,38 @@ impl Report {
         for (set, kind, group) in self.sets.iter().flat_map(|set| set.kinds.iter().map(move |(kind, group)| (set, kind, group))) {
             let values = metrics.iter().map(|(name, _)| with_interval(group.metrics.get(name)));
             out.add_row([format!("{} / {kind}", set.name), group.queries.to_string()].into_iter().chain(values));
+        }
+        table::text(&out)
+    }
+
+    /// The metrics of each language, with their column headings.
+    pub(super) fn language_metrics(&self) -> Vec<(String, String)> {
+        let (least, middle) = (self.k.first().copied().unwrap_or(1), self.middle_k());
+        [
+            (format!("recall@{least}"), format!("R@{least}")),
+            (format!("recall@{middle}"), format!("R@{middle}")),
+            ("cut.recall".to_owned(), "Sent recall".to_owned()),
+            ("cut.tools_if_needed".to_owned(), "Sent tools".to_owned()),
+            ("gate.kept".to_owned(), "Kept".to_owned()),
+            ("gate.left_alone".to_owned(), "Left alone".to_owned()),
+        ]
+        .into()
+    }
+
+    fn languages_table(&self) -> String {
+        let metrics = self.language_metrics();
+        let heads: Vec<&str> = ["Language", "Messages"].into_iter().chain(metrics.iter().map(|(_, head)| head.as_str())).collect();
+        let mut out = table::table(&heads);
+        let values = |figures: &Figures| metrics.iter().map(|(name, _)| with_interval(figures.get(name))).collect::<Vec<_>>();
+        for set in &self.sets {
+            for (language, group) in &set.languages {
+                let name = format!("{} / {language}", set.name);
+                out.add_row([name, group.queries.to_string()].into_iter().chain(values(&group.metrics)));
+            }
+            if let Some(average) = &set.languages_average {
+                let name = format!("{} / average", set.name);
+                out.add_row([name, String::new()].into_iter().chain(values(average)));
+            }
         }
         table::text(&out)
     }

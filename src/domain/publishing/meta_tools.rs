@@ -13,6 +13,8 @@ use crate::domain::toolsets::mode::Mode;
 
 /// Maximum number of queries per search.
 pub const MAX_QUERIES: usize = 16;
+/// Maximum number of servers named in a search.
+pub const MAX_SERVERS: usize = 20;
 /// Maximum number of tools per search.
 pub const MAX_FOUND: usize = 100;
 /// Default number of tools per search.
@@ -83,6 +85,7 @@ meta_tools! {
             "type": "object",
             "properties": {
                 "queries": texts(MAX_QUERIES, "What the tools shall do, one short phrase for each need, e.g. [\"send an email\", \"read a calendar\"]"),
+                "servers": {"type": "array", "items": {"type": "string"}, "maxItems": MAX_SERVERS, "description": "Search only these servers"},
                 "limit": number(1, MAX_FOUND, DEFAULT_FOUND, "How many tools to return"),
                 "detail": {
                     "type": "string",

@@ -11,6 +11,7 @@ use crate::http::described::described;
 use crate::http::meta_tools::respond;
 use crate::http::place::RequestAddress;
 use crate::http::problem::{Answer, Problem, limit, read_json};
+use crate::http::routes::tools::ProposedToolsetBody;
 use crate::http::state::State;
 use crate::service::meta_tools::smart_select::{SmartSelectRequest, SmartSelection, SmartTool};
 use crate::service::ports::Advisor;
@@ -28,6 +29,8 @@ described! {
     struct SmartSelectionBody of SmartSelection {
         /// The tools, best first.
         tools: Vec<SmartToolBody>,
+        /// Toolsets to load, best first. They contain the selected tools that are not loaded in the session or chat of the request.
+        toolsets unless "Vec::is_empty": Vec<ProposedToolsetBody>,
         /// What selected the tools: `gemini`, `openai`, `anthropic`, `configured` (the model in the settings) or
         /// `heuristic` (search).
         provider: String,

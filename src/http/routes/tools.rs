@@ -6,7 +6,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use crate::domain::publishing::meta_tools::{DEFAULT_FOUND, MAX_DESCRIBED, MAX_FOUND, MAX_QUERIES, MetaTool};
+use crate::domain::publishing::meta_tools::{DEFAULT_FOUND, MAX_DESCRIBED, MAX_FOUND, MAX_QUERIES, MAX_SERVERS, MetaTool};
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::described::{Content, described};
@@ -15,8 +15,9 @@ use crate::http::place::RequestAddress;
 use crate::http::problem::{Answer, Problem, limit, read_json};
 use crate::http::routes::toolsets::chat;
 use crate::http::state::State;
-use crate::service::meta_tools::describe::{Described, DescribedTool, UnknownTool};
-use crate::service::meta_tools::find::{Detail, FindTools, Found, FoundTool, ProposedToolset};
+use crate::service::meta_tools::describe::{Described, DescribedTool, UnknownName};
+use crate::service::meta_tools::find::{Detail, FindTools, Found, FoundTool};
+use crate::service::meta_tools::proposed::ProposedToolset;
 
 #[derive(Deserialize, ToSchema)]
 struct SearchBody {
@@ -24,6 +25,11 @@ struct SearchBody {
     #[serde(default, alias = "query")]
     #[schema(value_type = Vec<String>)]
     queries: OneOrMany,
+    /// Names of the servers to search; by default, all servers are searched. Case does not matter, and a single string is also
+    /// accepted.
+    #[serde(default, alias = "server")]
+    #[schema(value_type = Vec<String>)]
+    servers: OneOrMany,
     /// Maximum number of tools to return.
     limit: Option<usize>,
     /// The level of detail: `names` (or `compact`), `summary` (default) or `full`.
@@ -78,10 +84,13 @@ struct CallBody {
 described! {
     /// The result of a search.
     struct FoundBody of Found {
-        /// The best tools, best first. There are `limit` tools, or all tools if there are fewer.
+        /// The best tools, best first. There are `limit` tools, or all tools if there are fewer. There are none if all tools are
+        /// weak and none shares a word with the queries.
         tools: Vec<FoundToolBody>,
         /// Toolsets with tools that are not loaded yet, best first. Present only in a session or a chat.
         toolsets unless "Vec::is_empty": Vec<ProposedToolsetBody>,
+        /// The requested servers of which the caller sees no tool.
+        unknown_servers unless "Vec::is_empty": Vec<UnknownNameBody>,
         /// A suggestion for the model's next step.
         next: String,
         warnings unless "Vec::is_empty": Vec<String>,
@@ -94,6 +103,8 @@ described! {
         tool: String,
         /// How well the tool matches, from 0 to 1.
         score: f32,
+        /// Present and true if the tool hardly matches any query. Weak tools only fill the list.
+        weak unless "std::ops::Not::not": bool,
         /// Present if `detail` is `summary`.
         summary unless "Option::is_none": Option<String>,
         /// Present if `detail` is `full`.
@@ -108,11 +119,12 @@ described! {
         same_as unless "Vec::is_empty": Vec<String>,
     }
 
+    /// A toolset to load, with some of the chosen tools.
     struct ProposedToolsetBody of ProposedToolset {
         name: String,
         /// Number of tools in the toolset.
         tools: usize,
-        /// The found tools that the toolset contains.
+        /// The chosen tools that the toolset contains.
         has: Vec<String>,
     }
 
@@ -120,7 +132,7 @@ described! {
     struct DescribedBody of Described {
         /// The tools, in the order of the requested names.
         tools: Vec<DescribedToolBody>,
-        unknown unless "Vec::is_empty": Vec<UnknownToolBody>,
+        unknown unless "Vec::is_empty": Vec<UnknownNameBody>,
         /// A suggestion for the model's next step.
         next: String,
     }
@@ -141,8 +153,8 @@ described! {
         returns: Option<Value>,
     }
 
-    /// A requested name that belongs to no tool.
-    struct UnknownToolBody of UnknownTool {
+    /// A requested name that belongs to no tool or server.
+    struct UnknownNameBody of UnknownName {
         name: String,
         did_you_mean unless "Option::is_none": Option<String>,
     }
@@ -217,6 +229,11 @@ pub(in crate::http) fn search_request(body: &[u8]) -> Result<(FindTools, Option<
     if queries.is_empty() || queries.len() > MAX_QUERIES {
         return Err(Problem::invalid("queries", format!("Give 1 to {MAX_QUERIES} queries, e.g. {{\"queries\": [\"send an email\"]}}.")));
     }
+    let mut servers = body.servers.many();
+    servers.retain(|server| !server.trim().is_empty());
+    if servers.len() > MAX_SERVERS {
+        return Err(Problem::invalid("servers", format!("Name at most {MAX_SERVERS} servers, or none to search all.")));
+    }
     let limit = limit(body.limit, DEFAULT_FOUND, 1..=MAX_FOUND)?;
     if body.per_server.is_some_and(|most| most == 0 || most > MAX_FOUND) {
         return Err(Problem::invalid("per_server", format!("per_server is 1 to {MAX_FOUND}.")));
@@ -225,7 +242,7 @@ pub(in crate::http) fn search_request(body: &[u8]) -> Result<(FindTools, Option<
         None => Detail::default(),
         Some(name) => Detail::of_name(name).ok_or_else(|| Problem::invalid("detail", format!("detail is {}.", Detail::NAMES)))?,
     };
-    let wanted = FindTools { queries, limit, detail, intent, per_server: body.per_server };
+    let wanted = FindTools { queries, servers, limit, detail, intent, per_server: body.per_server };
     Ok((wanted, chat(body.chat_id)?))
 }
 

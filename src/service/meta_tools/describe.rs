@@ -25,9 +25,9 @@ pub(crate) struct DescribedTool {
     pub returns: Option<Arc<Value>>,
 }
 
-/// A requested name that matches no visible tool.
+/// A requested name that matches no visible tool or server.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct UnknownTool {
+pub(crate) struct UnknownName {
     pub name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub did_you_mean: Option<String>,
@@ -38,7 +38,7 @@ pub(crate) struct UnknownTool {
 pub(crate) struct Described {
     pub tools: Vec<DescribedTool>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub unknown: Vec<UnknownTool>,
+    pub unknown: Vec<UnknownName>,
     /// A hint to the model about the next step.
     pub next: String,
 }
@@ -55,8 +55,8 @@ impl Describe {
         for name in names.iter().filter(|name| seen.insert(name.as_str())) {
             match self.execute.by_name(name, principal) {
                 Ok(tool) => tools.push(described(&tool)),
-                Err(ExecuteError::NotFound { did_you_mean }) => unknown.push(UnknownTool { name: name.clone(), did_you_mean }),
-                Err(_) => unknown.push(UnknownTool { name: name.clone(), did_you_mean: None }),
+                Err(ExecuteError::NotFound { did_you_mean }) => unknown.push(UnknownName { name: name.clone(), did_you_mean }),
+                Err(_) => unknown.push(UnknownName { name: name.clone(), did_you_mean: None }),
             }
         }
         let next = match (tools.is_empty(), unknown.is_empty()) {

@@ -1,21 +1,23 @@
 //! Finds tools for a model among all tools that the caller may use, loaded or not.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::domain::access::visibility::Visibility;
-use crate::domain::catalog::catalog::Catalog;
-use crate::domain::catalog::tool::Tool;
+use crate::domain::access::visibility::{Scope, Visibility};
+use crate::domain::catalog::catalog::{Catalog, CatalogServer};
+use crate::domain::catalog::tool::{ServerName, Tool};
 use crate::domain::publishing::meta_tools::MetaTool::{DescribeTools, LoadToolset, RunTool};
 use crate::domain::selection::intent::Intent;
 use crate::domain::selection::relevance::arrange::{ArrangeCandidate, Arranged, arrange};
-use crate::domain::selection::relevance::readable_score;
-use crate::domain::toolsets::loading::{Group, Groups};
+use crate::domain::selection::relevance::{Ranked, is_weak, shares_word};
+use crate::domain::text::similar::nearest_of_family;
 use crate::service::access::limits::{Limited, Limits};
 use crate::service::catalog::current::{CurrentCatalog, View};
+use crate::service::meta_tools::describe::UnknownName;
+use crate::service::meta_tools::proposed::{ProposedToolset, proposed};
 use crate::service::records::metrics::SearchKind;
 use crate::service::records::record::Recorder;
 use crate::service::selection::retrieve::{Merged, Retrieve};
@@ -52,6 +54,8 @@ impl Detail {
 #[derive(Clone, Debug)]
 pub(crate) struct FindTools {
     pub queries: Vec<String>,
+    /// Names of the servers to search; if empty, all servers are searched.
+    pub servers: Vec<String>,
     pub limit: usize,
     pub detail: Detail,
     /// The kind of tools that is wanted, as a hint.
@@ -67,6 +71,9 @@ pub(crate) struct FoundTool {
     pub tool: String,
     /// Match with the queries, 0 to 1.
     pub score: f32,
+    /// Whether the tool only fills the list, because it hardly matches any query.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub weak: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,23 +88,16 @@ pub(crate) struct FoundTool {
     pub same_as: Vec<String>,
 }
 
-/// A toolset that contains some of the found tools.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct ProposedToolset {
-    pub name: String,
-    /// Number of tools in the toolset.
-    pub tools: usize,
-    /// Published names of the found tools in the toolset.
-    pub has: Vec<String>,
-}
-
 /// The results of a search.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Found {
     pub tools: Vec<FoundTool>,
     /// Toolsets to load for tools that are not bound yet, best first. Only set where tools can be loaded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub toolsets: Vec<ProposedToolset>,
+    /// The requested servers of which the caller sees no tool.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unknown_servers: Vec<UnknownName>,
     /// A hint to the model about the next step.
     pub next: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -113,13 +113,19 @@ pub(crate) struct Find {
 }
 
 impl Find {
-    /// The best tools for all queries together, best first: exactly `limit` if there are that many.
+    /// The best tools for all queries together, best first: exactly `limit` if there are that many. Empty if all tools are weak
+    /// and none shares a word with the queries.
     ///
     /// # Errors
     /// [`Limited`] over the caller's limit.
     pub(crate) async fn find(&self, request: &FindTools, here: CallerAt<'_>) -> Result<Found, Limited> {
         self.limits.selection(&here.caller.principal)?;
-        let view = self.current.view(&here.caller.principal);
+        let whole = self.current.view(&here.caller.principal);
+        let (view, unknown_servers) = restricted(&whole, &request.servers);
+        if view.visibility.servers == Scope::Only(BTreeSet::new()) && !unknown_servers.is_empty() {
+            let next = "None of these servers has tools here. Correct the names, or search without `servers`.".to_owned();
+            return Ok(Found { unknown_servers, next, ..Found::default() });
+        }
         let View { catalog, visibility, settings } = &view;
         let mut queries = request.queries.clone();
         let mut warnings = Vec::new();
@@ -129,30 +135,36 @@ impl Find {
             queries.extend(request.intent.clone());
         }
         let list = if is_meant.is_some() { LONGEST_LIST } else { request.limit };
-        let Merged { ranked, warnings: of_search } = self.retrieve.merged(&queries, &view, list).await;
+        let Merged { ranked, has_failed, warnings: of_search } = self.retrieve.merged(&queries, &view, list).await;
         warnings.extend(of_search);
 
         let texts = catalog.texts().filter(|_| settings.fold_duplicates);
         let found: Vec<ArrangeCandidate> = ranked
             .iter()
-            .map(|&(key, _)| ArrangeCandidate {
+            .map(|&Ranked { key, .. }| ArrangeCandidate {
                 server: catalog.server_of(key).unwrap_or(u32::MAX),
                 group: texts.map_or(key, |texts| texts.near_duplicates.group(key)),
                 is_meant: is_meant.as_ref().is_none_or(|meant| meant[key as usize]),
             })
             .collect();
         let Arranged { mut order, duplicates } = arrange(&found, request.per_server.or(settings.per_server));
-        order.truncate(request.limit);
+        let floor = self.retrieve.weak_cosine();
+        let is_weak = |tool: &Ranked<u32>| !has_failed && is_weak(tool, floor);
+        // A tool that matches the intent shares a word with the request too.
+        let shares_word = |tool: &Ranked<u32>| shares_word(tool) || is_meant.as_ref().is_some_and(|meant| meant[tool.key as usize]);
+        let is_nothing = ranked.iter().all(|tool| is_weak(tool) && !shares_word(tool));
+        order.truncate(if is_nothing { 0 } else { request.limit });
         let shown: HashSet<usize> = order.iter().copied().collect();
 
         let now = self.loading.now(here).await;
-        let tool_at = |place: usize| &catalog.tools()[ranked[place].0 as usize];
+        let tool_at = |place: usize| &catalog.tools()[ranked[place].key as usize];
         let answers = order.iter().map(|&place| {
             let same_as = duplicates.get(&place).into_iter().flatten().filter(|place| !shown.contains(place));
             FoundTool {
                 already_loaded: now.as_ref().map(|now| now.contains(&tool_at(place).operation_id)),
                 same_as: same_as.map(|&place| tool_at(place).operation_id.to_string()).collect(),
-                ..described(tool_at(place), readable_score(ranked[place].1), request.detail)
+                weak: is_weak(&ranked[place]),
+                ..described(tool_at(place), ranked[place].score(), request.detail)
             }
         });
         let tools: Vec<FoundTool> = answers.collect();
@@ -160,13 +172,43 @@ impl Find {
         let to_load = || order.iter().map(|&place| tool_at(place));
         let toolsets = now.as_ref().map(|now| {
             let missing: Vec<&Arc<Tool>> = to_load().filter(|tool| !now.contains(&tool.operation_id)).collect();
-            proposed(&missing, catalog, visibility)
+            proposed(&missing, catalog, &whole.visibility, MOST_TOOLSETS)
         });
         let next = next(&tools, toolsets.as_deref(), request.detail);
         let message = self.recorder.message(&request.queries.join("\n"));
         self.recorder.searched(SearchKind::FindTools, here.caller, message, to_load().map(|tool| tool.id.clone()).collect());
-        Ok(Found { tools, toolsets: toolsets.unwrap_or_default(), next, warnings })
+        Ok(Found { tools, toolsets: toolsets.unwrap_or_default(), unknown_servers, next, warnings })
     }
+}
+
+/// The view of a search, which covers only the named servers, and the names of servers of which the caller sees no tool. For
+/// denied servers, the response is the same as for unknown ones.
+fn restricted(whole: &View, names: &[String]) -> (View, Vec<UnknownName>) {
+    let mut view = whole.clone();
+    if names.is_empty() {
+        return (view, Vec::new());
+    }
+    let View { catalog, visibility, .. } = whole;
+    let shown: Vec<&CatalogServer> =
+        catalog.servers().iter().filter(|server| !server.tools.is_empty() && visibility.shows(server)).collect();
+    let shown = || shown.iter().map(|server| &server.name);
+    let (mut servers, mut unknown) = (BTreeSet::new(), Vec::<UnknownName>::new());
+    for name in names.iter().map(|name| name.trim()) {
+        let known =
+            shown().find(|known| known.as_str() == name).or_else(|| shown().find(|known| known.as_str().eq_ignore_ascii_case(name)));
+        match known {
+            Some(known) => {
+                servers.insert(known.clone());
+            }
+            None if unknown.iter().any(|known| known.name == name) => {}
+            None => {
+                let did_you_mean = nearest_of_family(name, shown().map(ServerName::as_str)).map(str::to_owned);
+                unknown.push(UnknownName { name: name.to_owned(), did_you_mean });
+            }
+        }
+    }
+    view.visibility.servers = Scope::Only(servers);
+    (view, unknown)
 }
 
 /// For each tool of the catalog, whether it matches the intent; `None` without an intent, or if no tool matches.
@@ -180,41 +222,24 @@ fn meant(request: &FindTools, catalog: &Catalog, visibility: &Visibility, warnin
         |tool: &Arc<Tool>| visibility.allows(tool) && intent.fits(tool, catalog.server(tool.id.server.as_str()), &visibility.assigned);
     let meant: Vec<bool> = catalog.tools().iter().map(fits).collect();
     if !meant.contains(&true) {
-        warnings.push("no tag, toolset or server matches the intent: all tools were searched".to_owned());
+        let searched = if request.servers.is_empty() { "all tools" } else { "all tools of these servers" };
+        warnings.push(format!("no tag, toolset or server matches the intent: {searched} were searched"));
         return None;
     }
     Some(meant)
 }
 
-/// Chooses toolsets to load: for each missing tool, the toolset with the most missing tools, on a tie the smallest.
-fn proposed(missing: &[&Arc<Tool>], catalog: &Catalog, visibility: &Visibility) -> Vec<ProposedToolset> {
-    let groups = Groups::visible(catalog, visibility);
-    let classes = &visibility.assigned;
-    let mut proposed: Vec<(&Group, ProposedToolset)> = Vec::new();
-    for tool in missing {
-        if proposed.len() == MOST_TOOLSETS {
-            break;
-        }
-        if proposed.iter().any(|(group, _)| group.has(tool, classes)) {
-            continue;
-        }
-        let with_it: Vec<&Group> = groups.known().iter().filter(|group| group.has(tool, classes)).collect();
-        let is_toolset = |group: &&&Group| matches!(group, Group::Toolset(_));
-        let wanted: Vec<&Group> =
-            if with_it.iter().any(|group| is_toolset(&group)) { with_it.iter().filter(is_toolset).copied().collect() } else { with_it };
-        let sized = wanted.into_iter().map(|group| {
-            let has: Vec<String> =
-                missing.iter().filter(|tool| group.has(tool, classes)).map(|tool| tool.operation_id.to_string()).collect();
-            (group, group.members(catalog, visibility).len(), has)
-        });
-        let best = sized.min_by(|one, other| other.2.len().cmp(&one.2.len()).then(one.1.cmp(&other.1)));
-        proposed.extend(best.map(|(group, tools, has)| (group, ProposedToolset { name: group.name().to_owned(), tools, has })));
-    }
-    proposed.into_iter().map(|(_, toolset)| toolset).collect()
-}
-
 /// A hint about the next step. `toolsets` is set where tools can be loaded.
 fn next(tools: &[FoundTool], toolsets: Option<&[ProposedToolset]>, detail: Detail) -> String {
+    let next = next_call(tools, toolsets, detail);
+    if !tools.is_empty() && tools.iter().all(|tool| tool.weak) {
+        format!("These tools match only weakly. Use one only if it does what you need; otherwise, try other words. {next}")
+    } else {
+        next
+    }
+}
+
+fn next_call(tools: &[FoundTool], toolsets: Option<&[ProposedToolset]>, detail: Detail) -> String {
     match (tools.is_empty(), toolsets, detail) {
         (true, ..) => "Nothing was found. Try other words for what the tool should do.".to_owned(),
         (false, Some([]), _) => "All of these are loaded: call them directly.".to_owned(),
@@ -239,6 +264,7 @@ fn described(tool: &Tool, score: f32, detail: Detail) -> FoundTool {
         server: tool.id.server.to_string(),
         tool: tool.label.to_string(),
         score,
+        weak: false,
         summary: (detail == Detail::Summary).then(|| tool.summary().to_owned()),
         description: (detail == Detail::Full).then(|| tool.description.clone()),
         parameters: (detail == Detail::Full).then(|| Arc::clone(&tool.input.published)),

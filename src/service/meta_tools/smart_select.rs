@@ -6,16 +6,18 @@ use std::sync::Arc;
 use serde::Serialize;
 use tokio::time::Instant;
 
+use crate::domain::access::toolset::ToolsetName;
 use crate::domain::catalog::tool::Tool;
 use crate::domain::selection::judgement::{Choice, Entry, Question, fitting};
 use crate::service::access::limits::{Limited, Limits};
-use crate::service::caller::CallerContext;
 use crate::service::catalog::current::{CurrentCatalog, View};
+use crate::service::meta_tools::proposed::{ProposedToolset, proposed};
 use crate::service::ports::Advisor;
 use crate::service::records::metrics::SearchKind;
 use crate::service::records::record::Recorder;
 use crate::service::selection::judges::Judges;
 use crate::service::selection::retrieve::Retrieve;
+use crate::service::toolsets::loading::{CallerAt, Loading};
 
 /// Maximum number of tokens of the list of tools in a prompt.
 const CATALOGUE_TOKENS: usize = 4_000;
@@ -28,6 +30,7 @@ pub(crate) struct SmartSelect {
     pub current: Arc<CurrentCatalog>,
     pub retrieve: Arc<Retrieve>,
     pub judges: Arc<Judges>,
+    pub loading: Arc<Loading>,
     pub limits: Arc<Limits>,
     pub recorder: Recorder,
 }
@@ -44,6 +47,9 @@ pub(crate) struct SmartSelectRequest {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct SmartSelection {
     pub tools: Vec<SmartTool>,
+    /// Toolsets that contain the selected tools that are not loaded, best first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub toolsets: Vec<ProposedToolset>,
     /// The provider that selected them: `gemini`, `openai`, `anthropic`, `configured` or `heuristic`.
     pub provider: &'static str,
     pub warnings: Vec<String>,
@@ -62,9 +68,9 @@ impl SmartSelect {
     ///
     /// # Errors
     /// [`Limited`] over the caller's limit.
-    pub(crate) async fn select(&self, request: &SmartSelectRequest, caller: &CallerContext) -> Result<SmartSelection, Limited> {
-        self.limits.selection(&caller.principal)?;
-        let view = self.current.view(&caller.principal);
+    pub(crate) async fn select(&self, request: &SmartSelectRequest, here: CallerAt<'_>) -> Result<SmartSelection, Limited> {
+        self.limits.selection(&here.caller.principal)?;
+        let view = self.current.view(&here.caller.principal);
         let mut warnings = Vec::new();
         let advisors: Vec<&Advisor> =
             request.advisors.iter().chain([&Advisor::Configured]).filter(|advisor| self.judges.knows(advisor)).collect();
@@ -84,8 +90,12 @@ impl SmartSelect {
         };
         let found = tools.iter().map(|(tool, _)| tool.id.clone()).collect();
         let message = self.recorder.message(&request.task);
-        self.recorder.searched(SearchKind::SmartSelect, caller, message, found);
-        Ok(SmartSelection { tools: tools.into_iter().map(|(tool, reason)| smart_tool(&tool, reason)).collect(), provider, warnings })
+        self.recorder.searched(SearchKind::SmartSelect, here.caller, message, found);
+        let loaded = self.loading.now(here).await.unwrap_or_default();
+        let missing: Vec<&Arc<Tool>> = tools.iter().map(|(tool, _)| tool).filter(|tool| !loaded.contains(&tool.operation_id)).collect();
+        let toolsets = proposed(&missing, &view.catalog, &view.visibility, missing.len());
+        let tools = tools.into_iter().map(|(tool, reason)| smart_tool(&tool, reason)).collect();
+        Ok(SmartSelection { tools, toolsets, provider, warnings })
     }
 
     /// Tries the models one by one, each with an equal share of the remaining time.
@@ -120,7 +130,11 @@ impl SmartSelect {
     /// All tools that the caller may use. If they are too many for a prompt, those that match best.
     async fn catalogue(&self, task: &str, view: &View, warnings: &mut Vec<String>) -> (Vec<Arc<Tool>>, Vec<Entry>) {
         let entries = |tools: &[Arc<Tool>]| -> Vec<Entry> {
-            tools.iter().map(|tool| Entry::new(tool.operation_id.as_str(), &tool.description)).collect()
+            let entry = |tool: &Arc<Tool>| {
+                let toolsets = view.visibility.assigned.toolsets_of(tool).map(ToolsetName::as_str);
+                Entry::labelled(tool.operation_id.as_str(), &tool.description, toolsets, tool.hints.tags())
+            };
+            tools.iter().map(entry).collect()
         };
         let all: Vec<Arc<Tool>> = view.catalog.visible(&view.visibility).take(RANKED + 1).cloned().collect();
         if all.len() <= RANKED {

@@ -13,7 +13,7 @@ use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::selection::relevance::{
     Candidates, FusionParameters, Gate, GateEvidence, LeftOpen, LexicalModel, QueryPlan, Ranked, Signals, SparseVector, TurnEvidence,
-    living_first, readable_score, z_scores,
+    living_first, z_scores,
 };
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::catalog::current::View;
@@ -49,6 +49,8 @@ pub struct Ranking {
     down: Vec<bool>,
     /// Whether some tools or the message have no vectors, so that semantic results are incomplete.
     pub is_partial: bool,
+    /// Whether the index failed.
+    pub has_failed: bool,
     pub warnings: Vec<String>,
 }
 
@@ -112,8 +114,10 @@ pub struct Retrieve {
 /// The merged results of several queries.
 #[derive(Clone, Debug, Default)]
 pub struct Merged {
-    /// Positions in the catalog with fused scores, best first. Contains all tools that the caller sees.
-    pub ranked: Vec<(u32, f32)>,
+    /// All tools that the caller sees, best first, each with its best scores of all queries. Keys are positions in the catalog.
+    pub ranked: Vec<Ranked<u32>>,
+    /// Whether the index failed, so that the ranking says nothing about the tools.
+    pub has_failed: bool,
     pub warnings: Vec<String>,
 }
 
@@ -197,6 +201,11 @@ impl Retrieve {
         }
     }
 
+    /// The cosine below which a search result is weak, see [`is_weak`](crate::domain::selection::relevance::is_weak).
+    pub fn weak_cosine(&self) -> Option<f32> {
+        self.gate.load().weak_cosine()
+    }
+
     /// Whether the message needs any tool.
     pub fn needs_tool(&self, ranking: &Ranking, tools: usize) -> bool {
         let gate = self.gate.load();
@@ -243,6 +252,8 @@ impl Retrieve {
         // Servers' scores do not help messages with a single part.
         let has_parts = texts.len() > 2;
         let found = self.found(&IndexQuery { texts: &query, visibility, limit, servers: has_parts }, &mut warnings).await;
+        let has_failed = found.is_none();
+        let found = found.unwrap_or_default();
         let is_poor = found.coverage.is_poor();
         if !vectors.is_empty() && found.warning.is_none() {
             warnings.extend(of_coverage(found.coverage));
@@ -267,6 +278,7 @@ impl Retrieve {
             down,
             not_judged,
             is_partial,
+            has_failed,
             ranked,
             message: plan.whole().to_owned(),
             in_context: plan.in_context().map(str::to_owned),
@@ -289,20 +301,20 @@ impl Retrieve {
         })
     }
 
-    /// Searches the index. If that fails, returns an empty answer and adds a warning.
-    async fn found(&self, query: &IndexQuery<'_>, warnings: &mut Vec<String>) -> IndexAnswer {
+    /// Searches the index. If that fails, adds a warning.
+    async fn found(&self, query: &IndexQuery<'_>, warnings: &mut Vec<String>) -> Option<IndexAnswer> {
         let started = Instant::now();
         let found = self.index.search(query).await;
         self.meters.stage(Stage::Index, started);
         match found {
             Ok(found) => {
                 warnings.extend(found.warning.map(str::to_owned));
-                found
+                Some(found)
             }
             Err(error) => {
                 tracing::error!(error = %error, "the index was not searched");
                 warnings.push("tools could not be searched".to_owned());
-                IndexAnswer::default()
+                None
             }
         }
     }
@@ -374,7 +386,7 @@ impl Retrieve {
     /// many. Applies neither the gate nor the cut.
     pub async fn search(&self, queries: &[String], view: &View, limit: usize) -> (Vec<(Arc<Tool>, f32)>, Vec<String>) {
         let Merged { ranked, warnings, .. } = self.merged(queries, view, limit).await;
-        let tool = |(key, fused): (u32, f32)| Some((Arc::clone(view.catalog.tools().get(key as usize)?), readable_score(fused)));
+        let tool = |ranked: Ranked<u32>| Some((Arc::clone(view.catalog.tools().get(ranked.key as usize)?), ranked.score()));
         (ranked.into_iter().take(limit).filter_map(tool).collect(), warnings)
     }
 
@@ -383,13 +395,14 @@ impl Retrieve {
     pub async fn merged(&self, queries: &[String], view: &View, list: usize) -> Merged {
         let View { catalog, visibility, settings } = view;
         let mut merged = Merged::default();
-        let mut best: HashMap<u32, f32> = HashMap::new();
+        let mut best: HashMap<u32, Ranked<u32>> = HashMap::new();
         for query in queries {
             let list = settings.candidates.max(list);
             let ranking = self.rank(&QueryPlan::new(query), view, Some(list), &[]).await;
+            merged.has_failed |= ranking.has_failed;
             merged.warnings.extend(ranking.warnings);
             for ranked in ranking.ranked {
-                best.entry(ranked.key).and_modify(|fused| *fused = fused.max(ranked.fused)).or_insert(ranked.fused);
+                best.entry(ranked.key).and_modify(|known| known.raise(&ranked)).or_insert(ranked);
             }
         }
         merged.warnings.sort_unstable();
@@ -397,13 +410,13 @@ impl Retrieve {
         // Append tools that no query returned, because they have no vectors yet.
         for (key, tool) in (0..).zip(catalog.tools()) {
             if visibility.allows(tool) {
-                best.entry(key).or_insert(f32::NEG_INFINITY);
+                best.entry(key).or_insert(Ranked { key, fused: f32::NEG_INFINITY, ..Ranked::default() });
             } else {
                 best.remove(&key);
             }
         }
-        merged.ranked = best.into_iter().collect();
-        merged.ranked.sort_by(|(one, one_score), (other, other_score)| other_score.total_cmp(one_score).then(one.cmp(other)));
+        merged.ranked = best.into_values().collect();
+        merged.ranked.sort_by(|one, other| other.fused.total_cmp(&one.fused).then(one.key.cmp(&other.key)));
         merged
     }
 }

@@ -67,7 +67,7 @@ async fn written(service: &Running, tools: usize) -> Value {
 async fn best(service: &Running, query: &str) -> String {
     let (status, found) = service.post("/v1/tools/search", &json!({"queries": [query], "limit": 1})).await;
     assert_eq!(status, StatusCode::OK, "{found}");
-    names(&found)[0].to_owned()
+    names(&found).first().copied().unwrap_or_default().to_owned()
 }
 
 /// Waits until the index finds this tool by these words.

@@ -48,14 +48,19 @@ impl Seen {
         messages.iter().find(|message| message["role"] == role).unwrap()["content"].as_str().unwrap()
     }
 
-    /// The names in the catalogue. Every line is a number and one pair of JSON strings.
+    /// The names in the catalogue.
     pub(super) fn catalogue(&self) -> Vec<String> {
-        let name = |line: &str| {
+        self.entries().into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// The catalogue. Every line is a number, a name, and a description or an object with one, as JSON.
+    pub(super) fn entries(&self) -> Vec<(String, Value)> {
+        let entry = |line: &str| {
             let pair: Map<String, Value> = serde_json::from_str(&format!("{{{}}}", line.split_once(". ").unwrap().1)).unwrap();
-            assert!(pair.len() == 1 && pair.values().all(Value::is_string), "{line}");
-            pair.keys().next().unwrap().clone()
+            assert!(pair.len() == 1 && pair.values().all(|value| value.is_string() || value["description"].is_string()), "{line}");
+            pair.into_iter().next().unwrap()
         };
-        self.text_of("user").split_once("Catalogue:\n").unwrap().1.lines().map(name).collect()
+        self.text_of("user").split_once("Catalogue:\n").unwrap().1.lines().map(entry).collect()
     }
 }
 

@@ -1,6 +1,8 @@
 //! `POST /v1/tools/smart_select`, and the published `smart_select_tools`.
 
-use reqwest::StatusCode;
+use std::collections::HashMap;
+
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use toolsieve::adapters::tokens::TokenCounter;
 
@@ -31,14 +33,14 @@ async fn providers_are_asked_in_their_order_until_one_chooses() {
     let service = service(configured(&model)).await;
     let paths = || model.seen().iter().map(|seen| seen.path.clone()).collect::<Vec<_>>();
 
-    let answer = ask(&service, PATH, &KEYS, &task("invite Anna to a meeting")).await;
+    let answer = ask(&service, PATH, &KEYS, &task("invite Anna to a meeting by email")).await;
     let all = ["/gemini/chat/completions", "/openai/chat/completions", "/anthropic/chat/completions", "/own/v1/chat/completions"];
     assert_eq!(paths(), all);
     let sent: Vec<Option<String>> = model.seen().into_iter().map(|seen| seen.authorization).collect();
     assert_eq!(sent, ["key-1", "key-2", "key-3", "configured-key"].map(|key| Some(format!("Bearer {key}"))));
     assert_eq!((&answer["provider"], warnings(&answer).len()), (&json!("heuristic"), 4), "{answer}");
     assert!(warnings(&answer)[0].contains("gemini") && warnings(&answer)[3].contains("configured"));
-    let found = ask(&service, "/v1/tools/search", &[], &json!({"queries": ["invite Anna to a meeting"], "limit": 8})).await;
+    let found = ask(&service, "/v1/tools/search", &[], &json!({"queries": ["invite Anna to a meeting by email"], "limit": 8})).await;
     assert_eq!(names(&answer), names(&found), "the heuristic is the search");
 
     model.answers(|seen| if seen.path.starts_with("/anthropic") { with_reasons() } else { Reply::Status(429, String::new()) });
@@ -52,6 +54,11 @@ async fn providers_are_asked_in_their_order_until_one_chooses() {
             {"name": "mail__send_email", "server": "mail", "tool": "send_email", "reason": "chosen by the language model"},
         ])
     );
+    let to_load = json!([
+        {"name": "time", "tools": 2, "has": ["time__convert_time"]},
+        {"name": "mail", "tools": 3, "has": ["mail__send_email"]},
+    ]);
+    assert_eq!(answer["toolsets"], to_load);
     assert!(!answer.to_string().contains("key-"));
     assert_eq!(model.last().catalogue().len(), 9, "everything that the caller may use");
     assert!(model.last().text_of("system").contains("\"reason\""));
@@ -80,6 +87,48 @@ async fn without_any_model_the_search_answers_with_a_warning() {
         let (status, problem) = service.post(PATH, &body).await;
         assert_eq!((status, &problem["code"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("invalid_request")), "{body}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_reads_categories_and_tags_and_the_answer_names_what_to_load() {
+    let model = model(|_| with_reasons());
+    let service = service(configured(&model)).await;
+    let write = async |path: &str, body: Value| {
+        let response = service.request(Method::PUT, path).json(&body).send().await.unwrap();
+        assert!(response.status().is_success(), "{path}: {}", response.text().await.unwrap());
+    };
+    write("/v1/admin/toolsets/office", json!({"servers": ["mail"]})).await;
+    write("/v1/admin/toolsets/hidden", json!({"servers": ["files"]})).await;
+    write("/v1/admin/tools/mail/send_email", json!({"tags": ["letters", "say \"hi\"", "third", "fourth", "fifth", "sixth"]})).await;
+    let answer = ask(&service, PATH, &[], &task("invite Anna to a meeting")).await;
+    let entries: HashMap<String, Value> = model.last().entries().into_iter().collect();
+    assert_eq!(
+        entries["mail__send_email"],
+        json!({"category": "office", "tags": ["letters", "say \"hi\"", "third", "fourth", "fifth"],
+            "description": "Send an email message to a recipient"})
+    );
+    assert_eq!(entries["mail__list_emails"], json!({"category": "office", "description": "List the messages in the inbox"}));
+    assert!(entries["time__convert_time"].is_string(), "{entries:?}");
+    assert!(model.last().text_of("system").contains("category and tags"));
+    // A configured toolset goes before the server.
+    let (time, office) = (
+        json!({"name": "time", "tools": 2, "has": ["time__convert_time"]}),
+        json!({"name": "office", "tools": 3, "has": ["mail__send_email"]}),
+    );
+    assert_eq!(answer["toolsets"], json!([time, office]));
+
+    // What a chat has loaded needs no loading.
+    let chat = [("X-OpenWebUI-Chat-Id", "c")];
+    ask(&service, "/v1/toolsets/load", &chat, &json!({"toolset": "office"})).await;
+    assert_eq!(ask(&service, PATH, &chat, &task("invite Bert to a meeting")).await["toolsets"], json!([time]));
+    ask(&service, "/v1/toolsets/load", &chat, &json!({"toolset": "time"})).await;
+    assert!(ask(&service, PATH, &chat, &task("invite Carl to a meeting")).await.get("toolsets").is_none());
+
+    // Nobody reads of a toolset without a visible tool.
+    write("/v1/admin/policy", json!({"rules": [{"effect": "block", "servers": ["files"]}]})).await;
+    let answer = ask(&service, PATH, &[], &task("invite Dora to a meeting")).await;
+    assert_eq!(answer["toolsets"], json!([time, office]));
+    assert!(!model.last().text_of("user").contains("hidden"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -80,6 +80,13 @@ impl<K> Ranked<K> {
     pub fn score(&self) -> f32 {
         readable_score(self.fused)
     }
+
+    /// Raises the fused score, the cosine and the BM25 score to those of the same candidate for another query.
+    pub fn raise(&mut self, other: &Self) {
+        self.fused = self.fused.max(other.fused);
+        self.dense = self.dense.into_iter().chain(other.dense).reduce(f32::max);
+        self.lexical = self.lexical.max(other.lexical);
+    }
 }
 
 /// Maps a fused score to a number between 0 and 1, keeping the order: the probability that a candidate with this score is the

@@ -30,6 +30,7 @@ use super::examples::{NO_TOOL_EXAMPLES, TOOL_EXAMPLES};
 use super::gate_head::{GateHead, Signals};
 use super::turn::TurnEvidence;
 use super::turn_head::{Turn, TurnHead, TurnSignals};
+use super::weakness::{WEAK_COSINE, WEAK_SPREADS};
 
 /// Logistic regression weights for messages with vectors, see the module documentation.
 pub(crate) const DENSE_WEIGHTS: GateWeights =
@@ -144,6 +145,14 @@ impl Gate {
     /// Whether the gate needs [`Gate::teach`].
     pub fn wants_examples(&self) -> bool {
         self.head.is_none()
+    }
+
+    /// The cosine below which a search result is weak; `None` while the gate can't judge the model's cosines.
+    pub fn weak_cosine(&self) -> Option<f32> {
+        match &self.head {
+            Some(_) => Some(WEAK_COSINE),
+            None => self.model.as_ref().map(|model| model.background + WEAK_SPREADS / model.inverse_spread),
+        }
     }
 
     /// The example texts to embed for [`Gate::teach`], in order: tool examples, then no-tool examples.

@@ -13,7 +13,8 @@
 //!          ─ fusion::Candidates ── both lists by key ─ fuse ─ ranking
 //!          ─ gate::Gate ────────── is any tool needed (raw evidence)
 //!          ├ ambiguity ─────────── should a language model rerank
-//!          └ cut::cut ──────────── how many tools are worth their tokens
+//!          ├ cut::cut ──────────── how many tools are worth their tokens
+//!          └ weakness ──────────── which results of a search hardly match
 //! ```
 //!
 //! Comments on tuned constants name the data behind them. Pinned tools, the chat's set and the policy are absent: the services
@@ -35,6 +36,7 @@ pub(crate) mod server_text;
 pub(crate) mod synonyms;
 pub(crate) mod turn;
 pub(crate) mod turn_head;
+pub(crate) mod weakness;
 
 pub use ambiguity::is_ambiguous;
 pub use courtesies::{Courtesy, courtesy};
@@ -50,3 +52,4 @@ pub use server_text::{ServerText, server_passage};
 pub use synonyms::{SynonymProblem, Synonyms};
 pub use turn::{LeftOpen, TurnEvidence};
 pub use turn_head::{TurnHead, TurnSignals};
+pub use weakness::{is_weak, shares_word};
