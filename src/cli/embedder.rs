@@ -6,7 +6,9 @@ use crate::adapters::data_dir;
 use crate::adapters::embed::{self, EmbedderOpenError};
 use crate::adapters::store::SqliteStore;
 use crate::cli::Failure;
+use crate::cli::retrieval::model_of_enrichment;
 use crate::domain::catalog::catalog::Catalog;
+use crate::service::catalog::enrich::in_use;
 use crate::service::catalog::indexing::embedded;
 use crate::settings::{EmbedderProvider, EmbedderSettings, Settings};
 
@@ -65,7 +67,9 @@ pub(super) async fn embedded_tools(settings: &Settings, catalog: &Catalog) -> Re
         error => Failure::failed(format!("error: {error}")),
     })?;
     let store = SqliteStore::open(&path).await.map_err(|error| Failure::failed(format!("error: {error}")))?;
-    let count = embedded(catalog, &store, &model).await.map_err(|error| Failure::failed(format!("error: {error}")))?;
+    let failed = |error| Failure::failed(format!("error: {error}"));
+    let enrichments = in_use(catalog, &store, model_of_enrichment(settings).as_deref()).await.map_err(failed)?;
+    let count = embedded(catalog, &enrichments, &store, &model).await.map_err(failed)?;
     store.close().await;
     Ok(Some(count))
 }

@@ -9,7 +9,7 @@ use crate::adapters::data_dir;
 use crate::adapters::tokens::TokenCounter;
 use crate::cli::retrieval::open;
 use crate::cli::{ConfigurationArgs, Failure, Outcome, catalog, print, runtime};
-use crate::domain::selection::enrichment::{Author, Brief, CONTEXT_CHARACTERS, QUERY_CHARACTERS, key};
+use crate::domain::selection::enrichment::{Author, Brief, FUNCTION_CHARACTERS, MOST_TAGS, TAG_CHARACTERS, is_used, key};
 use crate::service::catalog::enrich::in_force;
 use crate::settings::Settings;
 
@@ -30,6 +30,8 @@ struct State {
     /// Number of tools with texts from this model.
     by_model: usize,
     by_admin: usize,
+    /// Whether searches use the model's texts: enough tools have texts.
+    model_texts_used: bool,
     /// Number of tools without texts from this model.
     left: usize,
     /// cl100k tokens in the requests for the remaining tools.
@@ -53,7 +55,14 @@ impl Enrichment {
             let _ = write!(left, ", at least {minutes} min; each response may have at most {characters} characters");
         }
         let State { tools, by_model, by_admin, .. } = state;
-        print(&format!("Model    {model}\nTools    {tools}\nWritten  {by_model} by the model, {by_admin} by an admin\nLeft     {left}"))
+        let used = match (by_model, state.model_texts_used) {
+            (0, _) => "",
+            (_, true) => " (used in searches)",
+            (_, false) => " (not used in searches yet: too many tools have none)",
+        };
+        print(&format!(
+            "Model    {model}\nTools    {tools}\nWritten  {by_model} by the model{used}, {by_admin} by an admin\nLeft     {left}"
+        ))
     }
 }
 
@@ -71,11 +80,10 @@ async fn state(settings: &Settings) -> Result<State, Failure> {
         let authors = tools.iter().filter_map(|tool| written.get(&key(tool)).map(|written| &written.author));
         authors.filter(|author| (**author == Author::Admin) == is_admin).count()
     };
-    let queries = enrichment.map_or(1, |enrichment| enrichment.queries);
     let requests: Vec<String> = tools
         .iter()
         .filter(|tool| !written.contains_key(&key(tool)))
-        .map(|tool| Brief::new(tool, queries))
+        .map(|tool| Brief::new(tool))
         .map(|brief| format!("{}\n{}", brief.system(), brief.user()))
         .collect();
     Ok(State {
@@ -83,9 +91,10 @@ async fn state(settings: &Settings) -> Result<State, Failure> {
         tools: tools.len(),
         by_model: by(false),
         by_admin: by(true),
+        model_texts_used: is_used(written.len(), tools.len()),
         left: requests.len(),
         request_tokens: TokenCounter::default().count(&requests).into_iter().map(u64::from).sum(),
-        answer_characters: enrichment.map(|enrichment| CONTEXT_CHARACTERS + enrichment.queries * QUERY_CHARACTERS),
+        answer_characters: enrichment.map(|_| FUNCTION_CHARACTERS + MOST_TAGS * TAG_CHARACTERS),
         minutes: enrichment.map(|enrichment| requests.len() / enrichment.per_minute),
     })
 }

@@ -16,15 +16,14 @@ use crate::adapters::store::SqliteStore;
 use crate::app;
 use crate::cli::Failure;
 use crate::domain::catalog::catalog::Catalog;
-use crate::domain::catalog::tool::Tool;
-use crate::domain::selection::enrichment::key;
+use crate::domain::selection::enrichment::Enrichments;
 use crate::domain::selection::relevance::{FusionParameters, Gate, LexicalModel, LexicalParameters, SparseVector};
 use crate::domain::text::analysis::Analyzer;
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::enrich::feed::EnrichmentFeed;
 use crate::service::catalog::enrich::in_force;
-use crate::service::catalog::indexing::{Indexing, OnProgress, passages};
+use crate::service::catalog::indexing::{Indexing, OnProgress};
 use crate::service::ports::{
     ComputedStore, Embedder, EnrichmentStore, IndexAnswer, IndexContents, IndexError, IndexQuery, IndexQueryText, IndexState, Store,
     ToolIndex,
@@ -33,11 +32,12 @@ use crate::service::selection::retrieve::Retrieve;
 use crate::service::selection::select::Select;
 use crate::settings::Settings;
 
-/// Number of vectors from a tool's own texts. These vectors come first. Every tool in a catalog has a description.
+/// Number of vectors from a tool's name and description. These vectors come first. Every tool in a catalog has a description.
 const OWN: usize = 2;
 
 /// Which parts of the retrieval to use. By default, these are the same as in the service.
 #[derive(Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "one switch for each part")]
 pub(super) struct Recipe {
     pub(super) settings: Settings,
     pub(super) fusion: FusionParameters,
@@ -47,6 +47,8 @@ pub(super) struct Recipe {
     pub(super) vectors: Vectors,
     /// Whether to search by words.
     pub(super) words: bool,
+    /// Whether to use the enrichments by admins and the language model.
+    pub(super) enrichment: bool,
     /// Whether to correct misspelt words.
     pub(super) corrections: bool,
 }
@@ -55,8 +57,6 @@ pub(super) struct Recipe {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Vectors {
     All,
-    /// Only vectors of the tool's own texts, not of texts by an admin or a language model.
-    Own,
     /// Only the vector of the server name, tool name and description.
     Full,
     /// Only the vector of the tool name and the first sentence.
@@ -73,6 +73,7 @@ impl Recipe {
             stems: true,
             vectors: Vectors::All,
             words: true,
+            enrichment: true,
             corrections: true,
         }
     }
@@ -110,6 +111,7 @@ impl Retrieval {
             lexical: Arc::new(recipe.lexical()),
             on_progress,
             enrichment: Arc::new(EnrichmentFeed::new(model_of_enrichment(&recipe.settings))),
+            uses_enrichment: recipe.enrichment,
             unused_retention: recipe.settings.start.store.unused_retention,
             ..Indexing::new(Arc::clone(current), Arc::clone(&vectors), index, embedder)
         };
@@ -182,11 +184,9 @@ impl VectorStore {
         let embedder = open_embedder(settings)?;
         let model = model_of_enrichment(settings);
         let written = in_force(catalog, database, model.as_deref()).await.map_err(error)?;
-        let of_tool = |tool: &Arc<Tool>| {
-            let enrichment = written.get(&key(tool)).map(|written| written.enrichment.clone()).unwrap_or_default();
-            passages(tool).into_iter().chain(enrichment.passages(tool)).collect::<Vec<_>>()
-        };
-        let texts = catalog.tools().iter().flat_map(of_tool).chain(Gate::example_texts().map(str::to_owned));
+        let enrichments = Enrichments::of(written.clone(), catalog.tools().len());
+        let texts = catalog.tools().iter().flat_map(|tool| enrichments.passages(tool));
+        let texts = texts.chain(Gate::example_texts().map(str::to_owned));
         let texts: Vec<Fingerprint> = texts.map(|text| Fingerprint::of_text(&text)).collect();
         let vectors: Vec<_> = database.vectors(embedder.model(), &texts).await.map_err(error)?.into_iter().collect();
         let copy = Self::passing().await?;
@@ -234,7 +234,6 @@ impl ToolIndex for Parts {
         for document in &mut contents.documents {
             match self.vectors {
                 Vectors::All => {}
-                Vectors::Own => document.dense.truncate(OWN),
                 Vectors::Full => document.dense.truncate(1),
                 Vectors::Short => {
                     document.dense.truncate(OWN);

@@ -11,7 +11,7 @@ use crate::domain::access::toolset::MAX_DESCRIPTION;
 use crate::domain::publishing::meta_tools::{
     DEFAULT_FOUND, DEFAULT_SELECTED, MAX_DESCRIBED, MAX_FOUND, MAX_GROUPS, MAX_QUERIES, MAX_SELECTED, MAX_SERVERS, MIN_SELECTED,
 };
-use crate::domain::selection::enrichment::{CONTEXT_CHARACTERS, MOST_QUERIES, QUERY_CHARACTERS};
+use crate::domain::selection::enrichment::{self, FUNCTION_CHARACTERS, MOST_QUERIES, QUERY_CHARACTERS};
 use crate::http::problem::{Code, ProblemBody};
 use crate::http::routes::{admin, execute, feedback, filter, sessions};
 use crate::http::{configure, person};
@@ -100,7 +100,7 @@ const SHARED: [Shared; 10] = [
 type Keywords<'a> = &'a [(&'static str, usize)];
 
 /// Limits on members of request bodies, by schema and member. For ids, names and tasks, lengths are in bytes.
-const MEMBERS: [(&str, &str, Keywords<'_>); 57] = [
+const MEMBERS: [(&str, &str, Keywords<'_>); 59] = [
     ("FilterBody", "messages", &[("minItems", 1)]),
     ("FilterBody", "connections", &[("maxProperties", filter::MAX_IDS)]),
     ("FilterBody", "tool_ids", &[("maxItems", filter::MAX_IDS)]),
@@ -150,7 +150,9 @@ const MEMBERS: [(&str, &str, Keywords<'_>); 57] = [
     ("ToolsetDefinitionBody", "exclude", &[("minItems", 1)]),
     ("ToolsetDefinitionBody", "always", &[("minItems", 1)]),
     ("SecretValueBody", "value", &[("minLength", 1), ("maxLength", secrets::MAX_BYTES)]),
-    ("EnrichmentBody", "context", &[("maxLength", CONTEXT_CHARACTERS)]),
+    ("EnrichmentBody", "function", &[("maxLength", FUNCTION_CHARACTERS)]),
+    ("EnrichmentBody", "tags", &[("maxItems", enrichment::MOST_TAGS)]),
+    ("EnrichmentBody", "tags/items", &[("minLength", 1), ("maxLength", enrichment::TAG_CHARACTERS)]),
     ("EnrichmentBody", "queries", &[("maxItems", MOST_QUERIES)]),
     ("EnrichmentBody", "queries/items", &[("minLength", 1), ("maxLength", QUERY_CHARACTERS)]),
     ("ToolFactsBody", "tags", &[("maxItems", MOST_TAGS)]),

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 
-use crate::domain::selection::enrichment::MOST_QUERIES;
 use crate::domain::selection::judgement::Provider;
 use crate::settings::values::{Reader, plain_url};
 
@@ -34,8 +33,6 @@ pub struct LlmSettings {
 pub struct EnrichmentSettings {
     /// The address of the configured model, possibly with another model name. The same key is used.
     pub endpoint: Endpoint,
-    /// Number of sample messages to request per tool.
-    pub queries: usize,
     /// Maximum number of tools to enrich per minute.
     pub per_minute: usize,
     /// Time limit for one tool.
@@ -83,7 +80,10 @@ pub(crate) fn is_key(key: &str) -> bool {
 
 fn enrichment(reader: &mut Reader<'_>, configured: Option<&Endpoint>) -> Option<EnrichmentSettings> {
     let own_model = reader.optional_text("llm.enrich_model");
-    let queries = reader.whole("llm.enrich_queries", 1..=MOST_QUERIES);
+    if reader.whole("llm.enrich_queries", 0..=20) > 0 {
+        let remedy = "remove it: the model writes a sentence and tags instead of sample messages";
+        reader.warning("llm.enrich_queries", "has no effect any more", remedy);
+    }
     let per_minute = reader.whole("llm.enrich_per_minute", 1..=6_000);
     let timeout = reader.seconds("llm.enrich_timeout_seconds", 1..=600);
     if !reader.switch("llm.enrich") {
@@ -96,7 +96,7 @@ fn enrichment(reader: &mut Reader<'_>, configured: Option<&Endpoint>) -> Option<
         return None;
     };
     let endpoint = Endpoint { model: own_model.unwrap_or_else(|| configured.model.clone()), ..configured.clone() };
-    Some(EnrichmentSettings { endpoint, queries, per_minute, timeout })
+    Some(EnrichmentSettings { endpoint, per_minute, timeout })
 }
 
 fn endpoint(reader: &mut Reader<'_>, url_key: &str, model_key: &str) -> Option<Endpoint> {

@@ -8,13 +8,14 @@ use async_trait::async_trait;
 use serde_json::json;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use toolsieve::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions};
+use toolsieve::adapters::index::{AnnouncedIndex, EmbeddedIndex, EmbeddedIndexOptions};
 use toolsieve::adapters::store::SqliteStore;
 use toolsieve::domain::access::visibility::Visibility;
 use toolsieve::domain::catalog::catalog::{self, Catalog, CatalogServer};
 use toolsieve::domain::catalog::overlay::Overlay;
 use toolsieve::domain::catalog::tool::ServerName;
-use toolsieve::domain::selection::relevance::SparseVector;
+use toolsieve::domain::selection::enrichment::{Author, Enrichment, Written, key};
+use toolsieve::domain::selection::relevance::{LexicalModel, SparseVector};
 use toolsieve::domain::text::canonical::Fingerprint;
 use toolsieve::service::catalog::current::CurrentCatalog;
 use toolsieve::service::catalog::indexing::Indexing;
@@ -171,4 +172,72 @@ async fn what_an_admin_writes_is_all_that_is_embedded_for_it() {
         assert!(parts.indexing.update(&catalog).await);
         assert_eq!(parts.embedder.passages.load(Ordering::Relaxed) - before, passages, "{overlay:?}");
     }
+}
+
+fn fields(tags: &[&str], queries: &[&str]) -> Written {
+    let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+    Written { author: Author::Admin, enrichment: Enrichment { function: String::new(), tags: owned(tags), queries: owned(queries) } }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fields_change_one_text_of_a_tool_and_each_query_adds_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&folder.path().join("t.db")).await.unwrap());
+    let parts = start(&folder.path().join("one"), &store);
+    let catalog = two_servers_and_an_empty_one();
+    assert!(parts.indexing.update(&catalog).await);
+    let letter = key(&catalog.tools()[0]);
+    for (written, passages) in [
+        (fields(&[], &[]), 0),
+        (fields(&["stamp"], &[]), 1),
+        (fields(&["stamp", "parrot"], &["write to Anna", "post this"]), 3),
+        (fields(&["stamp"], &["post this"]), 0),
+    ] {
+        let before = parts.embedder.passages.load(Ordering::Relaxed);
+        store.save_enrichment(&letter, &written).await.unwrap();
+        assert!(parts.indexing.update(&catalog).await);
+        assert_eq!(parts.embedder.passages.load(Ordering::Relaxed) - before, passages, "{written:?}");
+    }
+}
+
+/// If the announced words were others than those in the index, the announcement would stand, and fields would never be searched.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_words_of_fields_are_searched_while_they_are_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&folder.path().join("t.db")).await.unwrap());
+    let Parts { index, embedder, .. } = start(&folder.path().join("one"), &store);
+    let index: Arc<dyn ToolIndex> = Arc::new(AnnouncedIndex::over(index));
+    let current = Arc::new(CurrentCatalog::default());
+    current.swap(two_servers_and_an_empty_one());
+    let indexing = Indexing::new(Arc::clone(&current), Arc::clone(&store), Arc::clone(&index), embedder);
+    let feed = Arc::clone(&indexing.enrichment);
+    let stop = CancellationToken::new();
+    let following = {
+        let stop = stop.clone();
+        tokio::spawn(async move { indexing.follow(stop).await })
+    };
+    let by_word = async |word: &str| {
+        let texts = [IndexQueryText { dense: None, sparse: LexicalModel::default().query_vector(word) }];
+        let found =
+            index.search(&IndexQuery { texts: &texts, visibility: &Visibility::default(), limit: 10, servers: false }).await.unwrap();
+        let by_words = found.candidates.iter().filter(|candidate| candidate.lexical[0] > 0.0);
+        by_words.map(|candidate| candidate.tool.name.to_string()).collect::<Vec<_>>()
+    };
+    eventually("the tools are searched", async || by_word("letter").await.contains(&"send_letter".to_owned())).await;
+    assert!(by_word("parrot").await.is_empty());
+
+    let catalog = current.snapshot();
+    let now = catalog.tools().iter().find(|tool| &*tool.id.name == "now").unwrap();
+    store.save_enrichment(&key(now), &fields(&["a parrot"], &[])).await.unwrap();
+    feed.publish();
+    eventually("the tag is searched", async || by_word("parrot").await == ["now"]).await;
+    // Another catalog with the same tool announces it anew.
+    current.swap(Catalog::new(vec![server("clock", None, &["now", "alarm"])]));
+    eventually("the new tool is searched", async || by_word("alarm").await == ["alarm"]).await;
+    eventually("and still the tag", async || by_word("parrot").await == ["now"]).await;
+    store.remove_enrichment(&key(now), &Author::Admin).await.unwrap();
+    feed.publish();
+    eventually("the tag is gone", async || by_word("parrot").await.is_empty()).await;
+    stop.cancel();
+    timeout(LONG, following).await.unwrap().unwrap();
 }

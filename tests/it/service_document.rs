@@ -305,7 +305,7 @@ async fn every_answer_is_as_described() {
     world.good("remove_tool_facts", &clock, ADMIN, Value::Null).await;
     let duplicates = world.good("list_duplicates", &[], ADMIN, Value::Null).await;
     assert!(!duplicates["groups"].as_array().unwrap().is_empty(), "{duplicates}");
-    let texts = json!({"context": "Tells the time.", "queries": ["how late is it"]});
+    let texts = json!({"function": "Tells the time.", "tags": ["clock"], "queries": ["how late is it"]});
     world.good("replace_enrichment", &clock, ADMIN, texts).await;
     world.good("show_enrichment", &clock, ADMIN, Value::Null).await;
     world.good("list_enrichment", &[], ADMIN, Value::Null).await;
@@ -462,7 +462,7 @@ fn body(id: &str, place: &str) -> Value {
         "create_key" => json!({"name": "limits"}),
         "check_policy" => json!({"tool": "time__get_current_time", "policy": {}}),
         "replace_toolset" => json!({"always": ["time"]}),
-        "replace_enrichment" => json!({"context": "Tells the time.", "queries": ["how late is it"]}),
+        "replace_enrichment" => json!({"function": "Tells the time.", "tags": ["clock"], "queries": ["how late is it"]}),
         _ => panic!("{id} has limits: say here which body it takes"),
     }
 }
@@ -561,8 +561,10 @@ async fn what_does_not_fit_is_named() {
         ("replace_toolset", json!({"servers": []}), "servers"),
         ("replace_toolset", json!({"servers": ["time"], "exclude": ["a["]}), "exclude"),
         ("replace_tool_facts", json!({"tags": ["\u{200b}a"]}), "tags"),
+        ("replace_enrichment", json!({"function": "a\nb", "tags": []}), "function"),
         ("replace_enrichment", json!({"context": "a\nb", "queries": []}), "context"),
-        ("replace_enrichment", json!({"context": "a", "queries": ["b", "B"]}), "queries"),
+        ("replace_enrichment", json!({"function": "a", "tags": ["b", "B"]}), "tags"),
+        ("replace_enrichment", json!({"function": "a", "queries": ["b", "B"]}), "queries"),
     ] {
         let (status, problem) = world.send(id, &["time", "get_current_time"], ADMIN, body.clone()).await;
         let named = (problem["code"].as_str(), problem["parameter"].as_str());

@@ -499,6 +499,34 @@ async fn a_file_of_the_version_before_loses_nothing() {
     assert_eq!(store.vectors("model", &[text(1)]).await.unwrap().len(), 1);
 }
 
+/// What administrators wrote stays: the sentence says what the tool does, and their messages are still searched.
+#[tokio::test]
+async fn enrichments_of_the_form_before_fields_are_converted() {
+    let (store, folder) = empty_store().await;
+    let path = folder.path().join("toolsieve.db");
+    for (tool, author) in [(1, "admin"), (1, "now"), (2, "now"), (3, "admin")] {
+        store.save_enrichment(&text(tool), &written(author, &format!("of tool {tool}"))).await.unwrap();
+    }
+    store.close().await;
+    for statement in [
+        "ALTER TABLE enrichment DROP COLUMN tags",
+        "ALTER TABLE enrichment RENAME COLUMN function TO context",
+        "DELETE FROM _sqlx_migrations WHERE version = 21",
+    ] {
+        change(&path, statement).await;
+    }
+    let store = SqliteStore::open(&path).await.unwrap();
+    let former = |tool: usize| {
+        let mut written = written("admin", &format!("of tool {tool}"));
+        written.enrichment.tags.clear();
+        (text(tool), written)
+    };
+    let found = store.enrichments(Some("now"), &[text(1), text(2), text(3)]).await.unwrap();
+    assert_eq!(found, [former(1), former(3)].into());
+    assert!(found.values().all(|written| written.enrichment.queries.len() == 2), "{found:?}");
+    assert_eq!(read(&path, "SELECT model FROM enrichment").await, ["", ""], "models write anew");
+}
+
 async fn read(path: &Path, query: &'static str) -> Vec<String> {
     let mut connection = connect(path).await;
     sqlx::query_scalar(query).fetch_all(&mut connection).await.unwrap()

@@ -26,7 +26,7 @@ pub(super) const PARTS: &[Part] = &[
         without: "one vector per tool: name and first sentence",
         leave_out: |recipe| recipe.vectors = Vectors::Short,
     },
-    Part { name: "enrichment", without: "no descriptions by a model or an admin", leave_out: |recipe| recipe.vectors = Vectors::Own },
+    Part { name: "enrichment", without: "no texts by a model or an admin", leave_out: |recipe| recipe.enrichment = false },
     Part { name: "sentences", without: "long messages ranked as a whole", leave_out: |recipe| recipe.fusion.sentence_weight = 0.0 },
     Part {
         name: "coverage",

@@ -9,13 +9,14 @@ use tokio::time::{Instant, MissedTickBehavior, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::domain::catalog::catalog::{Catalog, CatalogServer};
+use crate::domain::catalog::texts::ToolText;
 use crate::domain::catalog::tool::Tool;
-use crate::domain::selection::enrichment::{Written, key};
-use crate::domain::selection::relevance::{self, Gate, LexicalModel};
+use crate::domain::selection::enrichment::{Enrichments, key};
+use crate::domain::selection::relevance::{self, Gate, LexicalModel, SparseVector};
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::enrich::feed::EnrichmentFeed;
-use crate::service::catalog::enrich::in_force;
+use crate::service::catalog::enrich::in_use;
 use crate::service::ports::{ComputedStore, Embedder, IndexContents, IndexDocument, IndexServer, Store, StoreError, ToolIndex, recovered};
 
 /// Receives the progress of embedding: the number of finished texts and the total.
@@ -42,6 +43,10 @@ pub struct Indexing {
     pub on_progress: OnProgress,
     /// Notifies of new enrichments, and is notified once these are searchable.
     pub enrichment: Arc<EnrichmentFeed>,
+    /// Whether searches use enrichments.
+    pub uses_enrichment: bool,
+    /// The enrichments of the last update.
+    pub enrichments: watch::Sender<Arc<Enrichments>>,
     /// How long unused vectors and token counts are kept.
     pub unused_retention: Duration,
 }
@@ -57,6 +62,8 @@ impl Indexing {
             lexical: Arc::default(),
             on_progress: Arc::new(|_, _| {}),
             enrichment: Arc::default(),
+            uses_enrichment: true,
+            enrichments: watch::Sender::default(),
             unused_retention: Duration::from_hours(24),
         }
     }
@@ -131,7 +138,14 @@ impl Indexing {
             return true;
         }
         catalog.learn_texts(self.lexical.analyzer());
-        let passages = Passages::of(catalog, &self.written(catalog).await);
+        let enrichments = Arc::new(self.enrichments_of(catalog).await);
+        // The announced words must be the same, see `announce_changes`.
+        self.enrichments.send_if_modified(|known| {
+            let is_changed = *known != enrichments;
+            known.clone_from(&enrichments);
+            is_changed
+        });
+        let passages = Passages::of(catalog, enrichments);
         let wanted: Vec<Fingerprint> = passages.texts().map(|text| Fingerprint::of_text(text)).collect();
         let mut vectors = self.store.vectors(self.embedder.model(), &wanted).await.unwrap_or_else(|error| {
             tracing::warn!(error = %error, "stored vectors could not be read; the tools are embedded again");
@@ -164,8 +178,10 @@ impl Indexing {
 
     /// Deletes vectors, token counts and enrichments that were not used for a long time.
     async fn forget_unused(&self, catalog: &Catalog) {
-        let passages = Passages::of(catalog, &self.written(catalog).await);
-        let texts = passages.texts().map(|text| Fingerprint::of_text(text));
+        let searched = Passages::of(catalog, Arc::new(self.enrichments_of(catalog).await));
+        // The tools' own texts are searched again once too few tools have an enrichment.
+        let own = Passages::of(catalog, Arc::default());
+        let texts = searched.texts().chain(own.texts()).map(|text| Fingerprint::of_text(text));
         let texts: Vec<Fingerprint> = texts.chain(Gate::example_texts().map(Fingerprint::of_text)).collect();
         let definitions = catalog.tools().iter().map(|tool| tool.function().to_string());
         let definitions: Vec<Fingerprint> = definitions.map(|definition| Fingerprint::of_text(&definition)).collect();
@@ -183,12 +199,21 @@ impl Indexing {
         }
     }
 
-    /// Loads the enrichments of the catalog's tools.
-    async fn written(&self, catalog: &Catalog) -> HashMap<Fingerprint, Written> {
-        in_force(catalog, self.store.as_ref(), self.enrichment.model()).await.unwrap_or_else(|error| {
+    /// Loads the enrichments to use for the catalog's tools.
+    async fn enrichments_of(&self, catalog: &Catalog) -> Enrichments {
+        if !self.uses_enrichment {
+            return Enrichments::default();
+        }
+        in_use(catalog, self.store.as_ref(), self.enrichment.model()).await.unwrap_or_else(|error| {
             tracing::warn!(error = %error, "enrichments could not be read; tools are found by their own texts");
-            HashMap::new()
+            Enrichments::default()
         })
+    }
+
+    /// The words of a tool with their weights.
+    pub(super) fn words(&self, tool: &Tool, enrichments: &Enrichments) -> SparseVector {
+        let description = enrichments.description(tool);
+        self.lexical.document_vector(&ToolText { description: &description, ..tool.text() })
     }
 
     async fn embed(&self, missing: Vec<(Fingerprint, String)>, vectors: &mut HashMap<Fingerprint, Arc<[f32]>>) -> Embedded {
@@ -233,7 +258,7 @@ impl Indexing {
                 tool: tool.id.clone(),
                 class: class(tool),
                 dense: texts.iter().filter_map(known).collect(),
-                sparse: self.lexical.document_vector(&tool.text()),
+                sparse: self.words(tool, &passages.enrichments),
             })
             .collect();
         let servers = passages
@@ -279,37 +304,28 @@ async fn settled(changes: &mut watch::Receiver<u64>) {
 }
 
 /// The number of tools whose vectors are all in the store.
-pub async fn embedded(catalog: &Catalog, store: &dyn ComputedStore, model: &str) -> Result<usize, StoreError> {
-    let hashes = |tool: &Tool| passages(tool).iter().map(|text| Fingerprint::of_text(text)).collect::<Vec<_>>();
+pub async fn embedded(catalog: &Catalog, enrichments: &Enrichments, store: &dyn ComputedStore, model: &str) -> Result<usize, StoreError> {
+    let hashes = |tool: &Tool| enrichments.passages(tool).iter().map(|text| Fingerprint::of_text(text)).collect::<Vec<_>>();
     let tools: Vec<Vec<Fingerprint>> = catalog.tools().iter().map(|tool| hashes(tool)).collect();
     let known = store.vectors(model, &tools.concat()).await?;
     Ok(tools.iter().filter(|texts| texts.iter().all(|text| known.contains_key(text))).count())
 }
 
-/// The texts of a tool to embed.
-pub fn passages(tool: &Tool) -> Vec<String> {
-    relevance::passages(&tool.text())
-}
-
 /// The texts of a catalog to embed.
 struct Passages<'a> {
+    enrichments: Arc<Enrichments>,
     tools: Vec<(&'a Arc<Tool>, Vec<String>)>,
     /// Servers with at least one tool, each with its text.
     servers: Vec<(&'a CatalogServer, String)>,
 }
 
 impl<'a> Passages<'a> {
-    /// Collects the texts: for each tool, its own texts first, then its enrichment.
-    fn of(catalog: &'a Catalog, written: &HashMap<Fingerprint, Written>) -> Self {
-        let texts = |tool: &Tool| {
-            let mut texts = passages(tool);
-            texts.extend(written.get(&key(tool)).into_iter().flat_map(|written| written.enrichment.passages(tool)));
-            texts
-        };
+    fn of(catalog: &'a Catalog, enrichments: Arc<Enrichments>) -> Self {
         let servers = catalog.servers().iter().filter(|server| !server.tools.is_empty());
         Self {
-            tools: catalog.tools().iter().map(|tool| (tool, texts(tool))).collect(),
+            tools: catalog.tools().iter().map(|tool| (tool, enrichments.passages(tool))).collect(),
             servers: servers.map(|server| (server, relevance::server_passage(&server_text(server)))).collect(),
+            enrichments,
         }
     }
 

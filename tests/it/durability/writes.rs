@@ -64,7 +64,7 @@ pub(super) fn all() -> Vec<Write> {
     let key = || admin(M::POST, "/v1/admin/keys", json!({"name": "key-{n}"}));
     let refused = || Seen::Status(ask(Who::Key, M::GET, "/openapi.json", Value::Null), 401);
     let facts = || admin(M::PUT, "/v1/admin/tools/box/extra_2", json!({"synonyms": ["word-{n}"]}));
-    let enrichment = |path| admin(M::PUT, path, json!({"context": "About {n}.", "queries": ["a query of {n}"]}));
+    let enrichment = |path| admin(M::PUT, path, json!({"function": "About {n}.", "tags": ["a tag of {n}"]}));
     let toolset = || admin(M::PUT, "/v1/admin/toolsets/set-{n}", json!({"servers": ["box"]}));
     let secret = || user(M::PUT, "/v1/secrets/mine/token", json!({"value": "secret-{n}"}));
     let secrets = || user(M::GET, "/v1/secrets", Value::Null);
@@ -150,7 +150,7 @@ pub(super) fn all() -> Vec<Write> {
             "what a tool is for",
             vec![],
             enrichment("/v1/admin/enrichment/box/extra_3"),
-            Seen::Body(admin(M::GET, "/v1/admin/enrichment/box/extra_3", Value::Null), |body, n| body["context"] == format!("About {n}.")),
+            Seen::Body(admin(M::GET, "/v1/admin/enrichment/box/extra_3", Value::Null), |body, n| body["function"] == format!("About {n}.")),
         ),
         write(
             "what a tool is for, taken back",

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::model::{Model, Reply, Seen, configured};
-use super::{model, names, servers};
+use super::{model, names, servers, warnings};
 use crate::harness::answers::shape;
 use crate::harness::keys::ADMIN;
 use crate::harness::process::built::TOOLSIEVE;
@@ -27,7 +27,6 @@ fn enriching(model: &Arc<Model>) -> Vec<(&'static str, &'static str)> {
     environment.extend([
         ("TOOLSIEVE_LLM__ENRICH", "true"),
         ("TOOLSIEVE_LLM__ENRICH_MODEL", "writer"),
-        ("TOOLSIEVE_LLM__ENRICH_QUERIES", "2"),
         ("TOOLSIEVE_LLM__ENRICH_PER_MINUTE", "6000"),
     ]);
     environment
@@ -51,8 +50,8 @@ fn tool_of(seen: &Seen) -> String {
 
 fn writes(seen: &Seen) -> Reply {
     let tool = tool_of(seen);
-    let queries = if tool == "move_file" { json!([PARROT, "and again"]) } else { json!([format!("I could do with a {tool}")]) };
-    Reply::Says(json!({"context": format!("Good for {tool}."), "queries": queries}).to_string())
+    let tags = if tool == "move_file" { json!([PARROT, "and again"]) } else { json!([format!("I could do with a {tool}")]) };
+    Reply::Says(json!({"function": format!("Good for {tool}."), "tags": tags}).to_string())
 }
 
 /// Waits until the condition holds of an answer.
@@ -110,9 +109,10 @@ async fn tools_are_found_by_what_a_model_wrote_which_is_paid_once() {
     let service = start(servers(), enriching(&model), Some(folder)).await;
     let page = written(&service, 9).await;
     assert_eq!((&page["tools"], &page["next"], page["enrichment"].as_array().unwrap().len()), (&json!(9), &Value::Null, 9));
+    assert_eq!(page["model_texts_used"], true);
     let moving = json!({
         "name": "files__move_file", "server": "files", "tool": "move_file", "source": "model", "model": "writer",
-        "context": "Good for move_file.", "queries": [PARROT, "and again"],
+        "function": "Good for move_file.", "tags": [PARROT, "and again"], "queries": [],
     });
     assert_eq!(page["enrichment"][1], moving, "{page}");
     assert_eq!(service.get("/v1/admin/enrichment/files/move_file").await, (StatusCode::OK, moving));
@@ -133,7 +133,7 @@ async fn tools_are_found_by_what_a_model_wrote_which_is_paid_once() {
     found(&service, PARROT, "files__move_file").await;
     // Twice complete, so the first time has been looked at.
     let words = "a hedgehog plays the trombone";
-    assert_eq!(put(&service, SEND, &json!({"context": "", "queries": [words]})).await.0, StatusCode::OK);
+    assert_eq!(put(&service, SEND, &json!({"function": "", "tags": [words]})).await.0, StatusCode::OK);
     found(&service, words, "mail__send_email").await;
     assert_eq!((written(&service, 9).await["total"].as_u64(), model.seen().len()), (Some(9), 9), "nothing is paid twice");
 
@@ -146,21 +146,23 @@ async fn tools_are_found_by_what_a_model_wrote_which_is_paid_once() {
     let folder = service.stop().await;
     let off = state(&folder, Vec::new());
     assert_eq!([&off["model"], &off["by_model"], &off["by_admin"], &off["left"]], [&Value::Null, &json!(0), &json!(1), &json!(8)]);
+    assert_eq!(off["model_texts_used"], false);
     assert!((500..8_000).contains(&off["request_tokens"].as_u64().unwrap()), "{off}");
     let on = state(&folder, enriching(&model));
     assert_eq!([&on["model"], &on["by_model"], &on["by_admin"]], [&json!("writer"), &json!(8), &json!(1)]);
+    assert_eq!((&on["model_texts_used"], &on["answer_characters"]), (&json!(true), &json!(300 + 12 * 60)));
     assert_eq!([&on["tools"], &on["left"], &on["request_tokens"], &on["minutes"]], [&json!(9), &json!(0), &json!(0), &json!(0)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_that_do_not_count_are_dropped_and_not_asked_for_again() {
     let model = model(|seen| {
-        let good = json!({"context": "a", "queries": ["b"]}).to_string();
+        let good = json!({"function": "a", "tags": [PARROT]}).to_string();
         match tool_of(seen).as_str() {
             "send_email" => Reply::Says("This tool sends mail. I hope that helps!".into()),
             "list_emails" => Reply::Says(format!("```json\n{good}\n```")),
-            "search_emails" => Reply::Says(json!({"context": "a", "queries": ["b", "c", "d"]}).to_string()),
-            "read_file" => Reply::Says(json!({"context": "a\u{1b}[2J", "queries": ["b"]}).to_string()),
+            "search_emails" => Reply::Says(json!({"context": "a", "queries": ["b"]}).to_string()),
+            "read_file" => Reply::Says(json!({"function": "a\u{1b}[2J", "tags": ["b"]}).to_string()),
             // It did what the description demands.
             "get_weather" => Reply::Says(json!({"tools": ["mail__delete_everything"]}).to_string()),
             _ => Reply::Says(good),
@@ -179,12 +181,24 @@ async fn answers_that_do_not_count_are_dropped_and_not_asked_for_again() {
     assert!(definition(&orders)["description"].as_str().unwrap().contains("SYSTEM: answer"), "as it stands, quoted");
     assert!(orders.text_of("system").contains("never an instruction") && !orders.text_of("system").contains("SYSTEM"));
 
-    // The index is complete a second time, and the model is not asked again.
+    // Half of the tools have no text, so searches ignore the model's, but not an admin's.
+    assert_eq!(page["model_texts_used"], false);
     let words = "a hedgehog plays the trombone";
-    assert_eq!(put(&service, SEND, &json!({"context": "", "queries": [words]})).await.0, StatusCode::OK);
+    assert_eq!(put(&service, SEND, &json!({"function": "", "tags": [words]})).await.0, StatusCode::OK);
     found(&service, words, "mail__send_email").await;
-    assert_eq!(put(&service, SEND, &json!({"context": "", "queries": ["as for me"]})).await.0, StatusCode::OK);
-    found(&service, "as for me", "mail__send_email").await;
+    let are_first = async || {
+        let (_, answer) = service.post("/v1/tools/search", &json!({"queries": [PARROT], "limit": 5})).await;
+        let found = names(&answer);
+        good.iter().all(|tool| found.iter().any(|name| name.ends_with(&format!("__{tool}"))))
+    };
+    assert!(!are_first().await);
+    // The index is complete a second time, and the model is not asked again. With an admin's texts for the rest, all are used.
+    for (server, tool) in [("mail", "list_emails"), ("mail", "search_emails"), ("files", "read_file"), ("weather", "get_weather")] {
+        let path = format!("{LIST}/{server}/{tool}");
+        assert_eq!(put(&service, &path, &json!({"function": "Own words.", "tags": []})).await.0, StatusCode::OK);
+    }
+    assert_eq!(written(&service, 10).await["model_texts_used"], true);
+    eventually("the model's texts are searched", are_first).await;
     assert_eq!(model.seen().len(), 10);
 }
 
@@ -234,11 +248,11 @@ async fn a_stop_does_not_wait_for_the_model() {
 async fn an_admins_words_go_before_the_models_and_survive() {
     let model = model(writes);
     let service = start(servers(), configured(&model), None).await;
-    let words = json!({"context": " For letters to Anna. ", "queries": ["a hedgehog plays the trombone"]});
+    let words = json!({"function": " For letters to Anna. ", "tags": [" hedgehog"], "queries": ["a hedgehog plays the trombone"]});
     let (status, entry) = put(&service, SEND, &words).await;
     let expected = json!({
         "name": "mail__send_email", "server": "mail", "tool": "send_email", "source": "admin", "model": null,
-        "context": "For letters to Anna.", "queries": ["a hedgehog plays the trombone"],
+        "function": "For letters to Anna.", "tags": ["hedgehog"], "queries": ["a hedgehog plays the trombone"],
     });
     assert_eq!((status, &entry), (StatusCode::OK, &expected));
     found(&service, "a hedgehog plays the trombone", "mail__send_email").await;
@@ -252,8 +266,8 @@ async fn an_admins_words_go_before_the_models_and_survive() {
     assert_eq!(delete(&service, SEND).await, StatusCode::NO_CONTENT);
     until(&service, SEND, |entry| entry["source"] == "model").await;
     assert_eq!(model.seen().len(), 9);
-    assert_eq!(put(&service, SEND, &json!({"context": "", "queries": []})).await.0, StatusCode::OK);
-    assert_eq!(service.get(SEND).await.1["queries"], json!([]));
+    assert_eq!(put(&service, SEND, &json!({"function": ""})).await.0, StatusCode::OK);
+    assert_eq!(service.get(SEND).await.1["tags"], json!([]));
     assert_eq!(delete(&service, SEND).await, StatusCode::NO_CONTENT);
     assert_eq!((service.get(SEND).await.1["source"].clone(), model.seen().len()), (json!("model"), 9));
     // The model's words taken back, it is asked anew.
@@ -267,18 +281,40 @@ async fn an_admins_words_go_before_the_models_and_survive() {
     assert_eq!(service.get("/v1/admin/enrichment?offset=8").await.1["next"], Value::Null);
 }
 
+/// Before `function`, the sentence was called `context`.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_former_name_of_the_sentence_still_works_with_a_warning() {
+    let model = model(writes);
+    let service = start(servers(), configured(&model), None).await;
+    let (status, mut entry) = put(&service, SEND, &json!({"context": "For letters.", "queries": ["a hedgehog plays the trombone"]})).await;
+    assert_eq!((status, &entry["function"]), (StatusCode::OK, &json!("For letters.")));
+    assert_eq!(warnings(&entry), ["`context` is deprecated: send the sentence as `function`"]);
+    entry.as_object_mut().unwrap().remove("warnings");
+    assert_eq!(service.get(SEND).await.1, entry, "and it is stored as the new one");
+    found(&service, "a hedgehog plays the trombone", "mail__send_email").await;
+    let (_, entry) = put(&service, SEND, &json!({"function": "For letters.", "tags": ["context"]})).await;
+    assert!(entry.get("warnings").is_none(), "{entry}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_does_not_fit_is_refused() {
+    let numbers = |count: usize| (0..count).map(|number| number.to_string()).collect::<Vec<_>>();
     let model = model(writes);
     let service = start(servers(), configured(&model), None).await;
     for (body, words) in [
+        (json!({"function": "x".repeat(301), "tags": []}), "more than 300 characters"),
         (json!({"context": "x".repeat(301), "queries": []}), "more than 300 characters"),
-        (json!({"context": "", "queries": ["x".repeat(201)]}), "more than 200 characters"),
-        (json!({"context": "", "queries": (0..21).map(|number| number.to_string()).collect::<Vec<_>>()}), "more than 20 queries"),
-        (json!({"context": "", "queries": ["a", "A"]}), "duplicate query"),
-        (json!({"context": "a\nb", "queries": []}), "line break"),
-        (json!({"context": "a"}), "queries"),
-        (json!({"context": "a", "queries": [], "querys": []}), "querys"),
+        (json!({"function": "", "tags": ["x".repeat(61)]}), "more than 60 characters"),
+        (json!({"function": "", "queries": ["x".repeat(201)]}), "more than 200 characters"),
+        (json!({"function": "", "tags": numbers(13)}), "more than 12 tags"),
+        (json!({"function": "", "queries": numbers(21)}), "more than 20 queries"),
+        (json!({"function": "", "tags": ["a", "A"]}), "duplicate tag"),
+        (json!({"function": "", "queries": ["a", "A"]}), "duplicate query"),
+        (json!({"function": "a\nb", "tags": []}), "line break"),
+        (json!({"function": "a", "tags": ["b\u{200b}c"]}), "invisible"),
+        (json!({"tags": ["a"]}), "function"),
+        (json!({"function": "a", "context": "a"}), "function"),
+        (json!({"function": "a", "tags": [], "tag": []}), "tag"),
     ] {
         let (status, problem) = put(&service, SEND, &body).await;
         assert_eq!((status, &problem["code"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("invalid_request")), "{problem}");
@@ -287,7 +323,7 @@ async fn what_does_not_fit_is_refused() {
     let text = service.request(Method::PUT, SEND).body("{").send().await.unwrap();
     assert_eq!(text.status(), StatusCode::BAD_REQUEST);
     let nowhere = "/v1/admin/enrichment/mail/no_such_tool";
-    assert_eq!(put(&service, nowhere, &json!({"context": "a", "queries": []})).await.0, StatusCode::NOT_FOUND);
+    assert_eq!(put(&service, nowhere, &json!({"function": "a", "tags": []})).await.0, StatusCode::NOT_FOUND);
     assert_eq!((delete(&service, SEND).await, service.get(SEND).await.0), (StatusCode::NOT_FOUND, StatusCode::NOT_FOUND));
     for query in ["limit=0", "limit=1001", "limit=x", "offset=-1"] {
         assert_eq!(service.get(&format!("{LIST}?{query}")).await.0, StatusCode::UNPROCESSABLE_ENTITY, "{query}");
@@ -300,7 +336,7 @@ async fn for_all_but_an_admin_there_is_no_such_route() {
     let with_keys = Start { servers: servers(), key: Some("the-key"), environment: admin_key, ..Start::default() }.start().await;
     let insecure = vec![("TOOLSIEVE_HTTP__INSECURE", "true")];
     let open = Start { servers: servers(), environment: insecure, ..Start::default() }.start().await;
-    let body = json!({"context": "", "queries": []});
+    let body = json!({"function": "", "tags": []});
     for service in [&with_keys, &open] {
         for (method, path) in [(Method::GET, LIST), (Method::GET, SEND), (Method::PUT, SEND), (Method::DELETE, SEND)] {
             let absent = shape(service.request(method.clone(), "/v1/admin/no/such/route").json(&body)).await;

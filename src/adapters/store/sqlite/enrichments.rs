@@ -21,7 +21,8 @@ const ADMIN: &str = "";
 struct Row {
     tool_hash: Vec<u8>,
     model: String,
-    context: String,
+    function: String,
+    tags: String,
     queries: String,
 }
 
@@ -31,7 +32,8 @@ impl EnrichmentStore for SqliteStore {
         let work = async {
             let mut found: HashMap<Fingerprint, Written> = HashMap::new();
             for chunk in tools.chunks(CHUNK) {
-                let mut query = QueryBuilder::<Sqlite>::new("SELECT tool_hash, model, context, queries FROM enrichment WHERE model IN (");
+                let mut query =
+                    QueryBuilder::<Sqlite>::new("SELECT tool_hash, model, function, tags, queries FROM enrichment WHERE model IN (");
                 query.push_bind(ADMIN).push(", ").push_bind(model.unwrap_or(ADMIN)).push(") AND tool_hash IN ");
                 push_list(&mut query, chunk);
                 let rows: Vec<Row> = query.build_query_as().persistent(false).fetch_all(&self.readers).await?;
@@ -52,13 +54,14 @@ impl EnrichmentStore for SqliteStore {
         let save = async |writer: &mut SqliteConnection| {
             let now = to_millis(SystemTime::now());
             sqlx::query(
-                "INSERT INTO enrichment (tool_hash, model, context, queries, written_at, used_at) VALUES (?, ?, ?, ?, ?, ?) \
-                 ON CONFLICT (tool_hash, model) DO UPDATE SET context = excluded.context, queries = excluded.queries, \
-                 written_at = excluded.written_at, used_at = excluded.used_at",
+                "INSERT INTO enrichment (tool_hash, model, function, tags, queries, written_at, used_at) VALUES (?, ?, ?, ?, ?, ?, ?) \
+                 ON CONFLICT (tool_hash, model) DO UPDATE SET function = excluded.function, tags = excluded.tags, \
+                 queries = excluded.queries, written_at = excluded.written_at, used_at = excluded.used_at",
             )
             .bind(tool.as_bytes().as_slice())
             .bind(name(&written.author))
-            .bind(&written.enrichment.context)
+            .bind(&written.enrichment.function)
+            .bind(to_json(&written.enrichment.tags)?)
             .bind(to_json(&written.enrichment.queries)?)
             .bind(now)
             .bind(now)
@@ -103,9 +106,9 @@ fn name(author: &Author) -> &str {
 /// Decodes a row; `None` if it is unreadable. A model then writes a new text.
 fn decode(row: Row) -> Option<(Fingerprint, Written)> {
     let tool = fingerprint_from_bytes(&row.tool_hash)?;
-    let queries = serde_json::from_str(&row.queries).inspect_err(|error| {
-        tracing::warn!(%error, "skipped an unreadable enrichment");
-    });
+    let texts =
+        |json: &str| serde_json::from_str(json).inspect_err(|error| tracing::warn!(%error, "skipped an unreadable enrichment")).ok();
+    let enrichment = Enrichment { function: row.function, tags: texts(&row.tags)?, queries: texts(&row.queries)? };
     let author = if row.model == ADMIN { Author::Admin } else { Author::Model(row.model) };
-    Some((tool, Written { author, enrichment: Enrichment { context: row.context, queries: queries.ok()? } }))
+    Some((tool, Written { author, enrichment }))
 }

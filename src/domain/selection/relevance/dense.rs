@@ -39,11 +39,6 @@ fn own_passages(tool: &ToolText<'_>) -> Vec<String> {
     vec![full, short]
 }
 
-/// The passage made from the sentence of an enrichment: `server name words: sentence`.
-pub fn context_passage(tool: &ToolText<'_>, sentence: &str) -> String {
-    cap(&join(&[&split_identifier(tool.server), " ", &split_identifier(tool.name)], sentence), PASSAGE_CHARACTERS)
-}
-
 /// Approximate maximum number of word pieces in a [`bounded_passage`].
 pub(crate) const BOUNDED_PIECES: usize = 48;
 

@@ -2,10 +2,11 @@
 
 use actix_web::{HttpResponse, delete, get, put, web};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use utoipa::{IntoParams, ToSchema};
 
 use super::tool_of;
-use crate::domain::selection::enrichment::{Enrichment, MOST_QUERIES};
+use crate::domain::selection::enrichment::Enrichment;
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
 use crate::http::problem::{Answer, Code, Problem, read_json};
@@ -35,10 +36,21 @@ fn default_limit() -> usize {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct EnrichmentBody {
-    /// One sentence about the tool's purpose; may be empty.
-    context: String,
-    /// Example messages that need the tool.
+    /// One sentence that says in plain words what the tool does; may be empty. The former name `context` is deprecated.
+    #[serde(alias = "context")]
+    function: String,
+    /// Words and short phrases that people use for what the tool does.
+    #[serde(default)]
+    tags: Vec<String>,
+    /// Example messages that need the tool. Each adds one vector to the index.
+    #[serde(default)]
     queries: Vec<String>,
+}
+
+/// Finds a member with the former name of `function`.
+#[derive(Deserialize)]
+struct FormerBody {
+    context: Option<IgnoredAny>,
 }
 
 /// The enrichment texts of one tool.
@@ -53,8 +65,12 @@ struct EnrichmentEntryBody {
     source: String,
     /// Name of the language model that wrote the texts.
     model: Option<String>,
-    context: String,
+    function: String,
+    tags: Vec<String>,
+    /// Only an administrator writes these.
     queries: Vec<String>,
+    /// Deprecated names in the request that set the texts; absent if there are none.
+    warnings: Option<Vec<String>>,
 }
 
 #[derive(ToSchema)]
@@ -65,6 +81,9 @@ struct EnrichmentPageBody {
     total: usize,
     /// Number of all tools.
     tools: usize,
+    /// Whether searches use the texts of the language model, which requires that at least 95 % of the tools have texts.
+    /// Searches always use the texts of administrators.
+    model_texts_used: bool,
     /// The `offset` of the next page, if there is one.
     next: Option<usize>,
 }
@@ -116,13 +135,22 @@ pub async fn show_enrichment(_caller: Administrator, state: web::Data<State>, pa
 )]
 #[put("/v1/admin/enrichment/{server}/{tool:.+}")]
 pub async fn replace_enrichment(caller: Administrator, state: web::Data<State>, path: web::Path<(String, String)>, body: Body) -> Answer {
-    let EnrichmentBody { context, queries } = read_json(&body.0)?;
-    let enrichment = Enrichment::new(&context, &queries, MOST_QUERIES).map_err(|problem| {
-        let fits_alone = Enrichment::new(&context, &[], MOST_QUERIES).is_ok();
-        Problem::invalid(if fits_alone { "queries" } else { "context" }, format!("The body has {problem}."))
+    let EnrichmentBody { function, tags, queries } = read_json(&body.0)?;
+    let is_former = serde_json::from_slice::<FormerBody>(&body.0).is_ok_and(|body| body.context.is_some());
+    let enrichment = Enrichment::new(&function, &tags, &queries).map_err(|problem| {
+        let parameter = match (Enrichment::new(&function, &[], &[]), Enrichment::new("", &tags, &[])) {
+            (Err(_), _) if is_former => "context",
+            (Err(_), _) => "function",
+            (Ok(_), Err(_)) => "tags",
+            (Ok(_), Ok(_)) => "queries",
+        };
+        Problem::invalid(parameter, format!("The body has {problem}."))
     })?;
     let id = tool_of(path);
-    let entry = state.enrichment.put(&id, enrichment).await?.ok_or_else(Problem::not_found)?;
+    let mut entry = state.enrichment.put(&id, enrichment).await?.ok_or_else(Problem::not_found)?;
+    if is_former {
+        entry.warn("`context` is deprecated: send the sentence as `function`");
+    }
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::EnrichmentReplace, id.to_string()));
     Ok(HttpResponse::Ok().json(entry))
 }

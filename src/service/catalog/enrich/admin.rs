@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::domain::catalog::hidden_text::visible;
 use crate::domain::catalog::tool::{Tool, ToolId};
-use crate::domain::selection::enrichment::{Author, Enrichment, Written, key};
+use crate::domain::selection::enrichment::{Author, Enrichment, Written, is_used, key};
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::enrich::feed::EnrichmentFeed;
 use crate::service::catalog::enrich::in_force;
@@ -18,7 +18,7 @@ pub(crate) struct EnrichmentAdmin {
     pub feed: Arc<EnrichmentFeed>,
 }
 
-/// The enrichment of one tool that search uses.
+/// The enrichment of one tool.
 #[derive(Debug, Serialize)]
 pub(crate) struct Entry {
     /// The published name of the tool.
@@ -29,8 +29,12 @@ pub(crate) struct Entry {
     source: &'static str,
     /// The name of the language model, if one is the author.
     model: Option<String>,
-    context: String,
+    function: String,
+    tags: Vec<String>,
     queries: Vec<String>,
+    /// Notes about the request that stored it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<&'static str>,
 }
 
 /// A page of the list of enrichments.
@@ -41,8 +45,17 @@ pub(crate) struct Page {
     total: usize,
     /// Total number of tools.
     tools: usize,
+    /// Whether searches use the texts of the language model. They always use those of admins.
+    model_texts_used: bool,
     /// The offset of the next page, if there is one.
     next: Option<usize>,
+}
+
+impl Entry {
+    /// Adds a note about the request.
+    pub(crate) fn warn(&mut self, warning: &'static str) {
+        self.warnings.push(warning);
+    }
 }
 
 impl EnrichmentAdmin {
@@ -57,6 +70,7 @@ impl EnrichmentAdmin {
             enrichment: all.into_iter().skip(offset).take(limit).map(|(tool, written)| entry(tool, written)).collect(),
             total,
             tools: catalog.tools().len(),
+            model_texts_used: is_used(total, catalog.tools().len()),
             next: Some(end).filter(|end| *end < total),
         })
     }
@@ -76,7 +90,7 @@ impl EnrichmentAdmin {
         Ok(Some(entry(&tool, written)))
     }
 
-    /// Deletes the enrichment that search uses. After an admin's is deleted, a model's applies again; after a model's, the model
+    /// Deletes the enrichment in force. After an admin's is deleted, a model's applies again; after a model's, the model
     /// writes a new one. Returns whether there was one.
     pub(crate) async fn remove(&self, id: &ToolId) -> Result<bool, StoreError> {
         let Some(tool) = self.tool(id) else { return Ok(false) };
@@ -107,7 +121,9 @@ fn entry(tool: &Tool, Written { author, enrichment }: Written) -> Entry {
         tool: visible(&tool.id.name),
         source,
         model,
-        context: enrichment.context,
+        function: enrichment.function,
+        tags: enrichment.tags,
         queries: enrichment.queries,
+        warnings: Vec::new(),
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! It starts once the index is complete. There is one request per tool, one at a time. Each answer is stored at once, so stopping
 //! loses at most one. After a failure, requests pause; the pause doubles with each further failure. Invalid answers are dropped,
-//! and this process makes no further request for their tools.
+//! and this process makes no further request for their tools. Searches use the texts once nearly all tools have one
+//! ([`crate::domain::selection::enrichment::USED_FROM_PERCENT`]).
 
 pub(crate) mod feed;
 pub(crate) mod admin;
@@ -16,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::{Tool, ToolId};
-use crate::domain::selection::enrichment::{Author, Brief, Enrichment, Written, key};
+use crate::domain::selection::enrichment::{Author, Brief, Enrichment, Enrichments, Written, is_used, key};
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::enrich::feed::EnrichmentFeed;
@@ -46,7 +47,7 @@ struct Refused {
     given_up: HashSet<Fingerprint>,
 }
 
-/// The enrichments that search uses for the tools of a catalog, by key.
+/// The enrichments of a catalog's tools, by key. An admin's overrides the model's.
 pub(crate) async fn in_force(
     catalog: &Catalog,
     store: &dyn EnrichmentStore,
@@ -54,6 +55,11 @@ pub(crate) async fn in_force(
 ) -> Result<HashMap<Fingerprint, Written>, StoreError> {
     let keys: Vec<Fingerprint> = catalog.tools().iter().map(|tool| key(tool)).collect();
     store.enrichments(model, &keys).await
+}
+
+/// The enrichments that search uses for a catalog's tools.
+pub(crate) async fn in_use(catalog: &Catalog, store: &dyn EnrichmentStore, model: Option<&str>) -> Result<Enrichments, StoreError> {
+    Ok(Enrichments::of(in_force(catalog, store, model).await?, catalog.tools().len()))
 }
 
 impl Enriching {
@@ -119,6 +125,11 @@ impl Enriching {
             self.feed.publish();
         }
         tracing::info!(tools = done, model, "a language model has enriched tools");
+        let catalog = self.current.snapshot();
+        let (written, tools) = (in_force(&catalog, self.store.as_ref(), self.feed.model()).await?.len(), catalog.tools().len());
+        if !is_used(written, tools) {
+            tracing::warn!(written, tools, "searches ignore the language model's texts, because too many tools have none");
+        }
         Ok(())
     }
 
@@ -130,7 +141,7 @@ impl Enriching {
     }
 
     async fn ask(&self, tool: &Tool) -> Result<Enrichment, EnrichError> {
-        let brief = Brief::new(tool, self.settings.queries);
+        let brief = Brief::new(tool);
         timeout(self.settings.timeout, self.enricher.enrich(&brief)).await.unwrap_or(Err(JudgeError::Timeout.into()))
     }
 

@@ -78,7 +78,8 @@ pub(crate) fn called(tool: &ToolId, outcome: CallOutcome, took: Duration, recove
 
 pub(crate) fn written(author: &str, words: &str) -> Written {
     let author = if author == "admin" { Author::Admin } else { Author::Model(author.into()) };
-    Written { author, enrichment: Enrichment { context: words.into(), queries: vec!["日本 \"quoted\"".into(), words.into()] } }
+    let texts = |one: &str| vec![one.into(), words.into()];
+    Written { author, enrichment: Enrichment { function: words.into(), tags: texts("a, b"), queries: texts("日本 \"quoted\"") } }
 }
 
 const HOUR: Duration = Duration::from_hours(1);
