@@ -106,6 +106,7 @@ const MEMBERS: [(&str, &str, Keywords<'_>); 56] = [
     ("FilterBody", "tool_ids", &[("maxItems", filter::MAX_IDS)]),
     ("FilterBody", "disclose", &[("maxItems", filter::MAX_IDS)]),
     ("FilterBody", "keep", &[("maxItems", filter::MAX_IDS)]),
+    ("FilterBody", "searched", &[("maxItems", filter::MAX_IDS)]),
     ("FilterBody", "chat_id", &[("maxLength", person::MAX_BYTES)]),
     ("FilterBody", "message_id", &[("maxLength", person::MAX_BYTES)]),
     ("FilterBody", "model", &[("maxLength", person::MAX_BYTES)]),
