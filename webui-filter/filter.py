@@ -75,6 +75,8 @@ SIGNED_USER = "X-OpenWebUI-User-Jwt"
 # Open WebUI's own tools have this type in a turn's registry, and a terminal's tools have the other.
 BUILTIN = "builtin"
 TERMINAL = "terminal"
+# Open WebUI's own tool search, without which deferred functions could not be called.
+OWN_SEARCH = {"search_tools", "call_tool"}
 # The service reads the first sentence of a description.
 DESCRIPTION_CHARACTERS = 400
 # How much of each prompt is searched for names of functions.
@@ -583,7 +585,7 @@ def judged_functions(
     for name in dict.fromkeys(offered):
         entry = registry.get(name)
         spec = entry.get("spec") if isinstance(entry, Mapping) else None
-        if name in owned or not isinstance(entry, Mapping) or not isinstance(spec, Mapping):
+        if name in owned or name in OWN_SEARCH or not isinstance(entry, Mapping) or not isinstance(spec, Mapping):
             continue
         server = entry.get("server")
         is_terminal = entry.get("type") == TERMINAL or (isinstance(server, Mapping) and server.get("is_terminal"))

@@ -100,7 +100,7 @@ const SHARED: [Shared; 10] = [
 type Keywords<'a> = &'a [(&'static str, usize)];
 
 /// Limits on members of request bodies, by schema and member. For ids, names and tasks, lengths are in bytes.
-const MEMBERS: [(&str, &str, Keywords<'_>); 56] = [
+const MEMBERS: [(&str, &str, Keywords<'_>); 57] = [
     ("FilterBody", "messages", &[("minItems", 1)]),
     ("FilterBody", "connections", &[("maxProperties", filter::MAX_IDS)]),
     ("FilterBody", "tool_ids", &[("maxItems", filter::MAX_IDS)]),
