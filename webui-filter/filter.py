@@ -1166,7 +1166,9 @@ def language_of(metadata: Mapping[str, Any], messages: Sequence[Any]) -> str:
         return language
     start = turn_start(messages)
     last = messages[start] if start < len(messages) else None
-    text = text_of(last.get("content"))[:PROMPT_CHARACTERS] if isinstance(last, Mapping) else ""
+    # Open WebUI may have added documents to the message.
+    typed = metadata.get("base_user_prompt") or (last.get("content") if isinstance(last, Mapping) else "")
+    text = text_of(typed)[:PROMPT_CHARACTERS]
     return next((name for name, letters in SCRIPTS if re.search(f"[{letters}]", text)), ENGLISH)
 
 

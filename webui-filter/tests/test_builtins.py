@@ -256,7 +256,6 @@ class TestAPersonsOwnSettings:
     ) -> None:
         service.answer = lambda _: answer("time__now", "find_tools")
         turn = OwnTools(plugin, service, text, status=True)
-        turn.messages[0]["content"] = text
         turn.metadata["variables"] = {"{{USER_LANGUAGE}}": locale} if locale else {}
         turn.names()
         assert [status["data"]["description"] for status in turn.statuses] == [line]
