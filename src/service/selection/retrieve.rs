@@ -184,9 +184,10 @@ impl Retrieve {
     /// Embeds the examples of messages that need Open WebUI's own tools. The vectors are cached in the store like those of tools.
     pub async fn teach_builtins(&self, store: &dyn ComputedStore) {
         let texts: Vec<&str> = Families::all().example_texts().collect();
-        match self.example_vectors(&texts, store).await {
-            Some(vectors) => self.builtins.set(vectors),
-            None => tracing::warn!("messages that need Open WebUI's own tools are recognised by their words alone"),
+        if let Some(vectors) = self.example_vectors(&texts, store).await {
+            self.builtins.set(vectors);
+        } else {
+            tracing::warn!("messages that need Open WebUI's own tools are recognised by their words alone");
         }
     }
 
