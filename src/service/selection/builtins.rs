@@ -21,21 +21,34 @@ pub(super) struct BuiltinExamples(ArcSwapOption<Vec<Arc<[f32]>>>);
 
 /// The texts by which families are judged.
 pub(super) struct BuiltinTexts {
-    /// The message with its parts or its context, and earlier messages of the user.
-    messages: Vec<String>,
+    /// The message with its parts or its context.
+    message: Vec<String>,
+    /// Earlier messages of the user.
+    earlier: Vec<String>,
     /// What the model has searched for.
     searches: Vec<String>,
+}
+
+/// The families that stay.
+#[derive(Default)]
+pub(super) struct BuiltinFamilies {
+    /// Those that the message may need.
+    pub(super) needed: BTreeSet<Family>,
+    /// Further ones that earlier messages needed or that the chat uses.
+    pub(super) staying: BTreeSet<Family>,
+    /// Further ones that the model searched for.
+    pub(super) searched: BTreeSet<Family>,
 }
 
 impl BuiltinTexts {
     pub(super) fn of(request: &SelectRequest) -> Self {
         let turns: Vec<(Role, &str)> = request.turns.iter().map(|turn| (turn.role, turn.text.as_str())).collect();
         let whole = |text: &str| Some(QueryPlan::new(text).whole().to_owned()).filter(|text| !text.is_empty());
-        let mut messages = QueryPlan::of_conversation(&turns).texts().to_vec();
+        let message = QueryPlan::of_conversation(&turns).texts().to_vec();
         let of_user = turns.iter().rev().filter(|(role, text)| *role == Role::User && !text.trim().is_empty());
-        messages.extend(of_user.skip(1).take(EARLIER).filter_map(|(_, text)| whole(text)));
+        let earlier = of_user.skip(1).take(EARLIER).filter_map(|(_, text)| whole(text)).collect();
         let last = request.searched.len().saturating_sub(SEARCHES);
-        Self { messages, searches: request.searched[last..].iter().filter_map(|text| whole(text)).collect() }
+        Self { message, earlier, searches: request.searched[last..].iter().filter_map(|text| whole(text)).collect() }
     }
 }
 
@@ -44,12 +57,13 @@ impl BuiltinExamples {
         self.0.store(Some(Arc::new(vectors)));
     }
 
-    /// The families that the messages need, and the families that only the searches need. If the embedder fails, cues decide alone.
-    pub(super) async fn judge(&self, texts: &BuiltinTexts, embedder: &dyn Embedder) -> (BTreeSet<Family>, BTreeSet<Family>) {
-        let needed = self.families(&texts.messages, Nearness::OF_MESSAGE, embedder).await;
-        let searched = self.families(&texts.searches, Nearness::OF_SEARCH, embedder).await;
-        let only_searched = searched.difference(&needed).copied().collect();
-        (needed, only_searched)
+    /// The families that these texts need. If the embedder fails, cues decide alone.
+    pub(super) async fn judge(&self, texts: &BuiltinTexts, embedder: &dyn Embedder) -> BuiltinFamilies {
+        BuiltinFamilies {
+            needed: self.families(&texts.message, Nearness::OF_MESSAGE, embedder).await,
+            staying: self.families(&texts.earlier, Nearness::OF_MESSAGE, embedder).await,
+            searched: self.families(&texts.searches, Nearness::OF_SEARCH, embedder).await,
+        }
     }
 
     async fn families(&self, texts: &[String], nearness: Nearness, embedder: &dyn Embedder) -> BTreeSet<Family> {

@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
-use crate::domain::selection::builtins::{Families, Family};
+use crate::domain::selection::builtins::Families;
 use crate::domain::selection::relevance::{
     Candidates, FusionParameters, Gate, GateEvidence, LeftOpen, LexicalModel, QueryPlan, Ranked, Signals, SparseVector, TurnEvidence,
     living_first, readable_score, z_scores,
@@ -23,7 +23,7 @@ use crate::service::ports::{
     ComputedStore, Coverage, Embedder, IndexAnswer, IndexCandidate, IndexQuery, IndexQueryText, IndexServerScore, ToolIndex, ToolServers,
 };
 use crate::service::records::metrics::{Meters, Stage};
-use crate::service::selection::builtins::{BuiltinExamples, BuiltinTexts};
+use crate::service::selection::builtins::{BuiltinExamples, BuiltinFamilies, BuiltinTexts};
 use crate::service::selection::foreign::{Foreign, ForeignTool, ForeignVectors, Known};
 
 /// A ranking with the evidence for the gate and the cut. Keys below the number of tools in the catalog are positions in it;
@@ -191,8 +191,8 @@ impl Retrieve {
         }
     }
 
-    /// The families of Open WebUI's own tools that these texts need: those of the messages, and further ones of the searches.
-    pub(super) async fn builtins(&self, texts: &BuiltinTexts) -> (BTreeSet<Family>, BTreeSet<Family>) {
+    /// The families of Open WebUI's own tools that these texts need.
+    pub(super) async fn builtins(&self, texts: &BuiltinTexts) -> BuiltinFamilies {
         self.builtins.judge(texts, self.embedder.as_ref()).await
     }
 

@@ -20,7 +20,7 @@ use crate::service::ports::{OfferedTools, SelectionEvent, SelectionEventKind};
 use crate::service::publishing::meta_tokens::MetaTokens;
 use crate::service::records::metrics::{SelectionFigures, SelectionKind};
 use crate::service::records::record::Recorder;
-use crate::service::selection::builtins::BuiltinTexts;
+use crate::service::selection::builtins::{BuiltinFamilies, BuiltinTexts};
 use crate::service::selection::chats::Chats;
 use crate::service::selection::choose::{ChatParameters, Choose, Chosen, Message};
 use crate::service::selection::compose::{Composition, run_tool};
@@ -69,7 +69,7 @@ impl Select {
         let chosen =
             if is_static { Chosen { kind: SelectionKind::Static, ..Chosen::nothing() } } else { self.choose.choose(&message).await };
         let found = found(&message);
-        let (needed, searched) = if is_static { (BTreeSet::new(), BTreeSet::new()) } else { self.builtins(&message).await };
+        let builtins = if is_static { BuiltinFamilies::default() } else { self.builtins(&message).await };
         let (set, of_chat) = self.update_chat(&message, &chosen, &found).await;
 
         let mut answer = Composition::new(message);
@@ -84,8 +84,9 @@ impl Select {
             answer.add_running();
         }
         answer.add_foreign(&chosen);
-        answer.add_builtins(&needed, Reason::MayNeed);
-        answer.add_builtins(&searched, Reason::Found);
+        answer.add_builtins(&builtins.needed, Reason::MayNeed);
+        answer.add_builtins(&builtins.staying, Reason::OfferedBefore);
+        answer.add_builtins(&builtins.searched, Reason::Found);
 
         warnings.splice(0..0, of_chat.into_iter().chain(chosen.warnings.iter().cloned()));
         let tools = answer.tools.iter().filter_map(|selected| selected.id.as_ref());
@@ -105,7 +106,7 @@ impl Select {
             id,
             tool_ids: answer.tool_ids(),
             keeps_all: is_static,
-            needs_tool: chosen.kind != SelectionKind::NoneNeeded || !needed.is_empty(),
+            needs_tool: chosen.kind != SelectionKind::NoneNeeded || !builtins.needed.is_empty(),
             is_partial: chosen.is_partial,
             tools: answer.tools,
             disclosed: answer.disclosed,
@@ -116,22 +117,23 @@ impl Select {
         }
     }
 
-    /// The families of Open WebUI's own tools that the message may need, and those that only the model's searches need. A family
-    /// stays as a whole if the chat called one of its tools, or if the caller keeps one.
-    async fn builtins(&self, message: &Message<'_>) -> (BTreeSet<Family>, BTreeSet<Family>) {
+    /// The families of Open WebUI's own tools that stay. A family stays as a whole if the chat called one of its tools, or if the
+    /// caller keeps one.
+    async fn builtins(&self, message: &Message<'_>) -> BuiltinFamilies {
         let Message { request, offer, .. } = *message;
         if offer.builtins.is_empty() {
-            return (BTreeSet::new(), BTreeSet::new());
+            return BuiltinFamilies::default();
         }
         let all = Families::all();
         let called = request.turns.iter().flat_map(|turn| &turn.called);
         let stay = called.chain(&offer.foreign).filter_map(|name| all.of_function(name)).collect();
-        let (mut needed, mut searched) = self.choose.retrieve.builtins(&BuiltinTexts::of(request)).await;
-        needed.extend(all.with_needed(stay));
-        searched.retain(|family| !needed.contains(family));
-        let is_offered = |family: &Family| offer.builtins.iter().any(|(_, offered)| offered == family);
-        needed.retain(is_offered);
-        (needed, searched)
+        let BuiltinFamilies { mut needed, mut staying, mut searched } = self.choose.retrieve.builtins(&BuiltinTexts::of(request)).await;
+        let offered: BTreeSet<Family> = offer.builtins.iter().map(|(_, family)| *family).collect();
+        needed.retain(|family| offered.contains(family));
+        staying.extend(all.with_needed(stay));
+        staying.retain(|family| !needed.contains(family));
+        searched.retain(|family| !needed.contains(family) && !staying.contains(family));
+        BuiltinFamilies { needed, staying, searched }
     }
 
     /// Updates the chat's set. Without a chat id, the set consists of the called tools and the new ones.
