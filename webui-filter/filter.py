@@ -26,9 +26,9 @@ import re
 import time
 import urllib.request
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, field_validator
@@ -40,8 +40,9 @@ RUN_FUNCTION = "run_tool"
 DESCRIBE_FUNCTION = "describe_tools"
 LOAD_FUNCTION = "load_toolset"
 UNLOAD_FUNCTION = "unload_toolset"
+SELECT_FUNCTION = "smart_select_tools"
 # The results of these functions contain names of tools that the model will probably call.
-FINDING_FUNCTIONS = {SEARCH_FUNCTION, DESCRIBE_FUNCTION, "smart_select_tools", LOAD_FUNCTION, "enable_tool_group"}
+FINDING_FUNCTIONS = {SEARCH_FUNCTION, DESCRIBE_FUNCTION, SELECT_FUNCTION, LOAD_FUNCTION, "enable_tool_group"}
 LEGACY_MODE = "legacy"
 # The key under which the first functions in a turn's registry store the turn. One function would be enough, but another
 # filter may remove it.
@@ -71,11 +72,190 @@ MOST_OFFERS = 512
 LONG_OFFER = 64
 # The header in which the service expects the signed user. Open WebUI can use another name for other servers.
 SIGNED_USER = "X-OpenWebUI-User-Jwt"
+# Open WebUI's own tools have this type in a turn's registry, and a terminal's tools have the other.
+BUILTIN = "builtin"
+TERMINAL = "terminal"
+# Open WebUI's own tool search, without which deferred functions could not be called.
+OWN_SEARCH = {"search_tools", "call_tool"}
+# The service reads the first sentence of a description.
+DESCRIPTION_CHARACTERS = 400
+# How much of each prompt is searched for names of functions.
+INSTRUCTION_CHARACTERS = 50_000
+MOST_SEARCHES = 16
+MOST_JUDGED = 1000
 LOOPBACK = {"localhost", "127.0.0.1", "::1", "0.0.0.0"}  # noqa: S104 (compared with, never bound)
 
 Body = dict[str, Any]
 Emitter = Callable[[Body], Awaitable[Any]]
 T = TypeVar("T")
+
+
+# Functions that a person chose, and that therefore stay, by what was chosen. Open WebUI offers some of them only then.
+CHOSEN_FEATURES = {
+    "memory": ("*_memory", "*_memories", "*_memory_*"),
+    "web_search": ("search_web", "fetch_url"),
+    "image_generation": ("generate_image", "edit_image"),
+    "code_interpreter": ("execute_code",),
+    "voice": ("play_animation",),
+}
+CHOSEN_KNOWLEDGE = ("*_knowledge", "*_knowledge_*", "*_chat_files", "view_file", "kb_exec")
+CHOSEN_ITEMS = {
+    "note": ("*_note", "*_notes", "*_note_*", *CHOSEN_KNOWLEDGE),
+    "chat": ("search_chats", "view_chat"),
+    "file": ("*_chat_files", "view_file"),
+    "image": (),
+}
+CHOSEN_SKILLS = ("view_skill", "read_skill_file", "grep_skill_files", "update_skill_files")
+
+# The status line in each language: some tools, no tool needed, switched off, no answer.
+STATUS = {
+    "ar": (
+        "{shown} من أصل {all} أداة",
+        "لا حاجة إلى أي أداة",
+        "اختيار الأدوات متوقف: كل الأدوات متاحة",
+        "Toolsieve لا يستجيب: كل الأدوات متاحة",
+    ),
+    "cs": (
+        "{shown} z {all} nástrojů",
+        "Není potřeba žádný nástroj",
+        "Výběr nástrojů je vypnutý: k dispozici jsou všechny",
+        "Toolsieve neodpovídá: k dispozici jsou všechny nástroje",
+    ),
+    "de": (
+        "{shown} von {all} Werkzeugen",
+        "Kein Werkzeug nötig",
+        "Die Werkzeugauswahl ist ausgeschaltet: alle stehen bereit",
+        "Toolsieve antwortet nicht: alle Werkzeuge stehen bereit",
+    ),
+    "el": (
+        "{shown} από {all} εργαλεία",
+        "Δεν χρειάζεται εργαλείο",
+        "Η επιλογή εργαλείων είναι ανενεργή: όλα είναι διαθέσιμα",
+        "Το Toolsieve δεν αποκρίνεται: όλα τα εργαλεία είναι διαθέσιμα",
+    ),
+    "en": (
+        "{shown} of {all} tools",
+        "No tool needed",
+        "Tool selection is switched off: all tools are on offer",
+        "Toolsieve does not answer: all tools are on offer",
+    ),
+    "es": (
+        "{shown} de {all} herramientas",
+        "No hace falta ninguna herramienta",
+        "La selección de herramientas está desactivada: todas están disponibles",
+        "Toolsieve no responde: todas las herramientas están disponibles",
+    ),
+    "fi": (
+        "{shown}/{all} työkalua",
+        "Työkalua ei tarvita",
+        "Työkalujen valinta on pois päältä: kaikki ovat käytettävissä",
+        "Toolsieve ei vastaa: kaikki työkalut ovat käytettävissä",
+    ),
+    "fr": (
+        "{shown} outils sur {all}",
+        "Aucun outil nécessaire",
+        "La sélection des outils est désactivée : tous sont disponibles",
+        "Toolsieve ne répond pas : tous les outils sont disponibles",
+    ),
+    "he": (
+        "{shown} מתוך {all} כלים",
+        "אין צורך בכלי",
+        "בחירת הכלים כבויה: כל הכלים זמינים",
+        "Toolsieve לא מגיב: כל הכלים זמינים",
+    ),
+    "hi": (
+        "{all} में से {shown} टूल",
+        "किसी टूल की ज़रूरत नहीं",
+        "टूल चयन बंद है: सभी टूल उपलब्ध हैं",
+        "Toolsieve जवाब नहीं दे रहा: सभी टूल उपलब्ध हैं",
+    ),
+    "it": (
+        "{shown} strumenti su {all}",
+        "Nessuno strumento necessario",
+        "La selezione degli strumenti è disattivata: sono tutti disponibili",
+        "Toolsieve non risponde: tutti gli strumenti sono disponibili",
+    ),
+    "ja": (
+        "{all} 個中 {shown} 個のツール",
+        "ツールは不要です",
+        "ツールの選択はオフです。すべてのツールを使えます",
+        "Toolsieve が応答しません。すべてのツールを使えます",
+    ),
+    "ko": (
+        "도구 {all}개 중 {shown}개",
+        "필요한 도구 없음",
+        "도구 선택이 꺼져 있습니다. 모든 도구를 사용할 수 있습니다",
+        "Toolsieve가 응답하지 않습니다. 모든 도구를 사용할 수 있습니다",
+    ),
+    "nl": (
+        "{shown} van {all} tools",
+        "Geen tool nodig",
+        "De toolselectie staat uit: alle tools zijn beschikbaar",
+        "Toolsieve antwoordt niet: alle tools zijn beschikbaar",
+    ),
+    "pl": (
+        "{shown} z {all} narzędzi",
+        "Żadne narzędzie nie jest potrzebne",
+        "Wybór narzędzi jest wyłączony: dostępne są wszystkie",
+        "Toolsieve nie odpowiada: dostępne są wszystkie narzędzia",
+    ),
+    "pt": (
+        "{shown} de {all} ferramentas",
+        "Nenhuma ferramenta necessária",
+        "A seleção de ferramentas está desativada: todas estão disponíveis",
+        "O Toolsieve não responde: todas as ferramentas estão disponíveis",
+    ),
+    "ru": (
+        "Инструменты: {shown} из {all}",
+        "Инструменты не нужны",
+        "Выбор инструментов выключен: доступны все",
+        "Toolsieve не отвечает: доступны все инструменты",
+    ),
+    "sv": (
+        "{shown} av {all} verktyg",
+        "Inget verktyg behövs",
+        "Verktygsvalet är avstängt: alla verktyg är tillgängliga",
+        "Toolsieve svarar inte: alla verktyg är tillgängliga",
+    ),
+    "th": (
+        "{shown} จาก {all} เครื่องมือ",
+        "ไม่ต้องใช้เครื่องมือ",
+        "ปิดการเลือกเครื่องมืออยู่ จึงใช้ได้ทุกเครื่องมือ",
+        "Toolsieve ไม่ตอบสนอง จึงใช้ได้ทุกเครื่องมือ",
+    ),
+    "tr": (
+        "{all} araçtan {shown} tanesi",
+        "Araç gerekmiyor",
+        "Araç seçimi kapalı: tüm araçlar kullanılabilir",
+        "Toolsieve yanıt vermiyor: tüm araçlar kullanılabilir",
+    ),
+    "uk": (
+        "Інструменти: {shown} з {all}",
+        "Інструменти не потрібні",
+        "Вибір інструментів вимкнено: доступні всі",
+        "Toolsieve не відповідає: доступні всі інструменти",
+    ),
+    "zh": (
+        "{all} 个工具中的 {shown} 个",
+        "不需要工具",
+        "工具选择已关闭：所有工具均可用",
+        "Toolsieve 没有响应：所有工具均可用",
+    ),
+}
+ENGLISH = "en"
+# Scripts that point to one language. Messages in other scripts get English lines, unless the page has another language.
+SCRIPTS = (
+    ("uk", "іїєґІЇЄҐ"),
+    ("ru", "Ѐ-ӿ"),
+    ("ar", "؀-ۿ"),
+    ("he", "֐-׿"),
+    ("hi", "ऀ-ॿ"),
+    ("th", "฀-๿"),
+    ("el", "Ͱ-Ͽ"),
+    ("ko", "가-힣ᄀ-ᇿ"),
+    ("ja", "ぁ-ヿ"),
+    ("zh", "一-鿿"),
+)
 
 
 class FilterValves(BaseModel):
@@ -107,15 +287,25 @@ class FilterValves(BaseModel):
         default=1.5,
         description="How long a message waits for the service, in seconds. After that, it keeps all tools.",
     )
+    narrow: Literal["ours", "builtin", "all"] = Field(
+        default="builtin",
+        description=(
+            "Which functions the filter may remove: only Toolsieve's (ours), also Open WebUI's own tools such as notes "
+            "and calendar (builtin), or also those of other tool servers (all)."
+        ),
+    )
     always_keep: str = Field(
-        default="",
+        default="search_web, fetch_url",
         description="Functions that the filter never removes: comma-separated names or patterns, such as github__*.",
     )
     auto_enable: bool = Field(
         default=False,
         description="Switch on relevant tool servers in chats without tools, if the user may use these servers.",
     )
-    status: bool = Field(default=False, description='Show a line such as "7 of 214 tools" above the answer.')
+    status: bool = Field(
+        default=False,
+        description='Show a line such as "7 of 214 tools" above the answer, in the language of the page.',
+    )
     priority: int = Field(default=0, description="Position of this filter; filters with lower numbers run first.")
 
     @field_validator("connections", mode="before")
@@ -127,6 +317,16 @@ class FilterValves(BaseModel):
 class FilterUserValves(BaseModel):
     """The settings that each user can change."""
 
+    narrowing: Literal["auto", "off"] = Field(
+        default="auto",
+        description="Whether Toolsieve selects the tools for your messages (auto), or the model gets them all (off).",
+    )
+    status: Literal["default", "on", "off"] = Field(
+        default="default",
+        description=(
+            "Whether a line above the answer shows how many tools were selected. By default, the administrator decides."
+        ),
+    )
     llm_api_key: str = Field(
         default="",
         description=(
@@ -159,6 +359,11 @@ class Answer(NamedTuple):
     definitions: Sequence[Body] = ()
     # The hash of the offered names that the service has cached.
     offer: str | None = None
+    # Functions that don't belong to the service and stay.
+    others: Sequence[str] = ()
+    needs_tool: bool = True
+    # Whether this version of the service judges Open WebUI's own tools by family.
+    judges_families: bool = False
 
 
 class Turn(NamedTuple):
@@ -182,6 +387,10 @@ class Turn(NamedTuple):
     by_name: tuple[dict[str, str], dict[str, list[str]]]
     # For each tool id that publishes only meta-tools: its function that runs any tool.
     running: dict[str, str]
+    # The definitions of foreign functions that the service may judge, by name.
+    judged: dict[str, Body]
+    # For each search: those of these functions that it brought back.
+    brought: dict[str, list[str]]
 
 
 # --- Reading data from Open WebUI ------------------------------------------------------------------------------------
@@ -331,6 +540,108 @@ def names_over_mcp(messages: Sequence[Any], connections: Mapping[str, str]) -> d
     }
 
 
+def chosen_patterns(metadata: Mapping[str, Any]) -> list[str]:
+    """Return patterns of the functions that a person chose for this chat or model, other than by a tool server."""
+    features = metadata.get("features")
+    on = features if isinstance(features, Mapping) else {}
+    patterns = [pattern for name, chosen in CHOSEN_FEATURES.items() if on.get(name) for pattern in chosen]
+    model = metadata.get("model")
+    for key in ("info", "meta"):
+        model = model.get(key) if isinstance(model, Mapping) else None
+    of_model = model.get("knowledge") if isinstance(model, Mapping) else None
+    for items in (metadata.get("files"), metadata.get("folder_knowledge"), of_model):
+        for item in items if isinstance(items, list) else []:
+            kind = item.get("type") if isinstance(item, Mapping) else None
+            patterns += CHOSEN_ITEMS.get(kind, CHOSEN_KNOWLEDGE) if isinstance(kind, str) else CHOSEN_KNOWLEDGE
+    if metadata.get("skill_ids"):
+        patterns += CHOSEN_SKILLS
+    return list(dict.fromkeys(patterns))
+
+
+def names_in_prompts(messages: Sequence[Any]) -> set[str]:
+    """Return words like the names of functions in the system prompts and the user's last message."""
+    start = turn_start(messages)
+    prompts = [
+        message
+        for index, message in enumerate(messages)
+        if isinstance(message, Mapping) and (message.get("role") == "system" or index == start)
+    ]
+    texts = (text_of(message.get("content"))[:INSTRUCTION_CHARACTERS] for message in prompts)
+    return {word for text in texts for word in re.findall(r"\w+", text) if "_" in word}
+
+
+def judged_functions(
+    registry: Mapping[str, Any], offered: Iterable[str], owned: Mapping[str, str], narrow: str
+) -> dict[str, Body]:
+    """
+    Return short definitions of the foreign functions that the service may judge, by name.
+
+    A terminal is switched on for the chat, so its functions stay. Without the search function, the model couldn't get
+    functions back, so nothing is judged.
+    """
+    if narrow == "ours" or SEARCH_FUNCTION not in owned.values():
+        return {}
+    judged: dict[str, Body] = {}
+    for name in dict.fromkeys(offered):
+        entry = registry.get(name)
+        spec = entry.get("spec") if isinstance(entry, Mapping) else None
+        if name in owned or name in OWN_SEARCH or not isinstance(entry, Mapping) or not isinstance(spec, Mapping):
+            continue
+        server = entry.get("server")
+        is_terminal = entry.get("type") == TERMINAL or (isinstance(server, Mapping) and server.get("is_terminal"))
+        if entry.get("type") == BUILTIN or (narrow == "all" and not is_terminal):
+            description = spec.get("description")
+            text = description[:DESCRIPTION_CHARACTERS] if isinstance(description, str) else ""
+            judged[name] = {"name": name, "description": text}
+    return dict(itertools.islice(judged.items(), MOST_JUDGED))
+
+
+def searches(messages: Sequence[Any]) -> dict[str, list[str]]:
+    """Return what the model has searched for in the current turn, by the ids of the calls."""
+    found: dict[str, list[str]] = {}
+    for message in messages[turn_start(messages) :]:
+        calls = message.get("tool_calls") if isinstance(message, Mapping) else None
+        for call in calls if isinstance(calls, list) else []:
+            name = function_name(call)
+            if not isinstance(call, Mapping) or not named_among(name, (SEARCH_FUNCTION, SELECT_FUNCTION)):
+                continue
+            function = call.get("function")
+            arguments = function.get("arguments") if isinstance(function, Mapping) else None
+            try:
+                arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
+            except ValueError:
+                continue
+            if isinstance(arguments, Mapping):
+                queries = arguments.get("queries")
+                texts = [*(queries if isinstance(queries, list) else [queries]), arguments.get("task")]
+                found[str(call.get("id"))] = [
+                    shortened(text, OLDER_CHARACTERS) for text in texts if isinstance(text, str) and text
+                ]
+    return found
+
+
+def with_brought(
+    messages: Sequence[Any], brought: Mapping[str, Sequence[str]], judged: Mapping[str, Body]
+) -> list[Any]:
+    """Return the messages with these functions added to the results of the searches that brought them back."""
+    changed = list(messages)
+    for index, message in enumerate(changed):
+        names = brought.get(str(message.get("tool_call_id"))) if isinstance(message, Mapping) else None
+        if not names:
+            continue
+        try:
+            result = json.loads(text_of(message.get("content")))
+        except ValueError:
+            continue
+        if isinstance(result, dict) and isinstance(result.get("tools"), list):
+            known = set(result_names(message))
+            new = [name for name in names if name not in known]
+            added = [{"name": name, "summary": judged[name]["description"].split("\n")[0]} for name in new]
+            content = json.dumps({**result, "tools": [*added, *result["tools"]]}, ensure_ascii=False)
+            changed[index] = {**message, "content": content}
+    return changed
+
+
 def tool_calls(message: object) -> list[tuple[str, str]]:
     """Return the id and the function name of each call in an assistant's message."""
     calls = message.get("tool_calls") if isinstance(message, Mapping) else None
@@ -469,7 +780,16 @@ def parse_answer(value: object) -> Answer:
     # The service's tools have a server, and its meta-tools have no "__" in their names. All other names belong to
     # other tool servers, or to tools that the service no longer has.
     known = [function_name(tool) for tool in value["tools"] if tool.get("server") or "__" not in function_name(tool)]
-    return Answer(known, tool_ids, usable, offer if isinstance(offer, str) else None)
+    others = [function_name(tool) for tool in value["tools"] if not tool.get("server")]
+    return Answer(
+        known,
+        tool_ids,
+        usable,
+        offer if isinstance(offer, str) else None,
+        others,
+        value.get("needs_tool") is not False,
+        "needs_tool" in value,
+    )
 
 
 def is_definition(value: object) -> bool:
@@ -514,6 +834,10 @@ def kept_always(offered: Iterable[str], owned: Mapping[str, str], patterns: Sequ
     return [function for function in offered if matches(function) or matches(owned[function])]
 
 
+def matching(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
+    return kept_always(names, {name: name for name in names}, patterns)
+
+
 def bind(registry: Body, turn: Turn, definitions: Iterable[Body]) -> None:
     """
     Add functions to the turn's registry that their tool server doesn't publish.
@@ -545,30 +869,29 @@ def bound(run: Callable[..., Awaitable[Any]], name: str) -> Callable[..., Awaita
 def narrowed_tools(
     tools: Iterable[tuple[str, Body]],
     registry: Mapping[str, Any],
-    owned: Mapping[str, str],
+    narrowed: Container[str],
     wanted: Iterable[str],
     *,
     fresh: bool,
 ) -> list[Body]:
     """
-    Return the new list of definitions: first all foreign functions, and then the wanted functions of the service.
+    Return the new list of definitions: first all functions that are not `narrowed`, and then the wanted ones.
 
-    The service's functions keep their order from earlier calls in the turn, so that the provider's prompt cache stays
+    The wanted functions keep their order from earlier calls in the turn, so that the provider's prompt cache stays
     valid. In a `fresh` list, the order has no meaning.
     """
     present: Body = {}
     others = []
     for name, tool in tools:
-        if name in owned:
+        if name in narrowed:
             present[name] = tool
         else:
             others.append(tool)
-    order = [name for name in dict.fromkeys(wanted) if name in present or (name in owned and name in registry)]
+    order = [name for name in dict.fromkeys(wanted) if name in present or (name in narrowed and name in registry)]
     if not fresh:
         place = {name: index for index, name in enumerate(present)}
         order.sort(key=lambda name: place.get(name, len(place)))
-    ours = [present.get(name) or {"type": "function", "function": registry[name]["spec"]} for name in order]
-    return others + ours
+    return others + [present.get(name) or {"type": "function", "function": registry[name]["spec"]} for name in order]
 
 
 # --- Requests to the service and to Open WebUI -----------------------------------------------------------------------
@@ -632,11 +955,16 @@ class Link:
         weakref.finalize(self, close_behind, self._session, asyncio.get_running_loop())
 
     async def ask(
-        self, valves: FilterValves, question: Body, user: Mapping[str, Any], names: Sequence[str] | None = None
+        self,
+        valves: FilterValves,
+        question: Body,
+        user: Mapping[str, Any],
+        names: Sequence[str] | None = None,
+        definitions: Sequence[Body] = (),
     ) -> Answer:
         """
-        Send `POST /v1/filter`, with the offered names if there are any. Every failure raises an exception, which the
-        caller handles.
+        Send `POST /v1/filter`, with the offered names and definitions if there are any. Every failure raises an
+        exception, which the caller handles.
         """
         asked = time.monotonic()
         if self._pause.keeps_away(asked):
@@ -644,7 +972,7 @@ class Link:
         tries = self._pause.trying
         self._asking += 1
         try:
-            exchange = self._exchange(headers_of(valves, user), question, names)
+            exchange = self._exchange(headers_of(valves, user), question, names, definitions)
             status, raw = await within(wait_at_most(valves), exchange)
         except (TimeoutError, OSError, self._client.ClientConnectionError) as error:
             raise self._away(error, asked, tried=tries) from error
@@ -682,21 +1010,25 @@ class Link:
         if not self._asking:
             await self._session.close()
 
-    async def _exchange(self, headers: Body, question: Body, names: Sequence[str] | None) -> tuple[int, bytes]:
+    async def _exchange(
+        self, headers: Body, question: Body, names: Sequence[str] | None, definitions: Sequence[Body]
+    ) -> tuple[int, bytes]:
         """
         Send only the hash of the names if the service has cached them, and otherwise both the hash and the names.
+        Definitions are always sent.
         """
         if names is None:
             return await self._post(headers, question)
         if len(names) < LONG_OFFER:
-            return await self._post(headers, {**question, "tools": names})
+            return await self._post(headers, {**question, "tools": [*names, *definitions]})
         offer = offer_hash(names)
         if offer in self._offers:
-            status, answer = await self._post(headers, {**question, "offer": offer})
+            more = {"tools": definitions} if definitions else {}
+            status, answer = await self._post(headers, {**question, "offer": offer, **more})
             if status != 409:
                 return status, answer
             self._offers.pop(offer, None)
-        return await self._post(headers, {**question, "offer": offer, "tools": names})
+        return await self._post(headers, {**question, "offer": offer, "tools": [*names, *definitions]})
 
     async def _post(self, headers: Body, question: Body) -> tuple[int, bytes]:
         data = json.dumps(question).encode()
@@ -808,11 +1140,41 @@ def answer_of(status: int, answer: bytes) -> Answer:
         raise FilterError("the answer is not JSON") from None
 
 
+def own_valve(user: Mapping[str, Any], name: str) -> str:
+    """Return one of the user's own settings, or an empty text if there is none."""
+    valves = user.get("valves")
+    value = valves.get(name) if isinstance(valves, Mapping) else getattr(valves, name, None)
+    return value.strip() if isinstance(value, str) else ""
+
+
+def wants_all(user: Mapping[str, Any]) -> bool:
+    """Return whether the user has switched the selection of tools off."""
+    return own_valve(user, "narrowing") == "off"
+
+
+def wants_status(user: Mapping[str, Any], valves: FilterValves) -> bool:
+    own = own_valve(user, "status")
+    return own == "on" if own in ("on", "off") else valves.status
+
+
+def language_of(metadata: Mapping[str, Any], messages: Sequence[Any]) -> str:
+    """Return the language of the user's page, or else one that the script of their last message points to."""
+    variables = metadata.get("variables")
+    locale = variables.get("{{USER_LANGUAGE}}") if isinstance(variables, Mapping) else None
+    language = re.split("[-_]", locale)[0].lower() if isinstance(locale, str) else ""
+    if language in STATUS:
+        return language
+    start = turn_start(messages)
+    last = messages[start] if start < len(messages) else None
+    # Open WebUI may have added documents to the message.
+    typed = metadata.get("base_user_prompt") or (last.get("content") if isinstance(last, Mapping) else "")
+    text = text_of(typed)[:PROMPT_CHARACTERS]
+    return next((name for name, letters in SCRIPTS if re.search(f"[{letters}]", text)), ENGLISH)
+
+
 def own_llm_key(user: Mapping[str, Any]) -> str:
     """Return the user's own key for a language model, or an empty text if there is no key that a header can contain."""
-    valves = user.get("valves")
-    key = valves.get("llm_api_key") if isinstance(valves, Mapping) else getattr(valves, "llm_api_key", None)
-    key = key.strip() if isinstance(key, str) else ""
+    key = own_valve(user, "llm_api_key")
     return key if key.isascii() and key.isprintable() and " " not in key else ""
 
 
@@ -991,9 +1353,9 @@ class Filter:
         except Exception as error:
             note(error)
             if isinstance(error, AwayError) and error.is_news:
-                status = "Toolsieve does not answer: all tools are on offer"
+                status = STATUS[language_of(metadata, body.get("messages") or [])][3]
         # API calls have no chat in which to show the status.
-        if status and valves.status and __event_emitter__ and metadata.get("chat_id"):
+        if status and wants_status(__user__ or {}, valves) and __event_emitter__ and metadata.get("chat_id"):
             try:
                 await __event_emitter__({"type": "status", "data": {"description": status, "done": True}})
             except Exception as error:
@@ -1001,7 +1363,12 @@ class Filter:
         return body
 
     async def _ask(
-        self, valves: FilterValves, question: Body, user: Body, names: Sequence[str] | None = None
+        self,
+        valves: FilterValves,
+        question: Body,
+        user: Body,
+        names: Sequence[str] | None = None,
+        definitions: Sequence[Body] = (),
     ) -> Answer:
         """Send a request over this event loop's connection. Drop connections to other addresses and of closed loops."""
         loop, url = asyncio.get_running_loop(), filter_url(valves)
@@ -1012,12 +1379,14 @@ class Filter:
             self._links[loop], before = Link(url), link
             if before is not None:
                 await before.retire()
-        return await self._links[loop].ask(valves, question, user, names)
+        return await self._links[loop].ask(valves, question, user, names, definitions)
 
     async def _tool_ids(
         self, valves: FilterValves, body: Body, user: Body, metadata: Body, request: Any
     ) -> list[str] | None:
         """Return the new list of tool ids for this message, or `None` if nothing changes."""
+        if wants_all(user):
+            return None
         if body.get("tools") is not None:  # Open WebUI ignores tool ids if the caller sends its own tools.
             return None
         chosen = [tool_id for tool_id in body.get("tool_ids") or [] if isinstance(tool_id, str)]
@@ -1066,6 +1435,8 @@ class Filter:
             bound=[],
             by_name=functions_by_name(owned, offered),
             running=disclosing_functions(registry, owned),
+            judged=judged_functions(registry, [*present, *sorted(on_offer - set(present))], owned, valves.narrow),
+            brought={},
         )
         for name in itertools.islice(owned, MARKED):
             registry[name][TURN] = turn
@@ -1081,6 +1452,9 @@ class Filter:
             return None
         present = function_names(tools)
         messages = body.get("messages") or []
+        language = STATUS[language_of(metadata, messages)]
+        if wants_all(user):
+            return language[2] if is_first_call(messages) else None
         turn = turn_of(registry, valves.url)
         first = turn is None
         if turn is None:
@@ -1088,21 +1462,30 @@ class Filter:
         if turn is None:
             return await self._unmatched(valves, registry, request) if is_first_call(messages) else None
 
-        owned, by_name = turn.owned, turn.by_name
+        owned, by_name, judged = turn.owned, turn.by_name, turn.judged
         said = conversation(messages, metadata.get("base_user_prompt"), owned)
         question = question_about(valves, turn.connections, said, user, turn.groups, metadata, body.get("model"))
         question["tool_ids"] = list(metadata.get("tool_ids") or [])
-        foreign = [name for name in present if name and name not in owned]
+        chosen_by_caller = function_name(body.get("tool_choice"))
+        called = called_functions(messages)
+        stay = {
+            *called,
+            chosen_by_caller,
+            *matching(judged, [*parse_list(valves.always_keep), *chosen_patterns(metadata)]),
+            *(names_in_prompts(messages) if judged else ()),
+        }
+        definitions = [definition for name, definition in judged.items() if name not in stay]
+        asked = {definition["name"] for definition in definitions}
+        staying = [name for name in judged if name in stay and (name in present or name in called)]
+        foreign = [name for name in (*present, *staying) if name and name not in owned and name not in asked]
         names = list(dict.fromkeys([*(owned[name] for name in turn.offered), *foreign]))
         found_names, unloaded = found_and_unloaded(messages)
-        called = called_functions(messages)
         if turn.running:
             hidden = [name for name in called if name not in registry]
             known = dict.fromkeys([*hidden, *turn.bound, *found_names])
             question["disclose"] = [name for name in known if name not in unloaded][:MOST_DISCLOSED]
         found = with_published_names(found_names, by_name)
         offered = {*turn.offered, *turn.bound}
-        chosen_by_caller = function_name(body.get("tool_choice"))
         kept_by_us = [
             *kept_always([*turn.offered, *turn.bound], owned, parse_list(valves.always_keep)),
             *(name for name in called if name in offered and owned[name] not in unloaded),
@@ -1110,28 +1493,47 @@ class Filter:
         ]
         if kept_by_us:  # The service checks whether they still exist and whether the user may use them.
             question["keep"] = list(dict.fromkeys(owned[name] for name in kept_by_us))[:MOST_KEPT]
+        searched = searches(messages) if definitions else {}
+        if definitions:
+            question["narrow_foreign"] = True
+            texts = [text for queries in searched.values() for text in queries]
+            question |= {"searched": texts[-MOST_SEARCHES:]} if texts else {}
+        needs_tool = True
         try:
-            answer = await self._ask(valves, question, user, names)
+            answer = await self._ask(valves, question, user, names, definitions)
             bind(registry, turn, answer.definitions)
             found = with_published_names(found_names, by_name)
             answered = with_published_names(answer.names, by_name)
+            # Earlier versions of the service judge these functions like any others, and may drop those that are needed.
+            fitting = asked.intersection(answer.others if answer.judges_families else present)
+            needs_tool = answer.needs_tool
         except Exception as error:
             if first or set(found) <= set(present):
                 raise
             # Tools that the model has found are offered even without the service.
             note(error)
             answered = [*(name for name in present if name in owned), *kept_by_us]
+            fitting = asked.intersection(present)
 
-        wanted = [*answered, *found]
         fresh = first or offered <= set(present)
-        kept = narrowed_tools(zip(present, tools, strict=True), registry, owned, wanted, fresh=fresh)
+        # What an earlier call of the turn had stays, so that the list only grows.
+        fitting |= set() if fresh else asked.intersection(present)
+        back = [name for name in judged if name in fitting and name not in present]
+        if searched and back:
+            turn.brought.setdefault(list(searched)[-1], []).extend(back)
+        if turn.brought:
+            body["messages"] = with_brought(messages, turn.brought, judged)
+        wanted = [*staying, *answered, *found, *(name for name in judged if name in fitting)]
+        kept = narrowed_tools(zip(present, tools, strict=True), registry, {*owned, *judged}, wanted, fresh=fresh)
         if kept:
             body["tools"] = kept
         else:  # Some providers reject an empty list, and these two members without a list.
             for key in ("tools", "tool_choice", "parallel_tool_calls"):
                 body.pop(key, None)
-        ours = sum(function_name(tool) in owned for tool in kept)
-        return f"{ours} of {len(offered)} tools" if first else None
+        if not first:
+            return None
+        text = language[0].format(shown=len(kept), all=len({*present, *offered, *judged}))
+        return text if needs_tool else f"{language[1]}: {text}"
 
     async def _unmatched(self, valves: FilterValves, registry: Body, request: Any) -> str | None:
         """

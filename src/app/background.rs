@@ -42,7 +42,7 @@ fn until(stop: CancellationToken, work: impl Future<Output = ()> + Send + 'stati
     })
 }
 
-/// Trains the gate with the embedder: at the start, and whenever the embedder becomes available again.
+/// Embeds the examples of the gate and of Open WebUI's own tools: at the start, and whenever the embedder becomes available again.
 pub(super) fn teach(
     retrieve: Arc<Retrieve>,
     store: Arc<dyn ComputedStore>,
@@ -53,6 +53,7 @@ pub(super) fn teach(
         let mut part = Supervised::new("gate");
         let work = async |recoveries: &mut Option<watch::Receiver<u64>>| loop {
             retrieve.teach_gate(store.as_ref()).await;
+            retrieve.teach_builtins(store.as_ref()).await;
             recovered(recoveries).await;
         };
         while part.panicked(work(&mut recoveries)).await {}

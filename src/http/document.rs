@@ -100,12 +100,13 @@ const SHARED: [Shared; 10] = [
 type Keywords<'a> = &'a [(&'static str, usize)];
 
 /// Limits on members of request bodies, by schema and member. For ids, names and tasks, lengths are in bytes.
-const MEMBERS: [(&str, &str, Keywords<'_>); 59] = [
+const MEMBERS: [(&str, &str, Keywords<'_>); 60] = [
     ("FilterBody", "messages", &[("minItems", 1)]),
     ("FilterBody", "connections", &[("maxProperties", filter::MAX_IDS)]),
     ("FilterBody", "tool_ids", &[("maxItems", filter::MAX_IDS)]),
     ("FilterBody", "disclose", &[("maxItems", filter::MAX_IDS)]),
     ("FilterBody", "keep", &[("maxItems", filter::MAX_IDS)]),
+    ("FilterBody", "searched", &[("maxItems", filter::MAX_IDS)]),
     ("FilterBody", "chat_id", &[("maxLength", person::MAX_BYTES)]),
     ("FilterBody", "message_id", &[("maxLength", person::MAX_BYTES)]),
     ("FilterBody", "model", &[("maxLength", person::MAX_BYTES)]),

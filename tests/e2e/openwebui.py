@@ -186,6 +186,30 @@ class Client:
     def set_valves(self, function_id: str, valves: dict[str, Any]) -> None:
         self.post(f"/api/v1/functions/id/{function_id}/valves/update", valves)
 
+    def set_own_valves(self, function_id: str, valves: dict[str, Any]) -> None:
+        """Sets a person's own settings of a function."""
+        self.post(f"/api/v1/functions/id/{function_id}/valves/user/update", valves)
+
+    @contextmanager
+    def model_with_knowledge(self, model_id: str) -> Iterator[None]:
+        """Adds a model with an attached knowledge base for a while."""
+        base = self.post("/api/v1/knowledge/create", {"name": "Handbook", "description": "Rules of the house"})
+        attached = {"type": "collection", "id": base["id"], "name": base["name"]}
+        form = {
+            "id": model_id,
+            "name": model_id,
+            "base_model_id": model.NAME,
+            "meta": {"knowledge": [attached]},
+            "params": {},
+        }
+        self.post("/api/v1/models/create", form)
+        self.get("/api/models?refresh=true")
+        try:
+            yield
+        finally:
+            self.post("/api/v1/models/model/delete", {"id": model_id})
+            self.get("/api/models?refresh=true")
+
     # Chatting
 
     def tool_ids(self) -> list[str]:
@@ -200,7 +224,13 @@ class Client:
         return answer
 
     def ask(
-        self, text: str, tool_ids: list[str], after: Answered | None = None, params: dict[str, Any] | None = None
+        self,
+        text: str,
+        tool_ids: list[str],
+        after: Answered | None = None,
+        params: dict[str, Any] | None = None,
+        model_id: str = model.NAME,
+        language: str | None = None,
     ) -> Answered:
         """A message as the chat page sends it, in a new chat or `after` an answer; waits for the whole answer."""
         message_id, parent = str(uuid.uuid4()), after.id if after else None
@@ -211,16 +241,16 @@ class Client:
             "role": "user",
             "content": text,
             "timestamp": int(time.time()),
-            "models": [model.NAME],
+            "models": [model_id],
         }
         body = {
             "stream": True,
-            "model": model.NAME,
+            "model": model_id,
             "params": params or {},
             "tool_ids": tool_ids,
             "tool_servers": [],
             "features": {},
-            "variables": {},
+            "variables": {"{{USER_LANGUAGE}}": language} if language else {},
             "session_id": f"session-{uuid.uuid4().hex[:10]}",
             "id": message_id,
             "parent_id": parent,

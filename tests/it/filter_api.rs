@@ -195,12 +195,14 @@ async fn a_chat_whose_budget_is_full_of_calls_still_gets_new_tools() {
 async fn too_much_of_anything_is_refused() {
     let service = service().await;
     let ids: Vec<String> = (0..1_001).map(|number| number.to_string()).collect();
+    let definitions: Vec<Value> = ids.iter().map(|id| json!({"name": id})).collect();
     let connections: serde_json::Map<String, Value> = ids.iter().map(|id| (id.clone(), json!("/"))).collect();
     for body in [
         json!({"messages": message("x"), "tool_ids": ids}),
         json!({"messages": message("x"), "connections": connections}),
         json!({"messages": message("x"), "chat_id": "x".repeat(257)}),
-        json!({"messages": message("x"), "tools": ids, "narrow_foreign": true}),
+        json!({"messages": message("x"), "tools": definitions, "narrow_foreign": true}),
+        json!({"messages": message("x"), "searched": ids}),
         json!({"messages": message("x"), "limit": 0}),
         json!({"messages": message("x"), "limit": 129}),
     ] {

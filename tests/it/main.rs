@@ -6,6 +6,7 @@ mod architecture;
 mod arguments;
 mod backup;
 mod bench;
+mod builtins;
 mod chat_set;
 mod cli;
 mod commands;

@@ -37,7 +37,7 @@ class Turn:
         self.filter = plugin.Filter()
         self.plugin = plugin
         self.filter.valves = plugin.Filter.Valves(
-            **{"url": service.url, "key": "secret-key", "connections": json.dumps(MINE), **valves}
+            **{"url": service.url, "key": "secret-key", "connections": json.dumps(MINE), "narrow": "ours", **valves}
         )
         self.metadata: dict[str, Any] = {
             "chat_id": "chat-1",
@@ -296,7 +296,7 @@ class TestRequest:
         turn.names()
         turn.called("time__now", "{}")
         turn.names()
-        assert turn.statuses == [{"type": "status", "data": {"description": "2 of 7 tools", "done": True}}]
+        assert turn.statuses == [{"type": "status", "data": {"description": "4 of 9 tools", "done": True}}]
 
     def test_a_broken_status_line_costs_nothing(self, plugin: ModuleType, service: Service) -> None:
         async def broken(_: object) -> None:

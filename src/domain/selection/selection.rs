@@ -16,6 +16,8 @@ pub struct Selection {
     pub tool_ids: Option<Vec<String>>,
     /// Whether all tools stay regardless of the message, because the chat is in the static arm of an experiment.
     pub keeps_all: bool,
+    /// Whether the message may need a tool.
+    pub needs_tool: bool,
     /// Whether a repeated selection may find more tools, because some are not embedded yet.
     pub is_partial: bool,
     pub tools: Vec<Selected>,
@@ -83,6 +85,8 @@ pub enum Reason {
     RunTool,
     /// All tools stay, because the chat is in the static arm of an experiment.
     StaticArm,
+    /// One of Open WebUI's own tools, whose family the message may need.
+    MayNeed,
     /// The function belongs to another tool server.
     Foreign,
 }
@@ -102,6 +106,7 @@ impl fmt::Display for Reason {
             Self::SearchTool => formatter.write_str("search tool"),
             Self::RunTool => formatter.write_str("runs found tools"),
             Self::StaticArm => formatter.write_str("all tools stay: the chat is in the static arm of a comparison"),
+            Self::MayNeed => formatter.write_str("may be needed for this message"),
             Self::Foreign => formatter.write_str("foreign, kept"),
         }
     }

@@ -30,7 +30,7 @@ use crate::settings::Rerank;
 pub(in crate::http) const MAX_LIMIT: usize = 128;
 /// Maximum number of tool ids and connections per request.
 pub(in crate::http) const MAX_IDS: usize = 1_000;
-/// Maximum number of functions in a request, if foreign functions are selected too and must be embedded.
+/// Maximum number of definitions in a request, if foreign functions are selected too and must be embedded.
 const MAX_JUDGED: usize = 1_000;
 
 #[derive(Deserialize, ToSchema)]
@@ -59,7 +59,10 @@ struct FilterBody {
     /// Names in `tools` that must stay if the caller may use them: tools that the chat called before the first turn in
     /// `messages`, and tools that an administrator always keeps.
     keep: Option<Vec<String>>,
-    /// Whether to select among foreign functions too.
+    /// What the model searched for in this turn. Open WebUI's own tools that match a search stay.
+    searched: Option<Vec<String>>,
+    /// Whether to select among foreign functions too, if `tools` contains their definitions. Open WebUI's own tools stay or
+    /// go in families, such as all tools for notes.
     narrow_foreign: Option<bool>,
     /// The user on whose behalf the request is made. Only trusted callers may name a user. Invalid data is an error.
     #[serde(default)]
@@ -188,6 +191,8 @@ struct FilterAnswer {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     definitions: Vec<DefinitionBody>,
     tokens: TokensBody,
+    /// False if the message needs no tool.
+    needs_tool: bool,
     warnings: Vec<String>,
     /// The offer that the service has cached, so that the next request may omit the names.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -315,12 +320,14 @@ impl FilterBody {
             return Err(Problem::invalid("messages", "messages is empty: send at least the user's message."));
         }
         let judged = self.tools.as_ref().filter(|_| self.narrow_foreign == Some(true));
+        let definitions = judged.map(|tools| tools.iter().filter(|tool| matches!(tool, OfferedTool::Definition(_))).count());
         for (parameter, count, most, what) in [
             ("tool_ids", self.tool_ids.as_ref().map(Vec::len), MAX_IDS, "tool_ids and connections"),
             ("connections", self.connections.as_ref().map(IndexMap::len), MAX_IDS, "tool_ids and connections"),
             ("disclose", self.disclose.as_ref().map(Vec::len), MAX_IDS, "names to disclose"),
+            ("searched", self.searched.as_ref().map(Vec::len), MAX_IDS, "searches"),
             ("keep", self.keep.as_ref().map(Vec::len), MAX_IDS, "names to keep"),
-            ("tools", judged.map(Vec::len), MAX_JUDGED, "tools when foreign ones are narrowed too"),
+            ("tools", definitions, MAX_JUDGED, "tools when foreign ones are narrowed too"),
         ] {
             if count.is_some_and(|count| count > most) {
                 return Err(Problem::invalid(parameter, format!("at most {most} {what}.")));
@@ -344,6 +351,7 @@ impl FilterBody {
             offered: self.tools.map(|tools| tools.into_iter().filter_map(OfferedTool::into_offered).collect()),
             disclose: self.disclose,
             keep: self.keep.unwrap_or_default(),
+            searched: self.searched.unwrap_or_default(),
             narrow_foreign: self.narrow_foreign.unwrap_or(false),
             chat: not_empty(self.chat_id),
             message: not_empty(self.message_id),
@@ -416,6 +424,7 @@ impl From<Selection> for FilterAnswer {
             definitions: definitions.collect(),
             selection_id: selection.id,
             tool_ids: selection.tool_ids,
+            needs_tool: selection.needs_tool,
             tokens: TokensBody { before: selection.tokens_before, after: selection.tokens_after },
             warnings: selection.warnings,
             offer: None,

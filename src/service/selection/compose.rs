@@ -1,10 +1,11 @@
 //! Composes the response: the kept tools in order, each with a reason.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use crate::domain::catalog::tool::{Tool, ToolId};
 use crate::domain::publishing::meta_tools::{MetaTool, Purpose};
+use crate::domain::selection::builtins::Family;
 use crate::domain::selection::chat::{ChatSet, ChatTool};
 use crate::domain::selection::selection::{Disclosed, Reason, Selected};
 use crate::service::catalog::current::View;
@@ -117,6 +118,7 @@ impl<'a> Composition<'a> {
         let rest: Vec<Selected> = rest.map(|tool| Selected { reason: Reason::StaticArm, ..Selected::named(tool) }).collect();
         self.tools.extend(rest);
         self.tools.extend(offer.judged.iter().map(|tool| meta(&tool.name, Reason::StaticArm)));
+        self.tools.extend(offer.builtins.iter().map(|(name, _)| meta(name, Reason::StaticArm)));
     }
 
     /// Adds the meta-tools that describe and run other tools.
@@ -130,6 +132,12 @@ impl<'a> Composition<'a> {
         let judged = chosen.foreign.iter();
         let judged = judged.map(|(name, score, rank)| Selected { score: Some(*score), ..meta(name, chosen.reason(*rank)) });
         self.tools.extend(foreign.chain(judged));
+    }
+
+    /// Adds Open WebUI's own tools of these families.
+    pub(super) fn add_builtins(&mut self, families: &BTreeSet<Family>, reason: Reason) {
+        let kept = self.message.offer.builtins.iter().filter(|(_, family)| families.contains(family));
+        self.tools.extend(kept.map(|(name, _)| meta(name, reason)));
     }
 
     /// Adds those of these meta-tools that are offered, without duplicates.

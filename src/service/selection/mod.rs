@@ -7,6 +7,7 @@ pub(crate) mod judges;
 pub(crate) mod message_selections;
 pub(super) mod pinned;
 pub mod request;
+mod builtins;
 mod offer;
 pub(crate) mod offers;
 pub mod retrieve;

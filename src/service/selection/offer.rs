@@ -9,6 +9,7 @@ use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::{Tool, ToolId};
 use crate::domain::publishing::address::{AddressPrefix, ConnectionPath};
 use crate::domain::publishing::meta_tools::MetaTool;
+use crate::domain::selection::builtins::{Families, Family};
 use crate::domain::selection::selection::Disclosed;
 use crate::domain::toolsets::session::Session;
 use crate::service::catalog::current::{CurrentCatalog, View};
@@ -25,7 +26,9 @@ pub(super) struct Offer {
     pub(super) meta: Vec<MetaTool>,
     /// Names of foreign functions to keep without a judgement.
     pub(super) foreign: Vec<String>,
-    /// Foreign functions to judge.
+    /// Open WebUI's own tools to judge, by family.
+    pub(super) builtins: Vec<(String, Family)>,
+    /// Other foreign functions to judge.
     pub(super) judged: Vec<ForeignTool>,
     /// Our connections that are switched on, each with its address; `None` if its path is unknown.
     pub(super) connections: Vec<(String, Option<ConnectionAddress>)>,
@@ -180,9 +183,10 @@ impl Offer {
             match (MetaTool::of_name(&function.name), &function.description) {
                 (Some(tool), _) => self.meta.push(tool),
                 (None, _) if current.is_former(&function.name) => {}
-                (None, Some(description)) if narrow_foreign => {
-                    self.judged.push(ForeignTool { name: function.name.clone(), description: description.clone() });
-                }
+                (None, Some(description)) if narrow_foreign => match Families::all().of_function(&function.name) {
+                    Some(family) => self.builtins.push((function.name.clone(), family)),
+                    None => self.judged.push(ForeignTool { name: function.name.clone(), description: description.clone() }),
+                },
                 _ => self.foreign.push(function.name.clone()),
             }
         }

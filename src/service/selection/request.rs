@@ -40,6 +40,8 @@ pub struct SelectRequest {
     pub disclose: Option<Vec<String>>,
     /// Published names to keep, if the caller may use them.
     pub keep: Vec<String>,
+    /// What the model searched for in this turn. Open WebUI's own tools that match it stay.
+    pub searched: Vec<String>,
     /// Whether to judge foreign functions too, if their definitions were sent.
     pub narrow_foreign: bool,
     pub chat: Option<String>,

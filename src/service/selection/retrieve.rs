@@ -11,6 +11,7 @@ use arc_swap::ArcSwap;
 
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
+use crate::domain::selection::builtins::Families;
 use crate::domain::selection::relevance::{
     Candidates, FusionParameters, Gate, GateEvidence, LeftOpen, LexicalModel, QueryPlan, Ranked, Signals, SparseVector, TurnEvidence,
     living_first, z_scores,
@@ -22,6 +23,7 @@ use crate::service::ports::{
     ComputedStore, Coverage, Embedder, IndexAnswer, IndexCandidate, IndexQuery, IndexQueryText, IndexServerScore, ToolIndex, ToolServers,
 };
 use crate::service::records::metrics::{Meters, Stage};
+use crate::service::selection::builtins::{BuiltinExamples, BuiltinFamilies, BuiltinTexts};
 use crate::service::selection::foreign::{Foreign, ForeignTool, ForeignVectors, Known};
 
 /// A ranking with the evidence for the gate and the cut. Keys below the number of tools in the catalog are positions in it;
@@ -106,6 +108,7 @@ pub struct Retrieve {
     fusion: FusionParameters,
     gate: ArcSwap<Gate>,
     foreign: ForeignVectors,
+    builtins: BuiltinExamples,
     meters: Arc<Meters>,
     /// Reports which servers are down; `None` where tools are never called.
     servers: Option<Arc<dyn ToolServers>>,
@@ -137,6 +140,7 @@ impl Retrieve {
             fusion: FusionParameters::default(),
             gate,
             foreign: ForeignVectors::default(),
+            builtins: BuiltinExamples::default(),
             meters: Arc::default(),
             servers: None,
         }
@@ -171,11 +175,38 @@ impl Retrieve {
             return;
         }
         let texts: Vec<&str> = Gate::example_texts().collect();
+        let Some(vectors) = self.example_vectors(&texts, store).await else {
+            tracing::warn!("messages that need no tool are recognised by their words alone");
+            return;
+        };
+        let mut gate = Gate::default();
+        if gate.teach(&vectors.iter().collect::<Vec<_>>()) {
+            self.gate.store(Arc::new(gate));
+        }
+    }
+
+    /// Embeds the examples of messages that need Open WebUI's own tools. The vectors are cached in the store like those of tools.
+    pub async fn teach_builtins(&self, store: &dyn ComputedStore) {
+        let texts: Vec<&str> = Families::all().example_texts().collect();
+        if let Some(vectors) = self.example_vectors(&texts, store).await {
+            self.builtins.set(vectors);
+        } else {
+            tracing::warn!("messages that need Open WebUI's own tools are recognised by their words alone");
+        }
+    }
+
+    /// The families of Open WebUI's own tools that these texts need.
+    pub(super) async fn builtins(&self, texts: &BuiltinTexts) -> BuiltinFamilies {
+        self.builtins.judge(texts, self.embedder.as_ref()).await
+    }
+
+    /// The vectors of example texts, from the store or the embedder; `None` if the embedder fails.
+    async fn example_vectors(&self, texts: &[&str], store: &dyn ComputedStore) -> Option<Vec<Arc<[f32]>>> {
         let hashes: Vec<Fingerprint> = texts.iter().map(|text| Fingerprint::of_text(text)).collect();
         let mut known = store.vectors(self.model(), &hashes).await.unwrap_or_default();
         let missing: Vec<(Fingerprint, String)> = hashes
             .iter()
-            .zip(&texts)
+            .zip(texts)
             .filter(|(hash, _)| !known.contains_key(hash))
             .map(|(hash, text)| (*hash, (*text).to_owned()))
             .collect();
@@ -184,21 +215,17 @@ impl Retrieve {
                 Ok(vectors) => {
                     let vectors: Vec<(Fingerprint, Arc<[f32]>)> = missing.iter().map(|(hash, _)| *hash).zip(vectors).collect();
                     if let Err(error) = store.save_vectors(self.model(), &vectors).await {
-                        tracing::warn!(error = %error, "the gate's examples were not stored");
+                        tracing::warn!(error = %error, "example messages were not stored");
                     }
                     known.extend(vectors);
                 }
                 Err(error) => {
-                    tracing::warn!(error = %error, "messages that need no tool are recognised by their words alone");
-                    return;
+                    tracing::warn!(error = %error, "example messages were not embedded");
+                    return None;
                 }
             }
         }
-        let vectors: Vec<&Arc<[f32]>> = hashes.iter().filter_map(|hash| known.get(hash)).collect();
-        let mut gate = Gate::default();
-        if gate.teach(&vectors) {
-            self.gate.store(Arc::new(gate));
-        }
+        hashes.iter().map(|hash| known.get(hash).cloned()).collect()
     }
 
     /// The cosine below which a search result is weak, see [`is_weak`](crate::domain::selection::relevance::is_weak).

@@ -1,5 +1,6 @@
 //! Selects the offered functions that stay for a message.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -10,14 +11,16 @@ use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::publishing::meta_tools::MetaTool;
 use crate::domain::records::conversation::Conversation;
+use crate::domain::selection::builtins::{Families, Family};
 use crate::domain::selection::chat::{ChatKey, ChatSet, Wanted};
 use crate::domain::selection::experiment::Arm;
-use crate::domain::selection::selection::{Selected, Selection};
+use crate::domain::selection::selection::{Reason, Selected, Selection};
 use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::ports::{OfferedTools, SelectionEvent, SelectionEventKind};
 use crate::service::publishing::meta_tokens::MetaTokens;
 use crate::service::records::metrics::{SelectionFigures, SelectionKind};
 use crate::service::records::record::Recorder;
+use crate::service::selection::builtins::{BuiltinFamilies, BuiltinTexts};
 use crate::service::selection::chats::Chats;
 use crate::service::selection::choose::{ChatParameters, Choose, Chosen, Message};
 use crate::service::selection::compose::{Composition, run_tool};
@@ -66,6 +69,7 @@ impl Select {
         let chosen =
             if is_static { Chosen { kind: SelectionKind::Static, ..Chosen::nothing() } } else { self.choose.choose(&message).await };
         let found = found(&message);
+        let builtins = if is_static { BuiltinFamilies::default() } else { self.builtins(&message).await };
         let (set, of_chat) = self.update_chat(&message, &chosen, &found).await;
 
         let mut answer = Composition::new(message);
@@ -80,6 +84,9 @@ impl Select {
             answer.add_running();
         }
         answer.add_foreign(&chosen);
+        answer.add_builtins(&builtins.needed, Reason::MayNeed);
+        answer.add_builtins(&builtins.staying, Reason::OfferedBefore);
+        answer.add_builtins(&builtins.searched, Reason::Found);
 
         warnings.splice(0..0, of_chat.into_iter().chain(chosen.warnings.iter().cloned()));
         let tools = answer.tools.iter().filter_map(|selected| selected.id.as_ref());
@@ -99,6 +106,7 @@ impl Select {
             id,
             tool_ids: answer.tool_ids(),
             keeps_all: is_static,
+            needs_tool: chosen.kind != SelectionKind::NoneNeeded || !builtins.needed.is_empty(),
             is_partial: chosen.is_partial,
             tools: answer.tools,
             disclosed: answer.disclosed,
@@ -107,6 +115,25 @@ impl Select {
             warnings,
             took: figures.took,
         }
+    }
+
+    /// The families of Open WebUI's own tools that stay. A family stays as a whole if the chat called one of its tools, or if the
+    /// caller keeps one.
+    async fn builtins(&self, message: &Message<'_>) -> BuiltinFamilies {
+        let Message { request, offer, .. } = *message;
+        if offer.builtins.is_empty() {
+            return BuiltinFamilies::default();
+        }
+        let all = Families::all();
+        let called = request.turns.iter().flat_map(|turn| &turn.called);
+        let stay = called.chain(&offer.foreign).filter_map(|name| all.of_function(name)).collect();
+        let BuiltinFamilies { mut needed, mut staying, mut searched } = self.choose.retrieve.builtins(&BuiltinTexts::of(request)).await;
+        let offered: BTreeSet<Family> = offer.builtins.iter().map(|(_, family)| *family).collect();
+        needed.retain(|family| offered.contains(family));
+        staying.extend(all.with_needed(stay));
+        staying.retain(|family| !needed.contains(family));
+        searched.retain(|family| !needed.contains(family) && !staying.contains(family));
+        BuiltinFamilies { needed, staying, searched }
     }
 
     /// Updates the chat's set. Without a chat id, the set consists of the called tools and the new ones.

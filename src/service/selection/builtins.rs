@@ -1,0 +1,82 @@
+//! Judges Open WebUI's own tools by family; see [`domain::selection::builtins`](crate::domain::selection::builtins).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+
+use crate::domain::selection::builtins::{Families, Family, Nearness};
+use crate::domain::selection::relevance::{QueryPlan, Role};
+use crate::service::ports::Embedder;
+use crate::service::selection::request::SelectRequest;
+
+/// Number of earlier user messages whose families stay, so that the definitions in a chat change rarely.
+const EARLIER: usize = 5;
+/// Maximum number of searches that are considered, the last ones.
+const SEARCHES: usize = 16;
+
+/// The vectors of the families' examples, in their order; `None` until they are embedded.
+#[derive(Default)]
+pub(super) struct BuiltinExamples(ArcSwapOption<Vec<Arc<[f32]>>>);
+
+/// The texts by which families are judged.
+pub(super) struct BuiltinTexts {
+    /// The message with its parts or its context.
+    message: Vec<String>,
+    /// Earlier messages of the user.
+    earlier: Vec<String>,
+    /// What the model has searched for.
+    searches: Vec<String>,
+}
+
+/// The families that stay.
+#[derive(Default)]
+pub(super) struct BuiltinFamilies {
+    /// Those that the message may need.
+    pub(super) needed: BTreeSet<Family>,
+    /// Further ones that earlier messages needed or that the chat uses.
+    pub(super) staying: BTreeSet<Family>,
+    /// Further ones that the model searched for.
+    pub(super) searched: BTreeSet<Family>,
+}
+
+impl BuiltinTexts {
+    pub(super) fn of(request: &SelectRequest) -> Self {
+        let turns: Vec<(Role, &str)> = request.turns.iter().map(|turn| (turn.role, turn.text.as_str())).collect();
+        let whole = |text: &str| Some(QueryPlan::new(text).whole().to_owned()).filter(|text| !text.is_empty());
+        let message = QueryPlan::of_conversation(&turns).texts().to_vec();
+        let of_user = turns.iter().rev().filter(|(role, text)| *role == Role::User && !text.trim().is_empty());
+        let earlier = of_user.skip(1).take(EARLIER).filter_map(|(_, text)| whole(text)).collect();
+        let last = request.searched.len().saturating_sub(SEARCHES);
+        Self { message, earlier, searches: request.searched[last..].iter().filter_map(|text| whole(text)).collect() }
+    }
+}
+
+impl BuiltinExamples {
+    pub(super) fn set(&self, vectors: Vec<Arc<[f32]>>) {
+        self.0.store(Some(Arc::new(vectors)));
+    }
+
+    /// The families that these texts need. If the embedder fails, cues decide alone.
+    pub(super) async fn judge(&self, texts: &BuiltinTexts, embedder: &dyn Embedder) -> BuiltinFamilies {
+        BuiltinFamilies {
+            needed: self.families(&texts.message, Nearness::OF_MESSAGE, embedder).await,
+            staying: self.families(&texts.earlier, Nearness::OF_MESSAGE, embedder).await,
+            searched: self.families(&texts.searches, Nearness::OF_SEARCH, embedder).await,
+        }
+    }
+
+    async fn families(&self, texts: &[String], nearness: Nearness, embedder: &dyn Embedder) -> BTreeSet<Family> {
+        let all = Families::all();
+        let mut found: BTreeSet<Family> = texts.iter().flat_map(|text| all.with_cue(text)).collect();
+        if let Some(examples) = self.0.load_full()
+            && !texts.is_empty()
+        {
+            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+            // The embedder has cached the texts of the ranking. An outage has already caused a warning there.
+            let vectors = embedder.embed_queries(&texts).await.unwrap_or_default();
+            found.extend(vectors.iter().flat_map(|vector| all.near(vector, &examples, nearness)));
+        }
+        all.with_needed(found)
+    }
+}
