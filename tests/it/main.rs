@@ -67,6 +67,7 @@ mod service_document;
 mod sessions;
 mod settings;
 mod sqlite_store;
+mod strange_texts;
 mod tool_facts;
 mod toolsets;
 mod unigram;
