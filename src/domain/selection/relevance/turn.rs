@@ -31,7 +31,8 @@ pub struct TurnEvidence<'a> {
 impl LeftOpen {
     /// Examines the assistant's last turn.
     pub fn of(assistant: &str) -> Self {
-        let end = tail(assistant.trim_end(), TAIL_CHARACTERS).to_lowercase().replace('’', "'");
+        // A dotted capital I of Turkish leaves a combining dot behind.
+        let end = tail(assistant.trim_end(), TAIL_CHARACTERS).to_lowercase().replace('’', "'").replace('\u{307}', "");
         let last = last_sentence(&end);
         if PHRASES.farewells.iter().any(|words| last.contains(words.as_str())) {
             return Self::default();
@@ -131,6 +132,7 @@ mod tests {
             "Zal ik hem meteen versturen?",
             "Znalazłem wpis. Czy mam go usunąć?",
             "Taslak hazır. Göndereyim mi?",
+            "İki kayıt aynı. İstersen birini silebilirim.",
             "Черновик готов. Хотите, чтобы я его отправил?",
             "Чернетка готова. Надіслати?",
             "المسودة جاهزة. هل تريد أن أرسلها؟",
