@@ -1,9 +1,11 @@
 //! Classifies a message that can't be understood by itself: a follow-up request, or mere courtesy.
 //!
 //! "and Seoul?" and "thanks!" are equally short and follow the same turns. They differ in the kind of message, and in whether the
-//! previous assistant turn left something open. "yes" needs a tool after "Shall I send it?", but not after an answer. Polite
-//! phrases in many languages are listed in [`super::courtesies`]. A head trained on such turns decides everything else
-//! ([`super::turn_head`]).
+//! previous assistant turn left something open. "yes" needs a tool after "Shall I send it?", but not after an answer. `offers.tsv`
+//! lists the phrases of offers and of closing questions, [`super::courtesies`] the polite phrases, both in many languages. A head
+//! trained on such turns decides everything else ([`super::turn_head`]).
+
+use std::sync::LazyLock;
 
 use super::gate::GateEvidence;
 
@@ -29,12 +31,14 @@ pub struct TurnEvidence<'a> {
 impl LeftOpen {
     /// Examines the assistant's last turn.
     pub fn of(assistant: &str) -> Self {
-        let end = tail(assistant.trim_end(), TAIL_CHARACTERS).to_lowercase().replace('’', "'");
-        if FAREWELLS.iter().any(|words| last_sentence(&end).contains(words)) {
+        // A dotted capital I of Turkish leaves a combining dot behind.
+        let end = tail(assistant.trim_end(), TAIL_CHARACTERS).to_lowercase().replace('’', "'").replace('\u{307}', "");
+        let last = last_sentence(&end);
+        if PHRASES.farewells.iter().any(|words| last.contains(words.as_str())) {
             return Self::default();
         }
-        let asks = last_sentence(&end).contains(['?', '？', '؟']);
-        let offers = OFFERS.iter().any(|words| end.contains(words));
+        let asks = last.contains(QUESTION_MARKS) || is_greek_question(last);
+        let offers = PHRASES.offers.iter().any(|words| end.contains(words.as_str()));
         Self { asks, offers }
     }
 
@@ -46,44 +50,38 @@ impl LeftOpen {
 
 /// Number of characters examined at the end of a turn, where questions and offers are.
 const TAIL_CHARACTERS: usize = 240;
+/// The question marks of Latin, East Asian and Arabic scripts, and the Greek one of its own.
+const QUESTION_MARKS: [char; 4] = ['?', '？', '؟', '\u{37E}'];
+/// The marks that end a sentence.
+const SENTENCE_ENDS: [char; 10] = ['.', '!', '?', '\n', '。', '！', '？', '؟', '।', '\u{37E}'];
 
-/// Closing questions that expect no answer.
-const FAREWELLS: [&str; 8] = [
-    "anything else",
-    "something else",
-    "what else can i",
-    "how else can i",
-    "can i help you with",
-    "may i help you",
-    "what can i do for you",
-    "let me know if you need",
-];
+/// Phrases of 22 languages. Where a language has no phrases, a question mark still shows a question.
+static LIST: &str = include_str!("offers.tsv");
 
-/// English phrases of an offer. In other languages, only a question mark is detected.
-const OFFERS: [&str; 22] = [
-    "shall i",
-    "shall we",
-    "should i",
-    "should we",
-    "do you want me to",
-    "want me to",
-    "do you want to",
-    "would you like me to",
-    "would you like to",
-    "would you like it",
-    "would you like a",
-    "may i ",
-    "can i go ahead",
-    "if you like, i",
-    "if you want, i",
-    "let me know if you want",
-    "let me know if i should",
-    "please confirm",
-    "are you sure",
-    "do you really want",
-    "say the word",
-    "confirmation",
-];
+static PHRASES: LazyLock<Phrases> = LazyLock::new(|| Phrases::read(LIST));
+
+/// The phrases of `offers.tsv` by kind, in lowercase.
+#[derive(Debug, Default)]
+struct Phrases {
+    offers: Vec<String>,
+    farewells: Vec<String>,
+}
+
+impl Phrases {
+    fn read(list: &str) -> Self {
+        let mut phrases = Self::default();
+        for line in list.lines().filter(|line| !line.starts_with('#')) {
+            let mut columns = line.split('\t').skip(1);
+            let of_kind = match columns.next() {
+                Some("offer") => &mut phrases.offers,
+                Some("farewell") => &mut phrases.farewells,
+                _ => continue,
+            };
+            of_kind.extend(columns.next().map(|phrase| phrase.replace('_', " ")));
+        }
+        phrases
+    }
+}
 
 /// The last characters of a text.
 fn tail(text: &str, characters: usize) -> &str {
@@ -93,14 +91,22 @@ fn tail(text: &str, characters: usize) -> &str {
 
 fn last_sentence(text: &str) -> &str {
     let body = text.trim_end_matches(|character: char| !character.is_alphanumeric());
-    let start =
-        body.rfind(['.', '!', '?', '\n', '。', '！', '？']).map_or(0, |at| at + body[at..].chars().next().map_or(1, char::len_utf8));
+    let start = body.rfind(SENTENCE_ENDS).map_or(0, |at| at + body[at..].chars().next().map_or(1, char::len_utf8));
     &text[start..]
+}
+
+/// Whether a Greek sentence ends with a semicolon, which is how Greek keyboards write a question mark.
+fn is_greek_question(sentence: &str) -> bool {
+    let is_greek = |character| matches!(character, '\u{370}'..='\u{3FF}' | '\u{1F00}'..='\u{1FFF}');
+    sentence.trim_end_matches(|character: char| !character.is_alphanumeric() && character != ';').ends_with(';')
+        && sentence.contains(is_greek)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::LeftOpen;
+    use std::collections::BTreeSet;
+
+    use super::{LIST, LeftOpen, PHRASES};
 
     fn open(asks: bool, offers: bool) -> LeftOpen {
         LeftOpen { asks, offers }
@@ -110,15 +116,76 @@ mod tests {
     fn a_question_at_the_end_is_open() {
         assert_eq!(LeftOpen::of("There are two. Which one do you mean?"), open(true, false));
         assert_eq!(LeftOpen::of("Shall I send it? 🙂"), open(true, true));
-        assert_eq!(LeftOpen::of("Soll ich sie abschicken?"), open(true, false));
-        assert_eq!(LeftOpen::of("要发送吗？"), open(true, false));
         assert_eq!(LeftOpen::of("Please confirm, then I will run it."), open(false, true));
+        assert_eq!(LeftOpen::of("Es gibt zwei. Welche meinst du?"), open(true, false));
+        assert_eq!(LeftOpen::of("Βρήκα δύο. Ποιο εννοείς;"), open(true, false));
+    }
+
+    #[test]
+    fn an_offer_is_open_in_many_languages() {
+        for turn in [
+            "Soll ich sie abschicken?",
+            "C’est prêt. Voulez-vous que j’envoie le mail ?",
+            "Lo encontré. ¿Quieres que lo borre?",
+            "Posso anche creare un grafico.",
+            "Encontrei dois. Quer que eu apague o mais antigo?",
+            "Zal ik hem meteen versturen?",
+            "Znalazłem wpis. Czy mam go usunąć?",
+            "Taslak hazır. Göndereyim mi?",
+            "İki kayıt aynı. İstersen birini silebilirim.",
+            "Черновик готов. Хотите, чтобы я его отправил?",
+            "Чернетка готова. Надіслати?",
+            "المسودة جاهزة. هل تريد أن أرسلها؟",
+            "मसौदा तैयार है। क्या मैं इसे भेज दूँ?",
+            "草稿写好了，要不要我现在发出去？",
+            "下書きができました。送信しましょうか。",
+            "초안을 만들었어요. 보낼까요?",
+            "Ska jag skicka det?",
+            "Mám to poslat?",
+            "Haluatko, että lähetän sen?",
+            "Θέλεις να το στείλω;",
+            "האם לשלוח את זה?",
+            "ต้องการให้ส่งเลยไหม",
+        ] {
+            assert!(LeftOpen::of(turn).offers, "{turn}");
+        }
     }
 
     #[test]
     fn an_answer_is_not() {
         assert_eq!(LeftOpen::of("Why did the bicycle fall over? It was two-tired."), open(false, false));
-        assert_eq!(LeftOpen::of("Done. Is there anything else I can help you with?"), open(false, false));
+        assert_eq!(LeftOpen::of("لماذا؟ لأن المطر كان غزيرا"), open(false, false));
+        assert_eq!(LeftOpen::of("The stages are build; test; deploy;"), open(false, false));
         assert_eq!(LeftOpen::of(""), open(false, false));
+    }
+
+    #[test]
+    fn a_closing_question_is_not() {
+        for turn in [
+            "Done. Is there anything else I can help you with?",
+            "Erledigt. Kann ich sonst noch etwas für dich tun?",
+            "C'est fait. Puis-je vous aider pour autre chose ?",
+            "Listo. ¿Necesitas algo más?",
+            "已经发送。还有什么可以帮您？",
+            "送信しました。他に何かお手伝いしましょうか？",
+            "Готово. Чем ещё могу помочь?",
+            "تم الإرسال. هل تريد شيئا آخر؟",
+        ] {
+            assert_eq!(LeftOpen::of(turn), open(false, false), "{turn}");
+        }
+    }
+
+    #[test]
+    fn every_line_of_the_list_is_a_phrase_in_lowercase() {
+        let lines: Vec<&str> = LIST.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(lines.len(), PHRASES.offers.len() + PHRASES.farewells.len());
+        assert_eq!(lines.len(), lines.iter().collect::<BTreeSet<_>>().len());
+        assert!(lines.iter().all(|line| *line == line.to_lowercase() && !line.contains('’') && line.trim_end() == *line));
+        assert!(PHRASES.offers.iter().chain(&PHRASES.farewells).all(|phrase| phrase.chars().count() > 1));
+        for kind in ["offer", "farewell"] {
+            let languages: BTreeSet<&str> =
+                lines.iter().filter(|line| line.split('\t').nth(1) == Some(kind)).map(|line| &line[..2]).collect();
+            assert_eq!(languages.len(), 22, "{kind}: {languages:?}");
+        }
     }
 }
