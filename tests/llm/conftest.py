@@ -3,8 +3,8 @@ A real language model chooses tools for the built service, and a proxy between t
 
     TOOLSIEVE_BIN=target/release/toolsieve tests/llm/run
 
-The model is weak: whether it chooses well is no matter here. What it writes is read from the wire, and the service must make
-of it what the documentation says. The first call installs the model.
+The model is weak: whether it chooses well is no matter here. What it writes is read from the wire, and the service must
+make of it what the documentation says. The first run installs the model.
 """
 
 import sys

@@ -9,6 +9,7 @@ The model is real, small and weak: good enough to speak the protocol, and no mea
 
 import argparse
 import importlib.util
+import json
 import signal
 from pathlib import Path
 
@@ -33,6 +34,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--most-tokens", type=int, default=120, help="of one answer; -1: until the context is full")
     parser.add_argument("--never-ends", action="store_true", help="no answer ends before it has the most tokens")
+    parser.add_argument("--json-schema", help="every answer has this form, like llama-server's option of this name")
     parser.add_argument("--api-key", help="requests need this key")
     options = parser.parse_args()
     # The server starts threads, which inherit this: only `sigwait` below takes the signals.
@@ -54,6 +56,10 @@ def main() -> None:
     # A second copy of old prompts, up to gigabytes.
     params.cache_ram_mib = 0
     params.warmup = False
+    if options.json_schema:
+        grammar = xllamacpp.json_schema_to_grammar(json.loads(options.json_schema))
+        user = xllamacpp.common_grammar_type.COMMON_GRAMMAR_TYPE_USER
+        params.sampling.grammar = xllamacpp.CommonGrammar(user, grammar)
     if options.api_key:
         params.api_keys = [options.api_key]
     server = xllamacpp.Server(params)

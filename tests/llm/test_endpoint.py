@@ -1,10 +1,11 @@
 """What a real model's server does when it is slow, gone, too small or locked."""
 
+import json
 import time
 from collections.abc import Callable
 
-from answers import grammar, one_of
-from programs import NAMES, Model, Service
+from answers import grammar, one_of, verdict
+from programs import HERE, NAMES, Model, Service
 from wire import Wire
 
 MESSAGE = "send an email to Ada"
@@ -60,6 +61,23 @@ def test_a_catalogue_beyond_the_models_context_is_a_refusal(
         "chosen without the language model (configured): it rejected the request with HTTP status 400"
     ]
     assert selection.names == service.filter(MESSAGE, rerank="off").names
+
+
+def test_a_server_can_enforce_the_form_of_answers(
+    start_model: Callable[..., Model], start: Callable[..., Service], record: Callable[[Model], Wire]
+) -> None:
+    """As the page on language models suggests. The service sends no schema; the model is bound by its own server."""
+    page = (HERE.parents[1] / "docs/src/how-to/language-models.md").read_text(encoding="utf-8")
+    schema = page.split("--json-schema '", 1)[1].split("'", 1)[0]
+    wire = record(start_model("--json-schema", schema))
+    service = start(wire.url)
+    for ask in (service.filter, service.smart_select):
+        selection = ask(MESSAGE)
+        tools = json.loads(wire.last.said)["tools"]
+        assert tools
+        assert all(isinstance(name, str) for name in tools)
+        names, problem = verdict(wire.last.said, NAMES, len(NAMES))
+        assert (problem in selection.warnings[0]) if problem else (selection.names == names)
 
 
 def test_the_key_goes_to_the_model(
