@@ -9,16 +9,17 @@ functions differs:
 - the tools that `POST /v1/filter` selects; if it selects none, the model is not asked, and this counts as a refusal,
 - the ten best tools of plain BM25 over names, descriptions and parameter names.
 
-No list contains meta-tools such as find_tools. An answer is right if it names a right tool. A refusal names no tool. An
-invented name is not in the list. Some answers have another form. If a message needs no tool, a refusal is right.
+No list contains meta-tools such as find_tools. An answer is right if it names a right tool. A refusal names no tool.
+An invented name is not in the list. Some answers have another form. If a message needs no tool, a refusal is right.
 
-If the server's chat template supports tools, they are sent as `tools`. Otherwise, as with this model, the prompt contains
-the list. Two examples show the form {"name": "FUNCTION"}, no grammar limits the answer, and it ends after the name.
+If the server's chat template supports tools, they are sent as `tools`. Otherwise, as with this model, the prompt has
+the list, and two examples show the form {"name": "FUNCTION"}. No grammar limits the answer, and it ends after the
+name.
 
-Messages: those of tests/data/quickstart, those of assets/training/calibration.jsonl for these tools, and the English ones
-of tests/cases/languages that need no tool. The encoder was trained on none of them, but on other messages for the same
-servers. If --messages asks for more, some of these other messages follow (assets/training/messages.jsonl). The order is
-random with a fixed seed. --messages and --minutes end it early.
+Messages: those of tests/data/quickstart, those of assets/training/calibration.jsonl for these tools, and the English
+ones of tests/cases/languages that need no tool. The encoder was trained on none of them, but on other messages for the
+same servers. If --messages asks for more, some of these other messages follow (assets/training/messages.jsonl). The
+order is random with a fixed seed. --messages and --minutes end it early. Intervals are Wilson's, at 95 %.
 
     export TOOLSIEVE_QUICKSTART_CONFIG="$(toolsieve quickstart --install-only | tail -n 1)"
     "$(tests/llm/install.sh)" benches/weak_model.py --toolsieve target/release/toolsieve
@@ -243,19 +244,30 @@ def selected(service: Service, message: Message, names: Sequence[str]) -> list[s
     return [tool["name"] for tool in answer["tools"]]
 
 
+def interval(answers: Sequence[Answer], kind: str) -> str:
+    """Wilson's interval for the share of such answers, at 95 %."""
+    count, z = max(1, len(answers)), 1.96
+    share = sum(answer.kind == kind for answer in answers) / count
+    middle = share + z * z / (2 * count)
+    spread = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    low, high = ((middle + side * spread) / (1 + z * z / count) for side in (-1, 1))
+    return f"{low:.0%} to {high:.0%}"
+
+
 def row(way: str, asked: Sequence[tuple[Message, Answer]]) -> list[str]:
     needing = [answer for message, answer in asked if message.right]
     idle = [answer for message, answer in asked if not message.right]
 
-    def share(answers: Sequence[Answer], kinds: Sequence[str]) -> str:
-        return f"{sum(answer.kind in kinds for answer in answers) / max(1, len(answers)):.0%}"
+    def share(answers: Sequence[Answer], kind: str) -> str:
+        return f"{sum(answer.kind == kind for answer in answers) / max(1, len(answers)):.0%}"
 
     return [
         way,
         f"{statistics.fmean(answer.functions for _, answer in asked):.1f}",
         f"{sum(answer.held for answer in needing) / max(1, len(needing)):.0%}",
-        *(share(needing, [kind]) for kind in ("right", "wrong", "invented", "refusal", "no form")),
-        share(idle, ["refusal"]),
+        f"{share(needing, 'right')} ({interval(needing, 'right')})",
+        *(share(needing, kind) for kind in ("wrong", "invented", "refusal", "no form")),
+        share(idle, "refusal"),
         f"{statistics.fmean(answer.tokens for _, answer in asked):,.0f}",
         f"{statistics.median(answer.seconds for _, answer in asked if answer.functions):.1f}",
     ]

@@ -105,7 +105,8 @@ class Service:
         self._program.stop()
 
     def log(self) -> str:
-        return self._program.log_end(1000)
+        text: str = self._program.log_end(1000)
+        return text
 
     def post(self, path: str, body: object) -> Any:
         response = requests.post(self.url + path, json=body, timeout=REQUEST_SECONDS)

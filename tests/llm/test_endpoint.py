@@ -69,7 +69,8 @@ def test_a_server_can_enforce_the_form_of_answers(
     """As the page on language models suggests. The service sends no schema; the model is bound by its own server."""
     page = (HERE.parents[1] / "docs/src/how-to/language-models.md").read_text(encoding="utf-8")
     schema = page.split("--json-schema '", 1)[1].split("'", 1)[0]
-    wire = record(start_model("--json-schema", schema))
+    # More tokens than the schema allows characters, so that no answer is cut.
+    wire = record(start_model("--json-schema", schema, "--most-tokens", "800"))
     service = start(wire.url)
     for ask in (service.filter, service.smart_select):
         selection = ask(MESSAGE)
