@@ -6,7 +6,7 @@ llama.cpp (tests/llm). All ways get the same messages and the same prompt, and a
 functions differs:
 
 - all 50 tools; the engine keeps this list in its cache from message to message,
-- the tools that `POST /v1/filter` selects; if it selects none, the model is not asked, and this counts as a refusal,
+- the tools that `POST /v1/filter` selects; if it selects none, the model is not asked, which counts as a refusal,
 - the ten best tools of plain BM25 over names, descriptions and parameter names.
 
 No list contains meta-tools such as find_tools. An answer is right if it names a right tool. A refusal names no tool.
@@ -83,7 +83,9 @@ class Answer:
 
     kind: str
     functions: int
+    # Whether the list holds a right function, and whether it begins with one.
     held: bool
+    begins: bool
     tokens: int
     seconds: float
     said: str
@@ -173,7 +175,7 @@ class Model:
         names = [definition["name"] for definition in definitions]
         held = not message.right.isdisjoint(names)
         if not names:
-            return Answer("refusal", 0, held, 0, 0.0, "")
+            return Answer("refusal", 0, held, begins=False, tokens=0, seconds=0.0, said="")
         body = {"temperature": 0, "max_tokens": MOST_TOKENS[self.way], "id_slot": slot}
         if self.way == "tools":
             tools = [{"type": "function", "function": definition} for definition in definitions]
@@ -187,7 +189,8 @@ class Model:
             raise SystemExit(f"the model's server answered {status}: {answer}")
         said = answer["choices"][0]["message"]
         kind, text = self._read(said, message, names)
-        return Answer(kind, len(names), held, answer["usage"]["prompt_tokens"], seconds, text)
+        begins = names[0] in message.right
+        return Answer(kind, len(names), held, begins, answer["usage"]["prompt_tokens"], seconds, text)
 
     def _read(self, said: Mapping[str, Any], message: Message, names: Sequence[str]) -> tuple[str, str]:
         text = said.get("content") or ""
@@ -251,30 +254,36 @@ def interval(answers: Sequence[Answer], kind: str) -> str:
     middle = share + z * z / (2 * count)
     spread = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
     low, high = ((middle + side * spread) / (1 + z * z / count) for side in (-1, 1))
-    return f"{low:.0%} to {high:.0%}"
+    return f"{max(low, 0):.0%} to {high:.0%}"
 
 
 def row(way: str, asked: Sequence[tuple[Message, Answer]]) -> list[str]:
     needing = [answer for message, answer in asked if message.right]
     idle = [answer for message, answer in asked if not message.right]
+    # Those that the model got at all.
+    read = [answer for _, answer in asked if answer.functions]
 
     def share(answers: Sequence[Answer], kind: str) -> str:
         return f"{sum(answer.kind == kind for answer in answers) / max(1, len(answers)):.0%}"
 
+    def listed(holds: Sequence[bool]) -> str:
+        return f"{sum(holds) / max(1, len(holds)):.0%}"
+
     return [
         way,
         f"{statistics.fmean(answer.functions for _, answer in asked):.1f}",
-        f"{sum(answer.held for answer in needing) / max(1, len(needing)):.0%}",
+        listed([answer.held for answer in needing]),
+        listed([answer.begins for answer in needing]),
         f"{share(needing, 'right')} ({interval(needing, 'right')})",
         *(share(needing, kind) for kind in ("wrong", "invented", "refusal", "no form")),
         share(idle, "refusal"),
-        f"{statistics.fmean(answer.tokens for _, answer in asked):,.0f}",
-        f"{statistics.median(answer.seconds for _, answer in asked if answer.functions):.1f}",
+        f"{statistics.fmean([answer.tokens for answer in read] or [0]):,.0f}",
+        f"{statistics.median([answer.seconds for answer in read] or [0]):.1f}",
     ]
 
 
-HEAD = ["the model chooses from", "functions", "right one listed", "right", "wrong", "invented name", "refusal"]
-HEAD += ["other form", "no tool needed: none called", "prompt tokens", "seconds"]
+HEAD = ["the model chooses from", "functions", "right one listed", "right one first", "right", "wrong"]
+HEAD += ["invented name", "refusal", "other form", "no tool needed: none called", "prompt tokens", "seconds"]
 
 
 def main() -> None:
