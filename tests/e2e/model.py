@@ -56,7 +56,14 @@ class ScriptedModel:
                 self._json({"object": "list", "data": [{"id": NAME, "object": "model", "owned_by": "tests"}]})
 
             def do_POST(self) -> None:
-                request = Request(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                if "messages" not in body:
+                    # Open WebUI embeds what it searches for in attached knowledge.
+                    texts = body["input"] if isinstance(body["input"], list) else [body["input"]]
+                    rows = [{"object": "embedding", "index": at, "embedding": [1.0] * 8} for at in range(len(texts))]
+                    self._json({"object": "list", "data": rows, "model": NAME})
+                    return
+                request = Request(body)
                 provider.requests.append(request)
                 content, calls = provider._reply(request)
                 tool_calls = [

@@ -114,7 +114,9 @@ class Answered:
         self.id: str = message["id"]
         self.content: str = message["content"] or _said(message)
         self.waiting = _waiting_call(message)
-        self.statuses = [status["description"] for status in message.get("statusHistory") or []]
+        # Open WebUI's own entries have no description.
+        history = message.get("statusHistory") or []
+        self.statuses = [status["description"] for status in history if "description" in status]
 
 
 class Client:
