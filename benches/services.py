@@ -192,6 +192,22 @@ def machine() -> dict[str, Any]:
     }
 
 
+def functions(service: Service, mode: str = "full") -> list[dict[str, Any]] | None:
+    """The functions of a document as a model gets them; `None` where there is no such mode."""
+    status, document = service.ask("GET", f"/openapi.json?mode={mode}")
+    if status != 200:
+        return None
+    operations = [operation for methods in document["paths"].values() for operation in methods.values()]
+    return [
+        {
+            "name": operation["operationId"],
+            "description": operation["description"],
+            "parameters": operation["requestBody"]["content"]["application/json"]["schema"],
+        }
+        for operation in operations
+    ]
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """A Markdown table, numbers on the right."""
     lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]

@@ -37,6 +37,7 @@ import bpe_openai
 from services import (
     Service,
     finish,
+    functions,
     is_live,
     machine,
     made_tools,
@@ -93,22 +94,6 @@ def replayed(servers: Mapping[str, list[dict[str, Any]]], folder: Path) -> dict[
     return entries
 
 
-def of_document(service: Service, mode: str) -> list[dict[str, Any]] | None:
-    """The functions of a document; `None` where there is no such mode."""
-    status, document = service.ask("GET", f"/openapi.json?mode={mode}")
-    if status != 200:
-        return None
-    operations = [operation for methods in document["paths"].values() for operation in methods.values()]
-    return [
-        {
-            "name": operation["operationId"],
-            "description": operation["description"],
-            "parameters": operation["requestBody"]["content"]["application/json"]["schema"],
-        }
-        for operation in operations
-    ]
-
-
 def of_list(service: Service, mode: str) -> list[dict[str, Any]] | None:
     """The tools that a client of MCP lists; `None` where there is no such mode."""
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
@@ -160,7 +145,7 @@ def is_complete(service: Service, servers: Mapping[str, list[dict[str, Any]]]) -
     if not is_live(service, len(servers)):
         return False
     # With two more: find_tools and run_tool.
-    return len(of_document(service, "full") or []) == sum(map(len, servers.values())) + 2
+    return len(functions(service, "full") or []) == sum(map(len, servers.values())) + 2
 
 
 def row(name: str, figures: Mapping[int, int | None], counts: Iterable[int]) -> list[str]:
@@ -189,11 +174,11 @@ def main() -> None:
                 config = write_config(folder / "mcp.json", replayed(servers, folder))
                 service = stack.enter_context(toolsieve(options.toolsieve.absolute(), config, folder))
                 service.wait(lambda service=service, servers=servers: is_complete(service, servers))
-                listings = [(f"document, `{mode}`", of_document(service, mode)) for mode in DOCUMENTS]
+                listings = [(f"document, `{mode}`", functions(service, mode)) for mode in DOCUMENTS]
                 listings += [(f"MCP, `{mode}`", of_list(service, mode)) for mode in LISTS]
-                for name, functions in listings:
-                    if functions is not None:
-                        rows.setdefault(name, {})[number] = sum(count(minified(function)) for function in functions)
+                for name, listed in listings:
+                    if listed is not None:
+                        rows.setdefault(name, {})[number] = sum(count(minified(function)) for function in listed)
                 if open_webui:
                     rows.setdefault(OPEN_WEBUI, {})[number] = open_webui.tokens(service, count)
     worst = max(figure for figure in rows["document, `meta`"].values() if figure is not None)

@@ -42,7 +42,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from services import Service, finish, free_port, is_live, machine, table, toolsieve
+from services import Service, finish, free_port, functions, is_live, machine, table, toolsieve
 
 ROOT = Path(__file__).resolve().parents[1]
 MODEL_SERVER = ROOT / "tests/llm/model_server.py"
@@ -224,21 +224,6 @@ def conversation(text: str, definitions: Sequence[Mapping[str, Any]]) -> list[di
     return [*turns, asked(text, definitions)]
 
 
-def definitions_of(service: Service) -> list[dict[str, Any]]:
-    """The functions that the service publishes for its servers' tools."""
-    document = service.ask("GET", "/openapi.json")[1]
-    operations = [operation for methods in document["paths"].values() for operation in methods.values()]
-    return [
-        {
-            "name": operation["operationId"],
-            "description": operation["description"],
-            "parameters": operation["requestBody"]["content"]["application/json"]["schema"],
-        }
-        for operation in operations
-        if "__" in operation["operationId"]
-    ]
-
-
 def selected(service: Service, message: Message, names: Sequence[str]) -> list[str]:
     body = {"messages": [{"role": "user", "content": message.text}], "tools": list(names)}
     status, answer = service.ask("POST", "/v1/filter", body)
@@ -305,7 +290,7 @@ def main() -> None:
         service.wait(
             lambda: is_live(service, servers) and service.ask("GET", "/readyz")[1]["index"]["embedded"] == TOOLS
         )
-        definitions = {definition["name"]: definition for definition in definitions_of(service)}
+        definitions = {function["name"]: function for function in functions(service) or [] if "__" in function["name"]}
         bm25 = Bm25(list(definitions.values()))
         model = Model(stack, folder, options.threads, options.way)
         results: dict[str, list[tuple[Message, Answer]]] = {way: [] for way in WAYS}

@@ -490,17 +490,12 @@ async fn a_killed_child_is_back_for_the_next_call() {
     for _ in 0..3 {
         kill(pid);
         eventually("the death", async || !is_alive(pid)).await;
-        // No wait for the new one: the call waits for it.
-        let answer = match server.try_call("test", "process", json!({})).await {
-            Ok(answer) => answer,
-            // The call was sent before the service noticed the death.
-            Err(_) => server.call("process", json!({})).await,
-        };
-        let next = answer["structuredContent"]["pid"].as_u64().unwrap();
+        // The service has noticed the death, so the call waits for the new process.
+        assert!(server.failed("test").await.contains("ended by signal 9"));
+        let next = server.number("process", "pid").await;
         assert_ne!(next, pid);
         pid = next;
     }
-    assert!(server.failed("test").await.contains("ended by signal 9"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

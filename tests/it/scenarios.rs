@@ -164,10 +164,22 @@ impl Model<'_> {
         format!("{}{}", self.at, found.unwrap_or_else(|| panic!("{operation} is not bound")).0)
     }
 
+    /// Searches for what the servers offer: the answer fills its limit.
     async fn search(&mut self, say: &str) -> Value {
+        let found = self.find(say).await;
+        assert_eq!(count(&found), READ, "{say}");
+        found
+    }
+
+    /// Searches for what no server offers: the answer fills its limit or is empty.
+    async fn search_in_vain(&mut self, say: &str) -> Value {
+        let found = self.find(say).await;
+        assert!([0, READ].contains(&count(&found)), "{say}: {found}");
+        found
+    }
+
+    async fn find(&mut self, say: &str) -> Value {
         let found = self.meta("find_tools", &json!({"queries": [say], "limit": READ})).await;
-        let count = found["tools"].as_array().unwrap_or_else(|| panic!("{say}: {found}")).len();
-        assert!(count == READ || count == 0, "a search finds nothing, or fills its limit: {say}");
         assert!(found["next"].as_str().unwrap().len() > 20, "{found}");
         for list in [&found["tools"], &found["toolsets"]] {
             self.named.extend(list.as_array().into_iter().flatten().map(|row| row["name"].as_str().unwrap().to_owned()));
@@ -230,7 +242,7 @@ impl Model<'_> {
             }
             Step::Nothing { say, nothing } => {
                 assert!(nothing);
-                let found = self.search(say).await;
+                let found = self.search_in_vain(say).await;
                 let is_empty = |list: &str| found[list].as_array().is_some_and(Vec::is_empty) || found[list].is_null();
                 assert_eq!(is_empty("tools"), is_empty("toolsets"), "toolsets are proposed for what is found: {found}");
                 assert!(!is_empty("tools") || found["next"].as_str().unwrap().starts_with("Nothing was found."), "{found}");
@@ -266,6 +278,10 @@ impl Model<'_> {
             }
         }
     }
+}
+
+fn count(found: &Value) -> usize {
+    found["tools"].as_array().unwrap_or_else(|| panic!("{found}")).len()
 }
 
 fn names(list: &Value) -> Vec<&str> {

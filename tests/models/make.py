@@ -18,6 +18,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.models import Normalize, Pooling, Transformer
 from transformers import BertConfig, BertModel, BertTokenizerFast
 
+from weights import randomise
+
 HERE = Path(__file__).parent
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 TEXTS = [
@@ -77,21 +79,6 @@ def vocabulary() -> list[str]:
     return list(dict.fromkeys(tokens))
 
 
-def randomise(model: BertModel, generator: torch.Generator) -> None:
-    """Weights that tell texts apart: the usual small ones would make all vectors nearly the same."""
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            noise = torch.randn(parameter.shape, generator=generator)
-            if "LayerNorm.weight" in name:
-                parameter.copy_(1 + 0.2 * noise)
-            elif name.endswith("bias"):
-                parameter.copy_(0.1 * noise)
-            elif "embeddings" in name:
-                parameter.copy_(noise * (1.0 if "word" in name else 0.3))
-            else:
-                parameter.copy_(noise * 1.6 / parameter.shape[1] ** 0.5)
-
-
 def make(name: str, plan: dict, seed: int) -> None:
     folder = HERE / name
     shutil.rmtree(folder, ignore_errors=True)
@@ -106,7 +93,7 @@ def make(name: str, plan: dict, seed: int) -> None:
     # Of the pooler, which nobody uses and the library adds.
     torch.manual_seed(seed)
     bert = BertModel(config, add_pooling_layer=False)
-    randomise(bert, torch.Generator().manual_seed(seed))
+    randomise(bert, torch.Generator().manual_seed(seed), spread=1.6)
     bert.to(plan["dtype"]).save_pretrained(scratch / "bert")
     tokenizer.save_pretrained(scratch / "bert")
 

@@ -20,6 +20,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, pr
 from transformers import BertConfig, BertModel, XLMRobertaConfig, XLMRobertaModel
 
 from charsmap import LONGEST_SEQUENCE, charsmap
+from weights import randomise
 
 HERE = Path(__file__).parent
 LINES = (HERE.parent / "cases" / "encoder" / "scripts.txt").read_text(encoding="utf-8").splitlines()
@@ -107,21 +108,6 @@ def plans() -> dict[str, dict]:
     }
 
 
-def randomise(model: torch.nn.Module, generator: torch.Generator) -> None:
-    """Weights that tell texts apart: the usual small ones would make all vectors nearly the same."""
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            noise = torch.randn(parameter.shape, generator=generator)
-            if "LayerNorm.weight" in name:
-                parameter.copy_(1 + 0.2 * noise)
-            elif name.endswith("bias"):
-                parameter.copy_(0.1 * noise)
-            elif "embeddings" in name:
-                parameter.copy_(noise * (1.0 if "word" in name else 0.3))
-            else:
-                parameter.copy_(noise * 1.2 / parameter.shape[1] ** 0.5)
-
-
 def vectors(model: torch.nn.Module, tokenizer: Tokenizer, pooling: str, prompt: str) -> list[list[float]]:
     found = []
     for text in TEXTS:
@@ -148,7 +134,7 @@ def make(name: str, plan: dict, seed: int) -> None:
     config.vocab_size = tokenizer.get_vocab_size() + 3
     torch.manual_seed(seed)
     model = kind(config, add_pooling_layer=False)
-    randomise(model, torch.Generator().manual_seed(seed))
+    randomise(model, torch.Generator().manual_seed(seed), spread=1.2)
     model.half().save_pretrained(folder)
     # The numbers as saved, computed with in float32.
     model = kind.from_pretrained(folder, dtype=torch.float32, add_pooling_layer=False).eval()

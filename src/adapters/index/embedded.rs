@@ -224,9 +224,10 @@ fn generations(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
-/// Locks the folder. Waits for an index that was just dropped in this process and still finishes a build.
+/// Locks the folder. Waits for an index that was just dropped in this process and still finishes a build, which takes seconds on
+/// a busy machine.
 fn lock(folder: &Path) -> io::Result<File> {
-    const PATIENCE: Duration = Duration::from_secs(2);
+    const PATIENCE: Duration = Duration::from_secs(15);
     const PAUSE: Duration = Duration::from_millis(10);
     let file = File::options().create(true).truncate(false).write(true).open(folder.join("lock"))?;
     let started = Instant::now();

@@ -11,8 +11,10 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, LazyLock};
 
-use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
+
+use crate::domain::text::folding::folded;
+use crate::domain::text::words::is_without_spaces;
 
 static TABLE: &str = include_str!("builtins.tsv");
 static FAMILIES: LazyLock<Families> = LazyLock::new(|| Families::of_table(TABLE));
@@ -199,7 +201,7 @@ impl Part {
 impl Cues {
     fn add(&mut self, family: Family, cue: &str) {
         let cue = folded(cue);
-        if cue.chars().any(is_unspaced) {
+        if cue.chars().any(is_without_spaces) {
             self.unspaced.push((family, cue.split_whitespace().collect()));
             return;
         }
@@ -229,7 +231,7 @@ impl Cues {
             }
         }
         let joined = words.concat();
-        if joined.chars().any(is_unspaced) {
+        if joined.chars().any(is_without_spaces) {
             found.extend(self.unspaced.iter().filter(|(_, text)| joined.contains(text.as_str())).map(|(family, _)| *family));
         }
         found
@@ -253,37 +255,9 @@ fn words(text: &str) -> Vec<String> {
     parts.filter(|word| !word.is_empty()).take(WORDS_READ).map(str::to_owned).collect()
 }
 
-/// Lower case, without accents, and with one form for letters that people often confuse.
-fn folded(text: &str) -> String {
-    let plain = text.to_lowercase();
-    let mut folded = String::with_capacity(plain.len());
-    for character in plain.nfkd() {
-        match character {
-            // Accents of Latin, Greek and Cyrillic, Arabic vowels and hamzas, the Devanagari nukta, the Arabic tatweel.
-            '\u{300}'..='\u{36F}' | '\u{64B}'..='\u{655}' | '\u{93C}' | '\u{640}' => {}
-            'ı' => folded.push('i'),
-            'ł' => folded.push('l'),
-            'ß' => folded.push_str("ss"),
-            'ø' => folded.push('o'),
-            'đ' => folded.push('d'),
-            'æ' => folded.push_str("ae"),
-            'ى' => folded.push('ي'),
-            'ة' => folded.push('ه'),
-            'ς' => folded.push('σ'),
-            _ => folded.push(character),
-        }
-    }
-    folded.nfc().collect()
-}
-
 /// Whether a character belongs to Arabic or Hebrew, where articles and prepositions are written together with a word.
 fn has_prefixes(character: char) -> bool {
     matches!(u32::from(character), 0x0590..=0x06FF)
-}
-
-/// Whether a character belongs to Thai, Kana or Han, which have no spaces between words. Korean has.
-fn is_unspaced(character: char) -> bool {
-    matches!(u32::from(character), 0x0E00..=0x0E7F | 0x3040..=0x30FF | 0x3400..=0x9FFF | 0xF900..=0xFAFF)
 }
 
 #[cfg(test)]
@@ -291,7 +265,7 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
     use std::sync::Arc;
 
-    use super::{Families, Family, Nearness, folded};
+    use super::{Families, Family, Nearness};
 
     fn names(families: &BTreeSet<Family>) -> Vec<&'static str> {
         families.iter().map(|&family| Families::all().name(family)).collect()
@@ -372,13 +346,6 @@ mod tests {
             let flat: Vec<Arc<[f32]>> = vectors.iter().map(|_| vector(false)).collect();
             assert!(all.near(&[1.0], &flat, Nearness::OF_SEARCH).is_empty());
             assert!(all.near(&[1.0], &vectors[1..], Nearness::OF_MESSAGE).is_empty(), "vectors of another table");
-        }
-    }
-
-    #[test]
-    fn folding_is_stable() {
-        for text in ["ÄÖÜß", "İstanbul", "أهلاً", "한국어", "नोट्स", "ŁÓDŹ"] {
-            assert_eq!(folded(&folded(text)), folded(text), "{text}");
         }
     }
 }

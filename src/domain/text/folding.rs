@@ -29,6 +29,13 @@ pub(super) fn clean(text: &str) -> Cow<'_, str> {
     Cow::Owned(cleaned)
 }
 
+/// A whole text in its single form: [`clean`] and [`fold`].
+pub(in crate::domain) fn folded(text: &str) -> String {
+    let mut folded = String::with_capacity(text.len());
+    fold(&clean(text), &mut folded);
+    folded
+}
+
 /// A word in lower case, without accents, with one form for letters that people use interchangeably.
 pub(super) fn fold(word: &str, folded: &mut String) {
     folded.clear();
@@ -115,5 +122,17 @@ fn is_joined(before: char, joiner: char, after: char) -> bool {
         '·' => of_both(|letter| letter.eq_ignore_ascii_case(&'l')),
         '\'' | '\u{2019}' if of_both(|letter| matches!(letter, '\u{0400}'..='\u{052F}')) => true,
         _ => of_both(|letter| matches!(letter, '\u{05D0}'..='\u{05F2}')),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::folded;
+
+    #[test]
+    fn folding_is_stable() {
+        for text in ["ÄÖÜß", "İstanbul", "أهلاً", "한국어", "नोट्स", "ŁÓDŹ"] {
+            assert_eq!(folded(&folded(text)), folded(text), "{text}");
+        }
     }
 }

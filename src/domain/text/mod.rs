@@ -5,7 +5,7 @@ pub mod canonical;
 pub mod json;
 pub(crate) mod similar;
 pub(crate) mod words;
-mod folding;
+pub(crate) mod folding;
 pub mod language;
 mod names;
 pub mod analysis;

@@ -53,19 +53,23 @@ fn kind(character: char) -> Kind {
     }
 }
 
-/// Whether a character belongs to a script without spaces between words.
+/// Whether a character belongs to a script in which the words to search for are not separated by spaces. Korean has spaces, but
+/// only between phrases.
 pub(in crate::domain) fn is_unspaced(character: char) -> bool {
+    is_without_spaces(character) || matches!(u32::from(character), 0x1100..=0x11FF | 0xAC00..=0xD7AF)
+}
+
+/// Whether a character belongs to a script without any spaces: Thai, Lao, Burmese, Khmer, Kana and Han.
+pub(in crate::domain) fn is_without_spaces(character: char) -> bool {
     matches!(u32::from(character),
         0x0E00..=0x0EFF   // Thai, Lao
         | 0x1000..=0x109F // Myanmar
-        | 0x1100..=0x11FF // Hangul letters
         | 0x1780..=0x17FF // Khmer
         | 0x3005..=0x3007
         | 0x3041..=0x30FF // Hiragana, Katakana
         | 0x31F0..=0x31FF
         | 0x3400..=0x4DBF // Han
         | 0x4E00..=0x9FFF
-        | 0xAC00..=0xD7AF // Hangul syllables
         | 0xF900..=0xFAFF
         | 0x20000..=0x323AF)
         && character != '\u{30FB}'

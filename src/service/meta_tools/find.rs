@@ -1,5 +1,6 @@
 //! Finds tools for a model among all tools that the caller may use, loaded or not.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
@@ -126,7 +127,7 @@ impl Find {
             let next = "None of these servers has tools here. Correct the names, or search without `servers`.".to_owned();
             return Ok(Found { unknown_servers, next, ..Found::default() });
         }
-        let View { catalog, visibility, settings } = &view;
+        let View { catalog, visibility, settings } = &*view;
         let mut queries = request.queries.clone();
         let mut warnings = Vec::new();
         let is_meant = meant(request, catalog, visibility, &mut warnings);
@@ -186,10 +187,9 @@ impl Find {
 
 /// The view of a search, which covers only the named servers, and the names of servers of which the caller sees no tool. For
 /// denied servers, the response is the same as for unknown ones.
-fn restricted(whole: &View, names: &[String]) -> (View, Vec<UnknownName>) {
-    let mut view = whole.clone();
+fn restricted<'a>(whole: &'a View, names: &[String]) -> (Cow<'a, View>, Vec<UnknownName>) {
     if names.is_empty() {
-        return (view, Vec::new());
+        return (Cow::Borrowed(whole), Vec::new());
     }
     let View { catalog, visibility, .. } = whole;
     let shown: Vec<&CatalogServer> =
@@ -210,8 +210,9 @@ fn restricted(whole: &View, names: &[String]) -> (View, Vec<UnknownName>) {
             }
         }
     }
+    let mut view = whole.clone();
     view.visibility.servers = Scope::Only(servers);
-    (view, unknown)
+    (Cow::Owned(view), unknown)
 }
 
 /// For each tool of the catalog, whether it matches the intent; `None` without an intent, or if no tool matches.

@@ -16,7 +16,7 @@ pub(crate) async fn shape(request: RequestBuilder) -> (StatusCode, HeaderMap, Va
     }
     let mut body: Value = response.json().await.unwrap();
     let is_named = body["request_id"].take().as_str().is_some_and(|id| id.len() == 36);
-    assert!(is_named || status.is_success(), "an error names the request: {body}");
+    assert_eq!(is_named, !status.is_success(), "an error, and nothing else, names the request: {body}");
     (status, headers, body)
 }
 

@@ -7,6 +7,8 @@
 
 use std::sync::LazyLock;
 
+use aho_corasick::AhoCorasick;
+
 use super::gate::GateEvidence;
 
 /// Whether the assistant's previous turn ended with a question, and whether it offered to do something.
@@ -34,11 +36,11 @@ impl LeftOpen {
         // A dotted capital I of Turkish leaves a combining dot behind.
         let end = tail(assistant.trim_end(), TAIL_CHARACTERS).to_lowercase().replace('’', "'").replace('\u{307}', "");
         let last = last_sentence(&end);
-        if PHRASES.farewells.iter().any(|words| last.contains(words.as_str())) {
+        if FAREWELLS.as_ref().is_some_and(|phrases| phrases.is_match(last)) {
             return Self::default();
         }
         let asks = last.contains(QUESTION_MARKS) || is_greek_question(last);
-        let offers = PHRASES.offers.iter().any(|words| end.contains(words.as_str()));
+        let offers = OFFERS.as_ref().is_some_and(|phrases| phrases.is_match(&end));
         Self { asks, offers }
     }
 
@@ -58,29 +60,19 @@ const SENTENCE_ENDS: [char; 10] = ['.', '!', '?', '\n', '。', '！', '？', '؟
 /// Phrases of 22 languages. Where a language has no phrases, a question mark still shows a question.
 static LIST: &str = include_str!("offers.tsv");
 
-static PHRASES: LazyLock<Phrases> = LazyLock::new(|| Phrases::read(LIST));
+static OFFERS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| any_of(phrases("offer")));
+static FAREWELLS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| any_of(phrases("farewell")));
 
-/// The phrases of `offers.tsv` by kind, in lowercase.
-#[derive(Debug, Default)]
-struct Phrases {
-    offers: Vec<String>,
-    farewells: Vec<String>,
+/// The phrases of a kind, in lowercase.
+fn phrases(kind: &str) -> impl Iterator<Item = String> {
+    let rows = LIST.lines().filter(|line| !line.starts_with('#')).map(|line| line.split('\t').skip(1));
+    let of_kind = rows.filter_map(move |mut columns| columns.next().filter(|found| *found == kind).and(columns.next()));
+    of_kind.map(|phrase| phrase.replace('_', " "))
 }
 
-impl Phrases {
-    fn read(list: &str) -> Self {
-        let mut phrases = Self::default();
-        for line in list.lines().filter(|line| !line.starts_with('#')) {
-            let mut columns = line.split('\t').skip(1);
-            let of_kind = match columns.next() {
-                Some("offer") => &mut phrases.offers,
-                Some("farewell") => &mut phrases.farewells,
-                _ => continue,
-            };
-            of_kind.extend(columns.next().map(|phrase| phrase.replace('_', " ")));
-        }
-        phrases
-    }
+/// Finds any of the phrases in one pass over a text. `None` if there are more phrases than an automaton has states.
+fn any_of(phrases: impl Iterator<Item = String>) -> Option<AhoCorasick> {
+    AhoCorasick::new(phrases).ok()
 }
 
 /// The last characters of a text.
@@ -106,7 +98,7 @@ fn is_greek_question(sentence: &str) -> bool {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{LIST, LeftOpen, PHRASES};
+    use super::{FAREWELLS, LIST, LeftOpen, OFFERS, phrases};
 
     fn open(asks: bool, offers: bool) -> LeftOpen {
         LeftOpen { asks, offers }
@@ -178,10 +170,12 @@ mod tests {
     #[test]
     fn every_line_of_the_list_is_a_phrase_in_lowercase() {
         let lines: Vec<&str> = LIST.lines().filter(|line| !line.starts_with('#')).collect();
-        assert_eq!(lines.len(), PHRASES.offers.len() + PHRASES.farewells.len());
+        let all: Vec<String> = ["offer", "farewell"].into_iter().flat_map(phrases).collect();
+        assert_eq!(lines.len(), all.len());
+        assert!(OFFERS.is_some() && FAREWELLS.is_some());
         assert_eq!(lines.len(), lines.iter().collect::<BTreeSet<_>>().len());
         assert!(lines.iter().all(|line| *line == line.to_lowercase() && !line.contains('’') && line.trim_end() == *line));
-        assert!(PHRASES.offers.iter().chain(&PHRASES.farewells).all(|phrase| phrase.chars().count() > 1));
+        assert!(all.iter().all(|phrase| phrase.chars().count() > 1));
         for kind in ["offer", "farewell"] {
             let languages: BTreeSet<&str> =
                 lines.iter().filter(|line| line.split('\t').nth(1) == Some(kind)).map(|line| &line[..2]).collect();
