@@ -42,7 +42,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from services import Service, finish, free_port, functions, is_live, machine, table, toolsieve
+from services import (
+    Service,
+    finish,
+    free_port,
+    functions,
+    is_live,
+    machine,
+    table,
+    toolsieve,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 MODEL_SERVER = ROOT / "tests/llm/model_server.py"
