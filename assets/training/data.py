@@ -61,6 +61,8 @@ class Pair:
     tool: tuple[str, str]
     """All tools that would do as well, this one included: never negatives of the message."""
     positives: frozenset[tuple[str, str]]
+    """The English message that this one translates, if it does."""
+    english: str = ""
 
 
 def split(identifier: str) -> str:
@@ -114,8 +116,8 @@ def load_tools(folder: Path) -> dict[tuple[str, str], Tool]:
 
 def load_messages(path: Path) -> list[Pair]:
     """One pair a message."""
-    keys = [(line["query"], (line["server"], line["tool"])) for line in lines(path)]
-    return [Pair(query, key, frozenset([key])) for query, key in keys]
+    found = [(line["query"], (line["server"], line["tool"]), line.get("english", "")) for line in lines(path)]
+    return [Pair(query, key, frozenset([key]), english) for query, key, english in found]
 
 
 def load_tasks(path: Path) -> list[Pair]:
@@ -125,7 +127,7 @@ def load_tasks(path: Path) -> list[Pair]:
         wanted = [tuple(tool) for tool in line["tools"]]
         twins = [tuple(twin.split("::")) for alternatives in line["alt"].values() for twin in alternatives]
         positives = frozenset(wanted + twins)
-        pairs += [Pair(line["query"], key, positives) for key in wanted]
+        pairs += [Pair(line["query"], key, positives, line.get("english", "")) for key in wanted]
     return pairs
 
 
