@@ -14,7 +14,6 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use toolsieve::adapters::embed::BuiltinEmbedder;
-use toolsieve::adapters::embed::builtin::Kernel;
 use toolsieve::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions};
 use toolsieve::adapters::store::SqliteStore;
 use toolsieve::app;
@@ -37,8 +36,6 @@ use crate::harness::{Running, data, example};
 const SILENT: f64 = 0.92;
 /// Of those that need one, how many get tools.
 const KEPT: f64 = 0.97;
-/// The same where the encoder has 7 bits for an activation, without AVX-512: there it is .959.
-const KEPT_WITH_SEVEN_BITS: f64 = 0.955;
 /// Turns that the filter sends.
 const LAST_TURNS: usize = 6;
 
@@ -277,13 +274,7 @@ async fn a_last_turn_is_judged_in_its_context() {
     }
     // Among our own alone it is .918, one turn short.
     assert!(share(own.silent) >= SILENT - 0.01, "own tools: only {:.3} of the turns that need no tool are left alone", share(own.silent));
-    let wanted = if has_eight_bits() { KEPT } else { KEPT_WITH_SEVEN_BITS };
-    assert!(share(kept) >= wanted, "only {:.3} of the turns that need a tool get any", share(kept));
-}
-
-/// Whether the encoder has 8 bits for an activation here. Figures differ a little between processors.
-fn has_eight_bits() -> bool {
-    Kernel::detect() == Kernel::Vnni
+    assert!(share(kept) >= KEPT, "only {:.3} of the turns that need a tool get any", share(kept));
 }
 
 /// Floors of the share of the turns that get the right tool: what they got before the gate judged in context.
@@ -367,7 +358,7 @@ async fn definitions_change_with_the_topic_and_not_with_the_turn() {
             *counts.entry(chat.kind.as_str()).or_insert(0) += 1;
             let is_fine = match chat.kind.as_str() {
                 "one" => course.changes <= 2,
-                "three" => course.changes <= if has_eight_bits() { 4 } else { 5 },
+                "three" => course.changes <= 4,
                 // They go from topic to topic: what changes has to be asked for, and several go at once. (Those that are held out call
                 // more tools than the budget has places. Called tools stay, so others go sooner.)
                 _ => {

@@ -55,9 +55,23 @@ fn near_to_float32(model: BuiltinModel, reference: &str) {
         let mean = cosines.iter().sum::<f32>() / cosines.len() as f32;
         let least = cosines.iter().copied().fold(1.0, f32::min);
         println!("{model:?} on {:?}: mean cosine {mean:.5}, least {least:.5}", encoder.kernel());
-        let (wanted, at_least) = if encoder.kernel() == Kernel::Avx2 { (0.995, 0.96) } else { (0.998, 0.98) };
-        assert!(mean >= wanted, "{:?}: mean cosine {mean}", encoder.kernel());
-        assert!(least >= at_least, "{:?}: least cosine {least}", encoder.kernel());
+        assert!(mean >= 0.998, "{:?}: mean cosine {mean}", encoder.kernel());
+        assert!(least >= 0.98, "{:?}: least cosine {least}", encoder.kernel());
+    }
+}
+
+#[test]
+fn vectors_are_the_same_on_every_code_path() {
+    let long = "several words about the weather in Zürich ".repeat(30);
+    let texts = ["", "thanks!", "create an issue", &long, "résumé 明天 😀", "Wie viel Uhr ist es in Tokio?"];
+    let mut paths = on_every_path().map(|encoder| (encoder.kernel(), encoder.encode(&texts)));
+    let (_, first) = paths.next().unwrap();
+    for (kernel, vectors) in paths {
+        for ((text, expected), vector) in texts.iter().zip(&first).zip(&vectors) {
+            // Rounding differs without fused multiply-add, and can move an activation to the next of 256 levels.
+            let same = cosine(expected, vector);
+            assert!(same >= 0.9995, "{kernel:?}: {same} for {text:?}");
+        }
     }
 }
 

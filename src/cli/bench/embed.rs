@@ -29,6 +29,8 @@ pub(super) struct Embed {
 pub(super) enum KernelArg {
     Avx512Vnni,
     Avx2,
+    #[value(name = "sse4.1")]
+    Sse41,
     Portable,
 }
 
@@ -42,6 +44,7 @@ impl Embed {
             let kernel = match kernel {
                 KernelArg::Avx512Vnni => Kernel::Vnni,
                 KernelArg::Avx2 => Kernel::Avx2,
+                KernelArg::Sse41 => Kernel::Sse41,
                 KernelArg::Portable => Kernel::Portable,
             };
             encoder = encoder.with_kernel(kernel).map_err(|error| Failure::failed(format!("error: {error}")))?;

@@ -13,8 +13,6 @@ pub(super) trait Arithmetic: Copy {
     const FUSED: bool;
     /// Maximum number of rows of activations per kernel call.
     const TILE: usize;
-    /// The maximum value of a quantised activation.
-    const LEVELS: f32;
 
     /// Multiplies `R` rows of activations by one panel of weights, both packed.
     fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R];

@@ -7,9 +7,11 @@
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{
-    __m256i, __m512i, _MM_HINT_T0, _mm_prefetch, _mm256_add_epi32, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16,
-    _mm256_set1_epi16, _mm256_set1_epi32, _mm256_setzero_si256, _mm256_storeu_si256, _mm512_dpbusd_epi32, _mm512_loadu_si512,
-    _mm512_set1_epi32, _mm512_setzero_si512, _mm512_storeu_si512,
+    __m128i, __m256i, __m512i, _MM_HINT_T0, _mm_add_epi32, _mm_add_ps, _mm_and_si128, _mm_loadu_ps, _mm_loadu_si128, _mm_madd_epi16,
+    _mm_mul_ps, _mm_set1_epi16, _mm_set1_epi32, _mm_set1_ps, _mm_setzero_ps, _mm_setzero_si128, _mm_slli_epi16, _mm_srai_epi16,
+    _mm_srli_epi16, _mm_storeu_ps, _mm_storeu_si128, _mm_prefetch, _mm256_add_epi32, _mm256_and_si256, _mm256_loadu_si256, _mm256_madd_epi16,
+    _mm256_set1_epi16, _mm256_set1_epi32, _mm256_setzero_si256, _mm256_slli_epi16, _mm256_srai_epi16, _mm256_srli_epi16,
+    _mm256_storeu_si256, _mm512_dpbusd_epi32, _mm512_loadu_si512, _mm512_set1_epi32, _mm512_setzero_si512, _mm512_storeu_si512,
 };
 
 use super::{
@@ -25,11 +27,13 @@ named! {
     /// A code path of the encoder.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Kernel {
-        /// AVX-512 with `vpdpbusd` and 8-bit activations.
+        /// AVX-512 with `vpdpbusd`.
         Vnni = "avx512-vnni",
-        /// AVX2 and FMA with 7-bit activations, because `vpmaddubsw` would saturate with 8 bits.
+        /// AVX2 and FMA, with bytes widened to 16 bits, because sums of two products of bytes can exceed 16 bits in `vpmaddubsw`.
         Avx2 = "avx2",
-        /// Portable Rust for any processor, with 8-bit activations.
+        /// SSE4.1, for processors without AVX2. Works like the path with AVX2, without fused multiply-add.
+        Sse41 = "sse4.1",
+        /// Portable Rust for any processor.
         Portable = "portable",
     }
 }
@@ -42,7 +46,7 @@ impl Kernel {
 
     /// All code paths that this processor supports, fastest first. Never empty.
     pub fn available() -> Vec<Self> {
-        let all = [Self::Vnni, Self::Avx2, Self::Portable];
+        let all = [Self::Vnni, Self::Avx2, Self::Sse41, Self::Portable];
         all.into_iter().filter(|kernel| kernel.is_available()).collect()
     }
 
@@ -58,6 +62,7 @@ impl Kernel {
                     && is_x86_feature_detected!("avx512vnni")
             }
             Self::Avx2 => avx2,
+            Self::Sse41 => is_x86_feature_detected!("sse4.1"),
             Self::Portable => true,
         }
     }
@@ -76,6 +81,10 @@ struct Vnni(());
 #[derive(Clone, Copy)]
 struct Avx2(());
 
+/// Proves that the processor has SSE4.1. Only [`Processor::new`] creates it.
+#[derive(Clone, Copy)]
+struct Sse41(());
+
 /// Every processor supports this path, so it needs no proof.
 #[derive(Clone, Copy)]
 struct Portable;
@@ -88,6 +97,7 @@ pub(super) struct Processor(Path);
 enum Path {
     Vnni(Vnni),
     Avx2(Avx2),
+    Sse41(Sse41),
     Portable(Portable),
 }
 
@@ -100,6 +110,7 @@ impl Processor {
         Ok(Self(match kernel {
             Kernel::Vnni => Path::Vnni(Vnni(())),
             Kernel::Avx2 => Path::Avx2(Avx2(())),
+            Kernel::Sse41 => Path::Sse41(Sse41(())),
             Kernel::Portable => Path::Portable(Portable),
         }))
     }
@@ -108,6 +119,7 @@ impl Processor {
         match self.0 {
             Path::Vnni(_) => Kernel::Vnni,
             Path::Avx2(_) => Kernel::Avx2,
+            Path::Sse41(_) => Kernel::Sse41,
             Path::Portable(_) => Kernel::Portable,
         }
     }
@@ -129,6 +141,11 @@ macro_rules! dispatched {
                 fn avx2(proof: Avx2, $($argument: $type),+) {
                     $module::$name(proof, $($argument),+);
                 }
+                #[cfg(target_arch = "x86_64")]
+                #[target_feature(enable = "sse4.1")]
+                fn sse41(proof: Sse41, $($argument: $type),+) {
+                    $module::$name(proof, $($argument),+);
+                }
                 match self.0 {
                     #[cfg(target_arch = "x86_64")]
                     // SAFETY: a `Vnni` exists only if every one of these features was detected.
@@ -136,8 +153,11 @@ macro_rules! dispatched {
                     #[cfg(target_arch = "x86_64")]
                     // SAFETY: an `Avx2` exists only if both features were detected.
                     Path::Avx2(proof) => unsafe { avx2(proof, $($argument),+) },
+                    #[cfg(target_arch = "x86_64")]
+                    // SAFETY: a `Sse41` exists only if the feature was detected.
+                    Path::Sse41(proof) => unsafe { sse41(proof, $($argument),+) },
                     #[cfg(not(target_arch = "x86_64"))]
-                    Path::Vnni(_) | Path::Avx2(_) => {}
+                    Path::Vnni(_) | Path::Avx2(_) | Path::Sse41(_) => {}
                     Path::Portable(proof) => $module::$name(proof, $($argument),+),
                 }
             })+
@@ -163,7 +183,6 @@ dispatched! {
 impl Arithmetic for Portable {
     const FUSED: bool = false;
     const TILE: usize = 4;
-    const LEVELS: f32 = 255.0;
 
     #[inline(always)]
     fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
@@ -180,7 +199,6 @@ impl Arithmetic for Portable {
 impl Arithmetic for Vnni {
     const FUSED: bool = true;
     const TILE: usize = 12;
-    const LEVELS: f32 = 255.0;
 
     #[inline(always)]
     fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
@@ -199,7 +217,6 @@ impl Arithmetic for Vnni {
 impl Arithmetic for Avx2 {
     const FUSED: bool = true;
     const TILE: usize = 4;
-    const LEVELS: f32 = 127.0;
 
     #[inline(always)]
     fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
@@ -211,6 +228,24 @@ impl Arithmetic for Avx2 {
     fn product<const R: usize>(self, left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {
         // SAFETY: `self` exists only if the features were detected.
         unsafe { product_256(left, left_stride, right, right_stride, depth) }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Arithmetic for Sse41 {
+    const FUSED: bool = false;
+    const TILE: usize = 4;
+
+    #[inline(always)]
+    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
+        // SAFETY: `self` exists only if the feature was detected.
+        unsafe { multiply_sse41(panel, rows) }
+    }
+
+    #[inline(always)]
+    fn product<const R: usize>(self, left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {
+        // SAFETY: `self` exists only if the feature was detected.
+        unsafe { product_128(left, left_stride, right, right_stride, depth) }
     }
 }
 
@@ -267,22 +302,24 @@ fn multiply_vnni<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32
     output
 }
 
-/// 4 rows × 16 outputs use 8 of the 16 registers, so a panel is read in two halves.
+/// 4 rows × 16 outputs use 8 of the 16 registers, so a panel is read in two halves. Of the four bytes of a group, the first and the
+/// third are multiplied in one step, the second and the fourth in another.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 fn multiply_avx2<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
-    let ones = _mm256_set1_epi16(1);
+    let low_bytes = _mm256_set1_epi16(0xff);
     let mut output = [[0; PANEL]; R];
     for half in 0..2 {
         let mut sums = [[_mm256_setzero_si256(); 2]; R];
         for (weights, rows) in panel.iter().zip(rows.as_chunks::<R>().0) {
             let (weights, _) = weights.as_chunks::<32>();
-            let weights = [load_256(&weights[half * 2]), load_256(&weights[half * 2 + 1])];
+            let weights = [widened_256(load_256(&weights[half * 2])), widened_256(load_256(&weights[half * 2 + 1]))];
             for (sums, row) in sums.iter_mut().zip(rows) {
                 let row = _mm256_set1_epi32(i32::from_le_bytes(*row));
+                let (even, odd) = (_mm256_and_si256(row, low_bytes), _mm256_srli_epi16::<8>(row));
                 for (sum, weights) in sums.iter_mut().zip(weights) {
-                    let pairs = _mm256_maddubs_epi16(row, weights);
-                    *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(pairs, ones));
+                    *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(even, weights.0));
+                    *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(odd, weights.1));
                 }
             }
         }
@@ -295,6 +332,61 @@ fn multiply_avx2<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32
         }
     }
     output
+}
+
+/// Like [`multiply_avx2`], with 4 rows × 8 outputs in 8 of the 16 registers.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "sse4.1")]
+fn multiply_sse41<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
+    let low_bytes = _mm_set1_epi16(0xff);
+    let mut output = [[0; PANEL]; R];
+    for quarter in 0..4 {
+        let mut sums = [[_mm_setzero_si128(); 2]; R];
+        for (weights, rows) in panel.iter().zip(rows.as_chunks::<R>().0) {
+            let (weights, _) = weights.as_chunks::<16>();
+            let weights = [widened_128(load_128(&weights[quarter * 2])), widened_128(load_128(&weights[quarter * 2 + 1]))];
+            for (sums, row) in sums.iter_mut().zip(rows) {
+                let row = _mm_set1_epi32(i32::from_le_bytes(*row));
+                let (even, odd) = (_mm_and_si128(row, low_bytes), _mm_srli_epi16::<8>(row));
+                for (sum, weights) in sums.iter_mut().zip(weights) {
+                    *sum = _mm_add_epi32(*sum, _mm_madd_epi16(even, weights.0));
+                    *sum = _mm_add_epi32(*sum, _mm_madd_epi16(odd, weights.1));
+                }
+            }
+        }
+        for (output, sums) in output.iter_mut().zip(sums) {
+            let lanes = output[quarter * 8..].as_chunks_mut::<4>().0;
+            for (lanes, sum) in lanes.iter_mut().zip(sums) {
+                // SAFETY: the pointer is to 4 integers of 4 bytes, which the store fills exactly.
+                unsafe { _mm_storeu_si128(lanes.as_mut_ptr().cast(), sum) };
+            }
+        }
+    }
+    output
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "sse2")]
+#[inline]
+fn load_128(bytes: &[u8; 16]) -> __m128i {
+    // SAFETY: the reference is to 16 readable bytes, and the load needs no alignment.
+    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+}
+
+/// See [`widened_256`].
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "sse2")]
+#[inline]
+fn widened_128(bytes: __m128i) -> (__m128i, __m128i) {
+    (_mm_srai_epi16::<8>(_mm_slli_epi16::<8>(bytes)), _mm_srai_epi16::<8>(bytes))
+}
+
+/// The even and the odd bytes as signed 16-bit numbers.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+#[inline]
+fn widened_256(bytes: __m256i) -> (__m256i, __m256i) {
+    (_mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(bytes)), _mm256_srai_epi16::<8>(bytes))
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -334,6 +426,31 @@ fn product_portable<const R: usize>(left: &[f32], left_stride: usize, right: &[f
         }
     }
     sums
+}
+
+/// 3 rows × 16 columns use 12 of the 16 registers, which is too little for six rows, so rows are computed one by one.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "sse4.1")]
+fn product_128<const R: usize>(left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {
+    std::array::from_fn(|row| {
+        let factors = &left[row * left_stride..][..depth];
+        let mut sums = [_mm_setzero_ps(); 4];
+        for (factor, columns) in factors.iter().zip(right.chunks(right_stride)) {
+            let columns: &[f32; 16] = columns.first_chunk().unwrap_or(&[0.0; 16]);
+            let factor = _mm_set1_ps(*factor);
+            for (sum, columns) in sums.iter_mut().zip(columns.as_chunks::<4>().0) {
+                // SAFETY: the reference is to 4 floats, and the load needs no alignment.
+                let columns = unsafe { _mm_loadu_ps(columns.as_ptr()) };
+                *sum = _mm_add_ps(*sum, _mm_mul_ps(factor, columns));
+            }
+        }
+        let mut output = [0.0; 16];
+        for (output, sum) in output.as_chunks_mut::<4>().0.iter_mut().zip(sums) {
+            // SAFETY: the pointer is to 4 floats, which the store fills exactly.
+            unsafe { _mm_storeu_ps(output.as_mut_ptr(), sum) };
+        }
+        output
+    })
 }
 
 /// 6 rows use 6 registers for sums. One more contains the columns.

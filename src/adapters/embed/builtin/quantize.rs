@@ -14,6 +14,8 @@ use super::{
 pub(super) const PANEL: usize = 32;
 /// Number of inputs that a kernel multiplies and adds in one step.
 pub(super) const GROUP: usize = 4;
+/// The maximum value of a quantised activation. It is the same on all code paths, so they all give the same vectors.
+const LEVELS: f32 = 255.0;
 
 /// Rows of activations in kernel order: by tile, then by group of four inputs, then by row.
 #[derive(Default)]
@@ -33,7 +35,7 @@ impl Quantized {
 
 /// Quantises the rows of `input`, `width` floats each, into `output`.
 #[inline(always)]
-pub(super) fn quantize_rows<A: Arithmetic>(arithmetic: A, input: &[f32], width: usize, output: &mut Quantized) {
+pub(super) fn quantize_rows<A: Arithmetic>(_: A, input: &[f32], width: usize, output: &mut Quantized) {
     let rows = input.len() / width;
     output.width = width;
     output.scales.clear();
@@ -44,7 +46,7 @@ pub(super) fn quantize_rows<A: Arithmetic>(arithmetic: A, input: &[f32], width: 
         let bytes = &mut output.bytes[tile.start * width..tile.end * width];
         let groups = bytes.as_chunks_mut::<GROUP>().0;
         for (place, row) in input[tile.start * width..tile.end * width].chunks_exact(width).enumerate() {
-            let (scale, low) = quantize_row(arithmetic, row, &mut output.row);
+            let (scale, low) = quantize_row(row, &mut output.row);
             output.scales.push(scale);
             output.minima.push(low);
             let packed = groups[place..].iter_mut().step_by(tile.len());
@@ -58,16 +60,16 @@ pub(super) fn quantize_rows<A: Arithmetic>(arithmetic: A, input: &[f32], width: 
 /// Quantises one row. Returns the factor and the minimum.
 #[expect(clippy::cast_possible_truncation, reason = "the value is in the lowest eight bits")]
 #[inline(always)]
-fn quantize_row<A: Arithmetic>(_: A, row: &[f32], output: &mut [u8]) -> (f32, f32) {
+fn quantize_row(row: &[f32], output: &mut [u8]) -> (f32, f32) {
     /// After adding this number, the lowest bits of the sum contain the nearest integer.
     const ROUND: f32 = 8_388_608.0;
     let low = minimum(row);
     let range = maximum(row) - low;
-    let inverse = if range > 0.0 { A::LEVELS / range } else { 0.0 };
+    let inverse = if range > 0.0 { LEVELS / range } else { 0.0 };
     for (value, byte) in row.iter().zip(output) {
         *byte = ((value - low) * inverse + ROUND).to_bits() as u8;
     }
-    (range / A::LEVELS, low)
+    (range / LEVELS, low)
 }
 
 /// A packed matrix, ready to be written to the file.
