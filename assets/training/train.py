@@ -10,7 +10,8 @@ README.md says which runs made the weights and what they gave.
 Contrastive (InfoNCE) with the batch's other tools as negatives: half of each batch's tools come from one server, and a few more of
 that server's tools are mixed in. A tool stands in a batch once, with up to four of its messages, in several languages; texts of tools
 are four times as long as messages, so more messages for the same tools cost little. Translations of one message are drawn together
-and pulled towards the English original (Reimers and Gurevych, 2020). Twins (the same name, nearly the same words) and a task's other
+and pulled towards the English original (Reimers and Gurevych, 2020), and so are short texts of programs' interfaces in fifteen
+languages (`--parallel`, see parallel.py), which name what tools do: folders, cards, branches, invoices. Twins (the same name, nearly the same words) and a task's other
 tools are never negatives. Messages that need no tool are in every batch: one more logit at a fixed cosine stands for "no tool", so
 that cosines mean the same for every message. Random draws are seeded.
 """
@@ -241,6 +242,25 @@ def loss_of(encoder: Encoder, batch: list[Group], idle: list[str], tools, twins:
     return loss / weight
 
 
+class Parallel:
+    """Short texts with their translations: a translation is drawn to its own English text and away from the others'."""
+
+    def __init__(self, path: Path):
+        with path.open(encoding="utf-8") as file:
+            self.texts = [json.loads(line) for line in file]
+
+    def loss(self, encoder: Encoder, count: int, scale: float, chance: random.Random) -> torch.Tensor:
+        drawn = chance.sample(self.texts, count)
+        english = [text["en"] for text in drawn]
+        others = [text[chance.choice([name for name in text if name != "en"])] for text in drawn]
+        encoder.eval()
+        with torch.no_grad():
+            anchors = encoder(english)
+        encoder.train()
+        cosines = encoder(others) @ anchors.T
+        return -log_softmax(scale * cosines, 1).diagonal().mean() + (1 - cosines.diagonal()).mean()
+
+
 def save(encoder: Encoder, source: Path, folder: Path) -> None:
     """A sentence-transformers folder: the base model with other weights."""
     from safetensors.torch import load_file, save_file
@@ -262,6 +282,9 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=20.0)
     parser.add_argument("--back", type=float, default=0.33, help="weight of the direction from tool to message")
     parser.add_argument("--align", type=float, default=1.0, help="weight of the distance between a translation and its original")
+    parser.add_argument("--parallel", type=Path, help="texts with translations, see parallel.py")
+    parser.add_argument("--parallel-texts", type=int, default=128, help="of them in a batch")
+    parser.add_argument("--parallel-weight", type=float, default=0.3)
     parser.add_argument("--nothing", type=float, default=0.3, help="the cosine that stands for no tool")
     parser.add_argument("--idle", type=int, default=12, help="messages a batch that need no tool")
     parser.add_argument("--idle-weight", type=float, default=0.15)
@@ -277,8 +300,11 @@ def main() -> None:
     torch.manual_seed(options.seed)
     chance = random.Random(options.seed)
     tools = data.load_tools(options.toollists)
-    more, pairs = data.load_invented(HERE / "invented.jsonl")
-    tools |= more
+    pairs = []
+    for name in ("invented", "invented_languages"):
+        more, their = data.load_invented(HERE / f"{name}.jsonl")
+        tools |= more
+        pairs += their
     for name in ("messages", "styles", "languages", "translations", "invented_more"):
         pairs += data.load_messages(HERE / f"{name}.jsonl")
     for name in ("tasks", "tasks_more", "tasks_languages"):
@@ -296,6 +322,7 @@ def main() -> None:
     messages = sum(len(share) for batch in these for share in batch)
     print(f"{len(tools)} tools, {len(pairs)} pairs, {len(no_tool)} messages without a tool, {len(these)} batches of {messages} messages", flush=True)
 
+    parallel = Parallel(options.parallel) if options.parallel else None
     words = encoder.bert.embeddings.word_embeddings.weight
     trained = [value for value in encoder.parameters() if value.requires_grad and value is not words]
     decayed = [value for value in trained if value.dim() > 1]
@@ -316,6 +343,8 @@ def main() -> None:
         for optimizer in optimizers:
             optimizer.zero_grad()
         loss.backward()
+        if parallel:
+            (options.parallel_weight * parallel.loss(encoder, options.parallel_texts, options.scale, chance)).backward()
         torch.nn.utils.clip_grad_norm_(trained, 1.0)
         for optimizer, schedule in zip(optimizers, schedules, strict=True):
             optimizer.step()
