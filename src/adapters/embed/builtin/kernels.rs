@@ -8,9 +8,9 @@
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{
     __m128i, __m256i, __m512i, _MM_HINT_T0, _mm_add_epi32, _mm_add_ps, _mm_and_si128, _mm_loadu_ps, _mm_loadu_si128, _mm_madd_epi16,
-    _mm_mul_ps, _mm_set1_epi16, _mm_set1_epi32, _mm_set1_ps, _mm_setzero_ps, _mm_setzero_si128, _mm_slli_epi16, _mm_srai_epi16,
-    _mm_srli_epi16, _mm_storeu_ps, _mm_storeu_si128, _mm_prefetch, _mm256_add_epi32, _mm256_and_si256, _mm256_loadu_si256, _mm256_madd_epi16,
-    _mm256_set1_epi16, _mm256_set1_epi32, _mm256_setzero_si256, _mm256_slli_epi16, _mm256_srai_epi16, _mm256_srli_epi16,
+    _mm_mul_ps, _mm_prefetch, _mm_set1_epi16, _mm_set1_epi32, _mm_set1_ps, _mm_setzero_ps, _mm_setzero_si128, _mm_slli_epi16,
+    _mm_srai_epi16, _mm_srli_epi16, _mm_storeu_ps, _mm_storeu_si128, _mm256_add_epi32, _mm256_and_si256, _mm256_loadu_si256,
+    _mm256_madd_epi16, _mm256_set1_epi16, _mm256_set1_epi32, _mm256_setzero_si256, _mm256_slli_epi16, _mm256_srai_epi16, _mm256_srli_epi16,
     _mm256_storeu_si256, _mm512_dpbusd_epi32, _mm512_loadu_si512, _mm512_set1_epi32, _mm512_setzero_si512, _mm512_storeu_si512,
 };
 
