@@ -100,7 +100,7 @@ impl Head<'_> {
         let mut factors = [0.0; R];
         for (row, factor) in scores.chunks_exact_mut(self.padded).zip(&mut factors) {
             row[self.tokens..].fill(f32::MIN);
-            *factor = soften::<A>(row);
+            *factor = soften(row);
         }
         for column in (0..self.size).step_by(COLUMNS) {
             let sums = arithmetic.product::<R>(scores, self.padded, &self.values[column..], self.stride, self.tokens);

@@ -29,9 +29,9 @@ named! {
     pub enum Kernel {
         /// AVX-512 with `vpdpbusd`.
         Vnni = "avx512-vnni",
-        /// AVX2 and FMA, with bytes widened to 16 bits, because sums of two products of bytes can exceed 16 bits in `vpmaddubsw`.
+        /// AVX2, with bytes widened to 16 bits, because sums of two products of bytes can exceed 16 bits in `vpmaddubsw`.
         Avx2 = "avx2",
-        /// SSE4.1, for processors without AVX2. Works like the path with AVX2, without fused multiply-add.
+        /// SSE4.1, for processors without AVX2. Works like the path with AVX2.
         Sse41 = "sse4.1",
         /// Portable Rust for any processor.
         Portable = "portable",
@@ -52,7 +52,7 @@ impl Kernel {
 
     #[cfg(target_arch = "x86_64")]
     fn is_available(self) -> bool {
-        let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+        let avx2 = is_x86_feature_detected!("avx2");
         match self {
             Self::Vnni => {
                 avx2 && is_x86_feature_detected!("avx512f")
@@ -77,7 +77,7 @@ impl Kernel {
 #[derive(Clone, Copy)]
 struct Vnni(());
 
-/// Proves that the processor has AVX2 and FMA. Only [`Processor::new`] creates it.
+/// Proves that the processor has AVX2. Only [`Processor::new`] creates it.
 #[derive(Clone, Copy)]
 struct Avx2(());
 
@@ -132,12 +132,12 @@ macro_rules! dispatched {
             $($(#[$comment])*
             pub(super) fn $name(self, $($argument: $type),+) {
                 #[cfg(target_arch = "x86_64")]
-                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma")]
+                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2")]
                 fn vnni(proof: Vnni, $($argument: $type),+) {
                     $module::$name(proof, $($argument),+);
                 }
                 #[cfg(target_arch = "x86_64")]
-                #[target_feature(enable = "avx2,fma")]
+                #[target_feature(enable = "avx2")]
                 fn avx2(proof: Avx2, $($argument: $type),+) {
                     $module::$name(proof, $($argument),+);
                 }
@@ -151,7 +151,7 @@ macro_rules! dispatched {
                     // SAFETY: a `Vnni` exists only if every one of these features was detected.
                     Path::Vnni(proof) => unsafe { vnni(proof, $($argument),+) },
                     #[cfg(target_arch = "x86_64")]
-                    // SAFETY: an `Avx2` exists only if both features were detected.
+                    // SAFETY: an `Avx2` exists only if the feature was detected.
                     Path::Avx2(proof) => unsafe { avx2(proof, $($argument),+) },
                     #[cfg(target_arch = "x86_64")]
                     // SAFETY: a `Sse41` exists only if the feature was detected.
@@ -181,7 +181,6 @@ dispatched! {
 }
 
 impl Arithmetic for Portable {
-    const FUSED: bool = false;
     const TILE: usize = 4;
 
     #[inline(always)]
@@ -197,7 +196,6 @@ impl Arithmetic for Portable {
 
 #[cfg(target_arch = "x86_64")]
 impl Arithmetic for Vnni {
-    const FUSED: bool = true;
     const TILE: usize = 12;
 
     #[inline(always)]
@@ -215,7 +213,6 @@ impl Arithmetic for Vnni {
 
 #[cfg(target_arch = "x86_64")]
 impl Arithmetic for Avx2 {
-    const FUSED: bool = true;
     const TILE: usize = 4;
 
     #[inline(always)]
@@ -233,7 +230,6 @@ impl Arithmetic for Avx2 {
 
 #[cfg(target_arch = "x86_64")]
 impl Arithmetic for Sse41 {
-    const FUSED: bool = false;
     const TILE: usize = 4;
 
     #[inline(always)]
@@ -305,7 +301,7 @@ fn multiply_vnni<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32
 /// 4 rows × 16 outputs use 8 of the 16 registers, so a panel is read in two halves. Of the four bytes of a group, the first and the
 /// third are multiplied in one step, the second and the fourth in another.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2")]
 fn multiply_avx2<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
     let low_bytes = _mm256_set1_epi16(0xff);
     let mut output = [[0; PANEL]; R];
@@ -457,7 +453,7 @@ fn product_128<const R: usize>(left: &[f32], left_stride: usize, right: &[f32], 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn product_512<const R: usize>(left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {
-    use std::arch::x86_64::{_mm512_fmadd_ps, _mm512_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps};
+    use std::arch::x86_64::{_mm512_add_ps, _mm512_loadu_ps, _mm512_mul_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps};
     let rows: [&[f32]; R] = std::array::from_fn(|row| &left[row * left_stride..][..depth]);
     let mut sums = [_mm512_setzero_ps(); R];
     for (step, columns) in right.chunks(right_stride).take(depth).enumerate() {
@@ -465,7 +461,7 @@ fn product_512<const R: usize>(left: &[f32], left_stride: usize, right: &[f32], 
         // SAFETY: the reference is to 16 floats, and the load needs no alignment.
         let columns = unsafe { _mm512_loadu_ps(columns.as_ptr()) };
         for (sum, row) in sums.iter_mut().zip(rows) {
-            *sum = _mm512_fmadd_ps(_mm512_set1_ps(row[step]), columns, *sum);
+            *sum = _mm512_add_ps(*sum, _mm512_mul_ps(_mm512_set1_ps(row[step]), columns));
         }
     }
     let mut output = [[0.0; 16]; R];
@@ -478,9 +474,9 @@ fn product_512<const R: usize>(left: &[f32], left_stride: usize, right: &[f32], 
 
 /// 6 rows × 16 columns use 12 of the 16 registers. Two more contain the columns, and one a factor.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2")]
 fn product_256<const R: usize>(left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {
-    use std::arch::x86_64::{_mm256_fmadd_ps, _mm256_loadu_ps, _mm256_set1_ps, _mm256_setzero_ps, _mm256_storeu_ps};
+    use std::arch::x86_64::{_mm256_add_ps, _mm256_loadu_ps, _mm256_mul_ps, _mm256_set1_ps, _mm256_setzero_ps, _mm256_storeu_ps};
     let rows: [&[f32]; R] = std::array::from_fn(|row| &left[row * left_stride..][..depth]);
     let mut sums = [[_mm256_setzero_ps(); 2]; R];
     for (step, columns) in right.chunks(right_stride).take(depth).enumerate() {
@@ -490,7 +486,7 @@ fn product_256<const R: usize>(left: &[f32], left_stride: usize, right: &[f32], 
         for (sums, row) in sums.iter_mut().zip(rows) {
             let factor = _mm256_set1_ps(row[step]);
             for (sum, columns) in sums.iter_mut().zip(columns) {
-                *sum = _mm256_fmadd_ps(factor, columns, *sum);
+                *sum = _mm256_add_ps(*sum, _mm256_mul_ps(factor, columns));
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{
-    float::{Arithmetic, gelu, larger, multiply_add},
+    float::{Arithmetic, gelu, larger},
     quantize::{GROUP, PANEL, Quantized},
 };
 
@@ -92,12 +92,12 @@ impl Epilogue<'_> {
         for (((integers, scale), low), row) in integers.iter().zip(scales).zip(minima).zip(output.chunks_mut(stride)) {
             let row = &mut row[..PANEL];
             for column in 0..PANEL {
-                let offset = multiply_add::<A>(*low, sums[column], bias[column]);
-                row[column] = multiply_add::<A>(integers[column] as f32, scale * factors[column], offset);
+                let offset = *low * sums[column] + bias[column];
+                row[column] = integers[column] as f32 * (scale * factors[column]) + offset;
             }
             match self.activation {
                 Activation::None => {}
-                Activation::Gelu => row.iter_mut().for_each(|value| *value = gelu::<A>(*value)),
+                Activation::Gelu => row.iter_mut().for_each(|value| *value = gelu(*value)),
                 Activation::Relu => row.iter_mut().for_each(|value| *value = larger(*value, 0.0)),
             }
         }
