@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Fits the no-tool gate's head: does this message need a tool at all?
 
-    cargo run --release --example gate-evidence -- assets/toolsieve-minilm.int8.bin TOOLLISTS MESSAGES assets/training/notool.jsonl SERVERS > evidence.jsonl
+    cargo run --release --example gate-evidence -- assets/toolsieve-e5.int8.bin TOOLLISTS FITTED HELD_OUT > evidence.jsonl
     venv/bin/python assets/training/gate.py evidence.jsonl assets/gate.json
 
 A logistic regression on what the service knows of a message (cosines, words in common, wording, ...) and on the message's
 vector, fitted to messages that are not held out. Both kinds weigh the same, and every message weighs the same however many
 catalogues it was ranked in. The threshold is the one that keeps a share of the held-out messages that need a tool, of servers
-that neither the encoder nor the head was trained on; the report is on the other held-out messages that need none.
+that the head was not trained on, over all languages and in each; the report is on the held-out messages that need none.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ import numpy
 SIGNALS = ["best", "second", "five", "lexical", "wording", "tools", "reference", "agreement", "length", "foreign"]
 
 
-def load(path: Path) -> tuple[str, list[dict], dict[str, numpy.ndarray]]:
+def load(*paths: Path) -> tuple[str, list[dict], dict[str, numpy.ndarray]]:
     model, rows, vectors = "", [], {}
-    with path.open(encoding="utf-8") as file:
-        for line in map(json.loads, file):
-            if "model" in line:
-                model = line["model"]
-            elif "vector" in line:
-                vectors[line["text"]] = numpy.array(line["vector"], numpy.float64)
-            else:
-                rows.append(line)
+    for path in paths:
+        with path.open(encoding="utf-8") as file:
+            for line in map(json.loads, file):
+                if "model" in line:
+                    assert model in ("", line["model"]), "evidence of several models"
+                    model = line["model"]
+                elif "vector" in line:
+                    vectors[line["text"]] = numpy.array(line["vector"], numpy.float64)
+                else:
+                    rows.append(line)
     return model, rows, vectors
 
 
@@ -51,14 +53,15 @@ def fit(features: numpy.ndarray, needs: numpy.ndarray, weight: numpy.ndarray, ri
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("evidence", type=Path)
+    parser.add_argument("evidence", type=Path, nargs="+")
     parser.add_argument("output", type=Path)
     parser.add_argument("--keep", type=float, default=0.985, help="share of held-out messages with a tool above the threshold")
+    parser.add_argument("--keep-each", type=float, default=0.95, help="the same in each language")
     parser.add_argument("--ridge", type=float, default=3.0, help="penalty on the signals' weights")
     parser.add_argument("--vector-ridge", type=float, default=20.0, help="penalty on the vector's weights")
     options = parser.parse_args()
 
-    model, rows, vectors = load(options.evidence)
+    model, rows, vectors = load(*options.evidence)
     signals = numpy.array([[row["signals"][name] for name in SIGNALS] for row in rows])
     vector = numpy.array([vectors[row["of"]] for row in rows])
     needs = numpy.array([row["needs"] for row in rows])
@@ -75,7 +78,10 @@ def main() -> None:
     weights = fit(features[~held], needs[~held].astype(float), each[~held], ridge)
     scores = features @ weights
 
-    threshold = float(numpy.quantile(scores[held & needs], 1 - options.keep))
+    language = numpy.array([row["lang"] for row in rows])
+    languages = sorted(set(language[held & needs]))
+    of_each = [numpy.quantile(scores[held & needs & (language == name)], 1 - options.keep_each) for name in languages]
+    threshold = float(min(numpy.quantile(scores[held & needs], 1 - options.keep), *of_each))
     passed = scores >= threshold
     kept = passed[held & needs].mean()
     silent = 1 - passed[held & ~needs].mean()
@@ -84,6 +90,9 @@ def main() -> None:
         if out:
             by_kind[row["kind"]].append(bool(ok))
     print(f"held out: keeps {kept:.3f} of those that need a tool, silences {silent:.3f} of those that need none")
+    for name in languages:
+        of = held & (language == name)
+        print(f"  {name}: keeps {passed[of & needs].mean():.3f}, silences {1 - passed[of & ~needs].mean():.3f}")
     if any("gate" in row for row in rows):
         before = numpy.array([row["gate"] for row in rows])
         print(f"the gate before: keeps {before[held & needs].mean():.3f}, silences {1 - before[held & ~needs].mean():.3f}")

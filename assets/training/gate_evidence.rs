@@ -34,6 +34,7 @@ struct Message {
     server: Option<String>,
     held_out: bool,
     kind: String,
+    language: String,
 }
 
 #[tokio::main]
@@ -70,7 +71,7 @@ async fn main() -> Result<(), Failure> {
             let signals = retrieve.signals(&ranking, view.catalog.tools().len());
             println!(
                 "{}",
-                json!({"of": message.text, "needs": message.server.is_some(), "held_out": message.held_out, "kind": message.kind,
+                json!({"of": message.text, "needs": message.server.is_some(), "held_out": message.held_out, "kind": message.kind, "lang": message.language,
                        "catalog": draw, "gate": retrieve.needs_tool(&ranking, view.catalog.tools().len()), "signals": signals})
             );
         }
@@ -100,6 +101,7 @@ fn messages_of(file: &Path, held_out: bool) -> Result<Vec<Message>, Failure> {
         server: text(line, "server"),
         held_out,
         kind: text(line, "kind").unwrap_or_default(),
+        language: text(line, "lang").unwrap_or_else(|| "en".to_owned()),
     };
     Ok(lines(file)?.iter().map(message).collect())
 }
