@@ -11,7 +11,7 @@
 //!
 //! The matrices are stored in kernel order (panels of 32 outputs × 4 inputs, int8), the vocabulary as a hash table. So a file
 //! compiled into the binary stays mapped from it. Only the scales, sums and biases of the matrices are copied to the heap, about
-//! 0.3 MB for MiniLM-L6. All lengths follow from the configuration, so there is no table of offsets to validate.
+//! 0.5 MB for 12 layers of 384. All lengths follow from the configuration, so there is no table of offsets to validate.
 //!
 //! Version 2 adds Unigram tokenizers. Files of `WordPiece` models keep version 1, so that earlier releases can read them.
 
@@ -323,7 +323,7 @@ pub(super) struct Weights {
 }
 
 impl Weights {
-    /// Reads the header. `verify` hashes the whole file, which takes about 15 ms for MiniLM-L6 and reads all of it into memory.
+    /// Reads the header. `verify` hashes the whole file, and so reads all of it into memory.
     pub(super) fn read(bytes: Cow<'static, [u8]>, verify: bool) -> Result<Self, ModelError> {
         let Some((head, rest)) = bytes.split_first_chunk::<HASHED_FROM>() else {
             return Err(ModelError::NotWeights);
