@@ -192,7 +192,7 @@ impl Gate {
         }
         let (by_itself, with_context) = (self.weigh(alone), self.weigh(in_context));
         let by_head = || {
-            let head = self.turn_head.as_ref().filter(|_| is_readable(alone.message))?;
+            let head = self.turn_head.as_ref()?;
             let turn = Turn {
                 alone: self.signals(alone),
                 in_context: self.signals(in_context),
@@ -222,9 +222,6 @@ impl Gate {
     fn weigh(&self, evidence: &GateEvidence<'_>) -> GateVerdict {
         let tools = evidence.tools as f32;
         let lexical = lexical(evidence);
-        if self.head.is_some() && !is_readable(evidence.message) {
-            return GateVerdict { needs_tool: true, margin: 0.0 };
-        }
         if let Some(margin) = self.head.as_ref().and_then(|head| head.margin(evidence, &self.signals(evidence))) {
             return GateVerdict { needs_tool: margin >= 0.0, margin };
         }
@@ -345,13 +342,6 @@ fn lexical(evidence: &GateEvidence<'_>) -> f32 {
 
 fn is_foreign(message: &str) -> bool {
     message.chars().any(|character| !character.is_ascii() && character.is_alphabetic())
-}
-
-/// Whether the head's model knows the script, because most letters are Latin. If not, the head must not stop the message.
-fn is_readable(message: &str) -> bool {
-    let letters = || message.chars().filter(|character| character.is_alphabetic());
-    let latin = letters().filter(|letter| u32::from(*letter) < 0x0250).count();
-    2 * latin >= letters().count()
 }
 
 /// Whether a word of the message is a file name, a path, a URL, an e-mail address or a handle.
