@@ -117,6 +117,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if hasKey $http "public_url" -}}
 {{- $problems = append $problems "settings: contains http.public_url; use publicUrl instead" -}}
 {{- end -}}
+{{- if or (hasKey $http "tls_certificate") (hasKey $http "tls_key") -}}
+{{- $problems = append $problems "settings: contains http.tls_certificate or http.tls_key, but the probes and the Service use plain HTTP; use ingress.tlsSecret instead" -}}
+{{- end -}}
+{{- $metrics := get $settings "metrics" | default dict -}}
+{{- if and .Values.podMonitor.enabled (hasKey $metrics "enabled") (not (get $metrics "enabled")) -}}
+{{- $problems = append $problems "podMonitor: is enabled, but the settings disable the metrics; keep one of them" -}}
+{{- end -}}
 {{- if hasKey $store "data_dir" -}}
 {{- $problems = append $problems "settings: the chart sets store.data_dir; remove it" -}}
 {{- end -}}
