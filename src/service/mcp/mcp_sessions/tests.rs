@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Abilities, McpEndpoint, McpSessions};
 use crate::domain::access::principal::{Principal, PrincipalId};
-use crate::domain::toolsets::mode::Mode;
+use crate::domain::toolsets::mode::{DefaultMode, FullList, Mode};
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::mcp::mcp_news::News;
 use crate::settings::{McpSettings, WaitingSettings};
@@ -18,12 +18,13 @@ fn caller(name: &str) -> Arc<Principal> {
 }
 
 fn at(path: &str) -> McpEndpoint {
-    McpEndpoint { address: Arc::default(), server: None, path: path.into(), mode: Mode::Full }
+    McpEndpoint { address: Arc::default(), server: None, path: path.into(), mode: DefaultMode::Auto }
 }
 
 fn settings(idle: Duration, per_caller: usize, total: usize) -> McpSettings {
     let waiting = WaitingSettings { answer: Duration::from_mins(1), per_caller: 1, total: 1 };
     McpSettings {
+        full_list: FullList { tools: Some(1), tokens: None },
         sessions: true,
         idle,
         per_caller,
