@@ -2,7 +2,7 @@
 //!
 //! They come from the first of these sources: the variables `SOURCE_COMMIT` and `SOURCE_DATE_EPOCH`, the Git checkout, and
 //! `.commit`, into which `git archive` writes them. The time of the build is deliberately absent, so the same sources
-//! always give the same program.
+//! always give the same program. Builds for debugging don't ask Git, because each commit would make them compile everything again.
 
 use std::env;
 use std::fs;
@@ -39,6 +39,9 @@ fn named() -> Option<Commit> {
 
 /// The commit that Git has checked out in this folder. Without Git, it is unknown.
 fn checked_out() -> Option<Commit> {
+    if env::var("PROFILE").is_ok_and(|profile| profile == "debug") {
+        return None;
+    }
     // The sources may be unpacked inside the checkout of another project.
     if !git(&["rev-parse", "--show-prefix"])?.is_empty() {
         return None;

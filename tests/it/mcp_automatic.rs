@@ -58,7 +58,7 @@ async fn a_short_list_is_full_and_a_long_one_is_dynamic() {
         assert_eq!(listed(&service, "/mcp?mode=dynamic").await, DYNAMIC, "{limits:?}");
         assert_eq!(listed(&service, "/mcp?mode=meta").await.len(), 3, "{limits:?}");
         assert_eq!(listed(&service, "/mcp?mode=message").await.len(), 2 + TOOLS, "{limits:?}");
-        assert_eq!(listed(&service, "/mail/mcp").await, ["send_email", "list_emails", "search_emails"], "{limits:?}");
+        assert_eq!(listed(&service, "/mail/mcp").await, ["list_emails", "search_emails", "send_email"], "{limits:?}");
         assert_eq!(operations(&service.get("/openapi.json").await.1).len(), 2 + TOOLS, "documents have no limit: {limits:?}");
     }
 }
