@@ -44,3 +44,7 @@ docs:
     cargo build --release --locked
     python3 docs/reference.py --toolsieve {{ quote(target / "release/toolsieve") }}
     TOOLSIEVE_BIN={{ quote(target / "release/toolsieve") }} tests/docs/run
+
+# Make the files of a release in dist/, for x86_64 and aarch64 if you name both
+release *arguments:
+    deploy/release/run {{ arguments }}

@@ -11,7 +11,6 @@ use std::{env, hint::black_box, path::PathBuf};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use toolsieve::adapters::embed::builtin::{Encoder, Kernel, PromptOverrides};
-use toolsieve::settings::BuiltinModel;
 
 const QUERIES: [&str; 4] = [
     "create a new issue in the repository about login errors now please",
@@ -33,7 +32,7 @@ fn cut<'a>(encoder: &Encoder, text: &'a str, pieces: usize) -> &'a str {
 
 fn encoder(criterion: &mut Criterion) {
     for kernel in Kernel::available() {
-        let encoder = Encoder::built_in(BuiltinModel::default()).unwrap().with_kernel(kernel).unwrap();
+        let encoder = Encoder::built_in().unwrap().with_kernel(kernel).unwrap();
         let mut group = criterion.benchmark_group(format!("encoder/{}", kernel.name()));
         group.sample_size(if kernel == Kernel::Portable { 10 } else { 50 });
         let queries = QUERIES.map(|query| cut(&encoder, query, 12));

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Measures what judged fields about tools contribute to a search: which fields, in which place, and for how many of the tools.
 
-    python3 benches/enrichment.py --sets DIR --encoder assets/toolsieve-minilm.int8.bin [--vectors FILE] [--json FILE]
+    python3 benches/enrichment.py --sets DIR --encoder FOLDER [--vectors FILE] [--json FILE]
 
 `--sets` is a folder with `livemcpbench`, `azure_mcp`, `mcptoolbenchpp` and `metatool`, each with `tools.jsonl` and `queries.jsonl`
-as `toolsieve bench` reads them. `--encoder` is the service's file of MiniLM weights, or a folder that `transformers` reads
-(BERT, mean pooling). `--vectors` keeps the vectors, so that a second run with the same encoder computes none. It needs numpy,
+as `toolsieve bench` reads them. `--encoder` is a folder that `transformers` reads, with mean pooling; `assets/training/checkpoint.py`
+makes that of the built-in model. `--vectors` keeps the vectors, so that a second run with the same encoder computes none. It needs numpy,
 torch, transformers and tokenizers.
 
 `enrichment.jsonl` beside this file has the fields of 300 tools by set and id. A person wrote them from the tools' definitions
@@ -29,7 +29,6 @@ import hashlib
 import json
 import math
 import re
-import struct
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
@@ -95,25 +94,12 @@ class Encoder:
 
 def load(path: Path) -> Embed:
     import torch
-    from tokenizers import BertWordPieceTokenizer
-    from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
+    from transformers import AutoModel, AutoTokenizer
 
-    if path.is_dir():
-        model = AutoModel.from_pretrained(path, dtype=torch.float32)
-        tokenizer = AutoTokenizer.from_pretrained(path)
+    model, tokenizer = AutoModel.from_pretrained(path, dtype=torch.float32), AutoTokenizer.from_pretrained(path)
 
-        def pieces(texts: list[str]) -> list[list[int]]:
-            return tokenizer(texts, truncation=True, max_length=256)["input_ids"]
-
-    else:
-        config, vocabulary, weights = decoded(path.read_bytes())
-        model = BertModel(BertConfig(**config), add_pooling_layer=False)
-        model.load_state_dict({name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in weights.items()}, strict=False)
-        words = BertWordPieceTokenizer({piece: place for place, piece in enumerate(vocabulary)}, lowercase=True)
-        words.enable_truncation(256)
-
-        def pieces(texts: list[str]) -> list[list[int]]:
-            return [encoding.ids for encoding in words.encode_batch(texts)]
+    def pieces(texts: list[str]) -> list[list[int]]:
+        return tokenizer(texts, truncation=True, max_length=256)["input_ids"]
 
     model.eval()
 
@@ -133,77 +119,6 @@ def load(path: Path) -> Embed:
         return np.stack(found)
 
     return embed
-
-
-def decoded(content: bytes) -> tuple[dict[str, Any], list[str], dict[str, np.ndarray]]:
-    """The service's int8 weights as float32 weights of BERT: configuration, word pieces and tensors."""
-    length = struct.unpack_from("<I", content, 12)[0]
-    header = json.loads(content[48 : 48 + length])
-    at, width, layers, inner, tokens = 48 + length, *(header[name] for name in ("hidden", "layers", "intermediate", "tokens"))
-
-    def take(size: int) -> bytes:
-        nonlocal at
-        at = -(-at // 64) * 64 + size
-        return content[at - size : at]
-
-    def floats(count: int) -> np.ndarray:
-        return np.frombuffer(take(4 * count), "<f4").copy()
-
-    offsets, start = np.frombuffer(take(4 * (tokens + 1)), "<u4"), at
-    for bits in range(14, 20):  # The size of the hash table in front of the pieces is not stored.
-        at = start
-        take(4 << bits)
-        text = take(header["token_bytes"])
-        if text[offsets[0] : offsets[1]] == b"[PAD]" and text[offsets[101] : offsets[102]] == b"[CLS]":
-            break
-    else:
-        raise SystemExit("no vocabulary of word pieces in this file")
-    vocabulary = [text[offsets[place] : offsets[place + 1]].decode() for place in range(tokens)]
-
-    tensors: dict[str, np.ndarray] = {}
-    words = np.frombuffer(take(tokens * width), "i1").reshape(tokens, width).astype("f4")
-    tensors["embeddings.word_embeddings.weight"] = words * floats(tokens)[:, None]
-    tensors["embeddings.position_embeddings.weight"] = floats(header["positions"] * width).reshape(-1, width)
-    tensors["embeddings.token_type_embeddings.weight"] = np.zeros((2, width), "f4")
-
-    def norm(name: str) -> None:
-        tensors[f"{name}.weight"], tensors[f"{name}.bias"] = floats(width), floats(width)
-
-    def matrix(inputs: int, outputs: int) -> tuple[np.ndarray, np.ndarray]:
-        packed = np.frombuffer(take(inputs * outputs), "i1").reshape(outputs // 32, inputs // 4, 32, 4)
-        plain = packed.transpose(0, 2, 1, 3).reshape(outputs, inputs).astype("f4")
-        scale = floats(outputs)
-        floats(outputs)  # sums of the rows, which only the kernels need
-        return plain * scale[:, None], floats(outputs)
-
-    norm("embeddings.LayerNorm")
-    for layer in range(layers):
-        prefix = f"encoder.layer.{layer}"
-        joint, bias = matrix(width, 3 * width)
-        for place, part in enumerate(("query", "key", "value")):
-            # The file's queries are divided by the root of a head's width.
-            factor = (width // header["heads"]) ** 0.5 if part == "query" else 1.0
-            rows = slice(place * width, (place + 1) * width)
-            tensors[f"{prefix}.attention.self.{part}.weight"] = joint[rows] * factor
-            tensors[f"{prefix}.attention.self.{part}.bias"] = bias[rows] * factor
-        for name, inputs, outputs in (
-            ("attention.output", width, width),
-            ("intermediate", width, inner),
-            ("output", inner, width),
-        ):
-            tensors[f"{prefix}.{name}.dense.weight"], tensors[f"{prefix}.{name}.dense.bias"] = matrix(inputs, outputs)
-            if name != "intermediate":
-                norm(f"{prefix}.{name}.LayerNorm")
-    config = {
-        "hidden_size": width,
-        "num_hidden_layers": layers,
-        "num_attention_heads": header["heads"],
-        "intermediate_size": inner,
-        "max_position_embeddings": header["positions"],
-        "vocab_size": tokens,
-        "layer_norm_eps": header["epsilon"],
-    }
-    return config, vocabulary, tensors
 
 
 # ---- words -----------------------------------------------------------------------------------------------------------

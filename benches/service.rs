@@ -31,7 +31,7 @@ use toolsieve::service::publishing::publish::{DocumentOf, Publish, PublishOption
 use toolsieve::service::records::metrics::{CacheKind, Meters, SelectionFigures, SelectionKind, Stage};
 use toolsieve::service::selection::request::{SelectRequest, Turn};
 use toolsieve::service::selection::retrieve::Retrieve;
-use toolsieve::settings::{BuiltinModel, Overrides, ServersSource, Settings, Sources};
+use toolsieve::settings::{Overrides, ServersSource, Settings, Sources};
 
 const VERBS: [&str; 10] = ["create", "read", "update", "delete", "list", "search", "send", "convert", "merge", "export"];
 const NOUNS: [&str; 20] = [
@@ -87,7 +87,7 @@ fn select(criterion: &mut Criterion) {
     for count in [200, 2_000] {
         let folder = tempfile::tempdir().unwrap();
         let store: Arc<dyn Store> = Arc::new(runtime.block_on(SqliteStore::open(&folder.path().join("t.db"))).unwrap());
-        let embedder: Arc<dyn Embedder> = Arc::new(BuiltinEmbedder::new(BuiltinModel::default()).unwrap());
+        let embedder: Arc<dyn Embedder> = Arc::new(BuiltinEmbedder::new().unwrap());
         let options =
             EmbeddedIndexOptions { folder: folder.path().join("index"), model: embedder.model().into(), progress: Arc::new(|_| {}) };
         let index: Arc<dyn ToolIndex> = EmbeddedIndex::open(options).unwrap();

@@ -126,7 +126,7 @@ class Service:
     def __init__(self, options: argparse.Namespace, folder: Path, data: Path, clock: Path | None) -> None:
         self.port, self.folder = free_port(), folder
         settings = folder / "toolsieve.toml"
-        settings.write_text("[metrics]\nper_tool = true\n")
+        settings.write_text("[metrics]\nper_tool = true\n\n[selection]\nnarrow_above_tokens = 0\n")
         environment = {**os.environ, "TOOLSIEVE_API_KEY": KEY, "TOOLSIEVE_ADMIN_KEY": ADMIN}
         if clock:
             environment |= {"LD_PRELOAD": str(clock), "SOAK_CLOCK": str(folder / "offset")}

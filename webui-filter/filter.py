@@ -1,7 +1,7 @@
 """
 title: Toolsieve
 author: Toolsieve contributors
-version: 0.1.0
+version: 0.2.0
 license: Apache-2.0
 required_open_webui_version: 0.10.2
 description: Shows the model only the tools that a message needs, as selected by a Toolsieve service.

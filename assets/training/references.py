@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""Float32 vectors of a model for the texts of an existing reference file: what the int8 encoder is tested against.
+"""Token ids and float32 vectors of a model for some texts: what the int8 encoder is tested against.
 
-    venv/bin/python references.py mixed ../../tests/cases/encoder/all-minilm-l6-v2.json \\
-        --made "…" > ../../tests/cases/encoder/toolsieve-minilm.json
+    venv/bin/python references.py FOLDER ../../tests/cases/encoder/texts.json --made "…" > ../../tests/cases/encoder/toolsieve-e5.json
 """
 
 from __future__ import annotations
@@ -12,22 +11,25 @@ import json
 from pathlib import Path
 
 import torch
-from transformers import AutoModel, AutoTokenizer
+from tokenizers import Tokenizer
+from transformers import AutoModel
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", type=Path)
-    parser.add_argument("texts", type=Path)
+    parser.add_argument("texts", type=Path, help="a JSON list of strings")
     parser.add_argument("--made", required=True, help="says where the model is from")
     options = parser.parse_args()
-    tokenizer, model = AutoTokenizer.from_pretrained(options.model), AutoModel.from_pretrained(options.model).eval()
+    tokenizer, model = Tokenizer.from_file(str(options.model / "tokenizer.json")), AutoModel.from_pretrained(options.model).eval()
+    tokenizer.enable_truncation(256)
     lines = []
-    for case in json.loads(options.texts.read_text(encoding="utf-8"))["cases"]:
-        tokens = tokenizer(case["text"], truncation=True, max_length=256, return_tensors="pt")
+    for text in json.loads(options.texts.read_text(encoding="utf-8")):
+        tokens = tokenizer.encode(text).ids
         with torch.no_grad():
-            vector = torch.nn.functional.normalize(model(**tokens).last_hidden_state[0].mean(0), dim=0)
-        lines.append(json.dumps({"text": case["text"], "vector": [round(value, 6) for value in vector.tolist()]}, ensure_ascii=False))
+            vector = torch.nn.functional.normalize(model(torch.tensor([tokens])).last_hidden_state[0].mean(0), dim=0)
+        case = {"text": text, "tokens": tokens, "vector": [round(value, 6) for value in vector.tolist()]}
+        lines.append(json.dumps(case, ensure_ascii=False))
     print(f'{{"made": {json.dumps(options.made)},\n"cases": [\n' + ",\n".join(lines) + "\n]}")
 
 

@@ -311,7 +311,7 @@ def main() -> None:
         pairs += data.load_tasks(HERE / f"{name}.jsonl")
     left_out = set(filter(None, options.leave_out.split(",")))
     pairs = [pair for pair in pairs if pair.tool in tools and pair.tool[0] not in left_out]
-    no_tool = [query for name in ("notool", "notool_languages", "notool_styles") for query in data.load_no_tool(HERE / f"{name}.jsonl")]
+    no_tool = [query for name in ("notool", "notool_languages", "notool_styles", "notool_everyday") for query in data.load_no_tool(HERE / f"{name}.jsonl")]
     encoder = Encoder(options.model, options.half)
     twins = Twins(tools, options.alike)
     near: dict[str, list[int]] = {}

@@ -2,13 +2,14 @@
 """The gate's head for messages that lean on the turns before them: does this turn need a tool?
 
     venv/bin/python turns.py prepare --toollists DIR catalogs.jsonl dialogues.jsonl
-    cargo run --release --example turn-evidence -- assets/toolsieve-minilm.int8.bin catalogs.jsonl dialogues.jsonl > evidence.jsonl
-    venv/bin/python turns.py fit evidence.jsonl ../turn.json
+    cargo run --release --example turn-evidence -- assets/toolsieve-e5.int8.bin catalogs.jsonl dialogues.jsonl > evidence.jsonl
+    venv/bin/python turns.py fit evidence.jsonl ../gate.json ../turn.json
 
 `prepare` puts dialogues together: requests of messages.jsonl, invented.jsonl and notool.jsonl, answers and last turns of
-turns.jsonl, whole dialogues of dialogues.jsonl and of the first half of the project's own test dialogues (the lines with odd
+turns.jsonl, the same in fifteen languages, whole dialogues of dialogues.jsonl and dialogues_languages.jsonl, and of the first half of the project's own test dialogues (the lines with odd
 numbers; the other half is held out and never read here). Each is put before catalogues of several sizes. `fit` is a logistic
-regression; the dialogues of the first half, each left out with its neighbours once, set the threshold.
+regression; the dialogues of the first half, each left out with its neighbours once, set the threshold. The gate's margins, which are among the
+signals, are those of the given gate, so the program that wrote the evidence need not have it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import json
 import random
 import re
 from collections import Counter, defaultdict
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import data
@@ -31,6 +33,8 @@ SEED = 7
 SIZES = [2, 4, 8, 16, 32]
 # Words weigh about as much as a vector does.
 GRAM_SCALE = 3.0
+# As in `turn_head.rs`.
+LARGEST_MARGIN = 8.0
 TURN_SIGNALS = ["asks", "offers", "question", "courtesy", "margin_alone", "margin_in_context"]
 
 # Whether a turn of a kind needs a tool after an answer of a kind; pairs that may mean either are left out.
@@ -41,7 +45,9 @@ NEEDS: dict[str, dict[str, bool]] = {
     "ask": {**dict.fromkeys(NONE, False), "answer": True, "follow": True, "new": True},
     "chat": {**dict.fromkeys([*NONE, "ack", "confirm", "answer", "neutral"], False), "new": True},
 }
-COUNTS = {"done": 7000, "offer": 3200, "ask": 1500, "chat": 2600}
+COUNTS = {"done": 12000, "offer": 5600, "ask": 2600, "chat": 4400}
+ENGLISH = 0.45
+"""The share of English among the dialogues that are put together."""
 # Words of a message of which nothing stands for something said before, for the head to judge it.
 LONGEST = 6
 # Words of [ack] that accept an offer.
@@ -77,6 +83,41 @@ def own_servers() -> dict[str, list[dict]]:
     return found
 
 
+@dataclass
+class Language:
+    """What dialogues in one language are put together of."""
+
+    requests: list[tuple[str, str, str]] = field(default_factory=list)
+    chatter: list[str] = field(default_factory=list)
+    turns: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    answers: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    @classmethod
+    def english(cls) -> Language:
+        made = cls([("real", line["server"], line["query"]) for line in data.lines(FOLDER / "messages.jsonl")])
+        for line in data.lines(FOLDER / "invented.jsonl"):
+            made.requests += [("own", line["server"], message) for tool in line["tools"] for message in tool["messages"]]
+        made.chatter = [line["query"] for line in data.lines(FOLDER / "notool.jsonl")]
+        for line in data.lines(FOLDER / "turns.jsonl"):
+            made.add_turn({**line, "assent": line["text"] in ASSENT, "neutral": line["text"] in NEUTRAL})
+        return made
+
+    def add_turn(self, line: dict) -> None:
+        if "turn" not in line:
+            self.answers[line["answer"]].append(line["text"])
+            return
+        self.turns[line["turn"]].append(line["text"])
+        if line["turn"] == "ack" and line.get("assent"):
+            self.turns["assent"].append(line["text"])
+        if line["turn"] == "follow" and line.get("neutral"):
+            self.turns["neutral"].append(line["text"])
+
+    def complete(self) -> None:
+        """Short messages that can stand alone too."""
+        self.turns["idle"] = [text for text in self.chatter if len(text.split()) <= LONGEST and len(text) <= 60]
+        self.turns["new"] += [text for _, _, text in self.requests if len(text.split()) <= 7 and len(text) <= 70]
+
+
 def prepare(options: argparse.Namespace) -> None:
     draw = random.Random(SEED)
     pools = {"real": servers(options.toollists), "own": own_servers()}
@@ -95,21 +136,19 @@ def prepare(options: argparse.Namespace) -> None:
     def with_server(pool: str, wanted: set[str]) -> list[str]:
         return [name for name, (of, members) in catalogs.items() if of == pool and members & wanted]
 
-    requests = [("real", line["server"], line["query"]) for line in data.lines(FOLDER / "messages.jsonl")]
-    for line in data.lines(FOLDER / "invented.jsonl"):
-        requests += [("own", line["server"], message) for tool in line["tools"] for message in tool["messages"]]
-    chatter = [line["query"] for line in data.lines(FOLDER / "notool.jsonl")]
-    turns, answers = defaultdict(list), defaultdict(list)
-    for line in data.lines(FOLDER / "turns.jsonl"):
-        if "turn" in line:
-            turns[line["turn"]].append(line["text"])
-        else:
-            answers[line["answer"]].append(line["text"])
-    # Short messages that can stand alone too.
-    turns["idle"] = [text for text in chatter if len(text.split()) <= LONGEST]
-    turns["new"] += [text for _, _, text in requests if len(text.split()) <= 7]
-    turns["assent"] = [text for text in turns["ack"] if text in ASSENT]
-    turns["neutral"] = [text for text in turns["follow"] if text in NEUTRAL]
+    spoken = {"en": Language.english()}
+    for line in data.lines(FOLDER / "turns_languages.jsonl"):
+        spoken.setdefault(line["lang"], Language()).add_turn(line)
+    for line in data.lines(FOLDER / "languages.jsonl"):
+        pool = "real" if line["server"] in pools["real"] else "own"
+        if line["server"] in pools[pool]:
+            spoken[line["lang"]].requests.append((pool, line["server"], line["query"]))
+    for name in ("notool_languages", "notool_everyday"):
+        for line in data.lines(FOLDER / f"{name}.jsonl"):
+            spoken[line.get("lang", "en")].chatter.append(line["query"])
+    others = sorted(set(spoken) - {"en"})
+    for language in spoken.values():
+        language.complete()
 
     written = 0
     with options.dialogues.open("w", encoding="utf-8") as file:
@@ -121,23 +160,28 @@ def prepare(options: argparse.Namespace) -> None:
             file.write(json.dumps({**line, "source": source, "catalog": catalog, "group": group}, ensure_ascii=False) + "\n")
 
         for state, count in COUNTS.items():
-            kinds = sorted(NEEDS[state])
             for number in range(count):
+                language = spoken["en" if draw.random() < ENGLISH else draw.choice(others)]
                 # Half of the turns need a tool wherever some do.
                 wanted = number % 2 == 0 if state != "chat" else False
-                kind = draw.choice([kind for kind in kinds if NEEDS[state][kind] == wanted and (kind != "new" or draw.random() < 0.4)] or kinds)
+                kinds = sorted(kind for kind in NEEDS[state] if language.turns[kind])
+                fitting = [kind for kind in kinds if NEEDS[state][kind] == wanted and (kind != "new" or draw.random() < 0.4)]
+                kind = draw.choice(fitting or kinds)
                 if state == "chat":
-                    pool, server, request = draw.choice(["real", "own"]), None, draw.choice(chatter)
+                    pool, server, request = draw.choice(["real", "own"]), None, draw.choice(language.chatter)
                 else:
-                    pool, server, request = draw.choice(requests)
-                fitting = [name for name, (of, _) in catalogs.items() if of == pool] if server is None else with_server(pool, {server})
-                messages = [("user", request), ("assistant", draw.choice(answers[state])), ("user", draw.choice(turns[kind]))]
-                write(messages, NEEDS[state][kind], kind, "made", draw.choice(fitting), f"made-{number}")
-        for at, line in enumerate(data.lines(FOLDER / "dialogues.jsonl")):
+                    pool, server, request = draw.choice(language.requests)
+                among = [name for name, (of, _) in catalogs.items() if of == pool] if server is None else with_server(pool, {server})
+                messages = [("user", request), ("assistant", draw.choice(language.answers[state])), ("user", draw.choice(language.turns[kind]))]
+                write(messages, NEEDS[state][kind], kind, "made", draw.choice(among), f"made-{number}")
+        whole = [*data.lines(FOLDER / "dialogues.jsonl"), *data.lines(FOLDER / "dialogues_languages.jsonl")]
+        for at, line in enumerate(whole):
             messages = [(message["role"], message["content"]) for message in line["messages"]]
             fitting = with_server("real", {line["server"]})
             for catalog in draw.sample(fitting, min(3, len(fitting))):
-                write(messages, True, line["turn_kind"], "dialogues", catalog, f"dialogue-{at}")
+                # Those in other languages count for the threshold, too: the test's own first half is English.
+                group = f"chosen-other-{at}" if "lang" in line else f"dialogue-{at}"
+                write(messages, True, line["turn_kind"], "dialogues", catalog, group)
         for at, line in enumerate(data.lines(TESTS / "cases/dialogues/dialogues.jsonl")):
             if at % 2:
                 continue
@@ -286,8 +330,25 @@ class Inputs:
         }
 
 
+def set_margins(rows: list[dict], vectors: dict[str, numpy.ndarray], gate: dict) -> None:
+    """Sets the gate's margins, as `gate_head.rs` has them."""
+    units = [gate, *gate["hidden"]]
+    direction = numpy.array([unit["direction"] for unit in units], numpy.float32)
+    weights = numpy.array([[unit["weights"][name] for name in SIGNALS] for unit in units], numpy.float32)
+    bias, out = numpy.array([unit["bias"] for unit in units]), numpy.array([unit["out"] for unit in gate["hidden"]])
+    along = {text: direction @ vector for text, vector in vectors.items()}
+    for row in rows:
+        for part, text in (("alone", "message"), ("in_context", "context")):
+            scores = bias + weights @ [row[part][name] for name in SIGNALS] + along[row[text]]
+            margin = float(scores[0] + out @ scores[1:].clip(0) - gate["threshold"])
+            row["turn"][f"margin_{part}"] = max(-LARGEST_MARGIN, min(LARGEST_MARGIN, margin))
+
+
 def train(options: argparse.Namespace) -> None:
     model, rows, vectors = load(options.evidence)
+    gate = json.loads(options.gate.read_text(encoding="utf-8"))
+    assert gate["model"] == model, "the gate is another model's"
+    set_margins(rows, vectors, gate)
     inputs = Inputs(rows, vectors, options.common)
     ridge = inputs.ridge(options)
     needs = numpy.array([row["of"]["needs"] for row in rows])
@@ -356,6 +417,7 @@ def main() -> None:
     preparing.set_defaults(run=prepare)
     fitting = commands.add_parser("fit")
     fitting.add_argument("evidence", type=Path)
+    fitting.add_argument("gate", type=Path, help="the fitted gate")
     fitting.add_argument("output", type=Path, nargs="?")
     fitting.add_argument("--keep", type=float, default=0.97, help="share of left-out turns with a tool above the threshold")
     fitting.add_argument("--ridge", type=float, default=3.0, help="penalty on the signals' weights")

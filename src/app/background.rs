@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::Stopper;
 use crate::adapters::signals::{Hangup, Hangups, Stops};
 use crate::adapters::watch::FileWatch;
+use crate::domain::text::glossary;
 use crate::service::access::keys::Keys;
 use crate::service::access::secrets::Secrets;
 use crate::service::catalog::indexing::Indexing;
@@ -42,13 +43,15 @@ fn until(stop: CancellationToken, work: impl Future<Output = ()> + Send + 'stati
     })
 }
 
-/// Embeds the examples of the gate and of Open WebUI's own tools: at the start, and whenever the embedder becomes available again.
+/// Prepares what messages are judged by: reads the glossary, and embeds the examples of the gate and of Open WebUI's own tools, again
+/// whenever the embedder becomes available again.
 pub(super) fn teach(
     retrieve: Arc<Retrieve>,
     store: Arc<dyn ComputedStore>,
     mut recoveries: Option<watch::Receiver<u64>>,
     stop: CancellationToken,
 ) -> JoinHandle<()> {
+    tokio::task::spawn_blocking(glossary::prepare);
     until(stop, async move {
         let mut part = Supervised::new("gate");
         let work = async |recoveries: &mut Option<watch::Receiver<u64>>| loop {

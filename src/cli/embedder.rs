@@ -10,7 +10,7 @@ use crate::cli::retrieval::model_of_enrichment;
 use crate::domain::catalog::catalog::Catalog;
 use crate::service::catalog::enrich::in_use;
 use crate::service::catalog::indexing::embedded;
-use crate::settings::{EmbedderProvider, EmbedderSettings, Settings};
+use crate::settings::{BUILTIN_MODEL, EmbedderProvider, EmbedderSettings, Settings};
 
 /// The text that a test embeds.
 const MESSAGE: &str = "what time is it?";
@@ -21,7 +21,7 @@ const MESSAGE: &str = "what time is it?";
 /// A configuration error if the model folder is unusable.
 pub(super) fn described(settings: &EmbedderSettings) -> Result<String, Failure> {
     Ok(match &settings.provider {
-        EmbedderProvider::Builtin(model) => format!("built in, {}", model.name()),
+        EmbedderProvider::Builtin => format!("built in, {BUILTIN_MODEL}"),
         EmbedderProvider::Folder(folder) => {
             let encoder = embed::read(folder).map_err(|error| Failure::invalid(format!("error: {error}")))?;
             let (dimension, tokens) = (encoder.dimension(), encoder.maximum_tokens());

@@ -131,7 +131,8 @@ impl Search {
     /// The first tools of the ranking, and the ranks of all tools that the model would get.
     fn rows(&self, ranking: &Ranking, catalog: &Catalog, selection: &Selection, lexical: &LexicalModel) -> (Vec<Row>, Vec<usize>) {
         let is_sent = |tool: &Tool| {
-            let chosen = |reason: Reason| matches!(reason, Reason::Relevant { .. } | Reason::Judged { .. } | Reason::Pinned);
+            let chosen =
+                |reason: Reason| matches!(reason, Reason::Relevant { .. } | Reason::Judged { .. } | Reason::Pinned | Reason::Small);
             selection.tools.iter().any(|selected| selected.id.as_ref() == Some(&tool.id) && chosen(selected.reason))
         };
         let places = Places::of(&ranking.ranked);
@@ -216,14 +217,16 @@ fn as_text(found: &Found) -> String {
         ]);
     }
     let mut lines = vec![table::text(&out), String::new()];
-    lines.push(if found.needs_tool {
-        "Gate: the message needs a tool.".to_owned()
-    } else {
-        "Gate: the message needs no tool, so the model gets none.".to_owned()
+    let Selection { tokens_before, tokens_after, keeps_all, .. } = &found.selection;
+    lines.push(match (found.needs_tool, *keeps_all) {
+        (true, _) => "Gate: the message needs a tool.".to_owned(),
+        (false, true) => "Gate: the message needs no tool.".to_owned(),
+        (false, false) => "Gate: the message needs no tool, so the model gets none.".to_owned(),
     });
-    let Selection { tokens_before, tokens_after, .. } = &found.selection;
     let ranks: Vec<String> = found.sent.iter().map(ToString::to_string).collect();
-    if !ranks.is_empty() {
+    if *keeps_all {
+        lines.push("Cut: all tools are sent, because together they are small (selection.narrow_above_tokens).".to_owned());
+    } else if !ranks.is_empty() {
         lines.push(format!("Cut: {} of {} tools are sent: rank {}.", ranks.len(), found.searched, ranks.join(", ")));
     }
     lines.push(format!("Tokens: {tokens_after} of {tokens_before}, including the search tool."));

@@ -6,7 +6,6 @@ use std::time::Duration;
 use secrecy::SecretString;
 use url::Url;
 
-use crate::domain::text::named::named;
 use crate::settings::values::{Reader, plain_url};
 
 /// The settings in section `[embedder]`.
@@ -17,8 +16,8 @@ pub struct EmbedderSettings {
 
 #[derive(Clone, Debug)]
 pub enum EmbedderProvider {
-    /// A model that is compiled into the binary.
-    Builtin(BuiltinModel),
+    /// The model that is compiled into the binary, [`BUILTIN_MODEL`].
+    Builtin,
     /// A model in a sentence-transformers folder.
     Folder(FolderSettings),
     /// An OpenAI-compatible API.
@@ -64,17 +63,10 @@ pub enum Dialect {
     Voyage,
 }
 
-named! {
-    /// A model whose weights are compiled into the binary.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub enum BuiltinModel {
-        /// all-MiniLM-L6-v2, fine-tuned for finding tools.
-        #[default]
-        ToolsieveMinilm = "toolsieve-minilm",
-        /// The original all-MiniLM-L6-v2.
-        AllMinilmL6V2 = "all-minilm-l6-v2",
-    }
-}
+/// The name of the model whose weights are compiled into the binary.
+pub const BUILTIN_MODEL: &str = "toolsieve-e5";
+/// The built-in models of earlier versions. Their names still mean the built-in model.
+const FORMER_MODELS: [&str; 2] = ["toolsieve-minilm", "all-minilm-l6-v2"];
 
 impl EmbedderSettings {
     pub(super) fn read(reader: &mut Reader<'_>) -> Self {
@@ -98,14 +90,14 @@ impl EmbedderSettings {
             "auto" if folder.is_some() && is_url_given => {
                 let remedy = "set only one of them, or choose with embedder.provider: \"folder\" or \"endpoint\"";
                 reader.problem("embedder.folder", "embedder.url is also set", remedy);
-                EmbedderProvider::Builtin(BuiltinModel::default())
+                EmbedderProvider::Builtin
             }
             "auto" => match (folder, is_url_given) {
                 (Some(folder), _) => in_folder(folder, prefixes),
                 (None, true) => at_endpoint(reader, endpoint),
-                (None, false) => EmbedderProvider::Builtin(builtin(reader, &model)),
+                (None, false) => builtin(reader, &model),
             },
-            "builtin" => EmbedderProvider::Builtin(builtin(reader, &model)),
+            "builtin" => builtin(reader, &model),
             "folder" => in_folder(
                 folder.unwrap_or_else(|| {
                     reader.problem("embedder.folder", "missing", "write the path of a sentence-transformers folder");
@@ -121,7 +113,7 @@ impl EmbedderSettings {
             }
             _ => {
                 reader.problem("embedder.provider", "unknown provider", "write \"auto\", \"builtin\", \"folder\" or \"endpoint\"");
-                EmbedderProvider::Builtin(if is_url_given { BuiltinModel::default() } else { builtin(reader, &model) })
+                if is_url_given { EmbedderProvider::Builtin } else { builtin(reader, &model) }
             }
         };
         Self { provider }
@@ -133,20 +125,22 @@ fn in_folder(path: String, prefixes: Prefixes) -> EmbedderProvider {
 }
 
 fn at_endpoint(reader: &mut Reader<'_>, endpoint: EndpointSettings) -> EmbedderProvider {
-    if endpoint.model.is_empty() || endpoint.model == BuiltinModel::default().name() {
+    if endpoint.model.is_empty() || endpoint.model == BUILTIN_MODEL {
         let remedy = "write the name of a model that embedder.url has, such as \"text-embedding-3-small\"";
         reader.problem("embedder.model", "no model for this URL", remedy);
     }
     EmbedderProvider::Endpoint(endpoint)
 }
 
-fn builtin(reader: &mut Reader<'_>, name: &str) -> BuiltinModel {
-    BuiltinModel::of_name(name).unwrap_or_else(|| {
-        let known = BuiltinModel::NAMES.map(|name| format!("{name:?}")).join(" or ");
-        let remedy = format!("write {known}; the model of an endpoint needs embedder.url, one of a folder embedder.folder alone");
+fn builtin(reader: &mut Reader<'_>, name: &str) -> EmbedderProvider {
+    if FORMER_MODELS.contains(&name) {
+        let message = format!("this model is no longer built in; {BUILTIN_MODEL:?} is used");
+        reader.warning("embedder.model", message, "remove the setting; for another model, set embedder.folder or embedder.url");
+    } else if name != BUILTIN_MODEL {
+        let remedy = format!("write {BUILTIN_MODEL:?}; the model of an endpoint needs embedder.url, one of a folder embedder.folder alone");
         reader.problem("embedder.model", "not a built-in model", remedy);
-        BuiltinModel::default()
-    })
+    }
+    EmbedderProvider::Builtin
 }
 
 /// Reads a prefix. A text of only spaces means no prefix, even if the model has its own.

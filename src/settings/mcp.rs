@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use crate::settings::values::section;
+use crate::domain::toolsets::mode::FullList;
+use crate::settings::values::{Reader, section};
 
 section! {
     /// The settings in section `[mcp]`.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct McpSettings = read(reader) {
+        /// The longest list of tools that clients get in full without a named mode.
+        pub full_list: FullList = full_list(reader),
         /// Whether clients with protocol versions before 2026-07-28 get sessions.
         pub sessions: bool = reader.switch("mcp.sessions"),
         /// How long a session may be idle before it is closed.
@@ -39,6 +42,12 @@ section! {
         /// Maximum number of waiting calls of all callers together.
         pub total: usize = reader.whole("mcp.waiting_calls_total", 1..=1_000_000),
     }
+}
+
+fn full_list(reader: &mut Reader<'_>) -> FullList {
+    let tools = reader.whole("mcp.full_list_tools", 0..=1_000_000);
+    let tokens = reader.whole("mcp.full_list_tokens", 0..=10_000_000) as u64;
+    FullList { tools: Some(tools).filter(|most| *most > 0), tokens: Some(tokens).filter(|most| *most > 0) }
 }
 
 /// The connection to the server drops unanswered questions after this time.

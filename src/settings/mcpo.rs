@@ -53,8 +53,13 @@ pub(crate) fn log_level(text: &str) -> Option<&'static str> {
 /// Replaces the service's defaults with mcpo's. All other sources override mcpo's defaults.
 pub(super) fn add_defaults(environment: &Environment, values: &mut Values, findings: &mut Findings) {
     let origins = Value::Array(vec![Value::String("*".into())]);
-    let defaults =
-        [("http.host", Value::String("0.0.0.0".into())), ("http.insecure", Value::Boolean(true)), ("http.cors_origins", origins)];
+    let defaults = [
+        ("http.host", Value::String("0.0.0.0".into())),
+        ("http.insecure", Value::Boolean(true)),
+        ("http.cors_origins", origins),
+        // mcpo's callers read a result that is an object as an object.
+        ("calls.compact_results", Value::Boolean(false)),
+    ];
     for (key, value) in defaults {
         values.add_flag("mcpo's defaults", key, value, findings);
     }

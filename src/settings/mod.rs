@@ -53,7 +53,7 @@ pub use self::access::AccessSettings;
 pub use self::calls::{CallSettings, Validation};
 pub use self::definitions::{DefinitionChanges, DefinitionSettings, NewDefinitions};
 pub use self::documents::DocumentSettings;
-pub use self::embedder::{BuiltinModel, Dialect, EmbedderProvider, EmbedderSettings, EndpointSettings, FolderSettings, Prefixes};
+pub use self::embedder::{BUILTIN_MODEL, Dialect, EmbedderProvider, EmbedderSettings, EndpointSettings, FolderSettings, Prefixes};
 pub use self::files::FileSettings;
 pub use self::finding::{Finding, Location, SettingsErrors};
 pub use self::forwarding::HeaderForwarding;

@@ -49,11 +49,35 @@ impl SecretFileError {
 
 #[cfg(unix)]
 fn is_open(path: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o044 != 0)
+    use std::os::unix::fs::MetadataExt;
+    let own = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    std::fs::metadata(path).is_ok_and(|metadata| is_open_to_others(metadata.mode(), (metadata.uid(), metadata.gid()), own))
+}
+
+/// Whether others can read a file with this mode, owner and group. `own` is the process's own user and group. If another
+/// user owns the file, such as root for a Secret in Kubernetes, the process itself needs the access of its group.
+#[cfg(unix)]
+fn is_open_to_others(mode: u32, (owner, group): (u32, u32), own: (u32, u32)) -> bool {
+    let needs_group = owner != own.0 && group == own.1;
+    mode & 0o004 != 0 || (mode & 0o040 != 0 && !needs_group)
 }
 
 #[cfg(not(unix))]
 fn is_open(_path: &Path) -> bool {
     false
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::is_open_to_others;
+
+    #[test]
+    fn the_group_counts_as_others_unless_the_process_needs_it() {
+        let own = (10001, 10001);
+        assert!(!is_open_to_others(0o100_600, own, own));
+        assert!(is_open_to_others(0o100_640, own, own));
+        assert!(!is_open_to_others(0o100_440, (0, 10001), own));
+        assert!(is_open_to_others(0o100_444, (0, 10001), own));
+        assert!(is_open_to_others(0o100_440, (0, 100), own));
+    }
 }

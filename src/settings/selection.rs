@@ -10,6 +10,8 @@ section! {
     /// The settings in section `[selection]`.
     #[derive(Clone, Debug, PartialEq)]
     pub struct SelectionSettings = values(reader) {
+        /// Maximum number of tokens in the definitions of all offered tools up to which every message gets all of them.
+        pub narrow_above: Option<usize> = Some(reader.whole("selection.narrow_above_tokens", 0..=10_000_000)).filter(|tokens| *tokens > 0),
         /// Maximum number of newly selected tools per message.
         pub limit: usize = reader.whole("selection.limit", 1..=128),
         /// Maximum number of tools that a chat keeps.

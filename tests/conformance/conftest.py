@@ -68,8 +68,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     }
     config = folder / "mcp.json"
     config.write_text(json.dumps({"mcpServers": servers}))
+    settings = folder / "toolsieve.toml"
+    # Results are compared with the tools' output schemas.
+    settings.write_text("[calls]\ncompact_results = false\n")
     port = free_port()
-    command: list[str | Path] = [binary, "serve", "--config", config, "--data-dir", folder / "data"]
+    command: list[str | Path] = [binary, "serve", "--config", config, "--settings", settings]
+    command += ["--data-dir", folder / "data"]
     command += ["--host", "127.0.0.1", "--port", str(port)]
     found = World(
         f"http://127.0.0.1:{port}", os.environ["OPENWEBUI_PYTHON"], {n: tools_of(f) for n, f in files.items()}

@@ -13,6 +13,10 @@ from processes import Program, answers, free_port
 
 START_SECONDS = 120
 SETTINGS = """
+[selection]
+# Single servers are narrowed too, however small they are.
+narrow_above_tokens = 0
+
 [toolsets.clock]
 servers = ["time"]
 """

@@ -218,9 +218,10 @@ fn weak_results_are_those_that_nobody_needs() {
     let (report, printed) = report(folder.path(), &arguments);
     let sets = report["sets"].as_array().unwrap();
     assert_eq!(sets.iter().map(|set| set["queries"].as_u64().unwrap()).collect::<Vec<_>>(), [160, 128]);
-    for set in sets {
+    // Half of the short queries ask for what no tool does, such as parking tickets. Their best tools are near to them.
+    for (set, least) in sets.iter().zip([0.9, 0.65]) {
         assert!(mean(&set["metrics"], "weak.needed") <= 0.02, "{set}: {printed}");
-        assert!(mean(&set["metrics"], "weak.not_needed") >= 0.75, "{set}: {printed}");
+        assert!(mean(&set["metrics"], "weak.not_needed") >= least, "{set}: {printed}");
     }
     let nonsense = &sets[1]["kinds"]["nonsense"]["metrics"];
     assert!(mean(nonsense, "weak.not_needed") >= 0.95 && mean(nonsense, "weak.nothing") >= 0.5, "{nonsense}");

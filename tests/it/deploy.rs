@@ -141,9 +141,16 @@ fn the_dockerfile_copies_what_exists_and_ends_in_a_command_that_exists() {
     assert_command_is_real(&command.iter().map(String::as_str).collect::<Vec<_>>());
 
     // What the image sets must be settings: an unknown TOOLSIEVE_ variable would keep it from starting.
-    let variables: Vec<(&str, &str)> =
-        dockerfile.split_whitespace().filter(|word| word.starts_with("TOOLSIEVE_")).filter_map(|word| word.split_once('=')).collect();
-    assert_eq!(variables.len(), 2);
+    let images: Vec<Vec<(&str, &str)>> = dockerfile
+        .split("\nFROM ")
+        .map(|image| {
+            image.split_whitespace().filter(|word| word.starts_with("TOOLSIEVE_")).filter_map(|word| word.split_once('=')).collect()
+        })
+        .filter(|variables: &Vec<_>| !variables.is_empty())
+        .collect();
+    assert_eq!(images.len(), 2);
+    assert_eq!(images[0], images[1], "both images start in the same way");
+    let variables = images[0].clone();
     let with_key = [variables, vec![("TOOLSIEVE_API_KEY", "4f2a9c1be07d5836")]].concat();
     let sources = Sources { environment: environment(&with_key), ..Sources::default() };
     let (settings, warnings) = Settings::load(&sources).unwrap();

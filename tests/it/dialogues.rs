@@ -28,7 +28,7 @@ use toolsieve::service::ports::{Embedder, Store, ToolIndex};
 use toolsieve::service::selection::request::{SelectRequest, Turn};
 use toolsieve::service::selection::retrieve::Retrieve;
 use toolsieve::service::selection::select::Select;
-use toolsieve::settings::{BuiltinModel, Settings};
+use toolsieve::settings::Settings;
 
 use crate::harness::{Running, data, example};
 
@@ -149,7 +149,7 @@ impl Selecting {
         let Settings { start, live, .. } = Settings::defaults().unwrap_or_else(|problems| panic!("{problems}"));
         let folder = tempfile::tempdir().unwrap();
         let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&folder.path().join("t.db")).await.unwrap());
-        let embedder: Arc<dyn Embedder> = Arc::new(BuiltinEmbedder::new(BuiltinModel::default()).unwrap());
+        let embedder: Arc<dyn Embedder> = Arc::new(BuiltinEmbedder::new().unwrap());
         let options =
             EmbeddedIndexOptions { folder: folder.path().join("index"), model: embedder.model().into(), progress: Arc::new(|_| {}) };
         let index: Arc<dyn ToolIndex> = EmbeddedIndex::open(options).unwrap();

@@ -12,7 +12,8 @@ async fn messages_go_both_ways() {
     let environment = vec![("TOOLSIEVE_MCP__ELICITATION", "true")];
     let service = Start { servers: json!({"one": stdio(&["more"])}), key: Some("the-key"), environment, ..Start::default() }.start().await;
     service.settled().await;
-    let mut bridge = Bridge::start(&format!("{}/mcp", service.url), Some("the-key"));
+    // The server has more tools than a list without a mode.
+    let mut bridge = Bridge::start(&format!("{}/mcp?mode=full", service.url), Some("the-key"));
     let welcome = bridge.greet(json!({"elicitation": {}})).await;
     assert_eq!((&welcome["id"], &welcome["result"]["capabilities"]["tools"]["listChanged"]), (&json!(0), &json!(true)), "{welcome}");
     bridge.send(&request(1, "tools/list", &json!({}))).await;

@@ -2,6 +2,7 @@
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
+use toolsieve::settings::McpoSettings;
 
 use crate::harness::{Running, Start, data, stdio};
 
@@ -190,6 +191,28 @@ async fn objects_become_short_texts_where_the_administrator_says_so() {
     let as_sent = request.send().await.unwrap().text().await.unwrap();
     assert!(as_sent.starts_with("{ ") || as_sent.contains("\"names\""), "{as_sent}");
     assert!(!as_sent.starts_with('"'), "{as_sent}");
+}
+
+/// Users of `serve` get short texts, and mcpo's callers get what mcpo returns.
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_are_short_texts_by_default_but_not_for_mcpo() {
+    let result = r#"{"content": [{"type": "text", "text": "{ \"total\": 1.50,\n \"names\": [ \"a b\" ] }"}]}"#;
+    let servers =
+        || json!({"one": stdio(&["results"]), "plain": {"command": stdio(&[])["command"], "args": ["results"], "compactResults": false}});
+    let service = Start { servers: servers(), as_users_get_it: true, ..Start::default() }.start().await;
+    service.settled().await;
+    let short: String = serde_json::from_str(&body(&service, "raw_result", result).await).unwrap();
+    assert_eq!(short, r#"{"total":1.50,"names":["a b"]}"#);
+    let (_, plain) = service.post("/plain/raw_result", &json!({"result": result})).await;
+    assert_eq!(plain, json!({"total": 1.5, "names": ["a b"]}), "a server's own setting overrides it");
+    let (_, ran) = service.post("/v1/tools/call", &json!({"name": "one__raw_result", "arguments": {"result": result}})).await;
+    assert_eq!(ran, json!(short), "the same through `run_tool`");
+
+    let mcpo = Some(McpoSettings::default());
+    let service = Start { servers: servers(), mcpo, as_users_get_it: true, ..Start::default() }.start().await;
+    service.settled().await;
+    let (_, as_mcpo) = service.post("/one/raw_result", &json!({"result": result})).await;
+    assert_eq!(as_mcpo, json!({"total": 1.5, "names": ["a b"]}));
 }
 
 /// Real results of a real server, where the quickstart's servers are installed, as in `tests/run`.

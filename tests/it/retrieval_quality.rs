@@ -17,7 +17,6 @@ use toolsieve::service::catalog::current::{CurrentCatalog, View};
 use toolsieve::service::catalog::indexing::Indexing;
 use toolsieve::service::ports::{Embedder, Store, ToolIndex};
 use toolsieve::service::selection::retrieve::Retrieve;
-use toolsieve::settings::BuiltinModel;
 
 use crate::harness::data;
 
@@ -58,7 +57,7 @@ async fn recall(set: &Path) -> [f64; 3] {
     let (catalog, names) = catalog(&lines(&set.join("tools.jsonl")));
     let folder = tempfile::tempdir().unwrap();
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&folder.path().join("t.db")).await.unwrap());
-    let embedder: Arc<dyn Embedder> = Arc::new(BuiltinEmbedder::new(BuiltinModel::default()).unwrap());
+    let embedder: Arc<dyn Embedder> = Arc::new(BuiltinEmbedder::new().unwrap());
     let index: Arc<dyn ToolIndex> = EmbeddedIndex::open(EmbeddedIndexOptions {
         folder: folder.path().join("index"),
         model: embedder.model().into(),

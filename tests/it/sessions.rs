@@ -68,7 +68,7 @@ async fn a_session_publishes_what_was_chosen_and_reaches_the_rest() {
     assert_eq!(service.post(&format!("{address}/v1/tools/call"), &call).await.0, StatusCode::OK);
     assert_eq!(service.post(&format!("{address}/v1/admin/keys"), &json!({})).await.0, StatusCode::NOT_FOUND);
     // A connection of Open WebUI can be one.
-    let body = json!({"messages": [{"role": "user", "content": "what time is it in Tokyo"}], "connections": {"a": address, "b": "/mail"}, "tool_ids": ["a", "b"]});
+    let body = json!({"messages": [{"role": "user", "content": "what time is it in Tokyo"}], "connections": {"a": address, "b": "/files"}, "tool_ids": ["a", "b"]});
     let (_, filtered) = service.post("/v1/filter", &body).await;
     assert_eq!(filtered["tool_ids"], json!(["a"]), "{filtered}");
     // A rule counts at once.

@@ -285,7 +285,7 @@ fn files_with_unigram_tokenizers_have_version_2() {
         bytes[at] = byte;
         Encoder::from_bytes(bytes).unwrap_err()
     };
-    assert!(with(8, 3).to_string().contains("version 3, this program reads versions 1 and 2; import the model again"));
+    assert!(with(8, 4).to_string().contains("version 4, this program reads versions 1 to 3; import the model again"));
     assert!(matches!(with(bytes.len() - 1, 7), ModelError::Checksum));
     assert!(matches!(Encoder::from_bytes(bytes[..bytes.len() - 64].to_vec()), Err(ModelError::Length { .. })));
 }

@@ -89,7 +89,9 @@ class Service:
         # Plenty of time, unless a test sets less: machines that run tests are slow.
         llm = {"timeout_ms": 60_000, "smart_select_timeout_ms": 120_000, **settings}
         llm |= {"base_url": f"{model_url}/v1", "model": "smollm2-135m-instruct"}
-        lines = ["[llm]", *(f"{name} = {json.dumps(value)}" for name, value in llm.items())]
+        # The lists are narrowed, however small they are.
+        lines = ["[selection]", "narrow_above_tokens = 0"]
+        lines += ["[llm]", *(f"{name} = {json.dumps(value)}" for name, value in llm.items())]
         settings_file = folder / "toolsieve.toml"
         settings_file.write_text("\n".join(lines))
         port = free_port()

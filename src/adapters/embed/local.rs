@@ -6,7 +6,6 @@ use async_trait::async_trait;
 
 use crate::adapters::embed::builtin::{Encoder, ModelError};
 use crate::service::ports::{EmbedError, Embedder};
-use crate::settings::BuiltinModel;
 
 /// Maximum length of a text that is encoded on the calling thread (a few milliseconds). Others use the blocking pool.
 const INLINE_CHARACTERS: usize = 1_000;
@@ -20,8 +19,8 @@ impl BuiltinEmbedder {
     ///
     /// # Errors
     /// The compiled-in weights are invalid, which is a build error.
-    pub fn new(model: BuiltinModel) -> Result<Self, ModelError> {
-        Ok(Self::with(Encoder::built_in(model)?))
+    pub fn new() -> Result<Self, ModelError> {
+        Ok(Self::with(Encoder::built_in()?))
     }
 
     /// Uses this encoder instead of a built-in one.

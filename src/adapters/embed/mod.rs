@@ -63,7 +63,7 @@ pub fn open(settings: &EmbedderSettings) -> Result<Arc<dyn Embedder>, EmbedderOp
 /// Like [`open`].
 pub fn open_metered(settings: &EmbedderSettings, meter: CacheMeter) -> Result<Arc<dyn Embedder>, EmbedderOpenError> {
     let (embedder, bytes): (Arc<dyn Embedder>, u64) = match &settings.provider {
-        EmbedderProvider::Builtin(model) => (Arc::new(BuiltinEmbedder::new(*model)?), LOCAL_CACHE),
+        EmbedderProvider::Builtin => (Arc::new(BuiltinEmbedder::new()?), LOCAL_CACHE),
         EmbedderProvider::Folder(folder) => (Arc::new(BuiltinEmbedder::with(read(folder)?)), LOCAL_CACHE),
         EmbedderProvider::Endpoint(endpoint) => {
             let client = llm::client_builder().build()?;
@@ -79,7 +79,7 @@ pub fn open_metered(settings: &EmbedderSettings, meter: CacheMeter) -> Result<Ar
 /// Like [`open`].
 pub fn model(settings: &EmbedderSettings) -> Result<String, EmbedderOpenError> {
     Ok(match &settings.provider {
-        EmbedderProvider::Builtin(model) => Encoder::built_in(*model)?.model_id().to_owned(),
+        EmbedderProvider::Builtin => Encoder::built_in()?.model_id().to_owned(),
         EmbedderProvider::Folder(folder) => read(folder)?.model_id().to_owned(),
         EmbedderProvider::Endpoint(endpoint) => endpoint::model_id(endpoint),
     })

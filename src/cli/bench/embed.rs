@@ -7,7 +7,6 @@ use clap::{Args, ValueEnum};
 
 use crate::adapters::embed::builtin::{Encoder, Kernel, time_texts};
 use crate::cli::{Failure, Outcome};
-use crate::settings::BuiltinModel;
 
 #[derive(Args)]
 pub(super) struct Embed {
@@ -39,7 +38,7 @@ impl Embed {
         let Self { texts, rounds, kernel, json } = self;
         let content = fs::read_to_string(&texts).map_err(|error| Failure::invalid(format!("error: {}: {error}", texts.display())))?;
         let lines: Vec<&str> = content.lines().filter(|line| !line.trim().is_empty()).collect();
-        let mut encoder = Encoder::built_in(BuiltinModel::default()).map_err(|error| Failure::failed(format!("error: {error}")))?;
+        let mut encoder = Encoder::built_in().map_err(|error| Failure::failed(format!("error: {error}")))?;
         if let Some(kernel) = kernel {
             let kernel = match kernel {
                 KernelArg::Avx512Vnni => Kernel::Vnni,

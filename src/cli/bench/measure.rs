@@ -243,7 +243,7 @@ async fn answer(message: &str, corpus: &Corpus, retrieval: &Retrieval) -> Answer
     let request = SelectRequest { turns: vec![turn], rerank: Some(Rerank::Off), ..SelectRequest::default() };
     let selection = retrieval.select.select(request, &Principal::anyone()).await;
     let id = |tool: &ToolId| corpus.ids.get(tool).cloned();
-    let floor = retrieval.retrieve.weak_cosine();
+    let floor = retrieval.retrieve.weak_cosine(&ranking, catalog.tools().len());
     let ranked: Vec<_> =
         ranking.ranked.iter().filter_map(|ranked| Some((id(&catalog.tools().get(ranked.key as usize)?.id)?, ranked))).collect();
     let is_new = |reason: Reason| matches!(reason, Reason::Relevant { .. } | Reason::Judged { .. });

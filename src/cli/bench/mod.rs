@@ -150,6 +150,8 @@ impl RetrievalArgs {
             None => VectorStore::passing().await?,
         };
         let mut recipe = Recipe::of(settings);
+        // A small catalog is measured too, as if it were a part of a larger one.
+        recipe.settings.live.selection.narrow_above = None;
         for part in parts::named(&self.without) {
             (part.leave_out)(&mut recipe);
         }

@@ -9,7 +9,7 @@ use percent_encoding::percent_decode_str;
 use crate::domain::access::toolset::ToolsetName;
 use crate::domain::access::visibility::Visibility;
 use crate::domain::catalog::tool::Tool;
-use crate::domain::toolsets::mode::Mode;
+use crate::domain::toolsets::mode::{DefaultMode, Mode};
 use crate::domain::toolsets::session::Session;
 
 /// The whole service, a toolset or a session. All have the same routes.
@@ -46,11 +46,19 @@ impl Address {
         }
     }
 
-    /// The default mode of documents at this address.
-    pub fn mode(&self) -> Mode {
+    /// The mode at this address for requests that name none.
+    pub fn mode(&self) -> DefaultMode {
         match self {
-            Self::Whole | Self::Toolset(_) => Mode::Full,
+            Self::Whole | Self::Toolset(_) => DefaultMode::Auto,
             Self::Session(session) => session.mode,
+        }
+    }
+
+    /// Whether both addresses have the same path, whatever a session publishes.
+    pub fn has_path_of(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Session(session), Self::Session(other)) => session.id == other.id,
+            _ => self == other,
         }
     }
 }

@@ -106,9 +106,9 @@ fn components() -> Value {
         "schemas": {
             "Content": {
                 "title": "Content",
-                "description": "What a tool returned: a text as a string; JSON as it is; an image as a data URI; a file as an \
-                                object with its type, size and, where the service has a public address, a link; several of \
-                                these as an array."
+                "description": "What a tool returned: a text as a string; JSON as it is or, with `calls.compact_results`, as a \
+                                string without whitespace; an image as a data URI; a file as an object with its type, \
+                                size and, where the service has a public address, a link; several of these as an array."
             },
             "Problem": {
                 "type": "object",

@@ -14,9 +14,10 @@ pub struct Selection {
     pub id: String,
     /// Those `tool_ids` of the request that stay, in request order; `None` if the request had none.
     pub tool_ids: Option<Vec<String>>,
-    /// Whether all tools stay regardless of the message, because the chat is in the static arm of an experiment.
+    /// Whether all our tools stay regardless of the message: their definitions are small, or the chat is in the static arm of an
+    /// experiment.
     pub keeps_all: bool,
-    /// Whether the message may need a tool.
+    /// Whether the message may need a tool. Always true if all our tools stay.
     pub needs_tool: bool,
     /// Whether a repeated selection may find more tools, because some are not embedded yet.
     pub is_partial: bool,
@@ -83,6 +84,8 @@ pub enum Reason {
     SearchTool,
     /// A meta-tool that runs found tools that are not offered.
     RunTool,
+    /// All our tools stay, because their definitions are small.
+    Small,
     /// All tools stay, because the chat is in the static arm of an experiment.
     StaticArm,
     /// One of Open WebUI's own tools, whose family the message may need.
@@ -105,6 +108,7 @@ impl fmt::Display for Reason {
             Self::Found => formatter.write_str("found by the model"),
             Self::SearchTool => formatter.write_str("search tool"),
             Self::RunTool => formatter.write_str("runs found tools"),
+            Self::Small => formatter.write_str("all tools stay: together, they are small (selection.narrow_above_tokens)"),
             Self::StaticArm => formatter.write_str("all tools stay: the chat is in the static arm of a comparison"),
             Self::MayNeed => formatter.write_str("may be needed for this message"),
             Self::Foreign => formatter.write_str("foreign, kept"),

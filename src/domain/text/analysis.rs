@@ -114,11 +114,12 @@ impl Analyzer {
     /// Emits the terms of English words as variants.
     fn variants(&self, english: &str, emit: &mut impl FnMut(Token<'_>)) {
         for word in english.split(' ') {
-            emit(Token { term: self.stemmed(word), kind: TokenKind::Variant });
+            emit(Token { term: self.term_of(word), kind: TokenKind::Variant });
         }
     }
 
-    fn stemmed(&self, word: &str) -> u32 {
+    /// The term of a folded word as tools in English have it.
+    pub(in crate::domain) fn term_of(&self, word: &str) -> u32 {
         self.stemmer.as_ref().map_or_else(|| term(word), |stemmer| term(&stemmer.stem(word)))
     }
 
@@ -198,7 +199,7 @@ pub fn beginnings(word: &str) -> impl Iterator<Item = u32> {
 }
 
 /// 64-bit FNV-1a (Fowler, Noll, Vo; offset basis and prime as published), folded to 32 bits.
-fn term(word: &str) -> u32 {
+pub(super) fn term(word: &str) -> u32 {
     folded(word.bytes().fold(FNV_BASIS, fnv))
 }
 

@@ -126,7 +126,7 @@ impl Language {
 }
 
 /// German without umlauts and without their ASCII spelling: `für` and `fuer` become `fur`. "ue" after a vowel or q is no umlaut.
-fn with_umlauts(word: &str) -> Cow<'_, str> {
+pub(super) fn with_umlauts(word: &str) -> Cow<'_, str> {
     if !["ae", "oe", "ue"].iter().any(|spelled| word.contains(spelled)) {
         return Cow::Borrowed(word);
     }

@@ -9,3 +9,4 @@ pub(crate) mod folding;
 pub mod language;
 mod names;
 pub mod analysis;
+pub mod glossary;

@@ -16,7 +16,7 @@ use crate::domain::access::toolset::ToolsetName;
 use crate::domain::access::visibility::Classes;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::toolsets::loading::Group;
-use crate::domain::toolsets::mode::Mode;
+use crate::domain::toolsets::mode::DefaultMode;
 
 /// Length of a session id in bytes: 192 random bits can't be guessed.
 pub const ID_BYTES: usize = 24;
@@ -85,8 +85,8 @@ pub struct Session {
     pub id: SessionId,
     pub owner: PrincipalId,
     pub contents: SessionContents,
-    /// The default mode of the session's documents.
-    pub mode: Mode,
+    /// The mode of the session's documents and MCP lists, for requests that name none.
+    pub mode: DefaultMode,
     pub created_at: SystemTime,
     pub expires_at: SystemTime,
 }
@@ -96,6 +96,13 @@ impl Session {
     pub fn is_for(&self, caller: &PrincipalId, now: SystemTime) -> bool {
         self.owner == *caller && now < self.expires_at
     }
+
+    /// The session with only its individually listed tools. Its toolsets and servers can then be loaded like any others.
+    #[must_use]
+    pub fn with_single_tools(&self) -> Self {
+        let contents = SessionContents { tools: self.contents.tools.clone(), ..SessionContents::default() };
+        Self { contents, ..self.clone() }
+    }
 }
 
 #[cfg(test)]
@@ -104,7 +111,7 @@ mod tests {
 
     use super::{ID_BYTES, Session, SessionContents, SessionId};
     use crate::domain::access::principal::PrincipalId;
-    use crate::domain::toolsets::mode::Mode;
+    use crate::domain::toolsets::mode::DefaultMode;
 
     #[test]
     fn an_id_is_read_again_and_nothing_else_is_one() {
@@ -124,7 +131,7 @@ mod tests {
             id: SessionId::of_bytes([1; ID_BYTES]),
             owner: owner.clone(),
             contents: SessionContents::default(),
-            mode: Mode::Full,
+            mode: DefaultMode::Auto,
             created_at: now,
             expires_at: now + Duration::from_secs(1),
         };

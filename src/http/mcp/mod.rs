@@ -21,7 +21,7 @@ mod stream;
 mod subscriptions;
 
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use actix_web::body::{BodySize, BodyStream, MessageBody as _};
 use actix_web::guard::{Guard, GuardContext};
@@ -46,7 +46,7 @@ use crate::domain::catalog::tool::ServerName;
 use crate::domain::publishing::address::Address;
 use crate::domain::records::conversation::Conversation;
 use crate::domain::text::json;
-use crate::domain::toolsets::mode::Mode;
+use crate::domain::toolsets::mode::{DefaultMode, Mode};
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::methods::was_head;
@@ -73,18 +73,20 @@ pub(crate) struct McpQuery {
 
 impl McpQuery {
     fn shown(&self, at: &RequestAddress, message: &Message<'_>) -> Result<Shown, Problem> {
-        match self.mode.as_deref() {
-            Some("message") => Ok(Shown::ForMessage),
-            Some("lazy") => Ok(if message.asks_for_everything() { Shown::Whole(Mode::Full) } else { Shown::Stubs }),
-            named => mode(named, at, ", `lazy`, `message`").map(Shown::Whole),
+        match (self.mode.as_deref(), at.0.mode()) {
+            (Some("message"), _) => Ok(Shown::ForMessage),
+            (Some("lazy"), _) => Ok(if message.asks_for_everything() { Shown::Whole(Mode::Full) } else { Shown::Stubs }),
+            (Some(DefaultMode::AUTO), _) | (None, DefaultMode::Auto) => Ok(Shown::Auto),
+            (named, _) => mode(named, at, ", `lazy`, `message`, `auto`").map(Shown::Whole),
         }
     }
 
     fn endpoint(&self, at: &RequestAddress, server: Option<&ServerName>) -> McpEndpoint {
         let below = server.map_or_else(String::new, |server| format!("/{server}"));
-        let mode = self.mode.as_deref().unwrap_or(at.0.mode().name());
-        let path = format!("{}{below}/mcp?mode={mode}", at.0.prefix()).into();
-        let mode = Mode::of_name(mode).unwrap_or_default();
+        let default = if server.is_some() { DefaultMode::Named(at.0.mode().of_documents()) } else { at.0.mode() };
+        let name = self.mode.as_deref().unwrap_or(default.name());
+        let path = format!("{}{below}/mcp?mode={name}", at.0.prefix()).into();
+        let mode = DefaultMode::of_name(name).unwrap_or(DefaultMode::Named(Mode::Full));
         McpEndpoint { address: Arc::clone(&at.0), server: server.cloned(), path, mode }
     }
 }
@@ -191,6 +193,8 @@ async fn answer(received: McpRequest, body: Bytes) -> Result<HttpResponse, Probl
         introduces: message.asks_who(),
         receives_changes: is_modern || session.is_some() || opened.is_some(),
         open: None,
+        automatic: OnceLock::new(),
+        listed_at: OnceLock::new(),
     };
     if let Some(resources) = message.listens().filter(|_| is_modern) {
         handler.open(endpoint, &resources).await?;

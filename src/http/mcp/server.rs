@@ -1,7 +1,7 @@
 //! Answers the requests of MCP clients.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use actix_web::web;
@@ -30,14 +30,14 @@ use crate::domain::publishing::address::Address;
 use crate::domain::publishing::meta_tools::MetaTool::{self, DescribeTools, FindTools, LoadToolset, RunTool};
 use crate::domain::publishing::meta_tools::{MAX_DESCRIBED, describe_listed, summarize_servers};
 use crate::domain::text::json;
-use crate::domain::toolsets::mode::Mode;
+use crate::domain::toolsets::mode::{DefaultMode, Mode};
 use crate::http::meta_tools::{self, Ran};
 use crate::http::problem::Problem;
 use crate::http::state::State;
 use crate::service::caller::{CallOptions, CallerContext};
 use crate::service::catalog::current::View;
 use crate::service::execution::execute::ExecuteError;
-use crate::service::mcp::mcp_sessions::McpSession;
+use crate::service::mcp::mcp_sessions::{McpSession, listed_at};
 use crate::service::ports::{Progress, Round};
 use crate::service::publishing::publish::Publish;
 use crate::service::toolsets::loading::CallerAt;
@@ -56,6 +56,8 @@ const DESCRIBE_BATCH: &str = "tools/describe_batch";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shown {
     Whole(Mode),
+    /// All tools if these are few, and otherwise those of the dynamic mode.
+    Auto,
     /// All tools, with names and first sentences only. Full definitions are available on request.
     Stubs,
     /// The selection for the current message, or all tools if there is no selection.
@@ -90,6 +92,10 @@ pub(super) struct Handler {
     pub(super) receives_changes: bool,
     /// The notification stream that this request opens (protocol 2026-07-28).
     pub(super) open: Option<Arc<Open>>,
+    /// The mode for [`Shown::Auto`], once it is needed.
+    pub(super) automatic: OnceLock<Mode>,
+    /// The address whose tools the list contains, once it is needed.
+    pub(super) listed_at: OnceLock<Arc<Address>>,
 }
 
 impl ServerHandler for Handler {
@@ -112,7 +118,7 @@ impl ServerHandler for Handler {
         }
         config
             .with_server_info(Implementation::new("toolsieve", env!("CARGO_PKG_VERSION")).with_title("Toolsieve"))
-            .with_instructions(instructions(&catalog, &visibility, self.shown))
+            .with_instructions(instructions(&catalog, &visibility, self.shown, self.mode()))
     }
 
     async fn list_tools(&self, _: Option<PaginatedRequestParams>, _: RequestContext<RoleServer>) -> Result<ListToolsResult, ErrorData> {
@@ -123,15 +129,18 @@ impl ServerHandler for Handler {
             let tools = listed.map(|tool| definition::named(tool, &tool.label)).collect();
             return Ok(ListToolsResult::with_all_items(tools).with_ttl_ms(LIST_TTL_MS).with_cache_scope(CacheScope::Private));
         }
+        if let Some(session) = self.session.as_deref().filter(|_| self.shown == Shown::Auto) {
+            let _ = self.automatic.set(self.state.mcp_sessions.mode_to_list(session));
+        }
         let mode = self.mode();
         let (of_meta, define): (_, fn(&Tool) -> McpTool) = match self.shown {
             // The client gets the names of all tools, so it needs no search.
             Shown::Stubs => (vec![describe_listed()], definition::stub),
-            Shown::Whole(_) | Shown::ForMessage => (Publish::meta_tools(&catalog, &visibility, mode), definition::of),
+            Shown::Whole(_) | Shown::Auto | Shown::ForMessage => (Publish::meta_tools(&catalog, &visibility, mode), definition::of),
         };
         let mut tools: Vec<McpTool> = of_meta.iter().map(definition::of_meta).collect();
         let bound = self.state.loading.bound(self.here(), mode).await;
-        let mut listed = Publish::listed(&catalog, &self.address, &visibility, mode, &bound);
+        let mut listed = Publish::listed(&catalog, self.listed_at(), &visibility, mode, &bound);
         if let Some(names) = &self.chosen {
             let of_names = names.iter().filter_map(|name| listed.iter().copied().find(|tool| tool.operation_id.as_str() == name));
             listed = of_names.collect();
@@ -282,7 +291,7 @@ impl Handler {
     }
 
     fn here(&self) -> CallerAt<'_> {
-        CallerAt { caller: &self.caller, address: &self.address, client: self.session.as_ref().map(|session| session.loads()) }
+        CallerAt { caller: &self.caller, address: self.listed_at(), client: self.session.as_ref().map(|session| session.loads()) }
     }
 
     /// Notifies the affected clients that their list of tools has changed.
@@ -310,17 +319,33 @@ impl Handler {
         }
     }
 
-    /// Whether this address lists the meta-tool.
+    /// Whether this address lists the meta-tool, or has listed it before the list became shorter or longer.
     fn has(&self, tool: MetaTool) -> bool {
-        self.server.is_none() && if self.shown == Shown::Stubs { tool == DescribeTools } else { tool.is_in(self.mode()) }
+        let is_listed = match self.shown {
+            Shown::Stubs => tool == DescribeTools,
+            Shown::Auto => tool.is_in(Mode::Full) || tool.is_in(Mode::Dynamic),
+            Shown::Whole(_) | Shown::ForMessage => tool.is_in(self.mode()),
+        };
+        self.server.is_none() && is_listed
     }
 
     /// The mode that decides which of the servers' tools are listed.
     fn mode(&self) -> Mode {
-        match self.shown {
-            Shown::Whole(mode) => mode,
-            Shown::Stubs | Shown::ForMessage => Mode::Full,
+        let sessions = &self.state.mcp_sessions;
+        match (self.shown, &self.session) {
+            (Shown::Whole(mode), _) => mode,
+            (Shown::Stubs | Shown::ForMessage, _) => Mode::Full,
+            (Shown::Auto, Some(session)) => *self.automatic.get_or_init(|| sessions.mode_in(session)),
+            (Shown::Auto, None) => *self.automatic.get_or_init(|| sessions.mode_of(&self.caller.principal, &self.address)),
         }
+    }
+
+    /// The address whose tools the list contains.
+    fn listed_at(&self) -> &Address {
+        if self.shown != Shown::Auto || !matches!(*self.address, Address::Session(_)) {
+            return &self.address;
+        }
+        self.listed_at.get_or_init(|| listed_at(&self.address, DefaultMode::Auto, self.mode()).into_owned().into())
     }
 
     async fn call(
@@ -447,19 +472,19 @@ fn of_one_server(config: ServerConfig, server: Option<&CatalogServer>) -> Server
 }
 
 /// Describes the service to the model, and explains how to use it.
-fn instructions(catalog: &Catalog, visibility: &Visibility, shown: Shown) -> String {
+fn instructions(catalog: &Catalog, visibility: &Visibility, shown: Shown, mode: Mode) -> String {
     let count = |server: &CatalogServer| server.tools.iter().filter(|tool| visibility.allows(tool)).count();
     let overview = summarize_servers(catalog.servers().iter().map(|server| (server, count(server))));
-    let how = match shown {
-        Shown::Whole(Mode::Full) | Shown::ForMessage => format!("{FindTools} finds the right ones by what they do."),
-        Shown::Whole(Mode::Dynamic) => format!(
+    let how = match (shown, mode) {
+        (Shown::Stubs, _) => format!("They are listed without their parameters: {DescribeTools} gives those."),
+        (_, Mode::Full) => format!("{FindTools} finds the right ones by what they do."),
+        (_, Mode::Dynamic) => format!(
             "{FindTools} finds them by what they do and says which toolset they are in, {LoadToolset} makes that toolset's tools yours; \
              {RunTool} runs one without loading."
         ),
-        Shown::Whole(Mode::Meta | Mode::Smart) => {
+        (_, Mode::Meta | Mode::Smart) => {
             format!("{FindTools} finds them by what they do, {DescribeTools} gives their parameters, {RunTool} runs them.")
         }
-        Shown::Stubs => format!("They are listed without their parameters: {DescribeTools} gives those."),
     };
     format!("{overview}. {how}")
 }

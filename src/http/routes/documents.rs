@@ -56,7 +56,7 @@ impl DocumentQuery {
 
 /// The mode in the request, or else the mode of the address. `more` names further valid modes for the error message.
 pub(in crate::http) fn mode(requested: Option<&str>, at: &RequestAddress, more: &str) -> Result<Mode, Problem> {
-    let Some(name) = requested else { return Ok(at.0.mode()) };
+    let Some(name) = requested else { return Ok(at.0.mode().of_documents()) };
     Mode::of_name(name).ok_or_else(|| Problem::invalid("mode", format!("mode is `full`, `meta`, `smart`{more} or `dynamic`.")))
 }
 

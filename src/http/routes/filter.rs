@@ -76,7 +76,8 @@ struct FilterBody {
     /// Maximum number of newly selected tools; by default `selection.limit`. Pinned tools, the chat's earlier tools and
     /// the search tool don't count.
     limit: Option<usize>,
-    /// Maximum number of tokens in the definitions of newly selected tools.
+    /// Maximum number of tokens in the definitions of newly selected tools. It also replaces a larger
+    /// `selection.narrow_above_tokens`.
     token_budget: Option<usize>,
     /// Whether a language model chooses among the best tools: `auto` (only for ambiguous rankings), `off` or `always`.
     /// By default, the service's setting applies.
@@ -191,7 +192,7 @@ struct FilterAnswer {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     definitions: Vec<DefinitionBody>,
     tokens: TokensBody,
-    /// False if the message needs no tool.
+    /// False if the message needs no tool. Always true if all of Toolsieve's tools stay because they are small.
     needs_tool: bool,
     warnings: Vec<String>,
     /// The offer that the service has cached, so that the next request may omit the names.
@@ -271,7 +272,7 @@ pub async fn filter(state: web::Data<State>, caller: Caller, request: HttpReques
     let request = SelectRequest { sessions: sessions(&state, &request, &principal).await?, ..request };
     let message = request.message.clone().filter(|_| lists_over_mcp);
     let mut selection = state.select.select(request, &principal).await;
-    // If everything stays, nothing is stored, because without a stored selection the list contains all tools.
+    // If all our tools stay, nothing is stored, because without a stored selection the list contains all tools.
     if let Some(message) = message.filter(|_| !selection.keeps_all) {
         state.message_selections.remember(&principal, &message, selection.tools.iter().map(|tool| tool.name.clone()));
     }

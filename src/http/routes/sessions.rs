@@ -11,7 +11,7 @@ use utoipa_actix_web::service_config::ServiceConfig;
 
 use crate::domain::publishing::address::Address;
 use crate::domain::selection::selection::Selected;
-use crate::domain::toolsets::mode::Mode;
+use crate::domain::toolsets::mode::{DefaultMode, Mode};
 use crate::domain::toolsets::session::Session;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
@@ -53,8 +53,10 @@ struct NewSessionBody {
     task: Option<String>,
     /// Maximum number of tools that are selected for the task; by default `selection.limit`.
     limit: Option<usize>,
-    /// The mode of the session's documents and MCP address, for requests that name no mode: `full` (default), `meta`,
-    /// `smart` or `dynamic`. A `dynamic` session may start without tools.
+    /// The mode of the session's documents and MCP address, for requests that name no mode: `auto` (default), `full`,
+    /// `meta`, `smart` or `dynamic`. With `auto`, documents are full, and the MCP list is full up to
+    /// `mcp.full_list_tools` and `mcp.full_list_tokens`, and dynamic beyond them. A `dynamic` session may start without
+    /// tools.
     mode: Option<String>,
     /// Lifetime in seconds, at most `sessions.longest_ttl_seconds`; by default `sessions.ttl_seconds`.
     ttl_seconds: Option<u64>,
@@ -119,8 +121,11 @@ pub async fn create_session(state: web::Data<State>, caller: Caller, body: Body)
     }
     let NewSessionBody { toolsets, servers, tools, task, limit, mode, ttl_seconds } = body;
     let mode = match mode.as_deref() {
-        None => Mode::Full,
-        Some(name) => Mode::of_name(name).ok_or_else(|| Problem::invalid("mode", "mode is `full`, `meta`, `smart` or `dynamic`."))?,
+        None => DefaultMode::Auto,
+        Some(name) => {
+            let problem = || Problem::invalid("mode", "mode is `auto`, `full`, `meta`, `smart` or `dynamic`.");
+            DefaultMode::of_name(name).ok_or_else(problem)?
+        }
     };
     let ttl = ttl_seconds.map(Duration::from_secs);
     let Made { session, tools, warnings } =

@@ -16,10 +16,12 @@ use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::session::{Abilities, Listening, McpEndpoint, McpSession, McpSessionId, Running};
+pub(crate) use self::session::{Abilities, Listening, McpEndpoint, McpSession, McpSessionId, Running, listed_at};
 use crate::domain::access::api_key::Presented;
 use crate::domain::access::principal::Principal;
+use crate::domain::catalog::tool::Tool;
 use crate::domain::publishing::address::Address;
+use crate::domain::toolsets::mode::{DefaultMode, Mode};
 use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::publishing::publish::Publish;
 use crate::service::supervision::Supervised;
@@ -123,14 +125,38 @@ impl McpSessions {
         }
     }
 
+    /// The mode of a list of tools at an address, for a caller who has named no mode and has no session.
+    pub(crate) fn mode_of(&self, viewer: &Principal, address: &Address) -> Mode {
+        let View { catalog, visibility, .. } = self.current.view(viewer);
+        let tools = catalog.visible(&visibility).filter(|tool| address.shows(tool, &visibility, Mode::Full));
+        self.settings.full_list.mode(tools.map(AsRef::as_ref))
+    }
+
+    /// The mode of the client's list. It changes only together with a notification.
+    pub(crate) fn mode_in(&self, session: &McpSession) -> Mode {
+        session.mode().unwrap_or_else(|| self.mode_now(session))
+    }
+
+    /// Like [`Self::mode_in`], for a client that is about to get its list.
+    pub(crate) fn mode_to_list(&self, session: &McpSession) -> Mode {
+        session.keep_mode(self.mode_in(session))
+    }
+
+    fn mode_now(&self, session: &McpSession) -> Mode {
+        match session.endpoint().mode {
+            DefaultMode::Named(mode) => mode,
+            DefaultMode::Auto => self.mode_of(&session.viewer(), &session.endpoint().address),
+        }
+    }
+
     /// Records that the client has fetched its current list of tools.
     pub(crate) fn note_listed(&self, session: &McpSession) {
-        session.set_listed(self.list(&session.viewer(), session.endpoint()));
+        session.set_listed(self.list(session, self.mode_to_list(session)));
     }
 
     /// Notifies the listening clients of an address of changed lists.
     pub(crate) fn notify_address(&self, address: &Address) {
-        for session in self.all().iter().filter(|session| *session.endpoint().address == *address) {
+        for session in self.all().iter().filter(|session| session.endpoint().address.has_path_of(address)) {
             session.notify_list_changed();
         }
     }
@@ -177,22 +203,27 @@ impl McpSessions {
     /// Notifies the client if its list has changed since the client fetched it.
     pub(crate) fn notify_if_changed(&self, session: &McpSession) {
         let Some(listed) = session.listed() else { return };
-        let now = self.list(&session.viewer(), session.endpoint());
-        if now != listed && session.notify_list_changed() {
-            session.set_listed(now);
+        let mode = self.mode_now(session);
+        let now = self.list(session, mode);
+        if now != listed {
+            session.change_list(now, mode);
         }
     }
 
-    /// A hash of the list of tools for this caller at this endpoint.
-    fn list(&self, viewer: &Principal, endpoint: &McpEndpoint) -> u64 {
-        let View { catalog, visibility, .. } = self.current.view(viewer);
+    /// A hash of the list of tools for the session's caller, in this mode.
+    fn list(&self, session: &McpSession, mode: Mode) -> u64 {
+        let endpoint = session.endpoint();
+        let View { catalog, visibility, .. } = self.current.view(&session.viewer());
         let mut hasher = self.hasher.build_hasher();
         if endpoint.server.is_none() {
-            for definition in Publish::meta_tools(&catalog, &visibility, endpoint.mode) {
+            for definition in Publish::meta_tools(&catalog, &visibility, mode) {
                 (definition.tool.name(), &definition.description).hash(&mut hasher);
             }
         }
-        for tool in catalog.visible(&visibility).filter(|tool| endpoint.shows(tool, &visibility)) {
+        let address = listed_at(&endpoint.address, endpoint.mode, mode);
+        let is_listed =
+            |tool: &Tool| endpoint.server.as_ref().is_none_or(|server| *server == tool.id.server) && address.shows(tool, &visibility, mode);
+        for tool in catalog.visible(&visibility).filter(|tool| is_listed(tool)) {
             (&tool.operation_id, tool.version.as_bytes()).hash(&mut hasher);
         }
         hasher.finish()

@@ -136,7 +136,7 @@ impl Find {
             queries.extend(request.intent.clone());
         }
         let list = if is_meant.is_some() { LONGEST_LIST } else { request.limit };
-        let Merged { ranked, has_failed, warnings: of_search } = self.retrieve.merged(&queries, &view, list).await;
+        let Merged { ranked, has_failed, weak_cosine, warnings: of_search } = self.retrieve.merged(&queries, &view, list).await;
         warnings.extend(of_search);
 
         let texts = catalog.texts().filter(|_| settings.fold_duplicates);
@@ -152,8 +152,7 @@ impl Find {
         // Right after a change of the catalog or the policy, the index may not return all tools yet. Then nothing is called weak.
         let returned = ranked.iter().filter(|tool| tool.dense.is_some() || shares_word(tool)).count();
         let is_judged = !has_failed && returned >= list.min(ranked.len());
-        let floor = self.retrieve.weak_cosine();
-        let is_weak = |tool: &Ranked<u32>| is_judged && is_weak(tool, floor);
+        let is_weak = |tool: &Ranked<u32>| is_judged && is_weak(tool, weak_cosine);
         // A tool that matches the intent shares a word with the request too.
         let shares_word = |tool: &Ranked<u32>| shares_word(tool) || is_meant.as_ref().is_some_and(|meant| meant[tool.key as usize]);
         let is_nothing = ranked.iter().all(|tool| is_weak(tool) && !shares_word(tool));

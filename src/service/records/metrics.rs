@@ -35,6 +35,8 @@ named! {
         NoneNeeded = "none_needed",
         /// The request offered none of our tools, or the message was empty.
         NothingOnOffer = "nothing_on_offer",
+        /// All our tools were kept, because their definitions are small.
+        Small = "small",
         /// All tools were kept, because the chat is in the static arm of an experiment.
         Static = "static",
         /// A component failed, so the selection relies on the others.
@@ -90,6 +92,13 @@ impl CacheMeter {
 
     pub fn misses(&self, count: usize) {
         self.misses.inc_by(count as u64);
+    }
+}
+
+impl SelectionKind {
+    /// Whether all our tools stay, whatever the message says.
+    pub(in crate::service) fn keeps_all(self) -> bool {
+        matches!(self, Self::Small | Self::Static)
     }
 }
 

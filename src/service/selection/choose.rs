@@ -96,8 +96,7 @@ impl Choose {
     /// Ranks the offered tools and cuts the ranking to what the message needs.
     pub(super) async fn choose(&self, message: &Message<'_>) -> Chosen {
         let Message { request, view: View { catalog, settings, .. }, offer, .. } = *message;
-        let turns: Vec<(Role, &str)> = request.turns.iter().map(|turn| (turn.role, turn.text.as_str())).collect();
-        let plan = QueryPlan::of_conversation(&turns);
+        let plan = plan(message);
         if plan.is_empty() || (offer.ours.is_empty() && offer.judged.is_empty()) {
             return Chosen::nothing();
         }
@@ -145,6 +144,16 @@ impl Choose {
             }
         }
         chosen
+    }
+
+    /// The choice if all our tools stay because they are small: ranks only to choose among foreign tools.
+    pub(super) async fn among_small(&self, message: &Message<'_>) -> Chosen {
+        if message.offer.judged.is_empty() {
+            let message = plan(message).whole().to_owned();
+            return Chosen { kind: SelectionKind::Small, message, ..Chosen::nothing() };
+        }
+        let Chosen { foreign, not_judged, judged, is_partial, message, warnings, .. } = self.choose(message).await;
+        Chosen { kind: SelectionKind::Small, foreign, not_judged, judged, is_partial, message, warnings, ..Chosen::nothing() }
     }
 
     /// Ranks the offered tools. Among near ties, servers that the chat has called come first.
@@ -228,6 +237,11 @@ impl Choose {
         let near = ours.take_while(|ranked| ranked.fused >= best.fused - as_good);
         near.filter(|ranked| all_count || !is_down(ranked.key)).map(|ranked| ranked.key).collect()
     }
+}
+
+fn plan(message: &Message<'_>) -> QueryPlan {
+    let turns: Vec<(Role, &str)> = message.request.turns.iter().map(|turn| (turn.role, turn.text.as_str())).collect();
+    QueryPlan::of_conversation(&turns)
 }
 
 /// Limits the view to servers with offered tools. Also returns the number of visible tools on these servers.

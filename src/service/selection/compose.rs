@@ -110,13 +110,19 @@ impl<'a> Composition<'a> {
         }
     }
 
-    /// Adds all remaining tools, for a chat in the static arm of an experiment.
-    pub(super) fn add_all(&mut self) {
+    /// Adds all remaining tools of ours, in the order of the offer.
+    pub(super) fn add_ours(&mut self, reason: Reason) {
         let Message { view: View { catalog, .. }, offer, .. } = self.message;
         let kept: HashSet<&ToolId> = self.tools.iter().filter_map(|kept| kept.id.as_ref()).collect();
         let rest = offer.tools(catalog).filter(|tool| !kept.contains(&tool.id));
-        let rest: Vec<Selected> = rest.map(|tool| Selected { reason: Reason::StaticArm, ..Selected::named(tool) }).collect();
+        let rest: Vec<Selected> = rest.map(|tool| Selected { reason, ..Selected::named(tool) }).collect();
         self.tools.extend(rest);
+    }
+
+    /// Adds all remaining tools, for a chat in the static arm of an experiment.
+    pub(super) fn add_all(&mut self) {
+        self.add_ours(Reason::StaticArm);
+        let offer = self.message.offer;
         self.tools.extend(offer.judged.iter().map(|tool| meta(&tool.name, Reason::StaticArm)));
         self.tools.extend(offer.builtins.iter().map(|(name, _)| meta(name, Reason::StaticArm)));
     }

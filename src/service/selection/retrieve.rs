@@ -121,6 +121,8 @@ pub struct Merged {
     pub ranked: Vec<Ranked<u32>>,
     /// Whether the index failed, so that the ranking says nothing about the tools.
     pub has_failed: bool,
+    /// The cosine below which a tool is weak, by the query that most needs a tool.
+    pub weak_cosine: Option<f32>,
     pub warnings: Vec<String>,
 }
 
@@ -228,9 +230,11 @@ impl Retrieve {
         hashes.iter().map(|hash| known.get(hash).cloned()).collect()
     }
 
-    /// The cosine below which a search result is weak, see [`is_weak`](crate::domain::selection::relevance::is_weak).
-    pub fn weak_cosine(&self) -> Option<f32> {
-        self.gate.load().weak_cosine()
+    /// The cosine below which a search result is weak, see [`is_weak`](crate::domain::selection::relevance::is_weak). `tools` is the number
+    /// of tools searched.
+    pub fn weak_cosine(&self, ranking: &Ranking, tools: usize) -> Option<f32> {
+        let gate = self.gate.load();
+        gate.weak_cosine(ranking.with_evidence(tools, |evidence| gate.judge(evidence)))
     }
 
     /// Whether the message needs any tool.
@@ -427,6 +431,8 @@ impl Retrieve {
             let list = settings.candidates.max(list);
             let ranking = self.rank(&QueryPlan::new(query), view, Some(list), &[]).await;
             merged.has_failed |= ranking.has_failed;
+            let weak = self.weak_cosine(&ranking, catalog.tools().len());
+            merged.weak_cosine = merged.weak_cosine.into_iter().chain(weak).reduce(f32::min);
             merged.warnings.extend(ranking.warnings);
             for ranked in ranking.ranked {
                 best.entry(ranked.key).and_modify(|known| known.raise(&ranked)).or_insert(ranked);

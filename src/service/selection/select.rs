@@ -64,16 +64,26 @@ impl Select {
         let called = called(&request, &offer, &view);
         let message = Message { request: &request, principal, view: &view, offer: &offer, called: &called };
 
-        let arm = request.chat.as_ref().and_then(|chat| Arm::of(chat, view.settings.static_share));
+        // If all tools stay anyway, the chat says nothing about the effect of the selection.
+        let is_small = is_small(&message);
+        let arm = request.chat.as_ref().filter(|_| !is_small).and_then(|chat| Arm::of(chat, view.settings.static_share));
         let is_static = arm == Some(Arm::Static);
-        let chosen =
-            if is_static { Chosen { kind: SelectionKind::Static, ..Chosen::nothing() } } else { self.choose.choose(&message).await };
+        let chosen = match (is_static, is_small) {
+            (true, _) => Chosen { kind: SelectionKind::Static, ..Chosen::nothing() },
+            (false, true) => self.choose.among_small(&message).await,
+            (false, false) => self.choose.choose(&message).await,
+        };
         let found = found(&message);
         let builtins = if is_static { BuiltinFamilies::default() } else { self.builtins(&message).await };
         let (set, of_chat) = self.update_chat(&message, &chosen, &found).await;
 
         let mut answer = Composition::new(message);
         answer.add_fixed();
+        if is_small {
+            // Before the chat's tools, so that calls don't change the order.
+            answer.add_running();
+            answer.add_ours(Reason::Small);
+        }
         answer.add_chat(&set, &chosen, &found);
         answer.add_kept();
         if is_static {
@@ -104,8 +114,8 @@ impl Select {
         self.record(&id, &message, &chosen, &answer.tools, &figures, arm);
         Selection {
             id,
-            tool_ids: answer.tool_ids(),
-            keeps_all: is_static,
+            tool_ids: if is_small { request.tool_ids.clone() } else { answer.tool_ids() },
+            keeps_all: chosen.kind.keeps_all(),
             needs_tool: chosen.kind != SelectionKind::NoneNeeded || !builtins.needed.is_empty(),
             is_partial: chosen.is_partial,
             tools: answer.tools,
@@ -138,7 +148,7 @@ impl Select {
 
     /// Updates the chat's set. Without a chat id, the set consists of the called tools and the new ones.
     async fn update_chat(&self, message: &Message<'_>, chosen: &Chosen, found: &[ToolId]) -> (ChatSet, Vec<String>) {
-        let Message { request, principal, view, called, .. } = *message;
+        let Message { request, principal, view, offer, called } = *message;
         let ids = |positions: &[u32]| -> Vec<ToolId> {
             positions.iter().map(|&position| view.catalog.tools()[position as usize].id.clone()).collect()
         };
@@ -154,8 +164,10 @@ impl Select {
         let wanted = Wanted { offered: &new, one_of: &one_of, all_of: &all_of };
         let updated = self.chats.take(&key, &wanted, called, budget).await;
         let mut warnings: Vec<String> = updated.warning.into_iter().collect();
-        // Do not report tools that the caller may no longer see.
-        let names: Vec<String> = updated.dropped.iter().filter(|tool| view.tool(tool).is_some()).map(ToString::to_string).collect();
+        // Do not report tools that the caller may no longer see, or that stay anyway.
+        let stays = |tool: &ToolId| chosen.kind.keeps_all() && offer.position(tool, &view.catalog).is_some();
+        let dropped = updated.dropped.iter().filter(|tool| view.tool(tool).is_some() && !stays(tool));
+        let names: Vec<String> = dropped.map(ToString::to_string).collect();
         if !names.is_empty() {
             warnings.push(format!("over the chat's budget of {budget}, no longer offered: {}", names.join(", ")));
         }
@@ -183,7 +195,7 @@ impl Select {
             conversation: request.chat.as_deref().map(Conversation::chat),
             kind: SelectionEventKind::Offered {
                 message: self.recorder.message(&chosen.message),
-                tools: if arm == Some(Arm::Static) { OfferedTools::all(tools.collect()) } else { tools.collect() },
+                tools: if chosen.kind.keeps_all() { OfferedTools::all(tools.collect()) } else { tools.collect() },
                 tokens_before: figures.tokens_before,
                 tokens_after: figures.tokens_after,
                 arm,
@@ -191,6 +203,17 @@ impl Select {
         };
         self.recorder.record_selection(event, principal);
     }
+}
+
+/// Whether the definitions of all offered tools of ours are small enough to show them with every message.
+fn is_small(message: &Message<'_>) -> bool {
+    let Message { request, view: View { catalog, settings, .. }, offer, .. } = *message;
+    let Some(most) = settings.narrow_above else { return false };
+    let most = request.token_budget.or(settings.token_budget).map_or(most, |budget| most.min(budget));
+    let tokens: u64 = offer.tools(catalog).map(|tool| u64::from(tool.tokens)).sum();
+    // No definition has zero tokens: those were not counted.
+    let are_counted = offer.tools(catalog).all(|tool| tool.tokens > 0);
+    !offer.ours.is_empty() && are_counted && tokens <= most as u64
 }
 
 /// Tools that the conversation called, in order of the calls. This is also the order in which they stay.

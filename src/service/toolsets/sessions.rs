@@ -20,7 +20,7 @@ use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::selection::relevance::Role;
 use crate::domain::selection::selection::Selected;
 use crate::domain::text::similar::did_you_mean;
-use crate::domain::toolsets::mode::Mode;
+use crate::domain::toolsets::mode::{DefaultMode, Mode};
 use crate::domain::toolsets::session::{ID_BYTES, Session, SessionContents, SessionId};
 use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::ports::{SessionCaps, SessionSaved, SessionStore, StoreError};
@@ -54,8 +54,8 @@ pub(crate) struct NewSession {
     pub task: Option<String>,
     /// Maximum number of tools selected for the task.
     pub limit: Option<usize>,
-    /// The mode of the session's documents. In `dynamic` mode, which can load tools, the session may start without tools.
-    pub mode: Mode,
+    /// The mode for requests that name none. In `dynamic` mode, which can load tools, the session may start without tools.
+    pub mode: DefaultMode,
     pub ttl: Option<Duration>,
 }
 
@@ -124,7 +124,12 @@ impl Sessions {
             return Err(SessionError::Invalid { parameter: Some("ttl_seconds"), reason });
         }
         let task = new.task.as_deref().map(str::trim).filter(|task| !task.is_empty());
-        if new.mode != Mode::Dynamic && task.is_none() && new.toolsets.is_empty() && new.servers.is_empty() && new.tools.is_empty() {
+        if new.mode != DefaultMode::Named(Mode::Dynamic)
+            && task.is_none()
+            && new.toolsets.is_empty()
+            && new.servers.is_empty()
+            && new.tools.is_empty()
+        {
             let reason = "name what the session publishes: toolsets, servers, tools or a task; only in mode `dynamic` it may begin empty";
             return Err(SessionError::Invalid { parameter: None, reason: reason.to_owned() });
         }

@@ -49,7 +49,13 @@ pub(crate) struct Start {
     pub(crate) from_files: bool,
     /// As with mcpo's command line.
     pub(crate) mcpo: Option<McpoSettings>,
+    /// Without [`FOR_TESTS`].
+    pub(crate) as_users_get_it: bool,
 }
+
+/// Settings for tests. Their catalogs are small and are narrowed all the same, and they compare results as JSON.
+pub(crate) const FOR_TESTS: [(&str, &str); 2] =
+    [("TOOLSIEVE_SELECTION__NARROW_ABOVE_TOKENS", "0"), ("TOOLSIEVE_CALLS__COMPACT_RESULTS", "false")];
 
 impl Running {
     /// Starts on these servers and waits until they are listed and searchable.
@@ -113,7 +119,8 @@ impl Start {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let folder = self.folder.unwrap_or_else(|| tempfile::tempdir().unwrap());
         let text = json!({"mcpServers": self.servers}).to_string();
-        let environment: Environment = self.environment.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let environment = FOR_TESTS.into_iter().filter(|_| !self.as_users_get_it).chain(self.environment);
+        let environment: Environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         let (config, file) = (folder.path().join("mcp.json"), folder.path().join("toolsieve.toml"));
         let (servers, settings) = if self.from_files {
             std::fs::write(&config, text).unwrap();

@@ -1,11 +1,13 @@
 //! The layers of the encoder, over concatenated texts, and their buffers.
 
+use half::f16;
+
 use super::{
     attention::AttentionScratch,
     kernels::Processor,
     linear::{Activation, Matrix},
-    quantize::Quantized,
-    weights::{MatrixLayout, NormLayout, Pooling, Weights, Widths},
+    quantize::{Quantized, WORD_BLOCK, block_values},
+    weights::{MatrixLayout, NormLayout, Pooling, Weights, Widths, WordFormat},
 };
 
 /// Rows per block in the wide part of a layer, chosen so that its values fit in the L2 cache.
@@ -129,19 +131,30 @@ impl Model {
         let width = self.weights.config.widths().row;
         let layout = &self.weights.layout;
         let words = &self.weights.bytes[layout.words.clone()];
-        let scales = self.weights.chunks(&layout.word_scales);
+        let tokens = self.weights.config.tokens;
         let positions = self.weights.chunks(&layout.positions);
         rows.clear();
         let places = lengths.iter().flat_map(|length| 0..*length);
         for (id, place) in ids.iter().zip(places) {
             // Ids come from a table in the file, which may be damaged if its checksum was not verified.
-            let id = (*id as usize).min(scales.len() - 1);
-            let scale = f32::from_le_bytes(scales[id]);
-            let word = &words[id * width..(id + 1) * width];
-            let position = &positions[place * width..(place + 1) * width];
-            rows.extend(
-                word.iter().zip(position).map(|(word, position)| f32::from(word.cast_signed()) * scale + f32::from_le_bytes(*position)),
-            );
+            let id = (*id as usize).min(tokens - 1);
+            let position = positions[place * width..(place + 1) * width].iter().map(|position| f32::from_le_bytes(*position));
+            match self.weights.config.words {
+                WordFormat::Int8 => {
+                    let scale = f32::from_le_bytes(self.weights.chunks(&layout.word_scales)[id]);
+                    let word = &words[id * width..(id + 1) * width];
+                    rows.extend(word.iter().zip(position).map(|(word, position)| f32::from(word.cast_signed()) * scale + position));
+                }
+                WordFormat::FourBit => {
+                    let blocks = width / WORD_BLOCK;
+                    let scales = self.weights.bytes[layout.word_scales.clone()].as_chunks::<2>().0;
+                    let levels = words.as_chunks::<{ WORD_BLOCK / 2 }>().0;
+                    let of_word = id * blocks..(id + 1) * blocks;
+                    let values = scales[of_word.clone()].iter().zip(&levels[of_word]);
+                    let values = values.flat_map(|(scale, levels)| block_values(f16::from_le_bytes(*scale), levels));
+                    rows.extend(values.zip(position).map(|(value, position)| value + position));
+                }
+            }
         }
     }
 }

@@ -38,7 +38,7 @@ use std::{
 pub use import::{ImportError, PromptOverrides, import, import_named};
 pub use kernels::Kernel;
 pub use timing::{TextTimes, time_texts};
-pub use weights::{ModelError, Pooling, Prompts};
+pub use weights::{ModelError, Pooling, Prompts, WordFormat};
 
 use forward::{Model, Scratch};
 use kernels::Processor;
@@ -46,8 +46,6 @@ use tokenize::{WordBuffers, tokenize};
 use unigram::{PathBuffers, Unigram};
 use vocabulary::Vocabulary;
 use weights::{TokenizerKind, Weights};
-
-use crate::settings::BuiltinModel;
 
 /// Maximum number of tokens per pass, unless a single text is longer.
 const PASS: usize = 128;
@@ -58,21 +56,7 @@ const ALONE: usize = 32;
 #[repr(C, align(64))]
 struct Aligned<T: ?Sized>(T);
 
-static TOOLSIEVE_MINILM: &Aligned<[u8]> =
-    &Aligned(*include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/toolsieve-minilm.int8.bin")));
-/// The stock model as a zstd-compressed difference from the trained model, byte by byte modulo 256. Training changed a fifth
-/// of the bytes, so the difference is a tenth of the size.
-static ALL_MINILM_L6_V2: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/all-MiniLM-L6-v2.int8.difference.zst"));
-
-/// Unpacks the weights file of the stock model.
-fn stock_weights() -> Result<Vec<u8>, ModelError> {
-    let trained = &TOOLSIEVE_MINILM.0;
-    let mut bytes = zstd::bulk::decompress(ALL_MINILM_L6_V2, trained.len()).map_err(|_| ModelError::Checksum)?;
-    for (byte, trained) in bytes.iter_mut().zip(trained) {
-        *byte = byte.wrapping_add(*trained);
-    }
-    Ok(bytes)
-}
+static TOOLSIEVE_E5: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/toolsieve-e5.int8.bin")));
 
 /// A sentence encoder. Share it in an `Arc`; all methods take `&self`.
 pub struct Encoder {
@@ -116,18 +100,14 @@ impl<T: Default> Spare<T> {
 }
 
 impl Encoder {
-    /// Creates an encoder from compiled-in weights: six layers, 384 dimensions, 256 tokens.
+    /// Creates an encoder from the compiled-in weights: twelve layers, 384 dimensions, 256 tokens.
     ///
-    /// The weights of the default model stay mapped from the program file. A test verifies their checksum, so that startup does
-    /// not have to. The weights of the stock model are unpacked to the heap (24 MB).
+    /// The weights stay mapped from the program file. A test verifies their checksum, so that startup does not have to.
     ///
     /// # Errors
     /// The compiled-in weights are damaged or of another version.
-    pub fn built_in(model: BuiltinModel) -> Result<Self, ModelError> {
-        match model {
-            BuiltinModel::ToolsieveMinilm => Self::new(Weights::read(Cow::Borrowed(&TOOLSIEVE_MINILM.0), false)?),
-            BuiltinModel::AllMinilmL6V2 => Self::from_bytes(stock_weights()?),
-        }
+    pub fn built_in() -> Result<Self, ModelError> {
+        Self::new(Weights::read(Cow::Borrowed(&TOOLSIEVE_E5.0), false)?)
     }
 
     /// Creates an encoder from the bytes of a weights file ([`import()`]) and verifies the checksum.
@@ -143,7 +123,7 @@ impl Encoder {
     /// # Errors
     /// Like [`import()`].
     pub fn from_folder(folder: &Path, name: &str, prompts: &PromptOverrides) -> Result<Self, ImportError> {
-        let bytes = import::import_prompted(folder, name, prompts)?;
+        let bytes = import::import_prompted(folder, name, prompts, WordFormat::Int8)?;
         Ok(Self::new(Weights::read(bytes.into(), false)?)?)
     }
 

@@ -5,6 +5,8 @@
 //! is that of Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference"
 //! (2018), with row ranges computed at run time.
 
+use half::f16;
+
 use super::{
     float::{Arithmetic, maximum, minimum},
     linear::tile_bounds,
@@ -12,6 +14,8 @@ use super::{
 
 /// Number of outputs in a panel of packed weights.
 pub(super) const PANEL: usize = 32;
+/// Number of values of a word embedding of four bits that share a factor.
+pub(super) const WORD_BLOCK: usize = 32;
 /// Number of inputs that a kernel multiplies and adds in one step.
 pub(super) const GROUP: usize = 4;
 /// The maximum value of a quantised activation. It is the same on all code paths, so they all give the same vectors.
@@ -96,6 +100,29 @@ pub(super) fn pack_matrix(weights: &[f32], inputs: usize) -> PackedMatrix {
         }
     }
     packed
+}
+
+/// Quantises a block to four bits (`Q4_0` of the GGML library): the value with the largest magnitude becomes -8 times the factor. The
+/// first half of the values is in the lower bits. Values that were in this format already keep their exact value.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the values are between 0 and 15")]
+pub(super) fn quantize_block(block: &[f32; WORD_BLOCK]) -> (f16, [u8; WORD_BLOCK / 2]) {
+    let extreme = block.iter().fold(0.0f32, |extreme, value| if value.abs() > extreme.abs() { *value } else { extreme });
+    let scale = f16::from_f32(extreme / -8.0);
+    let inverse = if scale == f16::ZERO { 0.0 } else { 1.0 / scale.to_f32() };
+    let level = |value: f32| (value * inverse + 8.0).round().clamp(0.0, 15.0) as u8;
+    let (low, high) = block.split_at(WORD_BLOCK / 2);
+    let mut bytes = [0; WORD_BLOCK / 2];
+    for (byte, (low, high)) in bytes.iter_mut().zip(low.iter().zip(high)) {
+        *byte = level(*low) | level(*high) << 4;
+    }
+    (scale, bytes)
+}
+
+/// The values of a block of four bits, in order.
+pub(super) fn block_values(scale: f16, bytes: &[u8; WORD_BLOCK / 2]) -> impl Iterator<Item = f32> {
+    let scale = scale.to_f32();
+    let low = bytes.iter().map(|byte| byte & 15);
+    low.chain(bytes.iter().map(|byte| byte >> 4)).map(move |level| (f32::from(level) - 8.0) * scale)
 }
 
 /// Quantises a row symmetrically to ±127. Returns the factor and the bytes.

@@ -10,7 +10,7 @@ use super::{SqliteStore, time};
 use crate::adapters::store::encoding::{from_json, odd, signed, to_json, to_millis};
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::toolsets::loading::{Group, GroupKind};
-use crate::domain::toolsets::mode::Mode;
+use crate::domain::toolsets::mode::DefaultMode;
 use crate::domain::toolsets::session::{Session, SessionContents, SessionId};
 use crate::service::ports::{SessionCaps, SessionSaved, SessionStore, StoreError};
 
@@ -142,7 +142,7 @@ fn read(row: &SqliteRow) -> Result<Session, sqlx::Error> {
         id: SessionId::read(row.try_get("id")?).ok_or_else(|| odd("an invalid session id"))?,
         owner: PrincipalId::new(row.try_get::<String, _>("principal")?),
         contents: from_json(row.try_get("contents")?)?,
-        mode: Mode::of_name(row.try_get("mode")?).ok_or_else(|| odd("an unknown mode"))?,
+        mode: DefaultMode::of_name(row.try_get("mode")?).ok_or_else(|| odd("an unknown mode"))?,
         created_at: time(row, "created_at")?,
         expires_at: time(row, "expires_at")?,
     })

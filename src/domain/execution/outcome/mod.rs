@@ -83,11 +83,14 @@ pub fn answer(result: &RawValue, declares_output: bool) -> ToolAnswer<'_> {
     ToolAnswer::Result(parts)
 }
 
-/// Converts JSON objects and lists to strings of minified JSON, which callers that pretty-print JSON leave unchanged.
+/// Converts JSON objects and lists to strings of minified JSON, which callers that pretty-print JSON leave unchanged. A list with
+/// data URIs stays a list, because chat applications show its items as files.
 pub fn compact(parts: Vec<Part<'_>>) -> Vec<Part<'_>> {
     let is_nested = |json: &str| json.trim_start().starts_with(['{', '[']);
+    let is_file = |item: &&RawValue| item.get().starts_with("\"data:");
+    let has_files = |json: &str| json::items(json).is_some_and(|items| items.iter().any(is_file));
     let compact = |part| match part {
-        Part::Json(json) if is_nested(&json) => Part::Json(quoted(&json::minified(&json)).into()),
+        Part::Json(json) if is_nested(&json) && !has_files(&json) => Part::Json(quoted(&json::minified(&json)).into()),
         part => part,
     };
     parts.into_iter().map(compact).collect()

@@ -1,7 +1,8 @@
 //! Tests of results as data: every file below `tests/cases/results` is one case.
 //!
 //! `result` is the server's raw result, kept as text; `body` or `error` is the expected output. `declares_output` and
-//! `limit` are passed to [`answer`] and [`body`]. Files are described without a link.
+//! `limit` are passed to [`answer`] and [`body`], and `compact` calls [`compact`] between them. Files are described without a
+//! link.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +10,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Part, TextLimit, ToolAnswer, answer, body};
+use super::{Part, TextLimit, ToolAnswer, answer, body, compact};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -19,6 +20,8 @@ struct Case {
     result: Box<RawValue>,
     #[serde(default)]
     declares_output: bool,
+    #[serde(default)]
+    compact: bool,
     limit: Option<usize>,
     body: Option<Box<RawValue>>,
     error: Option<String>,
@@ -47,7 +50,8 @@ fn cases() {
                     Part::Binary(binary) => Part::Json(binary.description(&[]).into()),
                     part => part,
                 });
-                Ok(body(described.collect(), case.limit.map(|bytes| TextLimit { bytes, setting: "the.setting" })))
+                let described = if case.compact { compact(described.collect()) } else { described.collect() };
+                Ok(body(described, case.limit.map(|bytes| TextLimit { bytes, setting: "the.setting" })))
             }
         };
         if found != expected {

@@ -30,7 +30,7 @@ use super::examples::{NO_TOOL_EXAMPLES, TOOL_EXAMPLES};
 use super::gate_head::{GateHead, Signals};
 use super::turn::TurnEvidence;
 use super::turn_head::{Turn, TurnHead, TurnSignals};
-use super::weakness::{WEAK_COSINE, WEAK_SPREADS};
+use super::weakness::{WEAK_COSINE, WEAK_COSINE_WITHOUT_NEED, WEAK_MARGIN, WEAK_SPREADS};
 
 /// Logistic regression weights for messages with vectors, see the module documentation.
 pub(crate) const DENSE_WEIGHTS: GateWeights =
@@ -147,9 +147,10 @@ impl Gate {
         self.head.is_none()
     }
 
-    /// The cosine below which a search result is weak; `None` while the gate can't judge the model's cosines.
-    pub fn weak_cosine(&self) -> Option<f32> {
+    /// The cosine below which a result for a message with this verdict is weak; `None` while the gate can't judge the model's cosines.
+    pub fn weak_cosine(&self, verdict: GateVerdict) -> Option<f32> {
         match &self.head {
+            Some(_) if verdict.margin < WEAK_MARGIN => Some(WEAK_COSINE_WITHOUT_NEED),
             Some(_) => Some(WEAK_COSINE),
             None => self.model.as_ref().map(|model| model.background + WEAK_SPREADS / model.inverse_spread),
         }
@@ -192,7 +193,7 @@ impl Gate {
         }
         let (by_itself, with_context) = (self.weigh(alone), self.weigh(in_context));
         let by_head = || {
-            let head = self.turn_head.as_ref().filter(|_| is_readable(alone.message))?;
+            let head = self.turn_head.as_ref()?;
             let turn = Turn {
                 alone: self.signals(alone),
                 in_context: self.signals(in_context),
@@ -222,9 +223,6 @@ impl Gate {
     fn weigh(&self, evidence: &GateEvidence<'_>) -> GateVerdict {
         let tools = evidence.tools as f32;
         let lexical = lexical(evidence);
-        if self.head.is_some() && !is_readable(evidence.message) {
-            return GateVerdict { needs_tool: true, margin: 0.0 };
-        }
         if let Some(margin) = self.head.as_ref().and_then(|head| head.margin(evidence, &self.signals(evidence))) {
             return GateVerdict { needs_tool: margin >= 0.0, margin };
         }
@@ -345,13 +343,6 @@ fn lexical(evidence: &GateEvidence<'_>) -> f32 {
 
 fn is_foreign(message: &str) -> bool {
     message.chars().any(|character| !character.is_ascii() && character.is_alphabetic())
-}
-
-/// Whether the head's model knows the script, because most letters are Latin. If not, the head must not stop the message.
-fn is_readable(message: &str) -> bool {
-    let letters = || message.chars().filter(|character| character.is_alphabetic());
-    let latin = letters().filter(|letter| u32::from(*letter) < 0x0250).count();
-    2 * latin >= letters().count()
 }
 
 /// Whether a word of the message is a file name, a path, a URL, an e-mail address or a handle.

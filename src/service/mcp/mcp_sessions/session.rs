@@ -1,6 +1,6 @@
 //! The session of one MCP client with an older protocol version.
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -12,10 +12,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::domain::access::principal::{Principal, PrincipalId};
-use crate::domain::access::visibility::Visibility;
-use crate::domain::catalog::tool::{ServerName, Tool};
+use crate::domain::catalog::tool::ServerName;
 use crate::domain::publishing::address::Address;
-use crate::domain::toolsets::mode::Mode;
+use crate::domain::toolsets::mode::{DefaultMode, Mode};
 use crate::service::mcp::mcp_news::{News, NewsQueue};
 use crate::service::mcp::subscriptions::Subscription;
 use crate::service::toolsets::loading::ClientLoads;
@@ -60,13 +59,17 @@ pub(crate) struct McpEndpoint {
     pub server: Option<ServerName>,
     /// Path and mode of the endpoint, as a single text.
     pub path: Arc<str>,
-    pub mode: Mode,
+    pub mode: DefaultMode,
 }
 
-impl McpEndpoint {
-    /// Whether the endpoint lists a tool, if the caller may see it.
-    pub(crate) fn shows(&self, tool: &Tool, visibility: &Visibility) -> bool {
-        self.server.as_ref().is_none_or(|server| *server == tool.id.server) && self.address.shows(tool, visibility, self.mode)
+/// The address whose tools an MCP list contains. If a session names no mode and its list is dynamic because of its length, only
+/// the session's single tools are listed from the beginning. Its toolsets and servers can be loaded.
+pub(crate) fn listed_at(address: &Address, default: DefaultMode, mode: Mode) -> Cow<'_, Address> {
+    match address {
+        Address::Session(session) if default == DefaultMode::Auto && mode == Mode::Dynamic => {
+            Cow::Owned(Address::Session(session.with_single_tools().into()))
+        }
+        _ => Cow::Borrowed(address),
     }
 }
 
@@ -137,6 +140,8 @@ struct State {
     questions: u64,
     /// The least urgent log level that the client has requested, as an index into [`LEVELS`]; `None` if it has requested none.
     notes: Option<usize>,
+    /// The mode of the client's list. It stays until the client is notified of a list in another mode.
+    mode: Option<Mode>,
     /// Hash of the list of tools that the client has fetched or was notified of.
     listed: Option<u64>,
     /// Hashes of the servers whose prompts and resources the client knows.
@@ -156,6 +161,7 @@ impl State {
             open_questions: HashMap::new(),
             questions: 0,
             notes: None,
+            mode: None,
             listed: None,
             offered: None,
         }
@@ -169,6 +175,17 @@ impl State {
             }
             self.queued.remove_first();
         }
+    }
+
+    fn notify(&mut self, news: News) -> bool {
+        self.streams.retain(|stream| !stream.is_closed());
+        let listens = !self.streams.is_empty();
+        // A changed list of tools is detected when the client connects, see `notify_if_changed`.
+        if !self.is_over && (listens || news != News::Tools) {
+            self.queued.add(news);
+            self.flush();
+        }
+        listens
     }
 
     fn is_busy(&mut self) -> bool {
@@ -207,6 +224,24 @@ impl McpSession {
 
     pub(super) fn set_listed(&self, list: u64) {
         self.state.lock().listed = Some(list);
+    }
+
+    /// The mode of the client's list; `None` until the client has fetched it.
+    pub(super) fn mode(&self) -> Option<Mode> {
+        self.state.lock().mode
+    }
+
+    /// Keeps a mode from now on, unless the client already has a list. Returns the mode of its list.
+    pub(super) fn keep_mode(&self, mode: Mode) -> Mode {
+        *self.state.lock().mode.get_or_insert(mode)
+    }
+
+    /// Notifies the client of a new list. Without a stream, the client keeps its former list in the former mode.
+    pub(super) fn change_list(&self, list: u64, mode: Mode) {
+        let mut state = self.state.lock();
+        if state.notify(News::Tools) {
+            (state.listed, state.mode) = (Some(list), Some(mode));
+        }
     }
 
     pub(crate) fn id(&self) -> &McpSessionId {
@@ -249,15 +284,7 @@ impl McpSession {
     /// Sends a notification, or queues it if the client has no stream. Changed tool lists are not queued, but detected when the
     /// client connects. Returns whether the client has a stream.
     pub(crate) fn notify(&self, news: News) -> bool {
-        let mut state = self.state.lock();
-        state.streams.retain(|stream| !stream.is_closed());
-        let listens = !state.streams.is_empty();
-        // A changed list of tools is detected when the client connects, see `notify_if_changed`.
-        if !state.is_over && (listens || news != News::Tools) {
-            state.queued.add(news);
-            state.flush();
-        }
-        listens
+        self.state.lock().notify(news)
     }
 
     /// Notifies the client that its list of tools has changed. Returns whether the client has a stream.

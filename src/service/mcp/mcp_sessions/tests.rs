@@ -8,7 +8,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Abilities, McpEndpoint, McpSessions};
 use crate::domain::access::principal::{Principal, PrincipalId};
-use crate::domain::toolsets::mode::Mode;
+use crate::domain::catalog::catalog::{self, Catalog, CatalogServer};
+use crate::domain::catalog::tool::ServerName;
+use crate::domain::toolsets::mode::{DefaultMode, FullList, Mode};
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::mcp::mcp_news::News;
 use crate::settings::{McpSettings, WaitingSettings};
@@ -18,12 +20,13 @@ fn caller(name: &str) -> Arc<Principal> {
 }
 
 fn at(path: &str) -> McpEndpoint {
-    McpEndpoint { address: Arc::default(), server: None, path: path.into(), mode: Mode::Full }
+    McpEndpoint { address: Arc::default(), server: None, path: path.into(), mode: DefaultMode::Auto }
 }
 
 fn settings(idle: Duration, per_caller: usize, total: usize) -> McpSettings {
     let waiting = WaitingSettings { answer: Duration::from_mins(1), per_caller: 1, total: 1 };
     McpSettings {
+        full_list: FullList { tools: Some(1), tokens: None },
         sessions: true,
         idle,
         per_caller,
@@ -191,4 +194,37 @@ async fn all_ends_at_the_stop() {
 #[test]
 fn an_id_is_not_printed() {
     assert_eq!(format!("{:?}", super::McpSessionId::random()), "McpSessionId(…)");
+}
+
+#[tokio::test]
+async fn the_mode_of_a_list_changes_only_with_a_notification() {
+    let current = Arc::new(CurrentCatalog::default());
+    let list = |names: &[&str]| {
+        let name = ServerName::from("one");
+        let tool = |tool: &&str| Arc::new(catalog::tool(&name, &json!({"name": tool, "inputSchema": {"type": "object"}}).into()).unwrap());
+        let tools = names.iter().map(tool).collect();
+        current.swap(Catalog::new(vec![CatalogServer {
+            name: name.clone(),
+            title: None,
+            program: None,
+            version: None,
+            instructions: None,
+            tools,
+        }]));
+    };
+    list(&["a"]);
+    let settings = settings(Duration::from_hours(1), 9, 9);
+    let sessions = McpSessions::start(Arc::clone(&current), settings, CancellationToken::new()).0;
+    let session = sessions.open(&caller("one"), at("/mcp"), Abilities::default()).unwrap();
+    list(&["a", "b"]);
+    assert_eq!(sessions.mode_in(&session), Mode::Dynamic, "nothing is kept before the client has a list");
+    list(&["a"]);
+    assert_eq!(sessions.mode_to_list(&session), Mode::Full);
+    sessions.note_listed(&session);
+    list(&["a", "b"]);
+    sessions.notify_if_changed(&session);
+    assert_eq!(sessions.mode_to_list(&session), Mode::Full, "the client has no stream");
+    let mut stream = session.listen();
+    sessions.notify_if_changed(&session);
+    assert_eq!((stream.next().await, sessions.mode_in(&session)), (Some(News::Tools), Mode::Dynamic));
 }

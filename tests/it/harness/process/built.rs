@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 use std::time::SystemTime;
 
+use crate::harness::FOR_TESTS;
+
 const SERVERS: [&str; 4] = ["test-stdio-server", "test-http-server", "test-sse-server", "test-replay-server"];
 /// What cargo sets for tests. Build scripts of dependencies would take them for a change and run again.
 const OF_THE_TEST: [&str; 5] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_"];
@@ -15,10 +17,10 @@ const OF_THE_TEST: [&str; 5] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "
 /// The binary of the service.
 pub(crate) const TOOLSIEVE: &str = env!("CARGO_BIN_EXE_toolsieve");
 
-/// The service's command line, without input and without anything of the test's own environment.
+/// The service's command line with the settings for tests, without input and without anything of the test's own environment.
 pub(crate) fn toolsieve() -> Command {
     let mut command = Command::new(TOOLSIEVE);
-    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).stdin(Stdio::null());
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).envs(FOR_TESTS).stdin(Stdio::null());
     command
 }
 

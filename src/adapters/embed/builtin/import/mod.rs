@@ -22,7 +22,7 @@ use super::{
     linear::Activation,
     unigram::UnigramConfig,
     vocabulary,
-    weights::{self, Config, ModelError, Pooling, Prompts, TokenizerKind},
+    weights::{self, Config, ModelError, Pooling, Prompts, TokenizerKind, WordFormat},
 };
 use folder::{Folder, Modules};
 use tensors::Tensors;
@@ -127,22 +127,23 @@ pub struct PromptOverrides {
 /// A file is missing, or the model is not a sentence encoder of the BERT family.
 pub fn import(folder: &Path) -> Result<Vec<u8>, ImportError> {
     let name = folder.file_name().map_or_else(|| "model".into(), |name| name.to_string_lossy());
-    import_named(folder, &name)
+    import_named(folder, &name, WordFormat::Int8)
 }
 
-/// Converts a model folder into the bytes of a weights file; `name` becomes the start of the model's id.
+/// Converts a model folder into the bytes of a weights file; `name` becomes the start of the model's id, `words` is the format of the
+/// word embeddings.
 ///
 /// # Errors
 /// Like [`import`].
-pub fn import_named(folder: &Path, name: &str) -> Result<Vec<u8>, ImportError> {
-    import_prompted(folder, name, &PromptOverrides::default())
+pub fn import_named(folder: &Path, name: &str, words: WordFormat) -> Result<Vec<u8>, ImportError> {
+    import_prompted(folder, name, &PromptOverrides::default(), words)
 }
 
 /// Converts a model folder into the bytes of a weights file, with prefixes that override those in the folder.
 ///
 /// # Errors
 /// Like [`import`].
-pub(super) fn import_prompted(folder: &Path, name: &str, overrides: &PromptOverrides) -> Result<Vec<u8>, ImportError> {
+pub(super) fn import_prompted(folder: &Path, name: &str, overrides: &PromptOverrides, words: WordFormat) -> Result<Vec<u8>, ImportError> {
     let modules = Modules::read(folder)?;
     let (bert, activation) = architecture(&modules.transformer)?;
     let Tokenizer { tokens, special, normalization, unigram } = Tokenizer::read(&modules.transformer)?;
@@ -178,6 +179,7 @@ pub(super) fn import_prompted(folder: &Path, name: &str, overrides: &PromptOverr
         activation,
         normalization,
         tokenizer,
+        words,
     };
     config.check()?;
     let tensors = Tensors::new(&bytes)?;

@@ -1,7 +1,7 @@
 //! Writes the parts of a trained model, padded with zeros to the sizes that the kernels need.
 
-use super::super::quantize::{pack_matrix, quantize_symmetric};
-use super::super::weights::{Config, LayerLayout, Layout, MatrixLayout, NormLayout, Widths};
+use super::super::quantize::{WORD_BLOCK, pack_matrix, quantize_block, quantize_symmetric};
+use super::super::weights::{Config, LayerLayout, Layout, MatrixLayout, NormLayout, Widths, WordFormat};
 use super::ImportError;
 use super::tensors::Tensors;
 
@@ -78,16 +78,7 @@ pub(super) fn write(
 ) -> Result<(), ImportError> {
     let hidden = config.hidden;
     let row = Spread::plain(hidden, config.widths().row);
-    let mut scales = Vec::with_capacity(config.tokens);
-    let words = &mut file[layout.words.clone()];
-    tensors.each_row("embeddings.word_embeddings.weight", config.tokens, hidden, |index, word| {
-        let (scale, bytes) = quantize_symmetric(word);
-        scales.push(scale);
-        for (byte, target) in bytes.iter().zip(&mut words[index * row.length..]) {
-            *target = byte.cast_unsigned();
-        }
-    })?;
-    put(&mut file[layout.word_scales.clone()], &scales);
+    write_words(tensors, config, row, layout, file)?;
     let mut positions = tensors.rows("embeddings.position_embeddings.weight", first_position + config.positions, hidden)?;
     positions.drain(..first_position * hidden);
     let kind = tensors.rows("embeddings.token_type_embeddings.weight", 1, hidden)?;
@@ -100,6 +91,30 @@ pub(super) fn write(
     for (index, layer) in layout.layers.iter().enumerate() {
         write_layer(tensors, config, index, layer, file)?;
     }
+    Ok(())
+}
+
+fn write_words(tensors: &Tensors<'_>, config: &Config, row: Spread, layout: &Layout, file: &mut [u8]) -> Result<(), ImportError> {
+    let mut scales: Vec<u8> = Vec::with_capacity(layout.word_scales.len());
+    let words = &mut file[layout.words.clone()];
+    tensors.each_row("embeddings.word_embeddings.weight", config.tokens, config.hidden, |index, word| match config.words {
+        WordFormat::Int8 => {
+            let (scale, bytes) = quantize_symmetric(word);
+            scales.extend(scale.to_le_bytes());
+            for (byte, target) in bytes.iter().zip(&mut words[index * row.length..]) {
+                *target = byte.cast_unsigned();
+            }
+        }
+        WordFormat::FourBit => {
+            let targets = words[index * row.length / 2..].as_chunks_mut::<{ WORD_BLOCK / 2 }>().0;
+            for (block, target) in row.row(word).as_chunks::<WORD_BLOCK>().0.iter().zip(targets) {
+                let (scale, bytes) = quantize_block(block);
+                scales.extend(scale.to_le_bytes());
+                *target = bytes;
+            }
+        }
+    })?;
+    file[layout.word_scales.clone()].copy_from_slice(&scales);
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use toolsieve::domain::access::api_key::{ApiKey, KeyId};
 use toolsieve::domain::access::principal::PrincipalId;
 use toolsieve::domain::text::canonical::Fingerprint;
-use toolsieve::domain::toolsets::mode::Mode;
+use toolsieve::domain::toolsets::mode::{DefaultMode, Mode};
 use toolsieve::domain::toolsets::session::{ID_BYTES, Session, SessionContents, SessionId};
 use toolsieve::service::ports::{KeyStore, SessionCaps, Store};
 
@@ -98,7 +98,7 @@ async fn save_belongings(store: &dyn Store, number: u8, owner: &PrincipalId) {
         id: SessionId::of_bytes([number; ID_BYTES]),
         owner: owner.clone(),
         contents: SessionContents::default(),
-        mode: Mode::Dynamic,
+        mode: DefaultMode::Named(Mode::Dynamic),
         created_at: SystemTime::UNIX_EPOCH,
         expires_at: SystemTime::UNIX_EPOCH + Duration::from_hours(3),
     };

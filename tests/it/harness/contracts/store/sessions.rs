@@ -6,7 +6,7 @@ use toolsieve::domain::access::principal::PrincipalId;
 use toolsieve::domain::access::toolset::ToolsetName;
 use toolsieve::domain::catalog::tool::ToolId;
 use toolsieve::domain::toolsets::loading::{Group, GroupKind};
-use toolsieve::domain::toolsets::mode::Mode;
+use toolsieve::domain::toolsets::mode::{DefaultMode, Mode};
 use toolsieve::domain::toolsets::session::{ID_BYTES, Session, SessionContents, SessionId};
 use toolsieve::service::ports::{SessionCaps, SessionSaved, SessionStore};
 
@@ -20,7 +20,7 @@ pub(crate) async fn sessions_end_in_time_and_by_count(store: &dyn SessionStore) 
             servers: ["日本".into()].into(),
             tools: [ToolId::new("server", "a tool")].into(),
         },
-        mode: Mode::Dynamic,
+        mode: DefaultMode::Named(Mode::Dynamic),
         created_at: at(from),
         expires_at: at(to),
     };
@@ -58,7 +58,7 @@ pub(crate) async fn what_is_loaded_into_a_session_goes_with_it(store: &dyn Sessi
         id: SessionId::of_bytes([number; ID_BYTES]),
         owner: PrincipalId::new("me"),
         contents: SessionContents::default(),
-        mode: Mode::Dynamic,
+        mode: DefaultMode::Auto,
         created_at: at(1),
         expires_at: at(1_000),
     };
@@ -66,6 +66,7 @@ pub(crate) async fn what_is_loaded_into_a_session_goes_with_it(store: &dyn Sessi
     let caps = SessionCaps { of_one: 2, of_all: 2 };
     store.save_session(&one, caps).await.unwrap();
     store.save_session(&two, caps).await.unwrap();
+    assert_eq!(store.session(&one.id).await.unwrap(), Some(one.clone()));
     let group = |kind, name| Group::new(kind, name);
     let (mail, clock, code) = (group(GroupKind::Toolset, "mail"), group(GroupKind::Server, "日本"), group(GroupKind::Tag, "code"));
     store.load_session_groups(&one.id, &[code.clone(), mail.clone()]).await.unwrap();
