@@ -1,4 +1,4 @@
-//! Passes `TOOLSIEVE_VERSION` to the compiler: the version, with the commit and its date if they are known.
+//! Passes `BUILD_VERSION` to the compiler: the version, with the commit and its date if they are known.
 //!
 //! They come from the first of these sources: the variables `SOURCE_COMMIT` and `SOURCE_DATE_EPOCH`, the Git checkout, and
 //! `.commit`, into which `git archive` writes them. The time of the build is deliberately absent, so the same sources
@@ -25,7 +25,7 @@ fn main() {
     let known: Vec<String> = [hash, commit.seconds.map(date)].into_iter().flatten().collect();
     let version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
     let details = if known.is_empty() { String::new() } else { format!(" ({})", known.join(" ")) };
-    println!("cargo::rustc-env=TOOLSIEVE_VERSION={version}{details}");
+    println!("cargo::rustc-env=BUILD_VERSION={version}{details}");
 }
 
 fn variable(name: &str) -> Option<String> {

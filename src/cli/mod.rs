@@ -52,7 +52,7 @@ use crate::settings::{Environment, Finding, McpoSettings, Overrides, ServersSour
 /// Without a command, Toolsieve accepts mcpo's flags, for example: toolsieve --port 8000 --api-key KEY --config
 /// mcp.json, or toolsieve --port 8000 -- uvx mcp-server-time. To list these flags, run: toolsieve mcpo --help
 #[derive(Parser)]
-#[command(version = env!("TOOLSIEVE_VERSION"), propagate_version = true)]
+#[command(version = env!("BUILD_VERSION"), propagate_version = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

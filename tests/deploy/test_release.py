@@ -28,7 +28,7 @@ def build_script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def version(build_script: Path, folder: Path, **variables: str) -> str:
     environment = {"PATH": os.environ["PATH"], "CARGO_PKG_VERSION": VERSION, **variables}
     printed = run(build_script, cwd=folder, env=environment)
-    return next(line for line in printed.splitlines() if "TOOLSIEVE_VERSION" in line).partition("TOOLSIEVE_VERSION=")[2]
+    return next(line for line in printed.splitlines() if "BUILD_VERSION" in line).partition("BUILD_VERSION=")[2]
 
 
 def test_the_version_contains_the_commit_and_its_date(build_script: Path, tmp_path: Path) -> None:

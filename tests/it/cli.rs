@@ -191,8 +191,8 @@ fn without_a_subcommand_the_flags_are_mcpo_s() {
     let help = toolsieve().args(["mcpo", "--help"]).output().unwrap();
     assert!(help.status.success() && text(&help).contains("--strict-auth"), "{}", text(&help));
     let version = toolsieve().arg("--version").output().unwrap();
-    assert_eq!(text(&version).trim_end(), concat!("toolsieve ", env!("TOOLSIEVE_VERSION")));
-    assert!(env!("TOOLSIEVE_VERSION").starts_with(env!("CARGO_PKG_VERSION")));
+    assert_eq!(text(&version).trim_end(), concat!("toolsieve ", env!("BUILD_VERSION")));
+    assert!(env!("BUILD_VERSION").starts_with(env!("CARGO_PKG_VERSION")));
 }
 
 #[test]

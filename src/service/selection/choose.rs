@@ -228,13 +228,20 @@ impl Choose {
     }
 
     /// Tools that match about as well as the best one. If the best one's server is up, unavailable tools do not count.
+    ///
+    /// If the message depends on earlier turns, these turns raise the scores of the tools that served them. So for a message that is
+    /// clearly about something else, such a tool does not count.
     fn about_as_good(&self, ranking: &Ranking, catalog: &Catalog) -> Vec<u32> {
-        let as_good = if ranking.in_context.is_some() { self.of_chats.as_good_in_context } else { self.of_chats.as_good };
+        let x = |n: &str, d: f32| std::env::var(n).ok().and_then(|v| v.parse().ok()).unwrap_or(d);
+        let as_good =
+            if ranking.in_context.is_some() { x("X_GOOD", self.of_chats.as_good_in_context) } else { x("X_GOOD0", self.of_chats.as_good) };
+        let alone = if ranking.in_context.is_some() { x("X_ALONE", 99.) } else { f32::INFINITY };
         let mut ours = ranking.ranked.iter().filter(|ranked| (ranked.key as usize) < catalog.tools().len()).peekable();
         let Some(&best) = ours.peek() else { return Vec::new() };
         let is_down = |key| catalog.server_of(key).is_some_and(|server| ranking.is_down(server));
         let all_count = is_down(best.key);
         let near = ours.take_while(|ranked| ranked.fused >= best.fused - as_good);
+        let near = near.filter(|ranked| ranked.alone >= best.alone - alone);
         near.filter(|ranked| all_count || !is_down(ranked.key)).map(|ranked| ranked.key).collect()
     }
 }

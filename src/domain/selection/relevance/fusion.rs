@@ -68,6 +68,8 @@ pub struct Ranked<K> {
     pub key: K,
     /// Weighted sum of z-scores. The average candidate has 0; the best usually has 2 to 5.
     pub fused: f32,
+    /// The same for the whole message alone, without its other texts.
+    pub alone: f32,
     /// The best cosine over all texts, if any.
     pub dense: Option<f32>,
     /// The best BM25 score over all texts.
@@ -196,7 +198,7 @@ impl<K: Copy + Eq + Hash + Ord> Candidates<K> {
         if parts.len() > 1 {
             cover(&mut rows, &mut fused, parts, parameters.coverage_weight);
         }
-        rows.into_iter().map(|row| self.ranked(row, fused[row], leads[row])).collect()
+        rows.into_iter().map(|row| self.ranked(row, fused[row], whole[row], leads[row])).collect()
     }
 
     /// For one text, the weighted sum of each candidate's z-scores.
@@ -212,11 +214,12 @@ impl<K: Copy + Eq + Hash + Ord> Candidates<K> {
         (0..rows.len()).map(score).collect()
     }
 
-    fn ranked(&self, row: usize, fused: f32, leads: u32) -> Ranked<K> {
+    fn ranked(&self, row: usize, fused: f32, alone: f32, leads: u32) -> Ranked<K> {
         let cells = row * self.texts..(row + 1) * self.texts;
         Ranked {
             key: self.keys[row],
             fused,
+            alone,
             dense_alone: self.dense[cells.start],
             lexical_alone: self.lexical[cells.start],
             dense: self.dense[cells.clone()].iter().flatten().copied().reduce(f32::max),

@@ -48,10 +48,7 @@ mod tests {
     use super::{DOWN, Ranked, living_first};
 
     fn ranked(scores: &[(u32, f32, u32)]) -> Vec<Ranked<u32>> {
-        scores
-            .iter()
-            .map(|&(key, fused, leads)| Ranked { key, fused, leads, dense: None, lexical: 0.0, dense_alone: None, lexical_alone: 0.0 })
-            .collect()
+        scores.iter().map(|&(key, fused, leads)| Ranked { key, fused, leads, ..Ranked::default() }).collect()
     }
 
     fn order(ranked: &[Ranked<u32>]) -> Vec<u32> {

@@ -123,7 +123,8 @@ impl Codes {
             None => return Self::LATIN,
             Some(Language::German) => Code::De,
             Some(Language::Dutch) => Code::Nl,
-            Some(Language::Swedish) => Code::Sv,
+            // The words of its neighbors are near to Swedish ones.
+            Some(Language::Swedish | Language::Danish | Language::Norwegian) => Code::Sv,
             Some(Language::French) => Code::Fr,
             Some(Language::Spanish) => Code::Es,
             Some(Language::Portuguese) => Code::Pt,
@@ -132,8 +133,6 @@ impl Codes {
             Some(Language::Czech) => Code::Cs,
             Some(Language::Finnish) => Code::Fi,
             Some(Language::Turkish) => Code::Tr,
-            // Their words are near to Swedish ones.
-            Some(Language::Danish | Language::Norwegian) => Code::Sv,
             Some(Language::English | Language::Romanian | Language::Hungarian) => return Self::NONE,
         };
         Self::of(&[code])
@@ -212,9 +211,8 @@ pub(crate) fn for_each_gloss(text: &str, language: Option<Language>, mut emit: i
             }
             Segment::Unspaced(run) => {
                 word.clear();
-                let mut characters = run.char_indices().take(CHARACTERS_READ);
                 let mut next = 0;
-                while let Some((at, character)) = characters.next() {
+                for (at, character) in run.char_indices().take(CHARACTERS_READ) {
                     let Some(codes) = Codes::of_script(character, is_japanese).filter(|_| at >= next) else { continue };
                     let lookup = Lookup { codes, is_sure: true };
                     if let Some(length) = lookup.longest(&run[at..], true) {
