@@ -64,6 +64,13 @@ class Program:
             print(self.log_end())
             raise
 
+    def wait_for_end(self, seconds: float) -> int:
+        """Waits until the program ends by itself, and returns its exit code."""
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it did not end within {seconds} s\n{self.log_end()}") from None
+
     def log_end(self, lines: int = 40) -> str:
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-lines:])
 

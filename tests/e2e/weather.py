@@ -1,8 +1,6 @@
 """A small tool server that has nothing to do with Toolsieve: its tool must never be taken away."""
 
-import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from serving import Exchange, LocalServer
 
 TOOL = "tell_the_weather"
 DOCUMENT = {
@@ -25,32 +23,11 @@ DOCUMENT = {
 }
 
 
-class WeatherServer:
+class WeatherServer(LocalServer):
     def __init__(self) -> None:
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self._send(DOCUMENT)
+        class Handler(Exchange):
+            def answer(self) -> None:
+                self.body()
+                self.send_json(DOCUMENT if self.command == "GET" else {"weather": "sunny"})
 
-            def do_POST(self) -> None:
-                self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                self._send({"weather": "sunny"})
-
-            def _send(self, value: object) -> None:
-                raw = json.dumps(value).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(raw)))
-                self.end_headers()
-                self.wfile.write(raw)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(Handler)

@@ -172,3 +172,26 @@ async fn the_instructions_are_those_of_the_list() {
         assert!(greeted["result"]["instructions"].as_str().unwrap().contains(words), "{greeted}");
     }
 }
+
+/// A search names only meta-tools that the client's list contains.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_suggests_loading_only_where_the_list_can_load() {
+    for (tools, path, loads) in [
+        ("13", "/mcp", false),
+        ("12", "/mcp", true),
+        ("12", "/mcp?mode=full", false),
+        ("12", "/mcp?mode=meta", false),
+        ("12", "/mcp?mode=dynamic", true),
+    ] {
+        let service = start(&[("TOOLSIEVE_MCP__FULL_LIST_TOOLS", tools)]).await;
+        let client = Client::new(&service, path, None).greeted().await;
+        assert_eq!(client.tools().await.iter().any(|name| name == "load_toolset"), loads, "{tools} {path}");
+        let (_, answer) = client.ask("tools/call", json!({"name": "find_tools", "arguments": {"queries": ["send an email"]}})).await;
+        let found = &answer["result"]["structuredContent"];
+        assert_eq!(found["tools"][0]["name"], "mail__send_email", "{tools} {path}: {answer}");
+        assert_eq!(found["tools"][0].get("already_loaded"), loads.then_some(&json!(false)), "{tools} {path}: {found}");
+        assert_eq!(found["toolsets"][0]["name"] == "mail", loads, "{tools} {path}: {found}");
+        let next = found["next"].as_str().unwrap();
+        assert_eq!((next.contains("load_toolset"), next.contains("run_tool")), (loads, !loads), "{tools} {path}: {next}");
+    }
+}

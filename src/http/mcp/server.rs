@@ -291,7 +291,8 @@ impl Handler {
     }
 
     fn here(&self) -> CallerAt<'_> {
-        CallerAt { caller: &self.caller, address: self.listed_at(), client: self.session.as_ref().map(|session| session.loads()) }
+        let client = self.session.as_ref().map(|session| session.loads());
+        CallerAt { caller: &self.caller, address: self.listed_at(), client, can_load: LoadToolset.is_in(self.mode()) }
     }
 
     /// Notifies the affected clients that their list of tools has changed.

@@ -159,7 +159,7 @@ impl Find {
         order.truncate(if is_nothing { 0 } else { request.limit });
         let shown: HashSet<usize> = order.iter().copied().collect();
 
-        let now = self.loading.now(here).await;
+        let now = if here.can_load { self.loading.now(here).await } else { None };
         let tool_at = |place: usize| &catalog.tools()[ranked[place].key as usize];
         let answers = order.iter().map(|&place| {
             let same_as = duplicates.get(&place).into_iter().flatten().filter(|place| !shown.contains(place));

@@ -58,6 +58,8 @@ pub(crate) struct CallerAt<'a> {
     pub caller: &'a CallerContext,
     pub address: &'a Address,
     pub client: Option<&'a ClientLoads>,
+    /// Whether the caller has the meta-tool that loads toolsets.
+    pub can_load: bool,
 }
 
 /// The owner of loaded groups.
@@ -70,7 +72,7 @@ enum LoadHolder<'a> {
 impl<'a> CallerAt<'a> {
     /// The caller of an HTTP request, which has no MCP session.
     pub(crate) fn new(caller: &'a CallerContext, address: &'a Address) -> Self {
-        Self { caller, address, client: None }
+        Self { caller, address, client: None, can_load: true }
     }
 
     fn holder(&self) -> Option<LoadHolder<'a>> {

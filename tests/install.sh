@@ -1,0 +1,26 @@
+# Functions that put what a suite needs into the cache folder, again only when its list has changed. Suites source this file.
+cache="${XDG_CACHE_HOME:-$HOME/.cache}/toolsieve"
+
+npm_packages() { # folder in the cache, package.json, further arguments for npm; prints the path of the folder
+  local folder="$cache/$1" list="$2"
+  shift 2
+  if ! cmp -s "$list" "$folder/installed.json"; then
+    rm -rf "$folder"
+    mkdir -p "$folder"
+    cp "$list" "$folder/package.json"
+    (cd "$folder" && npm install --silent --no-audit --no-fund "$@" >&2)
+    cp "$list" "$folder/installed.json"
+  fi
+  echo "$folder"
+}
+
+python_packages() { # folder in the cache, file with requirements; prints the path of the virtual environment's Python
+  local folder="$cache/$1"
+  if ! cmp -s "$2" "$folder/installed"; then
+    rm -rf "$folder"
+    python3 -m venv "$folder"
+    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check -r "$2" >&2
+    cp "$2" "$folder/installed"
+  fi
+  echo "$folder/bin/python"
+}
