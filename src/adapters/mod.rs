@@ -1,5 +1,5 @@
-//! Implementations of the ports: MCP servers, index, embedder, store, clients of other services, and system events
-//! (signals, changed files).
+//! Implementations of the ports: MCP servers, index, embedder, store, clients of other services, the desktop, and system
+//! events (signals, changed files).
 
 pub(crate) mod files;
 pub mod index;
@@ -13,6 +13,7 @@ pub mod mcp;
 pub(crate) mod openwebui;
 pub(crate) mod process;
 pub(crate) mod descriptors;
+pub(crate) mod desktop;
 pub(crate) mod signals;
 pub mod store;
 pub mod tokens;

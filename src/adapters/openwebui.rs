@@ -1,8 +1,11 @@
-//! A client of Open WebUI's admin API. Installs Toolsieve, and uninstalls exactly what it installed.
+//! A client of Open WebUI's admin API. Installs Toolsieve, examines an installation, and uninstalls exactly what it installed.
 //!
-//! An installation consists of one tool server connection, one more per requested toolset, and the filter function. All have
-//! fixed ids, so installing twice changes nothing. All other entries are written back unchanged. This module prints nothing; it
-//! returns reports and errors.
+//! An installation consists of one tool server connection, one more per requested toolset, and the filter function with its
+//! valves. All have fixed ids, so installing twice changes nothing. All other entries are written back unchanged. This module
+//! prints nothing; it returns reports and errors.
+
+pub(crate) mod trial;
+pub(crate) mod inspection;
 
 use std::fmt;
 use std::time::Duration;
@@ -16,10 +19,18 @@ use crate::domain::access::toolset::ToolsetName;
 use crate::domain::publishing::address::AddressPrefix;
 use crate::domain::toolsets::mode::Mode;
 
+use self::trial::Setup;
+
 /// The id of our tool server connection. Chats refer to it as `server:toolsieve`.
 const CONNECTION_ID: &str = "toolsieve";
 /// Prefix of the ids of toolset connections.
 const TOOLSET_PREFIX: &str = "toolsieve-";
+/// Prefixes of the ids by which chats and filters refer to OpenAPI and MCP connections.
+const TOOL_PREFIX: &str = "server:";
+const MCP_TOOL_PREFIX: &str = "server:mcp:";
+/// The names of the filter's switches.
+const STATUS: &str = "status";
+const AUTO_ENABLE: &str = "auto_enable";
 /// The id of our filter function.
 const FUNCTION_ID: &str = "toolsieve";
 /// The title in the filter's front matter. It proves that a function with our id is ours.
@@ -78,6 +89,27 @@ pub(crate) struct InstallOptions {
     pub mode: Option<Mode>,
     /// The users who may use the connections. `None` keeps the current setting; a new connection is open to everybody.
     pub audience: Option<Audience>,
+    /// Whether a line above each answer shows how many tools were selected.
+    pub status: Switch,
+    /// Whether the filter switches on relevant connections in chats without tools.
+    pub auto_enable: Switch,
+}
+
+/// What an installation does with a switch among the filter's valves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Switch {
+    /// Leaves it as it is.
+    Keep,
+    /// Sets it, unless an administrator or an earlier installation has set it.
+    Initially(bool),
+    Set(bool),
+}
+
+/// The switches among the filter's valves; `None` if nobody has set them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Switches {
+    pub status: Option<bool>,
+    pub auto_enable: Option<bool>,
 }
 
 /// The users who may use the connections in Open WebUI.
@@ -88,19 +120,27 @@ pub(crate) enum Audience {
 }
 
 /// The result of an installation.
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InstallReport {
     /// Open WebUI's version.
     pub version: String,
     pub connection: Change,
     pub filter: Change,
+    /// The switches before and after the installation.
+    pub before: Switches,
+    pub switches: Switches,
     pub warnings: Vec<InstallWarning>,
+    /// How the installed filter asks Toolsieve about a message.
+    pub setup: Setup,
+    /// Whether Open WebUI could read the document with all tools. `None` for MCP connections, because it doesn't say.
+    pub is_read: Option<bool>,
 }
 
-/// The result of an uninstallation. Both fields are false if nothing of ours was installed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The result of an uninstallation.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UninstallReport {
-    pub connection: bool,
+    /// The tool ids of the removed connections.
+    pub connections: Vec<String>,
+    /// Whether the filter was installed.
     pub filter: bool,
 }
 
@@ -176,18 +216,49 @@ pub(crate) async fn install(options: &InstallOptions) -> Result<InstallReport, O
     if connection != Change::Unchanged {
         administration.replace_connections(&connections).await?;
     }
-    let filter = administration.install_filter(installed, options, &toolsieve_url).await?;
+    let installed = administration.install_filter(installed, options, &toolsieve_url).await?;
 
     let mut warnings = Vec::new();
     warnings.extend(InstallWarning::of_version(&version, options.mcp));
     let offered = administration.offered_tools().await?;
+    let mut is_read = None;
     for wanted in wanted(options, &toolsieve_url) {
         // MCP servers don't appear in the list of tools.
-        if !wanted.is_mcp && !offered.contains(&wanted.tool_id()) {
+        if wanted.is_mcp {
+            continue;
+        }
+        let is_offered = offered.contains(&wanted.tool_id());
+        if wanted.id == CONNECTION_ID {
+            is_read = Some(is_offered);
+        }
+        if !is_offered {
             warnings.push(InstallWarning::DocumentUnreadable { document: format!("{}/openapi.json", wanted.url) });
         }
     }
-    Ok(InstallReport { version, connection, filter, warnings })
+    let to_all_tools = connections.iter().find(|connection| is_to_all_tools(connection));
+    Ok(InstallReport {
+        version,
+        connection,
+        filter: installed.change,
+        before: installed.before,
+        switches: Switches::of(&installed.valves),
+        warnings,
+        setup: Setup::of(to_all_tools.unwrap_or(&Value::Null), &installed.valves),
+        is_read,
+    })
+}
+
+/// The filter's switches as they are set now. All are unset if the filter is not installed.
+///
+/// # Errors
+/// See [`OpenWebUiError`].
+pub(crate) async fn switches(open_webui: &OpenWebUiAccess) -> Result<Switches, OpenWebUiError> {
+    let administration = Administration::open(open_webui)?;
+    administration.version().await?;
+    match administration.function().await? {
+        Some(_) => Ok(Switches::of(&administration.valves().await?)),
+        None => Ok(Switches::default()),
+    }
 }
 
 /// Removes the tool server connections and the filter, and nothing else.
@@ -198,12 +269,9 @@ pub(crate) async fn uninstall(open_webui: &OpenWebUiAccess) -> Result<UninstallR
     let administration = Administration::open(open_webui)?;
     administration.version().await?;
 
-    let mut connections = administration.connections().await?;
-    let before = connections.len();
-    connections.retain(|connection| !is_ours(connection));
-    let connection = connections.len() < before;
-    if connection {
-        administration.replace_connections(&connections).await?;
+    let (ours, others): (Vec<Value>, Vec<Value>) = administration.connections().await?.into_iter().partition(is_ours);
+    if !ours.is_empty() {
+        administration.replace_connections(&others).await?;
     }
     let filter = match administration.function().await {
         Ok(Some(_)) => {
@@ -213,7 +281,7 @@ pub(crate) async fn uninstall(open_webui: &OpenWebUiAccess) -> Result<UninstallR
         Ok(None) | Err(OpenWebUiError::FunctionIdTaken) => false,
         Err(error) => return Err(error),
     };
-    Ok(UninstallReport { connection, filter })
+    Ok(UninstallReport { connections: ours.iter().map(tool_id).collect(), filter })
 }
 
 impl fmt::Debug for OpenWebUiAccess {
@@ -231,6 +299,8 @@ impl fmt::Debug for InstallOptions {
             .field("toolsets", &self.toolsets)
             .field("mcp", &self.mcp)
             .field("audience", &self.audience)
+            .field("status", &self.status)
+            .field("auto_enable", &self.auto_enable)
             .finish_non_exhaustive()
     }
 }
@@ -266,6 +336,14 @@ struct Function {
     meta: Value,
     is_active: bool,
     is_global: bool,
+}
+
+/// The filter after an installation.
+struct InstalledFilter {
+    change: Change,
+    /// The switches before the installation.
+    before: Switches,
+    valves: Map<String, Value>,
 }
 
 impl Administration {
@@ -314,7 +392,7 @@ impl Administration {
         installed: Option<Function>,
         options: &InstallOptions,
         toolsieve_url: &str,
-    ) -> Result<Change, OpenWebUiError> {
+    ) -> Result<InstalledFilter, OpenWebUiError> {
         let form = json!({
             "id": FUNCTION_ID,
             "name": FUNCTION_TITLE,
@@ -337,12 +415,11 @@ impl Administration {
         }
 
         // Set the valves first, because a filter runs as soon as it is active.
-        let request = self.function_request(Method::GET, "valves");
-        let valves: Option<Map<String, Value>> = self.send("read the filter's valves", request).await?;
-        let valves = valves.unwrap_or_default();
-        let wanted = with_our_valves(valves.clone(), options, toolsieve_url);
-        if wanted != valves {
-            let request = self.function_request(Method::POST, "valves/update").json(&wanted);
+        let present = self.valves().await?;
+        let before = Switches::of(&present);
+        let valves = with_our_valves(present.clone(), options, toolsieve_url);
+        if valves != present {
+            let request = self.function_request(Method::POST, "valves/update").json(&valves);
             self.send::<Value>("set the filter's valves", request).await?;
             change = change.or(Change::Updated);
         }
@@ -355,7 +432,14 @@ impl Administration {
                 change = change.or(Change::Updated);
             }
         }
-        Ok(change)
+        Ok(InstalledFilter { change, before, valves })
+    }
+
+    /// The filter's valves, without those that nobody has set.
+    async fn valves(&self) -> Result<Map<String, Value>, OpenWebUiError> {
+        let request = self.function_request(Method::GET, "valves");
+        let valves: Option<Map<String, Value>> = self.send("read the filter's valves", request).await?;
+        Ok(valves.unwrap_or_default())
     }
 
     /// Our filter; `None` if there is no function with our id.
@@ -398,6 +482,23 @@ impl Administration {
     }
 }
 
+impl Switch {
+    fn apply(self, valves: &mut Map<String, Value>, name: &str) {
+        match self {
+            Self::Keep => {}
+            Self::Initially(value) => drop(valves.entry(name).or_insert_with(|| json!(value))),
+            Self::Set(value) => drop(valves.insert(name.to_owned(), json!(value))),
+        }
+    }
+}
+
+impl Switches {
+    fn of(valves: &Map<String, Value>) -> Self {
+        let switch = |name| valves.get(name).and_then(Value::as_bool);
+        Self { status: switch(STATUS), auto_enable: switch(AUTO_ENABLE) }
+    }
+}
+
 impl Change {
     fn or(self, other: Self) -> Self {
         if self == Self::Unchanged { other } else { self }
@@ -418,7 +519,7 @@ struct Wanted {
 impl Wanted {
     /// The id by which chats and filters refer to the connection.
     fn tool_id(&self) -> String {
-        format!("{}{}", if self.is_mcp { "server:mcp:" } else { "server:" }, self.id)
+        format!("{}{}", if self.is_mcp { MCP_TOOL_PREFIX } else { TOOL_PREFIX }, self.id)
     }
 }
 
@@ -500,6 +601,21 @@ fn is_ours(connection: &Value) -> bool {
     is_known && (id == CONNECTION_ID || is_toolset())
 }
 
+/// Whether this is our connection to all tools.
+fn is_to_all_tools(connection: &Value) -> bool {
+    is_ours(connection) && connection["info"]["id"] == CONNECTION_ID
+}
+
+fn is_mcp(connection: &Value) -> bool {
+    connection.get("type").and_then(Value::as_str) == Some("mcp")
+}
+
+/// The id by which chats and filters refer to a connection.
+fn tool_id(connection: &Value) -> String {
+    let id = connection.pointer("/info/id").and_then(Value::as_str).unwrap_or_default();
+    format!("{}{id}", if is_mcp(connection) { MCP_TOOL_PREFIX } else { TOOL_PREFIX })
+}
+
 /// Updates our entries in the list in place, or appends them.
 fn with_ours(mut connections: Vec<Value>, options: &InstallOptions, toolsieve_url: &str) -> (Vec<Value>, Change) {
     let mut change = Change::Unchanged;
@@ -571,7 +687,7 @@ fn document_path(installed: &Value, wanted: &Wanted, mode: Option<Mode>) -> Stri
     }
 }
 
-/// Sets Toolsieve's address and the ids of our connections in the filter's valves.
+/// Sets Toolsieve's address, the ids of our connections and the switches in the filter's valves.
 fn with_our_valves(mut valves: Map<String, Value>, options: &InstallOptions, toolsieve_url: &str) -> Map<String, Value> {
     let known = valves.get("connections").and_then(Value::as_str).unwrap_or_default();
     let mut connections: Map<String, Value> = serde_json::from_str(known).unwrap_or_default();
@@ -585,6 +701,8 @@ fn with_our_valves(mut valves: Map<String, Value>, options: &InstallOptions, too
     }
     valves.insert("url".to_owned(), json!(toolsieve_url));
     valves.insert("key".to_owned(), json!(options.key.as_deref().unwrap_or_default()));
+    options.status.apply(&mut valves, STATUS);
+    options.auto_enable.apply(&mut valves, AUTO_ENABLE);
     valves
 }
 

@@ -12,6 +12,9 @@ use crate::domain::text::analysis::Analyzer;
 use crate::service::catalog::tool_admin::{self, Duplicates};
 use crate::settings::{ServerSettings, Settings, TransportSettings};
 
+/// Maximum number of entries of each kind in the text.
+const MOST: usize = 12;
+
 #[derive(Args)]
 pub(super) struct Check {
     #[command(flatten)]
@@ -70,44 +73,68 @@ fn transport(server: &ServerSettings) -> String {
 fn as_text(settings: &Settings, known: Option<&Known>, embedder: &Embedder) -> String {
     let mut lines: Vec<String> = settings.live.servers.iter().map(|server| format!("{}: {}", server.name, transport(server))).collect();
     if let Some(known) = known {
-        for (server, tool) in &known.skipped {
-            lines.push(format!("{server}/{}: not published: {}", visible(&tool.tool), tool.reason));
-        }
-        for tool in simplified(known) {
-            lines.push(format!("{}: published with less than its server says", tool.id));
-            lines.extend(tool.input.losses.iter().map(|loss| format!("    {loss}")));
-        }
-        for (what, hidden) in hidden(known) {
-            lines.push(format!("{what}: hidden characters, which models are not shown"));
-            lines.extend(hidden.iter().map(|hidden| format!("    {}: {}", hidden.pointer, hidden.code_points.join(" "))));
-        }
-        lines.extend(known.changed.iter().map(|tool| format!("{tool}: its definition is another one than the service saw first")));
-        let Duplicates { groups, lookalikes } = duplicates(known);
-        for group in lookalikes {
-            let tools: Vec<String> = group.iter().map(|tool| format!("{}/{}", tool.server, visible(&tool.tool))).collect();
-            lines.push(format!("{}: their names are read as the same one", tools.join(", ")));
-        }
-        for group in groups {
-            let tools: Vec<String> = group.tools.iter().map(|tool| format!("{}/{}", tool.server, visible(&tool.tool))).collect();
-            let how = if group.same_definition { "say the same" } else { "say nearly the same" };
-            lines.push(format!("{}: they {how}", tools.join(", ")));
-        }
+        lines.extend(findings(known));
         let tools = known.catalog.tools().len();
-        let less = simplified(known).count();
+        let simpler = simplified(known).count();
         lines.push(format!(
-            "{tools} tools are published, {} of them with all that their servers say of the input, {less} with less.",
-            tools - less
+            "{} published, {} with complete schemas and {simpler} with simpler ones.",
+            many(tools, "tool"),
+            tools - simpler
         ));
     }
     lines.push(match embedder.embedded {
-        Some(tools) => format!("embedder: {}; {tools} tools are embedded.", embedder.description),
+        Some(tools) => format!("embedder: {}; {} embedded.", embedder.description, many(tools, "tool")),
         None => format!("embedder: {}", embedder.description),
     });
     let http = &settings.start.http;
     let key = if http.api_key.is_some() { "with a key" } else { "without a key" };
-    let count = settings.live.servers.len();
-    lines.push(format!("The configuration is sound: {count} servers, listening on {}:{} {key}.", http.host, http.port));
+    let servers = many(settings.live.servers.len(), "server");
+    lines.push(format!("The configuration is valid: {servers}, listening on {}:{} {key}.", http.host, http.port));
     lines.join("\n")
+}
+
+/// What people should know about the tools, a few entries of each kind.
+fn findings(known: &Known) -> Vec<String> {
+    let skipped = known.skipped.iter().map(|(server, tool)| format!("{server}/{}: not published: {}", visible(&tool.tool), tool.reason));
+    let simplified = simplified(known).map(|tool| {
+        let losses = tool.input.losses.iter().map(|loss| format!("    {loss}"));
+        [format!("{}: published with a simpler schema", tool.id)].into_iter().chain(shortened(losses)).collect::<Vec<_>>().join("\n")
+    });
+    let hidden = hidden(known).into_iter().map(|(what, hidden)| {
+        let places = hidden.iter().map(|hidden| format!("    {}: {}", hidden.pointer, hidden.code_points.join(" ")));
+        [format!("{what}: hidden characters, which models don't see")].into_iter().chain(shortened(places)).collect::<Vec<_>>().join("\n")
+    });
+    let changed = known.changed.iter().map(|tool| format!("{tool}: the definition has changed since the service first saw it"));
+    let Duplicates { groups, lookalikes } = duplicates(known);
+    let lookalikes = lookalikes.into_iter().map(|group| {
+        let tools: Vec<String> = group.iter().map(|tool| format!("{}/{}", tool.server, visible(&tool.tool))).collect();
+        format!("{}: the names look the same", tools.join(", "))
+    });
+    let duplicates = groups.into_iter().map(|group| {
+        let tools: Vec<String> = group.tools.iter().map(|tool| format!("{}/{}", tool.server, visible(&tool.tool))).collect();
+        let how = if group.same_definition { "the same definition" } else { "nearly the same definition" };
+        format!("{}: {how}", tools.join(", "))
+    });
+    let kinds =
+        [shortened(skipped), shortened(simplified), shortened(hidden), shortened(changed), shortened(lookalikes), shortened(duplicates)];
+    kinds.concat()
+}
+
+/// The first entries, and how many more there are.
+fn shortened(entries: impl Iterator<Item = String>) -> Vec<String> {
+    let mut entries: Vec<String> = entries.collect();
+    // One entry takes as much space as the note about it.
+    if entries.len() > MOST + 1 {
+        let more = entries.len() - MOST;
+        let indent: String = entries[MOST].chars().take_while(|character| *character == ' ').collect();
+        entries.truncate(MOST);
+        entries.push(format!("{indent}and {more} more; --json lists all"));
+    }
+    entries
+}
+
+fn many(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 fn as_json(settings: &Settings, known: Option<&Known>, embedder: &Embedder) -> Value {
@@ -162,4 +189,17 @@ fn duplicates(known: &Known) -> Duplicates {
 /// Tools whose published schema is simpler than the server's schema.
 fn simplified(known: &Known) -> impl Iterator<Item = &Tool> {
     known.catalog.tools().iter().map(AsRef::as_ref).filter(|tool: &&Tool| !tool.input.losses.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MOST, shortened};
+
+    #[test]
+    fn long_lists_end_with_the_number_of_the_rest() {
+        let entries = |count: usize| (0..count).map(|number| format!("    tool {number}"));
+        assert_eq!(shortened(entries(MOST + 1)).len(), MOST + 1);
+        let lines = shortened(entries(MOST + 2));
+        assert_eq!((lines.len(), lines[MOST].as_str()), (MOST + 1, "    and 2 more; --json lists all"));
+    }
 }

@@ -10,7 +10,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
-use crate::adapters::log;
+use crate::adapters::{desktop, log};
 use crate::cli::serve::serve;
 use crate::cli::{Failure, Outcome, ServiceArgs, begin_service, print, read};
 use crate::settings::{ServersSource, ToolsetFlags};
@@ -21,6 +21,8 @@ const NPM_PACKAGES: [&str; 3] = [
     "@modelcontextprotocol/server-filesystem@2026.8.31",
     "@modelcontextprotocol/server-memory@2026.8.31",
 ];
+/// The address that `toolsieve openwebui install` registers by default.
+const INSTALLED_URL: &str = "http://127.0.0.1:8000";
 const PYPI_PACKAGES: [&str; 2] = ["mcp-server-time==2026.10.19", "mcp-server-git==2026.10.19"];
 
 #[derive(Args)]
@@ -33,6 +35,9 @@ pub(super) struct Quickstart {
     /// Install the servers and print the path of their configuration, without starting the service
     #[arg(long)]
     install_only: bool,
+    /// Don't open the page with all tools in the browser; without a desktop, in CI and over SSH, it never opens
+    #[arg(long)]
+    no_open: bool,
 }
 
 impl Quickstart {
@@ -53,23 +58,40 @@ impl Quickstart {
             return print(&path.display().to_string());
         }
         let settings = self.service.load(ServersSource::File(path.clone()), ToolsetFlags::default())?;
-        serve(settings, |url| welcome(url, &path))
+        let opens = !self.no_open && desktop::is_here();
+        let has_key = settings.start.http.api_key.is_some();
+        serve(settings, |url| {
+            log::say(&welcome(url, &path, opens, has_key));
+            if opens {
+                desktop::open(&docs(url));
+            }
+        })
     }
 }
 
-fn welcome(url: &str, configuration: &Path) {
-    log::say(&format!(
+/// The address of the page that lists all tools.
+fn docs(url: &str) -> String {
+    format!("{url}/docs/")
+}
+
+fn welcome(url: &str, configuration: &Path, opens: bool, has_key: bool) -> String {
+    let docs = docs(url);
+    let opened = if opens { " (opens in your browser)" } else { "" };
+    let key = if has_key { " --key KEY" } else { "" };
+    let address = if url == INSTALLED_URL { String::new() } else { format!(" --toolsieve-url {url}") };
+    format!(
         "\nToolsieve listens on {url}\n\
          \n\
-         See the tools:       {url}/docs/\n\
-         Ask for some:        curl -s {url}/v1/tools/search -d '{{\"queries\": [\"what time is it in Tokyo\"]}}'\n\
-         Add to Open WebUI:   Admin Settings, Integrations: an OpenAPI tool server with the URL {url};\n\
-         \x20                    Admin Settings, Functions: webui-filter/filter.py, switched on globally.\n\
-         \x20                    Or both at once: toolsieve openwebui install --url <Open WebUI> --token <API key>\n\
-         Servers:             {}\n\
-         Stop:                Ctrl-C\n",
+         See the tools:  {docs}{opened}\n\
+         Find a tool:    curl -s {url}/v1/tools/search -d '{{\"queries\": [\"what time is it in Tokyo\"]}}'\n\
+         Servers:        {}\n\
+         Stop:           Ctrl-C\n\
+         \n\
+         Next step: connect Open WebUI. Create an API key there (Settings, Account), and run this command in a second terminal:\n\
+         \n\
+         \x20 toolsieve openwebui install --url http://localhost:3000 --token API_KEY{address}{key}\n",
         configuration.display()
-    ));
+    )
 }
 
 /// The folder in which the servers are installed.
@@ -155,4 +177,18 @@ fn spinner(message: String) -> ProgressBar {
     let progress = ProgressBar::new_spinner().with_style(style).with_message(message);
     progress.enable_steady_tick(Duration::from_millis(100));
     progress
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_welcome_says_the_next_step() {
+        let text = welcome(INSTALLED_URL, Path::new("mcp.json"), true, false);
+        assert!(text.contains("http://127.0.0.1:8000/docs/ (opens in your browser)\n"), "{text}");
+        assert!(text.contains("\n  toolsieve openwebui install --url http://localhost:3000 --token API_KEY\n"), "{text}");
+        let text = welcome("http://127.0.0.1:9000", Path::new("mcp.json"), false, true);
+        assert!(text.contains("/docs/\n") && text.contains("API_KEY --toolsieve-url http://127.0.0.1:9000 --key KEY\n"), "{text}");
+    }
 }

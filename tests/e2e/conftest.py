@@ -5,6 +5,7 @@ One Open WebUI, one Toolsieve and one scripted model for all scenarios; every sc
     TOOLSIEVE_QUICKSTART_CONFIG="$("$TOOLSIEVE_BIN" quickstart --install-only | tail -n 1)" tests/e2e/run
 """
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -80,9 +81,16 @@ class World:
         ours = ["--toolsieve-url", self.toolsieve.url, "--key", self.toolsieve.key]
         return self.toolsieve.openwebui("install", *where, *ours, *more)
 
-    def uninstall(self) -> None:
+    def uninstall(self) -> str:
         done = self.toolsieve.openwebui("uninstall", "--url", self.open_webui_url, "--token", self.admin.token)
         assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def doctor(self, *more: str) -> tuple[int, dict[str, Any]]:
+        """What `toolsieve doctor` finds in Open WebUI: the exit code, and the checks by their subjects."""
+        where = ["--open-webui", self.open_webui_url, "--open-webui-token", self.admin.token]
+        done = self.toolsieve.run("doctor", "--json", *where, *more)
+        return done.returncode, {check["subject"]: check for check in json.loads(done.stdout)["checks"]}
 
     def reset(self) -> None:
         """Back to what the installer left."""

@@ -127,6 +127,7 @@ def test_a_person_can_switch_narrowing_off(own_valves: World) -> None:
 
 def test_the_status_line_is_a_persons_own(own_valves: World) -> None:
     world = own_valves
+    world.set(status=False)
     world.admin.set_own_valves(FUNCTION, {"status": "on"})
     answer = world.admin.ask("danke!", [OURS], language="de-DE")
     (request,) = world.model.seen("danke!")

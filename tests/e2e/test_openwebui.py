@@ -165,6 +165,7 @@ class TestTheApi:
 
 class TestValves:
     def test_the_status_line(self, world: World) -> None:
+        world.set(status=False)
         assert world.admin.ask(TIME, [OURS]).statuses == []
         world.set(status=True)
         world.model.forget()
@@ -293,11 +294,74 @@ class TestInstalling:
         assert world.admin.valves(FUNCTION) == valves
         assert servers[: len(world.before)] == world.before, "other connections stay as they were"
 
-    def test_uninstall_takes_out_exactly_ours(self, world: World) -> None:
+    def test_it_ends_with_a_test_message(self, world: World) -> None:
+        done = world.try_to_install("--message", TIME)
+        line = next(line for line in done.stdout.splitlines() if line.startswith("Test message"))
+        counts = r"the model would get (\d+) of (\d+) functions \([\d,]+ of [\d,]+ tokens\)"
+        found = re.fullmatch(rf'Test message "{TIME}": {counts}: (.+)', line)
+        assert found, done.stdout
+        assert int(found[1]) == len(found[3].split(", "))
+        assert int(found[2]) == len(world.published)
+        assert set(found[3].split(", ")) >= TIME_TOOLS
+        world.admin.ask(TIME, [OURS])
+        (request,) = world.model.seen(TIME)
+        assert set(found[3].split(", ")) <= set(world.of_ours(request.tools)), "the model really gets them"
+        assert "Next step" in done.stdout
+
+    def test_without_a_message_it_asks_for_a_tool(self, world: World) -> None:
+        assert re.search(
+            r'^Test message ".+": the model would get \d+ of \d+ functions', world.install_output, re.MULTILINE
+        )
+
+    def test_the_status_line_is_on_and_auto_enable_is_off(self, world: World) -> None:
+        assert "status line: on" in world.install_output
+        assert "auto_enable: off, as before" in world.install_output
         world.uninstall()
+        world.install()
+        valves = world.admin.valves(FUNCTION)
+        assert valves["status"] is True
+        assert "auto_enable" not in valves, "nobody has decided"
+        world.uninstall()
+        world.install("--no-status-line", "--auto-enable")
+        valves = world.admin.valves(FUNCTION)
+        assert "status" not in valves
+        assert valves["auto_enable"] is True
+
+    def test_again_it_keeps_what_an_administrator_switched(self, world: World) -> None:
+        world.set(status=False, auto_enable=True)
+        world.install()
+        valves = world.admin.valves(FUNCTION)
+        assert (valves["status"], valves["auto_enable"]) == (False, True)
+        world.install("--status-line", "--no-auto-enable")
+        valves = world.admin.valves(FUNCTION)
+        assert (valves["status"], valves["auto_enable"]) == (True, False)
+
+    def test_a_service_that_nobody_reaches_is_a_failure(self, world: World) -> None:
+        away = f"http://127.0.0.1:{free_port()}"
+        where = ["--url", world.open_webui_url, "--token", world.admin.token]
+        done = world.toolsieve.openwebui("install", *where, "--toolsieve-url", away)
+        assert done.returncode == 1
+        assert away in done.stderr
+        assert "--test-url" in done.stderr
+        done = world.toolsieve.openwebui("install", *where, "--toolsieve-url", away, "--no-test")
+        assert done.returncode == 0, done.stderr
+
+    def test_the_test_message_can_go_to_another_address(self, world: World) -> None:
+        """Open WebUI in a container reaches the service at an address that this machine may not know."""
+        away = f"http://127.0.0.1:{free_port()}"
+        where = ["--url", world.open_webui_url, "--token", world.admin.token, "--key", world.toolsieve.key]
+        done = world.toolsieve.openwebui("install", *where, "--toolsieve-url", away, "--test-url", world.toolsieve.url)
+        assert done.returncode == 0, done.stderr
+        assert "Test message" in done.stdout
+        assert "could not read" in done.stderr, "Open WebUI itself doesn't reach it"
+
+    def test_uninstall_takes_out_exactly_ours(self, world: World) -> None:
+        said = world.uninstall()
         assert world.admin.tool_servers() == world.before
         assert world.admin.function_ids() == []
-        world.uninstall()
+        assert f"removed ({OURS})" in said
+        assert "stays" in said
+        assert "was not registered" in world.uninstall()
 
     def test_a_wrong_token_is_told(self, world: World) -> None:
         for token in ("nonsense", world.user.token):
@@ -321,6 +385,49 @@ class TestInstalling:
         (request,) = world.model.seen(TIME)
         assert_narrow(world, request, TIME_TOOLS)
         assert TOOL in request.tools
+
+
+class TestTheDoctor:
+    def test_a_complete_installation_is_fine(self, world: World) -> None:
+        code, checks = world.doctor()
+        assert code == 0, checks
+        assert {check["level"] for check in checks.values()} == {"fine"}
+        assert list(checks) == ["Open WebUI", OURS, "filter", "status line", "auto_enable", "test message"]
+        assert checks["status line"]["finding"] == "on"
+        assert "the model would get" in checks["test message"]["finding"]
+
+    def test_it_sees_what_an_administrator_changed(self, world: World) -> None:
+        world.set(status=False, auto_enable=True, url=f"http://127.0.0.1:{free_port()}")
+        code, checks = world.doctor("--test-url", world.toolsieve.url)
+        assert code == 0, checks
+        assert checks["status line"]["finding"].startswith("off")
+        assert checks["auto_enable"]["finding"] == "on"
+        assert checks["filter"]["level"] == "warning"
+
+    def test_a_filter_that_is_off_is_a_problem(self, world: World) -> None:
+        world.admin.post(f"/api/v1/functions/id/{FUNCTION}/toggle")
+        try:
+            code, checks = world.doctor()
+        finally:
+            world.admin.post(f"/api/v1/functions/id/{FUNCTION}/toggle")
+        assert code == 1
+        assert checks["filter"]["level"] == "problem"
+        assert "enable it" in checks["filter"]["remedy"]
+
+    def test_nothing_installed_is_a_problem(self, world: World) -> None:
+        world.uninstall()
+        code, checks = world.doctor()
+        assert code == 1
+        assert [name for name, check in checks.items() if check["level"] == "problem"] == ["tool server", "filter"]
+        assert all("openwebui install" in checks[name]["remedy"] for name in ("tool server", "filter"))
+
+    def test_a_wrong_token_is_a_problem(self, world: World) -> None:
+        done = world.toolsieve.run(
+            "doctor", "--open-webui", world.open_webui_url, "--open-webui-token", world.user.token
+        )
+        assert done.returncode == 1
+        assert "token" in done.stdout
+        assert world.user.token not in done.stdout + done.stderr
 
 
 def test_the_figures_of_the_readme(world: World, capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,8 +79,12 @@ class Toolsieve:
 
     def openwebui(self, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """`toolsieve openwebui <command> …`"""
-        call = [str(self.binary), "openwebui", command, *arguments]
-        return subprocess.run(call, capture_output=True, text=True, timeout=60, check=False)
+        return self.run("openwebui", command, *arguments)
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """A command without a terminal, which therefore asks nothing."""
+        call = [str(self.binary), *arguments]
+        return subprocess.run(call, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
 
     @property
     def _authorization(self) -> dict[str, str]:

@@ -42,7 +42,7 @@ fn check_says_which_tool_is_published_with_less() {
         String::from_utf8(output.stdout).unwrap()
     };
     let printed = check(&[]);
-    assert!(printed.contains("odd/deep: published with less") && printed.contains("nested too deeply"), "{printed}");
+    assert!(printed.contains("odd/deep: published with a simpler schema") && printed.contains("nested too deeply"), "{printed}");
     assert!(!printed.contains("odd/all_keywords"), "{printed}");
     let printed: Value = serde_json::from_str(&check(&["--json"])).unwrap();
     assert_eq!(printed["not_published"], json!([]));

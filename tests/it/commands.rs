@@ -94,7 +94,7 @@ fn wrong_use_is_code_2_before_any_service_is_asked() {
     };
     let (broken, list, empty) = (path("broken.json", "{"), path("list.json", "[]"), path("empty.json", "{}"));
     let servers = path("mcp.json", &json!({"mcpServers": {"one": stdio(&[])}}).to_string());
-    let cases: [&[&str]; 48] = [
+    let cases: [&[&str]; 53] = [
         &["keys", "list", "--url", "foo"],
         &["keys", "list", "--url", "ftp://127.0.0.1"],
         &["keys", "create", "ci", "--expires-in-days", "0"],
@@ -141,7 +141,12 @@ fn wrong_use_is_code_2_before_any_service_is_asked() {
         &["check", "--config", &servers, "--host", "0.0.0.0"],
         &["openapi", "--mode", "meta"],
         &["doctor"],
+        &["doctor", "--open-webui", "http://127.0.0.1:9"],
         &["openwebui", "install", "--url", "nope", "--token", "x"],
+        &["openwebui", "install", "--url", "http://127.0.0.1:9", "--token", "x", "--auto-enable", "--no-auto-enable"],
+        &["openwebui", "install", "--url", "http://127.0.0.1:9", "--token", "x", "--status-line", "--no-status-line"],
+        &["openwebui", "install", "--url", "http://127.0.0.1:9", "--token", "x", "--message", ""],
+        &["openwebui", "test", "--toolsieve-url", "nope"],
         &["model", "import"],
     ];
     for words in cases {

@@ -13,6 +13,8 @@ fn options(key: Option<&str>, audience: Option<Audience>) -> InstallOptions {
         mcp: false,
         mode: None,
         audience,
+        status: Switch::Keep,
+        auto_enable: Switch::Keep,
     }
 }
 
@@ -108,6 +110,22 @@ fn valves_that_an_administrator_set_stay() {
     let connections: Value = serde_json::from_str(valves["connections"].as_str().unwrap()).unwrap();
     assert_eq!(connections, json!({ "server:mail": "/toolsets/mail", "server:toolsieve": "/" }));
     assert_eq!(with_our_valves(valves.clone(), &options(Some("k"), None), URL), valves);
+}
+
+/// The switches after installing with these options over these valves.
+fn switched(valves: &Value, status: Switch, auto_enable: Switch) -> (Option<bool>, Option<bool>) {
+    let options = InstallOptions { status, auto_enable, ..options(None, None) };
+    let Switches { status, auto_enable } = Switches::of(&with_our_valves(object(valves), &options, URL));
+    (status, auto_enable)
+}
+
+#[test]
+fn switches_that_an_administrator_set_stay_unless_a_flag_says_otherwise() {
+    let (nothing, set) = (json!({}), json!({ "status": false, "auto_enable": true }));
+    assert_eq!(switched(&nothing, Switch::Initially(true), Switch::Keep), (Some(true), None));
+    assert_eq!(switched(&nothing, Switch::Keep, Switch::Initially(false)), (None, Some(false)));
+    assert_eq!(switched(&set, Switch::Initially(true), Switch::Keep), (Some(false), Some(true)));
+    assert_eq!(switched(&set, Switch::Set(true), Switch::Set(false)), (Some(true), Some(false)));
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub(super) struct Check {
 }
 
 impl Check {
-    fn new(level: Level, subject: impl Into<String>, finding: impl Into<String>, remedy: Option<String>) -> Self {
+    pub(super) fn new(level: Level, subject: impl Into<String>, finding: impl Into<String>, remedy: Option<String>) -> Self {
         Self { level, subject: subject.into(), finding: finding.into(), remedy }
     }
 

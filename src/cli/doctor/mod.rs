@@ -1,22 +1,26 @@
-//! `toolsieve doctor`: finds problems that would keep the service from working on this machine, and differences from
-//! mcpo.
+//! `toolsieve doctor`: finds problems that would keep the service from working on this machine, problems of an installation in
+//! Open WebUI, and differences from mcpo.
 //!
-//! It starts and stops the configured MCP servers. The only data that it writes are renewed OAuth tokens.
+//! It starts and stops the configured MCP servers. The only data that it writes are renewed OAuth tokens. In Open WebUI, it
+//! changes nothing.
 
 mod checks;
 mod compare;
 mod documents;
+mod openwebui;
 mod print;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
+use url::Url;
 
+use crate::adapters::openwebui::OpenWebUiAccess;
 use crate::app;
-use crate::cli::{self, Failure, ListenArgs, Outcome, SourceArgs, catalog, embedder, read, runtime};
+use crate::cli::{self, Failure, ListenArgs, Outcome, SourceArgs, catalog, embedder, read, runtime, service_url};
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::publishing::publish::Publish;
 use crate::settings::{McpoSettings, ServersSource, Settings};
@@ -38,6 +42,15 @@ pub(super) struct Doctor {
     /// API key of the running mcpo, if it runs with --strict-auth
     #[arg(long, value_name = "KEY", requires = "mcpo_url", env = "MCPO_API_KEY", hide_env_values = true)]
     mcpo_key: Option<SecretString>,
+    /// Address of an Open WebUI: check what `toolsieve openwebui install` registered there, and send a test message
+    #[arg(long, value_name = "URL", requires = "open_webui_token")]
+    open_webui: Option<String>,
+    /// API key or session token of an Open WebUI administrator
+    #[arg(long, value_name = "TOKEN", env = "OPENWEBUI_TOKEN", hide_env_values = true)]
+    open_webui_token: Option<SecretString>,
+    /// Address at which this machine reaches Toolsieve, for the test message [default: the address in Open WebUI]
+    #[arg(long, value_name = "URL", requires = "open_webui", value_parser = service_url)]
+    test_url: Option<Url>,
     #[command(flatten)]
     sources: SourceArgs,
     #[command(flatten)]
@@ -60,19 +73,30 @@ struct Report {
 
 impl Doctor {
     pub(super) fn run(self) -> Outcome {
-        let (file, mcpo) = match (&self.from_mcpo, &self.config) {
-            (Some(file), _) => (file.clone(), Some(McpoSettings::default())),
-            (None, Some(file)) => (file.clone(), None),
-            (None, None) => {
-                return Err(Failure::invalid(
-                    "error: there is nothing to check. Name the servers file with --config mcp.json, or with --from-mcpo \
-                     config.json to compare with mcpo.",
-                ));
-            }
+        let open_webui = match (&self.open_webui, &self.open_webui_token) {
+            (Some(url), Some(token)) => Some(OpenWebUiAccess { url: url.clone(), token: token.expose_secret().to_owned() }),
+            _ => None,
         };
-        let (settings, warnings) = read(&self.sources.sources(ServersSource::File(file), mcpo, self.listen.overrides()))?;
-        let mut report = Report { fine: false, checks: warnings.iter().map(checks::warning).collect(), mcpo: Vec::new() };
-        runtime()?.block_on(self.examine(&settings, &mut report))?;
+        let servers = match (&self.from_mcpo, &self.config) {
+            (Some(file), _) => Some((file.clone(), Some(McpoSettings::default()))),
+            (None, Some(file)) => Some((file.clone(), None)),
+            (None, None) => None,
+        };
+        if servers.is_none() && open_webui.is_none() {
+            return Err(Failure::invalid(
+                "error: there is nothing to check. Name the servers file with --config mcp.json, or with --from-mcpo config.json to \
+                 compare with mcpo, or name an Open WebUI with --open-webui URL.",
+            ));
+        }
+        let mut report = Report { fine: false, checks: Vec::new(), mcpo: Vec::new() };
+        if let Some((file, mcpo)) = servers {
+            let (settings, warnings) = read(&self.sources.sources(ServersSource::File(file), mcpo, self.listen.overrides()))?;
+            report.checks.extend(warnings.iter().map(checks::warning));
+            runtime()?.block_on(self.examine(&settings, &mut report))?;
+        }
+        if let Some(open_webui) = open_webui {
+            report.checks.extend(runtime()?.block_on(openwebui::examine(&open_webui, self.test_url.as_ref())));
+        }
         report.fine = !report.checks.iter().any(Check::is_problem) && !report.mcpo.iter().any(ServerComparison::is_problem);
         if self.json {
             cli::print(&serde_json::to_string_pretty(&report).map_err(|error| Failure::failed(format!("error: {error}")))?)?;

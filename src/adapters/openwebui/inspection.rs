@@ -1,0 +1,182 @@
+//! Reads what of an installation is in Open WebUI, without changing anything.
+
+use serde_json::{Map, Value};
+
+use crate::adapters::openwebui::trial::{self, Setup};
+use crate::adapters::openwebui::{
+    Administration, Audience, FILTER_SOURCE, Function, InstallWarning, OpenWebUiAccess, OpenWebUiError, Switches, is_mcp, is_ours,
+    is_to_all_tools, tool_id,
+};
+
+/// Everything that an installation consists of, as it is now.
+pub(crate) struct Inspection {
+    /// Open WebUI's version.
+    pub version: String,
+    /// A problem with this version.
+    pub warning: Option<InstallWarning>,
+    pub connections: Vec<ConnectionState>,
+    pub filter: Option<FilterState>,
+    /// How the filter asks Toolsieve about a message. `None` without the filter or the connection to all tools.
+    pub setup: Option<Setup>,
+}
+
+/// One of our connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ConnectionState {
+    pub tool_id: String,
+    pub url: String,
+    pub is_enabled: bool,
+    /// Whether Open WebUI could read its document. `None` for MCP connections, because it doesn't say.
+    pub is_read: Option<bool>,
+    /// Who may use it. `None` if only some users or groups may.
+    pub audience: Option<Audience>,
+    /// Whether the filter knows it.
+    pub is_known: bool,
+}
+
+/// The filter and its valves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FilterState {
+    /// Whether its source is the one in this program.
+    pub is_current: bool,
+    pub is_active: bool,
+    pub is_global: bool,
+    /// Toolsieve's base URL in the valves.
+    pub url: String,
+    /// Whether the connection to all tools has the same address. `None` if there is no such connection.
+    pub has_same_url: Option<bool>,
+    pub has_same_key: Option<bool>,
+    pub switches: Switches,
+}
+
+/// Reads the connections, the filter and its valves.
+///
+/// # Errors
+/// See [`OpenWebUiError`].
+pub(crate) async fn inspect(open_webui: &OpenWebUiAccess) -> Result<Inspection, OpenWebUiError> {
+    let administration = Administration::open(open_webui)?;
+    let version = administration.version().await?;
+    let function = administration.function().await?;
+    let valves = match &function {
+        Some(_) => administration.valves().await?,
+        None => Map::new(),
+    };
+    let connections = administration.connections().await?;
+    let offered = administration.offered_tools().await?;
+    Ok(inspection(version, function.as_ref(), &valves, &connections, &offered))
+}
+
+fn inspection(
+    version: String,
+    function: Option<&Function>,
+    valves: &Map<String, Value>,
+    connections: &[Value],
+    offered: &[String],
+) -> Inspection {
+    let ours: Vec<&Value> = connections.iter().filter(|connection| is_ours(connection)).collect();
+    let to_all_tools = ours.iter().copied().find(|connection| is_to_all_tools(connection));
+    let setup = to_all_tools.map(|connection| Setup::of(connection, valves));
+    let filter = function.map(|function| FilterState {
+        is_current: function.content == FILTER_SOURCE,
+        is_active: function.is_active,
+        is_global: function.is_global,
+        url: valves.get("url").and_then(Value::as_str).unwrap_or_default().to_owned(),
+        has_same_url: setup.as_ref().map(|setup| setup.connection_url == setup.filter_url),
+        has_same_key: setup.as_ref().map(Setup::has_one_key),
+        switches: Switches::of(valves),
+    });
+    Inspection {
+        warning: InstallWarning::of_version(&version, ours.iter().any(|connection| is_mcp(connection))),
+        version,
+        connections: ours.into_iter().map(|connection| ConnectionState::of(connection, setup.as_ref(), offered)).collect(),
+        setup: setup.filter(|_| filter.is_some()),
+        filter,
+    }
+}
+
+impl ConnectionState {
+    fn of(connection: &Value, setup: Option<&Setup>, offered: &[String]) -> Self {
+        let tool_id = tool_id(connection);
+        let config = &connection["config"];
+        let grants = config["access_grants"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let is_everybody = |grant: &Value| grant["principal_type"] == "user" && grant["principal_id"] == "*";
+        Self {
+            url: trial::connection_base(connection).to_owned(),
+            is_enabled: config["enable"] == true,
+            is_read: (!is_mcp(connection)).then(|| offered.contains(&tool_id)),
+            audience: match grants {
+                [] => Some(Audience::Administrators),
+                _ if grants.iter().any(is_everybody) => Some(Audience::Everybody),
+                _ => None,
+            },
+            is_known: setup.is_none_or(|setup| setup.knows(&tool_id)),
+            tool_id,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::adapters::openwebui::{InstallOptions, Switch, with_our_valves, with_ours};
+
+    const URL: &str = "http://toolsieve:8000";
+
+    fn options() -> InstallOptions {
+        InstallOptions {
+            open_webui: OpenWebUiAccess { url: "http://localhost:3000".to_owned(), token: "sk-token".to_owned() },
+            toolsieve_url: URL.to_owned(),
+            key: Some("k".to_owned()),
+            toolsets: vec!["mail".to_owned()],
+            mcp: false,
+            mode: None,
+            audience: None,
+            status: Switch::Initially(true),
+            auto_enable: Switch::Keep,
+        }
+    }
+
+    fn function(content: &str) -> Function {
+        Function { kind: "filter".to_owned(), content: content.to_owned(), meta: Value::Null, is_active: true, is_global: true }
+    }
+
+    #[test]
+    fn what_was_installed_is_found_again() {
+        let (connections, _) = with_ours(vec![json!({"url": "http://weather", "info": {"id": "weather"}})], &options(), URL);
+        let valves = with_our_valves(Map::new(), &options(), URL);
+        let offered = ["server:weather".to_owned(), "server:toolsieve".to_owned()];
+        let found = inspection("0.12.4".to_owned(), Some(&function(FILTER_SOURCE)), &valves, &connections, &offered);
+        let ids: Vec<(&str, Option<bool>)> = found.connections.iter().map(|one| (one.tool_id.as_str(), one.is_read)).collect();
+        assert_eq!(ids, [("server:toolsieve", Some(true)), ("server:toolsieve-mail", Some(false))]);
+        assert!(found.connections.iter().all(|one| one.is_enabled && one.is_known && one.audience == Some(Audience::Everybody)));
+        let filter = found.filter.unwrap();
+        assert!(filter.is_current && filter.is_active && filter.is_global);
+        assert_eq!((filter.has_same_url, filter.has_same_key), (Some(true), Some(true)));
+        assert_eq!(filter.switches, Switches { status: Some(true), auto_enable: None });
+        assert!(found.setup.is_some() && found.warning.is_none());
+    }
+
+    #[test]
+    fn what_an_administrator_changed_is_reported() {
+        let (mut connections, _) = with_ours(Vec::new(), &options(), URL);
+        connections[0]["config"] = json!({"enable": false, "access_grants": [{"principal_type": "group", "principal_id": "g"}]});
+        connections[1]["config"]["access_grants"] = json!([]);
+        let mut valves = with_our_valves(Map::new(), &options(), "http://elsewhere");
+        valves.insert("connections".to_owned(), json!("{\"server:toolsieve\": \"/\"}"));
+        valves.insert("key".to_owned(), json!("other"));
+        let found = inspection("0.11.1".to_owned(), Some(&function("old")), &valves, &connections, &[]);
+        let states: Vec<_> = found.connections.iter().map(|one| (one.is_enabled, one.audience, one.is_known)).collect();
+        assert_eq!(states, [(false, None, true), (true, Some(Audience::Administrators), false)]);
+        let filter = found.filter.unwrap();
+        assert_eq!((filter.is_current, filter.has_same_url, filter.has_same_key), (false, Some(false), Some(false)));
+        assert!(matches!(found.warning, Some(InstallWarning::NoRequestHook { .. })));
+    }
+
+    #[test]
+    fn nothing_of_ours_is_nothing() {
+        let found = inspection("0.12.4".to_owned(), None, &Map::new(), &[json!({"url": "http://weather"})], &[]);
+        assert!(found.connections.is_empty() && found.filter.is_none() && found.setup.is_none());
+    }
+}
