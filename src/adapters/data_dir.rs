@@ -9,7 +9,10 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::sys::statvfs::statvfs;
+
 use crate::adapters::installation::InstallationFile;
+use crate::service::ports::DiskSpace;
 
 /// How long to retry if the folder is locked, and the pause between two attempts.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -120,6 +123,13 @@ fn try_lock(file: &File) -> Result<(), TryLockError> {
     }
 }
 
+/// The space of the file system that contains the folder; `None` if the system does not report it.
+pub(crate) fn space(folder: &Path) -> Option<DiskSpace> {
+    let disk = statvfs(folder).inspect_err(|error| tracing::debug!(%error, "could not read the space of the data folder")).ok()?;
+    let block = disk.fragment_size();
+    Some(DiskSpace { available_bytes: disk.blocks_available().saturating_mul(block), size_bytes: disk.blocks().saturating_mul(block) })
+}
+
 /// The path of the database in a data folder, without opening the folder.
 pub fn database(path: &Path) -> PathBuf {
     path.join(DATABASE_FILE)
@@ -192,6 +202,14 @@ mod tests {
         std::fs::write(&path, "x").unwrap();
         assert!(matches!(DataDir::open(&path).unwrap_err(), DataDirError::NotAFolder { .. }));
         assert!(matches!(DataDir::open(&path.join("below")).unwrap_err(), DataDirError::NotWritable { .. }));
+    }
+
+    #[test]
+    fn its_disk_has_some_space() {
+        let folder = tempfile::tempdir().unwrap();
+        let space = super::space(folder.path()).unwrap();
+        assert!(space.size_bytes > 1 << 20 && space.available_bytes <= space.size_bytes, "{space:?}");
+        assert_eq!(super::space(&folder.path().join("missing")), None);
     }
 
     #[cfg(unix)]

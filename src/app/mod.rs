@@ -25,7 +25,7 @@ use self::listening::{SHUTDOWN_SECONDS, admission, bind, listen};
 pub(crate) use self::parts::mcp_options;
 use self::parts::{apply, apply_to_tools, enrichment, files, judges, open_index, retention};
 pub use self::parts::{publish_options, select};
-use crate::adapters::data_dir::{DataDir, DataDirError};
+use crate::adapters::data_dir::{self, DataDir, DataDirError};
 use crate::adapters::mcp::McpServers;
 use crate::adapters::signals::{Hangups, Stops};
 use crate::adapters::store::{SqliteStore, StoreOpenError};
@@ -222,9 +222,14 @@ impl Application {
             servers: Arc::clone(&servers),
             index: Arc::clone(&index),
             embedder: Arc::clone(&embedder),
+            store: store.clone(),
             recorder: recorder.clone(),
             audit: audit.clone(),
             process: Arc::new(process::read),
+            space: Arc::new({
+                let folder = data_dir.path().to_owned();
+                move || data_dir::space(&folder)
+            }),
             log: Arc::new(|| LogState { lines_dropped: log::dropped(), panics: log::panics() }),
         };
         let prometheus = PrometheusExport::new(&meters, parts);

@@ -7,6 +7,7 @@
 import json
 import os
 import subprocess
+import tarfile
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,16 @@ import yaml
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 CHART = ROOT / "deploy/helm"
+MONITORING = ROOT / "deploy/monitoring"
 ACCEPTED = sorted((HERE / "accepted").glob("*.yaml"))
 REFUSED = sorted((HERE / "refused").glob("*.yaml"))
 LEAST = HERE / "accepted/least.yaml"
 # The oldest version in Chart.yaml, and the newest that the validator knows.
 KUBERNETES = ["1.25", kubernetes_validate.latest_version()]
 # Kinds that operators define, so the validator doesn't know them.
-FOREIGN_KINDS = {"PodMonitor"}
+FOREIGN_KINDS = {"PodMonitor", "PrometheusRule"}
+# The second ConfigMap of a release.
+DASHBOARD = "ConfigMap of the dashboard"
 
 Document = dict[str, Any]
 
@@ -34,13 +38,16 @@ def helm(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def render(*files: Path, values: tuple[str, ...] = ()) -> dict[str, Document]:
-    """The rendered documents, by their kinds."""
+    """The rendered documents, by their kinds; the dashboard's ConfigMap is under `DASHBOARD`."""
     options = [option for file in files for option in ("--values", file)]
     options += [option for value in values for option in ("--set", value)]
     rendered = helm("template", "here", CHART, *options)
     assert rendered.returncode == 0, rendered.stderr
     documents = [document for document in yaml.safe_load_all(rendered.stdout) if document]
-    by_kind = {document["kind"]: document for document in documents}
+    is_dashboard = [document["metadata"]["name"].endswith("-dashboard") for document in documents]
+    by_kind = {
+        DASHBOARD if own else document["kind"]: document for own, document in zip(is_dashboard, documents, strict=True)
+    }
     assert len(by_kind) == len(documents)
     return by_kind
 
@@ -177,6 +184,28 @@ def test_prometheus_gets_in_with_a_key() -> None:
 
     default = render(LEAST, values=("podMonitor.enabled=true",))["PodMonitor"]["spec"]["podMetricsEndpoints"][0]
     assert default["authorization"]["credentials"] == {"name": "toolsieve-keys", "key": "toolsieve.api_key"}
+
+
+def test_the_alerts_and_the_dashboard_are_those_of_the_files() -> None:
+    documents = render(HERE / "accepted/monitoring.yaml")
+    rule, dashboard = documents["PrometheusRule"], documents[DASHBOARD]
+    assert rule["spec"] == yaml.safe_load((MONITORING / "alerts.yaml").read_text())
+    assert rule["metadata"]["labels"]["release"] == "prometheus"
+    assert dashboard["data"] == {"toolsieve.json": (MONITORING / "dashboard.json").read_text()}
+    assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert dashboard["metadata"]["annotations"] == {"grafana_folder": "Tools"}
+    assert not {"PrometheusRule", DASHBOARD} & render(LEAST).keys()
+
+
+def test_a_packed_chart_contains_the_linked_files(tmp_path: Path) -> None:
+    packed = helm("package", CHART, "--destination", tmp_path)
+    assert packed.returncode == 0, packed.stderr
+    (archive,) = tmp_path.glob("*.tgz")
+    with tarfile.open(archive) as files:
+        for name in ("alerts.yaml", "dashboard.json"):
+            file = files.extractfile(f"toolsieve/monitoring/{name}")
+            assert file is not None
+            assert file.read() == (MONITORING / name).read_bytes()
 
 
 def test_the_chart_has_the_version_of_the_program() -> None:

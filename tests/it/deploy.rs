@@ -117,6 +117,9 @@ fn prometheus_asks_where_the_metrics_are() {
     assert_eq!(job["authorization"]["type"].as_str(), Some("Bearer"));
     assert_eq!(strings(&job["static_configs"][0]["targets"]), ["toolsieve:8000"]);
     assert!(text("compose.yaml").contains("\n  toolsieve:\n"), "the service has that name there");
+    for file in strings(&config["rule_files"]) {
+        assert!(text(file).contains("- alert: ToolsieveDown"), "{file}");
+    }
 }
 
 #[test]

@@ -108,6 +108,13 @@ async fn get(service: &Service, path: &str) -> Value {
     Client::new().get(format!("{}{path}", service.url)).send().await.unwrap().json().await.unwrap()
 }
 
+/// Whether the metrics say that searches use the index.
+async fn is_index_up(service: &Service) -> bool {
+    let text = Client::new().get(format!("{}/metrics", service.url)).send().await.unwrap().text().await.unwrap();
+    let value = text.lines().find_map(|line| line.strip_prefix("toolsieve_index_up "));
+    value.unwrap_or_else(|| panic!("{text}")) == "1"
+}
+
 async fn post(service: &Service, path: &str, body: &Value) -> (StatusCode, Value) {
     let response = Client::new().post(format!("{}{path}", service.url)).json(body).send().await.unwrap();
     (response.status(), response.json().await.unwrap_or_default())
@@ -152,8 +159,10 @@ async fn passes(room: &Room) {
         until(&mut service, "without room", is_known).await;
         finds_by_words(&service, &format!("extra_{more}")).await;
     }
+    assert!(!is_index_up(&service).await);
     room.free();
     until(&mut service, "complete again", is_complete).await;
+    assert!(is_index_up(&service).await);
 
     // From the start on.
     room.fill();

@@ -66,10 +66,13 @@ async fn everything_that_happens_is_counted() {
     ] {
         assert!((grown(name) - by).abs() < 0.01, "{name} grew by {}, not by {by}", grown(name));
     }
-    let example = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/prometheus.yml")).unwrap();
-    let named = example.split(|other: char| !other.is_ascii_lowercase() && other != '_').filter(|word| word.starts_with("toolsieve_"));
-    for name in named {
-        assert!(after.keys().any(|known| known.split('{').next() == Some(name)), "{name} of the example");
+    for file in ["prometheus.yml", "monitoring/alerts.yaml", "monitoring/dashboard.json"] {
+        let text = std::fs::read_to_string(format!("{}/deploy/{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+        let named = text.split(|other: char| !other.is_ascii_lowercase() && other != '_').filter(|word| word.starts_with("toolsieve_"));
+        // Only a service with a Qdrant cluster has these.
+        for name in named.filter(|name| !name.starts_with("toolsieve_qdrant_")) {
+            assert!(after.keys().any(|known| known.split('{').next() == Some(name)), "{name} in {file}");
+        }
     }
     let tokens = |when: &str| chosen["tokens"][when].as_f64().unwrap();
     let (was, is, saved) =
@@ -83,6 +86,9 @@ async fn everything_that_happens_is_counted() {
         ("toolsieve_server_up{server=\"mail\"}", 1.0),
         ("toolsieve_catalog_servers", 3.0),
         ("toolsieve_embedder_up", 1.0),
+        ("toolsieve_index_up", 1.0),
+        ("toolsieve_store_failures_total{operation=\"read\"}", 0.0),
+        ("toolsieve_store_failures_total{operation=\"write\"}", 0.0),
         ("toolsieve_events_lost_total", 0.0),
         ("toolsieve_audit_entries_lost_total", 0.0),
     ] {
@@ -91,8 +97,23 @@ async fn everything_that_happens_is_counted() {
     assert!(after["toolsieve_catalog_tools"] > 10.0);
     assert!((after["toolsieve_catalog_tools"] - after["toolsieve_index_embedded_documents"]).abs() < 0.01);
     assert!(after["process_resident_memory_bytes"] > 1e6 && after["process_cpu_seconds_total"] > 0.0 && after["process_open_fds"] > 3.0);
+    assert!(after["toolsieve_data_dir_available_bytes"] > 1e6);
+    assert!(after["toolsieve_data_dir_available_bytes"] <= after["toolsieve_data_dir_size_bytes"]);
     let version = format!("toolsieve_build_info{{version=\"{}\"}}", env!("CARGO_PKG_VERSION"));
     assert!((after[&version] - 1.0).abs() < 0.01);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_to_a_lost_database_is_counted() {
+    const FAILED: &str = "toolsieve_store_failures_total{operation=\"write\"}";
+    let service = start(&[]).await;
+    let before = samples(&service, ADMIN).await[FAILED];
+    let database = service.folder.path().join("data/toolsieve.db");
+    std::fs::rename(&database, service.folder.path().join("away.db")).unwrap();
+    let (status, body) = administer(&service, Method::POST, "/v1/admin/keys", &json!({"name": "a"})).await;
+    assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{body}");
+    // Others, such as the audit log, may have failed too.
+    assert!(samples(&service, ADMIN).await[FAILED] >= before + 1.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

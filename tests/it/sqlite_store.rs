@@ -20,7 +20,7 @@ use toolsieve::service::access::keys::{Keys, NewKey};
 use toolsieve::service::catalog::definitions::{DefinitionCounts, Definitions};
 use toolsieve::service::ports::{
     ChatStore, ComputedStore, EnrichmentStore, EventMessage, EventStore, KeyStore, ListingStore, OfferedTools, SelectionEvent,
-    SelectionEventKind, ToolOverrideStore, UpkeepStore,
+    SelectionEventKind, StoreFailures, ToolOverrideStore, UpkeepStore,
 };
 use toolsieve::settings::{DefinitionChanges, DefinitionSettings};
 
@@ -37,6 +37,19 @@ async fn empty_store() -> (SqliteStore, TempDir) {
 }
 
 store_contract!(empty_store);
+
+#[tokio::test]
+async fn failed_operations_are_counted() {
+    let (store, folder) = empty_store().await;
+    store.save_listing(&listing("alpha", 3)).await.unwrap();
+    assert_eq!(store.failures(), StoreFailures::default());
+    fs::rename(folder.path().join("toolsieve.db"), folder.path().join("away.db")).unwrap();
+    store.save_listing(&listing("beta", 3)).await.unwrap_err();
+    assert_eq!(store.failures(), StoreFailures { reads: 0, writes: 1 });
+    store.close().await;
+    store.listings().await.unwrap_err();
+    assert_eq!(store.failures(), StoreFailures { reads: 1, writes: 1 });
+}
 
 #[tokio::test]
 async fn a_closed_file_keeps_everything() {

@@ -33,7 +33,7 @@ def test_a_slow_model_costs_the_deadline_and_is_not_kept_busy(
     assert selected.provider == "heuristic"
     assert selected.warnings == ["configured did not choose: it did not answer in time"]
     model.wait_until_idle(PATIENCE_SECONDS)
-    assert service.judged() == {"failed": 2}
+    assert service.judged() == {"timed_out": 2}
 
 
 def test_a_model_that_stops_is_missed_and_used_again_when_it_is_back(

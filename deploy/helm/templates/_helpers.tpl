@@ -91,6 +91,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if and .Values.podMonitor.enabled .Values.podMonitor.credentials.name .Values.keys.insecure -}}
 {{- $problems = append $problems "podMonitor.credentials.name: has no effect with keys.insecure; keep one of them" -}}
 {{- end -}}
+{{- if and .Values.prometheusRule.enabled (not .Values.podMonitor.enabled) -}}
+{{- $problems = append $problems "prometheusRule: is enabled, but nothing scrapes the metrics; set podMonitor.enabled to true too" -}}
+{{- end -}}
 {{- if and .Values.podMonitor.enabled .Values.networkPolicy.enabled (not .Values.networkPolicy.metricsFrom) -}}
 {{- $problems = append $problems "networkPolicy.metricsFrom: is empty, so the policy keeps Prometheus out; name its pods, or set podMonitor.enabled to false" -}}
 {{- end -}}

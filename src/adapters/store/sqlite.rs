@@ -33,6 +33,7 @@ mod events;
 mod keys;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use sqlx::migrate::Migrator;
@@ -75,6 +76,8 @@ pub struct SqliteStore {
     mark: Option<AccessMark>,
     writer: SqlitePool,
     readers: SqlitePool,
+    failed_reads: AtomicU64,
+    failed_writes: AtomicU64,
 }
 
 impl SqliteStore {
@@ -113,7 +116,15 @@ impl SqliteStore {
         }
         MIGRATIONS.run(&writer).await.map_err(|source| StoreOpenError::of_migration(path, source))?;
         let readers = pool(READERS).connect_lazy_with(options.read_only(true));
-        Ok(Self { path: path.to_owned(), identity, mark: None, writer, readers })
+        Ok(Self {
+            path: path.to_owned(),
+            identity,
+            mark: None,
+            writer,
+            readers,
+            failed_reads: AtomicU64::new(0),
+            failed_writes: AtomicU64::new(0),
+        })
     }
 
     /// Sets this mark beside the file before the first key, policy, toolset, tool override or approval is saved. The mark means
@@ -131,7 +142,7 @@ impl SqliteStore {
     }
 
     async fn read<T>(&self, action: &'static str, work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, StoreError> {
-        work.await.map_err(self.failed(action))
+        work.await.map_err(self.failed(action)).inspect_err(|_| note(&self.failed_reads))
     }
 
     /// Reads rows and converts each of them.
@@ -168,14 +179,17 @@ impl SqliteStore {
         action: &'static str,
         work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, sqlx::Error>,
     ) -> Result<T, StoreError> {
-        self.is_there().map_err(|gone| StoreError::Failed { action, source: gone.into() })?;
         let write = async {
-            let mut transaction = Write::begin(&self.writer, durability).await?;
-            let done = work(&mut transaction).await?;
-            transaction.commit().await?;
-            Ok(done)
+            self.is_there().map_err(|gone| StoreError::Failed { action, source: gone.into() })?;
+            let transaction = async {
+                let mut transaction = Write::begin(&self.writer, durability).await?;
+                let done = work(&mut transaction).await?;
+                transaction.commit().await?;
+                Ok(done)
+            };
+            transaction.await.map_err(self.failed(action))
         };
-        write.await.map_err(self.failed(action))
+        write.await.inspect_err(|_| note(&self.failed_writes))
     }
 
     /// Sets the mark, after storing the installation id in the database: the mark must never exist without the id.
@@ -195,6 +209,11 @@ impl SqliteStore {
         let path = self.path.clone();
         move |source| StoreError::Failed { action, source: errors::during_use(&path, source) }
     }
+}
+
+/// Counts a failure.
+fn note(failures: &AtomicU64) {
+    failures.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Reads a column as a time.

@@ -25,14 +25,14 @@ pub use self::index::{
 };
 pub use self::judge::{Advisor, Judge, JudgeError};
 pub use self::limit::Limit;
-pub use self::process::ProcessState;
+pub use self::process::{DiskSpace, ProcessState};
 pub use self::servers::{
     CallContext, CallError, Credentials, NewsKind, Offers, Parting, PassthroughKind, PassthroughRequest, Progress, Refusal, Round,
     ServerChange, ServerChangeKind, ServerEvent, ServerMessage, ServerNews, ServerPhase, ServerQuestion, ServerState, ToolServers,
 };
 pub use self::store::{
     AuditStore, ChatStore, ComputedStore, DefinitionStore, EnrichmentStore, EventStore, FeedbackStore, KeyStore, ListingStore, PolicyStore,
-    SecretStore, SessionCaps, SessionSaved, SessionStore, Store, StoreError, StoredChat, StoredDefinition, StoredPolicy,
+    SecretStore, SessionCaps, SessionSaved, SessionStore, Store, StoreError, StoreFailures, StoredChat, StoredDefinition, StoredPolicy,
     StoredToolOverride, ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore,
 };
 pub use crate::domain::catalog::catalog::{ServerListing, SkippedTool};

@@ -17,8 +17,8 @@ use crate::domain::text::named::named;
 use crate::service::ports::{CallOutcome, Limit, Verdict};
 
 /// Upper bounds of the buckets, in seconds. A selection takes one to three milliseconds with the built-in embedder, and some
-/// hundred with an endpoint.
-const SELECTION_BUCKETS: [f64; 14] = [0.000_25, 0.000_5, 0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5];
+/// hundred with an endpoint. The Open WebUI filter waits 1.5 s.
+const SELECTION_BUCKETS: [f64; 15] = [0.000_25, 0.000_5, 0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 1.5, 2.5];
 /// Upper bounds of the buckets, in seconds. A call may take as long as its server's time limit.
 const CALL_BUCKETS: [f64; 14] = [0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 60.0];
 /// Results of requests with a wrong key: `refused` below the limit, `limited` above it.
@@ -64,6 +64,8 @@ named! {
     pub enum JudgeOutcome {
         Answered = "answered",
         Failed = "failed",
+        /// The model did not answer in time.
+        TimedOut = "timed_out",
         /// The request was skipped because the circuit breaker is open.
         LeftOut = "left_out",
     }

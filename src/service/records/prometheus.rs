@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
@@ -16,7 +16,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::domain::catalog::tool::ServerName;
 use crate::service::catalog::current::CurrentCatalog;
-use crate::service::ports::{Embedder, ProcessState, ServerPhase, ToolIndex, ToolServers};
+use crate::service::ports::{DiskSpace, Embedder, ProcessState, ServerPhase, ToolIndex, ToolServers, UpkeepStore};
 use crate::service::records::audit::Audit;
 use crate::service::records::metrics::Meters;
 use crate::service::records::record::Recorder;
@@ -36,6 +36,9 @@ pub(crate) enum Form {
 /// Reads the process's resource usage; `None` if the system does not report it.
 pub(crate) type ReadProcess = Arc<dyn Fn() -> Option<ProcessState> + Send + Sync>;
 
+/// Reads the space for the data folder; `None` if the system does not report it.
+pub(crate) type ReadSpace = Arc<dyn Fn() -> Option<DiskSpace> + Send + Sync>;
+
 /// Counters of the log: dropped lines and panics.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LogState {
@@ -51,9 +54,11 @@ pub(crate) struct MetricSources {
     pub servers: Arc<dyn ToolServers>,
     pub index: Arc<dyn ToolIndex>,
     pub embedder: Arc<dyn Embedder>,
+    pub store: Arc<dyn UpkeepStore>,
     pub recorder: Recorder,
     pub audit: Audit,
     pub process: ReadProcess,
+    pub space: ReadSpace,
     pub log: ReadLog,
 }
 
@@ -144,7 +149,7 @@ impl fmt::Debug for States {
 
 impl Collector for States {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let MetricSources { current, servers, index, embedder, recorder, audit, log, .. } = &self.0;
+        let MetricSources { current, servers, index, embedder, store, recorder, audit, space, log, .. } = &self.0;
         let catalog = current.snapshot();
         gauge(&mut encoder, "catalog_tools", "Tools in the catalog", catalog.tools().len() as u64)?;
         gauge(&mut encoder, "catalog_servers", "Servers in the catalog", catalog.servers().len() as u64)?;
@@ -171,11 +176,24 @@ impl Collector for States {
         let index = index.state();
         gauge(&mut encoder, "index_documents", "Tools in the index", index.documents as u64)?;
         gauge(&mut encoder, "index_embedded_documents", "Tools in the index that have vectors", index.embedded as u64)?;
+        let is_searched = index.error.is_none() && index.qdrant.as_ref().is_none_or(|qdrant| qdrant.searched);
+        gauge(&mut encoder, "index_up", "Whether searches use the index. If not, they use words only", u64::from(is_searched))?;
         if let Some(qdrant) = index.qdrant {
             gauge(&mut encoder, "qdrant_nodes", "Configured nodes of the Qdrant cluster", qdrant.nodes as u64)?;
             gauge(&mut encoder, "qdrant_nodes_answering", "Nodes of the Qdrant cluster that respond", qdrant.answering as u64)?;
         }
         gauge(&mut encoder, "embedder_up", "Whether messages can be embedded", u64::from(embedder.fault().is_none()))?;
+
+        let failures = store.failures();
+        let kind = ConstCounter::new(0_u64).metric_type();
+        let mut metric = encoder.encode_descriptor("store_failures", "Failed operations of the store.", None, kind)?;
+        for (operation, count) in [("read", failures.reads), ("write", failures.writes)] {
+            metric.encode_family(&[("operation", operation)])?.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
+        }
+        if let Some(space) = space() {
+            gauge(&mut encoder, "data_dir_available_bytes", "Space that is left for the data folder", space.available_bytes)?;
+            gauge(&mut encoder, "data_dir_size_bytes", "Size of the file system that contains the data folder", space.size_bytes)?;
+        }
         counter(&mut encoder, "events_lost", "Selection events lost before they were stored", recorder.lost())?;
         counter(&mut encoder, "audit_entries_lost", "Audit log entries lost before they were stored", audit.lost())?;
         let LogState { lines_dropped, panics } = log();

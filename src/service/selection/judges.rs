@@ -88,7 +88,11 @@ impl Judges {
         };
         let judged = timeout_at(deadline, self.judge.judge(advisor, question)).await.unwrap_or(Err(JudgeError::Timeout));
         permit.report(judged.is_ok(), Instant::now());
-        self.meters.judge(if judged.is_ok() { JudgeOutcome::Answered } else { JudgeOutcome::Failed });
+        self.meters.judge(match &judged {
+            Ok(_) => JudgeOutcome::Answered,
+            Err(JudgeError::Timeout) => JudgeOutcome::TimedOut,
+            Err(_) => JudgeOutcome::Failed,
+        });
         self.meters.stage(Stage::Rerank, started.into_std());
         let took_ms = started.elapsed().as_millis();
         match &judged {
@@ -113,11 +117,14 @@ mod tests {
     use std::time::Duration;
 
     use async_trait::async_trait;
+    use prometheus_client::encoding::text::encode;
+    use prometheus_client::registry::Registry;
     use tokio::time::Instant;
 
     use super::{AskError, Judges};
     use crate::domain::selection::judgement::{Choice, Entry, Provider, Question};
     use crate::service::ports::{Advisor, Judge, JudgeError};
+    use crate::service::records::metrics::Meters;
     use crate::service::selection::breaker::FAILURES;
     use crate::settings::Settings;
 
@@ -146,6 +153,17 @@ mod tests {
         (Judges::new(Arc::clone(&judge) as _, Settings::defaults().unwrap().start.llm), judge)
     }
 
+    /// The counted outcomes, in the format of the metrics.
+    fn counted(meters: &Meters) -> Vec<String> {
+        let mut registry = Registry::default();
+        meters.register(&mut registry);
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        let mut lines: Vec<String> = text.lines().filter(|line| line.starts_with("judge_requests_total")).map(str::to_owned).collect();
+        lines.sort();
+        lines
+    }
+
     async fn ask(judges: &Judges, advisor: &Advisor, task: &str) -> Result<usize, AskError> {
         let question = Question::new(task, vec![Entry::new("a", "x"), Entry::new("b", "y")], 1);
         judges.ask(advisor, &question, Instant::now() + DEADLINE).await.map(|choices| choices.len())
@@ -157,6 +175,19 @@ mod tests {
         let started = Instant::now();
         assert_eq!(ask(&judges, &Advisor::Configured, "hang").await, Err(AskError::Failed(JudgeError::Timeout)));
         assert!((DEADLINE..100 * DEADLINE).contains(&started.elapsed()), "{:?}", started.elapsed());
+    }
+
+    #[tokio::test]
+    async fn every_outcome_is_counted() {
+        let (judges, _) = judges();
+        let meters = Arc::<Meters>::default();
+        let judges = judges.with_meters(Arc::clone(&meters));
+        for (task, succeeds) in [("choose", true), ("hang", false), ("fail", false), ("fail again", false), ("choose again", false)] {
+            assert_eq!(ask(&judges, &Advisor::Configured, task).await.is_ok(), succeeds, "{task}");
+        }
+        let outcomes = [("answered", 1), ("failed", 2), ("left_out", 1), ("timed_out", 1)];
+        let expected = outcomes.map(|(outcome, count)| format!("judge_requests_total{{outcome=\"{outcome}\"}} {count}"));
+        assert_eq!(counted(&meters), expected);
     }
 
     #[tokio::test]

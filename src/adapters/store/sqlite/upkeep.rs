@@ -1,11 +1,13 @@
 //! Maintenance of the whole file.
 
+use std::sync::atomic::Ordering;
+
 use async_trait::async_trait;
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
 use super::SqliteStore;
-use crate::service::ports::{StoreError, UpkeepStore};
+use crate::service::ports::{StoreError, StoreFailures, UpkeepStore};
 
 /// Number of pages released per transaction (4 MiB), and number of transactions per call.
 const SHRINK_PAGES: u32 = 1_000;
@@ -43,6 +45,10 @@ impl UpkeepStore for SqliteStore {
             self.write("shrink", async |writer| vacuum.execute(writer).await.map(drop)).await?;
         }
         Ok(())
+    }
+
+    fn failures(&self) -> StoreFailures {
+        StoreFailures { reads: self.failed_reads.load(Ordering::Relaxed), writes: self.failed_writes.load(Ordering::Relaxed) }
     }
 }
 

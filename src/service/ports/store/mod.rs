@@ -37,7 +37,7 @@ pub use self::secrets::SecretStore;
 pub use self::sessions::{SessionCaps, SessionSaved, SessionStore};
 pub use self::tool_facts::{StoredToolOverride, ToolOverrideStore};
 pub use self::toolsets::ToolsetStore;
-pub use self::upkeep::UpkeepStore;
+pub use self::upkeep::{StoreFailures, UpkeepStore};
 pub use self::usage::UsageStore;
 
 macro_rules! store {

@@ -18,4 +18,14 @@ pub trait UpkeepStore: Send + Sync {
 
     /// Returns unused space to the file system, as far as this is quick.
     async fn shrink(&self) -> Result<(), StoreError>;
+
+    /// The operations that failed since the start.
+    fn failures(&self) -> StoreFailures;
+}
+
+/// Number of operations of the store that failed since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreFailures {
+    pub reads: u64,
+    pub writes: u64,
 }
