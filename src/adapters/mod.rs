@@ -15,5 +15,6 @@ pub(crate) mod process;
 pub(crate) mod descriptors;
 pub(crate) mod signals;
 pub mod store;
+pub(crate) mod telemetry;
 pub mod tokens;
 pub(crate) mod watch;
