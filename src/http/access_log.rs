@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use actix_web::http::{Method, StatusCode};
 use tracing::Level;
-use tracing::field::display;
 
 use crate::domain::access::rate::{Pace, Pacer};
 use crate::settings::AccessLines;
@@ -55,7 +54,7 @@ macro_rules! line {
             status,
             code,
             request_id,
-            client = client.map(display),
+            client = client.map(tracing::field::display),
             principal,
             trace_id,
             took_ms,
