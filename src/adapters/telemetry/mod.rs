@@ -15,7 +15,7 @@ use std::time::Duration;
 use opentelemetry::KeyValue;
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::trace::SdkTracerProvider;
+use opentelemetry_sdk::trace::{SdkTracerProvider, SpanLimits};
 use reqwest::redirect;
 use tokio::sync::mpsc;
 
@@ -55,6 +55,8 @@ pub(crate) fn open(settings: &TelemetrySettings, meters: &Arc<Meters>) -> reqwes
     let provider = SdkTracerProvider::builder()
         .with_resource(resource)
         .with_sampler(BoundedSampler::new(settings.sample_ratio, settings.traces_per_minute, Arc::clone(meters)))
+        // The default of the builder depends on environment variables.
+        .with_span_limits(SpanLimits::default())
         .with_span_processor(Queue::new(sender, Arc::clone(meters)))
         .build();
     let scope = opentelemetry::InstrumentationScope::builder(NAME).with_version(VERSION).build();

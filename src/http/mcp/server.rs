@@ -185,8 +185,12 @@ impl ServerHandler for Handler {
             answer = spans::within(span.clone(), answer) => answer,
             () = cancelled.cancelled() => Err(ErrorData::internal_error("the call was cancelled", None)),
         };
-        if let (Some(span), Err(error)) = (&span, &answer) {
-            span.fail(error.code.0.to_string().into());
+        if let Some(span) = span {
+            if let Err(error) = &answer {
+                span.fail(error.code.0.to_string().into());
+            }
+            // A suspended call keeps the span as the parent of its steps.
+            span.end();
         }
         answer
     }
