@@ -69,6 +69,14 @@ def spans(service: Service) -> dict[str, float]:
     return {line.split('"')[1]: float(line.rsplit(" ", 1)[1]) for line in lines}
 
 
+def until_indexed(service: Service, servers: int, tools: int) -> None:
+    def is_indexed() -> bool:
+        return bool(service.ask("GET", "/readyz")[1]["index"]["embedded"] >= tools)
+
+    service.wait(lambda: is_live(service, servers), 300)
+    service.wait(is_indexed, 300)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--toolsieve", type=Path, default=Path("target/release/toolsieve"))
@@ -97,8 +105,7 @@ def main() -> None:
                 config = write_config(folder / "mcp.json", servers)
                 env = {"TOOLSIEVE_TELEMETRY__TRACES_PER_MINUTE": "0", "OTEL_EXPORTER_OTLP_ENDPOINT": urls.get(way, "")}
                 service = services[way] = toolsieve(options.toolsieve, config, folder, env)
-                service.wait(lambda of=service, count=len(servers): is_live(of, count), 300)
-                service.wait(lambda of=service: of.ask("GET", "/readyz")[1]["index"]["embedded"] >= options.count, 300)
+                until_indexed(service, len(servers), options.count)
             time.sleep(2)
             wires = {way: Wire(service) for way, service in services.items()}
             for _ in range(max(1, options.rounds // BLOCK)):
