@@ -16,5 +16,6 @@ pub(crate) mod descriptors;
 pub(crate) mod desktop;
 pub(crate) mod signals;
 pub mod store;
+pub(crate) mod telemetry;
 pub mod tokens;
 pub(crate) mod watch;

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Stopper;
 use crate::adapters::signals::{Hangup, Hangups, Stops};
+use crate::adapters::telemetry::SpanExport;
 use crate::adapters::watch::FileWatch;
 use crate::domain::text::glossary;
 use crate::service::access::keys::Keys;
@@ -83,6 +84,15 @@ pub(super) fn clean(cleaning: Cleaning, stop: CancellationToken) -> JoinHandle<(
     tokio::spawn(async move {
         let mut part = Supervised::new("cleaning");
         while part.panicked(cleaning.follow(stop.clone())).await {}
+    })
+}
+
+/// Sends the spans of traces, if traces are on.
+pub(super) fn export_spans(export: Option<SpanExport>, stop: CancellationToken) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let Some(mut export) = export else { return };
+        let mut part = Supervised::new("export of traces");
+        while part.panicked(export.follow(stop.clone())).await {}
     })
 }
 

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use self::background::{clean, end_sessions, follow_changes, follow_stops, keep_indexed, reseal, teach};
+use self::background::{clean, end_sessions, export_spans, follow_changes, follow_stops, keep_indexed, reseal, teach};
 use self::listening::{SHUTDOWN_SECONDS, admission, bind, listen};
 pub(crate) use self::parts::mcp_options;
 use self::parts::{apply, apply_to_tools, enrichment, files, judges, open_index, retention};
@@ -30,7 +30,7 @@ use crate::adapters::mcp::McpServers;
 use crate::adapters::signals::{Hangups, Stops};
 use crate::adapters::store::{SqliteStore, StoreOpenError};
 use crate::adapters::tokens::TokenCounter;
-use crate::adapters::{embed, log, process};
+use crate::adapters::{embed, log, process, telemetry};
 use crate::domain::installation::Mismatch;
 use crate::http::access_log::AccessLog;
 use crate::http::body::Bodies;
@@ -158,6 +158,7 @@ impl Application {
         let sqlite = Arc::new(sqlite.with_mark(mark));
         let store: Arc<dyn Store> = Arc::clone(&sqlite) as _;
         let meters = Arc::new(Meters::new(start.metrics.per_tool));
+        let (tracer, span_export) = telemetry::open(&start.telemetry, &meters).map_err(StartError::Client)?.unzip();
         let embedder = embed::open_metered(&start.embedder, meters.cache(CacheKind::Vectors))?;
         let index = open_index(&start, &data_dir, embedder.model())?;
         let (keys, noting) = Keys::start(store.clone(), stop.clone()).await.map_err(StartError::Keys)?;
@@ -321,7 +322,8 @@ impl Application {
             public_url: start.http.public_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned()),
             select,
             message_selections: MessageSelections::default(),
-            access_log: AccessLog::default(),
+            access_log: AccessLog::new(start.logging.access),
+            tracer,
             offers: OfferCache::default(),
             sessions,
             toolsets,
@@ -354,6 +356,7 @@ impl Application {
         tracing::info!(%address, data_dir = %start.store.data_dir.display(), servers = server_count, "listening");
         let watched = if start.reload.watch { settings.sources.files() } else { Vec::new() };
         let (reloading, watching) = follow_changes(&reload, hangups, &watched, stopper(&server, &closing), &stop);
+        let exporting = export_spans(span_export, stop.clone());
         let stopping = follow_stops(stops, stopper(&server, &closing), stop.clone());
         Ok(Self {
             server,
@@ -380,6 +383,7 @@ impl Application {
                 indexing,
                 enriching,
                 teaching,
+                exporting,
                 reloading,
                 watching,
             ],

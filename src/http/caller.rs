@@ -32,7 +32,9 @@ use crate::http::person::{self, MAX_BYTES};
 use crate::http::place;
 use crate::http::problem::{Code, Problem, whole_seconds};
 use crate::http::state::State;
+use crate::http::traced::RequestSpan;
 use crate::service::access::keys::Keys;
+use crate::service::spans;
 
 const USER_TOKEN: &str = "x-openwebui-user-jwt";
 const MODEL: &str = "x-openwebui-model-id";
@@ -140,13 +142,18 @@ pub(crate) async fn admit(
         return Ok(request.into_response(response).map_into_right_body());
     }
     let was_head = head_as_get(&mut request);
+    let traced = RequestSpan::start(&state, &request, &whole_path, &principal);
     {
         let mut extensions = request.extensions_mut();
         extensions.insert(Arc::new(principal));
         extensions.insert(Arc::new(address));
         was_head.map(|head| extensions.insert(head));
     }
-    let response = next.call(request).await?;
+    let result = spans::within(traced.as_ref().map(RequestSpan::span), next.call(request)).await;
+    if let Some(traced) = traced {
+        traced.finish(&result);
+    }
+    let response = result?;
     // The framework's own 404 and 405 responses have no body, so they get an error document.
     let code = match response.status() {
         StatusCode::NOT_FOUND => Code::NotFound,

@@ -13,6 +13,7 @@ use actix_web::rt;
 
 use crate::domain::publishing::address::AddressPrefix;
 use crate::http::problem::{Code, Problem};
+use crate::service::spans;
 
 /// Requests below these paths change stored data, unless their method is GET or HEAD.
 const CHANGES: [&str; 5] = ["/v1/admin/", "/v1/secrets/", "/v1/sessions", "/v1/toolsets/", "/v1/feedback"];
@@ -28,7 +29,7 @@ pub(crate) async fn finish(
     if !is_change(request.method(), request.path()) {
         return next.call(request).await;
     }
-    rt::spawn(async move { next.call(request).await }).await.unwrap_or_else(|error| {
+    rt::spawn(spans::within(spans::current(), async move { next.call(request).await })).await.unwrap_or_else(|error| {
         tracing::error!(%error, "a change failed before its end");
         Err(Problem::new(Code::Internal, "The service failed during this change. Read the current state again.").into())
     })

@@ -7,9 +7,10 @@ use std::time::Instant;
 use actix_web::body::{EitherBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::ConnectionType;
-use actix_web::http::header::{self, HeaderValue};
+use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use actix_web::middleware::Next;
 use actix_web::{Error, HttpMessage as _, ResponseError as _, web};
+use uuid::Uuid;
 
 use crate::http::body::{Held, is_announced};
 use crate::http::connections::{Connection, Sent};
@@ -19,6 +20,7 @@ use crate::http::problem::{Code, Problem};
 use crate::http::state::State;
 use crate::http::{meter, pages};
 
+const REQUEST_ID: &str = "x-request-id";
 /// Response headers that web pages on allowed sites may read.
 const EXPOSED: HeaderValue = HeaderValue::from_static("etag, retry-after, mcp-session-id, x-request-id, x-toolsieve-repairs");
 
@@ -34,8 +36,13 @@ pub(crate) async fn enter(request: ServiceRequest, next: Next<impl MessageBody +
         let path = state.publish.layout().without_root(request.path()).unwrap_or(request.path());
         state.origins.of(request.method(), request.headers(), path) == Standing::Foreign
     });
-    let result = if is_foreign { Ok(refused(request)) } else { next.call(request).await.map(ServiceResponse::map_into_left_body) };
+    let mut result = if is_foreign { Ok(refused(request)) } else { next.call(request).await.map(ServiceResponse::map_into_left_body) };
     if let Some(state) = &state {
+        if let Ok(response) = &mut result
+            && state.access_log.contains_all()
+        {
+            add_id(response.headers_mut());
+        }
         meter::note(state, &method, began.elapsed(), &result);
     }
     result.map(|mut response| {
@@ -52,6 +59,15 @@ pub(crate) async fn enter(request: ServiceRequest, next: Next<impl MessageBody +
         }
         response.map_body(|_, body| Sent::new(body.boxed(), answering))
     })
+}
+
+/// Adds the request's id to a response without one, so that it can be found in the access log.
+fn add_id(headers: &mut HeaderMap) {
+    if !headers.contains_key(REQUEST_ID)
+        && let Ok(id) = HeaderValue::try_from(Uuid::now_v7().to_string())
+    {
+        headers.insert(HeaderName::from_static(REQUEST_ID), id);
+    }
 }
 
 fn refused<B>(request: ServiceRequest) -> ServiceResponse<EitherBody<B>> {

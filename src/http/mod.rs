@@ -25,6 +25,7 @@ pub(crate) mod problem;
 pub(crate) mod query;
 pub(crate) mod routes;
 pub(crate) mod state;
+mod traced;
 
 use actix_cors::Cors;
 use actix_web::guard::GuardContext;

@@ -211,7 +211,7 @@ impl ResponseError for Problem {
             response.append_header((header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"toolsieve\"")));
             response.append_header((header::WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"toolsieve\"")));
         }
-        response.json(ProblemBody {
+        let mut response = response.json(ProblemBody {
             detail: &self.detail,
             parameter: self.parameter.as_deref(),
             r#type: format!("urn:toolsieve:problem:{}", self.code.name()),
@@ -220,7 +220,10 @@ impl ResponseError for Problem {
             code: self.code.name(),
             request_id,
             errors: &self.errors,
-        })
+        });
+        // For the access log and the request's trace.
+        response.extensions_mut().insert(self.code);
+        response
     }
 }
 

@@ -28,6 +28,7 @@ use crate::service::mcp::waiting_calls::WaitingCalls;
 use crate::service::meta_tools::describe::Describe;
 use crate::service::meta_tools::find::Find;
 use crate::service::meta_tools::smart_select::SmartSelect;
+use crate::service::ports::Tracer;
 use crate::service::publishing::publish::Publish;
 use crate::service::records::audit::Audit;
 use crate::service::records::feedback::Feedback;
@@ -77,6 +78,8 @@ pub(crate) struct State {
     pub metrics: MetricsSettings,
     pub meters: Arc<Meters>,
     pub access_log: AccessLog,
+    /// Starts the traces of requests; `None` if traces are off.
+    pub tracer: Option<Arc<dyn Tracer>>,
     pub prometheus: PrometheusExport,
     pub limits: Arc<Limits>,
     pub mcp_sessions: Arc<McpSessions>,

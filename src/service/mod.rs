@@ -1,6 +1,7 @@
 //! The use cases: asynchronous, built on ports, independent of HTTP and of adapters.
 
 pub mod ports;
+pub(crate) mod spans;
 pub(crate) mod caller;
 pub(crate) mod supervision;
 pub mod catalog;

@@ -1,4 +1,4 @@
-//! Section `[logging]`: the log level and the log format.
+//! Section `[logging]`: the log level, the log format and the access log.
 
 use tracing_subscriber::EnvFilter;
 
@@ -15,6 +15,11 @@ section! {
         /// Directives for [`EnvFilter`].
         pub filter: String = filter(reader),
         pub format: LogFormat = reader.choice("logging.format", LogFormat::of_name, ("unknown format", "write \"text\" or \"json\"")),
+        pub access: AccessLines = reader.choice(
+            "logging.access",
+            AccessLines::of_name,
+            ("unknown choice", "write \"failures\", \"all\" or \"off\""),
+        ),
     }
 }
 
@@ -24,6 +29,19 @@ named! {
         #[default]
         Text = "text",
         Json = "json",
+    }
+}
+
+named! {
+    /// Which requests the access log contains.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum AccessLines {
+        /// Rejected and failed requests, with a rate limit. At level `debug`, all requests.
+        #[default]
+        Failures = "failures",
+        /// All requests, at any log level.
+        All = "all",
+        Off = "off",
     }
 }
 

@@ -36,6 +36,7 @@ pub mod servers;
 mod sessions;
 mod store;
 mod tags;
+mod telemetry;
 mod tls;
 mod toolsets;
 mod values;
@@ -63,7 +64,7 @@ pub use self::interpolate::Environment;
 pub use self::learning::LearningSettings;
 pub use self::limits::LimitSettings;
 pub use self::llm::LlmSettings;
-pub use self::logging::{LogFormat, LoggingSettings};
+pub use self::logging::{AccessLines, LogFormat, LoggingSettings};
 pub use self::mcp::{McpSettings, WaitingSettings};
 pub use self::mcpo::McpoSettings;
 pub use self::metrics::MetricsSettings;
@@ -78,6 +79,7 @@ pub use self::selection::{Rerank, SelectionSettings};
 pub use self::servers::{RemoteSettings, ServerSettings, TransportSettings};
 pub use self::sessions::SessionSettings;
 pub use self::store::StoreSettings;
+pub use self::telemetry::TelemetrySettings;
 pub use self::tls::Tls;
 pub use self::toolsets::{ToolsetFlags, ToolsetSettings};
 pub use self::values::DEFAULTS;
@@ -126,6 +128,7 @@ section! {
         pub secrets: SecretSettings = SecretSettings::read(reader),
         pub user_connections: UserConnectionSettings = UserConnectionSettings::read(reader),
         pub metrics: MetricsSettings = MetricsSettings::read(reader),
+        pub telemetry: TelemetrySettings = TelemetrySettings::read(reader),
         pub learning: LearningSettings = LearningSettings::read(reader),
         /// Set only by mcpo's command line.
         pub mcpo: Option<McpoSettings> = None,

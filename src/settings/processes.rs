@@ -31,7 +31,8 @@ impl ProcessSettings {
 /// Whether the name of a setting shows that its value is secret.
 pub(super) fn is_secret(key: &str) -> bool {
     let name = key.rsplit('.').next().unwrap_or(key);
-    !is_file(key) && ["key", "keys", "secret", "password"].iter().any(|word| name == *word || name.ends_with(&format!("_{word}")))
+    !is_file(key)
+        && ["key", "keys", "secret", "password", "headers"].iter().any(|word| name == *word || name.ends_with(&format!("_{word}")))
 }
 
 /// Whether the name of a setting shows that its value is the path of a secret file.
@@ -48,9 +49,15 @@ mod tests {
     fn every_key_among_the_settings_is_known_by_its_name() {
         let settings = Settings::defaults().unwrap();
         let named = |test: fn(&str) -> bool| settings.keys.keys().map(String::as_str).filter(|key| test(key)).collect::<Vec<_>>();
-        for key in
-            ["access.admin_key", "access.user_jwt_secret", "http.api_key", "index.qdrant_api_key", "llm.api_key", "secrets.former_keys"]
-        {
+        for key in [
+            "access.admin_key",
+            "access.user_jwt_secret",
+            "http.api_key",
+            "index.qdrant_api_key",
+            "llm.api_key",
+            "secrets.former_keys",
+            "telemetry.headers",
+        ] {
             assert!(named(is_secret).contains(&key), "{key}");
         }
         for key in ["http.tls_key", "secrets.key_file"] {

@@ -27,11 +27,15 @@ pub const DEFAULTS: &str = include_str!("defaults.toml");
 
 const PREFIX: &str = "TOOLSIEVE_";
 /// Short variable names for the most common settings.
-const SHORT_NAMES: [(&str, &str); 16] = [
+const SHORT_NAMES: [(&str, &str); 20] = [
     ("EMBEDDER_API_KEY", "embedder.api_key"),
     ("EMBEDDER_FOLDER", "embedder.folder"),
     ("EMBEDDER_MODEL", "embedder.model"),
     ("EMBEDDER_URL", "embedder.url"),
+    ("OTEL_EXPORTER_OTLP_ENDPOINT", "telemetry.endpoint"),
+    ("OTEL_EXPORTER_OTLP_HEADERS", "telemetry.headers"),
+    ("OTEL_SERVICE_NAME", "telemetry.service_name"),
+    ("OTEL_TRACES_SAMPLER_ARG", "telemetry.sample_ratio"),
     ("QDRANT_API_KEY", "index.qdrant_api_key"),
     ("QDRANT_URL", "index.qdrant_url"),
     ("TOOLSIEVE_ADMIN_KEY", "access.admin_key"),

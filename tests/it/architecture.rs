@@ -49,12 +49,16 @@ const RULES: [Rule; 5] = [
 ];
 
 /// Crates whose types stay inside one adapter; those of MCP also where it is spoken to clients.
-const OWNED: [(&str, &[&str]); 6] = [
+const OWNED: [(&str, &[&str]); 10] = [
     ("async_openai", &["adapters/llm"]),
     ("rmcp", &["adapters/mcp", "http/mcp"]),
     ("qdrant_edge", &["adapters/index/engine.rs"]),
     ("qdrant_client", &["adapters/index/remote"]),
     ("sqlx", &["adapters/store"]),
+    ("opentelemetry", &["adapters/telemetry"]),
+    ("opentelemetry_proto", &["adapters/telemetry"]),
+    ("opentelemetry_sdk", &["adapters/telemetry"]),
+    ("prost", &["adapters/telemetry"]),
     ("tiktoken_rs", &["adapters/tokens.rs"]),
 ];
 

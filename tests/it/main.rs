@@ -70,6 +70,7 @@ mod settings;
 mod small_catalog;
 mod sqlite_store;
 mod strange_texts;
+mod telemetry;
 mod test_message;
 mod tool_facts;
 mod toolsets;

@@ -262,6 +262,9 @@ impl Behaviour {
         if self.options.has("headers") {
             tools.extend(["request_headers", "sessions", "authorizations"].map(tool));
         }
+        if self.options.has("traces") {
+            tools.push(tool("meta"));
+        }
         if self.options.has("more") {
             tools.extend(["ask_user", "ask_rounds", "wait_asking_ended", "link"].map(tool));
             tools.extend(["touch", "subscribed", "add_prompt", "add_resource"].map(tool));
@@ -314,6 +317,7 @@ impl Behaviour {
         let answer = |result: Value| reply(&**client, id, &result);
         match params["name"].as_str().unwrap() {
             "echo" => answer(json!({"content": [{"type": "text", "text": arguments.to_string()}], "structuredContent": arguments})),
+            "meta" => answer(json!({"content": [], "structuredContent": params["_meta"]})),
             "sleep" => self.note(|seen| seen.sleeping.push(id.clone())),
             "wait_sleeping" => {
                 let count = arguments["count"].as_u64().unwrap_or(1) as usize;

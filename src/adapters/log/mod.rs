@@ -15,10 +15,13 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt;
 
 use self::lines::{Line, Lines};
-use crate::settings::{LogFormat, LoggingSettings};
+use crate::settings::{AccessLines, LogFormat, LoggingSettings};
 
 /// How long the process waits before it exits, so that the last lines are written.
 const FLUSHING: Duration = Duration::from_secs(1);
+
+/// The target of access lines that do not depend on the level.
+const ACCESS: &str = "toolsieve::access";
 
 /// The queue for standard error, if a long-running command has started it.
 static LINES: OnceLock<Arc<Lines>> = OnceLock::new();
@@ -39,7 +42,7 @@ pub(crate) fn begin() {
 pub(crate) fn install(settings: &LoggingSettings) {
     begin();
     let builder = fmt()
-        .with_env_filter(EnvFilter::new(directives(&settings.filter)))
+        .with_env_filter(EnvFilter::new(directives(settings)))
         .with_writer(writer)
         // Drop and count lines that can't be written; the default would panic.
         .log_internal_errors(false)
@@ -55,7 +58,7 @@ pub(crate) fn install(settings: &LoggingSettings) {
 
 /// Installs the logger for a command without settings.
 pub(crate) fn install_plain() {
-    install(&LoggingSettings { filter: "info".to_owned(), format: LogFormat::Text });
+    install(&LoggingSettings { filter: "info".to_owned(), format: LogFormat::Text, access: AccessLines::default() });
 }
 
 /// Prints a message for people, outside the log. Long-running commands don't wait for the reader.
@@ -90,19 +93,32 @@ fn writer() -> Line<'static> {
 }
 
 /// Expands the setting: a level without a target applies to this crate and to the servers' output. Libraries log only if they are
-/// named.
-fn directives(filter: &str) -> String {
+/// named. An access log with all requests does not depend on the level.
+fn directives(settings: &LoggingSettings) -> String {
+    let LoggingSettings { filter, access, .. } = settings;
     let is_level = filter.chars().all(char::is_alphabetic);
-    if is_level { format!("off,toolsieve={filter},mcp_server={filter}") } else { filter.to_owned() }
+    let directives = if is_level { format!("off,toolsieve={filter},mcp_server={filter}") } else { filter.clone() };
+    if *access == AccessLines::All { format!("{directives},{ACCESS}=info") } else { directives }
 }
 
 #[cfg(test)]
 mod tests {
     use super::directives;
+    use crate::settings::{AccessLines, LogFormat, LoggingSettings};
+
+    fn of(filter: &str, access: AccessLines) -> String {
+        directives(&LoggingSettings { filter: filter.to_owned(), format: LogFormat::Text, access })
+    }
 
     #[test]
     fn a_level_is_ours_and_a_filter_is_taken_as_it_is() {
-        assert_eq!(directives("info"), "off,toolsieve=info,mcp_server=info");
-        assert_eq!(directives("info,rmcp=debug"), "info,rmcp=debug");
+        assert_eq!(of("info", AccessLines::Failures), "off,toolsieve=info,mcp_server=info");
+        assert_eq!(of("info,rmcp=debug", AccessLines::Off), "info,rmcp=debug");
+    }
+
+    #[test]
+    fn a_complete_access_log_does_not_depend_on_the_level() {
+        assert_eq!(of("off", AccessLines::All), "off,toolsieve=off,mcp_server=off,toolsieve::access=info");
+        assert_eq!(of("warn,rmcp=debug", AccessLines::All), "warn,rmcp=debug,toolsieve::access=info");
     }
 }

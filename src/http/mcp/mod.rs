@@ -57,6 +57,7 @@ use crate::http::routes::execute::{context, headers};
 use crate::http::state::State;
 use crate::service::caller;
 use crate::service::mcp::mcp_sessions::{McpEndpoint, McpSession};
+use crate::service::spans;
 
 const SESSION: &str = "mcp-session-id";
 const JSON: &str = "application/json";
@@ -193,6 +194,7 @@ async fn answer(received: McpRequest, body: Bytes) -> Result<HttpResponse, Probl
         introduces: message.asks_who(),
         receives_changes: is_modern || session.is_some() || opened.is_some(),
         open: None,
+        span: spans::current(),
         automatic: OnceLock::new(),
         listed_at: OnceLock::new(),
     };

@@ -25,6 +25,7 @@ use crate::service::mcp::mcp_sessions::Abilities;
 use crate::service::mcp::passthrough::PassError;
 use crate::service::mcp::waiting_calls::{CallHolder, OpenCall, RoundOutcome, Subject, WaitError, WaitingCalls};
 use crate::service::ports::{CallError, PassthroughRequest, Round, ServerMessage};
+use crate::service::spans;
 
 /// The methods whose results may be questions.
 pub(super) const CALL: &str = "tools/call";
@@ -67,9 +68,11 @@ impl Handler {
         let is_another = round.is_another();
         let (progress, notifying) = progress(context).unzip();
         let (state, called, arguments, caller) = (self.state.clone(), Arc::clone(tool), arguments.to_owned(), self.for_tool(tool));
+        // Another request's task may continue the call.
+        let span = spans::current();
         let call = async move |messages, round| {
             let options = CallOptions { progress, messages, round: Some(round) };
-            Finished::Called(state.execute.call_raw(&called, &arguments, caller, options).await)
+            Finished::Called(spans::within(span, state.execute.call_raw(&called, &arguments, caller, options)).await)
         };
         let turn = self.turn(Subject::Tool(tool.id.clone()), round, call).await;
         let ended = match turn {

@@ -38,8 +38,9 @@ use crate::service::caller::{CallOptions, CallerContext};
 use crate::service::catalog::current::View;
 use crate::service::execution::execute::ExecuteError;
 use crate::service::mcp::mcp_sessions::{McpSession, listed_at};
-use crate::service::ports::{Progress, Round};
+use crate::service::ports::{Progress, Round, Span, SpanKind, TraceContext};
 use crate::service::publishing::publish::Publish;
+use crate::service::spans;
 use crate::service::toolsets::loading::CallerAt;
 
 /// How long a client may cache a list, in milliseconds. Servers rarely change their lists, and not all clients get
@@ -92,6 +93,8 @@ pub(super) struct Handler {
     pub(super) receives_changes: bool,
     /// The notification stream that this request opens (protocol 2026-07-28).
     pub(super) open: Option<Arc<Open>>,
+    /// The span of the HTTP request. The SDK may handle the message in another task.
+    pub(super) span: Option<Arc<dyn Span>>,
     /// The mode for [`Shown::Auto`], once it is needed.
     pub(super) automatic: OnceLock<Mode>,
     /// The address whose tools the list contains, once it is needed.
@@ -162,6 +165,7 @@ impl ServerHandler for Handler {
             let Some(tool) = MetaTool::of_name(name).filter(|tool| self.has(*tool)) else {
                 return self.call(name, arguments, &context, round).await;
             };
+            name_call(tool.name());
             let answer = match meta_tools::run(tool, &self.state, self.here(), None, arguments.as_bytes()).await {
                 Ok(Ran::Call(name, arguments)) => return self.call(&name, &arguments, &context, round).await,
                 Ok(Ran::Answered(answer)) => {
@@ -176,10 +180,19 @@ impl ServerHandler for Handler {
             };
             Ok(CallToolResponse::from(answer))
         };
-        tokio::select! {
-            answer = answer => answer,
+        let span = self.call_span(&context);
+        let answer = tokio::select! {
+            answer = spans::within(span.clone(), answer) => answer,
             () = cancelled.cancelled() => Err(ErrorData::internal_error("the call was cancelled", None)),
+        };
+        if let Some(span) = span {
+            if let Err(error) = &answer {
+                span.fail(error.code.0.to_string().into());
+            }
+            // A suspended call keeps the span as the parent of its steps.
+            span.end();
         }
+        answer
     }
 
     async fn list_prompts(&self, _: Option<PaginatedRequestParams>, _: RequestContext<RoleServer>) -> Result<ListPromptsResult, ErrorData> {
@@ -191,7 +204,7 @@ impl ServerHandler for Handler {
         request: GetPromptRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
-        self.prompt(request, &context).await
+        spans::within(self.span.clone(), self.prompt(request, &context)).await
     }
 
     async fn list_resources(
@@ -215,7 +228,7 @@ impl ServerHandler for Handler {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        self.resource(request, &context).await
+        spans::within(self.span.clone(), self.resource(request, &context)).await
     }
 
     async fn complete(&self, request: CompleteRequestParams, _: RequestContext<RoleServer>) -> Result<CompleteResult, ErrorData> {
@@ -295,6 +308,24 @@ impl Handler {
         CallerAt { caller: &self.caller, address: self.listed_at(), client, can_load: LoadToolset.is_in(self.mode()) }
     }
 
+    /// The span of a call (OpenTelemetry semantic conventions, "MCP server"). Its parent is the span in the message, if there is one.
+    fn call_span(&self, context: &RequestContext<RoleServer>) -> Option<Arc<dyn Span>> {
+        const METHOD: &str = "tools/call";
+        let (http, tracer) = (self.span.as_ref()?, self.state.tracer.as_ref()?);
+        let meta = |key: &str| context.meta.0.0.get(key).and_then(Value::as_str);
+        let parent = meta(TraceContext::PARENT).and_then(|parent| TraceContext::read(parent, meta(TraceContext::STATE)));
+        let span = match parent {
+            Some(parent) => tracer.start(METHOD.into(), SpanKind::Server, Some(&parent)),
+            None if http.is_recorded() => http.child(METHOD.into(), SpanKind::Server),
+            None => Arc::clone(http),
+        };
+        if span.is_recorded() {
+            span.set("mcp.method.name", METHOD.into());
+            span.set("gen_ai.operation.name", "execute_tool".into());
+        }
+        Some(span)
+    }
+
     /// Notifies the affected clients that their list of tools has changed.
     fn notify_change(&self) {
         if let Address::Session(_) = *self.address {
@@ -360,6 +391,7 @@ impl Handler {
             Ok(tool) => tool,
             Err(error) => return failed_call(name, error).map(CallToolResponse::from),
         };
+        name_call(&tool.label);
         if let Some(round) = round {
             return self.call_in_rounds(name, &tool, arguments, context, round).await;
         }
@@ -404,6 +436,14 @@ impl Handler {
             caller.headers = Arc::default();
         }
         caller
+    }
+}
+
+/// Adds the name of the called tool to the call's span. Only known tools have a name there, because callers may send any.
+fn name_call(tool: &str) {
+    if let Some(span) = spans::current().filter(|span| span.is_recorded()) {
+        span.rename(format!("tools/call {tool}"));
+        span.set("gen_ai.tool.name", tool.to_owned().into());
     }
 }
 

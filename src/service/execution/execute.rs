@@ -21,9 +21,10 @@ use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::execution::answer;
 use crate::service::execution::call_rules::{CallRule, CallRules};
 use crate::service::execution::files::Files;
-use crate::service::ports::{AuditAction, AuditEntry, CallContext, CallError, CallOutcome, ToolServers};
+use crate::service::ports::{AuditAction, AuditEntry, CallContext, CallError, CallOutcome, SpanKind, ToolServers};
 use crate::service::records::audit::Audit;
 use crate::service::records::record::Recorder;
+use crate::service::spans::{self, Step};
 use crate::settings::{LiveSettings, Validation};
 
 pub(crate) use self::unlisted::LIST_RETRY;
@@ -253,8 +254,38 @@ impl Execute {
         let (principal, headers) = (Arc::clone(&caller.principal), Arc::clone(&caller.headers));
         let credentials = self.secrets.credentials(&principal, &tool.id.server).await?;
         let CallOptions { progress, messages, round } = options;
-        let context = CallContext { principal, headers, credentials, deadline: None, progress, messages, round };
-        Ok(self.servers.call(&tool.id, arguments.into(), context).await?)
+        let step = step(tool, &arguments);
+        let context = CallContext { principal, headers, credentials, deadline: None, progress, messages, round, trace: step.context() };
+        let result = self.servers.call(&tool.id, arguments.into(), context).await;
+        if step.recorded().is_some() {
+            note_result(&step, &result);
+        }
+        Ok(result?)
+    }
+}
+
+/// Starts the step of a call in its trace (OpenTelemetry semantic conventions, "MCP client").
+fn step(tool: &Tool, arguments: &RawValue) -> Step {
+    let step = spans::child(SpanKind::Client, || format!("tools/call {}", tool.label).into());
+    if let Some(span) = step.recorded() {
+        span.set("mcp.method.name", "tools/call".into());
+        span.set("gen_ai.operation.name", "execute_tool".into());
+        span.set("gen_ai.tool.name", tool.label.to_string().into());
+        span.set("toolsieve.server", tool.id.server.to_string().into());
+    }
+    step.capture("gen_ai.tool.call.arguments", || arguments.get());
+    step
+}
+
+fn note_result(step: &Step, result: &Result<Box<RawValue>, CallError>) {
+    match result {
+        Ok(result) => {
+            if outcome::is_error(result.get()) {
+                step.fail("tool_error");
+            }
+            step.capture("gen_ai.tool.call.result", || result.get());
+        }
+        Err(error) => step.fail(error.kind()),
     }
 }
 

@@ -31,8 +31,9 @@ use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::catalog::definitions::Definitions;
 use crate::service::mcp::passthrough::reads::Read;
 use crate::service::mcp::waiting_calls::WaitError;
-use crate::service::ports::{CallContext, CallError, Offers, PassthroughKind, PassthroughRequest, ToolServers};
+use crate::service::ports::{CallContext, CallError, Offers, PassthroughKind, PassthroughRequest, SpanKind, ToolServers};
 use crate::service::records::audit::Audit;
+use crate::service::spans;
 
 /// How long a server's list is cached.
 const FRESH: Duration = Duration::from_mins(1);
@@ -327,6 +328,12 @@ impl Passthrough {
         caller: &CallerContext,
         options: CallOptions,
     ) -> Result<Box<RawValue>, PassError> {
+        let method = request.what.method();
+        let step = spans::child(SpanKind::Client, || method.into());
+        if let Some(span) = step.recorded() {
+            span.set("mcp.method.name", method.into());
+            span.set("toolsieve.server", server.to_string().into());
+        }
         let context = CallContext {
             principal: Arc::clone(&caller.principal),
             headers: self.headers(server, caller),
@@ -335,8 +342,13 @@ impl Passthrough {
             progress: options.progress,
             messages: options.messages,
             round: options.round,
+            trace: step.context(),
         };
-        Ok(self.servers.ask(server, request, context).await?)
+        let result = self.servers.ask(server, request, context).await;
+        if let Err(error) = &result {
+            step.fail(error.kind());
+        }
+        Ok(result?)
     }
 
     fn headers(&self, server: &ServerName, caller: &CallerContext) -> Arc<http::HeaderMap> {

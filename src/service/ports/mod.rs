@@ -13,6 +13,7 @@ mod limit;
 mod process;
 mod servers;
 mod store;
+mod tracer;
 
 pub use self::audit::{AuditAction, AuditEntry, AuditQuery, StoredAuditEntry};
 pub use self::embedder::{EmbedError, Embedder, recovered};
@@ -35,6 +36,7 @@ pub use self::store::{
     SecretStore, SessionCaps, SessionSaved, SessionStore, Store, StoreError, StoreFailures, StoredChat, StoredDefinition, StoredPolicy,
     StoredToolOverride, ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore,
 };
+pub use self::tracer::{Span, SpanKind, SpanValue, TraceContext, Tracer};
 pub use crate::domain::catalog::catalog::{ServerListing, SkippedTool};
 pub use crate::domain::records::conversation_figures::{
     ArmFigures, ConversationCounts, ConversationFigures, ConversationQuery, ConversationReport,

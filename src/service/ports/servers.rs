@@ -1,5 +1,6 @@
 //! Requests to MCP servers, and events from them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use crate::domain::access::principal::{Principal, PrincipalId};
 use crate::domain::catalog::catalog::ServerListing;
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::domain::text::canonical::Fingerprint;
+use crate::service::ports::TraceContext;
 use crate::settings::servers::ServerSettings;
 
 /// The configured MCP servers: lists their tools and forwards calls.
@@ -91,12 +93,23 @@ pub struct CallContext {
     pub messages: Option<mpsc::Sender<ServerMessage>>,
     /// Set if the client answers server requests by repeating its own request.
     pub round: Option<Round>,
+    /// The trace to which the call belongs.
+    pub trace: Option<TraceContext>,
 }
 
 impl CallContext {
     /// Creates a context without credentials and receivers, and with the configured time limit.
     pub fn new(principal: Arc<Principal>) -> Self {
-        Self { principal, headers: Arc::default(), credentials: None, deadline: None, progress: None, messages: None, round: None }
+        Self {
+            principal,
+            headers: Arc::default(),
+            credentials: None,
+            deadline: None,
+            progress: None,
+            messages: None,
+            round: None,
+            trace: None,
+        }
     }
 }
 
@@ -366,6 +379,21 @@ pub enum CallError {
 }
 
 impl CallError {
+    /// The kind of the error, for traces.
+    pub(crate) fn kind(&self) -> Cow<'static, str> {
+        match self {
+            Self::UnknownServer => "unknown_server".into(),
+            Self::Unavailable { .. } => "unavailable".into(),
+            Self::NoCredentials => "no_credentials".into(),
+            Self::NotLetIn { .. } => "not_let_in".into(),
+            Self::TooManyUsers { .. } => "too_many_users".into(),
+            Self::Timeout(_) => "timeout".into(),
+            Self::Refused { status } => status.to_string().into(),
+            Self::Protocol { code, .. } => code.to_string().into(),
+            Self::TooLarge { .. } => "too_large".into(),
+        }
+    }
+
     /// Describes the error for the log, without the server's message, which may quote the call.
     pub(crate) fn without_words(&self) -> String {
         if matches!(self, Self::Protocol { .. }) { "an error of the server".to_owned() } else { self.to_string() }

@@ -69,6 +69,16 @@ named! {
         /// The request was skipped because the circuit breaker is open.
         LeftOut = "left_out",
     }
+
+    /// What became of a span of a trace.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum SpanOutcome {
+        Exported = "exported",
+        /// The queue was full.
+        Dropped = "dropped",
+        /// The collector did not take it.
+        Failed = "failed",
+    }
 }
 
 /// A cache whose hits and misses are counted.
@@ -210,6 +220,8 @@ meters! {
     cache_requests: Family<CacheLabels, Counter> = Family::default(), "cache_requests": "Cache lookups by result";
     judge_requests: Family<OutcomeLabels, Counter> = Family::default(), "judge_requests": "Requests to language models by outcome";
     limited: Family<LimitLabels, Counter> = Family::default(), "rate_limited": "Requests rejected by a limit";
+    spans: Family<OutcomeLabels, Counter> = Family::default(), "spans": "Spans of traces by outcome";
+    traces_limited: Counter = Counter::default(), "traces_limited": "Requests without a trace because of the rate limit for traces";
     feedback: Family<VerdictLabels, Counter> = Family::default(), "feedback": "Feedback of callers on selected tools";
 }
 
@@ -240,6 +252,9 @@ impl Meters {
         }
         for outcome in JudgeOutcome::ALL {
             drop(self.judge_requests.get_or_create(&OutcomeLabels { outcome: outcome.name() }));
+        }
+        for outcome in SpanOutcome::ALL {
+            drop(self.spans.get_or_create(&OutcomeLabels { outcome: outcome.name() }));
         }
         for limit in Limit::ALL {
             drop(self.limited.get_or_create(&LimitLabels { limit: limit.name() }));
@@ -324,6 +339,14 @@ impl Meters {
 
     pub fn judge(&self, outcome: JudgeOutcome) {
         self.judge_requests.get_or_create(&OutcomeLabels { outcome: outcome.name() }).inc();
+    }
+
+    pub fn spans(&self, outcome: SpanOutcome, count: usize) {
+        self.spans.get_or_create(&OutcomeLabels { outcome: outcome.name() }).inc_by(count as u64);
+    }
+
+    pub fn trace_limited(&self) {
+        self.traces_limited.inc();
     }
 
     pub fn limited(&self, limit: Limit) {

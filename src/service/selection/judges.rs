@@ -1,18 +1,21 @@
 //! Queries language models with a deadline, a cache and a circuit breaker.
 
+use std::borrow::Cow;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
 use moka::future::Cache;
 use secrecy::ExposeSecret as _;
+use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
 use crate::domain::selection::judgement::{Choice, Question};
 use crate::domain::text::canonical::Fingerprint;
-use crate::service::ports::{Advisor, Judge, JudgeError};
+use crate::service::ports::{Advisor, Judge, JudgeError, SpanKind};
 use crate::service::records::metrics::{JudgeOutcome, Meters, Stage};
 use crate::service::selection::breaker::Breaker;
+use crate::service::spans::{self, Step};
 use crate::settings::LlmSettings;
 
 /// Maximum number of cached judgements.
@@ -40,6 +43,22 @@ pub enum AskError {
     LeftOut,
     #[error(transparent)]
     Failed(#[from] JudgeError),
+}
+
+impl AskError {
+    /// The kind of the error, for traces.
+    fn kind(self) -> Cow<'static, str> {
+        match self {
+            Self::LeftOut => "left_out".into(),
+            Self::Failed(JudgeError::Refused(status)) => status.to_string().into(),
+            Self::Failed(JudgeError::NotConfigured) => "not_configured".into(),
+            Self::Failed(JudgeError::Unauthorized) => "unauthorized".into(),
+            Self::Failed(JudgeError::RateLimited) => "rate_limited".into(),
+            Self::Failed(JudgeError::Timeout) => "timeout".into(),
+            Self::Failed(JudgeError::Unreachable) => "unreachable".into(),
+            Self::Failed(JudgeError::Answer(_)) => "invalid_answer".into(),
+        }
+    }
 }
 
 impl Judges {
@@ -73,10 +92,37 @@ impl Judges {
     /// # Errors
     /// [`AskError`], no later than the deadline.
     pub async fn ask(&self, advisor: &Advisor, question: &Question, deadline: Instant) -> Result<Arc<[Choice]>, AskError> {
+        let step = self.step(advisor, question);
         let account = self.account(advisor);
         let key = format!("{account}\0{}\0{}", question.system(), question.user());
         let asking = self.judgements.try_get_with(Fingerprint::of_text(&key), self.ask_now(account, advisor, question, deadline));
-        asking.await.map_err(|error| *error)
+        asking.await.map_err(|error| {
+            step.fail(error.kind());
+            *error
+        })
+    }
+
+    /// Starts the step of a question in its trace (OpenTelemetry semantic conventions, "Inference").
+    fn step(&self, advisor: &Advisor, question: &Question) -> Step {
+        let endpoint = match advisor {
+            Advisor::Configured => self.settings.configured.as_ref(),
+            Advisor::Own { provider, .. } => self.settings.of(*provider),
+        };
+        let model = endpoint.map_or("", |endpoint| &endpoint.model);
+        let step = spans::child(SpanKind::Client, || format!("chat {model}").into());
+        if let Some(span) = step.recorded() {
+            span.set("gen_ai.operation.name", "chat".into());
+            span.set("gen_ai.request.model", model.to_owned().into());
+            // The configured endpoint is any that is compatible with OpenAI's.
+            let provider = if matches!(advisor, Advisor::Configured) { "openai" } else { advisor.name() };
+            span.set("gen_ai.provider.name", provider.into());
+            if span.captures_content() {
+                let message = |role, text: &str| json!({"role": role, "parts": [{"type": "text", "content": spans::content(text)}]});
+                let messages = json!([message("system", &question.system()), message("user", &question.user())]);
+                span.set("gen_ai.input.messages", messages.to_string().into());
+            }
+        }
+        step
     }
 
     async fn ask_now(&self, account: u64, advisor: &Advisor, question: &Question, deadline: Instant) -> Result<Arc<[Choice]>, AskError> {

@@ -20,11 +20,13 @@ use crate::domain::text::canonical::Fingerprint;
 use crate::service::catalog::current::View;
 use crate::service::catalog::indexing::Indexing;
 use crate::service::ports::{
-    ComputedStore, Coverage, Embedder, IndexAnswer, IndexCandidate, IndexQuery, IndexQueryText, IndexServerScore, ToolIndex, ToolServers,
+    ComputedStore, Coverage, Embedder, IndexAnswer, IndexCandidate, IndexQuery, IndexQueryText, IndexServerScore, SpanKind, ToolIndex,
+    ToolServers,
 };
 use crate::service::records::metrics::{Meters, Stage};
 use crate::service::selection::builtins::{BuiltinExamples, BuiltinFamilies, BuiltinTexts};
 use crate::service::selection::foreign::{Foreign, ForeignTool, ForeignVectors, Known};
+use crate::service::spans;
 
 /// A ranking with the evidence for the gate and the cut. Keys below the number of tools in the catalog are positions in it;
 /// larger keys are foreign tools in their order.
@@ -323,9 +325,17 @@ impl Retrieve {
     /// Embeds the texts. If the embedder fails, returns no vectors and adds a warning.
     async fn embedded(&self, texts: &[&str], warnings: &mut Vec<String>) -> Vec<Arc<[f32]>> {
         let started = Instant::now();
+        let step = spans::child(SpanKind::Internal, || format!("embeddings {}", self.model()).into());
+        if let Some(span) = step.recorded() {
+            span.set("gen_ai.operation.name", "embeddings".into());
+            span.set("gen_ai.request.model", self.model().to_owned().into());
+            span.set("toolsieve.embeddings.texts", texts.len().into());
+        }
+        step.capture("toolsieve.embeddings.input", || texts.join("\n"));
         let embedded = self.embedder.embed_queries(texts).await;
         self.meters.stage(Stage::Embed, started);
         embedded.unwrap_or_else(|error| {
+            step.fail("embedder_failed");
             tracing::warn!(error = %error, "the message was not embedded");
             warnings.push("ranked by words alone: the embedder does not answer".to_owned());
             Vec::new()
@@ -335,14 +345,22 @@ impl Retrieve {
     /// Searches the index. If that fails, adds a warning.
     async fn found(&self, query: &IndexQuery<'_>, warnings: &mut Vec<String>) -> Option<IndexAnswer> {
         let started = Instant::now();
+        let step = spans::child(SpanKind::Internal, || "retrieval tools".into());
         let found = self.index.search(query).await;
         self.meters.stage(Stage::Index, started);
+        if let Some(span) = step.recorded() {
+            span.set("gen_ai.operation.name", "retrieval".into());
+            span.set("gen_ai.data_source.id", "tools".into());
+            span.set("db.system.name", "qdrant".into());
+            span.set("db.response.returned_rows", found.as_ref().map_or(0, |found| found.candidates.len()).into());
+        }
         match found {
             Ok(found) => {
                 warnings.extend(found.warning.map(str::to_owned));
                 Some(found)
             }
             Err(error) => {
+                step.fail("index_failed");
                 tracing::error!(error = %error, "the index was not searched");
                 warnings.push("tools could not be searched".to_owned());
                 None

@@ -28,6 +28,7 @@ use crate::service::selection::judges::Judges;
 use crate::service::selection::offer::Offer;
 use crate::service::selection::request::SelectRequest;
 use crate::service::selection::retrieve::Retrieve;
+use crate::service::spans;
 
 pub struct Select {
     current: Arc<CurrentCatalog>,
@@ -186,6 +187,11 @@ impl Select {
             "selection"
         );
         self.recorder.meters().selection(figures);
+        spans::note("toolsieve.selection.kind", figures.kind.name());
+        spans::note("toolsieve.tools.before", figures.tools_before);
+        spans::note("toolsieve.tools.after", figures.tools_after);
+        spans::note("toolsieve.tokens.before", figures.tokens_before);
+        spans::note("toolsieve.tokens.after", figures.tokens_after);
         let tools = kept.iter().filter_map(|selected| selected.id.clone());
         let event = SelectionEvent {
             at: SystemTime::now(),

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::model::{Reply, chooses, configured, providers};
 use super::{ask, model, names, on, servers, service, warnings};
 use crate::harness::process::Service;
+use crate::harness::servers::collector::{Collector, Manner};
 use crate::harness::wait::{eventually, when};
 use crate::harness::{LONG, Running, stdio};
 
@@ -41,6 +42,27 @@ async fn the_models_tools_become_the_chosen_ones_in_its_order() {
     assert!(model.seen().len() == 1 && names(&answer).contains(&"mail__send_email"));
     let thanks = filter(&service, message("thanks!", "always")).await;
     assert_eq!((names(&thanks), model.seen().len()), (vec!["find_tools"], 1), "a message that needs no tool is not judged");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_question_is_a_step_in_the_trace_of_the_message() {
+    let collector = Collector::start(Manner::Takes);
+    let model = model(|_| chooses(&["mail__send_email"]));
+    let service = service(collector.settings(&configured(&model))).await;
+    filter(&service, message("send an email to Anna", "always")).await;
+    model.answers(|_| Reply::Status(429, "quagga".to_owned()));
+    filter(&service, message("send an email to Berta", "always")).await;
+    let good = collector.until("the question", |span| span.name == "chat small" && !span.has_failed).await;
+    let bad = collector.until("the second question", |span| span.name == "chat small" && span.has_failed).await;
+    for (span, key, value) in
+        [(&good, "gen_ai.request.model", "small"), (&good, "gen_ai.operation.name", "chat"), (&bad, "error.type", "rate_limited")]
+    {
+        assert_eq!(span.attributes.get(key).map(String::as_str), Some(value), "{span:#?}");
+    }
+    let message = collector.until("the message", |span| span.id == good.parent).await;
+    assert_eq!((message.name.as_str(), &message.trace), ("POST /v1/filter", &good.trace));
+    let words = collector.words();
+    assert!(!words.contains("Anna") && !words.contains("quagga") && !words.contains("configured-key"), "{words}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -26,7 +26,7 @@ use self::news::Pending;
 use crate::adapters::mcp::text::foreign;
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::text::json::{self, Members};
-use crate::service::ports::{Progress, ServerMessage};
+use crate::service::ports::{Progress, ServerMessage, TraceContext};
 
 /// Schema keyword of an argument that an HTTP header must repeat.
 const HEADER_ANNOTATION: &str = "x-mcp-header";
@@ -93,6 +93,8 @@ pub(in crate::adapters::mcp) struct Listeners {
     pub(in crate::adapters::mcp) capabilities: Option<Value>,
     /// The caller of the request, if there is one.
     pub(in crate::adapters::mcp) owner: Option<PrincipalId>,
+    /// The trace to which the request belongs.
+    pub(in crate::adapters::mcp) trace: Option<TraceContext>,
 }
 
 /// Receives the raw response to a request. It is attached to the request's extensions, which are never sent.
@@ -151,6 +153,10 @@ impl Ticket {
                 Err(_) => return false,
             }
         }
+    }
+
+    pub(in crate::adapters::mcp) fn trace(&self) -> Option<&TraceContext> {
+        self.0.listeners.trace.as_ref()
     }
 
     pub(in crate::adapters::mcp) fn take(&self) -> Option<Answer> {
@@ -276,6 +282,11 @@ impl Exchange {
             Some(capabilities) => declare(request.request.get_meta_mut(), capabilities),
             None if ticket.listeners.said.is_none() => ask_nothing(request.request.get_meta_mut()),
             None => {}
+        }
+        if let Some(trace) = &ticket.listeners.trace {
+            // Servers read it there on every transport (MCP specification 2026-07-28, "Trace Context").
+            let meta = &mut request.request.get_meta_mut().0.0;
+            meta.extend(trace.headers().map(|(name, value)| (name.to_owned(), value.into())));
         }
         if ticket.listeners.progress.is_some() {
             if let Some(token) = request.request.get_meta().get_progress_token() {
@@ -636,6 +647,18 @@ mod tests {
             request.request.extensions_mut().insert(RawArguments(serde_json::value::to_raw_value(&arguments).unwrap().into()));
         }
         assert_eq!(serde_json::from_slice::<Value>(&encode(&message).unwrap()).unwrap(), by_rmcp);
+    }
+
+    #[test]
+    fn a_request_carries_its_trace() {
+        let trace = TraceContext { parent: "00-a-b-01".to_owned(), state: Some("c=1".to_owned()) };
+        let mut request = CallToolRequest::new(CallToolRequestParams::new("t"));
+        request.extensions.insert(RawArguments(RawValue::from_string("{}".to_owned()).unwrap().into()));
+        request.extensions.insert(Ticket::new(Purpose::Call, 9, Listeners { trace: Some(trace), ..Listeners::default() }));
+        let mut message = ClientJsonRpcMessage::request(ClientRequest::CallToolRequest(request), RequestId::Number(7));
+        let _ticket = Exchange::default().outbound(&mut message).unwrap();
+        let sent: Value = serde_json::from_slice(&encode(&message).unwrap()).unwrap();
+        assert_eq!(sent["params"]["_meta"], json!({"traceparent": "00-a-b-01", "tracestate": "c=1"}));
     }
 
     #[test]

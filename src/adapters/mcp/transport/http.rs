@@ -23,9 +23,10 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use sse_stream::{Sse, SseStream};
 
-use crate::adapters::mcp::exchange::{Answer, Exchange, Inbound, encode};
+use crate::adapters::mcp::exchange::{Answer, Exchange, Inbound, Ticket, encode};
 use crate::adapters::mcp::transport::client::ConnectionFailure;
 use crate::adapters::mcp::transport::oauth::{TokenError, Tokens};
+use crate::service::ports::TraceContext;
 
 const SESSION: &str = "mcp-session-id";
 const LAST_EVENT: &str = "last-event-id";
@@ -59,12 +60,20 @@ pub(in crate::adapters::mcp) type Failure = StreamableHttpError<HttpFailure>;
 #[derive(Clone, Debug)]
 pub(in crate::adapters::mcp) struct Forwarded(pub(in crate::adapters::mcp) HeaderMap);
 
-/// The caller's headers to forward with this message.
+/// The caller's headers to forward with this message, and those of its trace, which replace the caller's.
 pub(in crate::adapters::mcp) fn forwarded(message: &ClientJsonRpcMessage) -> Option<Forwarded> {
-    match message {
-        JsonRpcMessage::Request(request) => request.request.extensions().get::<Forwarded>().cloned(),
-        _ => None,
+    let JsonRpcMessage::Request(request) = message else { return None };
+    let extensions = request.request.extensions();
+    let forwarded = extensions.get::<Forwarded>().cloned();
+    let Some(trace) = extensions.get::<Ticket>().and_then(Ticket::trace) else { return forwarded };
+    let mut headers = forwarded.map(|Forwarded(headers)| headers).unwrap_or_default();
+    headers.remove(TraceContext::STATE);
+    for (name, value) in trace.headers() {
+        if let Ok(value) = HeaderValue::try_from(value) {
+            headers.insert(HeaderName::from_static(name), value);
+        }
     }
+    Some(Forwarded(headers))
 }
 
 /// Sends HTTP requests with the configuration of one server.

@@ -54,9 +54,11 @@ impl Service {
             }
         });
         let mut service = Self { process, url: String::new(), folder: folder.to_owned(), log };
-        let text = service.until_logged("address=");
-        let address = text.split_once("address=").unwrap().1.split_whitespace().next().unwrap();
-        service.url = format!("http://{address}");
+        // In both formats of the log.
+        let marks = ["address=", "\"address\":\""];
+        let marked = |log: &str| marks.iter().find_map(|mark| log.split_once(mark).map(|(_, rest)| rest.to_owned()));
+        let address = eventually_blocking("the address in the log", || marked(&service.log()));
+        service.url = format!("http://{}", address.split([' ', '"', '\n']).next().unwrap());
         service
     }
 

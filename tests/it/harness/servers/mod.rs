@@ -1,5 +1,6 @@
 //! What stands behind the service: MCP servers of our own, tokens for them, and a Qdrant cluster.
 
+pub(crate) mod collector;
 pub(crate) mod http;
 pub(crate) mod listed;
 pub(crate) mod qdrant;
