@@ -166,20 +166,8 @@ pub struct LiveSettings {
 }
 
 /// The sections that [`LiveSettings`] contains.
-const LIVE_SECTIONS: [&str; 12] = [
-    "approval",
-    "calls",
-    "definitions",
-    "groups",
-    "key",
-    "limits",
-    "policy",
-    "presets",
-    "selection",
-    "tag",
-    "tool",
-    "toolsets",
-];
+const LIVE_SECTIONS: [&str; 12] =
+    ["approval", "calls", "definitions", "groups", "key", "limits", "policy", "presets", "selection", "tag", "tool", "toolsets"];
 /// Keys from other sections that [`LiveSettings`] contains.
 const LIVE_KEYS: [&str; 1] = ["access.default"];
 

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::settings::finding::{Findings, Location, suggestion};
+use crate::settings::values::switch_of;
 
 /// A table, read field by field.
 pub(super) struct Table<'a> {
@@ -110,7 +111,7 @@ impl<'a> Table<'a> {
     pub(super) fn switch(&mut self, field: &str) -> Option<bool> {
         let value = match self.get(field)? {
             Value::Bool(value) => Some(*value),
-            Value::String(text) => super::values::switch_of(text),
+            Value::String(text) => switch_of(text),
             _ => None,
         };
         if value.is_none() {

@@ -222,12 +222,16 @@ async fn metadata_of_tools_in_a_file_takes_precedence_over_the_api() {
         [[policy]]\neffect = \"block\"\ntags = [\"by-file\"]\nprincipals = [\"service-key\"]\n";
     let state = reload(&service, settings).await;
     assert_eq!((&state["state"], &state["needs_restart"]), (&json!("applied"), &json!([])), "{state}");
-    let view = eventually("the catalog has the description", async || when(get(CLOCK).await, |view| view["description"] == "By a file.")).await;
+    let view =
+        eventually("the catalog has the description", async || when(get(CLOCK).await, |view| view["description"] == "By a file.")).await;
     assert_eq!((&view["managed_by"], &view["pinned"], &view["synonyms"]), (&json!("file"), &json!(true), &json!(["how late"])), "{view}");
     assert_eq!(view["tags"], json!([{"tag": "by-file", "source": "settings"}]));
     eventually("the rule matches the tag", async || call(&service, "/time/get_current_time", KEY).await == StatusCode::NOT_FOUND).await;
     let entry = get(TEXTS).await;
-    assert_eq!((&entry["managed_by"], &entry["source"], &entry["function"]), (&json!("file"), &json!("file"), &json!("says how late it is")));
+    assert_eq!(
+        (&entry["managed_by"], &entry["source"], &entry["function"]),
+        (&json!("file"), &json!("file"), &json!("says how late it is"))
+    );
     eventually("search uses the text", async || {
         let query = json!({"queries": ["a hedgehog plays"], "limit": 1});
         let found = with_key(&service, Method::POST, "/v1/tools/search", ADMIN).json(&query).send().await.unwrap();
@@ -312,7 +316,8 @@ async fn a_changed_secret_reconnects_only_its_server_and_no_secret_is_printed() 
     eventually("the new key works", async || {
         let response = client.get(&document).bearer_auth("hunter22-c07d58364f2a9c1be07d5836").send().await.unwrap();
         let anonymous = client.get(&document).send().await.unwrap().status();
-        when((response.status(), anonymous), |found| *found == (StatusCode::OK, StatusCode::UNAUTHORIZED)).map_err(|found| format!("{found:?}"))
+        when((response.status(), anonymous), |found| *found == (StatusCode::OK, StatusCode::UNAUTHORIZED))
+            .map_err(|found| format!("{found:?}"))
     })
     .await;
     // A secret that needs a restart.
@@ -395,7 +400,10 @@ fn mistakes_in_keys_tools_and_approvals_are_reported_with_what_to_do() {
         ("[[tool]]\nserver = \"one\"\ntool = \"echo\"\n".to_owned(), "tool 1: sets nothing"),
         ("[[tool]]\nserver = \"one\"\npinned = true\n".to_owned(), "tool 1: `tool` is missing"),
         ("[[tool]]\nserver = \"one\"\ntool = \"echo\"\ntags = [\"a\\nb\"]\n".to_owned(), "tool 1: tags: it contains a line break"),
-        ("[[tool]]\nserver = \"one\"\ntool = \"echo\"\nenrichment = { queries = [\"\"] }\n".to_owned(), "enrichment: it has an empty query"),
+        (
+            "[[tool]]\nserver = \"one\"\ntool = \"echo\"\nenrichment = { queries = [\"\"] }\n".to_owned(),
+            "enrichment: it has an empty query",
+        ),
         ("[[tool]]\nserver = \"one\"\ntool = \"a\"\npinned = true\n".repeat(2), "tool 2: another table describes one/a"),
         ("[[approval]]\nserver = \"one\"\nfingerprint = \"abc\"\n".to_owned(), "`toolsieve tools show` prints"),
         ("[[approval]]\nserver = \"one\"\ntool = \"a\"\nprompt = \"b\"\n".to_owned(), "both `tool` and `prompt`"),

@@ -13,7 +13,9 @@ use crate::http::described::described;
 use crate::http::member::misfit_in;
 use crate::http::problem::{Answer, Problem, read_json};
 use crate::http::state::State;
-use crate::service::access::policies::{self, Check, CheckAnswer, CheckError, CheckPrincipal, CheckedDecision, PolicyError, PolicyView, SettingsRule};
+use crate::service::access::policies::{
+    self, Check, CheckAnswer, CheckError, CheckPrincipal, CheckedDecision, PolicyError, PolicyView, SettingsRule,
+};
 use crate::service::ports::{AuditAction, AuditEntry};
 
 /// The new rules.
