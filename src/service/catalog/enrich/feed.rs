@@ -14,7 +14,7 @@ use crate::domain::selection::enrichment::Enrichment;
 use crate::settings::LiveSettings;
 
 /// Enrichments in the settings file. They take precedence over all others.
-pub type FileEnrichments = BTreeMap<ToolId, Enrichment>;
+pub(crate) type FileEnrichments = BTreeMap<ToolId, Enrichment>;
 
 /// Notifies receivers of new enrichments and of a complete index. They learn that something changed, but not how often.
 #[derive(Debug, Default)]
