@@ -420,7 +420,7 @@ fn mistakes_in_keys_tools_and_approvals_are_reported_with_what_to_do() {
     assert!(settings.start.access.has_keys_in_file);
 }
 
-/// The example for GitOps: every file that it names, and what becomes of it.
+/// The example in `deploy/gitops`, with every file that it names.
 #[test]
 fn the_example_with_everything_in_files_is_sound() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/gitops");

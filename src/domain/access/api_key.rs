@@ -73,9 +73,9 @@ pub struct KeyDefinition {
     pub expires_at: Option<SystemTime>,
 }
 
-#[expect(clippy::missing_fields_in_debug, reason = "omits the hash, because a weak key can be guessed from it")]
 impl fmt::Debug for KeyDefinition {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A weak key can be guessed from its hash.
         let Self { name, hash: _, servers, toolsets, groups, trusted, expires_at } = self;
         formatter
             .debug_struct("KeyDefinition")
