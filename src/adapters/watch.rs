@@ -4,6 +4,7 @@
 //! Kubernetes `ConfigMap` changes by swapping a link.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,10 +56,15 @@ impl FileWatch {
             }
         });
         let watcher = watcher.map_err(WatchError::NoWatcher)?;
-        let files = files.iter().map(|file| std::path::absolute(file).unwrap_or_else(|_| file.clone())).collect();
-        let mut watch = Self { watcher, files, folders: BTreeSet::new(), entries, touched };
-        watch.look()?;
+        let mut watch = Self { watcher, files: Vec::new(), folders: BTreeSet::new(), entries, touched };
+        watch.follow(files);
         Ok(watch)
+    }
+
+    /// Watches these files instead of the former ones.
+    pub(crate) fn follow(&mut self, files: &[PathBuf]) {
+        self.files = files.iter().map(|file| std::path::absolute(file).unwrap_or_else(|_| file.clone())).collect();
+        self.look();
     }
 
     /// Waits until a file has changed and then stays unchanged for a moment.
@@ -66,13 +72,11 @@ impl FileWatch {
         self.touched.notified().await;
         let latest = Instant::now() + LONGEST;
         while timeout_at(latest.min(Instant::now() + DEBOUNCE), self.touched.notified()).await.is_ok() {}
-        if let Err(error) = self.look() {
-            tracing::warn!(%error, "a configuration file is no longer watched; SIGHUP still reloads it");
-        }
+        self.look();
     }
 
-    /// Updates the watched folders.
-    fn look(&mut self) -> Result<(), WatchError> {
+    /// Updates the watched folders. A folder that can't be watched doesn't affect the others.
+    fn look(&mut self) {
         let mut entries = BTreeSet::new();
         for file in &self.files {
             follow(file, &mut entries, MAX_LINKS);
@@ -85,22 +89,32 @@ impl FileWatch {
             let _ = self.watcher.unwatch(&folder);
         }
         for folder in folders {
-            self.watcher
-                .watch(&folder, RecursiveMode::NonRecursive)
-                .map_err(|source| WatchError::Folder { folder: folder.clone(), source })?;
-            self.folders.insert(folder);
+            match self.watcher.watch(&folder, RecursiveMode::NonRecursive) {
+                Ok(()) => {
+                    self.folders.insert(folder);
+                }
+                Err(source) => {
+                    let error = WatchError::Folder { folder, source };
+                    tracing::warn!(%error, "a configuration file is not watched; SIGHUP still reloads it");
+                }
+            }
         }
-        Ok(())
     }
 }
 
-/// Records the path with its links resolved, and every link on the way.
+/// Records the path with its links resolved, and every link on the way. If a folder on the way is missing, records that folder
+/// instead, because the file appears together with it.
 fn follow(path: &Path, entries: &mut BTreeSet<PathBuf>, links: usize) {
     let mut present = PathBuf::new();
     let mut components = path.components();
     while let Some(component) = components.next() {
         present.push(component);
-        let Ok(target) = present.read_link() else { continue };
+        let Ok(target) = present.read_link() else {
+            if present.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+                break;
+            }
+            continue;
+        };
         let parent = present.parent().unwrap_or(Path::new("/")).to_owned();
         entries.insert(present);
         if links > 0 {
@@ -134,6 +148,8 @@ mod tests {
         symlink("..one", root.join("..data")).unwrap();
         symlink("..data/mcp.json", root.join("mcp.json")).unwrap();
         assert_eq!(entries(&root.join("mcp.json")), ["..data", "mcp.json", "mcp.json"]);
+        assert_eq!(entries(&root.join("missing.json")), ["missing.json"]);
+        assert_eq!(entries(&root.join("missing/deep/key")), ["missing"], "the folder that must appear first");
         symlink("circle", root.join("circle")).unwrap();
         assert_eq!(entries(&root.join("circle")), ["circle"]);
     }

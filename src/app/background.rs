@@ -116,26 +116,26 @@ pub(super) fn keep_indexed(indexing: Indexing, stop: CancellationToken) -> JoinH
     })
 }
 
-/// Reloads the configuration on `SIGHUP`, and when one of these files changes.
+/// Reloads the configuration on `SIGHUP`, and when one of these files changes. `None` watches no files.
 pub(super) fn follow_changes(
     reload: &Arc<Reload>,
     hangups: Hangups,
-    files: &[PathBuf],
+    watched: Option<watch::Receiver<Vec<PathBuf>>>,
     server: Stopper,
     stop: &CancellationToken,
 ) -> (JoinHandle<()>, JoinHandle<()>) {
     let (triggers, queue) = mpsc::channel(1);
-    let files = if files.is_empty() {
-        None
-    } else {
-        FileWatch::start(files)
-            .inspect(|_| tracing::info!(files = files.len(), "watching the configuration"))
+    let watched = watched.and_then(|mut files| {
+        let first = files.borrow_and_update().clone();
+        let watch = FileWatch::start(&first)
+            .inspect(|_| tracing::info!(files = first.len(), "watching the configuration"))
             .inspect_err(|error| tracing::warn!(%error, "the configuration is not watched; SIGHUP still reloads it"))
-            .ok()
-    };
+            .ok()?;
+        Some(Watched { watch, files })
+    });
     let (follower, stopped) = (Arc::clone(reload), stop.clone());
     let reloading = tokio::spawn(async move { follower.follow(queue, stopped).await });
-    let mut watching = Watching { files, hangups, triggers, server, stop: stop.clone() };
+    let mut watching = Watching { watched, hangups, triggers, server, stop: stop.clone() };
     let watching = tokio::spawn(async move {
         let mut part = Supervised::new("watch over files and signals");
         while part.panicked(watching.follow()).await {}
@@ -143,9 +143,33 @@ pub(super) fn follow_changes(
     (reloading, watching)
 }
 
+/// The watched files.
+struct Watched {
+    watch: FileWatch,
+    /// The files to watch, which change when a value names another file.
+    files: watch::Receiver<Vec<PathBuf>>,
+}
+
+impl Watched {
+    /// Waits until a file may have changed.
+    async fn changed(&mut self) {
+        let others = tokio::select! {
+            () = self.watch.changed() => return,
+            others = self.files.changed() => others,
+        };
+        if others.is_err() {
+            return std::future::pending().await;
+        }
+        let files = self.files.borrow_and_update().clone();
+        tracing::info!(files = files.len(), "watching other files of the configuration");
+        // A file may have changed after it was read and before it was watched, so this counts as a change.
+        self.watch.follow(&files);
+    }
+}
+
 /// Waits for everything that triggers a reload or a stop.
 struct Watching {
-    files: Option<FileWatch>,
+    watched: Option<Watched>,
     hangups: Hangups,
     triggers: mpsc::Sender<Trigger>,
     server: Stopper,
@@ -154,14 +178,14 @@ struct Watching {
 
 impl Watching {
     async fn follow(&mut self) {
-        if self.files.is_some() {
+        if self.watched.is_some() {
             // A file may have changed after it was read and before it was watched.
             let _ = self.triggers.send(Trigger::Files).await;
         }
         loop {
             let changed = async {
-                match &mut self.files {
-                    Some(files) => files.changed().await,
+                match &mut self.watched {
+                    Some(watched) => watched.changed().await,
                     None => std::future::pending().await,
                 }
             };

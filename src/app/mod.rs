@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use self::background::{clean, end_sessions, export_spans, follow_changes, follow_stops, keep_indexed, reseal, teach};
 use self::listening::{SHUTDOWN_SECONDS, admission, bind, listen};
 pub(crate) use self::parts::mcp_options;
-use self::parts::{apply, apply_to_tools, enrichment, files, judges, open_index, retention};
+use self::parts::{apply, apply_to_keys, apply_to_tools, enrichment, files, judges, open_index, retention};
 pub use self::parts::{publish_options, select};
 use crate::adapters::data_dir::{self, DataDir, DataDirError};
 use crate::adapters::mcp::McpServers;
@@ -162,6 +162,7 @@ impl Application {
         let embedder = embed::open_metered(&start.embedder, meters.cache(CacheKind::Vectors))?;
         let index = open_index(&start, &data_dir, embedder.model())?;
         let (keys, noting) = Keys::start(store.clone(), stop.clone()).await.map_err(StartError::Keys)?;
+        keys.configure(&live);
         let current = Arc::new(CurrentCatalog::new(live.selection.clone()));
         let toolsets = Toolsets::start(Arc::clone(&current), store.clone(), &live).await.map_err(StartError::Toolsets)?;
         let toolsets = Arc::new(toolsets);
@@ -173,6 +174,7 @@ impl Application {
         let (rebuilds, requests) = Rebuilds::channel();
         let overrides = Arc::new(ToolOverrides::start(store.clone(), rebuilds.clone(), &live).await.map_err(StartError::ToolOverrides)?);
         let definitions = Definitions::start(store.clone(), live.definitions).await.map_err(StartError::ToolOverrides)?;
+        definitions.configure(&live);
         let definitions = Arc::new(definitions);
         current.remember(definitions.names().into_iter());
         let cleaning = Cleaning {
@@ -198,7 +200,7 @@ impl Application {
         let (chats, chat_writing) = Chats::start(store.clone(), stop.clone());
         let events = servers.events();
         let following = tokio::spawn(async move { refresh.follow(events).await });
-        let (enrichment, enriching) = enrichment(&start.llm, &current, &store, stop.clone())?;
+        let (enrichment, enriching) = enrichment(&start.llm, &live, &current, &store, stop.clone())?;
         let indexing = Indexing {
             on_progress: progress::embedding(),
             enrichment: Arc::clone(&enrichment.feed),
@@ -238,7 +240,8 @@ impl Application {
         let admission = Arc::new(admission(&start, &live, &keys));
         let takers = (Arc::clone(&toolsets), Arc::clone(&policies), Arc::clone(&secrets), Arc::clone(&limits));
         let apply = apply(Arc::clone(&execute), Arc::clone(&current), Arc::clone(&admission), takers);
-        let apply = apply_to_tools(apply, Arc::clone(&overrides), Arc::clone(&definitions));
+        let apply = apply_to_tools(apply, Arc::clone(&overrides), Arc::clone(&definitions), Arc::clone(&enrichment.feed));
+        let apply = apply_to_keys(apply, Arc::clone(&keys));
         let reload = Arc::new(Reload::new(&settings, Arc::clone(&servers), catalog, apply));
         let loading =
             Arc::new(Loading { current: Arc::clone(&current), store: store.clone(), chats: chats.clone(), recorder: recorder.clone() });
@@ -354,8 +357,8 @@ impl Application {
         // can be handled.
         let stops = Stops::listen().map_err(StartError::Signal)?;
         tracing::info!(%address, data_dir = %start.store.data_dir.display(), servers = server_count, "listening");
-        let watched = if start.reload.watch { settings.sources.files() } else { Vec::new() };
-        let (reloading, watching) = follow_changes(&reload, hangups, &watched, stopper(&server, &closing), &stop);
+        let watched = start.reload.watch.then(|| reload.files());
+        let (reloading, watching) = follow_changes(&reload, hangups, watched, stopper(&server, &closing), &stop);
         let exporting = export_spans(span_export, stop.clone());
         let stopping = follow_stops(stops, stopper(&server, &closing), stop.clone());
         Ok(Self {

@@ -16,6 +16,7 @@ use crate::adapters::tokens::TokenCounter;
 use crate::adapters::{llm, mcp};
 use crate::domain::publishing::layout::{Layout, Naming};
 use crate::http::caller::Admission;
+use crate::service::access::keys::Keys;
 use crate::service::access::limits::Limits;
 use crate::service::access::policies::Policies;
 use crate::service::access::secrets::Secrets;
@@ -38,7 +39,7 @@ use crate::service::selection::retrieve::Retrieve;
 use crate::service::selection::select::Select;
 use crate::service::supervision::Supervised;
 use crate::service::toolsets::toolsets::Toolsets;
-use crate::settings::{LlmSettings, McpoSettings, QdrantSettings, StartSettings};
+use crate::settings::{LiveSettings, LlmSettings, McpoSettings, QdrantSettings, StartSettings};
 
 /// The files behind signed links. Returns `None` without a public URL, because the links need one.
 pub(super) fn files(data_dir: &DataDir, start: &StartSettings) -> io::Result<Option<Arc<Files>>> {
@@ -88,12 +89,14 @@ pub fn select(
 /// The administration of enrichment texts, and the task that requests them if enrichment is enabled.
 pub(super) fn enrichment(
     settings: &LlmSettings,
+    live: &LiveSettings,
     current: &Arc<CurrentCatalog>,
     store: &Arc<dyn Store>,
     stop: CancellationToken,
 ) -> Result<(EnrichmentAdmin, JoinHandle<()>), StartError> {
     let model = settings.enrichment.as_ref().map(|enrichment| enrichment.endpoint.model.clone());
     let feed = Arc::new(EnrichmentFeed::new(model));
+    feed.configure(live);
     let admin = EnrichmentAdmin { current: Arc::clone(current), store: store.clone(), feed: Arc::clone(&feed) };
     let Some(enrichment) = settings.enrichment.clone() else { return Ok((admin, tokio::spawn(async {}))) };
     let client = llm::client_builder().build().map_err(StartError::Client)?;
@@ -126,11 +129,25 @@ pub(super) fn apply(
 
 /// Like [`apply`], and also passes the settings that affect tools. Must run before the catalog receives the changed
 /// servers.
-pub(super) fn apply_to_tools(apply: Apply, overrides: Arc<ToolOverrides>, definitions: Arc<Definitions>) -> Apply {
+pub(super) fn apply_to_tools(
+    apply: Apply,
+    overrides: Arc<ToolOverrides>,
+    definitions: Arc<Definitions>,
+    enrichment: Arc<EnrichmentFeed>,
+) -> Apply {
     Box::new(move |live| {
         apply(live);
         overrides.configure(live);
-        definitions.configure(live.definitions);
+        definitions.configure(live);
+        enrichment.configure(live);
+    })
+}
+
+/// Like the given function, and also passes the keys in the settings file.
+pub(super) fn apply_to_keys(apply: Apply, keys: Arc<Keys>) -> Apply {
+    Box::new(move |live| {
+        keys.configure(live);
+        apply(live);
     })
 }
 
@@ -153,7 +170,7 @@ pub(super) fn open_index(settings: &StartSettings, data_dir: &DataDir, model: &s
 
 /// The options that all documents share.
 pub fn publish_options(settings: &StartSettings) -> PublishOptions {
-    let secured = settings.http.api_key.is_some() || settings.access.admin_key.is_some();
+    let secured = settings.http.api_key.is_some() || settings.access.admin_key.is_some() || settings.access.has_keys_in_file;
     let Some(mcpo) = &settings.mcpo else { return PublishOptions { secured, ..PublishOptions::default() } };
     let McpoSettings { single, path_prefix, root_path, title, version, description, .. } = mcpo.clone();
     let layout = Layout { root_path, prefix: path_prefix, single, naming: Naming::Mcpo };

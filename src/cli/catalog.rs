@@ -1,7 +1,7 @@
 //! The tools of the configured servers, for commands that inspect them. The servers list them now, or the data folder
 //! contains the last listings.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::adapters::data_dir;
 use crate::adapters::mcp::{self, McpServers};
@@ -37,12 +37,14 @@ pub(super) struct Known {
 }
 
 /// What the service has stored about tools.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Kept {
     written: Vec<(ToolId, ToolOverride)>,
     definitions: HashMap<ToolId, Fingerprint>,
     /// Tools that known servers have added and nobody has approved yet.
     new: HashSet<ToolId>,
+    /// The fingerprints that the settings file approves. They replace the stored ones.
+    approved: BTreeMap<ToolId, Fingerprint>,
 }
 
 impl Kept {
@@ -52,7 +54,7 @@ impl Kept {
         let stored = store.definitions().await.map_err(failed)?;
         let new = stored.iter().filter(|stored| stored.is_new).map(|stored| stored.tool.clone()).collect();
         let definitions = stored.into_iter().map(|stored| (stored.tool, stored.fingerprint)).collect();
-        Ok(Self { written: written.collect(), definitions, new })
+        Ok(Self { written: written.collect(), definitions, new, approved: BTreeMap::new() })
     }
 
     /// Reads the stored data; returns nothing if there is no data folder.
@@ -72,11 +74,11 @@ impl Kept {
         let is_listed = |name: &str| name == TOOLS_LISTED || !name.starts_with(NO_TOOL);
         let is_known = || self.definitions.keys().any(|known| known.server == tool.id.server && is_listed(&known.name));
         let is_new = || self.new.contains(&tool.id) || (!self.definitions.contains_key(&tool.id) && is_known());
-        settings.new == NewDefinitions::Quarantine && is_new()
+        settings.new == NewDefinitions::Quarantine && !self.approved.contains_key(&tool.id) && is_new()
     }
 
     fn is_changed(&self, tool: &Tool) -> bool {
-        self.definitions.get(&tool.id).is_some_and(|known| *known != tool.definition)
+        self.approved.get(&tool.id).or_else(|| self.definitions.get(&tool.id)).is_some_and(|known| *known != tool.definition)
     }
 }
 
@@ -140,6 +142,7 @@ pub(super) fn configured_of(stored: &[ServerListing], settings: &Settings, kept:
 pub(super) fn known(listings: &[ServerListing], mut missing: Vec<(ServerName, String)>, settings: &Settings, kept: &Kept) -> Known {
     let overlays = Overlays { written: kept.written.iter().cloned().collect(), ..of_settings(&settings.live) };
     let changes = settings.live.definitions;
+    let kept = &Kept { approved: settings.live.tools.approvals.clone(), ..kept.clone() };
     let (mut changed, mut hidden) = (Vec::new(), Vec::new());
     let (configured, tool_tokens) = (configured(&settings.live.servers), settings.start.documents.tool_tokens);
     let counter = TokenCounter::default();

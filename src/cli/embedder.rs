@@ -68,7 +68,8 @@ pub(super) async fn embedded_tools(settings: &Settings, catalog: &Catalog) -> Re
     })?;
     let store = SqliteStore::open(&path).await.map_err(|error| Failure::failed(format!("error: {error}")))?;
     let failed = |error| Failure::failed(format!("error: {error}"));
-    let enrichments = in_use(catalog, &store, model_of_enrichment(settings).as_deref()).await.map_err(failed)?;
+    let (model_of_texts, of_files) = (model_of_enrichment(settings), &settings.live.tools.enrichments);
+    let enrichments = in_use(catalog, &store, model_of_texts.as_deref(), of_files).await.map_err(failed)?;
     let count = embedded(catalog, &enrichments, &store, &model).await.map_err(failed)?;
     store.close().await;
     Ok(Some(count))

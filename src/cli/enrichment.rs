@@ -71,7 +71,7 @@ async fn state(settings: &Settings) -> Result<State, Failure> {
     let enrichment = settings.start.llm.enrichment.as_ref();
     let model = enrichment.map(|enrichment| enrichment.endpoint.model.clone());
     let store = open(&data_dir::database(&settings.start.store.data_dir)).await?;
-    let written = in_force(&known.catalog, &store, model.as_deref()).await;
+    let written = in_force(&known.catalog, &store, model.as_deref(), &settings.live.tools.enrichments).await;
     store.close().await;
     let written = written.map_err(|error| Failure::failed(format!("error: {error}")))?;
 

@@ -95,11 +95,12 @@ fn shown_once(answer: &Value) -> Outcome {
     print(&text(&answer["key"]))
 }
 
-/// Finds a key by its name or id. Ignores revoked keys.
+/// Finds a key by its name or id. Ignores revoked keys, and stored keys that a key in a file with the same name overrides.
 fn id_of(key: &str, access: &ServiceAccess) -> Result<String, Failure> {
     let answer = access.ask(Method::GET, "/v1/admin/keys", None)?;
     let keys = answer["keys"].as_array().into_iter().flatten().filter(|known| known["state"] != "revoked");
-    let found = keys.clone().find(|known| known["id"] == key || known["name"] == key);
+    let found = keys.clone().find(|known| known["id"] == key);
+    let found = found.or_else(|| keys.clone().find(|known| known["name"] == key && known["state"] != "overridden"));
     found.map(|known| text(&known["id"])).ok_or_else(|| {
         let names: Vec<String> = keys.map(|known| text(&known["name"])).collect();
         Failure::failed(format!("error: there is no key `{key}`. Known keys: {}", names.join(", ")))
@@ -107,7 +108,7 @@ fn id_of(key: &str, access: &ServiceAccess) -> Result<String, Failure> {
 }
 
 fn as_table(answer: &Value) -> String {
-    let head = ["Id", "Name", "State", "Servers", "Toolsets", "Groups", "Trusted", "Expires", "Last used"];
+    let head = ["Id", "Name", "State", "From", "Servers", "Toolsets", "Groups", "Trusted", "Expires", "Last used"];
     table::of_list(&head, &answer["keys"], |key| {
         let limit = |name: &str| if key[name].is_null() { "all".to_owned() } else { list(&key[name]) };
         let trusted = if key["trusted"] == true { "yes" } else { "" };
@@ -115,6 +116,7 @@ fn as_table(answer: &Value) -> String {
             text(&key["id"]),
             text(&key["name"]),
             text(&key["state"]),
+            text(&key["managed_by"]),
             limit("servers"),
             limit("toolsets"),
             list(&key["groups"]),

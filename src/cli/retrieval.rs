@@ -107,10 +107,12 @@ impl Retrieval {
             EmbeddedIndexOptions { folder: folder.path.join("index"), model: embedder.model().into(), progress: Arc::new(|_| {}) };
         let index = EmbeddedIndex::open(options).map_err(|error| Failure::failed(format!("error: {error}")))?;
         let index: Arc<dyn ToolIndex> = Arc::new(Parts { index, vectors: recipe.vectors, words: recipe.words });
+        let enrichment = Arc::new(EnrichmentFeed::new(model_of_enrichment(&recipe.settings)));
+        enrichment.configure(&recipe.settings.live);
         let indexing = Indexing {
             lexical: Arc::new(recipe.lexical()),
             on_progress,
-            enrichment: Arc::new(EnrichmentFeed::new(model_of_enrichment(&recipe.settings))),
+            enrichment,
             uses_enrichment: recipe.enrichment,
             unused_retention: recipe.settings.start.store.unused_retention,
             ..Indexing::new(Arc::clone(current), Arc::clone(&vectors), index, embedder)
@@ -183,7 +185,7 @@ impl VectorStore {
         let error = |error| Failure::failed(format!("error: {error}"));
         let embedder = open_embedder(settings)?;
         let model = model_of_enrichment(settings);
-        let written = in_force(catalog, database, model.as_deref()).await.map_err(error)?;
+        let written = in_force(catalog, database, model.as_deref(), &settings.live.tools.enrichments).await.map_err(error)?;
         let enrichments = Enrichments::of(written.clone(), catalog.tools().len());
         let texts = catalog.tools().iter().flat_map(|tool| enrichments.passages(tool));
         let texts = texts.chain(Gate::example_texts().map(str::to_owned));

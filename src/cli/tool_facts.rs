@@ -159,6 +159,7 @@ fn described(view: &Value) -> String {
         ("tags", texts(&view["tags"], "tag")),
         ("synonyms", texts(&view["synonyms"], "")),
         ("pinned", view["pinned"].to_string()),
+        ("managed by", text(&view["managed_by"])),
         ("definition", definition["state"].as_str().unwrap_or("not compared").to_owned()),
         ("fingerprint", text(&definition["fingerprint"])),
     ];

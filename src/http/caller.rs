@@ -263,16 +263,20 @@ impl Admission {
         let given = given.filter(|(scheme, _)| *scheme == Scheme::Bearer || credentials.takes_basic);
         let named = match &given {
             Some((_, key)) if self.admin_key.as_ref().is_some_and(|known| is_same(key, known)) => Some(Principal::admin_key()),
-            Some((_, key)) if key.starts_with(api_key::PREFIX) && !self.access.is_key(key) => {
-                let found = self.keys.find(key).ok_or_else(|| Refusal::WrongKey(self.access.refused()))?;
-                Some(Principal::api_key(&found))
-            }
-            _ => None,
+            Some((_, key)) if self.access.is_key(key) => None,
+            Some((_, key)) => match self.keys.find(key) {
+                Some(found) => Some(Principal::api_key(&found)),
+                None if key.starts_with(api_key::PREFIX) || self.keys.is_in_file(key) => {
+                    return Err(Refusal::WrongKey(self.access.refused()));
+                }
+                None => None,
+            },
+            None => None,
         };
         let principal = if let Some(principal) = named {
             principal
         } else {
-            let principal = by_configuration(&self.access, given, credentials)?;
+            let principal = by_configuration(self.access(), given, credentials)?;
             Principal { vouches: self.trust_users && principal.kind == PrincipalKind::ServiceKey, ..principal }
         };
         let principal = match self.user(&principal, headers)? {
@@ -282,10 +286,21 @@ impl Admission {
         Ok(principal.with_model(person::text(headers, MODEL, MAX_BYTES)?))
     }
 
+    /// Which callers may use the service now. Keys in the settings file close a service that was started without keys.
+    fn access(&self) -> &Access {
+        match &self.access {
+            Access::Loopback | Access::Everybody if self.keys.are_required() => &Access::Key(None),
+            access => access,
+        }
+    }
+
     /// Whether the `Authorization` header contains one of this service's keys, even if that key was rejected.
     pub(crate) fn brings_own_key(&self, headers: &HeaderMap) -> bool {
         let is_own = |key: &str| {
-            key.starts_with(api_key::PREFIX) || self.access.is_key(key) || self.admin_key.as_ref().is_some_and(|known| is_same(key, known))
+            key.starts_with(api_key::PREFIX)
+                || self.access.is_key(key)
+                || self.admin_key.as_ref().is_some_and(|known| is_same(key, known))
+                || self.keys.is_in_file(key)
         };
         let values = headers.get_all(header::AUTHORIZATION).filter_map(|value| value.to_str().ok());
         values.map(str::trim).any(|value| is_own(value) || credential(value).is_some_and(|(_, key)| is_own(&key)))

@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use crate::domain::access::management::ManagedInFile;
 use crate::domain::access::policy::RuleSource;
 use crate::domain::access::tool_facts::OverrideProblem;
 use crate::domain::execution::arguments::ArgumentProblem;
@@ -23,6 +24,7 @@ use crate::service::access::limits::Limited;
 use crate::service::access::policies::{CheckError, PolicyError};
 use crate::service::access::secrets::{CredentialError, SecretError};
 use crate::service::catalog::definitions::ApproveError;
+use crate::service::catalog::enrich::admin::EnrichmentError;
 use crate::service::catalog::tool_facts::OverrideError;
 use crate::service::execution::execute::ExecuteError;
 use crate::service::mcp::waiting_calls::WaitError;
@@ -79,6 +81,7 @@ codes! {
     NotFound           "not_found"           NOT_FOUND              Caller "The requested resource does not exist",
     MethodNotAllowed   "method_not_allowed"  METHOD_NOT_ALLOWED     Caller "This address does not support the method",
     Conflict           "conflict"           CONFLICT               Caller "The request conflicts with the current state",
+    ManagedByFile      "managed_by_file"    CONFLICT               Caller "A file manages this entry, so the API can't change it",
     NothingToLoadInto  "nothing_to_load_into" CONFLICT              Caller "There is no session or chat to load tools into",
     NotLoaded          "not_loaded"          CONFLICT               Caller "The toolset is not loaded",
     OfferUnknown       "offer_unknown"       CONFLICT               Caller "The offer is unknown",
@@ -300,12 +303,19 @@ impl From<WaitError> for Problem {
     }
 }
 
+impl From<ManagedInFile> for Problem {
+    fn from(error: ManagedInFile) -> Self {
+        Self::new(Code::ManagedByFile, sentence(&error.to_string()))
+    }
+}
+
 impl From<KeyError> for Problem {
     fn from(error: KeyError) -> Self {
         match error {
             KeyError::NotFound => Self::new(Code::NotFound, "There is no such key."),
             KeyError::Invalid { parameter, reason } => Self::invalid(parameter, format!("{reason}.")),
             KeyError::NameTaken => Self::new(Code::Conflict, format!("{error}.")),
+            KeyError::OfFile(error) => Self::from(error),
             KeyError::Store(error) => Self::from(error),
         }
     }
@@ -344,7 +354,7 @@ impl From<ToolsetError> for Problem {
     fn from(error: ToolsetError) -> Self {
         match error {
             ToolsetError::NotFound(_) => Self::new(Code::NotFound, format!("{error}.")),
-            ToolsetError::OfSettings(_) => Self::new(Code::Conflict, format!("{error}.")),
+            ToolsetError::OfFile(error) => Self::from(error),
             ToolsetError::Invalid { parameter, reason } => {
                 Self { parameter: parameter.map(Cow::from), ..Self::new(Code::InvalidRequest, format!("{reason}.")) }
             }
@@ -392,8 +402,18 @@ impl From<OverrideError> for Problem {
                 };
                 Self::invalid(parameter, format!("{problem}."))
             }
+            OverrideError::OfFile(error) => Self::from(error),
             OverrideError::Changed(_) => Self::new(Code::PreconditionFailed, format!("{error}. Read the current version and change that.")),
             OverrideError::Store(error) => Self::from(error),
+        }
+    }
+}
+
+impl From<EnrichmentError> for Problem {
+    fn from(error: EnrichmentError) -> Self {
+        match error {
+            EnrichmentError::OfFile(error) => Self::from(error),
+            EnrichmentError::Store(error) => Self::from(error),
         }
     }
 }
@@ -418,6 +438,7 @@ impl From<ApproveError> for Problem {
         match error {
             ApproveError::NotFound => Self::new(Code::NotFound, "No server lists such a tool. GET /v1/admin/tools lists the tools."),
             ApproveError::Off => Self::new(Code::Conflict, format!("{error}. There is nothing to approve.")),
+            ApproveError::OfFile(error) => Self::from(error),
             ApproveError::Changed(_) => Self::new(Code::PreconditionFailed, format!("{error}. Review it before you approve it.")),
             ApproveError::WrongFingerprint(_) => Self::new(Code::PreconditionFailed, format!("{error}.")),
             ApproveError::Store(error) => Self::from(error),

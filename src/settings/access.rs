@@ -18,6 +18,8 @@ section! {
         pub admin_key: Option<SecretString> = reader.header_key("access.admin_key", OWN_KEY),
         /// Whether callers with the service key may name the user on whose behalf they call.
         pub trust_users: bool = reader.switch("access.trust_users"),
+        /// Whether `[[key]]` tables define keys. All callers then need a key.
+        pub has_keys_in_file: bool = reader.has_api_keys(),
         /// The secret for signed users; `None` if users are named in plain headers.
         pub user_jwt_secret: Option<SecretString> = user_jwt_secret(reader),
     }
@@ -32,7 +34,7 @@ impl AccessSettings {
     }
 
     fn check(&self, http: &HttpSettings, reader: &mut Reader<'_>) {
-        http.check_exposure(self.admin_key.is_some(), reader);
+        http.check_exposure(self.admin_key.is_some() || self.has_keys_in_file, reader);
         let text = |key: &Option<SecretString>| key.as_ref().map(|key| key.expose_secret().to_owned());
         if self.admin_key.is_some() && text(&self.admin_key) == text(&http.api_key) {
             reader.problem("access.admin_key", "the same as http.api_key", "use a different key: every caller would be an admin");

@@ -2,7 +2,9 @@
 //!
 //! Messages never quote a value, because the value may be a secret or come from a variable.
 
+use std::collections::BTreeSet;
 use std::fmt;
+use std::path::PathBuf;
 
 use crate::domain::text::similar::nearest;
 
@@ -35,6 +37,8 @@ pub struct SettingsErrors {
     pub problems: Vec<Finding>,
     /// Warnings that were found before the configuration was rejected.
     pub warnings: Vec<Finding>,
+    /// All files that the configuration consists of or names, including missing ones.
+    pub files: Vec<PathBuf>,
 }
 
 impl fmt::Display for Location {
@@ -73,6 +77,8 @@ fn report(problems: &[Finding]) -> String {
 pub(super) struct Findings {
     pub(super) problems: Vec<Finding>,
     pub(super) warnings: Vec<Finding>,
+    /// The files with values that were read or are missing.
+    pub(super) files: BTreeSet<PathBuf>,
 }
 
 impl Findings {

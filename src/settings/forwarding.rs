@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderName};
 use serde_json::Value;
 
-use crate::settings::json_text::child;
+use crate::settings::json_text::{child, item};
 use crate::settings::mcp_file::Entry;
 
 const KEYS: [&str; 4] = ["enabled", "whitelist", "blacklist", "debug_headers"];
@@ -64,8 +64,7 @@ impl HeaderForwarding {
         entry.check_known(&path, &keys, &KEYS);
         let mut switch = |name: &str| match keys.get(name) {
             None | Some(Value::Null) => false,
-            Some(Value::Bool(value)) => *value,
-            Some(_) => entry.wrong_kind::<()>(&child(&path, name), "true or false").is_some(),
+            Some(value) => entry.switch_of(&child(&path, name), value).unwrap_or_default(),
         };
         let (enabled, debug) = (switch("enabled"), switch("debug_headers"));
         let mut patterns = |name: &str| -> Vec<String> {
@@ -73,7 +72,8 @@ impl HeaderForwarding {
             match keys.get(name) {
                 None | Some(Value::Null) => Vec::new(),
                 Some(Value::Array(items)) if items.iter().all(Value::is_string) => {
-                    items.iter().filter_map(Value::as_str).map(str::to_lowercase).collect()
+                    let texts = items.iter().enumerate().filter_map(|(position, text)| Some((item(&path, position), text.as_str()?)));
+                    texts.filter_map(|(path, text)| entry.replaced(&path, text)).map(|text| text.to_lowercase()).collect()
                 }
                 Some(_) => entry.wrong_kind(&path, "a list of header names").unwrap_or_default(),
             }

@@ -10,8 +10,8 @@
 //! The inserted text is not interpolated again.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 use crate::settings::secret_file::{self, SecretFileError};
 
@@ -64,6 +64,8 @@ pub(super) enum InterpolationError {
     Input,
     #[error("nested `${{…}}`")]
     Nested,
+    #[error("`${{file:}}` does not contain a path")]
+    NoPath,
     #[error("{path} {reason}")]
     File { path: String, reason: String, remedy: &'static str },
 }
@@ -76,6 +78,7 @@ impl InterpolationError {
             }
             Self::Unclosed => "close it, or write $${ for a literal ${".to_owned(),
             Self::NotAName | Self::Input => "name an environment variable as in ${VAR}, or write $${ for a literal ${".to_owned(),
+            Self::NoPath => "name a file as in ${file:/run/secrets/token}".to_owned(),
             Self::Nested => "use a plain text after `:-`".to_owned(),
             Self::File { remedy, .. } => (*remedy).to_owned(),
         }
@@ -94,8 +97,13 @@ pub(super) fn has_variables(text: &str) -> bool {
     text.contains("${")
 }
 
-/// Replaces all variables in a text. If any can't be replaced, returns all errors.
-pub(super) fn interpolate(text: &str, environment: &Environment) -> Result<Interpolated, Vec<InterpolationError>> {
+/// Replaces all variables in a text. If any can't be replaced, returns all errors. Adds the files that the text names to
+/// `files`, including missing ones.
+pub(super) fn interpolate(
+    text: &str,
+    environment: &Environment,
+    files: &mut BTreeSet<PathBuf>,
+) -> Result<Interpolated, Vec<InterpolationError>> {
     let mut out = String::with_capacity(text.len());
     let mut open_files = Vec::new();
     let mut errors = Vec::new();
@@ -115,7 +123,7 @@ pub(super) fn interpolate(text: &str, environment: &Environment) -> Result<Inter
             rest = "";
             break;
         };
-        match replace(&inside[..end], environment, &mut open_files) {
+        match replace(&inside[..end], environment, files, &mut open_files) {
             Ok(value) => out.push_str(&value),
             Err(error) => errors.push(error),
         }
@@ -126,7 +134,12 @@ pub(super) fn interpolate(text: &str, environment: &Environment) -> Result<Inter
 }
 
 /// Returns the value of the expression between the braces.
-fn replace<'a>(inside: &'a str, environment: &'a Environment, open_files: &mut Vec<String>) -> Result<Cow<'a, str>, InterpolationError> {
+fn replace<'a>(
+    inside: &'a str,
+    environment: &'a Environment,
+    files: &mut BTreeSet<PathBuf>,
+    open_files: &mut Vec<String>,
+) -> Result<Cow<'a, str>, InterpolationError> {
     let (name, default) = match inside.split_once(":-") {
         Some((name, default)) => (name, Some(default)),
         None => (inside, None),
@@ -138,6 +151,10 @@ fn replace<'a>(inside: &'a str, environment: &'a Environment, open_files: &mut V
         return Err(InterpolationError::Input);
     }
     if let Some(path) = name.strip_prefix("file:") {
+        if path.is_empty() {
+            return Err(InterpolationError::NoPath);
+        }
+        files.insert(PathBuf::from(path));
         return contents(path, default, open_files);
     }
     let name = name.strip_prefix("env:").unwrap_or(name);
@@ -172,12 +189,15 @@ fn is_name(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::path::PathBuf;
+
     use super::{Environment, InterpolationError, interpolate};
 
     fn with(text: &str) -> Result<String, Vec<InterpolationError>> {
         let variables = [("A", "1"), ("EMPTY", ""), ("TRICKY", "${A} $${A} }")];
         let environment: Environment = variables.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        interpolate(text, &environment).map(|interpolated| interpolated.text)
+        interpolate(text, &environment, &mut BTreeSet::new()).map(|interpolated| interpolated.text)
     }
 
     #[test]
@@ -223,18 +243,27 @@ mod tests {
     }
 
     #[test]
+    fn every_file_is_reported_even_a_missing_one() {
+        let mut files = BTreeSet::new();
+        let text = "${file:/nowhere/a} ${file:/nowhere/b:-b} ${file:/nowhere/a}";
+        assert_eq!(interpolate(text, &Environment::default(), &mut files).unwrap_err().len(), 2);
+        assert_eq!(files.into_iter().collect::<Vec<_>>(), [PathBuf::from("/nowhere/a"), PathBuf::from("/nowhere/b")]);
+    }
+
+    #[test]
     fn what_is_inserted_is_not_looked_at_again() {
         assert_eq!(with("<${TRICKY}>").as_deref(), Ok("<${A} $${A} }>"));
     }
 
     #[test]
     fn everything_wrong_is_reported() {
-        use InterpolationError::{Input, Missing, Nested, NotAName, Unclosed};
+        use InterpolationError::{Input, Missing, Nested, NoPath, NotAName, Unclosed};
         for (text, expected) in [
             ("${B} ${C}", vec![Missing("B".into()), Missing("C".into())]),
             ("${A", vec![Unclosed]),
             ("${}", vec![NotAName]),
             ("${1A}", vec![NotAName]),
+            ("${file:}", vec![NoPath]),
             ("${a b}", vec![NotAName]),
             ("${input:token}", vec![Input]),
             ("${B:-${A}}", vec![Nested]),

@@ -174,7 +174,7 @@ impl<'a> File<'a> {
 
     /// Replaces the variables in a text. Returns `None` if it reported a problem.
     fn replaced(&mut self, path: &str, text: &str) -> Option<String> {
-        let interpolated = interpolate::interpolate(text, self.environment).map(|interpolated| {
+        let interpolated = interpolate::interpolate(text, self.environment, &mut self.findings.files).map(|interpolated| {
             for file in interpolated.open_files {
                 self.warning(path, format!("{file}: {}", secret_file::OPEN), secret_file::CLOSE);
             }
@@ -440,10 +440,34 @@ impl Entry<'_, '_> {
         Some(text)
     }
 
+    /// A value whose variables are replaced, for values other than texts. A text such as `"${TIMEOUT}"` becomes the number
+    /// or the switch that it then spells. Returns `None` if it reported a problem.
+    pub(super) fn resolved(&mut self, path: &str, value: &Value) -> Option<Value> {
+        match value {
+            Value::String(text) if interpolate::has_variables(text) => {
+                let text = self.file.replaced(path, text)?;
+                let spelled = serde_json::from_str(text.trim()).ok();
+                Some(spelled.filter(|value: &Value| value.is_number() || value.is_boolean()).unwrap_or(Value::String(text)))
+            }
+            value => Some(value.clone()),
+        }
+    }
+
+    fn value(&mut self, key: &str) -> Option<Value> {
+        let value = self.get(key)?.clone();
+        self.resolved(&child(self.path, key), &value)
+    }
+
     fn switch(&mut self, key: &str) -> Option<bool> {
-        match self.get(key)? {
-            Value::Bool(value) => Some(*value),
-            _ => self.wrong_kind(&child(self.path, key), "true or false"),
+        let value = self.get(key)?.clone();
+        self.switch_of(&child(self.path, key), &value)
+    }
+
+    /// Reads a switch.
+    pub(super) fn switch_of(&mut self, path: &str, value: &Value) -> Option<bool> {
+        match self.resolved(path, value)? {
+            Value::Bool(value) => Some(value),
+            _ => self.wrong_kind(path, "true or false"),
         }
     }
 
@@ -527,7 +551,7 @@ fn transport_of_type(text: &str) -> Option<Transport> {
 /// seconds are read as milliseconds.
 fn timeout(entry: &mut Entry<'_, '_>, key: &str) -> Option<Duration> {
     let path = child(entry.path, key);
-    let number = entry.get(key)?.as_f64().filter(|number| (0.001..=86_400_000.0).contains(number));
+    let number = entry.value(key)?.as_f64().filter(|number| (0.001..=86_400_000.0).contains(number));
     let Some(number) = number else {
         return entry.wrong_kind(&path, "a number of seconds above 0");
     };
@@ -551,7 +575,7 @@ fn text_bytes(entry: &mut Entry<'_, '_>, key: &str) -> Option<usize> {
 }
 
 fn whole(entry: &mut Entry<'_, '_>, key: &str, is_allowed: impl Fn(usize) -> bool, expected: &str) -> Option<usize> {
-    let number = entry.get(key)?.as_u64().and_then(|number| usize::try_from(number).ok());
+    let number = entry.value(key)?.as_u64().and_then(|number| usize::try_from(number).ok());
     number.filter(|number| is_allowed(*number)).or_else(|| entry.wrong_kind(&child(entry.path, key), expected))
 }
 
@@ -577,7 +601,7 @@ fn tags(entry: &mut Entry<'_, '_>, key: &str) -> Option<Vec<String>> {
 
 fn validation(entry: &mut Entry<'_, '_>, key: &str) -> Option<Validation> {
     let path = child(entry.path, key);
-    match entry.get(key)?.as_str().and_then(Validation::of_name) {
+    match entry.value(key)?.as_str().and_then(Validation::of_name) {
         Some(validation) => Some(validation),
         None => entry.wrong_kind(&path, "\"off\", \"warn\" or \"strict\""),
     }
@@ -607,5 +631,38 @@ mod tests {
         assert_eq!(env["N"].expose_secret(), "5");
         assert_eq!(findings.problems.len(), 1);
         assert!(!format!("{findings:?}{env:?}").contains("hush"));
+    }
+
+    #[test]
+    fn every_value_may_come_from_a_variable_or_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("timeout");
+        std::fs::write(&file, "7\n").unwrap();
+        let text = format!(
+            r#"{{"mcpServers": {{
+                "a": {{"url": "http://localhost", "timeout": "${{file:{}}}", "compactResults": "${{ON}}", "validation": "${{MODE}}",
+                      "maxTextBytes": "${{BYTES:-300}}", "client_header_forwarding": {{"enabled": "${{ON}}", "whitelist": ["X-${{NAME}}"]}}}},
+                "b": {{"command": "b", "disabled": "${{ON}}"}},
+                "c": {{"command": "c", "sandbox": "${{ON}}"}},
+                "d": {{"command": "d", "timeout": "${{NAME}}", "disabled": "${{file:/nowhere/switch}}"}}
+            }}}}"#,
+            file.display()
+        );
+        let variables = [("ON", "true"), ("MODE", "warn"), ("NAME", "Team")];
+        let environment: Environment = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter().collect();
+        let mut findings = Findings::default();
+        let calls = Settings::defaults().unwrap().live.calls;
+        let context = Context { environment: &environment, calls: &calls, mcpo: None };
+        let servers = read("f.json".as_ref(), &text, context, &mut findings);
+        let problems: Vec<&str> = findings.problems.iter().filter_map(|problem| problem.place.key.as_deref()).collect();
+        assert_eq!(problems, ["mcpServers.d.disabled", "mcpServers.d.timeout"]);
+        let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
+        assert_eq!(names, ["a", "c"]);
+        assert_eq!((servers[0].call_timeout.as_secs(), servers[0].compact_results, servers[0].max_text_bytes), (7, true, Some(300)));
+        assert_eq!(servers[0].validation.name(), "warn");
+        assert_eq!(servers[0].remote.forwarding.as_ref().unwrap().whitelist, ["x-team"]);
+        assert!(servers[1].sandbox.is_some());
+        let files: Vec<_> = findings.files.into_iter().collect();
+        assert_eq!(files, [std::path::PathBuf::from("/nowhere/switch"), file]);
     }
 }

@@ -4,6 +4,7 @@
 //! a suggested fix.
 
 mod access;
+mod api_keys;
 mod calls;
 mod definitions;
 mod documents;
@@ -35,9 +36,11 @@ mod selection;
 pub mod servers;
 mod sessions;
 mod store;
+mod table;
 mod tags;
 mod telemetry;
 mod tls;
+mod tools;
 mod toolsets;
 mod values;
 mod weak_key;
@@ -46,6 +49,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use secrecy::{ExposeSecret, SecretString};
 use toml::Value;
@@ -81,11 +85,13 @@ pub use self::sessions::SessionSettings;
 pub use self::store::StoreSettings;
 pub use self::telemetry::TelemetrySettings;
 pub use self::tls::Tls;
+pub use self::tools::ToolSettings;
 pub use self::toolsets::{ToolsetFlags, ToolsetSettings};
 pub use self::values::DEFAULTS;
 
 use self::finding::Findings;
 use self::values::{Reader, Values, section};
+use crate::domain::access::api_key::KeyDefinition;
 use crate::domain::access::policy::TagRule;
 use crate::domain::access::principal::GroupTable;
 use crate::domain::text::canonical::Fingerprint;
@@ -99,6 +105,8 @@ pub struct Settings {
     pub sources: Sources,
     /// A fingerprint of each value, by key.
     pub keys: BTreeMap<String, Fingerprint>,
+    /// All files that the configuration consists of or names, including missing ones.
+    pub files: Vec<PathBuf>,
 }
 
 /// Omits the sources, which may contain secrets.
@@ -149,13 +157,20 @@ pub struct LiveSettings {
     pub toolsets: ToolsetSettings,
     /// `[[tag]]`: rules that give tags to tools.
     pub tags: Vec<TagRule>,
+    /// `[[key]]`: API keys.
+    pub api_keys: Vec<KeyDefinition>,
+    /// `[[tool]]` and `[[approval]]`: data about single tools.
+    pub tools: ToolSettings,
+    /// The name of the settings file, for messages.
+    pub file: Arc<str>,
     /// The settings in section `[definitions]`.
     pub definitions: DefinitionSettings,
     pub limits: LimitSettings,
 }
 
 /// The sections that [`LiveSettings`] contains.
-const LIVE_SECTIONS: [&str; 9] = ["calls", "definitions", "groups", "limits", "policy", "presets", "selection", "tag", "toolsets"];
+const LIVE_SECTIONS: [&str; 12] =
+    ["approval", "calls", "definitions", "groups", "key", "limits", "policy", "presets", "selection", "tag", "tool", "toolsets"];
 /// Keys from other sections that [`LiveSettings`] contains.
 const LIVE_KEYS: [&str; 1] = ["access.default"];
 
@@ -215,7 +230,7 @@ pub struct Overrides {
 }
 
 impl Sources {
-    /// The files to watch for changes.
+    /// The servers file and the settings file.
     pub fn files(&self) -> Vec<PathBuf> {
         let servers = match &self.servers {
             ServersSource::File(path) => Some(path.clone()),
@@ -253,6 +268,8 @@ impl Settings {
             // Bypasses the text values, because a path may contain bytes that are not valid Unicode.
             start.store.data_dir.clone_from(data_dir);
         }
+        // Without the files that only servers' own values name, because a server may read these.
+        let mut own_files = findings.files.clone();
         let mut servers = sources.servers.read(&sources.environment, &calls, sources.mcpo.as_ref(), &mut findings);
         if let Some(mcpo) = &sources.mcpo {
             mcpo.complete(&mut servers, &start.http, &mut findings);
@@ -269,14 +286,24 @@ impl Settings {
         let groups = GroupTable::new(values.groups.clone());
         let policy = PolicySettings::read(&mut values, &mut findings);
         let toolsets = ToolsetSettings::read(&values, &sources.overrides.toolsets, &mut findings);
-        let keys = values.fingerprints();
-        values.complete(&mut start.processes, sources);
+        let of_servers = std::mem::take(&mut findings.files);
+        let api_keys = api_keys::read(&values, &start, &servers, &mut findings);
+        own_files.extend(findings.files.iter().cloned());
+        findings.files.extend(of_servers);
+        let tools = ToolSettings::read(&values, &servers, &mut findings);
+        let mut keys = values.fingerprints();
+        keys.extend(fingerprints_of_tables(&api_keys, &tools));
+        values.complete(&mut start.processes, sources, &own_files);
+        let mut files = sources.files();
+        files.extend(findings.files.iter().cloned());
         let (problems, warnings) = findings.in_order();
         if problems.is_empty() {
-            let live = LiveSettings { servers, calls, selection, groups, policy, toolsets, tags, definitions, limits };
-            Ok((Self { start, live, sources: sources.clone(), keys }, warnings))
+            let file = sources.settings.as_ref().map_or_else(|| "the settings".to_owned(), |path| path.display().to_string()).into();
+            let live =
+                LiveSettings { servers, calls, selection, groups, policy, toolsets, tags, api_keys, tools, file, definitions, limits };
+            Ok((Self { start, live, sources: sources.clone(), keys, files }, warnings))
         } else {
-            Err(SettingsErrors { problems, warnings })
+            Err(SettingsErrors { problems, warnings, files })
         }
     }
 
@@ -347,6 +374,17 @@ impl Overrides {
         let origins = self.cors_origins.iter().cloned().map(Value::String).collect();
         (!self.cors_origins.is_empty()).then_some(Value::Array(origins))
     }
+}
+
+/// Fingerprints of the tables whose contents are not texts in the settings file alone: a key's hash comes from its file.
+fn fingerprints_of_tables(api_keys: &[KeyDefinition], tools: &ToolSettings) -> [(String, Fingerprint); 3] {
+    let hashes: Vec<Fingerprint> = api_keys.iter().map(|key| key.hash).collect();
+    [
+        (values::KEY, format!("{api_keys:?} {hashes:?}")),
+        (values::TOOL, format!("{:?} {:?}", tools.overrides, tools.enrichments)),
+        (values::APPROVAL, format!("{:?}", tools.approvals)),
+    ]
+    .map(|(name, text)| (name.to_owned(), Fingerprint::of_text(&text)))
 }
 
 fn read_file(path: &Path, findings: &mut Findings) -> Option<String> {

@@ -62,8 +62,7 @@ impl OAuthSettings {
         }
         let private_addresses = match keys.get("private_addresses") {
             None | Some(Value::Null) => None,
-            Some(Value::Bool(allowed)) => Some(*allowed),
-            Some(_) => entry.wrong_kind(&child(&path, "private_addresses"), "true or false"),
+            Some(value) => entry.switch_of(&child(&path, "private_addresses"), value),
         };
         Some(Self { server_url, tokens, stored_as: server.to_owned(), issuer, private_addresses })
     }

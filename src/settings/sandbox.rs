@@ -24,6 +24,7 @@ impl SandboxSettings {
         const KEY: &str = "sandbox";
         let path = child(entry.path(), KEY);
         let value = entry.get(KEY)?.clone();
+        let value = entry.resolved(&path, &value)?;
         if !is_process {
             entry.warning(&path, "has no effect: this server is remote", "remove it");
             return None;

@@ -97,6 +97,12 @@ pub(super) struct Values {
     pub(super) presets: BTreeMap<String, (Vec<String>, Location)>,
     /// The `[[tag]]` tables, not parsed yet.
     pub(super) tags: Vec<(serde_json::Value, Location)>,
+    /// The `[[key]]` tables, not parsed yet. `None` if a variable or a file is missing, which is already reported.
+    pub(super) api_keys: Vec<(Option<serde_json::Value>, Location)>,
+    /// The `[[tool]]` tables.
+    pub(super) tools: Vec<(Option<serde_json::Value>, Location)>,
+    /// The `[[approval]]` tables.
+    pub(super) approvals: Vec<(Option<serde_json::Value>, Location)>,
 }
 
 /// The section of groups, whose keys are their names.
@@ -109,6 +115,14 @@ const PRESETS: &str = "presets";
 const A_LIST_OF_TOOLSETS: &str = "write a list of toolsets' names, such as [\"mail\", \"calendar\"]";
 /// The name of the tables with tag rules.
 const TAG: &str = "tag";
+/// The name of the tables with API keys.
+pub(super) const KEY: &str = "key";
+/// The name of the tables with metadata of tools.
+pub(super) const TOOL: &str = "tool";
+/// The name of the tables with approved definitions.
+pub(super) const APPROVAL: &str = "approval";
+/// All names of tables that can be repeated.
+const LISTS: [&str; 5] = [APPROVAL, KEY, POLICY, TAG, TOOL];
 
 impl Values {
     /// Only the compiled-in defaults.
@@ -134,6 +148,9 @@ impl Values {
             toolsets: Vec::new(),
             presets: BTreeMap::new(),
             tags: Vec::new(),
+            api_keys: Vec::new(),
+            tools: Vec::new(),
+            approvals: Vec::new(),
         }
     }
 
@@ -166,6 +183,28 @@ impl Values {
                 }
                 continue;
             }
+            if let (APPROVAL | KEY | TOOL, DeValue::Array(tables)) = (name, keys.get_ref()) {
+                for table in tables {
+                    let place = place(Some(table.span().start), Some(name));
+                    let mut is_whole = true;
+                    let value = any_value(table.get_ref(), &mut |text| {
+                        let text = replaced(text, environment, &place, findings);
+                        is_whole &= text.is_some();
+                        text.unwrap_or_default()
+                    });
+                    let list = match name {
+                        KEY => &mut self.api_keys,
+                        TOOL => &mut self.tools,
+                        _ => &mut self.approvals,
+                    };
+                    list.push((is_whole.then_some(value), place));
+                }
+                continue;
+            }
+            if LISTS.contains(&name) {
+                findings.problem(place_of_section, "not a list of tables", format!("begin each table with a line [[{name}]]"));
+                continue;
+            }
             let DeValue::Table(keys) = keys.get_ref() else {
                 findings.problem(place_of_section, "outside of any section", self.section_hint(name));
                 continue;
@@ -185,7 +224,7 @@ impl Values {
                 continue;
             }
             if !self.sections().contains(&name) {
-                let known = [self.sections().as_slice(), &[GROUPS, POLICY, PRESETS, TOOLSETS]].concat();
+                let known = [self.sections().as_slice(), &[GROUPS, PRESETS, TOOLSETS], &LISTS].concat();
                 findings.problem(place_of_section, "unknown section", suggestion(name, &known));
                 continue;
             }
@@ -277,6 +316,8 @@ impl Values {
         let Some(folder) = environment.get(CREDENTIALS_FOLDER).filter(|folder| !folder.is_empty()) else { return };
         for (name, key) in CREDENTIALS {
             let path = Path::new(folder).join(name);
+            // Also watched if it is missing, because it may appear later.
+            findings.files.insert(path.clone());
             if path.exists() {
                 let place = Location { source: path.display().to_string(), key: Some(key.to_owned()), ..Location::default() };
                 if let Some(text) = secret(&path, &place, findings) {
@@ -409,7 +450,7 @@ impl Values {
     }
 
     /// Collects the secrets and files that server processes must not read.
-    pub(super) fn complete(&self, processes: &mut ProcessSettings, sources: &Sources) {
+    pub(super) fn complete(&self, processes: &mut ProcessSettings, sources: &Sources, named_files: &BTreeSet<PathBuf>) {
         let texts = |test: fn(&str) -> bool| {
             let values = self.entries.iter().filter(move |(key, _)| test(key)).flat_map(|(_, entry)| match &entry.value {
                 Value::Array(values) => values.iter().filter_map(Value::as_str).collect(),
@@ -424,6 +465,16 @@ impl Values {
         let is_named = |name: &str| name == CREDENTIALS_FOLDER || (name.starts_with(PREFIX) && name.ends_with("_FILE"));
         let named = sources.environment.iter().filter(|(name, path)| is_named(name) && !path.is_empty());
         processes.files.extend(named.map(|(_, path)| PathBuf::from(path)));
+        for file in named_files {
+            if !processes.files.contains(file) {
+                processes.files.push(file.clone());
+            }
+        }
+    }
+
+    /// Whether the settings define an API key, even an invalid one.
+    pub(super) fn has_api_keys(&self) -> bool {
+        !self.api_keys.is_empty()
     }
 
     /// Keys in the defaults that no code reads, so that they have no effect.
@@ -545,6 +596,11 @@ impl<'a> Reader<'a> {
         self.findings.warning(place, message, remedy);
     }
 
+    /// Whether the settings define an API key.
+    pub(super) fn has_api_keys(&self) -> bool {
+        self.values.has_api_keys()
+    }
+
     fn place(&self, key: &str) -> Location {
         self.values.entries.get(key).map_or_else(|| built_in(Some(key)), |entry| entry.place.clone())
     }
@@ -576,7 +632,7 @@ pub(super) fn plain_url(text: &str) -> Option<Url> {
 
 /// Replaces the variables in a text. Returns `None` if it reported a problem.
 fn replaced(text: &str, environment: &Environment, place: &Location, findings: &mut Findings) -> Option<String> {
-    match interpolate::interpolate(text, environment) {
+    match interpolate::interpolate(text, environment, &mut findings.files) {
         Ok(interpolated) => {
             for file in interpolated.open_files {
                 findings.warning(place.clone(), format!("{file}: {}", secret_file::OPEN), secret_file::CLOSE);
@@ -593,7 +649,8 @@ fn replaced(text: &str, environment: &Environment, place: &Location, findings: &
 }
 
 /// Reads a secret file. Returns `None` if it reported a problem.
-fn secret(path: &Path, place: &Location, findings: &mut Findings) -> Option<String> {
+pub(super) fn secret(path: &Path, place: &Location, findings: &mut Findings) -> Option<String> {
+    findings.files.insert(path.to_owned());
     match secret_file::read(path) {
         Ok(file) => {
             if file.is_open {
@@ -624,16 +681,21 @@ fn parse_text(text: &str, default: &Value) -> Option<Value> {
         Value::String(_) => Some(Value::String(text.to_owned())),
         Value::Integer(_) => trimmed.parse().ok().map(Value::Integer),
         Value::Float(_) => trimmed.parse().ok().map(Value::Float),
-        Value::Boolean(_) => match trimmed.to_lowercase().as_str() {
-            "true" | "1" | "yes" | "on" => Some(Value::Boolean(true)),
-            "false" | "0" | "no" | "off" => Some(Value::Boolean(false)),
-            _ => None,
-        },
+        Value::Boolean(_) => switch_of(trimmed).map(Value::Boolean),
         Value::Array(_) => {
             let items = trimmed.split(',').map(str::trim).filter(|item| !item.is_empty());
             Some(Value::Array(items.map(|item| Value::String(item.to_owned())).collect()))
         }
         Value::Datetime(_) | Value::Table(_) => None,
+    }
+}
+
+/// Parses a switch that is written as a text.
+pub(super) fn switch_of(text: &str) -> Option<bool> {
+    match text.trim().to_lowercase().as_str() {
+        "true" | "1" | "yes" | "on" => Some(true),
+        "false" | "0" | "no" | "off" => Some(false),
+        _ => None,
     }
 }
 

@@ -12,6 +12,7 @@ mod cli;
 mod commands;
 mod conformance;
 mod credentials;
+mod declarative;
 mod definitions;
 mod deploy;
 mod dialogues;

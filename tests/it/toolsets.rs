@@ -135,7 +135,8 @@ async fn administrators_change_them_and_the_settings_keep_their_own() {
     let ask =
         async |method: Method, name: &str, body: Value| administer(&service, method, &format!("/v1/admin/toolsets/{name}"), &body).await;
     for method in [Method::PUT, Method::DELETE] {
-        assert_eq!(ask(method, "clock", json!({"servers": ["mail"]})).await.0, StatusCode::CONFLICT);
+        let (status, problem) = ask(method, "clock", json!({"servers": ["mail"]})).await;
+        assert_eq!((status, &problem["code"]), (StatusCode::CONFLICT, &json!("managed_by_file")), "{problem}");
     }
     for (name, body, part) in [
         ("mail", json!({}), "selects no tool"),
@@ -155,6 +156,8 @@ async fn administrators_change_them_and_the_settings_keep_their_own() {
     let listed: Vec<(&str, &str)> =
         all["toolsets"].as_array().unwrap().iter().map(|one| (one["name"].as_str().unwrap(), one["source"].as_str().unwrap())).collect();
     assert_eq!(listed, [("clock", "settings"), ("mail", "api")]);
+    let managed: Vec<&Value> = all["toolsets"].as_array().unwrap().iter().map(|one| &one["managed_by"]).collect();
+    assert_eq!(managed, ["file", "api"]);
     // Others find no such routes.
     let absent = shape(with_key(&service, Method::GET, "/v1/admin/nothing", KEY)).await;
     assert_eq!(shape(with_key(&service, Method::GET, "/v1/admin/toolsets", KEY)).await, absent);

@@ -2,9 +2,11 @@
 //!
 //! A key is `tsk_<id>_<secret>`. The id identifies the key's record and is not secret. Only the SHA-256 of the whole key is
 //! stored. A slow hash would add no protection, because the secret has 256 random bits.
+//!
+//! A file can define keys too. Such a key may be any text.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -13,6 +15,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use secrecy::{ExposeSecret, SecretString};
 use subtle::ConstantTimeEq;
 
+use crate::domain::access::management::ManagedBy;
 use crate::domain::access::toolset::ToolsetName;
 use crate::domain::catalog::tool::ServerName;
 use crate::domain::text::canonical::Fingerprint;
@@ -22,6 +25,8 @@ use crate::domain::text::named::named;
 pub const PREFIX: &str = "tsk_";
 pub const ID_BYTES: usize = 6;
 pub const SECRET_BYTES: usize = 32;
+/// Prefix of the ids of keys in files. No stored id starts with it, because stored ids are hexadecimal.
+const FILE_PREFIX: &str = "file-";
 /// Maximum length of a key's name, in bytes.
 pub const MAX_NAME: usize = 64;
 
@@ -44,12 +49,67 @@ impl KeyId {
         Self::new(text)
     }
 
+    /// The id of a key in a file.
+    pub fn of_file(name: &str) -> Self {
+        Self::new(format!("{FILE_PREFIX}{name}"))
+    }
+
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// The stored record of a key.
+/// A key that a file defines. `Debug` omits the hash.
+#[derive(Clone, PartialEq, Eq)]
+pub struct KeyDefinition {
+    pub name: String,
+    /// SHA-256 of the whole key.
+    pub hash: Fingerprint,
+    /// The remaining fields have the same meaning as in [`ApiKey`].
+    pub servers: Option<BTreeSet<ServerName>>,
+    pub toolsets: Option<BTreeSet<ToolsetName>>,
+    pub groups: BTreeSet<String>,
+    pub trusted: bool,
+    pub expires_at: Option<SystemTime>,
+}
+
+impl fmt::Debug for KeyDefinition {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A weak key can be guessed from its hash.
+        let Self { name, hash: _, servers, toolsets, groups, trusted, expires_at } = self;
+        formatter
+            .debug_struct("KeyDefinition")
+            .field("name", name)
+            .field("servers", servers)
+            .field("toolsets", toolsets)
+            .field("groups", groups)
+            .field("trusted", trusted)
+            .field("expires_at", expires_at)
+            .finish()
+    }
+}
+
+impl KeyDefinition {
+    /// The record of the key. A file doesn't say when it was created.
+    pub fn record(&self) -> ApiKey {
+        let Self { name, hash, servers, toolsets, groups, trusted, expires_at } = self.clone();
+        ApiKey {
+            id: KeyId::of_file(&name),
+            name,
+            hash,
+            servers,
+            toolsets,
+            groups,
+            trusted,
+            created_at: SystemTime::UNIX_EPOCH,
+            expires_at,
+            revoked_at: None,
+            last_used_at: None,
+        }
+    }
+}
+
+/// The record of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiKey {
     pub id: KeyId,
@@ -86,6 +146,8 @@ named! {
         Active = "active",
         Expired = "expired",
         Revoked = "revoked",
+        /// Stored, but a file defines a key with the same name or the same secret.
+        Overridden = "overridden",
     }
 }
 
@@ -98,6 +160,10 @@ impl ApiKey {
         } else {
             KeyState::Active
         }
+    }
+
+    pub fn managed_by(&self) -> ManagedBy {
+        if self.id.as_str().starts_with(FILE_PREFIX) { ManagedBy::File } else { ManagedBy::Api }
     }
 
     /// Whether the presented hash matches this key and the key is still valid. Compares in constant time.
@@ -122,6 +188,25 @@ pub fn id_of(presented: &str) -> Option<KeyId> {
     Some(KeyId::new(rest.split_once('_').map_or(rest, |(id, _)| id)))
 }
 
+/// Validates the name and the limits of a key.
+///
+/// # Errors
+/// The invalid property, and the reason.
+pub fn check(
+    name: &str,
+    servers: Option<&BTreeSet<ServerName>>,
+    toolsets: Option<&BTreeSet<ToolsetName>>,
+) -> Result<(), (&'static str, &'static str)> {
+    check_name(name).map_err(|reason| ("name", reason))?;
+    if servers.is_some_and(BTreeSet::is_empty) {
+        return Err(("servers", "servers is empty: leave it out for all, or name some"));
+    }
+    if toolsets.is_some_and(BTreeSet::is_empty) {
+        return Err(("toolsets", "toolsets is empty: leave it out for all tools, or name some"));
+    }
+    Ok(())
+}
+
 /// Validates the name of a key.
 ///
 /// # Errors
@@ -141,7 +226,7 @@ mod tests {
 
     use secrecy::ExposeSecret;
 
-    use super::{ApiKey, Fingerprint, KeyId, KeyState, check_name, compose, hash, id_of};
+    use super::{ApiKey, Fingerprint, KeyDefinition, KeyId, KeyState, ManagedBy, check, check_name, compose, hash, id_of};
 
     #[test]
     fn a_key_admits_itself_alone_and_in_its_time() {
@@ -171,6 +256,34 @@ mod tests {
         assert_eq!(key.state(now + Duration::from_secs(1)), KeyState::Expired);
         assert!(!ApiKey { revoked_at: Some(now), ..key }.admits(hash(&secret), now));
         assert_eq!(id_of("sk-foreign"), None);
+    }
+
+    #[test]
+    fn a_key_of_a_file_is_recognized_and_its_hash_is_not_printed() {
+        let hash = Fingerprint::of_text("any text");
+        let definition = KeyDefinition {
+            name: "ci".into(),
+            hash,
+            servers: None,
+            toolsets: None,
+            groups: BTreeSet::from(["builders".to_owned()]),
+            trusted: true,
+            expires_at: None,
+        };
+        assert!(!format!("{definition:?}").contains(&hash.to_string()[..8]));
+        let key = definition.record();
+        assert_eq!((key.id.as_str(), key.managed_by(), key.trusted), ("file-ci", ManagedBy::File, true));
+        assert!(key.admits(hash, SystemTime::now()));
+        let stored = ApiKey { id: KeyId::of_bytes([255; 6]), ..key };
+        assert_eq!(stored.managed_by(), ManagedBy::Api);
+    }
+
+    #[test]
+    fn empty_limits_are_refused() {
+        assert_eq!(check("a", None, None), Ok(()));
+        assert_eq!(check("a b", None, None).unwrap_err().0, "name");
+        assert_eq!(check("a", Some(&BTreeSet::new()), None).unwrap_err().0, "servers");
+        assert_eq!(check("a", None, Some(&BTreeSet::new())).unwrap_err().0, "toolsets");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Callers and their permissions: principals, keys, secrets, toolsets, rules.
 
+pub mod management;
 pub mod api_key;
 pub mod policy;
 pub mod principal;

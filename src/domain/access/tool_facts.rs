@@ -9,6 +9,7 @@ use std::sync::Arc;
 use ahash::RandomState;
 use serde::{Deserialize, Serialize};
 
+use crate::domain::access::management::ManagedBy;
 use crate::domain::access::policy::Tagging;
 use crate::domain::catalog::hidden_text;
 use crate::domain::catalog::hints::ToolHints;
@@ -131,20 +132,30 @@ pub enum TagSource {
     ServerFile,
     /// `[[tag]]` of the settings.
     Rule,
+    /// `[[tool]]` of the settings.
+    Settings,
     /// An admin.
     Admin,
 }
 
-/// The sources of all overlays: tags from the settings, and overrides of admins.
+/// The sources of all overlays: tags and overrides from the settings, and overrides of admins.
 #[derive(Clone, Debug, Default)]
 pub struct Overlays {
     pub tagging: Arc<Tagging>,
     /// Tags from the server file. They apply to all tools of a server.
     pub servers: HashMap<ServerName, Vec<String>, RandomState>,
     pub written: HashMap<ToolId, ToolOverride, RandomState>,
+    /// Overrides in the settings file. They replace those of admins.
+    pub of_files: HashMap<ToolId, ToolOverride, RandomState>,
 }
 
 impl Overlays {
+    /// The override of a tool that is in force.
+    pub fn written_for(&self, id: &ToolId) -> Option<(&ToolOverride, ManagedBy)> {
+        let of_file = self.of_files.get(id).map(|written| (written, ManagedBy::File));
+        of_file.or_else(|| self.written.get(id).map(|written| (written, ManagedBy::Api)))
+    }
+
     /// The tags of a tool from all sources except the server itself, each with its source.
     pub fn tags<'a>(
         &'a self,
@@ -154,8 +165,11 @@ impl Overlays {
     ) -> impl Iterator<Item = (&'a str, TagSource)> {
         let of_server = self.servers.get(&id.server).into_iter().flatten().map(|tag| (tag.as_str(), TagSource::ServerFile));
         let of_rules = self.tagging.of(id, published, own).map(|tag| (tag, TagSource::Rule));
-        let of_admin = self.written.get(id).into_iter().flat_map(|written| &written.tags).map(|tag| (tag.as_str(), TagSource::Admin));
-        of_server.chain(of_rules).chain(of_admin)
+        let written = self.written_for(id).into_iter().flat_map(|(written, managed_by)| {
+            let source = if managed_by == ManagedBy::File { TagSource::Settings } else { TagSource::Admin };
+            written.tags.iter().map(move |tag| (tag.as_str(), source))
+        });
+        of_server.chain(of_rules).chain(written)
     }
 
     /// The overlay of a tool. `own` contains its server's annotations and tags.
@@ -163,7 +177,7 @@ impl Overlays {
         let mut hints = own.clone();
         hints.add_tags(self.tags(id, published, own).map(|(tag, _)| tag));
         let own_tags = own.tags().count();
-        let written = self.written.get(id);
+        let written = self.written_for(id).map(|(written, _)| written);
         Overlay {
             tags: hints.tags().skip(own_tags).map(str::to_owned).collect(),
             synonyms: written.map(|written| written.synonyms.clone()).unwrap_or_default(),
@@ -221,6 +235,10 @@ mod tests {
         assert_eq!(overlays.overlay(&id, &published, &own).tags, ["file", "rule", "hand"]);
         let sources: Vec<_> = overlays.tags(&id, &published, &own).map(|(_, source)| source).collect();
         assert_eq!(sources, [TagSource::ServerFile, TagSource::ServerFile, TagSource::Rule, TagSource::Admin, TagSource::Admin]);
+        overlays.of_files.insert(id.clone(), written(json!({"tags": ["glass"], "pinned": true})));
+        let overlay = overlays.overlay(&id, &published, &own);
+        assert_eq!((overlay.tags, overlay.pinned), (vec!["file".to_owned(), "rule".to_owned(), "glass".to_owned()], true));
+        assert_eq!(overlays.tags(&id, &published, &own).last(), Some(("glass", TagSource::Settings)));
         let other = ToolId::new("other", "now");
         assert_eq!(overlays.overlay(&other, &OperationId::of(&other), &own).tags, ["rule"]);
     }

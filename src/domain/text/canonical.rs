@@ -21,6 +21,18 @@ impl Fingerprint {
         Self(Sha256::digest(bytes).into())
     }
 
+    /// Parses 64 hexadecimal digits.
+    pub fn of_hex(text: &str) -> Option<Self> {
+        if text.len() != 64 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return None;
+        }
+        let mut bytes = [0; 32];
+        for (position, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&text[2 * position..2 * position + 2], 16).ok()?;
+        }
+        Some(Self(bytes))
+    }
+
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
@@ -97,7 +109,7 @@ fn write_scalar(value: &Value, out: &mut Vec<u8>) {
 mod tests {
     use serde_json::json;
 
-    use super::fingerprint;
+    use super::{Fingerprint, fingerprint};
 
     #[test]
     fn key_order_does_not_matter_and_array_order_does() {
@@ -106,5 +118,15 @@ mod tests {
         assert_eq!(fingerprint(&one), fingerprint(&two));
         assert_ne!(fingerprint(&json!([1, 2])), fingerprint(&json!([2, 1])));
         assert_ne!(fingerprint(&json!("1")), fingerprint(&json!(1)));
+    }
+
+    #[test]
+    fn what_was_written_in_digits_is_read_again() {
+        let hash = Fingerprint::of_text("a key");
+        assert_eq!(Fingerprint::of_hex(&hash.to_string()), Some(hash));
+        assert_eq!(Fingerprint::of_hex(&hash.to_string().to_uppercase()), Some(hash));
+        for wrong in ["", "ab", &"g".repeat(64), &"é".repeat(32), &format!("+1{}", "0".repeat(62)), &"0".repeat(66)] {
+            assert_eq!(Fingerprint::of_hex(wrong), None, "{wrong}");
+        }
     }
 }

@@ -1,10 +1,11 @@
 //! API keys: creates, rotates and revokes them, and looks them up in memory for every request.
 //!
-//! A change is stored before it is acknowledged, and applies as soon as the response is sent.
+//! A change is stored before it is acknowledged, and applies as soon as the response is sent. The settings file can define
+//! keys too. These are in the same table, and take precedence over stored keys with the same name or the same secret.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
@@ -13,13 +14,15 @@ use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::domain::access::api_key::{self, ApiKey, ID_BYTES, KeyId, KeyState, Presented, SECRET_BYTES};
+use crate::domain::access::api_key::{self, ApiKey, ID_BYTES, KeyDefinition, KeyId, KeyState, Presented, SECRET_BYTES};
+use crate::domain::access::management::{ManagedBy, ManagedInFile};
 use crate::domain::access::toolset::ToolsetName;
 use crate::domain::catalog::tool::ServerName;
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::{KeyStore, StoreError};
 use crate::service::records::write_behind;
 use crate::service::supervision::Supervised;
+use crate::settings::LiveSettings;
 
 /// Precision of a key's last use, in seconds.
 const USE_SECONDS: u64 = 3_600;
@@ -49,6 +52,8 @@ pub enum KeyError {
     #[error("a key with this name exists: revoke or rotate it first")]
     NameTaken,
     #[error(transparent)]
+    OfFile(#[from] ManagedInFile),
+    #[error(transparent)]
     Store(#[from] StoreError),
 }
 
@@ -58,11 +63,22 @@ struct Entry {
     used: AtomicU64,
 }
 
-type Table = HashMap<KeyId, Arc<Entry>>;
+/// All keys.
+#[derive(Clone, Default)]
+struct Table {
+    by_id: HashMap<KeyId, Arc<Entry>>,
+    /// The keys in files by their hashes, because their texts needn't contain an id.
+    of_files: HashMap<Fingerprint, KeyId>,
+    names_in_files: HashSet<String>,
+    /// The file that defines these keys.
+    file: Arc<str>,
+}
 
 pub struct Keys {
     store: Arc<dyn KeyStore>,
     table: ArcSwap<Table>,
+    /// Whether a file has defined a key since the start. Then all callers need a key, even after the file has changed.
+    required: AtomicBool,
     used: mpsc::Sender<(KeyId, SystemTime)>,
     /// Ensures that changes run one after another.
     changing: Mutex<()>,
@@ -75,17 +91,49 @@ impl Keys {
     /// # Errors
     /// [`StoreError`], because no caller could be identified without the keys.
     pub async fn start(store: Arc<dyn KeyStore>, stop: CancellationToken) -> Result<(Arc<Self>, JoinHandle<()>), StoreError> {
-        let table = store.api_keys().await?.into_iter().map(|key| (key.id.clone(), Entry::of(key))).collect();
+        let by_id = store.api_keys().await?.into_iter().map(|key| (key.id.clone(), Entry::of(key))).collect();
+        let table = Table { by_id, ..Table::default() };
         let (used, queue) = mpsc::channel(QUEUE);
         let task = tokio::spawn(note_uses(Arc::clone(&store), queue, stop));
         let changed = watch::Sender::new(());
-        Ok((Arc::new(Self { store, table: ArcSwap::from_pointee(table), used, changing: Mutex::default(), changed }), task))
+        let (table, required) = (ArcSwap::from_pointee(table), AtomicBool::new(false));
+        Ok((Arc::new(Self { store, table, required, used, changing: Mutex::default(), changed }), task))
+    }
+
+    /// Replaces the keys that the settings file defines. The MCP sessions of keys that are gone or have another secret end.
+    pub fn configure(&self, live: &LiveSettings) {
+        if !live.api_keys.is_empty() {
+            self.required.store(true, Ordering::Relaxed);
+        }
+        self.table.rcu(|table| table.with_definitions(&live.api_keys, &live.file));
+        let table = self.table.load();
+        let overridden = table.by_id.values().filter(|entry| entry.key.revoked_at.is_none() && table.overrides(&entry.key));
+        for entry in overridden {
+            tracing::warn!(
+                key = entry.key.id.as_str(),
+                name = entry.key.name,
+                file = &*live.file,
+                "a file defines a key with the same name or secret: the stored key doesn't work. Revoke it by its id"
+            );
+        }
+        self.changed.send_replace(());
+    }
+
+    /// Whether a file has defined a key since the start, so that all callers need a key.
+    pub fn are_required(&self) -> bool {
+        self.required.load(Ordering::Relaxed)
+    }
+
+    /// Whether this text is a key that a file defines, valid or not.
+    pub fn is_in_file(&self, presented: &str) -> bool {
+        let table = self.table.load();
+        !table.of_files.is_empty() && table.of_files.contains_key(&Fingerprint::of_text(presented))
     }
 
     /// The key with this text, if it is valid now.
     pub fn find(&self, presented: &str) -> Option<Arc<ApiKey>> {
         let now = SystemTime::now();
-        let entry = self.good(&Presented { id: api_key::id_of(presented)?, hash: Fingerprint::of_text(presented) }, now)?;
+        let entry = self.good(&self.presented(presented)?, now)?;
         let hour = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / USE_SECONDS;
         if entry.used.swap(hour, Ordering::Relaxed) != hour {
             // If the queue is full, the use is not recorded.
@@ -94,13 +142,25 @@ impl Keys {
         Some(Arc::clone(&entry.key))
     }
 
+    /// The key that this text claims to be. `None` if it has neither our format nor the hash of a key in a file.
+    fn presented(&self, text: &str) -> Option<Presented> {
+        let (table, id) = (self.table.load(), api_key::id_of(text));
+        if table.of_files.is_empty() && id.is_none() {
+            return None;
+        }
+        let hash = Fingerprint::of_text(text);
+        Some(Presented { id: table.of_files.get(&hash).cloned().or(id)?, hash })
+    }
+
     /// Whether the key that authenticated a caller is still valid, with the same secret.
     pub fn is_good(&self, presented: &Presented) -> bool {
         self.good(presented, SystemTime::now()).is_some()
     }
 
     fn good(&self, presented: &Presented, now: SystemTime) -> Option<Arc<Entry>> {
-        self.table.load().get(&presented.id).filter(|entry| entry.key.admits(presented.hash, now)).cloned()
+        let table = self.table.load();
+        let entry = table.by_id.get(&presented.id)?;
+        (entry.key.admits(presented.hash, now) && !table.overrides(&entry.key)).then(|| Arc::clone(entry))
     }
 
     /// A receiver that is notified of every change of a key.
@@ -108,34 +168,37 @@ impl Keys {
         self.changed.subscribe()
     }
 
-    /// All keys, in order of creation.
+    /// All keys: those in files, then the stored ones in order of creation.
     pub fn list(&self) -> Vec<ApiKey> {
-        let mut keys: Vec<ApiKey> = self.table.load().values().map(|entry| entry.key()).collect();
+        let mut keys: Vec<ApiKey> = self.table.load().by_id.values().map(|entry| entry.key()).collect();
         keys.sort_by(|one, other| one.created_at.cmp(&other.created_at).then_with(|| one.id.cmp(&other.id)));
         keys
+    }
+
+    /// The state of a key, which may be overridden by a key in a file.
+    pub fn state(&self, key: &ApiKey, now: SystemTime) -> KeyState {
+        match key.state(now) {
+            KeyState::Active | KeyState::Expired if self.table.load().overrides(key) => KeyState::Overridden,
+            state => state,
+        }
     }
 
     /// All keys that are valid now.
     pub fn active(&self) -> Vec<ApiKey> {
         let now = SystemTime::now();
-        self.list().into_iter().filter(|key| key.state(now) == KeyState::Active).collect()
+        self.list().into_iter().filter(|key| self.state(key, now) == KeyState::Active).collect()
     }
 
     /// Creates a key. The secret can't be read again later.
     pub async fn create(&self, new: NewKey) -> Result<(ApiKey, SecretString), KeyError> {
         let now = SystemTime::now();
         let invalid = |parameter, reason| KeyError::Invalid { parameter, reason };
-        api_key::check_name(&new.name).map_err(|reason| invalid("name", reason))?;
+        api_key::check(&new.name, new.servers.as_ref(), new.toolsets.as_ref()).map_err(|(parameter, reason)| invalid(parameter, reason))?;
         if new.expires_at.is_some_and(|end| end <= now) {
             return Err(invalid("expires_at", "the key would have expired already"));
         }
-        if new.servers.as_ref().is_some_and(BTreeSet::is_empty) {
-            return Err(invalid("servers", "servers is empty: leave it out for all, or name some"));
-        }
-        if new.toolsets.as_ref().is_some_and(BTreeSet::is_empty) {
-            return Err(invalid("toolsets", "toolsets is empty: leave it out for all tools, or name some"));
-        }
         let _one = self.changing.lock().await;
+        self.check_stored(&KeyId::of_file(&new.name))?;
         if self.list().iter().any(|key| key.name == new.name && key.revoked_at.is_none()) {
             return Err(KeyError::NameTaken);
         }
@@ -156,6 +219,7 @@ impl Keys {
     pub async fn rotate(&self, id: &KeyId, expires_at: Option<SystemTime>) -> Result<(ApiKey, SecretString), KeyError> {
         let now = SystemTime::now();
         let _one = self.changing.lock().await;
+        self.check_stored(id)?;
         let mut key = self.get(id)?;
         key.expires_at = expires_at.or(key.expires_at);
         match key.state(now) {
@@ -164,7 +228,7 @@ impl Keys {
                 let reason = "the key has expired: set a later expiry with its new secret";
                 return Err(KeyError::Invalid { parameter: "expires_at", reason });
             }
-            KeyState::Revoked => return Err(KeyError::NotFound),
+            KeyState::Revoked | KeyState::Overridden => return Err(KeyError::NotFound),
         }
         let secret = api_key::compose(id, &rand::random::<[u8; SECRET_BYTES]>());
         key.hash = api_key::hash(&secret);
@@ -172,27 +236,52 @@ impl Keys {
         Ok((key, secret))
     }
 
-    /// Revokes a key permanently and deletes everything stored under its name. Returns whether it was still unrevoked.
+    /// Revokes a key permanently and deletes everything stored under its name, unless a key in a file has the same name.
+    /// Returns whether it was still unrevoked.
     pub async fn revoke(&self, id: &KeyId) -> Result<(ApiKey, bool), KeyError> {
         let _one = self.changing.lock().await;
+        self.check_stored(id)?;
         let mut key = self.get(id)?;
-        let is_good = key.revoked_at.is_none();
-        if is_good {
-            key.revoked_at = Some(SystemTime::now());
-            self.store.revoke_api_key(&key).await?;
-            self.take(&key);
+        if key.revoked_at.is_some() {
+            return Ok((key, false));
         }
-        Ok((key, is_good))
+        key.revoked_at = Some(SystemTime::now());
+        if self.is_name_in_file(&key.name) {
+            self.store.save_api_key(&key).await?;
+        } else {
+            self.store.revoke_api_key(&key).await?;
+        }
+        self.take(&key);
+        Ok((key, true))
+    }
+
+    /// Whether a file defines a key with this name. Data stored under the name then belongs to that key.
+    pub fn is_name_in_file(&self, name: &str) -> bool {
+        self.table.load().names_in_files.contains(name)
+    }
+
+    /// Checks that no file defines this key.
+    fn check_stored(&self, id: &KeyId) -> Result<(), ManagedInFile> {
+        let table = self.table.load();
+        let entry = table.by_id.get(id).filter(|entry| entry.key.managed_by() == ManagedBy::File);
+        entry.map_or(Ok(()), |entry| Err(ManagedInFile::new(format_args!("the key `{}`", entry.key.name), &table.file)))
     }
 
     /// Deletes keys that were revoked or expired before `time`. Returns their number.
     pub async fn forget_ended_before(&self, time: SystemTime) -> Result<u64, StoreError> {
         let _one = self.changing.lock().await;
+        for key in self.list() {
+            let has_ended = key.revoked_at.is_none() && key.expires_at.is_some_and(|end| end < time);
+            if has_ended && key.managed_by() == ManagedBy::Api && self.is_name_in_file(&key.name) {
+                // Unlike an expired key, a revoked one leaves the data under its name, which belongs to the key in the file.
+                self.save(ApiKey { revoked_at: key.expires_at, ..key }).await?;
+            }
+        }
         let gone = self.store.forget_keys_ended_before(time).await?;
         if !gone.is_empty() {
             self.table.rcu(|table| {
                 let mut table = Table::clone(table);
-                table.retain(|id, _| !gone.contains(id));
+                table.by_id.retain(|id, _| !gone.contains(id));
                 table
             });
         }
@@ -200,7 +289,7 @@ impl Keys {
     }
 
     fn get(&self, id: &KeyId) -> Result<ApiKey, KeyError> {
-        self.table.load().get(id).map(|entry| entry.key()).ok_or(KeyError::NotFound)
+        self.table.load().by_id.get(id).map(|entry| entry.key()).ok_or(KeyError::NotFound)
     }
 
     async fn save(&self, key: ApiKey) -> Result<(), StoreError> {
@@ -212,10 +301,33 @@ impl Keys {
     fn take(&self, key: &ApiKey) {
         self.table.rcu(|table| {
             let mut table = Table::clone(table);
-            table.insert(key.id.clone(), Entry::of(key.clone()));
+            table.by_id.insert(key.id.clone(), Entry::of(key.clone()));
             table
         });
         self.changed.send_replace(());
+    }
+}
+
+impl Table {
+    /// The table with these keys in place of the former ones in files. The times of their last use stay.
+    fn with_definitions(&self, definitions: &[KeyDefinition], file: &Arc<str>) -> Self {
+        let mut table = Self { file: Arc::clone(file), ..Self::default() };
+        let stored = self.by_id.iter().filter(|(_, entry)| entry.key.managed_by() == ManagedBy::Api);
+        table.by_id = stored.map(|(id, entry)| (id.clone(), Arc::clone(entry))).collect();
+        for definition in definitions {
+            let key = definition.record();
+            let last_used_at = self.by_id.get(&key.id).and_then(|entry| entry.key().last_used_at);
+            table.of_files.insert(key.hash, key.id.clone());
+            table.names_in_files.insert(key.name.clone());
+            table.by_id.insert(key.id.clone(), Entry::of(ApiKey { last_used_at, ..key }));
+        }
+        table
+    }
+
+    /// Whether a key in a file takes precedence over this stored key.
+    fn overrides(&self, key: &ApiKey) -> bool {
+        let is_in_file = || self.names_in_files.contains(&key.name) || self.of_files.contains_key(&key.hash);
+        key.managed_by() == ManagedBy::Api && is_in_file()
     }
 }
 

@@ -8,6 +8,7 @@ use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::domain::access::management::ManagedBy;
 use crate::domain::access::policy::{Effect, PlacedRule, Policy, Rule, RulePlace, RuleProblem, RuleSource, contradictions, warnings};
 use crate::domain::access::principal::{GroupTable, Principal, User};
 use crate::domain::catalog::hidden_text::visible;
@@ -77,9 +78,17 @@ pub(crate) struct PolicyView {
     /// The default effect in force, which applies if no rule matches.
     pub effective_default: Effect,
     /// Rules in the settings file. They come first.
-    pub settings_rules: Vec<Rule>,
+    pub settings_rules: Vec<SettingsRule>,
     pub rules: Vec<Rule>,
     pub warnings: Vec<RuleProblem>,
+}
+
+/// A rule in the settings file, which the API can't change.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct SettingsRule {
+    #[serde(flatten)]
+    pub rule: Rule,
+    pub managed_by: ManagedBy,
 }
 
 /// The principal to check.
@@ -317,12 +326,13 @@ impl Parts {
     }
 
     fn view(&self, given: &Given, current: &CurrentCatalog) -> PolicyView {
-        let rules = |rules: &[PlacedRule]| rules.iter().map(|rule| rule.rule.clone()).collect();
+        let rules = |rules: &[PlacedRule]| rules.iter().map(|rule| rule.rule.clone()).collect::<Vec<Rule>>();
+        let of_settings = |rule| SettingsRule { rule, managed_by: ManagedBy::File };
         PolicyView {
             version: given.version,
             default: given.default,
             effective_default: self.default(given),
-            settings_rules: rules(&self.settings.rules),
+            settings_rules: rules(&self.settings.rules).into_iter().map(of_settings).collect(),
             rules: rules(&given.rules),
             warnings: warnings(&self.policy(given).with_toolsets(current.toolsets()), &current.snapshot()),
         }

@@ -16,6 +16,7 @@ use parking_lot::RwLock;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::domain::access::management::ManagedInFile;
 use crate::domain::catalog::definition::{
     Difference, LISTED, NO_TOOL, PROMPTS_LISTED, SERVER_KEY, TOOLS_LISTED, definition_of, difference, prompt_key, prompt_of, skeleton,
 };
@@ -24,7 +25,7 @@ use crate::domain::catalog::naming::OperationId;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::text::canonical::{self, Fingerprint};
 use crate::service::ports::{DefinitionStore, ServerListing, StoreError, StoredDefinition};
-use crate::settings::{DefinitionChanges, DefinitionSettings, NewDefinitions};
+use crate::settings::{DefinitionChanges, DefinitionSettings, LiveSettings, NewDefinitions};
 
 /// Maximum number of changes listed in a log line.
 const LOGGED_PLACES: usize = 5;
@@ -41,6 +42,8 @@ pub enum ApproveError {
     Changed(Fingerprint),
     #[error("this is not the fingerprint of the tool; its definition has not changed and is {0}")]
     WrongFingerprint(Fingerprint),
+    #[error(transparent)]
+    OfFile(#[from] ManagedInFile),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -76,6 +79,10 @@ pub struct Definitions {
 #[derive(Default)]
 struct State {
     settings: DefinitionSettings,
+    /// The fingerprints that the settings file approves. They replace the known ones.
+    approved: HashMap<ToolId, Fingerprint, RandomState>,
+    /// The name of the settings file.
+    file: Arc<str>,
     /// The known definitions of all tools ever seen, and of servers and their prompts.
     known: HashMap<ServerName, HashMap<Arc<str>, StoredDefinition, RandomState>, RandomState>,
     /// The definitions that servers list now.
@@ -172,9 +179,13 @@ impl Definitions {
         Ok(Self { store, state: RwLock::new(state), approving: tokio::sync::Mutex::default() })
     }
 
-    /// Applies changed settings. The catalog adopts them when it receives the new list of servers.
-    pub fn configure(&self, settings: DefinitionSettings) {
-        self.state.write().settings = settings;
+    /// Applies changed settings, and the approvals in the settings file. The catalog adopts them when it receives the new list of
+    /// servers.
+    pub fn configure(&self, live: &LiveSettings) {
+        let mut state = self.state.write();
+        state.settings = live.definitions;
+        state.approved = live.tools.approvals.iter().map(|(tool, fingerprint)| (tool.clone(), *fingerprint)).collect();
+        state.file = Arc::clone(&live.file);
     }
 
     /// Compares the tools that a server lists. Logs each difference once.
@@ -419,6 +430,9 @@ impl Definitions {
         if !self.is_withheld(&id) {
             return Ok(None);
         }
+        if self.state.read().lacks_approved(&id) {
+            return Ok(Some(Value::Null));
+        }
         let text = self.store.definition(&id).await?.unwrap_or_default();
         Ok(Some(serde_json::from_str(&text).unwrap_or_default()))
     }
@@ -452,6 +466,7 @@ impl Definitions {
     pub async fn approve_part(&self, server: &ServerName, prompt: Option<&str>, looked_at: &str) -> Result<(), ApproveError> {
         let id = part_id(server, prompt);
         let raw = self.state.read().present.get(server).and_then(|present| present.parts.get(&id.name)).cloned();
+        self.state.read().check_given(&id)?;
         let _one = self.approving.lock().await;
         if self.state.read().settings.changes == DefinitionChanges::Off {
             return Err(ApproveError::Off);
@@ -468,6 +483,7 @@ impl Definitions {
         if self.state.read().settings.changes == DefinitionChanges::Off {
             return Err(ApproveError::Off);
         }
+        self.state.read().check_given(&tool.id)?;
         // The published definition may be older than the server's latest list.
         let now = self.state.read().listed(&tool.id).unwrap_or(tool.definition);
         if now != tool.definition {
@@ -527,6 +543,18 @@ impl State {
         }
     }
 
+    /// Checks that no file approves this definition.
+    fn check_given(&self, id: &ToolId) -> Result<(), ManagedInFile> {
+        let is_in_file = self.approved.contains_key(id);
+        if is_in_file { Err(ManagedInFile::new(format_args!("the approval of {}", shown(id)), &self.file)) } else { Ok(()) }
+    }
+
+    /// Whether the known definition is not the one that the settings file approves. The approved one was then never listed.
+    fn lacks_approved(&self, id: &ToolId) -> bool {
+        let known = || self.known.get(&id.server).and_then(|known| known.get(&id.name)).map(|known| known.fingerprint);
+        self.approved.get(id).is_some_and(|approved| known() != Some(*approved))
+    }
+
     fn withholds(&self) -> bool {
         self.settings.changes == DefinitionChanges::Quarantine || self.settings.new == NewDefinitions::Quarantine
     }
@@ -558,6 +586,9 @@ impl State {
 
     /// Whether a known server added the tool and nobody has approved it yet.
     fn is_new(&self, tool: &ToolId, now: &Fingerprint) -> bool {
+        if self.approved.contains_key(tool) {
+            return false;
+        }
         let known = self.known.get(&tool.server).and_then(|known| known.get(&tool.name));
         known.map_or_else(
             || self.is_beyond(tool),
@@ -570,6 +601,14 @@ impl State {
     }
 
     fn compare(&self, tool: &ToolId, definition: &Fingerprint) -> Option<DefinitionState> {
+        if let Some(approved) = self.approved.get(tool) {
+            return match (approved == definition, self.settings.changes) {
+                (_, DefinitionChanges::Off) => None,
+                (true, _) => Some(DefinitionState::Same),
+                (false, DefinitionChanges::Flag) => Some(DefinitionState::Changed),
+                (false, DefinitionChanges::Quarantine) => Some(DefinitionState::Withheld),
+            };
+        }
         let Some(known) = self.known.get(&tool.server).and_then(|known| known.get(&tool.name)) else {
             // The tool is not remembered, so its definition may have changed.
             return (self.withholds() && self.is_beyond(tool)).then_some(DefinitionState::Withheld);
@@ -589,8 +628,29 @@ impl State {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::State;
+    use super::{DefinitionState, State};
     use crate::domain::catalog::tool::ToolId;
+    use crate::domain::text::canonical::Fingerprint;
+    use crate::settings::{DefinitionChanges, DefinitionSettings};
+
+    #[test]
+    fn an_approval_in_a_file_decides_alone() {
+        let (tool, approved, other) = (ToolId::new("one", "send"), Fingerprint::of_text("approved"), Fingerprint::of_text("other"));
+        let settings = DefinitionSettings { changes: DefinitionChanges::Quarantine, ..DefinitionSettings::default() };
+        let mut state = State { settings, file: "toolsieve.toml".into(), ..State::default() };
+        assert_eq!(state.compare(&tool, &other), None);
+        state.approved.insert(tool.clone(), approved);
+        assert_eq!(state.compare(&tool, &approved), Some(DefinitionState::Same));
+        assert_eq!(state.compare(&tool, &other), Some(DefinitionState::Withheld));
+        assert!(!state.is_new(&tool, &other) && state.lacks_approved(&tool));
+        state.settings.changes = DefinitionChanges::Off;
+        assert_eq!(state.compare(&tool, &other), None);
+        assert_eq!(
+            state.check_given(&tool).unwrap_err().to_string(),
+            "the approval of one/send is managed in toolsieve.toml: change it there"
+        );
+        assert!(state.check_given(&ToolId::new("one", "echo")).is_ok());
+    }
 
     #[test]
     fn with_a_tool_goes_what_its_name_is_read_as() {

@@ -204,7 +204,8 @@ impl Indexing {
         if !self.uses_enrichment {
             return Enrichments::default();
         }
-        in_use(catalog, self.store.as_ref(), self.enrichment.model()).await.unwrap_or_else(|error| {
+        let of_files = self.enrichment.of_files();
+        in_use(catalog, self.store.as_ref(), self.enrichment.model(), &of_files).await.unwrap_or_else(|error| {
             tracing::warn!(error = %error, "enrichments could not be read; tools are found by their own texts");
             Enrichments::default()
         })

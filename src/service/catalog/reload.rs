@@ -4,6 +4,7 @@
 //! contains names of servers and keys, but never values.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -68,6 +69,8 @@ pub struct Reload {
     catalog: watch::Sender<Arc<Configured>>,
     apply: Apply,
     state: watch::Sender<ReloadState>,
+    /// The files that the configuration consists of or names.
+    files: watch::Sender<Vec<PathBuf>>,
     /// The last result. Locked during a reload, so that reloads never overlap.
     last: Mutex<Last>,
 }
@@ -87,12 +90,18 @@ impl Reload {
             catalog,
             apply,
             state: watch::Sender::default(),
+            files: watch::Sender::new(settings.files.clone()),
             last: Mutex::new(Last { keys: settings.keys.clone(), problems: Vec::new() }),
         }
     }
 
     pub fn state(&self) -> ReloadState {
         self.state.borrow().clone()
+    }
+
+    /// The files to watch for changes. The receiver is notified when a reload finds other files.
+    pub fn files(&self) -> watch::Receiver<Vec<PathBuf>> {
+        self.files.subscribe()
     }
 
     /// Reloads on every trigger until `stop`.
@@ -119,6 +128,15 @@ impl Reload {
         let mut last = self.last.lock().await;
         let sources = self.sources.clone();
         let Ok(loaded) = tokio::task::spawn_blocking(move || Settings::load(&sources)).await else { return };
+        let files = match &loaded {
+            Ok((settings, _)) => &settings.files,
+            Err(errors) => &errors.files,
+        };
+        self.files.send_if_modified(|known| {
+            let is_changed = known != files;
+            known.clone_from(files);
+            is_changed
+        });
         match loaded {
             Ok((settings, warnings)) => {
                 let has_failed = !std::mem::take(&mut last.problems).is_empty();

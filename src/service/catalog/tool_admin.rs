@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
+use crate::domain::access::management::ManagedBy;
 use crate::domain::access::tool_facts::{Overlays, TagSource, ToolOverride};
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::definition::{Difference, skeleton};
@@ -71,9 +72,11 @@ pub(crate) struct ToolView {
     pub synonyms: Vec<String>,
     /// Whether an admin pinned the tool. `selection.pinned` is not considered.
     pub pinned: bool,
-    /// The override by an admin.
+    /// The override by a file or an admin.
     pub written: Option<ToolOverride>,
-    /// Version of the override; 0 if there never was one.
+    /// Where the override is managed; `null` without one.
+    pub managed_by: Option<ManagedBy>,
+    /// Version of the override by an admin; 0 if there never was one.
     pub version: u64,
     pub definition: DefinitionView,
     /// Hidden characters that models do not see, because they were removed.
@@ -156,6 +159,7 @@ pub(crate) struct ServerDefinitionView {
 #[derive(Debug, Serialize)]
 pub(crate) struct ServerView {
     pub server: ServerName,
+    pub managed_by: ManagedBy,
     pub phase: ServerPhase,
     /// The server's own title.
     pub title: Option<String>,
@@ -191,7 +195,7 @@ impl ToolAdmin {
     pub(crate) fn list(&self, filter: &ToolFilter, offset: usize, limit: usize) -> ToolPage {
         let (overlays, tools) = (self.overrides.overlays(), self.tools());
         let mut ids: BTreeSet<&ToolId> = tools.keys().collect();
-        ids.extend(overlays.written.keys());
+        ids.extend(overlays.written.keys().chain(overlays.of_files.keys()));
         let text = filter.text.as_ref().map(|text| text.to_lowercase());
         let is_meant = |view: &ToolView| {
             let withheld = view.definition.state == Some(DefinitionState::Withheld) && !view.definition.is_new;
@@ -212,10 +216,12 @@ impl ToolAdmin {
     /// All data about one tool; `None` if the tool was never seen and has no override.
     pub(crate) async fn show(&self, id: &ToolId) -> Result<Option<ToolView>, StoreError> {
         let tool = self.tool(id);
-        if tool.is_none() && self.overrides.version(id) == 0 && self.definitions.known(id).is_none() {
+        let overlays = self.overrides.overlays();
+        let is_described = self.overrides.version(id) > 0 || overlays.of_files.contains_key(id);
+        if tool.is_none() && !is_described && self.definitions.known(id).is_none() {
             return Ok(None);
         }
-        let mut view = self.view(id, tool.as_ref(), &self.overrides.overlays());
+        let mut view = self.view(id, tool.as_ref(), &overlays);
         if let Some(tool) = &tool {
             if matches!(view.definition.state, Some(DefinitionState::Changed | DefinitionState::Withheld)) {
                 view.difference = self.definitions.difference(id, &tool.raw).await?;
@@ -230,6 +236,7 @@ impl ToolAdmin {
     /// # Errors
     /// [`OverrideError`]. The override is then unchanged.
     pub(crate) async fn write(&self, id: &ToolId, written: Option<ToolOverride>, expected: Option<u64>) -> Result<ToolView, OverrideError> {
+        self.overrides.check_given(id)?;
         let is_written = self.overrides.overlays().written.contains_key(id);
         let is_known = is_written || (written.is_some() && (self.tool(id).is_some() || self.definitions.known(id).is_some()));
         if !is_known {
@@ -316,6 +323,8 @@ impl ToolAdmin {
                 protocol: state.protocol,
                 error: state.error,
                 server: state.server,
+                // All servers come from the servers file.
+                managed_by: ManagedBy::File,
             }
         };
         Ok(self.servers.states().into_iter().map(view).collect())
@@ -339,7 +348,7 @@ impl ToolAdmin {
         let known = self.definitions.known(id);
         let state = listed.and_then(|listed| self.definitions.state(listed));
         let changed = matches!(state, Some(DefinitionState::Changed | DefinitionState::Withheld));
-        let written = overlays.written.get(id).cloned();
+        let (written, managed_by) = overlays.written_for(id).map(|(written, managed_by)| (written.clone(), managed_by)).unzip();
         let tool = listed.map(|listed| &listed.tool);
         ToolView {
             server: id.server.to_string(),
@@ -353,6 +362,7 @@ impl ToolAdmin {
             synonyms: written.as_ref().map(|written| written.synonyms.clone()).unwrap_or_default(),
             pinned: written.as_ref().is_some_and(|written| written.pinned),
             written,
+            managed_by,
             version: self.overrides.version(id),
             definition: DefinitionView {
                 state,

@@ -9,8 +9,10 @@ use std::time::SystemTime;
 use arc_swap::ArcSwap;
 use parking_lot::RwLock;
 
+use crate::domain::access::management::ManagedInFile;
 use crate::domain::access::policy::Tagging;
 use crate::domain::access::tool_facts::{Overlays, OverrideProblem, ToolOverride};
+use crate::domain::catalog::hidden_text::visible;
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::service::catalog::rebuild::Rebuilds;
 use crate::service::ports::{StoreError, StoredToolOverride, ToolOverrideStore};
@@ -22,6 +24,8 @@ pub enum OverrideError {
     NotFound,
     #[error(transparent)]
     Invalid(#[from] OverrideProblem),
+    #[error(transparent)]
+    OfFile(#[from] ManagedInFile),
     #[error("the tool's override was changed in the meantime: the current version is {0}")]
     Changed(u64),
     #[error(transparent)]
@@ -32,6 +36,8 @@ pub struct ToolOverrides {
     store: Arc<dyn ToolOverrideStore>,
     rebuilds: Rebuilds,
     overlays: ArcSwap<Overlays>,
+    /// The name of the settings file.
+    file: ArcSwap<Arc<str>>,
     /// The version of each tool's override, including deleted overrides.
     versions: RwLock<HashMap<ToolId, u64>>,
     /// Ensures that changes run one after another.
@@ -48,18 +54,43 @@ impl ToolOverrides {
         let versions = stored.iter().map(|stored| (stored.tool.clone(), stored.version)).collect();
         let written = stored.into_iter().filter_map(|stored| Some((stored.tool, stored.written?))).collect();
         let overlays = Overlays { written, ..of_settings(live) };
-        Ok(Self {
+        let this = Self {
             store,
             rebuilds,
             overlays: ArcSwap::from_pointee(overlays),
+            file: ArcSwap::from_pointee(Arc::clone(&live.file)),
             versions: RwLock::new(versions),
             changing: tokio::sync::Mutex::default(),
-        })
+        };
+        this.warn();
+        Ok(this)
     }
 
     /// Applies changed settings. The catalog adopts them when it receives the new list of servers.
     pub fn configure(&self, live: &LiveSettings) {
         self.overlays.rcu(|overlays| Overlays { written: overlays.written.clone(), ..of_settings(live) });
+        self.file.store(Arc::new(Arc::clone(&live.file)));
+        self.warn();
+    }
+
+    /// Warns about overrides that have no effect.
+    fn warn(&self) {
+        let overlays = self.overlays.load();
+        for tool in overlays.of_files.keys().filter(|tool| overlays.written.contains_key(*tool)) {
+            tracing::warn!(tool = visible(&tool.to_string()), "the settings and an admin describe the tool: the settings take precedence");
+        }
+    }
+
+    /// Checks that no file defines the override of this tool.
+    ///
+    /// # Errors
+    /// [`ManagedInFile`]
+    pub fn check_given(&self, tool: &ToolId) -> Result<(), ManagedInFile> {
+        if self.overlays.load().of_files.contains_key(tool) {
+            let entry = format!("the metadata of {}", visible(&tool.to_string()));
+            return Err(ManagedInFile::new(entry, &self.file.load()));
+        }
+        Ok(())
     }
 
     pub fn overlays(&self) -> Arc<Overlays> {
@@ -77,6 +108,7 @@ impl ToolOverrides {
     /// [`OverrideError`]. The override is then unchanged.
     pub async fn replace(&self, tool: &ToolId, written: Option<ToolOverride>, expected: Option<u64>) -> Result<(), OverrideError> {
         let written = written.map(ToolOverride::checked).transpose()?;
+        self.check_given(tool)?;
         let changed = {
             let _one = self.changing.lock().await;
             let version = self.version(tool);
@@ -121,12 +153,13 @@ impl ToolOverrides {
     }
 }
 
-/// The part of the overlays that the settings define: tags.
+/// The part of the overlays that the settings define: tags and overrides.
 pub fn of_settings(live: &LiveSettings) -> Overlays {
     let servers = live.servers.iter().filter(|server| !server.tags.is_empty());
     Overlays {
         tagging: Arc::new(Tagging::new(&live.tags)),
         servers: servers.map(|server| (ServerName::clone(&server.name), server.tags.clone())).collect(),
+        of_files: live.tools.overrides.iter().map(|(tool, written)| (tool.clone(), written.clone())).collect(),
         ..Overlays::default()
     }
 }

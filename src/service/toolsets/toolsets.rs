@@ -9,6 +9,7 @@ use parking_lot::RwLock;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::domain::access::management::{ManagedBy, ManagedInFile};
 use crate::domain::access::policy::CompiledToolsets;
 use crate::domain::access::principal::Principal;
 use crate::domain::access::toolset::{Toolset, ToolsetDefinition, ToolsetName, ToolsetProblem};
@@ -25,8 +26,8 @@ pub(crate) const MAX_TOOLSETS: usize = 500;
 pub(crate) enum ToolsetError {
     #[error("there is no toolset `{0}`")]
     NotFound(String),
-    #[error("the toolset `{0}` is defined in the settings: change it there")]
-    OfSettings(ToolsetName),
+    #[error(transparent)]
+    OfFile(#[from] ManagedInFile),
     /// A part of the toolset is invalid: `parameter`, if it is a single one.
     #[error("{reason}")]
     Invalid { parameter: Option<&'static str>, reason: String },
@@ -48,6 +49,7 @@ pub(crate) struct ToolsetView {
     pub definition: ToolsetDefinition,
     /// Where the toolset is defined: `settings` or `api`.
     pub source: &'static str,
+    pub managed_by: ManagedBy,
     /// Published names of all current members, regardless of visibility.
     pub members: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -75,6 +77,8 @@ pub(crate) struct Toolsets {
 
 struct Parts {
     settings: ToolsetSettings,
+    /// The name of the settings file.
+    file: Arc<str>,
     given: BTreeMap<ToolsetName, ToolsetDefinition>,
 }
 
@@ -85,7 +89,7 @@ impl Toolsets {
     /// [`StoreError`], because keys may be limited to toolsets that can't be read.
     pub(crate) async fn start(current: Arc<CurrentCatalog>, store: Arc<dyn ToolsetStore>, live: &LiveSettings) -> Result<Self, StoreError> {
         let given = store.toolsets().await?.into_iter().map(|toolset| (toolset.name, toolset.definition)).collect();
-        let parts = Parts { settings: live.toolsets.clone(), given };
+        let parts = Parts { settings: live.toolsets.clone(), file: Arc::clone(&live.file), given };
         parts.warn();
         current.set_toolsets(parts.ready());
         Ok(Self { current, store, parts: RwLock::new(parts), changing: tokio::sync::Mutex::default() })
@@ -95,6 +99,7 @@ impl Toolsets {
     pub(crate) fn configure(&self, live: &LiveSettings) {
         let mut parts = self.parts.write();
         parts.settings = live.toolsets.clone();
+        parts.file = Arc::clone(&live.file);
         parts.warn();
         self.current.set_toolsets(parts.ready());
     }
@@ -122,9 +127,7 @@ impl Toolsets {
         let _one = self.changing.lock().await;
         {
             let parts = self.parts.read();
-            if parts.is_of_settings(&name) {
-                return Err(ToolsetError::OfSettings(name));
-            }
+            parts.check_given(&name)?;
             if parts.given.len() >= MAX_TOOLSETS && !parts.given.contains_key(&name) {
                 let reason = format!("at most {MAX_TOOLSETS} toolsets are possible: delete one first");
                 return Err(ToolsetError::Invalid { parameter: None, reason });
@@ -144,9 +147,7 @@ impl Toolsets {
     pub(crate) async fn remove(&self, name: &str) -> Result<(), ToolsetError> {
         let name = ToolsetName::new(name);
         let _one = self.changing.lock().await;
-        if self.parts.read().is_of_settings(&name) {
-            return Err(ToolsetError::OfSettings(name));
-        }
+        self.parts.read().check_given(&name)?;
         if !self.store.remove_toolset(&name).await? {
             return Err(ToolsetError::NotFound(name.to_string()));
         }
@@ -198,10 +199,12 @@ impl Toolsets {
         let servers: BTreeSet<&str> = members.iter().map(|tool| tool.id.server.as_str()).collect();
         let plain = |text: &&String| !text.contains(['*', '?', '[', '{']) && !servers.contains(text.as_str());
         warnings.extend(definition.servers.iter().filter(plain).map(|server| format!("it contains no tool of the server `{server}`")));
+        let is_of_settings = self.parts.read().is_of_settings(name);
         ToolsetView {
             name: name.clone(),
             definition: definition.clone(),
-            source: if self.parts.read().is_of_settings(name) { "settings" } else { "api" },
+            source: if is_of_settings { "settings" } else { "api" },
+            managed_by: if is_of_settings { ManagedBy::File } else { ManagedBy::Api },
             members: members.iter().map(|tool| tool.operation_id.to_string()).collect(),
             warnings,
         }
@@ -211,6 +214,12 @@ impl Toolsets {
 impl Parts {
     fn is_of_settings(&self, name: &ToolsetName) -> bool {
         self.settings.defined.iter().any(|toolset| toolset.name == *name)
+    }
+
+    /// Checks that no file defines this toolset.
+    fn check_given(&self, name: &ToolsetName) -> Result<(), ManagedInFile> {
+        let is_of_settings = self.is_of_settings(name);
+        if is_of_settings { Err(ManagedInFile::new(format_args!("the toolset `{name}`"), &self.file)) } else { Ok(()) }
     }
 
     /// Compiles all toolsets. Those in the settings come first and take precedence.

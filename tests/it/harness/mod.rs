@@ -47,6 +47,8 @@ pub(crate) struct Start {
     pub(crate) environment: Vec<(&'static str, &'static str)>,
     /// Read from `mcp.json` and `toolsieve.toml` in the folder, which can change; otherwise from memory.
     pub(crate) from_files: bool,
+    /// The contents of `toolsieve.toml` at the start, if it is read from files.
+    pub(crate) settings: String,
     /// As with mcpo's command line.
     pub(crate) mcpo: Option<McpoSettings>,
     /// Without [`FOR_TESTS`].
@@ -124,7 +126,7 @@ impl Start {
         let (config, file) = (folder.path().join("mcp.json"), folder.path().join("toolsieve.toml"));
         let (servers, settings) = if self.from_files {
             std::fs::write(&config, text).unwrap();
-            std::fs::write(&file, "").unwrap();
+            std::fs::write(&file, self.settings).unwrap();
             (ServersSource::File(config), Some(file))
         } else {
             (ServersSource::Text { name: "test".into(), text }, None)

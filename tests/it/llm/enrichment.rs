@@ -111,7 +111,7 @@ async fn tools_are_found_by_what_a_model_wrote_which_is_paid_once() {
     assert_eq!((&page["tools"], &page["next"], page["enrichment"].as_array().unwrap().len()), (&json!(9), &Value::Null, 9));
     assert_eq!(page["model_texts_used"], true);
     let moving = json!({
-        "name": "files__move_file", "server": "files", "tool": "move_file", "source": "model", "model": "writer",
+        "name": "files__move_file", "server": "files", "tool": "move_file", "source": "model", "model": "writer", "managed_by": null,
         "function": "Good for move_file.", "tags": [PARROT, "and again"], "queries": [],
     });
     assert_eq!(page["enrichment"][1], moving, "{page}");
@@ -251,7 +251,7 @@ async fn an_admins_words_go_before_the_models_and_survive() {
     let words = json!({"function": " For letters to Anna. ", "tags": [" hedgehog"], "queries": ["a hedgehog plays the trombone"]});
     let (status, entry) = put(&service, SEND, &words).await;
     let expected = json!({
-        "name": "mail__send_email", "server": "mail", "tool": "send_email", "source": "admin", "model": null,
+        "name": "mail__send_email", "server": "mail", "tool": "send_email", "source": "admin", "model": null, "managed_by": "api",
         "function": "For letters to Anna.", "tags": ["hedgehog"], "queries": ["a hedgehog plays the trombone"],
     });
     assert_eq!((status, &entry), (StatusCode::OK, &expected));

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use utoipa::{IntoParams, ToSchema};
 
-use super::tool_of;
+use super::{ManagedByBody, tool_of};
 use crate::domain::selection::enrichment::Enrichment;
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
@@ -61,10 +61,12 @@ struct EnrichmentEntryBody {
     name: String,
     server: String,
     tool: String,
-    /// Who wrote the texts: `model` or `admin`.
+    /// Who wrote the texts: `model`, `admin`, or `file` for the settings file.
     source: String,
     /// Name of the language model that wrote the texts.
     model: Option<String>,
+    /// Where the texts are managed; `null` if a language model wrote them.
+    managed_by: Option<ManagedByBody>,
     function: String,
     tags: Vec<String>,
     /// Only an administrator writes these.
@@ -130,6 +132,7 @@ pub async fn show_enrichment(_caller: Administrator, state: web::Data<State>, pa
     responses(
         (status = 200, description = "The texts; searches use them within a second", body = EnrichmentEntryBody),
         (status = 404, description = "The tool doesn't exist, or the caller is not an administrator"),
+        (status = 409, description = "A file defines the texts; change it there"),
         (status = 422, description = "A text is invalid")
     )
 )]
@@ -161,7 +164,8 @@ pub async fn replace_enrichment(caller: Administrator, state: web::Data<State>, 
     params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's name on its server")),
     responses(
         (status = 204, description = "The texts are deleted; searches stop using them within a second"),
-        (status = 404, description = "The tool doesn't exist or has no such texts, or the caller is not an administrator")
+        (status = 404, description = "The tool doesn't exist or has no such texts, or the caller is not an administrator"),
+        (status = 409, description = "A file defines the texts; remove it there")
     )
 )]
 #[delete("/v1/admin/enrichment/{server}/{tool:.+}")]

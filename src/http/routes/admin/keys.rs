@@ -10,8 +10,9 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::time;
+use super::{ManagedByBody, time};
 use crate::domain::access::api_key::{ApiKey, KeyId};
+use crate::domain::access::management::ManagedBy;
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::access::toolset::ToolsetName;
 use crate::domain::catalog::tool::ServerName;
@@ -61,18 +62,23 @@ struct EndBody {
 struct KeyBody {
     id: String,
     name: String,
-    /// The key's state: `active`, `expired` or `revoked`.
+    /// The key's state: `active`, `expired`, `revoked`, or `overridden` by a key in a file with the same name or the same
+    /// secret.
     state: &'static str,
+    #[schema(value_type = ManagedByBody)]
+    managed_by: ManagedBy,
     /// The servers that the key may use; `null` means all servers.
     servers: Option<Vec<String>>,
     /// The toolsets that the key may use; `null` means all tools.
     toolsets: Option<Vec<String>>,
     groups: Vec<String>,
     trusted: bool,
-    created_at: String,
+    /// `null` if a file defines the key.
+    created_at: Option<String>,
     expires_at: Option<String>,
     revoked_at: Option<String>,
-    /// When the key was last used, rounded to the hour.
+    /// When the key was last used, rounded to the hour. For a key in a file, uses before the start of the service don't
+    /// count.
     last_used_at: Option<String>,
 }
 
@@ -95,7 +101,7 @@ struct KeysBody {
     request_body = NewKeyBody,
     responses(
         (status = 201, description = "The key with its secret", body = SecretBody),
-        (status = 409, description = "A key with this name already exists"),
+        (status = 409, description = "A key with this name already exists; with `managed_by_file`, a file defines it"),
         (status = 422, description = "A value is invalid, or a server or toolset is unknown")
     )
 )]
@@ -119,14 +125,14 @@ pub async fn create_key(state: web::Data<State>, caller: Administrator, body: Bo
     let (key, secret) = state.keys.create(new).await.map_err(|error| end.problem(error))?;
     tracing::info!(key = key.id.as_str(), name = key.name, "API key created");
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::KeyCreate, key.name.clone()));
-    Ok(shown_once(HttpResponse::Created(), &key, &secret))
+    Ok(shown_once(&state, HttpResponse::Created(), &key, &secret))
 }
 
 /// Lists all keys without their secrets, including expired and revoked keys.
-#[utoipa::path(responses((status = 200, description = "Oldest first", body = KeysBody)))]
+#[utoipa::path(responses((status = 200, description = "Keys in files, then the others, oldest first", body = KeysBody)))]
 #[get("/v1/admin/keys")]
 pub async fn list_keys(state: web::Data<State>, _caller: Administrator) -> HttpResponse {
-    HttpResponse::Ok().json(KeysBody { keys: state.keys.list().iter().map(KeyBody::from).collect() })
+    HttpResponse::Ok().json(KeysBody { keys: state.keys.list().iter().map(|key| KeyBody::of(key, &state)).collect() })
 }
 
 /// Replaces the secret of a key. The old secret stops working.
@@ -136,6 +142,7 @@ pub async fn list_keys(state: web::Data<State>, _caller: Administrator) -> HttpR
     responses(
         (status = 200, description = "The key with its new secret", body = SecretBody),
         (status = 404, description = "The key doesn't exist or is revoked, or the caller is not an administrator"),
+        (status = 409, description = "A file defines the key; change it there"),
         (status = 422, description = "The key has expired, and the request sets no new expiry")
     )
 )]
@@ -146,7 +153,7 @@ pub async fn rotate_key(state: web::Data<State>, caller: Administrator, id: web:
     let (key, secret) = rotated.map_err(|error| end.problem(error))?;
     tracing::info!(key = key.id.as_str(), name = key.name, "API key rotated");
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::KeyRotate, key.name.clone()));
-    Ok(shown_once(HttpResponse::Ok(), &key, &secret))
+    Ok(shown_once(&state, HttpResponse::Ok(), &key, &secret))
 }
 
 /// Revokes a key at once and permanently.
@@ -154,28 +161,31 @@ pub async fn rotate_key(state: web::Data<State>, caller: Administrator, id: web:
     params(("id" = String, Path, description = "The id of the key")),
     responses(
         (status = 200, description = "The key's data", body = KeyBody),
-        (status = 404, description = "The key doesn't exist, or the caller is not an administrator")
+        (status = 404, description = "The key doesn't exist, or the caller is not an administrator"),
+        (status = 409, description = "A file defines the key; remove it there")
     )
 )]
 #[delete("/v1/admin/keys/{id}")]
 pub async fn revoke_key(state: web::Data<State>, caller: Administrator, id: web::Path<String>) -> Answer {
     let (key, is_new) = state.keys.revoke(&KeyId::new(id.into_inner())).await?;
-    // A later key may reuse this name; its data must survive a repeated revocation.
     if is_new {
+        tracing::info!(key = key.id.as_str(), name = key.name, "API key revoked");
+        state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::KeyRevoke, key.name.clone()));
+    }
+    // A later key may reuse this name; its data must survive a repeated revocation. A key in a file may have the name too.
+    if is_new && !state.keys.is_name_in_file(&key.name) {
         let owner = PrincipalId::of_key(&key.name);
         state.secrets.disconnect(&owner);
         state.sessions.forget(&owner);
         state.loading.chats.forget(&owner).await;
-        tracing::info!(key = key.id.as_str(), name = key.name, "API key revoked");
-        state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::KeyRevoke, key.name.clone()));
     }
-    Ok(HttpResponse::Ok().json(KeyBody::from(&key)))
+    Ok(HttpResponse::Ok().json(KeyBody::of(&key, &state)))
 }
 
-fn shown_once(mut builder: HttpResponseBuilder, key: &ApiKey, secret: &SecretString) -> HttpResponse {
+fn shown_once(state: &State, mut builder: HttpResponseBuilder, key: &ApiKey, secret: &SecretString) -> HttpResponse {
     // Prevents clients and proxies from storing the secret.
     builder.insert_header((header::CACHE_CONTROL, "no-store"));
-    builder.json(SecretBody { key: secret.expose_secret().to_owned(), record: KeyBody::from(key) })
+    builder.json(SecretBody { key: secret.expose_secret().to_owned(), record: KeyBody::of(key, state) })
 }
 
 impl EndBody {
@@ -203,17 +213,19 @@ impl EndBody {
     }
 }
 
-impl From<&ApiKey> for KeyBody {
-    fn from(key: &ApiKey) -> Self {
+impl KeyBody {
+    fn of(key: &ApiKey, state: &State) -> Self {
+        let managed_by = key.managed_by();
         Self {
             id: key.id.as_str().to_owned(),
             name: key.name.clone(),
-            state: key.state(SystemTime::now()).name(),
+            state: state.keys.state(key, SystemTime::now()).name(),
+            managed_by,
             servers: key.servers.as_ref().map(|servers| servers.iter().map(ToString::to_string).collect()),
             toolsets: key.toolsets.as_ref().map(|toolsets| toolsets.iter().map(ToString::to_string).collect()),
             groups: key.groups.iter().cloned().collect(),
             trusted: key.trusted,
-            created_at: time(key.created_at),
+            created_at: (managed_by == ManagedBy::Api).then(|| time(key.created_at)),
             expires_at: key.expires_at.map(time),
             revoked_at: key.revoked_at.map(time),
             last_used_at: key.last_used_at.map(time),

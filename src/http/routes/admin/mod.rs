@@ -21,14 +21,25 @@ use jiff::Timestamp;
 use serde::Serialize;
 use utoipa_actix_web::service_config::ServiceConfig;
 
+use crate::domain::access::management::ManagedBy;
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::records::usage::Latencies;
+use crate::http::described::described;
 use crate::http::problem::{Code, Problem};
 use crate::service::records::usage::quantiles;
 
 /// The period of a query that names no start.
 const DEFAULT_SPAN: Duration = Duration::from_hours(30 * 24);
+
+described! {
+    /// Where an entry is managed. The API can't change entries that a `file` defines.
+    #[serde(rename_all = "snake_case")]
+    enum ManagedByBody of ManagedBy {
+        File,
+        Api,
+    }
+}
 
 pub fn configure(config: &mut ServiceConfig<'_>) {
     config.service(keys::create_key).service(keys::list_keys).service(keys::rotate_key).service(keys::revoke_key);

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{expected, versioned};
+use super::{ManagedByBody, expected, versioned};
 use crate::domain::access::policy::{Effect, Rule, RulePlace, RuleProblem, RuleSource};
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
@@ -13,7 +13,9 @@ use crate::http::described::described;
 use crate::http::member::misfit_in;
 use crate::http::problem::{Answer, Problem, read_json};
 use crate::http::state::State;
-use crate::service::access::policies::{self, Check, CheckAnswer, CheckError, CheckPrincipal, CheckedDecision, PolicyError, PolicyView};
+use crate::service::access::policies::{
+    self, Check, CheckAnswer, CheckError, CheckPrincipal, CheckedDecision, PolicyError, PolicyView, SettingsRule,
+};
 use crate::service::ports::{AuditAction, AuditEntry};
 
 /// The new rules.
@@ -61,11 +63,18 @@ described! {
         /// The decision if no rule matches.
         effective_default: EffectBody,
         /// Rules from the settings, which are evaluated first.
-        settings_rules: Vec<RuleBody>,
-        /// Rules that were set over the API.
+        settings_rules: Vec<SettingsRuleBody>,
+        /// Rules that were set over the API. They have no `managed_by`, so that `PUT` accepts them as they are.
         rules: Vec<RuleBody>,
         /// Rules that can never have an effect.
         warnings: Vec<RuleProblemBody>,
+    }
+
+    /// A rule from the settings, which only the settings file can change.
+    struct SettingsRuleBody of SettingsRule {
+        #[serde(flatten)]
+        rule: RuleBody,
+        managed_by: ManagedByBody,
     }
 
     #[serde(rename_all = "snake_case")]

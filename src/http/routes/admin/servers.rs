@@ -7,6 +7,7 @@ use actix_web::{HttpResponse, get, post, web};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::ManagedByBody;
 use super::tools::{DefinitionStateBody, DifferenceBody};
 use crate::domain::catalog::tool::ServerName;
 use crate::http::body::Body;
@@ -38,6 +39,7 @@ described! {
     /// An MCP server and its state.
     struct ServerViewBody of ServerView {
         server: String,
+        managed_by: ManagedByBody,
         phase: ServerPhaseBody,
         /// The title that the server gives itself.
         title: Option<String>,
@@ -104,7 +106,7 @@ pub async fn show_server_definition(state: web::Data<State>, _caller: Administra
     responses(
         (status = 200, description = "The server's current definition", body = ServerDefinitionBody),
         (status = 404, description = "The server or prompt doesn't exist, or the caller is not an administrator"),
-        (status = 409, description = "Definitions are not compared: `definitions.changes` is `off`"),
+        (status = 409, description = "Definitions are not compared: `definitions.changes` is `off`; with `managed_by_file`, a file approves the definition"),
         (status = 412, description = "The definition does not match the fingerprint. Review it first."),
         (status = 422, description = "The fingerprint is missing or invalid")
     )

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::{expected, tool_of, versioned};
+use super::{ManagedByBody, expected, tool_of, versioned};
 use crate::domain::access::tool_facts::{TagSource, ToolOverride};
 use crate::domain::catalog::definition::{Change, Difference};
 use crate::domain::catalog::hidden_text::HiddenText;
@@ -95,11 +95,13 @@ described! {
         tokens: Option<u32>,
         tags: Vec<TagBody>,
         synonyms: Vec<String>,
-        /// Whether an admin has pinned the tool.
+        /// Whether a file or an admin has pinned the tool.
         pinned: bool,
-        /// Metadata that an admin has set.
+        /// Metadata that a file or an admin has set.
         written: Option<WrittenFactsBody>,
-        /// Version of the metadata; 0 means that it was never set.
+        /// Where this metadata is managed.
+        managed_by: Option<ManagedByBody>,
+        /// Version of the metadata that was set over the API; 0 means that it was never set.
         version: u64,
         definition: DefinitionStatusBody,
         /// Hidden characters in the definition. They are removed before a model reads it.
@@ -117,16 +119,18 @@ described! {
         source: TagSourceBody,
     }
 
-    /// Where a tag comes from: the `tool` itself, the `server_file`, a `rule` in the settings or an `admin`.
+    /// Where a tag comes from: the `tool` itself, the `server_file`, a `rule` in the settings (`[[tag]]`), the tool's entry
+    /// in the `settings` (`[[tool]]`), or an `admin`.
     #[serde(rename_all = "snake_case")]
     enum TagSourceBody of TagSource {
         Tool,
         ServerFile,
         Rule,
+        Settings,
         Admin,
     }
 
-    /// Metadata that an admin has set for a tool.
+    /// Metadata that a file or an admin has set for a tool.
     struct WrittenFactsBody of ToolOverride {
         tags: Vec<String>,
         synonyms: Vec<String>,
@@ -274,6 +278,7 @@ pub async fn show_tool_facts(state: web::Data<State>, _caller: Administrator, pa
     responses(
         (status = 200, description = "Everything that is known about the tool", body = ToolViewBody),
         (status = 404, description = "The tool has never existed, or the caller is not an administrator"),
+        (status = 409, description = "A file defines the metadata; change it there"),
         (status = 412, description = "The metadata has changed since that ETag"),
         (status = 422, description = "A text is invalid; the error contains the reason")
     )
@@ -303,6 +308,7 @@ pub async fn replace_tool_facts(
     responses(
         (status = 200, description = "Everything that is known about the tool", body = ToolViewBody),
         (status = 404, description = "The tool has no metadata, or the caller is not an administrator"),
+        (status = 409, description = "A file defines the metadata; remove it there"),
         (status = 412, description = "The metadata has changed since that ETag")
     )
 )]
@@ -327,7 +333,7 @@ pub async fn remove_tool_facts(
     responses(
         (status = 200, description = "Everything that is known about the tool", body = ToolViewBody),
         (status = 404, description = "No server lists this tool, or the caller is not an administrator"),
-        (status = 409, description = "Definitions are not compared: `definitions.changes` is `off`"),
+        (status = 409, description = "Definitions are not compared: `definitions.changes` is `off`; with `managed_by_file`, a file approves the definition"),
         (status = 412, description = "The definition does not match the fingerprint. Review it first."),
         (status = 422, description = "The fingerprint is missing or invalid")
     )

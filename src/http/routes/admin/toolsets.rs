@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::ManagedByBody;
 use crate::domain::access::toolset::ToolsetDefinition;
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
@@ -49,6 +50,7 @@ described! {
         definition: ToolsetConditionsBody,
         /// Where the toolset was defined: `settings` or `api`.
         source: String,
+        managed_by: ManagedByBody,
         /// Public names of its current tools, including tools that some callers may not see.
         members: Vec<String>,
         warnings unless "Vec::is_empty": Vec<String>,

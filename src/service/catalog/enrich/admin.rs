@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use crate::domain::access::management::{ManagedBy, ManagedInFile};
 use crate::domain::catalog::hidden_text::visible;
 use crate::domain::catalog::tool::{Tool, ToolId};
 use crate::domain::selection::enrichment::{Author, Enrichment, Written, is_used, key};
@@ -25,16 +26,27 @@ pub(crate) struct Entry {
     name: String,
     server: String,
     tool: String,
-    /// The type of author: `model` or `admin`.
+    /// The type of author: `model`, `admin` or `file`.
     source: &'static str,
     /// The name of the language model, if one is the author.
     model: Option<String>,
+    /// Where the enrichment is managed; `null` if a language model is the author.
+    managed_by: Option<ManagedBy>,
     function: String,
     tags: Vec<String>,
     queries: Vec<String>,
     /// Notes about the request that stored it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<&'static str>,
+}
+
+/// Why an enrichment was not changed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EnrichmentError {
+    #[error(transparent)]
+    OfFile(#[from] ManagedInFile),
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }
 
 /// A page of the list of enrichments.
@@ -62,12 +74,13 @@ impl EnrichmentAdmin {
     /// Lists the tools with an enrichment, sorted by server and name.
     pub(crate) async fn list(&self, offset: usize, limit: usize) -> Result<Page, StoreError> {
         let catalog = self.current.snapshot();
-        let mut written = in_force(&catalog, self.store.as_ref(), self.feed.model()).await?;
+        let of_files = self.feed.of_files();
+        let mut written = in_force(&catalog, self.store.as_ref(), self.feed.model(), &of_files).await?;
         let all: Vec<(&Arc<Tool>, Written)> = catalog.tools().iter().filter_map(|tool| Some((tool, written.remove(&key(tool))?))).collect();
         let total = all.len();
         let end = offset.saturating_add(limit);
         Ok(Page {
-            enrichment: all.into_iter().skip(offset).take(limit).map(|(tool, written)| entry(tool, written)).collect(),
+            enrichment: all.into_iter().skip(offset).take(limit).map(|(tool, written)| self.entry(tool, written)).collect(),
             total,
             tools: catalog.tools().len(),
             model_texts_used: is_used(total, catalog.tools().len()),
@@ -78,21 +91,23 @@ impl EnrichmentAdmin {
     /// The enrichment of a tool; `None` if the tool is unknown or has none.
     pub(crate) async fn get(&self, id: &ToolId) -> Result<Option<Entry>, StoreError> {
         let Some(tool) = self.tool(id) else { return Ok(None) };
-        Ok(self.written(&tool).await?.map(|written| entry(&tool, written)))
+        Ok(self.written(&tool).await?.map(|written| self.entry(&tool, written)))
     }
 
     /// Stores an admin's enrichment, which overrides those of models. `None` if the tool is unknown.
-    pub(crate) async fn put(&self, id: &ToolId, enrichment: Enrichment) -> Result<Option<Entry>, StoreError> {
+    pub(crate) async fn put(&self, id: &ToolId, enrichment: Enrichment) -> Result<Option<Entry>, EnrichmentError> {
+        self.feed.check_given(id)?;
         let Some(tool) = self.tool(id) else { return Ok(None) };
         let written = Written { author: Author::Admin, enrichment };
         self.store.save_enrichment(&key(&tool), &written).await?;
         self.feed.publish();
-        Ok(Some(entry(&tool, written)))
+        Ok(Some(self.entry(&tool, written)))
     }
 
     /// Deletes the enrichment in force. After an admin's is deleted, a model's applies again; after a model's, the model
     /// writes a new one. Returns whether there was one.
-    pub(crate) async fn remove(&self, id: &ToolId) -> Result<bool, StoreError> {
+    pub(crate) async fn remove(&self, id: &ToolId) -> Result<bool, EnrichmentError> {
+        self.feed.check_given(id)?;
         let Some(tool) = self.tool(id) else { return Ok(false) };
         let Some(written) = self.written(&tool).await? else { return Ok(false) };
         let removed = self.store.remove_enrichment(&key(&tool), &written.author).await?;
@@ -105,25 +120,30 @@ impl EnrichmentAdmin {
     }
 
     async fn written(&self, tool: &Tool) -> Result<Option<Written>, StoreError> {
+        if let Some(enrichment) = self.feed.of_files().get(&tool.id) {
+            return Ok(Some(Written { author: Author::Admin, enrichment: enrichment.clone() }));
+        }
         let key = key(tool);
         Ok(self.store.enrichments(self.feed.model(), &[key]).await?.remove(&key))
     }
-}
 
-fn entry(tool: &Tool, Written { author, enrichment }: Written) -> Entry {
-    let (source, model) = match author {
-        Author::Admin => ("admin", None),
-        Author::Model(name) => ("model", Some(name)),
-    };
-    Entry {
-        name: tool.operation_id.as_str().to_owned(),
-        server: tool.id.server.to_string(),
-        tool: visible(&tool.id.name),
-        source,
-        model,
-        function: enrichment.function,
-        tags: enrichment.tags,
-        queries: enrichment.queries,
-        warnings: Vec::new(),
+    fn entry(&self, tool: &Tool, Written { author, enrichment }: Written) -> Entry {
+        let (source, model, managed_by) = match author {
+            Author::Admin if self.feed.check_given(&tool.id).is_err() => ("file", None, Some(ManagedBy::File)),
+            Author::Admin => ("admin", None, Some(ManagedBy::Api)),
+            Author::Model(name) => ("model", Some(name), None),
+        };
+        Entry {
+            name: tool.operation_id.as_str().to_owned(),
+            server: tool.id.server.to_string(),
+            tool: visible(&tool.id.name),
+            source,
+            model,
+            managed_by,
+            function: enrichment.function,
+            tags: enrichment.tags,
+            queries: enrichment.queries,
+            warnings: Vec::new(),
+        }
     }
 }

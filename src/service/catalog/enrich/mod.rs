@@ -20,7 +20,7 @@ use crate::domain::catalog::tool::{Tool, ToolId};
 use crate::domain::selection::enrichment::{Author, Brief, Enrichment, Enrichments, Written, is_used, key};
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::catalog::current::CurrentCatalog;
-use crate::service::catalog::enrich::feed::EnrichmentFeed;
+use crate::service::catalog::enrich::feed::{EnrichmentFeed, FileEnrichments};
 use crate::service::ports::{EnrichError, Enricher, EnrichmentStore, JudgeError, StoreError};
 use crate::settings::llm::EnrichmentSettings;
 
@@ -47,19 +47,32 @@ struct Refused {
     given_up: HashSet<Fingerprint>,
 }
 
-/// The enrichments of a catalog's tools, by key. An admin's overrides the model's.
+/// The enrichments of a catalog's tools, by key. An admin's overrides the model's, and one in the settings file counts as an
+/// admin's and overrides both.
 pub(crate) async fn in_force(
     catalog: &Catalog,
     store: &dyn EnrichmentStore,
     model: Option<&str>,
+    of_files: &FileEnrichments,
 ) -> Result<HashMap<Fingerprint, Written>, StoreError> {
     let keys: Vec<Fingerprint> = catalog.tools().iter().map(|tool| key(tool)).collect();
-    store.enrichments(model, &keys).await
+    let mut written = store.enrichments(model, &keys).await?;
+    for tool in catalog.tools() {
+        if let Some(enrichment) = of_files.get(&tool.id) {
+            written.insert(key(tool), Written { author: Author::Admin, enrichment: enrichment.clone() });
+        }
+    }
+    Ok(written)
 }
 
 /// The enrichments that search uses for a catalog's tools.
-pub(crate) async fn in_use(catalog: &Catalog, store: &dyn EnrichmentStore, model: Option<&str>) -> Result<Enrichments, StoreError> {
-    Ok(Enrichments::of(in_force(catalog, store, model).await?, catalog.tools().len()))
+pub(crate) async fn in_use(
+    catalog: &Catalog,
+    store: &dyn EnrichmentStore,
+    model: Option<&str>,
+    of_files: &FileEnrichments,
+) -> Result<Enrichments, StoreError> {
+    Ok(Enrichments::of(in_force(catalog, store, model, of_files).await?, catalog.tools().len()))
 }
 
 impl Enriching {
@@ -80,7 +93,7 @@ impl Enriching {
     /// Requests an enrichment for every tool without one.
     async fn write_missing(&self, refused: &mut Refused) -> Result<(), StoreError> {
         let catalog = self.current.snapshot();
-        let written = in_force(&catalog, self.store.as_ref(), self.feed.model()).await?;
+        let written = in_force(&catalog, self.store.as_ref(), self.feed.model(), &self.feed.of_files()).await?;
         let is_missing = |tool: &&Arc<Tool>| !written.contains_key(&key(tool)) && !refused.given_up.contains(&key(tool));
         let mut queue: VecDeque<Arc<Tool>> = catalog.tools().iter().filter(is_missing).cloned().collect();
         if queue.is_empty() {
@@ -126,7 +139,8 @@ impl Enriching {
         }
         tracing::info!(tools = done, model, "a language model has enriched tools");
         let catalog = self.current.snapshot();
-        let (written, tools) = (in_force(&catalog, self.store.as_ref(), self.feed.model()).await?.len(), catalog.tools().len());
+        let written = in_force(&catalog, self.store.as_ref(), self.feed.model(), &self.feed.of_files()).await?;
+        let (written, tools) = (written.len(), catalog.tools().len());
         if !is_used(written, tools) {
             tracing::warn!(written, tools, "searches ignore the language model's texts, because too many tools have none");
         }
@@ -137,6 +151,7 @@ impl Enriching {
     async fn is_wanted(&self, tool: &Tool) -> Result<bool, StoreError> {
         let key = key(tool);
         let is_there = self.current.snapshot().tool(&tool.id).is_some_and(|known| known.fingerprint == tool.fingerprint);
+        let is_there = is_there && self.feed.check_given(&tool.id).is_ok();
         Ok(is_there && self.store.enrichments(self.feed.model(), &[key]).await?.is_empty())
     }
 
