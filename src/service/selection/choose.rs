@@ -34,6 +34,8 @@ pub(super) struct ChatParameters {
     pub(super) as_good: f32,
     /// Like `as_good`, for a message that depends on earlier turns, whose own words are weaker evidence.
     pub(super) as_good_in_context: f32,
+    /// Score distance by the message alone, for such a message. Beyond it, a tool only matches earlier turns.
+    pub(super) as_good_alone: f32,
     /// Maximum number of tools of the best tool's server, including extra tools.
     pub(super) of_server: usize,
     /// Share of the places that is reserved for extra tools, unless the message may need several tools.
@@ -42,7 +44,7 @@ pub(super) struct ChatParameters {
 
 impl Default for ChatParameters {
     fn default() -> Self {
-        Self { as_good: 0.3, as_good_in_context: 0.6, of_server: 8, places: 0.4 }
+        Self { as_good: 0.3, as_good_in_context: 0.8, as_good_alone: 1.5, of_server: 8, places: 0.4 }
     }
 }
 
@@ -232,16 +234,15 @@ impl Choose {
     /// If the message depends on earlier turns, these turns raise the scores of the tools that served them. So for a message that is
     /// clearly about something else, such a tool does not count.
     fn about_as_good(&self, ranking: &Ranking, catalog: &Catalog) -> Vec<u32> {
-        let x = |n: &str, d: f32| std::env::var(n).ok().and_then(|v| v.parse().ok()).unwrap_or(d);
-        let as_good =
-            if ranking.in_context.is_some() { x("X_GOOD", self.of_chats.as_good_in_context) } else { x("X_GOOD0", self.of_chats.as_good) };
-        let alone = if ranking.in_context.is_some() { x("X_ALONE", 99.) } else { f32::INFINITY };
+        let ChatParameters { as_good, as_good_in_context, as_good_alone, .. } = self.of_chats;
+        let (as_good, as_good_alone) =
+            if ranking.in_context.is_some() { (as_good_in_context, as_good_alone) } else { (as_good, f32::INFINITY) };
         let mut ours = ranking.ranked.iter().filter(|ranked| (ranked.key as usize) < catalog.tools().len()).peekable();
         let Some(&best) = ours.peek() else { return Vec::new() };
         let is_down = |key| catalog.server_of(key).is_some_and(|server| ranking.is_down(server));
         let all_count = is_down(best.key);
         let near = ours.take_while(|ranked| ranked.fused >= best.fused - as_good);
-        let near = near.filter(|ranked| ranked.alone >= best.alone - alone);
+        let near = near.filter(|ranked| ranked.alone >= best.alone - as_good_alone);
         near.filter(|ranked| all_count || !is_down(ranked.key)).map(|ranked| ranked.key).collect()
     }
 }
