@@ -159,6 +159,7 @@ impl Application {
         let store: Arc<dyn Store> = Arc::clone(&sqlite) as _;
         let meters = Arc::new(Meters::new(start.metrics.per_tool));
         let (tracer, span_export) = telemetry::open(&start.telemetry, &meters).map_err(StartError::Client)?.unzip();
+        let exporting = export_spans(span_export, stop.clone());
         let embedder = embed::open_metered(&start.embedder, meters.cache(CacheKind::Vectors))?;
         let index = open_index(&start, &data_dir, embedder.model())?;
         let (keys, noting) = Keys::start(store.clone(), stop.clone()).await.map_err(StartError::Keys)?;
@@ -359,7 +360,6 @@ impl Application {
         tracing::info!(%address, data_dir = %start.store.data_dir.display(), servers = server_count, "listening");
         let watched = start.reload.watch.then(|| reload.files());
         let (reloading, watching) = follow_changes(&reload, hangups, watched, stopper(&server, &closing), &stop);
-        let exporting = export_spans(span_export, stop.clone());
         let stopping = follow_stops(stops, stopper(&server, &closing), stop.clone());
         Ok(Self {
             server,

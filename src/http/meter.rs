@@ -12,7 +12,7 @@ use crate::http::access_log::Access;
 use crate::http::address;
 use crate::http::problem::{Code, Problem};
 use crate::http::state::State;
-use crate::service::ports::Span;
+use crate::service::ports::{Span, TraceContext};
 
 /// The label for requests that matched no route or were rejected before routing. Their paths are callers' text.
 const NO_ROUTE: &str = "none";
@@ -44,7 +44,7 @@ fn log<B>(state: &State, (method, route, status): (&Method, &str, StatusCode), t
         request_id: response.and_then(|response| response.headers().get("x-request-id")?.to_str().ok()),
         client: request.and_then(|request| address::client(request.peer_addr(), request.headers(), &state.trusted_proxies)),
         principal: of.and_then(|extensions| extensions.get::<Arc<Principal>>()).map(|principal| principal.id.as_str()),
-        trace_id: trace.as_ref().map(|trace| trace.trace_id()),
+        trace_id: trace.as_ref().map(TraceContext::trace_id),
         took,
     });
 }

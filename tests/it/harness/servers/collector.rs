@@ -92,7 +92,7 @@ impl Collector {
         let requests = self.shared.requests.lock().unwrap();
         let requests = requests.iter().map(|(_, body)| ExportTraceServiceRequest::decode(body.clone()).unwrap());
         let scopes = requests.flat_map(|request| request.resource_spans).flat_map(|resource| resource.scope_spans);
-        scopes.flat_map(|scope| scope.spans).map(seen).collect()
+        scopes.flat_map(|scope| scope.spans).map(|span| seen(&span)).collect()
     }
 
     /// Waits for a span that fulfils the condition.
@@ -125,7 +125,7 @@ async fn receive(request: HttpRequest, body: Bytes, shared: Data<Shared>) -> Htt
     }
 }
 
-fn seen(span: opentelemetry_proto::tonic::trace::v1::Span) -> Seen {
+fn seen(span: &opentelemetry_proto::tonic::trace::v1::Span) -> Seen {
     let text = |value: Option<Attribute>| match value {
         Some(Attribute::StringValue(text)) => text,
         Some(Attribute::IntValue(number)) => number.to_string(),
