@@ -158,7 +158,8 @@ class OpenWebUi:
         stack.callback(program.stop)
         self.admin = openwebui.Client.sign_up(url)
         install = [str(binary), "openwebui", "install", "--url", url, "--token", self.admin.token]
-        subprocess.run([*install, "--toolsieve-url", toolsieve_url], check=True, timeout=120)
+        valves = ["--no-status-line", "--no-auto-enable", "--no-test"]
+        subprocess.run([*install, "--toolsieve-url", toolsieve_url, *valves], check=True, timeout=120)
         self.admin.set_valves(FILTER, {**self.admin.valves(FILTER), "timeout": 6})
 
     def toggle_filter(self) -> None:
