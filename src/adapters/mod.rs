@@ -15,5 +15,7 @@ pub(crate) mod process;
 pub(crate) mod descriptors;
 pub(crate) mod signals;
 pub mod store;
+pub mod backup;
+pub(crate) mod systemd;
 pub mod tokens;
 pub(crate) mod watch;
