@@ -172,7 +172,7 @@ async fn a_lost_database_is_not_backed_up_and_comes_back_with_a_restore() {
     ends("restore", &backup, stranger.path(), &["--force"], 0, "another installation");
 }
 
-/// What version 0.1.0 called a backup.
+/// What `toolsieve backup` made at first, and what `sqlite3 toolsieve.db '.backup copy.db'` makes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_of_the_database_alone_can_be_restored() {
     let (folder, _) = used().await;

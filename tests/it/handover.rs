@@ -31,16 +31,18 @@ fn socket(address: IpAddr) -> TcpListener {
     socket.listen(2048).unwrap().into_std().unwrap()
 }
 
-/// The service's command, with this descriptor as its third, as systemd passes it. Both shells and `exec` keep the process id.
+/// The service's command with this descriptor as its number 3, as systemd passes it, and as number 4 too if there shall be two. `exec`
+/// keeps the shell's process id.
 fn activated(folder: &Path, socket: OwnedFd, count: usize, change: impl FnOnce(&mut Command)) -> Command {
-    const SCRIPT: &str = r#"export LISTEN_PID=$$; exec "$0" "$@" 3<&0 4<&0 </dev/null"#;
+    let second = if count > 1 { "4<&0" } else { "" };
+    let script = format!(r#"export LISTEN_PID=$$; exec "$0" "$@" 3<&0 {second} </dev/null"#);
     write_config(folder, &json!({"box": stdio(&[])}));
     let mut service = command(folder);
     // Another address than that of the socket.
     service.args(["--port", "0"]).env("LISTEN_FDS", count.to_string());
     change(&mut service);
     let mut shell = Command::new("sh");
-    shell.arg("-c").arg(SCRIPT).arg(service.get_program()).args(service.get_args()).stdin(Stdio::from(socket));
+    shell.arg("-c").arg(script).arg(service.get_program()).args(service.get_args()).stdin(Stdio::from(socket));
     shell.env_clear().envs(service.get_envs().filter_map(|(name, value)| Some((name, value?))));
     shell
 }
@@ -104,7 +106,11 @@ async fn a_new_process_takes_over_without_losing_a_request() {
                 () = over.cancelled() => break,
             }
             let (counter, request) = (Arc::clone(&counter), ask(client(), to.clone(), number));
-            requests.spawn(async move { request.await.inspect(|_| drop(counter.fetch_add(1, Ordering::Relaxed))) });
+            requests.spawn(async move {
+                request.await.inspect(|_| {
+                    counter.fetch_add(1, Ordering::Relaxed);
+                })
+            });
         }
         while let Some(request) = requests.join_next().await {
             failed.extend(request.unwrap().err());
@@ -121,7 +127,9 @@ async fn a_new_process_takes_over_without_losing_a_request() {
                 () = over.cancelled() => break,
             }
             match ask(kept.clone(), to.clone(), number).await {
-                Ok(_) => drop(counter.fetch_add(1, Ordering::Relaxed)),
+                Ok(_) => {
+                    counter.fetch_add(1, Ordering::Relaxed);
+                }
                 Err(error) => failed.push(error),
             }
         }
@@ -193,8 +201,11 @@ async fn a_passed_socket_is_not_open_to_others_without_a_key() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{text}");
     assert!(text.contains("TOOLSIEVE_API_KEY") && text.contains(&everywhere.local_addr().unwrap().to_string()), "{text}");
-    let mut service =
-        block_in_place(|| start(folder.path(), &everywhere, |command| drop(command.env("TOOLSIEVE_API_KEY", "a-key-for-this-test"))));
+    let mut service = block_in_place(|| {
+        start(folder.path(), &everywhere, |command| {
+            command.env("TOOLSIEVE_API_KEY", "a-key-for-this-test");
+        })
+    });
     assert!(block_in_place(|| service.stop()).success());
 }
 
@@ -225,7 +236,9 @@ async fn the_manager_learns_when_the_service_listens_and_when_it_stops() {
         let length = manager.recv(&mut message).unwrap();
         String::from_utf8_lossy(&message[..length]).trim().to_owned()
     };
-    let service = Service::start(folder.path(), &json!({"box": stdio(&[])}), |command| drop(command.env("NOTIFY_SOCKET", &path)));
+    let service = Service::start(folder.path(), &json!({"box": stdio(&[])}), |command| {
+        command.env("NOTIFY_SOCKET", &path);
+    });
     assert_eq!(block_in_place(next), "READY=1");
     service.signal(Signal::SIGTERM);
     assert_eq!(block_in_place(next), "STOPPING=1");

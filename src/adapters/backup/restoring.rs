@@ -66,7 +66,7 @@ impl RestoreError {
     }
 }
 
-/// Restores a backup, or a copy of the database that version 0.1.0 has made. Verifies everything before it changes the data folder.
+/// Restores a backup, or a copy of only the database. Verifies everything before it changes the data folder.
 /// With `force`, the former contents of the folder move to a folder inside it. After a crash, the old contents are unchanged, or the
 /// new ones are complete as soon as a service or a command uses the folder.
 ///
@@ -107,7 +107,7 @@ pub async fn restore(path: &Path, data_dir: &Path, force: bool) -> Result<Restor
 #[derive(Clone, Copy)]
 enum Kind {
     Archive,
-    /// Only the database, as version 0.1.0 copied it.
+    /// Only the database.
     Database,
 }
 
