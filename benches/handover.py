@@ -15,6 +15,7 @@ Goal: no failure with `socket` and `haproxy`.
 
 import argparse
 import asyncio
+import http.client
 import json
 import os
 import re
@@ -26,7 +27,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from services import Service, finish, free_port, is_live, machine, table, write_config
+from services import Service, finish, free_port, machine, table, write_config
 
 PAGE = Path(__file__).resolve().parent.parent / "docs/src/how-to/operations.md"
 PERIOD = 0.02
@@ -89,19 +90,22 @@ class Setup:
             proxy = [options.haproxy, "-db", "-f", folder / "haproxy.cfg"]
             self.proxy = Service(proxy, self.open_to, folder / "haproxy.log")
         self.start()
-        service = Service.__new__(Service)
-        service.port = self.port
-        self.wait_for(service)
-
-    def wait_for(self, service: Service) -> None:
         for _ in range(600):
-            try:
-                if is_live(service, 1):
-                    return
-            except OSError:
-                pass
+            if self.is_live():
+                return
             time.sleep(0.1)
         raise SystemExit((self.folder / "log").read_text())
+
+    def is_live(self) -> bool:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        try:
+            connection.request("GET", "/readyz")
+            servers = json.loads(connection.getresponse().read())["servers"]
+        except OSError:
+            return False
+        finally:
+            connection.close()
+        return all(server["phase"] == "connected" for server in servers)
 
     def start(self) -> None:
         with (self.folder / "log").open("ab") as log:

@@ -199,7 +199,8 @@ fn systemd_takes_the_units() {
         return;
     };
     let printed = String::from_utf8_lossy(&output.stderr);
-    let about_ours: Vec<&str> = printed.lines().filter(|line| ["toolsieve.service", "toolsieve.socket"].iter().any(|unit| line.contains(unit))).collect();
+    let about_ours: Vec<&str> =
+        printed.lines().filter(|line| ["toolsieve.service", "toolsieve.socket"].iter().any(|unit| line.contains(unit))).collect();
     assert!(about_ours.is_empty(), "{printed}");
 }
 

@@ -74,7 +74,7 @@ async fn start(folder: &Path) -> Service {
         let ready = get(&service, "/readyz").await;
         let index = &ready["index"];
         let is_connected = ready["servers"].as_array().unwrap().iter().all(|server| server["phase"] == "connected");
-        when(ready.clone(), |_| is_connected && index["state"] == "complete" && ready["tools"] == 29)
+        when(ready.clone(), |_| is_connected && index["state"] == "complete" && ready["tools"] != 0)
     })
     .await;
     service
