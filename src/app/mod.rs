@@ -160,7 +160,8 @@ pub enum StartError {
 impl Application {
     /// Starts all parts, and returns as soon as the service listens. MCP servers connect in the background.
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
-        Self::start_on(settings, None).await
+        // The future is large, and callers would contain it.
+        Box::pin(Self::start_on(settings, None)).await
     }
 
     /// Like [`Self::start`], on a socket that another process keeps open, if there is one.

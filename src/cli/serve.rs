@@ -61,7 +61,7 @@ pub(super) fn serve(settings: Settings, ready: impl FnOnce(&str)) -> Outcome {
     log::install(&settings.start.logging);
     let runtime = runtime()?;
     let outcome = runtime.block_on(async {
-        let application = Application::start_on(settings, socket).await.map_err(|error| not_started(&error))?;
+        let application = Box::pin(Application::start_on(settings, socket)).await.map_err(|error| not_started(&error))?;
         ready(&application.url());
         application.run().await.map_err(|error| Failure::failed(format!("error: {error}")))
     });

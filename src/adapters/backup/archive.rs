@@ -136,8 +136,12 @@ pub(super) enum ReadError {
     Write(io::Error),
 }
 
-fn damaged(reason: impl ToString) -> ReadError {
-    ReadError::Damaged(reason.to_string())
+fn damaged(reason: impl Into<String>) -> ReadError {
+    ReadError::Damaged(reason.into())
+}
+
+fn unreadable(error: &io::Error) -> ReadError {
+    ReadError::Damaged(error.to_string())
 }
 
 /// Reads an archive to its end, and passes each part to `take`, which may read it or not. Returns the manifest after everything has
@@ -153,7 +157,7 @@ pub(super) fn read(file: File, mut take: impl FnMut(&str, &mut dyn Read) -> io::
         let Some(Ok(mark)) = entries.next() else { return Err(ReadError::NotABackup) };
         check_mark(mark)?;
         for entry in entries {
-            let mut entry = entry.map_err(damaged)?;
+            let mut entry = entry.map_err(|error| unreadable(&error))?;
             let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
             if path == MANIFEST && manifest.is_none() {
                 manifest = Some(manifest_of(entry)?);
@@ -169,7 +173,7 @@ pub(super) fn read(file: File, mut take: impl FnMut(&str, &mut dyn Read) -> io::
                 return Err(damaged(format!("{path} can't be read")));
             }
             taken.map_err(ReadError::Write)?;
-            io::copy(&mut content, &mut io::sink()).map_err(damaged)?;
+            io::copy(&mut content, &mut io::sink()).map_err(|error| unreadable(&error))?;
             if content.bytes != size {
                 return Err(damaged(format!("it ends within {path}")));
             }
@@ -177,7 +181,7 @@ pub(super) fn read(file: File, mut take: impl FnMut(&str, &mut dyn Read) -> io::
         }
     }
     // The checksum of the compression is at the end.
-    io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(damaged)?;
+    io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(|error| unreadable(&error))?;
     let manifest: Manifest = manifest.ok_or_else(|| damaged("it ends before its manifest"))?;
     for part in &manifest.parts {
         match found.remove(&part.path) {
@@ -197,7 +201,7 @@ fn check_mark(mark: tar::Entry<'_, impl Read>) -> Result<(), ReadError> {
         return Err(ReadError::NotABackup);
     }
     let mut text = String::new();
-    mark.take(MARK_LIMIT).read_to_string(&mut text).map_err(damaged)?;
+    mark.take(MARK_LIMIT).read_to_string(&mut text).map_err(|error| unreadable(&error))?;
     match text.trim().parse() {
         Ok(FORMAT) => Ok(()),
         Ok(format) if format > FORMAT => Err(ReadError::Newer { format }),
@@ -207,7 +211,7 @@ fn check_mark(mark: tar::Entry<'_, impl Read>) -> Result<(), ReadError> {
 
 fn manifest_of(entry: impl Read) -> Result<Manifest, ReadError> {
     let mut text = Vec::new();
-    entry.take(MANIFEST_LIMIT).read_to_end(&mut text).map_err(damaged)?;
+    entry.take(MANIFEST_LIMIT).read_to_end(&mut text).map_err(|error| unreadable(&error))?;
     serde_json::from_slice(&text).map_err(|error| damaged(format!("its manifest can't be read: {error}")))
 }
 
