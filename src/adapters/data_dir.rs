@@ -3,6 +3,8 @@
 //! The lock is an operating system lock on an open file (`std::fs::File::try_lock`), so it always ends with the process. A
 //! leftover lock file locks nothing.
 
+mod replacement;
+
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -55,10 +57,17 @@ pub enum DataDirError {
         path.display()
     )]
     NoLocks { path: PathBuf, source: io::Error },
+    #[error(
+        "a restore into the data folder {} was interrupted and can't be finished: {source}. Solve this problem, and start again: the \
+         rest of the restore follows by itself",
+        path.display()
+    )]
+    Unfinished { path: PathBuf, source: io::Error },
 }
 
 impl DataDir {
-    /// Creates the folder if it is missing (accessible to its owner only) and locks it for this process.
+    /// Creates the folder if it is missing (accessible to its owner only) and locks it for this process. Finishes a restore that was
+    /// interrupted.
     ///
     /// # Errors
     /// [`DataDirError`], which names the folder and a remedy.
@@ -82,6 +91,7 @@ impl DataDir {
         }
         // From here on, the path must not depend on the working directory, so make it absolute.
         let path = fs::canonicalize(path).map_err(not_writable)?;
+        replacement::finish(&path).map_err(|source| DataDirError::Unfinished { path: path.clone(), source })?;
         Ok(Self { path, _lock: lock })
     }
 
@@ -97,7 +107,7 @@ impl DataDir {
 
     /// The file that contains the installation's id.
     pub fn installation(&self) -> InstallationFile {
-        InstallationFile::new(self.path.join(INSTALLATION_FILE))
+        installation(&self.path)
     }
 
     /// The folder of the index, a cache that may be deleted while the service is stopped. The index creates it.
@@ -107,7 +117,33 @@ impl DataDir {
 
     /// The folder for files returned by tools. The file store creates it.
     pub fn files(&self) -> PathBuf {
-        self.path.join(FILES_FOLDER)
+        files(&self.path)
+    }
+
+    /// The names in the folder, apart from the lock.
+    pub(super) fn present(&self) -> io::Result<Vec<String>> {
+        replacement::present(&self.path)
+    }
+
+    /// Creates an empty folder for contents that shall replace those of this folder.
+    pub(super) fn begin_replacement(&self) -> io::Result<PathBuf> {
+        replacement::begin(&self.path)
+    }
+
+    /// Deletes the contents that [`Self::replace`] would use.
+    pub(super) fn discard_replacement(&self) {
+        if let Err(error) = replacement::discard(&self.path) {
+            tracing::warn!(%error, "could not delete an incomplete restore");
+        }
+    }
+
+    /// Replaces the contents of this folder. Returns the folder with the former contents, if there were any.
+    ///
+    /// # Errors
+    /// An error of the file system. [`is_being_replaced`] shows whether the old contents or the new ones apply.
+    pub(super) fn replace(&self) -> io::Result<Option<PathBuf>> {
+        replacement::commit(&self.path)?;
+        replacement::finish(&self.path)
     }
 }
 
@@ -135,6 +171,21 @@ pub fn database(path: &Path) -> PathBuf {
     path.join(DATABASE_FILE)
 }
 
+/// The file with the installation's id in a data folder, without opening the folder.
+pub(super) fn installation(path: &Path) -> InstallationFile {
+    InstallationFile::new(path.join(INSTALLATION_FILE))
+}
+
+/// The path of the folder for files in a data folder, without opening the data folder.
+pub(super) fn files(path: &Path) -> PathBuf {
+    path.join(FILES_FOLDER)
+}
+
+/// Whether a restore into this data folder was interrupted, so that parts of it are not in their places yet.
+pub(super) fn is_being_replaced(path: &Path) -> bool {
+    replacement::is_interrupted(path)
+}
+
 /// The path of the folder for OAuth tokens in a data folder, without opening the data folder.
 pub fn oauth(path: &Path) -> PathBuf {
     path.join(OAUTH_FOLDER)
@@ -145,7 +196,7 @@ pub fn sandboxes(path: &Path) -> PathBuf {
     path.join(SANDBOXES_FOLDER)
 }
 
-fn create_private_folder(path: &Path) -> io::Result<()> {
+pub(super) fn create_private_folder(path: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]

@@ -17,5 +17,7 @@ pub(crate) mod desktop;
 pub(crate) mod signals;
 pub mod store;
 pub(crate) mod telemetry;
+pub mod backup;
+pub(crate) mod systemd;
 pub mod tokens;
 pub(crate) mod watch;

@@ -28,10 +28,8 @@ use crate::http::caller::{Access, Admission};
 use crate::http::connections::{Connection, ConnectionLimits, Connections, Io, KEEP_ALIVE};
 use crate::http::state::State;
 use crate::service::access::keys::Keys;
-use crate::settings::{HttpSettings, LiveSettings, StartSettings};
+use crate::settings::{LiveSettings, StartSettings};
 
-/// How long running calls may continue after a stop signal, in seconds.
-pub(super) const SHUTDOWN_SECONDS: u64 = 5;
 /// Maximum number of connections that wait in the kernel to be accepted.
 const BACKLOG: u32 = 2048;
 /// Time limit for receiving the first request's headers on a connection. [`Connections`] limits the time for later
@@ -74,9 +72,20 @@ pub(super) fn admission(start: &StartSettings, live: &LiveSettings, keys: &Arc<K
     }
 }
 
-/// Binds the address. Clients can connect from now on, and wait until the service is ready.
-pub(super) fn bind(settings: &HttpSettings) -> Result<(TcpListener, SocketAddr), StartError> {
-    let address = SocketAddr::new(settings.host, settings.port);
+/// Uses the passed socket, or binds the address. Clients can connect from now on, and wait until the service is ready.
+pub(super) fn bind(settings: &StartSettings, passed: Option<TcpListener>) -> Result<(TcpListener, SocketAddr), StartError> {
+    let http = &settings.http;
+    let address = SocketAddr::new(http.host, http.port);
+    if let Some(listener) = passed {
+        let bound = listener.local_addr().map_err(|source| StartError::Listen { address, source })?;
+        let needs_key = http.api_key.is_some() || settings.access.admin_key.is_some();
+        // The settings have been checked for the address in the settings.
+        if !bound.ip().is_loopback() && !needs_key && !http.insecure {
+            return Err(StartError::Exposed { address: bound });
+        }
+        tracing::info!("listening on the socket that was passed to the service: http.host and http.port have no effect");
+        return Ok((listener, bound));
+    }
     let bind = || {
         let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
         socket.set_reuseaddr(true)?;
@@ -93,7 +102,7 @@ pub(super) fn listen(
     listener: TcpListener,
     address: SocketAddr,
     state: web::Data<State>,
-) -> Result<Server, StartError> {
+) -> Result<(Server, Arc<Connections>), StartError> {
     let failed = |source| StartError::Listen { address, source };
     let (http, as_mcpo) = (&settings.http, settings.mcpo.is_some());
     if http.public_url.is_none() {
@@ -102,6 +111,7 @@ pub(super) fn listen(
     let workers = thread::available_parallelism().map_or(2, NonZeroUsize::get);
     let (limits, each) = connection_limits(descriptors::raised(), workers);
     let connections = Connections::new(limits, Arc::clone(&state.meters));
+    let table = Arc::clone(&connections);
     let tls = http.tls.as_ref().map(|tls| {
         let mut config = ServerConfig::clone(&tls.config);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -113,7 +123,7 @@ pub(super) fn listen(
         .max_concurrent_connections(each)
         // The server would handle signals only after its start. `Stops` already handles them.
         .disable_signals()
-        .shutdown_timeout(SHUTDOWN_SECONDS);
+        .shutdown_timeout(http.shutdown_timeout.as_secs());
     let stopping = builder.graceful_shutdown_signal();
     let builder = builder.listen("http", listener, move || {
         let layout = state.publish.layout().clone();
@@ -150,7 +160,7 @@ pub(super) fn listen(
             .finish(map_config(app, |()| AppConfig::default()));
         watched(service, tls.clone(), Arc::clone(&connections))
     });
-    Ok(builder.map_err(failed)?.run())
+    Ok((builder.map_err(failed)?.run(), table))
 }
 
 /// Returns the limits for connections, and how many connections each worker accepts. The rest of the file descriptors

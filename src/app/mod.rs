@@ -6,31 +6,33 @@ mod installation;
 mod listening;
 mod parts;
 mod progress;
+mod stopping;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use actix_web::dev::{Server, ServerHandle};
+use actix_web::dev::Server;
 use actix_web::web;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use self::background::{clean, end_sessions, export_spans, follow_changes, follow_stops, keep_indexed, reseal, teach};
-use self::listening::{SHUTDOWN_SECONDS, admission, bind, listen};
+use self::listening::{admission, bind, listen};
 pub(crate) use self::parts::mcp_options;
 use self::parts::{apply, apply_to_keys, apply_to_tools, enrichment, files, judges, open_index, retention};
 pub use self::parts::{publish_options, select};
+pub use self::stopping::Stopper;
 use crate::adapters::data_dir::{self, DataDir, DataDirError};
 use crate::adapters::mcp::McpServers;
 use crate::adapters::signals::{Hangups, Stops};
 use crate::adapters::store::{SqliteStore, StoreOpenError};
 use crate::adapters::tokens::TokenCounter;
-use crate::adapters::{embed, log, process, telemetry};
+use crate::adapters::{embed, log, process, systemd, telemetry};
 use crate::domain::installation::Mismatch;
 use crate::http::access_log::AccessLog;
 use crate::http::body::Bodies;
@@ -81,6 +83,9 @@ use crate::service::toolsets::sessions::Sessions;
 use crate::service::toolsets::toolsets::Toolsets;
 use crate::settings::Settings;
 
+/// How long background tasks may take to write pending data at the end.
+const ENDING: Duration = Duration::from_secs(5);
+
 /// The running service.
 pub struct Application {
     server: Server,
@@ -89,8 +94,7 @@ pub struct Application {
     servers: Arc<dyn ToolServers>,
     store: Arc<SqliteStore>,
     reload: Arc<Reload>,
-    /// Cancelled at the stop, so that idle streams end.
-    closing: CancellationToken,
+    stopper: Stopper,
     stop: CancellationToken,
     tasks: Vec<JoinHandle<()>>,
     // Locks the data folder as long as the service runs.
@@ -98,9 +102,16 @@ pub struct Application {
 }
 
 impl StartError {
-    /// Whether the configuration is the reason, so that another start would fail too.
+    /// Whether the configuration or the data folder is the reason, so that another start would fail too.
     pub fn is_invalid_configuration(&self) -> bool {
-        matches!(self, Self::Embedder(embed::EmbedderOpenError::Folder { .. }) | Self::OtherStore { .. } | Self::Installation { .. })
+        matches!(
+            self,
+            Self::Store(StoreOpenError::Newer { .. } | StoreOpenError::Changed { .. } | StoreOpenError::Foreign { .. })
+                | Self::Embedder(embed::EmbedderOpenError::Folder { .. })
+                | Self::OtherStore { .. }
+                | Self::Installation { .. }
+                | Self::Exposed { .. }
+        )
     }
 }
 
@@ -112,7 +123,7 @@ pub enum StartError {
     Store(#[from] StoreOpenError),
     #[error(
         "{} names an installation that had keys, rules, toolsets, tags or approvals, and toolsieve.db next to it is not its database: \
-         {reason}. Starting would allow access to blocked tools. Restore toolsieve.db from a backup. To use this database anyway, \
+         {reason}. Starting would allow access to blocked tools. Restore a backup (toolsieve restore FILE --force). To use this database anyway, \
          without any of that data, delete {}",
         file.display(), file.display()
     )]
@@ -139,17 +150,29 @@ pub enum StartError {
     Signal(io::Error),
     #[error("can't listen on {address}: {source}. Choose another port with --port.")]
     Listen { address: SocketAddr, source: io::Error },
+    #[error(
+        "the socket {address} that was passed to the service is reachable from other machines without a key: set a key in \
+         TOOLSIEVE_API_KEY, use a loopback address in the socket unit, or allow it with --insecure"
+    )]
+    Exposed { address: SocketAddr },
 }
 
 impl Application {
     /// Starts all parts, and returns as soon as the service listens. MCP servers connect in the background.
-    #[expect(clippy::too_many_lines, reason = "the composition root names every part once, in the order in which they need each other")]
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
+        // The future is large, and callers would contain it.
+        Box::pin(Self::start_on(settings, None)).await
+    }
+
+    /// Like [`Self::start`], on a socket that another process keeps open, if there is one.
+    #[expect(clippy::too_many_lines, reason = "the composition root names every part once, in the order in which they need each other")]
+    pub async fn start_on(settings: Settings, socket: Option<TcpListener>) -> Result<Self, StartError> {
         let started = Instant::now();
         let stop = CancellationToken::new();
         let hangups = Hangups::listen().map_err(StartError::Signal)?;
         // Comes first, so that nothing has been started if the address is in use.
-        let (listener, address) = bind(&settings.start.http)?;
+        let is_socket_kept = socket.is_some();
+        let (listener, address) = bind(&settings.start, socket)?;
         let (start, live) = (settings.start.clone(), settings.live.clone());
         let data_dir = DataDir::open(&start.store.data_dir)?;
         let sqlite = SqliteStore::open(&data_dir.database()).await?;
@@ -265,7 +288,7 @@ impl Application {
         let (sessions, session_noting) =
             Sessions::start(Arc::clone(&current), Arc::clone(&select), store.clone(), start.sessions.clone(), stop.clone());
         let waiting_calls = WaitingCalls::new(start.mcp.waiting.clone(), stop.clone());
-        let closing = stop.child_token();
+        let (closing, draining) = (stop.child_token(), CancellationToken::new());
         let (mcp_sessions, session_keeping) = McpSessions::start(Arc::clone(&current), start.mcp.clone(), closing.clone());
         let passthrough = Passthrough::new(
             Arc::clone(&current),
@@ -295,6 +318,7 @@ impl Application {
             definitions: Arc::clone(&definitions),
             started,
             was_ready: AtomicBool::new(known > 0),
+            draining: draining.clone(),
             cached: tokio::sync::Mutex::default(),
         };
         let methods = Methods::new(&service_document(), publish.layout());
@@ -315,6 +339,7 @@ impl Application {
             files,
             find,
             describe: Describe { execute },
+            draining: draining.clone(),
             smart_select: SmartSelect {
                 current: Arc::clone(&current),
                 retrieve,
@@ -347,8 +372,8 @@ impl Application {
             tool_admin: ToolAdmin { current, overrides, definitions, rebuilds, servers: Arc::clone(&servers), store: store.clone() },
             status,
         });
-        let server = match listen(&start, listener, address, state) {
-            Ok(server) => server,
+        let (server, connections) = match listen(&start, listener, address, state) {
+            Ok(listening) => listening,
             Err(error) => {
                 servers.shut_down().await;
                 return Err(error);
@@ -357,13 +382,23 @@ impl Application {
         // Comes before clients can learn that the service is ready. From here on, a stop signal is remembered until it
         // can be handled.
         let stops = Stops::listen().map_err(StartError::Signal)?;
+        let stopper = Stopper {
+            server: server.handle(),
+            connections,
+            draining,
+            closing,
+            hurry: CancellationToken::new(),
+            delay: start.http.shutdown_delay,
+            is_socket_kept,
+        };
         tracing::info!(%address, data_dir = %start.store.data_dir.display(), servers = server_count, "listening");
+        systemd::ready();
         let watched = start.reload.watch.then(|| reload.files());
-        let (reloading, watching) = follow_changes(&reload, hangups, watched, stopper(&server, &closing), &stop);
-        let stopping = follow_stops(stops, stopper(&server, &closing), stop.clone());
+        let (reloading, watching) = follow_changes(&reload, hangups, watched, stopper.clone(), &stop);
+        let stopping = follow_stops(stops, stopper.clone(), stop.clone());
         Ok(Self {
             server,
-            closing,
+            stopper,
             address,
             is_secure: start.http.tls.is_some(),
             servers,
@@ -409,7 +444,7 @@ impl Application {
 
     /// A handle that stops the application.
     pub fn handle(&self) -> Stopper {
-        stopper(&self.server, &self.closing)
+        self.stopper.clone()
     }
 
     /// Serves until a signal or [`Application::handle`] stops the service. Then ends all server processes and writes
@@ -422,7 +457,7 @@ impl Application {
         tracing::info!("stopping");
         self.servers.shut_down().await;
         self.stop.cancel();
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(SHUTDOWN_SECONDS);
+        let deadline = tokio::time::Instant::now() + ENDING;
         for task in self.tasks {
             if tokio::time::timeout_at(deadline, task).await.is_err() {
                 tracing::warn!("a background task did not end in time");
@@ -431,30 +466,4 @@ impl Application {
         self.store.close().await;
         result
     }
-}
-
-/// A handle that stops the application.
-#[derive(Clone)]
-pub struct Stopper {
-    server: ServerHandle,
-    closing: CancellationToken,
-}
-
-impl Stopper {
-    /// Rejects new requests, and returns once the running requests have been answered or the time limit has passed.
-    /// Without `graceful`, it doesn't wait for running requests.
-    pub async fn stop(&self, graceful: bool) {
-        self.closing.cancel();
-        self.server.stop(graceful).await;
-    }
-
-    /// Stops the application in the background.
-    fn begin_stop(&self, graceful: bool) {
-        let stopper = self.clone();
-        tokio::spawn(async move { stopper.stop(graceful).await });
-    }
-}
-
-fn stopper(server: &Server, closing: &CancellationToken) -> Stopper {
-    Stopper { server: server.handle(), closing: closing.clone() }
 }

@@ -1,19 +1,21 @@
-//! `toolsieve backup`: copies the database to a single file.
+//! `toolsieve backup`: writes a backup of the data folder to a single file.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::adapters::data_dir;
-use crate::adapters::store::{BackupError, back_up};
+use crate::adapters::backup::save;
 use crate::cli::{Failure, Outcome, SourceArgs, print, runtime};
 use crate::settings::ServersSource;
 
 #[derive(Args)]
 pub(super) struct Backup {
-    /// File to write; it must not exist yet
+    /// File to write, such as toolsieve.tar.gz
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    /// Replace the file if it exists
+    #[arg(long)]
+    force: bool,
     #[command(flatten)]
     sources: SourceArgs,
 }
@@ -21,18 +23,11 @@ pub(super) struct Backup {
 impl Backup {
     pub(super) fn run(self) -> Outcome {
         let settings = self.sources.load(ServersSource::Nothing)?;
-        let database = data_dir::database(&settings.start.store.data_dir);
-        runtime()?.block_on(back_up(&database, &self.file)).map_err(|error| failure(&error))?;
-        let size = std::fs::metadata(&self.file).map(|file| file.len()).unwrap_or_default();
-        print(&format!("{}: {size} bytes", self.file.display()))
-    }
-}
-
-fn failure(error: &BackupError) -> Failure {
-    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
-    let message = format!("error: {error}{cause}");
-    match error {
-        BackupError::Exists(_) | BackupError::NoDatabase(_) => Failure::invalid(message),
-        BackupError::Write { .. } | BackupError::Copy { .. } => Failure::failed(message),
+        let saved = runtime()?.block_on(save(&settings.start.store.data_dir, &self.file, self.force)).map_err(|error| {
+            let message = format!("error: {error}");
+            if error.is_invalid_use() { Failure::invalid(message) } else { Failure::failed(message) }
+        })?;
+        let (bytes, parts) = (saved.bytes, saved.parts);
+        print(&format!("{}: {bytes} bytes, verified (files: {parts})", self.file.display()))
     }
 }

@@ -22,6 +22,7 @@ mod openwebui;
 mod policy;
 mod quickstart;
 mod report;
+mod restore;
 mod retrieval;
 mod search;
 mod secrets;
@@ -105,8 +106,10 @@ enum Command {
     Report(report::Report),
     /// Record whether a tool was right for a message
     Feedback(feedback::Feedback),
-    /// Copy the database in a data folder to a new file, even while the service runs
+    /// Write a backup of the data folder to a file, even while the service runs
     Backup(backup::Backup),
+    /// Restore a backup into a data folder, while no service uses it
+    Restore(restore::Restore),
     /// Connect a running service to an MCP client that can only start processes
     McpStdio(mcp_stdio::McpStdio),
     /// Measure retrieval quality and token cost for messages whose right tools are known
@@ -241,6 +244,7 @@ impl Command {
             Self::Report(command) => command.run(),
             Self::Feedback(command) => command.run(),
             Self::Backup(command) => command.run(),
+            Self::Restore(command) => command.run(),
             Self::McpStdio(command) => command.run(),
             Self::Bench(command) => command.run(),
         }

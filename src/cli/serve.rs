@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::adapters::log;
+use crate::adapters::{log, systemd};
 use crate::app::{Application, StartError};
 use crate::cli::{Failure, Outcome, ServiceArgs, begin_service, runtime, servers};
 use crate::settings::{Settings, ToolsetFlags};
@@ -56,10 +56,12 @@ fn not_started(error: &StartError) -> Failure {
 
 /// Starts the service and runs it until a stop signal. Passes the service's address to `ready`.
 pub(super) fn serve(settings: Settings, ready: impl FnOnce(&str)) -> Outcome {
+    // Changes the environment, so it comes before other threads may read it.
+    let socket = systemd::socket().map_err(|error| Failure::invalid(format!("error: {error}")))?;
     log::install(&settings.start.logging);
     let runtime = runtime()?;
     let outcome = runtime.block_on(async {
-        let application = Application::start(settings).await.map_err(|error| not_started(&error))?;
+        let application = Box::pin(Application::start_on(settings, socket)).await.map_err(|error| not_started(&error))?;
         ready(&application.url());
         application.run().await.map_err(|error| Failure::failed(format!("error: {error}")))
     });

@@ -25,7 +25,7 @@ const REQUEST_ID: &str = "x-request-id";
 const EXPOSED: HeaderValue = HeaderValue::from_static("etag, retry-after, mcp-session-id, x-request-id, x-toolsieve-repairs");
 
 /// Rejects requests from other sites' pages, counts each request by its outcome, and closes a connection whose request
-/// body was not read.
+/// body was not read. While the service stops, each connection closes after its response.
 pub(crate) async fn enter(request: ServiceRequest, next: Next<impl MessageBody + 'static>) -> Result<ServiceResponse<Sent>, Error> {
     let began = Instant::now();
     let connection = request.conn_data::<Arc<Connection>>().cloned();
@@ -52,6 +52,10 @@ pub(crate) async fn enter(request: ServiceRequest, next: Next<impl MessageBody +
             if let Some(connection) = &connection {
                 connection.end_after_answer();
             }
+        }
+        if state.is_some_and(|state| state.draining.is_cancelled()) {
+            // The client opens a new connection for its next request, which another process may answer.
+            response.response_mut().head_mut().set_connection_type(ConnectionType::Close);
         }
         pages::protect(response.headers_mut());
         if response.headers().contains_key(header::ACCESS_CONTROL_ALLOW_ORIGIN) {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ipnet::IpNet;
+use tokio_util::sync::CancellationToken;
 
 use crate::http::access_log::AccessLog;
 use crate::http::body::Bodies;
@@ -73,6 +74,8 @@ pub(crate) struct State {
     pub loading: Arc<Loading>,
     pub smart_select: SmartSelect,
     pub status: Status,
+    /// Cancelled when the service begins to stop.
+    pub draining: CancellationToken,
     pub enrichment: EnrichmentAdmin,
     pub tool_admin: ToolAdmin,
     pub metrics: MetricsSettings,

@@ -31,6 +31,10 @@ section! {
         pub max_bodies_bytes: usize = reader.whole("http.max_bodies_bytes", 1024..=1 << 40),
         /// How long a body may take to arrive. Larger bodies get more time.
         pub body_timeout: Duration = reader.seconds("http.body_timeout_seconds", 1..=3600),
+        /// How long the service continues to accept connections after a stop signal.
+        pub shutdown_delay: Duration = reader.seconds("http.shutdown_delay_seconds", 0..=600),
+        /// How long running requests may continue after that.
+        pub shutdown_timeout: Duration = reader.seconds("http.shutdown_timeout_seconds", 1..=3600),
         /// Proxies whose headers contain clients' addresses.
         pub trusted_proxies: Vec<IpNet> = trusted_proxies(reader),
         /// Origins of web pages that may call the service, as browsers send them, or `*`.

@@ -93,6 +93,11 @@ def test_the_package_contains_what_its_unit_starts(tmp_path: Path) -> None:
     assert os.access(content / start[0].lstrip("/"), os.X_OK)
     for file in [word for word in start if word.startswith("/etc/")]:
         assert (content / file.lstrip("/")).is_file()
+    socket = (content / "usr/lib/systemd/system/toolsieve.socket").read_text()
+    assert "\nListenStream=127.0.0.1:8000\n" in socket
+    assert "docs/src" not in socket, "the package has no such folder"
+    for script in ("postinst", "prerm", "postrm"):
+        assert "toolsieve.socket" in (content / "DEBIAN" / script).read_text()
     # The account and the key are made when the package is installed.
     assert "\nUser=toolsieve\n" in unit
     assert " toolsieve\n" in next(line + "\n" for line in postinst.splitlines() if "useradd" in line)

@@ -57,9 +57,18 @@ fn tree() -> Vec<(Vec<String>, String)> {
 fn every_command_has_a_help_and_takes_no_flag_that_it_does_not_name() {
     let tree = tree();
     let names: Vec<String> = tree.iter().map(|(path, _)| path.join(" ")).collect();
-    for expected in
-        ["serve", "policy show", "policy set", "toolsets remove", "sessions create", "audit", "feedback", "backup", "tools approve"]
-    {
+    for expected in [
+        "serve",
+        "policy show",
+        "policy set",
+        "toolsets remove",
+        "sessions create",
+        "audit",
+        "feedback",
+        "backup",
+        "restore",
+        "tools approve",
+    ] {
         assert!(names.iter().any(|name| name == expected), "{expected} is not among {names:?}");
     }
     for (path, help) in &tree {
@@ -94,7 +103,7 @@ fn wrong_use_is_code_2_before_any_service_is_asked() {
     };
     let (broken, list, empty) = (path("broken.json", "{"), path("list.json", "[]"), path("empty.json", "{}"));
     let servers = path("mcp.json", &json!({"mcpServers": {"one": stdio(&[])}}).to_string());
-    let cases: [&[&str]; 53] = [
+    let cases: [&[&str]; 56] = [
         &["keys", "list", "--url", "foo"],
         &["keys", "list", "--url", "ftp://127.0.0.1"],
         &["keys", "create", "ci", "--expires-in-days", "0"],
@@ -123,7 +132,10 @@ fn wrong_use_is_code_2_before_any_service_is_asked() {
         &["feedback", "time__now", "good", "--chat", "1"],
         &["feedback", "time__now", "helpful", "--chat", "1", "--selection", "2"],
         &["backup"],
-        &["backup", "copy.db", "--data-dir", "no/such/folder"],
+        &["backup", "copy.tar.gz", "--data-dir", "no/such/folder"],
+        &["restore"],
+        &["restore", "no/such/file.tar.gz"],
+        &["restore", &servers],
         &["secrets", "forget"],
         &["tools", "show", "/nonsense"],
         &["tools", "set", "a/b", "--pinned", "perhaps"],

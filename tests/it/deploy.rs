@@ -163,7 +163,8 @@ fn the_dockerfile_copies_what_exists_and_ends_in_a_command_that_exists() {
 
 #[test]
 fn the_unit_starts_a_command_that_exists_with_files_that_the_guide_installs() {
-    let unit = unit();
+    let unit = unit("toolsieve.service");
+    assert_eq!(unit.keys().collect::<Vec<_>>(), ["Install", "Service", "Unit"]);
     let service = &unit["Service"];
     let command: Vec<&str> = service["ExecStart"][0].split_whitespace().collect();
     assert_command_is_real(&command[1..]);
@@ -172,23 +173,37 @@ fn the_unit_starts_a_command_that_exists_with_files_that_the_guide_installs() {
         assert!(guide.contains(path), "the guide installs {path}");
     }
     assert!(command.contains(&"/var/lib/toolsieve") && service["StateDirectory"] == ["toolsieve"]);
+    assert_eq!(service["Type"], ["notify"], "the service reports that it listens");
     assert_eq!(service["RestartPreventExitStatus"], ["2"], "the exit code of an invalid configuration");
     for hardened in ["DynamicUser", "NoNewPrivileges", "PrivateTmp", "PrivateDevices", "ProtectHome"] {
         assert_eq!(service[hardened], ["yes"], "{hardened}");
     }
 }
 
-/// Where systemd is there, it reads the unit itself, with the program's path replaced by one that exists.
+/// Whoever switches the socket on finds the service where it was.
 #[test]
-fn systemd_takes_the_unit() {
+fn the_socket_has_the_address_of_the_default_settings() {
+    let unit = unit("toolsieve.socket");
+    let (settings, _) = Settings::load(&Sources::default()).unwrap();
+    let http = &settings.start.http;
+    assert_eq!(unit["Socket"]["ListenStream"], [format!("{}:{}", http.host, http.port)]);
+    assert_eq!(unit["Install"]["WantedBy"], ["sockets.target"]);
+}
+
+/// Where systemd is there, it reads the units itself, with the program's path replaced by one that exists.
+#[test]
+fn systemd_takes_the_units() {
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().join("toolsieve.service");
     fs::write(&copy, text("toolsieve.service").replace("/usr/local/bin/toolsieve", BINARY)).unwrap();
-    let Ok(output) = Command::new("systemd-analyze").arg("verify").arg("--man=no").arg(&copy).output() else {
+    let socket = folder.path().join("toolsieve.socket");
+    fs::write(&socket, text("toolsieve.socket")).unwrap();
+    let Ok(output) = Command::new("systemd-analyze").arg("verify").arg("--man=no").args([&copy, &socket]).output() else {
         return;
     };
     let printed = String::from_utf8_lossy(&output.stderr);
-    let about_ours: Vec<&str> = printed.lines().filter(|line| line.contains("toolsieve.service")).collect();
+    let about_ours: Vec<&str> =
+        printed.lines().filter(|line| ["toolsieve.service", "toolsieve.socket"].iter().any(|unit| line.contains(unit))).collect();
     assert!(about_ours.is_empty(), "{printed}");
 }
 
@@ -217,11 +232,11 @@ fn target_paths() -> Vec<String> {
     paths
 }
 
-/// The sections of the unit: each key with its values.
-fn unit() -> BTreeMap<String, BTreeMap<String, Vec<String>>> {
+/// The sections of a unit: each key with its values.
+fn unit(name: &str) -> BTreeMap<String, BTreeMap<String, Vec<String>>> {
     let mut sections: BTreeMap<String, BTreeMap<String, Vec<String>>> = BTreeMap::new();
     let mut section = String::new();
-    for line in text("toolsieve.service").lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+    for line in text(name).lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
             name.clone_into(&mut section);
         } else {
@@ -229,7 +244,6 @@ fn unit() -> BTreeMap<String, BTreeMap<String, Vec<String>>> {
             sections.entry(section.clone()).or_default().entry(key.into()).or_default().push(value.into());
         }
     }
-    assert_eq!(sections.keys().collect::<Vec<_>>(), ["Install", "Service", "Unit"]);
     sections
 }
 

@@ -28,6 +28,8 @@ mod filter_offers;
 mod foreign;
 mod full_disk;
 mod fuzz;
+#[cfg(target_os = "linux")]
+mod handover;
 mod harness;
 mod http_api;
 mod index_embedded;
@@ -77,4 +79,5 @@ mod tool_facts;
 mod toolsets;
 mod unigram;
 mod unlisted;
+mod upgrade;
 mod usage;

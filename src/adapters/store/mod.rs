@@ -8,4 +8,4 @@ mod encoding;
 mod sums;
 mod sqlite;
 
-pub use sqlite::{BackupError, SqliteStore, StoreOpenError, back_up};
+pub use sqlite::{BackupError, CopyContents, CopyError, SqliteStore, StoreOpenError, back_up, inspect};

@@ -49,7 +49,7 @@ use crate::adapters::installation::AccessMark;
 use crate::adapters::store::encoding::from_millis;
 use crate::service::ports::{StoreError, UpkeepStore};
 pub use errors::StoreOpenError;
-pub use file::{BackupError, back_up};
+pub use file::{BackupError, CopyContents, CopyError, back_up, inspect};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("src/adapters/store/migrations/sqlite");
 

@@ -54,6 +54,11 @@ impl Connections {
         Arc::new(Self { limits, meters, table: Mutex::default() })
     }
 
+    /// How many connections there have been.
+    pub(crate) fn opened(&self) -> u64 {
+        self.table.lock().next
+    }
+
     /// Serves a new connection until it is finished or must be closed.
     pub(crate) async fn attend<F: Future<Output = ()>>(self: &Arc<Self>, work: impl FnOnce(Arc<Connection>) -> F) {
         let open = Open::new(self);

@@ -149,12 +149,12 @@ pub async fn healthz() -> HttpResponse {
 }
 
 /// Reports whether the service is ready. It is ready once every server has responded or failed its first attempt. It is
-/// also ready once the last good catalog is loaded, and after 10 seconds at the latest.
+/// also ready once the last good catalog is loaded, and after 10 seconds at the latest. While it stops, it is not ready.
 #[utoipa::path(
     tag = "operations",
     responses(
         (status = 200, description = "The service is ready; the body shows the state of each part", body = ReadinessBody),
-        (status = 503, description = "The service is not ready yet", body = ReadinessBody)
+        (status = 503, description = "The service is not ready yet, or it is stopping", body = ReadinessBody)
     ),
     security(())
 )]

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
 
 use crate::domain::catalog::tool::ServerName;
 use crate::service::catalog::current::CurrentCatalog;
@@ -31,6 +32,8 @@ pub(crate) struct Status {
     pub started: Instant,
     /// Whether the service was ready before, or a stored catalog was loaded at the start. Once ready, the service stays ready.
     pub was_ready: AtomicBool,
+    /// Cancelled when the service begins to stop. From then on, it is not ready, so that load balancers send requests elsewhere.
+    pub draining: CancellationToken,
     /// The last check of the store, cached for unauthenticated callers.
     pub cached: Mutex<Option<(Instant, StoreState)>>,
 }
@@ -117,7 +120,7 @@ impl Status {
             self.was_ready.store(true, Ordering::Relaxed);
         }
         Readiness {
-            ready,
+            ready: ready && !self.draining.is_cancelled(),
             tools: catalog.tools().len(),
             servers,
             index: IndexView::of(self.index.state(), catalog.tools().len()),

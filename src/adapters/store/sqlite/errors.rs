@@ -17,7 +17,7 @@ pub enum StoreOpenError {
     #[error("{} can't be created or opened: check that the folder exists and may be written", path.display())]
     Create { path: PathBuf, source: io::Error },
     #[error(
-        "{0} is damaged or not a database. Stop the service and restore a backup (`toolsieve backup` makes one), or save what can be \
+        "{0} is damaged or not a database. Stop the service and restore a backup (toolsieve restore FILE --force), or save what can be \
          read: sqlite3 {0} .recover | sqlite3 {0}.new, then put {0}.new in its place and remove {0}-wal and {0}-shm. To start over \
          instead, move {0}, {0}-wal and {0}-shm away, and `installation` in the same folder: tools, documents and vectors are \
          rebuilt, but named keys, rules, toolsets, approvals, tool overrides, enrichments, users' secrets, sessions, \
@@ -26,9 +26,9 @@ pub enum StoreOpenError {
     )]
     Damaged { path: PathBuf, source: sqlx::Error },
     #[error(
-        "{} was written by a newer version of toolsieve (it has migration {migration}): run that version, or use \
-         another data folder",
-        path.display()
+        "{} was written by a newer version of toolsieve (it has migration {migration}): run that version. To go back to this \
+         version, restore a backup from before the upgrade: toolsieve restore FILE --force --data-dir {}",
+        path.display(), folder(path)
     )]
     Newer { path: PathBuf, migration: i64 },
     #[error(
@@ -45,6 +45,11 @@ pub enum StoreOpenError {
     Failed { path: PathBuf, source: sqlx::Error },
     #[error("the tables of {} could not be migrated to this version", path.display())]
     Migrate { path: PathBuf, source: MigrateError },
+}
+
+/// The data folder of a database, for a command.
+fn folder(path: &Path) -> std::path::Display<'_> {
+    path.parent().unwrap_or(path).display()
 }
 
 /// Writes to a removed file would be lost when the process ends.
@@ -85,6 +90,11 @@ pub(super) fn during_use(path: &Path, source: sqlx::Error) -> Box<dyn Error + Se
         Some(SQLITE_CORRUPT | SQLITE_NOTADB) => Box::new(StoreOpenError::of(path, source)),
         _ => Box::new(source),
     }
+}
+
+/// Whether the error means that the file is damaged, or not a database.
+pub(super) fn is_damage(error: &sqlx::Error) -> bool {
+    matches!(primary_code(error), Some(SQLITE_CORRUPT | SQLITE_NOTADB))
 }
 
 /// The primary code, which is the low byte of the extended code.

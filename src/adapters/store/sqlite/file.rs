@@ -6,7 +6,12 @@ use std::path::{Path, PathBuf};
 
 use sqlx::ConnectOptions;
 use sqlx::Connection;
+use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteConnectOptions;
+use uuid::Uuid;
+
+use super::errors::is_damage;
+use super::{APPLICATION_ID, MIGRATIONS};
 
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
@@ -48,6 +53,60 @@ async fn copy(from: &Path, to: &Path) -> Result<(), sqlx::Error> {
     let name = to.to_str().ok_or_else(|| sqlx::Error::Configuration("the name of the copy is not UTF-8".into()))?;
     sqlx::query("VACUUM INTO ?").bind(name).execute(&mut connection).await?;
     connection.close().await
+}
+
+/// What a copy of a database contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyContents {
+    /// The number of the last migration.
+    pub schema: i64,
+    pub installation: Option<Uuid>,
+}
+
+/// The reason why a copy is of no use.
+#[derive(Debug, thiserror::Error)]
+pub enum CopyError {
+    #[error("it is not a database of toolsieve")]
+    Foreign,
+    #[error("it has migration {migration}, which this version doesn't know")]
+    Newer { migration: i64 },
+    #[error("its database is damaged: {0}")]
+    Damaged(String),
+    #[error("its database can't be read: {0}")]
+    Unreadable(sqlx::Error),
+}
+
+/// Checks a copy of a database completely, without changing it or writing files beside it. No process may use the copy.
+///
+/// # Errors
+/// [`CopyError`] if the copy is damaged, or if this version can't use it.
+pub async fn inspect(copy: &Path) -> Result<CopyContents, CopyError> {
+    let read = |error: sqlx::Error| if is_damage(&error) { CopyError::Damaged(error.to_string()) } else { CopyError::Unreadable(error) };
+    let options = SqliteConnectOptions::new().filename(copy).read_only(true).immutable(true).disable_statement_logging();
+    let mut connection = options.connect().await.map_err(read)?;
+    let contents = contents(&mut connection).await.map_err(read)?.ok_or(CopyError::Foreign)?;
+    let verdict: String = sqlx::query_scalar("PRAGMA integrity_check(1)").fetch_one(&mut connection).await.map_err(read)?;
+    connection.close().await.map_err(read)?;
+    if verdict != "ok" {
+        return Err(CopyError::Damaged(verdict));
+    }
+    let newest = MIGRATIONS.iter().map(|migration| migration.version).max().unwrap_or_default();
+    if contents.schema > newest { Err(CopyError::Newer { migration: contents.schema }) } else { Ok(contents) }
+}
+
+/// Reads what a database contains; `None` if it is not ours.
+async fn contents(connection: &mut SqliteConnection) -> Result<Option<CopyContents>, sqlx::Error> {
+    const HAS_INSTALLATION: &str = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'installation'";
+    let id: i32 = sqlx::query_scalar("PRAGMA application_id").fetch_one(&mut *connection).await?;
+    if id != APPLICATION_ID {
+        return Ok(None);
+    }
+    let schema: Option<i64> = sqlx::query_scalar("SELECT max(version) FROM _sqlx_migrations").fetch_one(&mut *connection).await?;
+    let has_installation: i64 = sqlx::query_scalar(HAS_INSTALLATION).fetch_one(&mut *connection).await?;
+    let installation: Option<String> =
+        if has_installation > 0 { sqlx::query_scalar("SELECT id FROM installation").fetch_one(&mut *connection).await? } else { None };
+    let installation = installation.map(|id| Uuid::try_parse(&id).unwrap_or_default());
+    Ok(Some(CopyContents { schema: schema.unwrap_or_default(), installation }))
 }
 
 fn flush(path: &Path) -> io::Result<()> {

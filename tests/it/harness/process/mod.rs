@@ -38,11 +38,16 @@ pub(crate) fn command(folder: &Path) -> Command {
 impl Service {
     /// Waits until it listens.
     pub(crate) fn start(folder: &Path, servers: &Value, change: impl FnOnce(&mut Command)) -> Self {
-        let _ = rustls::crypto::ring::default_provider().install_default();
         write_config(folder, servers);
         let mut command = command(folder);
         command.args(["--port", "0"]);
         change(&mut command);
+        Self::run(folder, command)
+    }
+
+    /// Runs this command, which starts a service, and waits until it listens.
+    pub(crate) fn run(folder: &Path, mut command: Command) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let mut process = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(process.stderr.take().unwrap()).lines();
         let log = Arc::new(Mutex::new(String::new()));

@@ -1,0 +1,181 @@
+//! Makes a backup of a data folder, also while a service uses it.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use tokio::task::spawn_blocking;
+use uuid::Uuid;
+
+use super::archive::{self, DATABASE, FILES, INSTALLATION, OAUTH, ReadError, Writer, is_plain_name};
+use crate::adapters::data_dir;
+use crate::adapters::store::{BackupError, CopyContents, CopyError, back_up, inspect};
+
+/// The extension of a file that the service is writing.
+const UNFINISHED: &str = "part";
+
+/// The result of a backup.
+#[derive(Debug)]
+pub struct Saved {
+    /// Size of the backup.
+    pub bytes: u64,
+    /// Number of parts: the database and single files.
+    pub parts: usize,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SaveError {
+    #[error("{} already exists: choose another file, or replace it with --force", .0.display())]
+    Exists(PathBuf),
+    #[error("there is no database {}: name the data folder with --data-dir", .0.display())]
+    NoDatabase(PathBuf),
+    #[error(
+        "a restore into {} was interrupted: start the service or repeat the restore, so that it is finished, and back up then",
+        .0.display()
+    )]
+    Interrupted(PathBuf),
+    #[error(
+        "{} names an installation that had keys, rules, toolsets, tags or approvals, and toolsieve.db next to it is not its database. \
+         A backup would be of no use: restore an earlier one (toolsieve restore FILE --force)",
+        .0.display()
+    )]
+    OtherStore(PathBuf),
+    #[error("{} can't be backed up: {reason}", database.display())]
+    Unusable { database: PathBuf, reason: CopyError },
+    #[error("{reason}{}", cause(reason))]
+    Copy { reason: BackupError },
+    #[error("{}: {source}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error("the backup could not be read again: {0}. Check the disk, and repeat the backup")]
+    Unverified(String),
+}
+
+fn cause(error: &BackupError) -> String {
+    std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default()
+}
+
+impl SaveError {
+    /// Whether the arguments are the reason.
+    pub fn is_invalid_use(&self) -> bool {
+        matches!(self, Self::Exists(_) | Self::NoDatabase(_) | Self::OtherStore(_))
+    }
+}
+
+/// Writes a backup of the data folder to a file that only its owner can read, and reads it again to verify it. Only a complete and
+/// verified backup gets the file's name. `force` replaces an existing file.
+///
+/// # Errors
+/// [`SaveError`]. An existing file is left unchanged.
+pub async fn save(data_dir: &Path, file: &Path, force: bool) -> Result<Saved, SaveError> {
+    if !force && fs::symlink_metadata(file).is_ok() {
+        return Err(SaveError::Exists(file.to_owned()));
+    }
+    if data_dir::is_being_replaced(data_dir) {
+        return Err(SaveError::Interrupted(data_dir.to_owned()));
+    }
+    let database = data_dir::database(data_dir);
+    if !database.is_file() {
+        return Err(SaveError::NoDatabase(database));
+    }
+    let draft = Draft::beside(file);
+    back_up(&database, &draft.database).await.map_err(|reason| SaveError::Copy { reason })?;
+    let unusable = |reason| SaveError::Unusable { database: database.clone(), reason };
+    let contents = inspect(&draft.database).await.map_err(unusable)?;
+    // Read after the copy: the service notes that there are keys or rules before it stores the first one.
+    let installation = installation(data_dir, contents)?;
+
+    let (folder, copy, to) = (data_dir.to_owned(), draft.database.clone(), draft.archive.clone());
+    let written = spawn_blocking(move || write(&folder, &copy, installation, contents, &to)).await;
+    let parts = written.map_err(|error| io_error(&draft.archive)(io::Error::other(error)))??;
+    let bytes = fs::metadata(&draft.archive).map_err(io_error(&draft.archive))?.len();
+    fs::rename(&draft.archive, file).map_err(io_error(file))?;
+    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(parent).and_then(|parent| parent.sync_all()).map_err(io_error(file))?;
+    Ok(Saved { bytes, parts })
+}
+
+/// The unfinished files beside a backup, which are deleted at the end.
+struct Draft {
+    archive: PathBuf,
+    database: PathBuf,
+}
+
+impl Draft {
+    fn beside(file: &Path) -> Self {
+        let number = Uuid::new_v4().simple();
+        let name = |ending: &str| {
+            let mut path = file.as_os_str().to_owned();
+            path.push(format!(".{number}.{ending}"));
+            PathBuf::from(path)
+        };
+        Self { archive: name("part"), database: name("db") }
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.archive);
+        let _ = fs::remove_file(&self.database);
+    }
+}
+
+fn io_error(path: &Path) -> impl FnOnce(io::Error) -> SaveError {
+    let path = path.to_owned();
+    move |source| SaveError::Io { path, source }
+}
+
+/// The contents of the file `installation`, if the database belongs to it.
+fn installation(data_dir: &Path, contents: CopyContents) -> Result<Option<Vec<u8>>, SaveError> {
+    let file = data_dir::installation(data_dir);
+    let known = file.read().map_err(io_error(file.path()))?;
+    if known.is_some_and(|known| known.had_rules_or_keys && contents.installation != Some(known.id)) {
+        return Err(SaveError::OtherStore(file.path().to_owned()));
+    }
+    known.map(|known| serde_json::to_vec(&known).map_err(|error| io_error(file.path())(error.into()))).transpose()
+}
+
+/// Writes the archive and verifies it. Returns the number of its parts.
+fn write(data_dir: &Path, database: &Path, installation: Option<Vec<u8>>, contents: CopyContents, to: &Path) -> Result<usize, SaveError> {
+    let mut writer = Writer::create(to).map_err(io_error(to))?;
+    let copy = File::open(database).map_err(io_error(database))?;
+    let length = copy.metadata().map_err(io_error(database))?.len();
+    writer.part(DATABASE, length, copy).map_err(io_error(to))?;
+    if let Some(text) = installation {
+        writer.part(INSTALLATION, text.len() as u64, text.as_slice()).map_err(io_error(to))?;
+    }
+    for (name, folder) in [(FILES, data_dir::files(data_dir)), (OAUTH, data_dir::oauth(data_dir))] {
+        add_folder(&mut writer, name, &folder, to)?;
+    }
+    let manifest = writer.finish(contents).map_err(io_error(to))?;
+    let file = File::open(to).map_err(io_error(to))?;
+    match archive::read(file, |_, _| Ok(())) {
+        Ok(read) if read.parts.len() == manifest.parts.len() => Ok(manifest.parts.len()),
+        Ok(_) => Err(SaveError::Unverified("parts are missing".to_owned())),
+        Err(ReadError::Damaged(reason)) => Err(SaveError::Unverified(reason)),
+        Err(error) => Err(SaveError::Unverified(error.to_string())),
+    }
+}
+
+/// Adds the files in a folder. The service writes each of them under another name first, and may delete them at any time.
+fn add_folder(writer: &mut Writer, name: &str, folder: &Path, to: &Path) -> Result<(), SaveError> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(io_error(folder))?,
+    };
+    for entry in entries {
+        let path = entry.map_err(io_error(folder))?.path();
+        let Some(file_name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+        if path.extension().is_some_and(|extension| extension == UNFINISHED) || !is_plain_name(file_name) {
+            continue;
+        }
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            file => file.map_err(io_error(&path))?,
+        };
+        let metadata = file.metadata().map_err(io_error(&path))?;
+        if metadata.is_file() {
+            writer.part(&format!("{name}/{file_name}"), metadata.len(), file).map_err(io_error(to))?;
+        }
+    }
+    Ok(())
+}
