@@ -38,6 +38,7 @@ mod store;
 mod tags;
 mod tls;
 mod toolsets;
+mod usage;
 mod values;
 mod weak_key;
 
@@ -80,6 +81,7 @@ pub use self::sessions::SessionSettings;
 pub use self::store::StoreSettings;
 pub use self::tls::Tls;
 pub use self::toolsets::{ToolsetFlags, ToolsetSettings};
+pub use self::usage::UsageSettings;
 pub use self::values::DEFAULTS;
 
 use self::finding::Findings;
@@ -149,10 +151,13 @@ pub struct LiveSettings {
     /// The settings in section `[definitions]`.
     pub definitions: DefinitionSettings,
     pub limits: LimitSettings,
+    /// The settings in section `[usage]`, with `[[price]]`.
+    pub usage: UsageSettings,
 }
 
 /// The sections that [`LiveSettings`] contains.
-const LIVE_SECTIONS: [&str; 9] = ["calls", "definitions", "groups", "limits", "policy", "presets", "selection", "tag", "toolsets"];
+const LIVE_SECTIONS: [&str; 11] =
+    ["calls", "definitions", "groups", "limits", "policy", "presets", "price", "selection", "tag", "toolsets", "usage"];
 /// Keys from other sections that [`LiveSettings`] contains.
 const LIVE_KEYS: [&str; 1] = ["access.default"];
 
@@ -266,11 +271,12 @@ impl Settings {
         let groups = GroupTable::new(values.groups.clone());
         let policy = PolicySettings::read(&mut values, &mut findings);
         let toolsets = ToolsetSettings::read(&values, &sources.overrides.toolsets, &mut findings);
+        let usage = UsageSettings::read(&mut values, &mut findings);
         let keys = values.fingerprints();
         values.complete(&mut start.processes, sources);
         let (problems, warnings) = findings.in_order();
         if problems.is_empty() {
-            let live = LiveSettings { servers, calls, selection, groups, policy, toolsets, tags, definitions, limits };
+            let live = LiveSettings { servers, calls, selection, groups, policy, toolsets, tags, definitions, limits, usage };
             Ok((Self { start, live, sources: sources.clone(), keys }, warnings))
         } else {
             Err(SettingsErrors { problems, warnings })
@@ -359,7 +365,7 @@ fn read_file(path: &Path, findings: &mut Findings) -> Option<String> {
 mod tests {
     use super::{
         CallSettings, DEFAULTS, DefinitionSettings, Findings, LimitSettings, PolicySettings, Reader, SelectionSettings, Settings,
-        StartSettings, Values,
+        StartSettings, UsageSettings, Values,
     };
 
     #[test]
@@ -374,6 +380,7 @@ mod tests {
         DefinitionSettings::read(&mut reader);
         LimitSettings::read(&mut reader);
         PolicySettings::read(&mut values, &mut findings);
+        UsageSettings::read(&mut values, &mut findings);
         assert_eq!(values.unread(), Vec::<&str>::new());
         assert_eq!(findings.problems, []);
     }

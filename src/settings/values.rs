@@ -93,6 +93,8 @@ pub(super) struct Values {
     pub(super) presets: BTreeMap<String, (Vec<String>, Location)>,
     /// The `[[tag]]` tables, not parsed yet.
     pub(super) tags: Vec<(serde_json::Value, Location)>,
+    /// The `[[price]]` tables, not parsed yet.
+    pub(super) prices: Vec<(serde_json::Value, Location)>,
 }
 
 /// The section of groups, whose keys are their names.
@@ -105,6 +107,8 @@ const PRESETS: &str = "presets";
 const A_LIST_OF_TOOLSETS: &str = "write a list of toolsets' names, such as [\"mail\", \"calendar\"]";
 /// The name of the tables with tag rules.
 const TAG: &str = "tag";
+/// The name of the tables with prices of models.
+const PRICE: &str = "price";
 
 impl Values {
     /// Only the compiled-in defaults.
@@ -130,6 +134,7 @@ impl Values {
             toolsets: Vec::new(),
             presets: BTreeMap::new(),
             tags: Vec::new(),
+            prices: Vec::new(),
         }
     }
 
@@ -153,11 +158,15 @@ impl Values {
         for (section, keys) in positions.get_ref() {
             let name = section.get_ref().as_ref();
             let place_of_section = place(Some(section.span().start), Some(name));
-            if let (POLICY | TAG, DeValue::Array(rules)) = (name, keys.get_ref()) {
+            if let (POLICY | PRICE | TAG, DeValue::Array(rules)) = (name, keys.get_ref()) {
                 for rule in rules {
                     let place = place(Some(rule.span().start), Some(name));
                     let value = any_value(rule.get_ref(), &mut |text| replaced(text, environment, &place, findings).unwrap_or_default());
-                    let tables = if name == TAG { &mut self.tags } else { &mut self.policy };
+                    let tables = match name {
+                        PRICE => &mut self.prices,
+                        TAG => &mut self.tags,
+                        _ => &mut self.policy,
+                    };
                     tables.push((value, place));
                 }
                 continue;
@@ -181,7 +190,7 @@ impl Values {
                 continue;
             }
             if !self.sections().contains(&name) {
-                let known = [self.sections().as_slice(), &[GROUPS, POLICY, PRESETS, TOOLSETS]].concat();
+                let known = [self.sections().as_slice(), &[GROUPS, POLICY, PRESETS, PRICE, TOOLSETS]].concat();
                 findings.problem(place_of_section, "unknown section", suggestion(name, &known));
                 continue;
             }
@@ -400,6 +409,7 @@ impl Values {
             (TOOLSETS, format!("{toolsets:?}")),
             (PRESETS, format!("{presets:?}")),
             (TAG, rules(&self.tags)),
+            (PRICE, rules(&self.prices)),
         ];
         entries.chain(tables.map(|(name, text)| (name.to_owned(), Fingerprint::of_text(&text)))).collect()
     }
