@@ -11,7 +11,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use tokio::runtime::Runtime;
 use toolsieve::adapters::store::SqliteStore;
 use toolsieve::domain::catalog::tool::ToolId;
-use toolsieve::service::ports::{CallOutcome, EventMessage, SelectionEvent, SelectionEventKind, Store};
+use toolsieve::service::ports::{Attribution, CallOutcome, EventMessage, SelectionEvent, SelectionEventKind, Store};
 use toolsieve::service::records::usage::{Usage, UsageOrder};
 
 const EVENTS: usize = 1_000_000;
@@ -32,6 +32,8 @@ fn event(number: usize, tools: &[ToolId], begin: SystemTime) -> SelectionEvent {
             tools: (0..OFFERED).map(tool).collect(),
             tokens_before: 90_000,
             tokens_after: 1_800,
+            tokens_saved: 0,
+            model: None,
             arm: None,
         },
         3 => SelectionEventKind::Searched { message: EventMessage::default(), tools: (0..OFFERED).map(tool).collect(), recovered: true },
@@ -42,7 +44,15 @@ fn event(number: usize, tools: &[ToolId], begin: SystemTime) -> SelectionEvent {
             recovered: number.is_multiple_of(13),
         },
     };
-    SelectionEvent { at, selection: None, principal: "user:5b0c9a52".into(), chat: None, conversation: None, kind }
+    SelectionEvent {
+        at,
+        selection: None,
+        principal: "user:5b0c9a52".into(),
+        chat: None,
+        conversation: None,
+        attribution: Attribution::default(),
+        kind,
+    }
 }
 
 fn usage(criterion: &mut Criterion) {

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use actix_web::dev::Server;
 use actix_web::web;
+use arc_swap::ArcSwap;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -24,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use self::background::{clean, end_sessions, export_spans, follow_changes, follow_stops, keep_indexed, reseal, teach};
 use self::listening::{admission, bind, listen};
 pub(crate) use self::parts::mcp_options;
-use self::parts::{apply, apply_to_keys, apply_to_tools, enrichment, files, judges, open_index, retention};
+use self::parts::{apply, apply_to_keys, apply_to_tools, enrichment, files, judges, open_index, record_enrichment, retention};
 pub use self::parts::{publish_options, select};
 pub use self::stopping::Stopper;
 use crate::adapters::data_dir::{self, DataDir, DataDirError};
@@ -67,7 +68,9 @@ use crate::service::ports::{IndexError, Store, StoreError, ToolServers};
 use crate::service::publishing::meta_tokens::MetaTokens;
 use crate::service::publishing::publish::Publish;
 use crate::service::records::audit::Audit;
+use crate::service::records::costs::CostReports;
 use crate::service::records::feedback::Feedback;
+use crate::service::records::llm_costs::LlmCosts;
 use crate::service::records::metrics::{CacheKind, Meters};
 use crate::service::records::prometheus::{LogState, MetricSources, PrometheusExport};
 use crate::service::records::record::Recorder;
@@ -219,12 +222,15 @@ impl Application {
         let known = refresh.load_last_good().await;
 
         let (recorder, recording) = Recorder::start(store.clone(), retention(&start), stop.clone());
+        let usage_settings = Arc::new(ArcSwap::from_pointee(live.usage.clone()));
         let recorder = recorder.with_meters(Arc::clone(&meters)).with_texts(start.learning.message_text);
+        let recorder = recorder.with_usage(Arc::clone(&usage_settings));
+        let llm_costs = LlmCosts::new(recorder.clone(), Arc::clone(&count_tokens));
         let (audit, auditing) = Audit::start(store.clone(), start.store.audit_retention, stop.clone());
         let (chats, chat_writing) = Chats::start(store.clone(), stop.clone());
         let events = servers.events();
         let following = tokio::spawn(async move { refresh.follow(events).await });
-        let (enrichment, enriching) = enrichment(&start.llm, &live, &current, &store, stop.clone())?;
+        let (enrichment, enriching) = enrichment(&start.llm, &live, &current, &store, record_enrichment(&llm_costs), stop.clone())?;
         let indexing = Indexing {
             on_progress: progress::embedding(),
             enrichment: Arc::clone(&enrichment.feed),
@@ -234,7 +240,7 @@ impl Application {
         let retrieve = Retrieve::over(&indexing);
         let indexing = keep_indexed(indexing, stop.clone());
         let retrieve = Arc::new(retrieve.with_meters(Arc::clone(&meters)).with_servers(Arc::clone(&servers)));
-        let judges = Arc::new(judges(&start.llm)?.with_meters(Arc::clone(&meters)));
+        let judges = Arc::new(judges(&start.llm)?.with_meters(Arc::clone(&meters)).with_costs(llm_costs));
         let teaching = teach(Arc::clone(&retrieve), store.clone(), embedder.recoveries(), stop.clone());
         let secrets = Arc::new(Secrets::new(store.clone(), Arc::clone(&servers), start.secrets.keys.clone(), &live));
         let resealing = reseal(Arc::clone(&secrets), stop.clone());
@@ -263,7 +269,7 @@ impl Application {
         let publish = Publish::new(Arc::clone(&current), publish_options(&start)).with_meter(meters.cache(CacheKind::Documents));
         let admission = Arc::new(admission(&start, &live, &keys));
         let takers = (Arc::clone(&toolsets), Arc::clone(&policies), Arc::clone(&secrets), Arc::clone(&limits));
-        let apply = apply(Arc::clone(&execute), Arc::clone(&current), Arc::clone(&admission), takers);
+        let apply = apply(Arc::clone(&execute), Arc::clone(&current), Arc::clone(&admission), takers, Arc::clone(&usage_settings));
         let apply = apply_to_tools(apply, Arc::clone(&overrides), Arc::clone(&definitions), Arc::clone(&enrichment.feed));
         let apply = apply_to_keys(apply, Arc::clone(&keys));
         let reload = Arc::new(Reload::new(&settings, Arc::clone(&servers), catalog, apply));
@@ -368,6 +374,7 @@ impl Application {
             feedback: Feedback { current: Arc::clone(&current), store: store.clone(), recorder },
             usage: Usage { store: store.clone() },
             report: Report { store: store.clone() },
+            costs: CostReports { store: store.clone(), settings: usage_settings },
             enrichment,
             tool_admin: ToolAdmin { current, overrides, definitions, rebuilds, servers: Arc::clone(&servers), store: store.clone() },
             status,

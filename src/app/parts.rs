@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -22,16 +23,17 @@ use crate::service::access::policies::Policies;
 use crate::service::access::secrets::Secrets;
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::definitions::Definitions;
-use crate::service::catalog::enrich::Enriching;
 use crate::service::catalog::enrich::admin::EnrichmentAdmin;
 use crate::service::catalog::enrich::feed::EnrichmentFeed;
+use crate::service::catalog::enrich::{Enriching, OnExchange};
 use crate::service::catalog::reload::Apply;
 use crate::service::catalog::tool_facts::ToolOverrides;
 use crate::service::execution::execute::Execute;
 use crate::service::execution::files::Files;
-use crate::service::ports::{IndexError, Store, ToolIndex};
+use crate::service::ports::{IndexError, Purpose, Store, ToolIndex};
 use crate::service::publishing::meta_tokens::MetaTokens;
 use crate::service::publishing::publish::PublishOptions;
+use crate::service::records::llm_costs::{AskedFor, LlmCosts};
 use crate::service::records::record::{Recorder, Retention};
 use crate::service::selection::chats::Chats;
 use crate::service::selection::judges::Judges;
@@ -39,7 +41,7 @@ use crate::service::selection::retrieve::Retrieve;
 use crate::service::selection::select::Select;
 use crate::service::supervision::Supervised;
 use crate::service::toolsets::toolsets::Toolsets;
-use crate::settings::{LiveSettings, LlmSettings, McpoSettings, QdrantSettings, StartSettings};
+use crate::settings::{LiveSettings, LlmSettings, McpoSettings, QdrantSettings, StartSettings, UsageSettings};
 
 /// The files behind signed links. Returns `None` without a public URL, because the links need one.
 pub(super) fn files(data_dir: &DataDir, start: &StartSettings) -> io::Result<Option<Arc<Files>>> {
@@ -86,12 +88,19 @@ pub fn select(
     Ok(Select::new(Arc::clone(current), Arc::clone(retrieve), judges, chats, recorder, meta_tokens))
 }
 
+/// Records what a language model consumes to enrich tools.
+pub(super) fn record_enrichment(costs: &LlmCosts) -> OnExchange {
+    let costs = costs.clone();
+    Arc::new(move |exchange| costs.record(exchange, AskedFor { purpose: Purpose::Enrich, principal: None, is_own: false }))
+}
+
 /// The administration of enrichment texts, and the task that requests them if enrichment is enabled.
 pub(super) fn enrichment(
     settings: &LlmSettings,
     live: &LiveSettings,
     current: &Arc<CurrentCatalog>,
     store: &Arc<dyn Store>,
+    on_exchange: OnExchange,
     stop: CancellationToken,
 ) -> Result<(EnrichmentAdmin, JoinHandle<()>), StartError> {
     let model = settings.enrichment.as_ref().map(|enrichment| enrichment.endpoint.model.clone());
@@ -101,7 +110,7 @@ pub(super) fn enrichment(
     let Some(enrichment) = settings.enrichment.clone() else { return Ok((admin, tokio::spawn(async {}))) };
     let client = llm::client_builder().build().map_err(StartError::Client)?;
     let enricher = Arc::new(ChatModels::new(client, settings.clone()));
-    let enriching = Enriching { current: Arc::clone(current), store: store.clone(), enricher, settings: enrichment, feed };
+    let enriching = Enriching { current: Arc::clone(current), store: store.clone(), enricher, settings: enrichment, on_exchange, feed };
     let task = tokio::spawn(async move {
         let mut part = Supervised::new("enrichment");
         while part.panicked(enriching.follow(stop.clone())).await {}
@@ -115,8 +124,10 @@ pub(super) fn apply(
     current: Arc<CurrentCatalog>,
     admission: Arc<Admission>,
     (toolsets, policies, secrets, limits): (Arc<Toolsets>, Arc<Policies>, Arc<Secrets>, Arc<Limits>),
+    usage: Arc<ArcSwap<UsageSettings>>,
 ) -> Apply {
     Box::new(move |live| {
+        usage.store(Arc::new(live.usage.clone()));
         secrets.configure(live);
         limits.configure(live);
         admission.groups.store(Arc::new(live.groups.clone()));

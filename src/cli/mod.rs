@@ -8,6 +8,7 @@ mod backup;
 mod bench;
 mod catalog;
 mod check;
+mod costs;
 mod doctor;
 mod embedder;
 mod enrichment;

@@ -8,7 +8,7 @@ use reqwest::Method;
 use serde_json::Value;
 
 use crate::cli::admin::ServiceAccess;
-use crate::cli::{Failure, Outcome, print, table};
+use crate::cli::{Failure, Outcome, costs, print, table};
 
 /// The rows of the table: each row's label, and its field in the response.
 const ROWS: [(&str, &str); 15] = [
@@ -61,7 +61,7 @@ impl Report {
 fn as_text(answer: &Value) -> String {
     let arms = answer["arms"].as_array().map(Vec::as_slice).unwrap_or_default();
     if arms.is_empty() {
-        return "No sessions in this period.".to_owned();
+        return format!("No sessions in this period.\n\n{}", costs::as_summary(&answer["costs"]));
     }
     let heads: Vec<&str> = std::iter::once("Mean of a session").chain(arms.iter().filter_map(|arm| arm["arm"].as_str())).collect();
     let mut out = table::table(&heads);
@@ -69,5 +69,5 @@ fn as_text(answer: &Value) -> String {
         let cells = arms.iter().map(|arm| if arm[key].is_null() { String::new() } else { arm[key].to_string() });
         out.add_row(std::iter::once(name.to_owned()).chain(cells));
     }
-    table::text(&out)
+    format!("{}\n\n{}", table::text(&out), costs::as_summary(&answer["costs"]))
 }

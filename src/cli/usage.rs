@@ -1,4 +1,4 @@
-//! `toolsieve usage`: shows how the tools of a running service are used.
+//! `toolsieve usage`: shows how the tools of a running service are used, and what selections save and cost.
 
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::cli::admin::Shown;
 use crate::cli::table::cell as text;
-use crate::cli::{Outcome, table};
+use crate::cli::{Outcome, costs, table};
 
 #[derive(Args)]
 pub(super) struct Usage {
@@ -16,9 +16,12 @@ pub(super) struct Usage {
     /// Column by which to sort the tools
     #[arg(long, value_parser = ["called", "offered", "recovered"], default_value = "called")]
     order: String,
-    /// Show at most this many tools
+    /// Show at most this many tools, models, groups or users
     #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
+    /// Show savings and costs by day, model, group or user, instead of the tools
+    #[arg(long, value_name = "WHAT", value_parser = ["day", "model", "group", "user"], conflicts_with = "order")]
+    by: Option<String>,
     #[command(flatten)]
     shown: Shown,
 }
@@ -27,7 +30,7 @@ impl Usage {
     pub(super) fn run(self) -> Outcome {
         let since = Timestamp::now().saturating_sub(SignedDuration::from_hours(24 * i64::from(self.days))).unwrap_or(Timestamp::UNIX_EPOCH);
         let path = format!("/v1/admin/usage?since={since:.0}&order={}&limit={}", self.order, self.limit);
-        self.shown.get(&path, as_text)
+        self.shown.get(&path, |answer| self.by.as_deref().map_or_else(|| as_text(answer), |by| costs::as_table(&answer["costs"], by)))
     }
 }
 
@@ -61,5 +64,5 @@ fn as_text(answer: &Value) -> String {
         answer["tools"].as_array().map_or(0, Vec::len),
         answer["tool_count"],
     );
-    format!("{rows}\n\n{summary}")
+    format!("{rows}\n\n{summary}\n\n{}", costs::as_summary(&answer["costs"]))
 }

@@ -32,6 +32,7 @@ use crate::service::meta_tools::smart_select::SmartSelect;
 use crate::service::ports::Tracer;
 use crate::service::publishing::publish::Publish;
 use crate::service::records::audit::Audit;
+use crate::service::records::costs::CostReports;
 use crate::service::records::feedback::Feedback;
 use crate::service::records::metrics::Meters;
 use crate::service::records::prometheus::PrometheusExport;
@@ -93,4 +94,5 @@ pub(crate) struct State {
     pub feedback: Feedback,
     pub usage: Usage,
     pub report: Report,
+    pub costs: CostReports,
 }

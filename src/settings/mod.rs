@@ -42,6 +42,7 @@ mod telemetry;
 mod tls;
 mod tools;
 mod toolsets;
+mod usage;
 mod values;
 mod weak_key;
 
@@ -87,6 +88,7 @@ pub use self::telemetry::TelemetrySettings;
 pub use self::tls::Tls;
 pub use self::tools::ToolSettings;
 pub use self::toolsets::{ToolsetFlags, ToolsetSettings};
+pub use self::usage::UsageSettings;
 pub use self::values::DEFAULTS;
 
 use self::finding::Findings;
@@ -166,11 +168,27 @@ pub struct LiveSettings {
     /// The settings in section `[definitions]`.
     pub definitions: DefinitionSettings,
     pub limits: LimitSettings,
+    /// The settings in section `[usage]`, with `[[price]]`.
+    pub usage: UsageSettings,
 }
 
 /// The sections that [`LiveSettings`] contains.
-const LIVE_SECTIONS: [&str; 12] =
-    ["approval", "calls", "definitions", "groups", "key", "limits", "policy", "presets", "selection", "tag", "tool", "toolsets"];
+const LIVE_SECTIONS: [&str; 14] = [
+    "approval",
+    "calls",
+    "definitions",
+    "groups",
+    "key",
+    "limits",
+    "policy",
+    "presets",
+    "price",
+    "selection",
+    "tag",
+    "tool",
+    "toolsets",
+    "usage",
+];
 /// Keys from other sections that [`LiveSettings`] contains.
 const LIVE_KEYS: [&str; 1] = ["access.default"];
 
@@ -290,6 +308,7 @@ impl Settings {
         let api_keys = api_keys::read(&values, &start, &servers, &mut findings);
         own_files.extend(findings.files.iter().cloned());
         findings.files.extend(of_servers);
+        let usage = UsageSettings::read(&mut values, &mut findings);
         let tools = ToolSettings::read(&values, &servers, &mut findings);
         let mut keys = values.fingerprints();
         keys.extend(fingerprints_of_tables(&api_keys, &tools));
@@ -299,8 +318,21 @@ impl Settings {
         let (problems, warnings) = findings.in_order();
         if problems.is_empty() {
             let file = sources.settings.as_ref().map_or_else(|| "the settings".to_owned(), |path| path.display().to_string()).into();
-            let live =
-                LiveSettings { servers, calls, selection, groups, policy, toolsets, tags, api_keys, tools, file, definitions, limits };
+            let live = LiveSettings {
+                servers,
+                calls,
+                selection,
+                groups,
+                policy,
+                toolsets,
+                tags,
+                api_keys,
+                tools,
+                file,
+                definitions,
+                limits,
+                usage,
+            };
             Ok((Self { start, live, sources: sources.clone(), keys, files }, warnings))
         } else {
             Err(SettingsErrors { problems, warnings, files })
@@ -400,7 +432,7 @@ fn read_file(path: &Path, findings: &mut Findings) -> Option<String> {
 mod tests {
     use super::{
         CallSettings, DEFAULTS, DefinitionSettings, Findings, LimitSettings, PolicySettings, Reader, SelectionSettings, Settings,
-        StartSettings, Values,
+        StartSettings, UsageSettings, Values,
     };
 
     #[test]
@@ -415,6 +447,7 @@ mod tests {
         DefinitionSettings::read(&mut reader);
         LimitSettings::read(&mut reader);
         PolicySettings::read(&mut values, &mut findings);
+        UsageSettings::read(&mut values, &mut findings);
         assert_eq!(values.unread(), Vec::<&str>::new());
         assert_eq!(findings.problems, []);
     }

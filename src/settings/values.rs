@@ -103,6 +103,8 @@ pub(super) struct Values {
     pub(super) tools: Vec<(Option<serde_json::Value>, Location)>,
     /// The `[[approval]]` tables.
     pub(super) approvals: Vec<(Option<serde_json::Value>, Location)>,
+    /// The `[[price]]` tables, not parsed yet.
+    pub(super) prices: Vec<(serde_json::Value, Location)>,
 }
 
 /// The section of groups, whose keys are their names.
@@ -122,7 +124,9 @@ pub(super) const TOOL: &str = "tool";
 /// The name of the tables with approved definitions.
 pub(super) const APPROVAL: &str = "approval";
 /// All names of tables that can be repeated.
-const LISTS: [&str; 5] = [APPROVAL, KEY, POLICY, TAG, TOOL];
+const LISTS: [&str; 6] = [APPROVAL, KEY, POLICY, PRICE, TAG, TOOL];
+/// The name of the tables with prices of models.
+const PRICE: &str = "price";
 
 impl Values {
     /// Only the compiled-in defaults.
@@ -151,6 +155,7 @@ impl Values {
             api_keys: Vec::new(),
             tools: Vec::new(),
             approvals: Vec::new(),
+            prices: Vec::new(),
         }
     }
 
@@ -174,11 +179,15 @@ impl Values {
         for (section, keys) in positions.get_ref() {
             let name = section.get_ref().as_ref();
             let place_of_section = place(Some(section.span().start), Some(name));
-            if let (POLICY | TAG, DeValue::Array(rules)) = (name, keys.get_ref()) {
+            if let (POLICY | PRICE | TAG, DeValue::Array(rules)) = (name, keys.get_ref()) {
                 for rule in rules {
                     let place = place(Some(rule.span().start), Some(name));
                     let value = any_value(rule.get_ref(), &mut |text| replaced(text, environment, &place, findings).unwrap_or_default());
-                    let tables = if name == TAG { &mut self.tags } else { &mut self.policy };
+                    let tables = match name {
+                        PRICE => &mut self.prices,
+                        TAG => &mut self.tags,
+                        _ => &mut self.policy,
+                    };
                     tables.push((value, place));
                 }
                 continue;
@@ -445,6 +454,7 @@ impl Values {
             (TOOLSETS, format!("{toolsets:?}")),
             (PRESETS, format!("{presets:?}")),
             (TAG, rules(&self.tags)),
+            (PRICE, rules(&self.prices)),
         ];
         entries.chain(tables.map(|(name, text)| (name.to_owned(), Fingerprint::of_text(&text)))).collect()
     }

@@ -328,6 +328,8 @@ async fn of_a_selection_that_kept_everything_only_which_tools_that_were_is_kept(
         tools: OfferedTools::all(tools),
         tokens_before: 90_000,
         tokens_after: 90_000,
+        tokens_saved: 0,
+        model: None,
         arm: Some(Arm::Static),
     };
     let event = |_| SelectionEvent { kind: offered.clone(), ..events(SystemTime::now()).swap_remove(0) };

@@ -5,6 +5,7 @@
 //! the key).
 
 mod transport;
+mod usage;
 
 use async_openai::Client;
 use async_openai::config::Config;
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::domain::selection::enrichment::{Brief, Enrichment};
 use crate::domain::selection::judgement::{AnswerProblem, Choice, Question};
-use crate::service::ports::{Advisor, EnrichError, Enricher, Judge, JudgeError};
+use crate::service::ports::{Advisor, Answered, EnrichError, Enricher, Exchange, Judge, JudgeError};
 use crate::settings::LlmSettings;
 use crate::settings::llm::Endpoint;
 
@@ -47,8 +48,8 @@ impl ChatModels {
         }
     }
 
-    /// Returns the model's unparsed answer.
-    async fn complete(&self, endpoint: &Endpoint, key: SecretString, system: String, user: String) -> Result<String, JudgeError> {
+    /// Returns the model's unparsed answer, and what it consumed.
+    async fn complete(&self, endpoint: &Endpoint, key: SecretString, system: String, user: String) -> Answered<Result<String, JudgeError>> {
         let account = Account { base_url: endpoint.base_url.clone(), key };
         let api = Client::build(self.client.clone(), account).with_http_service(transport::once(self.client.clone()));
         let request = json!({
@@ -56,28 +57,33 @@ impl ChatModels {
             "messages": [{"role": "system", "content": system}, {"role": "user", "content": user}],
             "stream": false,
         });
-        let completion: Value = api.chat().create_byot(request).await.map_err(|error| kind(&error))?;
+        let completion: Value = match api.chat().create_byot(request).await {
+            Ok(completion) => completion,
+            Err(error) => return Answered::unanswered(Err(kind(&error))),
+        };
         let answer = completion.pointer("/choices/0/message/content").and_then(Value::as_str);
-        Ok(answer.ok_or(AnswerProblem::NoCompletion)?.to_owned())
+        let exchange =
+            usage::tokens(&completion, [&system, &user], answer).map(|tokens| Exchange { model: endpoint.model.clone(), tokens });
+        Answered { result: answer.map(str::to_owned).ok_or(AnswerProblem::NoCompletion.into()), exchange }
     }
 }
 
 #[async_trait]
 impl Judge for ChatModels {
-    async fn judge(&self, advisor: &Advisor, question: &Question) -> Result<Vec<Choice>, JudgeError> {
-        let (endpoint, key) = self.endpoint(advisor).ok_or(JudgeError::NotConfigured)?;
-        let answer = self.complete(endpoint, key, question.system(), question.user()).await?;
-        Ok(question.read(&answer)?)
+    async fn judge(&self, advisor: &Advisor, question: &Question) -> Answered<Result<Vec<Choice>, JudgeError>> {
+        let Some((endpoint, key)) = self.endpoint(advisor) else { return Answered::unanswered(Err(JudgeError::NotConfigured)) };
+        let Answered { result, exchange } = self.complete(endpoint, key, question.system(), question.user()).await;
+        Answered { result: result.and_then(|answer| Ok(question.read(&answer)?)), exchange }
     }
 }
 
 #[async_trait]
 impl Enricher for ChatModels {
-    async fn enrich(&self, brief: &Brief) -> Result<Enrichment, EnrichError> {
-        let endpoint = &self.settings.enrichment.as_ref().ok_or(JudgeError::NotConfigured)?.endpoint;
+    async fn enrich(&self, brief: &Brief) -> Answered<Result<Enrichment, EnrichError>> {
+        let Some(settings) = &self.settings.enrichment else { return Answered::unanswered(Err(JudgeError::NotConfigured.into())) };
         let key = self.settings.api_key.clone().unwrap_or_default();
-        let answer = self.complete(endpoint, key, brief.system(), brief.user()).await?;
-        Ok(brief.read(&answer)?)
+        let Answered { result, exchange } = self.complete(&settings.endpoint, key, brief.system(), brief.user()).await;
+        Answered { result: result.map_err(EnrichError::from).and_then(|answer| Ok(brief.read(&answer)?)), exchange }
     }
 }
 

@@ -15,6 +15,7 @@ mod audit;
 mod chats;
 mod computed;
 mod conversation_figures;
+mod costs;
 mod definitions;
 mod errors;
 mod feedback;

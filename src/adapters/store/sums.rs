@@ -2,11 +2,12 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::encoding::{DAY, to_millis};
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::records::conversation::ConversationKind;
+use crate::domain::records::costs::{CostCounts, CostScope, Purpose};
 use crate::domain::records::usage::LatencyBucket;
 use crate::domain::selection::experiment::Arm;
 use crate::domain::text::canonical::Fingerprint;
@@ -18,6 +19,20 @@ pub(super) struct DaySums<'a> {
     pub(super) days: BTreeMap<i64, MessageCounts>,
     pub(super) tools: BTreeMap<(i64, &'a ToolId), (ToolCounts, i64)>,
     pub(super) latencies: BTreeMap<(i64, &'a ToolId, LatencyBucket), u64>,
+    pub(super) costs: BTreeMap<CostKey<'a>, CostCounts>,
+}
+
+/// The key of a sum of costs. The sums over all callers come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct CostKey<'a> {
+    pub(super) scope: CostScope,
+    pub(super) day: i64,
+    /// The group or user; empty for all callers, and for callers without a group.
+    pub(super) name: &'a str,
+    pub(super) purpose: Purpose,
+    pub(super) is_own: bool,
+    /// The model; empty if it is unknown.
+    pub(super) model: &'a str,
 }
 
 impl<'a> DaySums<'a> {
@@ -26,7 +41,9 @@ impl<'a> DaySums<'a> {
         for event in events {
             let day = day(event.at);
             match &event.kind {
-                SelectionEventKind::Offered { tools, tokens_before, tokens_after, .. } => {
+                SelectionEventKind::Offered { tools, tokens_before, tokens_after, tokens_saved, model, .. } => {
+                    let saved = CostCounts { requests: 1, saved_tokens: *tokens_saved, ..CostCounts::default() };
+                    sums.add_costs(event, Purpose::Chat, false, model.as_deref().unwrap_or_default(), &saved);
                     let counts = sums.days.entry(day).or_default();
                     counts.selections += 1;
                     counts.tokens_before += tokens_before;
@@ -41,6 +58,11 @@ impl<'a> DaySums<'a> {
                     counts.recovered_searches += u64::from(*recovered);
                 }
                 SelectionEventKind::Called { tool, outcome, took, recovered } => {
+                    // The calls of all callers are counted by tool.
+                    for (scope, name) in event.attribution.scopes() {
+                        let key = CostKey { scope, day, name, purpose: Purpose::Chat, is_own: false, model: "" };
+                        sums.costs.entry(key).or_default().calls += 1;
+                    }
                     let (counts, called_at) = sums.tools.entry((day, tool)).or_default();
                     counts.called += 1;
                     counts.recovered += u64::from(*recovered);
@@ -56,10 +78,29 @@ impl<'a> DaySums<'a> {
                     }
                     *sums.latencies.entry((day, tool, LatencyBucket::of(*took))).or_default() += 1;
                 }
+                SelectionEventKind::Answered { purpose, model, is_own, tokens } => {
+                    let spent = CostCounts {
+                        requests: 1,
+                        estimated: u64::from(tokens.is_estimated),
+                        input_tokens: tokens.input,
+                        output_tokens: tokens.output,
+                        ..CostCounts::default()
+                    };
+                    sums.add_costs(event, *purpose, *is_own, model, &spent);
+                }
                 SelectionEventKind::Loaded { .. } | SelectionEventKind::Unloaded { .. } | SelectionEventKind::Listed { .. } => {}
             }
         }
         sums
+    }
+
+    /// Adds to the sums over all callers, and to those of the event's groups and user.
+    fn add_costs(&mut self, event: &'a SelectionEvent, purpose: Purpose, is_own: bool, model: &'a str, counts: &CostCounts) {
+        let scopes = std::iter::once((CostScope::All, "")).chain(event.attribution.scopes());
+        for (scope, name) in scopes {
+            let key = CostKey { scope, day: day(event.at), name, purpose, is_own, model };
+            self.costs.entry(key).or_default().add(counts);
+        }
     }
 }
 
@@ -120,6 +161,8 @@ impl ConversationSums {
                 self.bound(*before, *bound);
             }
             SelectionEventKind::Listed { bound } => self.bound(*bound, *bound),
+            // Costs have sums of their own, without conversations.
+            SelectionEventKind::Answered { .. } => {}
         }
     }
 
@@ -132,6 +175,11 @@ impl ConversationSums {
 /// The number of whole days since 1970.
 pub(super) fn day(time: SystemTime) -> i64 {
     to_millis(time) / DAY
+}
+
+/// The time at which a day begins.
+pub(super) fn begin(day: i64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_hours(24) * u32::try_from(day).unwrap_or_default()
 }
 
 /// The first day that begins at or after this time.

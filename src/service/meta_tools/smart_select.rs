@@ -6,13 +6,15 @@ use std::sync::Arc;
 use serde::Serialize;
 use tokio::time::Instant;
 
+use crate::domain::access::principal::Principal;
 use crate::domain::access::toolset::ToolsetName;
 use crate::domain::catalog::tool::Tool;
 use crate::domain::selection::judgement::{Choice, Entry, Question, fitting};
 use crate::service::access::limits::{Limited, Limits};
 use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::meta_tools::proposed::{ProposedToolset, proposed};
-use crate::service::ports::Advisor;
+use crate::service::ports::{Advisor, Purpose};
+use crate::service::records::llm_costs::AskedFor;
 use crate::service::records::metrics::SearchKind;
 use crate::service::records::record::Recorder;
 use crate::service::selection::judges::Judges;
@@ -82,7 +84,7 @@ impl SmartSelect {
             );
             None
         } else {
-            self.judged(request, &advisors, &view, &mut warnings).await
+            self.judged(request, &here.caller.principal, &advisors, &view, &mut warnings).await
         };
         let (tools, provider) = match judged {
             Some(judged) => judged,
@@ -102,6 +104,7 @@ impl SmartSelect {
     async fn judged(
         &self,
         request: &SmartSelectRequest,
+        principal: &Principal,
         advisors: &[&Advisor],
         view: &View,
         warnings: &mut Vec<String>,
@@ -115,7 +118,8 @@ impl SmartSelect {
         for (advisor, left) in advisors.iter().zip((1..=advisors.len()).rev()) {
             let now = Instant::now();
             let share = end.saturating_duration_since(now) / u32::try_from(left).unwrap_or(u32::MAX);
-            match self.judges.ask(advisor, &question, now + share).await {
+            let asked = AskedFor { purpose: Purpose::SmartSelect, principal: Some(principal), is_own: advisor.is_own() };
+            match self.judges.ask(advisor, &question, now + share, asked).await {
                 Ok(choices) => {
                     let reason = |choice: &Choice| choice.reason.clone().unwrap_or_else(|| "chosen by the language model".to_owned());
                     let chosen = choices.iter().filter_map(|choice| Some((Arc::clone(tools.get(choice.place)?), reason(choice))));

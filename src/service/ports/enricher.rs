@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use crate::domain::selection::enrichment::{Brief, Enrichment, EnrichmentProblem};
-use crate::service::ports::JudgeError;
+use crate::service::ports::{Answered, JudgeError};
 
 /// Requests additional search texts from a language model.
 #[async_trait]
@@ -12,8 +12,8 @@ pub trait Enricher: Send + Sync {
     /// request.
     ///
     /// # Errors
-    /// [`EnrichError`], which contains no part of the request or the answer.
-    async fn enrich(&self, brief: &Brief) -> Result<Enrichment, EnrichError>;
+    /// The result is an [`EnrichError`], which contains no part of the request or the answer.
+    async fn enrich(&self, brief: &Brief) -> Answered<Result<Enrichment, EnrichError>>;
 }
 
 /// The reason why there is no valid enrichment.

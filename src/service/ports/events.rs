@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::records::conversation::Conversation;
+use crate::domain::records::costs::{AnswerTokens, Attribution, Purpose};
 use crate::domain::selection::experiment::Arm;
 use crate::domain::text::canonical::Fingerprint;
 use crate::domain::text::named::named;
@@ -21,6 +22,8 @@ pub struct SelectionEvent {
     pub chat: Option<String>,
     /// The conversation to which usage is attributed.
     pub conversation: Option<Conversation>,
+    /// The groups and the user whose usage is summed up separately.
+    pub attribution: Attribution,
     pub kind: SelectionEventKind,
 }
 
@@ -32,6 +35,10 @@ pub enum SelectionEventKind {
         tools: OfferedTools,
         tokens_before: u64,
         tokens_after: u64,
+        /// Tokens that the selection left out; 0 if all tools stay on offer.
+        tokens_saved: u64,
+        /// The chat's model, if the request names it.
+        model: Option<String>,
         /// The chat's arm in an experiment.
         arm: Option<Arm>,
     },
@@ -45,6 +52,8 @@ pub enum SelectionEventKind {
     Unloaded { before: u64, bound: u64 },
     /// The client fetched its list of tools: `bound` tools, and the meta-tools.
     Listed { bound: u64 },
+    /// A language model answered. `is_own`: the user paid, with a key of their own. Stored only as sums.
+    Answered { purpose: Purpose, model: String, is_own: bool, tokens: AnswerTokens },
 }
 
 /// The tools that a selection kept. If all were kept, every message shares one list, and the store contains only their number and

@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use secrecy::SecretString;
 
 use crate::domain::selection::judgement::{AnswerProblem, Choice, Provider, Question};
+use crate::service::ports::Answered;
 
 /// Requests a choice of tools for a task from a language model.
 #[async_trait]
@@ -12,8 +13,8 @@ pub trait Judge: Send + Sync {
     /// the future cancels the request.
     ///
     /// # Errors
-    /// [`JudgeError`], which contains no part of the request or the answer.
-    async fn judge(&self, advisor: &Advisor, question: &Question) -> Result<Vec<Choice>, JudgeError>;
+    /// The result is a [`JudgeError`], which contains no part of the request or the answer.
+    async fn judge(&self, advisor: &Advisor, question: &Question) -> Answered<Result<Vec<Choice>, JudgeError>>;
 }
 
 /// A language model, with the account that pays for it.
@@ -26,6 +27,11 @@ pub enum Advisor {
 }
 
 impl Advisor {
+    /// Whether the user pays, with a key of their own.
+    pub fn is_own(&self) -> bool {
+        matches!(self, Self::Own { .. })
+    }
+
     pub fn name(&self) -> &'static str {
         match self {
             Self::Configured => "configured",

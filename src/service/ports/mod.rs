@@ -6,6 +6,7 @@ mod audit;
 mod embedder;
 mod enricher;
 mod events;
+mod exchange;
 mod files;
 mod index;
 mod judge;
@@ -19,6 +20,7 @@ pub use self::audit::{AuditAction, AuditEntry, AuditQuery, StoredAuditEntry};
 pub use self::embedder::{EmbedError, Embedder, recovered};
 pub use self::enricher::{EnrichError, Enricher};
 pub use self::events::{CallOutcome, EventMessage, OfferedTools, SelectionEvent, SelectionEventKind, SelectionName};
+pub use self::exchange::{Answered, Exchange, ExchangeTokens};
 pub use self::files::{FileStore, FileStoreError, StoredFile};
 pub use self::index::{
     Coverage, IndexAnswer, IndexCandidate, IndexContents, IndexDocument, IndexError, IndexQuery, IndexQueryText, IndexServer,
@@ -41,5 +43,6 @@ pub use crate::domain::catalog::catalog::{ServerListing, SkippedTool};
 pub use crate::domain::records::conversation_figures::{
     ArmFigures, ConversationCounts, ConversationFigures, ConversationQuery, ConversationReport,
 };
+pub use crate::domain::records::costs::{AnswerTokens, Attribution, CostCounts, CostRow, CostScope, Purpose};
 pub use crate::domain::records::feedback::{Feedback, Verdict};
 pub use crate::domain::records::usage::{DayUsage, MessageCounts, ToolCounts, ToolUsage, Usage, UsageQuery};

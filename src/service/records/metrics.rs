@@ -14,7 +14,7 @@ use prometheus_client::registry::{Metric, Registry, Unit};
 
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::domain::text::named::named;
-use crate::service::ports::{CallOutcome, Limit, Verdict};
+use crate::service::ports::{AnswerTokens, CallOutcome, Limit, Purpose, Verdict};
 
 /// Upper bounds of the buckets, in seconds. A selection takes one to three milliseconds with the built-in embedder, and some
 /// hundred with an endpoint. The Open WebUI filter waits 1.5 s.
@@ -126,6 +126,13 @@ pub struct SelectionFigures {
     pub tokens_after: u64,
 }
 
+impl SelectionFigures {
+    /// Tokens of definitions that the selection left out. If all tools stay on offer, it saved nothing.
+    pub fn tokens_saved(&self) -> u64 {
+        if self.kind.keeps_all() { 0 } else { self.tokens_before.saturating_sub(self.tokens_after) }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct HttpLabels {
     route: String,
@@ -155,6 +162,15 @@ struct ToolLabels {
     server: ServerName,
     tool: String,
     outcome: &'static str,
+}
+
+/// The model is one in the settings.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LlmLabels {
+    purpose: &'static str,
+    model: String,
+    paid_by: &'static str,
+    direction: &'static str,
 }
 
 /// Declares a type of labels with constant values.
@@ -219,6 +235,8 @@ meters! {
     searches: Family<KindLabels, Counter> = Family::default(), "searches": "Searches for tools by models";
     cache_requests: Family<CacheLabels, Counter> = Family::default(), "cache_requests": "Cache lookups by result";
     judge_requests: Family<OutcomeLabels, Counter> = Family::default(), "judge_requests": "Requests to language models by outcome";
+    llm_tokens: Family<LlmLabels, Counter> = Family::default(), "llm_tokens":
+        "Tokens of language models by purpose, model, payer and direction";
     limited: Family<LimitLabels, Counter> = Family::default(), "rate_limited": "Requests rejected by a limit";
     spans: Family<OutcomeLabels, Counter> = Family::default(), "spans": "Spans of traces by outcome";
     traces_limited: Counter = Counter::default(), "traces_limited": "Requests without a trace because of the rate limit for traces";
@@ -317,7 +335,7 @@ impl Meters {
         self.tools_after.inc_by(figures.tools_after as u64);
         self.tokens_before.inc_by(figures.tokens_before);
         self.tokens_after.inc_by(figures.tokens_after);
-        self.tokens_saved.inc_by(figures.tokens_before.saturating_sub(figures.tokens_after));
+        self.tokens_saved.inc_by(figures.tokens_saved());
     }
 
     pub fn stage(&self, stage: Stage, since: Instant) {
@@ -349,6 +367,15 @@ impl Meters {
         self.traces_limited.inc();
     }
 
+    /// Counts the tokens of an answer. `model` is the name in the settings, `is_own` whether a user paid.
+    pub fn llm_answer(&self, purpose: Purpose, model: &str, is_own: bool, tokens: AnswerTokens) {
+        let paid_by = if is_own { "user" } else { "service" };
+        for (direction, count) in [("input", tokens.input), ("output", tokens.output)] {
+            let labels = LlmLabels { purpose: purpose.name(), model: model.to_owned(), paid_by, direction };
+            self.llm_tokens.get_or_create(&labels).inc_by(count);
+        }
+    }
+
     pub fn limited(&self, limit: Limit) {
         self.limited.get_or_create(&LimitLabels { limit: limit.name() }).inc();
     }
@@ -377,5 +404,25 @@ fn status_class(status: u16) -> &'static str {
         3 => "3xx",
         4 => "4xx",
         _ => "5xx",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{SelectionFigures, SelectionKind};
+
+    #[test]
+    fn only_what_a_selection_left_out_is_saved() {
+        let saved = |kind| {
+            let figures =
+                SelectionFigures { kind, took: Duration::ZERO, tools_before: 9, tools_after: 2, tokens_before: 900, tokens_after: 20 };
+            figures.tokens_saved()
+        };
+        for kind in SelectionKind::ALL {
+            let keeps_all = [SelectionKind::Small, SelectionKind::Static].contains(&kind);
+            assert_eq!(saved(kind), if keeps_all { 0 } else { 880 }, "{kind:?}");
+        }
     }
 }

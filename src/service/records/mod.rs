@@ -1,11 +1,13 @@
-//! Records: events, usage, audit log, feedback, metrics.
+//! Records: events, usage, costs, audit log, feedback, metrics.
 
 mod last_selections;
 pub mod metrics;
 pub(crate) mod report;
 pub mod usage;
+pub(crate) mod costs;
 pub(super) mod write_behind;
 pub(crate) mod audit;
 pub(crate) mod record;
+pub mod llm_costs;
 pub(crate) mod feedback;
 pub(crate) mod prometheus;

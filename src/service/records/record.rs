@@ -3,15 +3,17 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
 
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::ToolId;
 use crate::service::caller::CallerContext;
-use crate::service::ports::{CallOutcome, EventMessage, EventStore, SelectionEvent, SelectionEventKind};
+use crate::service::ports::{Attribution, CallOutcome, EventMessage, EventStore, SelectionEvent, SelectionEventKind};
 use crate::service::records::last_selections::{LastSelection, LastSelections};
 use crate::service::records::metrics::{Meters, SearchKind};
 use crate::service::records::write_behind::{BatchWriter, Queue};
+use crate::settings::UsageSettings;
 
 /// Maximum number of characters recorded per message, if texts are recorded.
 const MAX_TEXT_CHARACTERS: usize = 4_000;
@@ -23,13 +25,14 @@ pub struct Recorder {
     last: LastSelections,
     meters: Arc<Meters>,
     keeps_text: bool,
+    usage: Arc<ArcSwap<UsageSettings>>,
 }
 
 impl Recorder {
     /// Starts the writer. After `stop`, it writes the queued events and ends.
     pub fn start(store: Arc<dyn EventStore>, retention: Retention, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
         let (queue, writing) = Writer { store, retention }.start(stop);
-        (Self { queue, last: LastSelections::default(), meters: Arc::default(), keeps_text: false }, writing)
+        (Self { queue, last: LastSelections::default(), meters: Arc::default(), keeps_text: false, usage: Arc::default() }, writing)
     }
 
     /// Also counts the events with these metrics.
@@ -42,6 +45,12 @@ impl Recorder {
     #[must_use]
     pub fn with_texts(self, keeps_text: bool) -> Self {
         Self { keeps_text, ..self }
+    }
+
+    /// Sets whose usage is summed up separately, besides the sums over all callers.
+    #[must_use]
+    pub fn with_usage(self, usage: Arc<ArcSwap<UsageSettings>>) -> Self {
+        Self { usage, ..self }
     }
 
     pub fn meters(&self) -> &Meters {
@@ -76,7 +85,7 @@ impl Recorder {
         self.meters.search(kind);
         let followed = self.followed(caller);
         let recovered = followed.as_ref().zip(tools.first()).is_some_and(|(selection, best)| !selection.offered(best));
-        self.record(event(caller, followed.as_deref(), SelectionEventKind::Searched { message, tools, recovered }));
+        self.record(self.event(caller, followed.as_deref(), SelectionEventKind::Searched { message, tools, recovered }));
     }
 
     /// Records a finished call.
@@ -84,32 +93,38 @@ impl Recorder {
         let followed = self.followed(caller);
         let recovered = followed.as_ref().is_some_and(|selection| !selection.offered(&tool));
         self.meters.call(&tool, outcome, took, recovered);
-        self.record(event(caller, followed.as_deref(), SelectionEventKind::Called { tool, outcome, took, recovered }));
+        self.record(self.event(caller, followed.as_deref(), SelectionEventKind::Called { tool, outcome, took, recovered }));
     }
 
     /// Records that a conversation loaded, unloaded or listed tools. Does nothing without a conversation.
     pub(in crate::service) fn of_conversation(&self, caller: &CallerContext, kind: SelectionEventKind) {
         if caller.conversation().is_some() {
-            self.record(event(caller, None, kind));
+            self.record(self.event(caller, None, kind));
         }
+    }
+
+    /// Creates an event for a caller, linked to the preceding selection.
+    fn event(&self, caller: &CallerContext, followed: Option<&LastSelection>, kind: SelectionEventKind) -> SelectionEvent {
+        SelectionEvent {
+            at: SystemTime::now(),
+            selection: followed.map(|selection| selection.id.to_string()),
+            principal: caller.principal.id.as_str().to_owned(),
+            chat: caller.chat.clone(),
+            conversation: caller.conversation(),
+            attribution: self.attribution(&caller.principal),
+            kind,
+        }
+    }
+
+    /// The groups and the user to which a caller's events are attributed.
+    pub(in crate::service) fn attribution(&self, principal: &Principal) -> Attribution {
+        Attribution::of(principal, self.usage.load().by)
     }
 
     /// A message in the form in which it is recorded.
     pub(in crate::service) fn message(&self, text: &str) -> EventMessage {
         let end = text.char_indices().nth(MAX_TEXT_CHARACTERS).map_or(text.len(), |(at, _)| at);
         EventMessage { text: self.keeps_text.then(|| text[..end].to_owned()) }
-    }
-}
-
-/// Creates an event for a caller, linked to the preceding selection.
-fn event(caller: &CallerContext, followed: Option<&LastSelection>, kind: SelectionEventKind) -> SelectionEvent {
-    SelectionEvent {
-        at: SystemTime::now(),
-        selection: followed.map(|selection| selection.id.to_string()),
-        principal: caller.principal.id.as_str().to_owned(),
-        chat: caller.chat.clone(),
-        conversation: caller.conversation(),
-        kind,
     }
 }
 

@@ -97,7 +97,7 @@ pub(super) struct Choose {
 impl Choose {
     /// Ranks the offered tools and cuts the ranking to what the message needs.
     pub(super) async fn choose(&self, message: &Message<'_>) -> Chosen {
-        let Message { request, view: View { catalog, settings, .. }, offer, .. } = *message;
+        let Message { request, principal, view: View { catalog, settings, .. }, offer, .. } = *message;
         let plan = plan(message);
         if plan.is_empty() || (offer.ours.is_empty() && offer.judged.is_empty()) {
             return Chosen::nothing();
@@ -124,6 +124,7 @@ impl Choose {
         }
         let reranking = Reranking {
             mode: request.rerank.unwrap_or(settings.rerank),
+            principal,
             advisors: &request.advisors,
             ranking: &ranking,
             catalog,

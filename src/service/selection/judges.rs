@@ -12,7 +12,8 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::domain::selection::judgement::{Choice, Question};
 use crate::domain::text::canonical::Fingerprint;
-use crate::service::ports::{Advisor, Judge, JudgeError, SpanKind};
+use crate::service::ports::{Advisor, Answered, Judge, JudgeError, SpanKind};
+use crate::service::records::llm_costs::{AskedFor, LlmCosts};
 use crate::service::records::metrics::{JudgeOutcome, Meters, Stage};
 use crate::service::selection::breaker::Breaker;
 use crate::service::spans::{self, Step};
@@ -34,6 +35,7 @@ pub struct Judges {
     /// Hashes accounts, so that keys are not stored. The seed is random per process.
     accounts: RandomState,
     meters: Arc<Meters>,
+    costs: Option<LlmCosts>,
 }
 
 /// The reason why there is no judgement.
@@ -70,6 +72,7 @@ impl Judges {
             breakers: moka::sync::Cache::builder().max_capacity(ACCOUNTS).time_to_idle(IDLE).build(),
             accounts: RandomState::new(),
             meters: Arc::default(),
+            costs: None,
         }
     }
 
@@ -77,6 +80,12 @@ impl Judges {
     #[must_use]
     pub fn with_meters(self, meters: Arc<Meters>) -> Self {
         Self { meters, ..self }
+    }
+
+    /// Also records what the models consume.
+    #[must_use]
+    pub fn with_costs(self, costs: LlmCosts) -> Self {
+        Self { costs: Some(costs), ..self }
     }
 
     /// Whether a model is configured for this account.
@@ -87,15 +96,22 @@ impl Judges {
         }
     }
 
-    /// Asks a model to choose tools. Equal concurrent questions on the same account share one request.
+    /// Asks a model to choose tools. Equal concurrent questions on the same account share one request, which counts for the
+    /// first caller.
     ///
     /// # Errors
     /// [`AskError`], no later than the deadline.
-    pub async fn ask(&self, advisor: &Advisor, question: &Question, deadline: Instant) -> Result<Arc<[Choice]>, AskError> {
+    pub async fn ask(
+        &self,
+        advisor: &Advisor,
+        question: &Question,
+        deadline: Instant,
+        asked: AskedFor<'_>,
+    ) -> Result<Arc<[Choice]>, AskError> {
         let step = self.step(advisor, question);
         let account = self.account(advisor);
         let key = format!("{account}\0{}\0{}", question.system(), question.user());
-        let asking = self.judgements.try_get_with(Fingerprint::of_text(&key), self.ask_now(account, advisor, question, deadline));
+        let asking = self.judgements.try_get_with(Fingerprint::of_text(&key), self.ask_now(account, advisor, question, deadline, asked));
         asking.await.map_err(|error| {
             step.fail(error.kind());
             *error
@@ -125,14 +141,25 @@ impl Judges {
         step
     }
 
-    async fn ask_now(&self, account: u64, advisor: &Advisor, question: &Question, deadline: Instant) -> Result<Arc<[Choice]>, AskError> {
+    async fn ask_now(
+        &self,
+        account: u64,
+        advisor: &Advisor,
+        question: &Question,
+        deadline: Instant,
+        asked: AskedFor<'_>,
+    ) -> Result<Arc<[Choice]>, AskError> {
         let breaker = self.breakers.get_with(account, Arc::default);
         let started = Instant::now();
         let Some(permit) = breaker.admit(started) else {
             self.meters.judge(JudgeOutcome::LeftOut);
             return Err(AskError::LeftOut);
         };
-        let judged = timeout_at(deadline, self.judge.judge(advisor, question)).await.unwrap_or(Err(JudgeError::Timeout));
+        let answered = timeout_at(deadline, self.judge.judge(advisor, question)).await;
+        let Answered { result: judged, exchange } = answered.unwrap_or_else(|_| Answered::unanswered(Err(JudgeError::Timeout)));
+        if let (Some(costs), Some(exchange)) = (&self.costs, exchange) {
+            costs.record(exchange, asked);
+        }
         permit.report(judged.is_ok(), Instant::now());
         self.meters.judge(match &judged {
             Ok(_) => JudgeOutcome::Answered,
@@ -169,7 +196,8 @@ mod tests {
 
     use super::{AskError, Judges};
     use crate::domain::selection::judgement::{Choice, Entry, Provider, Question};
-    use crate::service::ports::{Advisor, Judge, JudgeError};
+    use crate::service::ports::{Advisor, Answered, Judge, JudgeError, Purpose};
+    use crate::service::records::llm_costs::AskedFor;
     use crate::service::records::metrics::Meters;
     use crate::service::selection::breaker::FAILURES;
     use crate::settings::Settings;
@@ -184,13 +212,13 @@ mod tests {
 
     #[async_trait]
     impl Judge for Obedient {
-        async fn judge(&self, _advisor: &Advisor, question: &Question) -> Result<Vec<Choice>, JudgeError> {
+        async fn judge(&self, _advisor: &Advisor, question: &Question) -> Answered<Result<Vec<Choice>, JudgeError>> {
             self.calls.fetch_add(1, Ordering::SeqCst);
-            match question.user() {
+            Answered::unanswered(match question.user() {
                 text if text.contains("choose") => Ok(vec![Choice { place: 0, reason: None }]),
                 text if text.contains("hang") => std::future::pending().await,
                 _ => Err(JudgeError::RateLimited),
-            }
+            })
         }
     }
 
@@ -212,7 +240,8 @@ mod tests {
 
     async fn ask(judges: &Judges, advisor: &Advisor, task: &str) -> Result<usize, AskError> {
         let question = Question::new(task, vec![Entry::new("a", "x"), Entry::new("b", "y")], 1);
-        judges.ask(advisor, &question, Instant::now() + DEADLINE).await.map(|choices| choices.len())
+        let asked = AskedFor { purpose: Purpose::Judge, principal: None, is_own: advisor.is_own() };
+        judges.ask(advisor, &question, Instant::now() + DEADLINE, asked).await.map(|choices| choices.len())
     }
 
     #[tokio::test]

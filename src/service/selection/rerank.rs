@@ -2,10 +2,12 @@
 
 use tokio::time::Instant;
 
+use crate::domain::access::principal::Principal;
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::selection::judgement::{Entry, Question};
 use crate::domain::selection::relevance::{Ranked, is_ambiguous};
-use crate::service::ports::Advisor;
+use crate::service::ports::{Advisor, Purpose};
+use crate::service::records::llm_costs::AskedFor;
 use crate::service::selection::foreign::ForeignTool;
 use crate::service::selection::judges::Judges;
 use crate::service::selection::retrieve::Ranking;
@@ -14,6 +16,7 @@ use crate::settings::Rerank;
 /// The input. The ranking contains only tools offered to the caller.
 pub(super) struct Reranking<'a> {
     pub(super) mode: Rerank,
+    pub(super) principal: &'a Principal,
     /// Language models that use the user's own keys.
     pub(super) advisors: &'a [Advisor],
     pub(super) ranking: &'a Ranking,
@@ -36,7 +39,7 @@ pub(super) enum Reranked {
 impl Judges {
     /// Asks a model to choose if the ranking is ambiguous and a model is available.
     pub(super) async fn rerank(&self, reranking: Reranking<'_>) -> Reranked {
-        let Reranking { mode, advisors, ranking, catalog, foreign, limit } = reranking;
+        let Reranking { mode, principal, advisors, ranking, catalog, foreign, limit } = reranking;
         let wanted = match mode {
             Rerank::Off => false,
             Rerank::Auto => is_ambiguous(&ranking.ranked),
@@ -61,7 +64,8 @@ impl Judges {
         let (candidates, entries): (Vec<Ranked<u32>>, Vec<Entry>) =
             ranking.ranked.iter().filter_map(|ranked| Some((*ranked, entry(ranked)?))).take(self.settings.candidates).unzip();
         let question = Question::new(ranking.in_context.as_ref().unwrap_or(&ranking.message), entries, limit);
-        match self.ask(advisor, &question, Instant::now() + self.settings.timeout).await {
+        let asked = AskedFor { purpose: Purpose::Judge, principal: Some(principal), is_own: advisor.is_own() };
+        match self.ask(advisor, &question, Instant::now() + self.settings.timeout, asked).await {
             Ok(choices) => Reranked::Chosen(choices.iter().filter_map(|choice| candidates.get(choice.place).copied()).collect()),
             Err(error) => Reranked::Failed(format!("chosen without the language model ({}): {error}", advisor.name())),
         }

@@ -199,11 +199,14 @@ impl Select {
             principal: principal.id.as_str().to_owned(),
             chat: request.chat.clone(),
             conversation: request.chat.as_deref().map(Conversation::chat),
+            attribution: self.recorder.attribution(principal),
             kind: SelectionEventKind::Offered {
                 message: self.recorder.message(&chosen.message),
                 tools: if chosen.kind.keeps_all() { OfferedTools::all(tools.collect()) } else { tools.collect() },
                 tokens_before: figures.tokens_before,
                 tokens_after: figures.tokens_after,
+                tokens_saved: figures.tokens_saved(),
+                model: request.model.clone(),
                 arm,
             },
         };

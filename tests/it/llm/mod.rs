@@ -1,5 +1,6 @@
 //! Language models that choose tools, at the wire: a real server that speaks their protocol, well and badly.
 
+mod costs;
 mod enrichment;
 mod model;
 mod rerank;

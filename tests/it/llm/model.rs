@@ -20,6 +20,8 @@ pub(super) struct Seen {
 pub(super) enum Reply {
     /// A completion with this content.
     Says(String),
+    /// A completion with this content, which reports its tokens so.
+    Counts(String, Value),
     Status(u16, String),
     /// A body that is no completion.
     Raw(String),
@@ -114,13 +116,12 @@ async fn respond(request: HttpRequest, body: Bytes, shared: Data<Shared>) -> Htt
     shared.seen.lock().unwrap().push(seen.clone());
     let reply = (shared.answer.lock().unwrap())(&seen);
     match reply {
-        Reply::Says(content) => HttpResponse::Ok().json(json!({
-            "id": "1",
-            "object": "chat.completion",
-            "created": 0,
-            "model": seen.body["model"],
-            "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": content}}],
-        })),
+        Reply::Says(content) => HttpResponse::Ok().json(completion(&seen, &content)),
+        Reply::Counts(content, usage) => {
+            let mut completion = completion(&seen, &content);
+            completion["usage"] = usage;
+            HttpResponse::Ok().json(completion)
+        }
         Reply::Status(status, body) => HttpResponse::build(StatusCode::from_u16(status).unwrap())
             .insert_header(("retry-after", "60"))
             .insert_header(("location", "/elsewhere"))
@@ -129,6 +130,16 @@ async fn respond(request: HttpRequest, body: Bytes, shared: Data<Shared>) -> Htt
         Reply::Raw(body) => HttpResponse::Ok().content_type("application/json").body(body),
         Reply::Hang => std::future::pending().await,
     }
+}
+
+fn completion(seen: &Seen, content: &str) -> Value {
+    json!({
+        "id": "1",
+        "object": "chat.completion",
+        "created": 0,
+        "model": seen.body["model"],
+        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": content}}],
+    })
 }
 
 /// Settings under which the service uses this model.

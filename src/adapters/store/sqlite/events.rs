@@ -45,7 +45,7 @@ impl EventStore for SqliteStore {
 }
 
 async fn insert(writer: &mut SqliteConnection, events: &[SelectionEvent]) -> Result<(), sqlx::Error> {
-    // Loads and unloads are stored only as sums.
+    // Loads, unloads and the costs of language models are stored only as sums.
     let kept: Vec<(&SelectionEvent, Columns<'_>)> =
         events.iter().filter_map(|event| Columns::of(&event.kind).map(|columns| (event, columns))).collect();
     for rows in kept.chunks(ROWS) {
@@ -103,7 +103,10 @@ struct Columns<'a> {
 impl<'a> Columns<'a> {
     fn of(kind: &'a SelectionEventKind) -> Option<Self> {
         Some(match kind {
-            SelectionEventKind::Loaded { .. } | SelectionEventKind::Unloaded { .. } | SelectionEventKind::Listed { .. } => return None,
+            SelectionEventKind::Loaded { .. }
+            | SelectionEventKind::Unloaded { .. }
+            | SelectionEventKind::Listed { .. }
+            | SelectionEventKind::Answered { .. } => return None,
             SelectionEventKind::Offered { message, tools, .. } => {
                 let all = tools.view().map(|view| (tools.tools().len(), view));
                 let tools = if all.is_some() { &[] } else { tools.tools() };

@@ -1,25 +1,24 @@
 //! Stores usage as sums per day. Every batch of events updates them, so queries don't count events.
 
 use std::collections::{BTreeMap, HashMap};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use async_trait::async_trait;
 use sqlx::{QueryBuilder, Row, Sqlite, SqliteConnection};
 
-use super::{CHUNK, SqliteStore, conversation_figures, count};
+use super::{CHUNK, SqliteStore, conversation_figures, costs, count};
 use crate::adapters::store::encoding::{DAY, from_millis, odd, signed};
-use crate::adapters::store::sums::{DaySums, day, end};
+use crate::adapters::store::sums::{DaySums, begin, day, end};
+use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::records::usage::{Latencies, LatencyBucket};
 use crate::service::ports::{
-    ConversationQuery, ConversationReport, DayUsage, MessageCounts, SelectionEvent, StoreError, ToolCounts, ToolUsage, Usage, UsageQuery,
-    UsageStore, Verdict,
+    ConversationQuery, ConversationReport, CostRow, DayUsage, MessageCounts, SelectionEvent, StoreError, ToolCounts, ToolUsage, Usage,
+    UsageQuery, UsageStore, Verdict,
 };
 
-const HOURS_OF_A_DAY: i64 = 24;
-
 pub(super) async fn add(writer: &mut SqliteConnection, events: &[SelectionEvent]) -> Result<(), sqlx::Error> {
-    let DaySums { days, tools, latencies } = DaySums::of(events);
+    let DaySums { days, tools, latencies, costs } = DaySums::of(events);
     for (day, counts) in days {
         sqlx::query(
             "INSERT INTO usage_day (day, selections, searches, recovered_searches, tokens_before, tokens_after) \
@@ -72,7 +71,7 @@ pub(super) async fn add(writer: &mut SqliteConnection, events: &[SelectionEvent]
         query.push(" ON CONFLICT (day, server, tool, bucket) DO UPDATE SET calls = calls + excluded.calls");
         query.build().persistent(false).execute(&mut *writer).await?;
     }
-    Ok(())
+    costs::add(writer, costs).await
 }
 
 const SUMS: &str = "SUM(offered) AS offered, SUM(called) AS called, SUM(succeeded) AS succeeded, SUM(tool_errors) AS tool_errors, \
@@ -90,6 +89,14 @@ impl UsageStore for SqliteStore {
             Ok(Usage { tools, days })
         };
         self.read("read the usage", work).await
+    }
+
+    async fn costs(&self, since: SystemTime, until: SystemTime) -> Result<Vec<CostRow>, StoreError> {
+        self.read("read the costs", costs::load(&self.readers, day(since)..end(until))).await
+    }
+
+    async fn forget_usage_of(&self, owner: &PrincipalId) -> Result<u64, StoreError> {
+        self.durable("delete a caller's usage", async |writer| costs::delete_of(writer, owner).await).await
     }
 
     async fn conversation_figures(&self, wanted: &ConversationQuery) -> Result<ConversationReport, StoreError> {
@@ -133,8 +140,12 @@ async fn tools(reader: &mut SqliteConnection, wanted: &UsageQuery) -> Result<Vec
 
 pub(super) async fn delete_before(writer: &mut SqliteConnection, time: SystemTime) -> Result<u64, sqlx::Error> {
     let mut gone = 0;
-    for delete in ["DELETE FROM usage_day WHERE day < ?", "DELETE FROM usage_tool WHERE day < ?", "DELETE FROM usage_latency WHERE day < ?"]
-    {
+    for delete in [
+        "DELETE FROM usage_day WHERE day < ?",
+        "DELETE FROM usage_tool WHERE day < ?",
+        "DELETE FROM usage_latency WHERE day < ?",
+        "DELETE FROM usage_cost WHERE day < ?",
+    ] {
         gone += sqlx::query(delete).bind(day(time)).execute(&mut *writer).await?.rows_affected();
     }
     Ok(gone)
@@ -142,7 +153,6 @@ pub(super) async fn delete_before(writer: &mut SqliteConnection, time: SystemTim
 
 async fn days(reader: &mut SqliteConnection, wanted: &UsageQuery) -> Result<Vec<DayUsage>, sqlx::Error> {
     let mut days: BTreeMap<i64, DayUsage> = BTreeMap::new();
-    let begin = |day: i64| UNIX_EPOCH + Duration::from_hours((day * HOURS_OF_A_DAY).unsigned_abs());
     let none = |day| DayUsage { day: begin(day), messages: MessageCounts::default(), tools: ToolCounts::default() };
 
     let mut query = QueryBuilder::<Sqlite>::new(

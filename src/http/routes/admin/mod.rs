@@ -4,6 +4,7 @@ pub(crate) mod enrichment;
 pub(crate) mod keys;
 pub(crate) mod policy;
 pub(crate) mod audit;
+pub(crate) mod costs;
 pub(crate) mod report;
 pub(crate) mod secrets;
 pub(crate) mod sessions;

@@ -12,14 +12,18 @@ use crate::service::ports::{AuditAction, AuditEntry};
 
 #[derive(Serialize, ToSchema)]
 struct RemovedSecretsBody {
+    /// Number of secrets.
     removed: u64,
+    /// Number of sums of the caller's usage.
+    usage_removed: u64,
 }
 
-/// Deletes all secrets of a user or a named key, and closes the connections that use them.
+/// Deletes all secrets of a user or a named key, and closes the connections that use them. Also deletes the sums of their
+/// usage (`usage.by`).
 #[utoipa::path(
     params(("principal" = String, Path, description = "`user:ID` or `key:NAME`")),
     responses(
-        (status = 200, description = "The number of deleted secrets", body = RemovedSecretsBody),
+        (status = 200, description = "The number of deleted secrets and sums", body = RemovedSecretsBody),
         (status = 422, description = "The value is neither `user:ID` nor `key:NAME`")
     )
 )]
@@ -27,8 +31,10 @@ struct RemovedSecretsBody {
 pub async fn forget_secrets(state: web::Data<State>, caller: Administrator, principal: web::Path<String>) -> Answer {
     let owner = PrincipalId::of_owner(&principal)
         .ok_or_else(|| Problem::invalid("principal", format!("`{principal}` has no secrets: write user:ID or key:NAME.")))?;
+    // Comes first, so that a failure leaves the secrets as they are.
+    let usage_removed = state.costs.forget(&owner).await?;
     let removed = state.secrets.forget(&owner).await?;
-    tracing::info!(owner = owner.as_str(), removed, "secrets of a caller deleted");
+    tracing::info!(owner = owner.as_str(), removed, usage_removed, "secrets and usage of a caller deleted");
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::SecretsForget, owner.as_str().to_owned()));
-    Ok(HttpResponse::Ok().json(RemovedSecretsBody { removed }))
+    Ok(HttpResponse::Ok().json(RemovedSecretsBody { removed, usage_removed }))
 }

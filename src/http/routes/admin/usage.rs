@@ -7,6 +7,7 @@ use actix_web::{HttpResponse, get, web};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::costs::CostsBody;
 use super::{quantile_milliseconds, span, time};
 use crate::domain::records::usage::Latencies;
 use crate::http::caller::Administrator;
@@ -33,7 +34,7 @@ pub struct UsageParameters {
     tool: Option<String>,
     /// The sort order: `called` (default), `offered` or `recovered`.
     order: Option<String>,
-    /// Maximum number of tools to return.
+    /// Maximum number of tools to return, and of models, groups and users in `costs`.
     limit: Option<usize>,
 }
 
@@ -48,6 +49,7 @@ struct UsageBody {
     tool_count: usize,
     servers: Vec<ServerBody>,
     days: Vec<DayBody>,
+    costs: CostsBody,
 }
 
 /// Usage counts of one or several tools.
@@ -126,7 +128,9 @@ struct DayBody {
     tools: CountsBody,
 }
 
-/// Returns usage counts, outcomes and latencies, by tool, server and day. The response contains no data about callers.
+/// Returns usage counts, outcomes and latencies, by tool, server and day. `costs` shows what selections saved beside what
+/// language models cost, by day and model. The response contains data about groups and users only if `usage.by` enables
+/// it.
 #[utoipa::path(
     operation_id = "show_usage",
     params(UsageParameters),
@@ -140,7 +144,8 @@ pub async fn show(state: web::Data<State>, _caller: Administrator, query: Query<
     let parameters = query.0;
     let (query, order, limit) = parameters.read()?;
     let report = state.usage.report(&query, order, limit).await?;
-    Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(body(&query, report)))
+    let costs = CostsBody::of(state.costs.report(query.since, query.until).await?, limit);
+    Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(body(&query, report, costs)))
 }
 
 impl UsageParameters {
@@ -155,7 +160,7 @@ impl UsageParameters {
     }
 }
 
-fn body(query: &UsageQuery, report: UsageReport) -> UsageBody {
+fn body(query: &UsageQuery, report: UsageReport, costs: CostsBody) -> UsageBody {
     UsageBody {
         since: time(query.since),
         until: time(query.until),
@@ -164,6 +169,7 @@ fn body(query: &UsageQuery, report: UsageReport) -> UsageBody {
         tool_count: report.tool_count,
         servers: report.servers.into_iter().map(ServerBody::from).collect(),
         days: report.days.iter().map(DayBody::from).collect(),
+        costs,
     }
 }
 

@@ -21,7 +21,7 @@ use crate::domain::selection::enrichment::{Author, Brief, Enrichment, Enrichment
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::enrich::feed::{EnrichmentFeed, FileEnrichments};
-use crate::service::ports::{EnrichError, Enricher, EnrichmentStore, JudgeError, StoreError};
+use crate::service::ports::{Answered, EnrichError, Enricher, EnrichmentStore, Exchange, JudgeError, StoreError};
 use crate::settings::llm::EnrichmentSettings;
 
 /// Pause after the first failure. It doubles with each consecutive one.
@@ -32,11 +32,15 @@ const ATTEMPTS: u32 = 5;
 /// Maximum delay before enrichments reach the index. They are collected, because each update rebuilds the whole index.
 const LONGEST_UNPUBLISHED: Duration = Duration::from_mins(5);
 
+/// Receives what the language model consumed.
+pub(crate) type OnExchange = Arc<dyn Fn(Exchange) + Send + Sync>;
+
 pub(crate) struct Enriching {
     pub current: Arc<CurrentCatalog>,
     pub store: Arc<dyn EnrichmentStore>,
     pub enricher: Arc<dyn Enricher>,
     pub settings: EnrichmentSettings,
+    pub on_exchange: OnExchange,
     pub feed: Arc<EnrichmentFeed>,
 }
 
@@ -157,7 +161,12 @@ impl Enriching {
 
     async fn ask(&self, tool: &Tool) -> Result<Enrichment, EnrichError> {
         let brief = Brief::new(tool);
-        timeout(self.settings.timeout, self.enricher.enrich(&brief)).await.unwrap_or(Err(JudgeError::Timeout.into()))
+        let answered = timeout(self.settings.timeout, self.enricher.enrich(&brief)).await;
+        let Answered { result, exchange } = answered.unwrap_or_else(|_| Answered::unanswered(Err(JudgeError::Timeout.into())));
+        if let Some(exchange) = exchange {
+            (self.on_exchange)(exchange);
+        }
+        result
     }
 
     /// Stores an enrichment. Retries until that succeeds, because the answer was paid for.

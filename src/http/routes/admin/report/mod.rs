@@ -11,6 +11,7 @@ use actix_web::{HttpRequest, HttpResponse, get, web};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::costs::CostSummaryBody;
 use super::{quantile_milliseconds, span, time};
 use crate::http::caller::Administrator;
 use crate::http::pages;
@@ -45,6 +46,8 @@ struct ReportBody {
     arms: Vec<ArmBody>,
     /// The sessions, most recently used first, without ids or names.
     sessions: Vec<SessionFiguresBody>,
+    /// What selections saved beside what language models cost, on the UTC days of the period.
+    costs: CostSummaryBody,
 }
 
 /// The sessions of one group. All values except `sessions` and latencies are means per session or call. A mean is null
@@ -111,7 +114,8 @@ struct SessionFiguresBody {
 pub async fn show(state: web::Data<State>, _caller: Administrator, request: HttpRequest, query: Query<ReportParameters>) -> Answer {
     let query = query.0.read()?;
     let compared = state.report.compare(&query).await?;
-    let body = ReportBody::of(&query, &compared);
+    let costs = state.costs.report(query.since, query.until).await?;
+    let body = ReportBody::of(&query, &compared, CostSummaryBody::from(costs));
     let accepted = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let mut response = HttpResponse::Ok();
     response.insert_header((header::CACHE_CONTROL, "no-store")).insert_header((header::VARY, "accept"));
@@ -131,12 +135,13 @@ impl ReportParameters {
 }
 
 impl ReportBody {
-    fn of(query: &ConversationQuery, compared: &Compared) -> Self {
+    fn of(query: &ConversationQuery, compared: &Compared, costs: CostSummaryBody) -> Self {
         Self {
             since: time(query.since),
             until: time(query.until),
             arms: compared.arms.iter().map(ArmBody::from).collect(),
             sessions: compared.latest.iter().map(SessionFiguresBody::from).collect(),
+            costs,
         }
     }
 }

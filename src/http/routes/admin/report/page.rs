@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::{ArmBody, ReportBody, SessionFiguresBody};
 use crate::http::pages::plot::{Bar, STYLE, bars, escape, table};
+use crate::http::routes::admin::costs::{CostSummaryBody, SpendingBody};
 
 /// A value of a group: its label, how to read it, and its number of decimals.
 type Figure = (&'static str, fn(&ArmBody) -> Option<f64>, usize);
@@ -42,6 +43,7 @@ pub(super) fn page(report: &ReportBody) -> String {
         compared(&mut out, &report.arms);
         latest(&mut out, &report.sessions);
     }
+    costs(&mut out, &report.costs);
     out.push_str("</body></html>\n");
     out
 }
@@ -62,6 +64,37 @@ fn compared(out: &mut String, arms: &[ArmBody]) {
         if !plotted.is_empty() {
             let _ = write!(out, "<h3>{}</h3>{}", escape(name), bars(name, &plotted));
         }
+    }
+}
+
+/// The table of savings and costs.
+fn costs(out: &mut String, costs: &CostSummaryBody) {
+    let CostSummaryBody { currency, figures } = costs;
+    let currency = currency.as_deref().unwrap_or_default();
+    let money = |amount: Option<f64>| amount.map_or_else(String::new, |amount| format!("{amount:.4} {currency}"));
+    let spent = |name: &str, spending: &SpendingBody| {
+        let tokens = format!("{} in, {} out", spending.input_tokens, spending.output_tokens);
+        [name.to_owned(), spending.requests.to_string(), tokens, spending.estimated_requests.to_string(), money(spending.cost)]
+    };
+    let saved = [
+        "Saved by selections".to_owned(),
+        figures.messages.to_string(),
+        figures.tokens_saved.to_string(),
+        String::new(),
+        money(figures.money_saved),
+    ];
+    let rows = [
+        saved,
+        spent("Language models", &figures.llm),
+        spent("for reranking", &figures.judge),
+        spent("for descriptions", &figures.enrich),
+        spent("for smart_select", &figures.smart_select),
+        spent("With users' own keys", &figures.own_keys),
+    ];
+    let rows: Vec<Vec<String>> = rows.map(Vec::from).into();
+    let _ = write!(out, "<h2>Savings and costs</h2>{}", table(&["", "Messages or answers", "Tokens", "Estimated answers", "Money"], &rows));
+    if figures.unpriced_tokens > 0 {
+        let _ = write!(out, "<p>{} of these tokens have no price.</p>", figures.unpriced_tokens);
     }
 }
 

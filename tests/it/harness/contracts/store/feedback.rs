@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use toolsieve::domain::catalog::tool::ToolId;
 use toolsieve::service::ports::{
-    EventMessage, Feedback, OfferedTools, SelectionEvent, SelectionEventKind, SelectionName, Store, Usage, Verdict,
+    Attribution, EventMessage, Feedback, OfferedTools, SelectionEvent, SelectionEventKind, SelectionName, Store, Usage, Verdict,
 };
 
 use super::fixtures::{between, events, hour};
@@ -16,11 +16,14 @@ pub(crate) async fn a_selection_is_found_by_its_principal_alone(store: &dyn Stor
         principal: principal.into(),
         chat: chat.map(str::to_owned),
         conversation: None,
+        attribution: Attribution::default(),
         kind: SelectionEventKind::Offered {
             message: EventMessage::default(),
             tools: OfferedTools::default(),
             tokens_before: 0,
             tokens_after: 0,
+            tokens_saved: 0,
+            model: None,
             arm: None,
         },
     };

@@ -9,7 +9,9 @@ use toolsieve::domain::catalog::tool::{ServerName, ToolId};
 use toolsieve::domain::selection::chat::{ChatKey, ChatSet};
 use toolsieve::domain::selection::enrichment::{Author, Enrichment, Written};
 use toolsieve::domain::text::canonical::Fingerprint;
-use toolsieve::service::ports::{CallOutcome, EventMessage, SelectionEvent, SelectionEventKind, ServerListing, SkippedTool, UsageQuery};
+use toolsieve::service::ports::{
+    Attribution, CallOutcome, EventMessage, SelectionEvent, SelectionEventKind, ServerListing, SkippedTool, UsageQuery,
+};
 
 pub(crate) fn listing(server: &str, tools: usize) -> ServerListing {
     let tool = |number: usize| {
@@ -58,13 +60,22 @@ pub(crate) fn events(at: SystemTime) -> Vec<SelectionEvent> {
             tools: tools.iter().cloned().collect(),
             tokens_before: 900,
             tokens_after: 30,
+            tokens_saved: 0,
+            model: None,
             arm: None,
         },
         called(&tools[0], CallOutcome::ToolError, Duration::from_micros(1500), false),
         SelectionEventKind::Searched { message: message(), tools: Vec::new(), recovered: true },
     ];
-    let event =
-        |kind| SelectionEvent { at, selection: Some("selection".into()), principal: "anyone".into(), chat: None, conversation: None, kind };
+    let event = |kind| SelectionEvent {
+        at,
+        selection: Some("selection".into()),
+        principal: "anyone".into(),
+        chat: None,
+        conversation: None,
+        attribution: Attribution::default(),
+        kind,
+    };
     kinds.into_iter().map(event).collect()
 }
 

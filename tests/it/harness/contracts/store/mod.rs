@@ -49,7 +49,9 @@ macro_rules! store_contract {
             tool_facts: of_two_writings_about_one_tool_one_is_too_late;
             toolsets: toolsets_come_back_as_they_were;
             upkeep: it_names_its_installation, it_says_whether_it_answers, shrinking_loses_nothing;
-            usage: usage_is_summed_by_days, conversations_are_summed_by_arms, what_conversations_load_is_summed;
+            usage:
+                usage_is_summed_by_days, conversations_are_summed_by_arms, what_conversations_load_is_summed,
+                costs_are_summed_by_days_groups_and_users, the_names_of_a_day_are_limited;
             whole: writers_and_readers_do_not_disturb_each_other, odd_texts_come_back;
         }
     };

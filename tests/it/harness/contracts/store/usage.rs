@@ -2,12 +2,13 @@
 
 use std::time::{Duration, SystemTime};
 
+use toolsieve::domain::access::principal::PrincipalId;
 use toolsieve::domain::catalog::tool::ToolId;
 use toolsieve::domain::records::conversation::Conversation;
 use toolsieve::domain::selection::experiment::Arm;
 use toolsieve::service::ports::{
-    ArmFigures, CallOutcome, ConversationCounts, ConversationQuery, DayUsage, MessageCounts, SelectionEvent, SelectionEventKind, Store,
-    ToolCounts, ToolUsage, Usage, UsageQuery,
+    AnswerTokens, ArmFigures, Attribution, CallOutcome, ConversationCounts, ConversationQuery, CostCounts, CostRow, CostScope, DayUsage,
+    MessageCounts, Purpose, SelectionEvent, SelectionEventKind, Store, ToolCounts, ToolUsage, Usage, UsageQuery,
 };
 
 use super::fixtures::{between, called, hour, message};
@@ -20,6 +21,7 @@ pub(crate) async fn usage_is_summed_by_days(store: &dyn Store) {
         principal: "anyone".into(),
         chat: None,
         conversation: None,
+        attribution: Attribution::default(),
         kind,
     };
     let offered = |tools: &[&ToolId]| SelectionEventKind::Offered {
@@ -27,6 +29,8 @@ pub(crate) async fn usage_is_summed_by_days(store: &dyn Store) {
         tools: tools.iter().map(|tool| (*tool).clone()).collect(),
         tokens_before: 1_000,
         tokens_after: 10,
+        tokens_saved: 0,
+        model: None,
         arm: None,
     };
     let searched = |recovered| SelectionEventKind::Searched { message: message(), tools: vec![two.clone()], recovered };
@@ -77,8 +81,8 @@ pub(crate) async fn usage_is_summed_by_days(store: &dyn Store) {
     assert_eq!(sorted(between(hour(48), hour(72))).await, Usage::default());
 
     assert_eq!(store.forget_usage_before(hour(23)).await.unwrap(), 0);
-    // The day itself, two tools, and two ranges of times.
-    assert_eq!(store.forget_usage_before(hour(24)).await.unwrap(), 5);
+    // The day itself, two tools, two ranges of times, and the costs.
+    assert_eq!(store.forget_usage_before(hour(24)).await.unwrap(), 6);
     assert_eq!(sorted(between(hour(0), hour(48))).await.days.len(), 1);
 }
 
@@ -90,6 +94,7 @@ pub(crate) async fn conversations_are_summed_by_arms(store: &dyn Store) {
         principal: principal.into(),
         chat: chat.map(str::to_owned),
         conversation: None,
+        attribution: Attribution::default(),
         kind,
     };
     let offered = |count: usize, arm| SelectionEventKind::Offered {
@@ -97,6 +102,8 @@ pub(crate) async fn conversations_are_summed_by_arms(store: &dyn Store) {
         tools: vec![tool.clone(); count].into_iter().collect(),
         tokens_before: 1_000,
         tokens_after: 10 * count as u64,
+        tokens_saved: 0,
+        model: None,
         arm,
     };
     let searched = SelectionEventKind::Searched { message: message(), tools: Vec::new(), recovered: true };
@@ -143,6 +150,7 @@ pub(crate) async fn what_conversations_load_is_summed(store: &dyn Store) {
         // The session of an address goes before a chat.
         chat: Some("chat".into()),
         conversation: Some(conversation),
+        attribution: Attribution::default(),
         kind,
     };
     let (session, chat) = (|| Conversation::client("m"), || Conversation::chat("chat"));
@@ -172,4 +180,123 @@ pub(crate) async fn what_conversations_load_is_summed(store: &dyn Store) {
     assert_eq!(counts, [(of_session, Some(9)), (of_chat, Some(1))]);
     let slowest = report.arms[0].load_times.quantile(1.0).unwrap().as_secs_f64() / took(9).as_secs_f64();
     assert!((0.9..1.1).contains(&slowest), "{slowest}");
+}
+
+fn to(groups: &[&str], user: Option<&str>) -> Attribution {
+    Attribution { groups: groups.iter().map(|group| (*group).to_owned()).collect(), user: user.map(str::to_owned) }
+}
+
+fn spent(at: SystemTime, attribution: Attribution, kind: SelectionEventKind) -> SelectionEvent {
+    SelectionEvent { at, selection: None, principal: "anyone".into(), chat: None, conversation: None, attribution, kind }
+}
+
+fn offered(model: Option<&str>, tokens_saved: u64) -> SelectionEventKind {
+    SelectionEventKind::Offered {
+        message: message(),
+        tools: Vec::new().into_iter().collect(),
+        tokens_before: 1_000,
+        tokens_after: 10,
+        tokens_saved,
+        model: model.map(str::to_owned),
+        arm: None,
+    }
+}
+
+fn answered(purpose: Purpose, is_own: bool, is_estimated: bool) -> SelectionEventKind {
+    SelectionEventKind::Answered { purpose, model: "small".into(), is_own, tokens: AnswerTokens { input: 100, output: 7, is_estimated } }
+}
+
+/// The rows of a scope, in order: name, purpose, whether a user paid, model, counts.
+async fn costs_of(store: &dyn Store, scope: CostScope) -> Vec<(String, Purpose, bool, Option<String>, CostCounts)> {
+    let rows = store.costs(hour(0), hour(48)).await.unwrap();
+    let of_scope = rows.into_iter().filter(|row| row.scope == scope);
+    let mut rows: Vec<_> =
+        of_scope.map(|CostRow { name, purpose, is_own, model, counts, .. }| (name, purpose, is_own, model, counts)).collect();
+    rows.sort_by(|one, other| (&one.0, one.1, one.2, &one.3).cmp(&(&other.0, other.1, other.2, &other.3)));
+    rows
+}
+
+pub(crate) async fn costs_are_summed_by_days_groups_and_users(store: &dyn Store) {
+    let tool = ToolId::new("server", "one");
+    let anna = || to(&["dev", "ops"], Some("user:anna"));
+    store.record(&[spent(hour(0), anna(), offered(Some("gpt"), 500)), spent(hour(1), to(&[], None), offered(None, 0))]).await.unwrap();
+    store
+        .record(&[
+            spent(hour(2), anna(), answered(Purpose::Judge, false, true)),
+            spent(hour(3), anna(), called(&tool, CallOutcome::Success, Duration::from_millis(1), false)),
+            spent(hour(25), to(&[""], Some("key:ci")), answered(Purpose::SmartSelect, true, false)),
+            spent(hour(25), to(&[], None), offered(Some("gpt"), 40)),
+        ])
+        .await
+        .unwrap();
+
+    let chat = |requests, calls, saved_tokens| CostCounts { requests, calls, saved_tokens, ..CostCounts::default() };
+    let answer = |estimated| CostCounts { requests: 1, estimated, input_tokens: 100, output_tokens: 7, ..CostCounts::default() };
+    let row =
+        |name: &str, purpose, is_own, model: Option<&str>, counts| (name.to_owned(), purpose, is_own, model.map(str::to_owned), counts);
+    assert_eq!(
+        costs_of(store, CostScope::All).await,
+        [
+            row("", Purpose::Chat, false, None, chat(1, 0, 0)),
+            row("", Purpose::Chat, false, Some("gpt"), chat(1, 0, 500)),
+            row("", Purpose::Chat, false, Some("gpt"), chat(1, 0, 40)),
+            row("", Purpose::Judge, false, Some("small"), answer(1)),
+            row("", Purpose::SmartSelect, true, Some("small"), answer(0)),
+        ],
+        "by day, and calls are counted by tool"
+    );
+    let of_anna = |name| {
+        [
+            row(name, Purpose::Chat, false, None, chat(0, 1, 0)),
+            row(name, Purpose::Chat, false, Some("gpt"), chat(1, 0, 500)),
+            row(name, Purpose::Judge, false, Some("small"), answer(1)),
+        ]
+    };
+    let of_nobody = row("", Purpose::SmartSelect, true, Some("small"), answer(0));
+    assert_eq!(costs_of(store, CostScope::Group).await, [vec![of_nobody], of_anna("dev").into(), of_anna("ops").into()].concat());
+    let of_key = row("key:ci", Purpose::SmartSelect, true, Some("small"), answer(0));
+    assert_eq!(costs_of(store, CostScope::User).await, [vec![of_key.clone()], of_anna("user:anna").into()].concat());
+    let first_day = store.costs(hour(0), hour(24)).await.unwrap();
+    assert!(first_day.iter().all(|row| row.name != "key:ci") && first_day.len() == 3 + 9, "{first_day:?}");
+    assert!(first_day.iter().all(|row| row.day == (row.scope == CostScope::All).then(|| hour(0))), "{first_day:?}");
+
+    assert_eq!(store.forget_usage_of(&PrincipalId::new("user:anna")).await.unwrap(), 3);
+    assert_eq!(store.forget_usage_of(&PrincipalId::new("user:anna")).await.unwrap(), 0);
+    assert_eq!(costs_of(store, CostScope::User).await, [of_key]);
+    assert_eq!((costs_of(store, CostScope::Group).await.len(), costs_of(store, CostScope::All).await.len()), (7, 5));
+    store.forget_usage_before(hour(48)).await.unwrap();
+    assert_eq!(store.costs(hour(0), hour(48)).await.unwrap(), []);
+}
+
+/// Callers choose the names of models, and Open WebUI those of groups and users.
+pub(crate) async fn the_names_of_a_day_are_limited(store: &dyn Store) {
+    let event = |number: u32| {
+        let (model, name) = (format!("model{number}"), format!("name{number}"));
+        spent(hour(0), to(&[name.as_str()], Some(&format!("user:{name}"))), offered(Some(&model), 1))
+    };
+    for batch in [0..600, 600..1_200] {
+        store.record(&batch.map(event).collect::<Vec<_>>()).await.unwrap();
+    }
+    // Known names and the service's own models still count by themselves, and so does the next day.
+    store.record(&[event(0), spent(hour(0), to(&[], None), answered(Purpose::Judge, false, false))]).await.unwrap();
+    store.record(&[SelectionEvent { at: hour(24), ..event(1_199) }]).await.unwrap();
+    let rows = store.costs(hour(0), hour(24)).await.unwrap();
+    let messages = |scope, is_wanted: &dyn Fn(&CostRow) -> bool| -> u64 {
+        rows.iter().filter(|row| row.scope == scope && row.purpose == Purpose::Chat && is_wanted(row)).map(|row| row.counts.requests).sum()
+    };
+    let names = |scope| {
+        let mut names: Vec<_> = rows.iter().filter(|row| row.scope == scope).map(|row| &row.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        names.len()
+    };
+    assert_eq!([CostScope::All, CostScope::Group, CostScope::User].map(|scope| messages(scope, &|_| true)), [1_201; 3]);
+    assert_eq!((names(CostScope::Group), names(CostScope::User)), (201, 1_001), "with `(other)`");
+    assert_eq!(messages(CostScope::All, &|row| row.model.as_deref() == Some("(other)")), 1_100);
+    assert_eq!(messages(CostScope::All, &|row| row.model.as_deref() == Some("model0")), 2);
+    assert_eq!(messages(CostScope::User, &|row| row.name == "user:name0"), 2);
+    assert_eq!(messages(CostScope::User, &|row| row.name == "(other)"), 200);
+    assert!(rows.iter().any(|row| row.purpose == Purpose::Judge && row.model.as_deref() == Some("small")), "{rows:?}");
+    let next = store.costs(hour(24), hour(48)).await.unwrap();
+    assert!(next.len() == 3 && next.iter().all(|row| row.model.as_deref() == Some("model1199")), "{next:?}");
 }
