@@ -97,7 +97,7 @@ impl Writer {
     pub(super) fn finish(mut self, contents: CopyContents) -> io::Result<Manifest> {
         let manifest = Manifest {
             format: FORMAT,
-            program: env!("TOOLSIEVE_VERSION").to_owned(),
+            program: env!("BUILD_VERSION").to_owned(),
             created_at: Timestamp::from_second(i64::try_from(self.now).unwrap_or_default()).unwrap_or_default().to_string(),
             schema: contents.schema,
             installation: contents.installation,
