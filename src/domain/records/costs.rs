@@ -3,6 +3,7 @@
 //! The stored sums contain only tokens. Money is computed when somebody reads them, so a corrected price also applies to past
 //! days. Tokens of models without a price are counted, but never turned into money.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::SystemTime;
@@ -340,7 +341,7 @@ impl CostReport {
 /// The entries by number of tokens. Equal ones stay in the order of their names.
 fn largest_first<K>(entries: BTreeMap<K, Costs>) -> Vec<(K, Costs)> {
     let mut entries: Vec<(K, Costs)> = entries.into_iter().collect();
-    entries.sort_by(|(_, one), (_, other)| other.weight().cmp(&one.weight()));
+    entries.sort_by_key(|(_, costs)| Reverse(costs.weight()));
     entries
 }
 

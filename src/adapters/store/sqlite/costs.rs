@@ -80,13 +80,12 @@ impl<'a> Names<'a> {
         if name.is_empty() {
             return Ok(name);
         }
-        let fits = match self.0.get(&(day, listed, name)) {
-            Some(fits) => *fits,
-            None => {
-                let fits = listed.fits(writer, day, name).await?;
-                self.0.insert((day, listed, name), fits);
-                fits
-            }
+        let fits = if let Some(fits) = self.0.get(&(day, listed, name)) {
+            *fits
+        } else {
+            let fits = listed.fits(writer, day, name).await?;
+            self.0.insert((day, listed, name), fits);
+            fits
         };
         Ok(if fits { name } else { OTHER })
     }
