@@ -316,7 +316,7 @@ mod tests {
         let read = read_all(&path).unwrap();
         assert_eq!(read.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect::<Vec<_>>(), parts);
         // Whoever reads nothing still learns whether all is right.
-        let manifest = super::read(File::open(&path).unwrap(), |_, _| Ok(())).unwrap();
+        let manifest = read(File::open(&path).unwrap(), |_, _| Ok(())).unwrap();
         assert_eq!((manifest.schema, manifest.parts.len()), (21, 4));
     }
 
@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn a_changed_part_a_missing_one_and_one_too_many_are_noticed() {
         let (folder, path) = written(&[(DATABASE, "d"), ("oauth/a.json", "{}")]);
-        let manifest = super::read(File::open(&path).unwrap(), |_, _| Ok(())).unwrap();
+        let manifest = read(File::open(&path).unwrap(), |_, _| Ok(())).unwrap();
         let manifest = serde_json::to_string(&manifest).unwrap();
         let path = folder.path().join("other");
         let file = tar::EntryType::Regular;
@@ -381,7 +381,7 @@ mod tests {
         ] {
             foreign(&path, &[(MARK, "1\n", file), (name, "", kind)]);
             let mut taken = Vec::new();
-            let error = super::read(File::open(&path).unwrap(), |name, _| {
+            let error = read(File::open(&path).unwrap(), |name, _| {
                 taken.push(name.to_owned());
                 Ok(())
             });
@@ -393,7 +393,7 @@ mod tests {
     #[test]
     fn a_full_disk_is_not_taken_for_a_damaged_archive() {
         let (_folder, path) = written(&[(DATABASE, "d")]);
-        let error = super::read(File::open(&path).unwrap(), |_, _| Err(io::ErrorKind::StorageFull.into())).unwrap_err();
+        let error = read(File::open(&path).unwrap(), |_, _| Err(io::ErrorKind::StorageFull.into())).unwrap_err();
         assert!(matches!(&error, ReadError::Write(error) if error.kind() == io::ErrorKind::StorageFull), "{error:?}");
     }
 }

@@ -140,6 +140,7 @@ fn sync(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::cmp::Ordering;
     use std::collections::BTreeMap;
 
     use super::*;
@@ -236,13 +237,13 @@ mod tests {
             commit(path).unwrap();
             let aside = path.join(fs::read_to_string(path.join(READY).join(ASIDE)).unwrap());
             for step in 0..steps {
-                if step < OLD.len() {
-                    move_if_present(&path.join(OLD[step]), &aside, OLD[step]).unwrap();
-                } else if step == OLD.len() {
-                    fs::rename(path.join(READY), path.join(PLACING)).unwrap();
-                } else {
-                    let name = RESTORED[step - OLD.len() - 1];
-                    move_if_present(&path.join(PLACING).join(name), path, name).unwrap();
+                match step.cmp(&OLD.len()) {
+                    Ordering::Less => move_if_present(&path.join(OLD[step]), &aside, OLD[step]).unwrap(),
+                    Ordering::Equal => fs::rename(path.join(READY), path.join(PLACING)).unwrap(),
+                    Ordering::Greater => {
+                        let name = RESTORED[step - OLD.len() - 1];
+                        move_if_present(&path.join(PLACING).join(name), path, name).unwrap();
+                    }
                 }
             }
             assert_eq!(finish(path).unwrap(), Some(aside), "after {steps} steps");
