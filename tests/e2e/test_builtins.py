@@ -87,7 +87,7 @@ def test_a_search_brings_left_out_ones_back_at_the_next_call(world: World) -> No
     assert set(after.tools) >= NOTES
     assert after.tools[: len(before.tools)] == before.tools, "only appended, for the provider's prompt cache"
     found = [tool["name"] for tool in json.loads(after.results[0])["tools"]]
-    assert found[0] in NOTES, "the result of the search names them"
+    assert set(found) >= NOTES, "the result of the search names them"
     assert [request.calls for request in rest] == [2], "it was called by its own name"
     assert "not found" not in rest[0].results[1].lower()
     assert set(rest[0].tools) >= NOTES

@@ -14,7 +14,7 @@ from weather import TOOL
 
 pytestmark = pytest.mark.since(*REQUEST_HOOK)
 
-TIME = "what time is it in Tokyo"
+TIME = "what is the local time in Tokyo"
 TIME_TOOLS = {"time__get_current_time", "time__convert_time"}
 GIT = "show me the commit log of the git repository"
 GIT_TOOL = "git__git_log"

@@ -15,7 +15,7 @@ from conftest import OURS, REQUEST_HOOK, World
 from model import ANSWER, Call
 from openwebui import VERSION
 
-TIME = "what time is it in Tokyo"
+TIME = "what is the local time in Tokyo"
 TIME_TOOL = "time__get_current_time"
 GIT_TOOL = "git__git_log"
 THANKS = "thank you, that was kind"

@@ -313,8 +313,8 @@ mod tests {
     fn what_is_written_is_read_again() {
         let parts = [(DATABASE, "d"), (INSTALLATION, "i"), ("files/key", ""), ("oauth/a.json", "{}")];
         let (_folder, path) = written(&parts);
-        let read = read_all(&path).unwrap();
-        assert_eq!(read.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect::<Vec<_>>(), parts);
+        let contents = read_all(&path).unwrap();
+        assert_eq!(contents.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect::<Vec<_>>(), parts);
         // Whoever reads nothing still learns whether all is right.
         let manifest = read(File::open(&path).unwrap(), |_, _| Ok(())).unwrap();
         assert_eq!((manifest.schema, manifest.parts.len()), (21, 4));
