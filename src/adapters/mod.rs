@@ -1,6 +1,8 @@
-//! Implementations of the ports: MCP servers, index, embedder, store, clients of other services, and system events
+//! Implementations of the ports: MCP servers, index, embedder, store, clients of other services
+//! and of authorization servers, and system events
 //! (signals, changed files).
 
+pub(crate) mod addresses;
 pub(crate) mod files;
 pub mod index;
 pub(crate) mod installation;
@@ -10,6 +12,7 @@ pub(crate) mod llm;
 pub mod embed;
 pub(crate) mod log;
 pub mod mcp;
+pub(crate) mod authorization;
 pub(crate) mod openwebui;
 pub(crate) mod process;
 pub(crate) mod descriptors;

@@ -13,7 +13,7 @@ use crate::domain::access::secret::{KEY_BYTES, SecretKey};
 pub(super) enum Secrets {
     /// Print a new key for `secrets.key` (`TOOLSIEVE_SECRETS_KEY`), or for the file in `secrets.key_file`
     NewKey,
-    /// Delete all secrets of a user or a named key
+    /// Delete all secrets of a user or a named key, and end and revoke its sign-ins to MCP servers
     Forget {
         /// Owner of the secrets: user:ID or key:NAME
         principal: String,
@@ -32,7 +32,7 @@ impl Secrets {
             Self::Forget { principal, access } => {
                 let path = format!("/v1/admin/secrets/{}", utf8_percent_encode(&principal, NON_ALPHANUMERIC));
                 let answer = access.ask(Method::DELETE, &path, None)?;
-                print(&format!("{} of {principal} removed.", answer["removed"]))
+                print(&format!("{} secrets and {} sign-ins of {principal} removed.", answer["removed"], answer["sign_ins"]))
             }
         }
     }

@@ -13,13 +13,15 @@ use crate::service::ports::{AuditAction, AuditEntry};
 #[derive(Serialize, ToSchema)]
 struct RemovedSecretsBody {
     removed: u64,
+    /// Number of sign-ins to MCP servers that were ended, and revoked at their authorization servers as far as these support that.
+    sign_ins: u64,
 }
 
-/// Deletes all secrets of a user or a named key, and closes the connections that use them.
+/// Deletes all secrets of a user or a named key, ends and revokes all sign-ins, and closes the connections that use them.
 #[utoipa::path(
     params(("principal" = String, Path, description = "`user:ID` or `key:NAME`")),
     responses(
-        (status = 200, description = "The number of deleted secrets", body = RemovedSecretsBody),
+        (status = 200, description = "The numbers of deleted secrets and sign-ins", body = RemovedSecretsBody),
         (status = 422, description = "The value is neither `user:ID` nor `key:NAME`")
     )
 )]
@@ -28,7 +30,8 @@ pub async fn forget_secrets(state: web::Data<State>, caller: Administrator, prin
     let owner = PrincipalId::of_owner(&principal)
         .ok_or_else(|| Problem::invalid("principal", format!("`{principal}` has no secrets: write user:ID or key:NAME.")))?;
     let removed = state.secrets.forget(&owner).await?;
-    tracing::info!(owner = owner.as_str(), removed, "secrets of a caller deleted");
+    let sign_ins = state.secrets.forget_sign_ins(&owner).await?;
+    tracing::info!(owner = owner.as_str(), removed, sign_ins, "secrets and sign-ins of a caller deleted");
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::SecretsForget, owner.as_str().to_owned()));
-    Ok(HttpResponse::Ok().json(RemovedSecretsBody { removed }))
+    Ok(HttpResponse::Ok().json(RemovedSecretsBody { removed, sign_ins }))
 }
