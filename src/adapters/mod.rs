@@ -1,6 +1,7 @@
-//! Implementations of the ports: MCP servers, index, embedder, store, clients of other services, the desktop, and system
-//! events (signals, changed files).
+//! Implementations of the ports: MCP servers, index, embedder, store, clients of other services
+//! and of authorization servers, the desktop, and system events (signals, changed files).
 
+pub(crate) mod addresses;
 pub(crate) mod files;
 pub mod index;
 pub(crate) mod installation;
@@ -10,6 +11,7 @@ pub(crate) mod llm;
 pub mod embed;
 pub(crate) mod log;
 pub mod mcp;
+pub(crate) mod authorization;
 pub(crate) mod openwebui;
 pub(crate) mod process;
 pub(crate) mod descriptors;

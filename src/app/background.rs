@@ -13,6 +13,7 @@ use crate::adapters::signals::{Hangup, Hangups, Stops};
 use crate::adapters::telemetry::SpanExport;
 use crate::adapters::watch::FileWatch;
 use crate::domain::text::glossary;
+use crate::service::access::connections::Connections;
 use crate::service::access::keys::Keys;
 use crate::service::access::secrets::Secrets;
 use crate::service::catalog::indexing::Indexing;
@@ -25,6 +26,8 @@ use crate::service::supervision::Supervised;
 
 /// How often to look for expired keys.
 const EXPIRING: Duration = Duration::from_secs(30);
+/// How often to look for servers with a shared sign-in that have not listed their tools.
+const LISTING: Duration = Duration::from_secs(30);
 
 /// Stops the server when the process receives a stop signal.
 pub(super) fn follow_stops(mut stops: Stops, server: Stopper, stop: CancellationToken) -> JoinHandle<()> {
@@ -69,6 +72,21 @@ pub(super) fn reseal(secrets: Arc<Secrets>, stop: CancellationToken) -> JoinHand
     until(stop, async move {
         let mut part = Supervised::new("resealing");
         while part.panicked(secrets.reseal()).await {}
+    })
+}
+
+/// Lists the tools of servers whose sign-in all users share.
+pub(super) fn list_shared(connections: Arc<Connections>, stop: CancellationToken) -> JoinHandle<()> {
+    until(stop, async move {
+        let mut part = Supervised::new("shared sign-ins");
+        let work = async || {
+            let mut ticks = tokio::time::interval(LISTING);
+            loop {
+                ticks.tick().await;
+                connections.list_shared().await;
+            }
+        };
+        while part.panicked(work()).await {}
     })
 }
 

@@ -22,12 +22,13 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use self::background::{clean, end_sessions, export_spans, follow_changes, follow_stops, keep_indexed, reseal, teach};
+use self::background::{clean, end_sessions, export_spans, follow_changes, follow_stops, keep_indexed, list_shared, reseal, teach};
 use self::listening::{admission, bind, listen};
 pub(crate) use self::parts::mcp_options;
 use self::parts::{apply, apply_to_keys, apply_to_tools, enrichment, files, judges, open_index, record_enrichment, retention};
 pub use self::parts::{publish_options, select};
 pub use self::stopping::Stopper;
+use crate::adapters::authorization::HttpAuthorizationClient;
 use crate::adapters::data_dir::{self, DataDir, DataDirError};
 use crate::adapters::mcp::McpServers;
 use crate::adapters::signals::{Hangups, Stops};
@@ -41,6 +42,7 @@ use crate::http::methods::Methods;
 use crate::http::origin::Origins;
 use crate::http::service_document;
 use crate::http::state::State;
+use crate::service::access::connections::{ConnectionParts, Connections};
 use crate::service::access::keys::Keys;
 use crate::service::access::limits::Limits;
 use crate::service::access::policies::{Policies, PolicyError};
@@ -217,7 +219,7 @@ impl Application {
         let mut refresh = Refresh::new(Arc::clone(&current), store.clone(), Arc::clone(&count_tokens), catalog_changes, inputs)
             .with_tool_tokens(start.documents.tool_tokens);
         let server_count = live.servers.len();
-        let files = files(&data_dir, &start).map_err(StartError::Files)?;
+        let (files, signer) = files(&data_dir, &start).map_err(StartError::Files)?.unzip();
         let servers: Arc<dyn ToolServers> = McpServers::start(live.servers.clone(), mcp_options(&start, data_dir.path())?);
         let known = refresh.load_last_good().await;
 
@@ -239,10 +241,23 @@ impl Application {
         };
         let retrieve = Retrieve::over(&indexing);
         let indexing = keep_indexed(indexing, stop.clone());
+        let public_url = start.http.public_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned());
+        let parts = ConnectionParts {
+            client: Arc::new(HttpAuthorizationClient),
+            servers: Arc::clone(&servers),
+            current: Arc::clone(&current),
+            keys: start.secrets.keys.clone(),
+            signer,
+            public_url: public_url.clone(),
+        };
+        let connections = Connections::new(store.clone(), parts, &live);
+        let retrieve = retrieve.with_connections(Arc::clone(&connections));
         let retrieve = Arc::new(retrieve.with_meters(Arc::clone(&meters)).with_servers(Arc::clone(&servers)));
         let judges = Arc::new(judges(&start.llm)?.with_meters(Arc::clone(&meters)).with_costs(llm_costs));
         let teaching = teach(Arc::clone(&retrieve), store.clone(), embedder.recoveries(), stop.clone());
-        let secrets = Arc::new(Secrets::new(store.clone(), Arc::clone(&servers), start.secrets.keys.clone(), &live));
+        let (keys_of_secrets, sign_ins) = (start.secrets.keys.clone(), Arc::clone(&connections));
+        let secrets = Arc::new(Secrets::new(store.clone(), Arc::clone(&servers), sign_ins, keys_of_secrets, &live));
+        let listing_shared = list_shared(Arc::clone(&connections), stop.clone());
         let resealing = reseal(Arc::clone(&secrets), stop.clone());
         let limits = Arc::new(Limits::new(Arc::clone(&meters)));
         limits.configure(&live);
@@ -322,6 +337,10 @@ impl Application {
             embedder,
             reload: Arc::clone(&reload),
             definitions: Arc::clone(&definitions),
+            sign_in_fault: {
+                let connections = Arc::clone(&connections);
+                Box::new(move |server| connections.fault(server))
+            },
             started,
             was_ready: AtomicBool::new(known > 0),
             draining: draining.clone(),
@@ -335,6 +354,7 @@ impl Application {
             current: Arc::clone(&current),
             keys,
             secrets,
+            connections,
             bodies: Bodies::new(start.http.max_body_bytes, start.http.body_timeout, start.http.max_bodies_bytes),
             origins: Origins::new(&start.http.cors_origins, start.http.public_url.as_ref(), start.http.tls.is_some()),
             trusted_proxies: start.http.trusted_proxies.clone(),
@@ -354,7 +374,7 @@ impl Application {
                 limits: Arc::clone(&limits),
                 recorder: recorder.clone(),
             },
-            public_url: start.http.public_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned()),
+            public_url,
             select,
             message_selections: MessageSelections::default(),
             access_log: AccessLog::new(start.logging.access),
@@ -424,6 +444,7 @@ impl Application {
                 auditing,
                 cleaning,
                 resealing,
+                listing_shared,
                 following,
                 indexing,
                 enriching,

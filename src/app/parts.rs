@@ -15,6 +15,7 @@ use crate::adapters::index::{AnnouncedIndex, EmbeddedIndex, EmbeddedIndexOptions
 use crate::adapters::llm::ChatModels;
 use crate::adapters::tokens::TokenCounter;
 use crate::adapters::{llm, mcp};
+use crate::domain::access::signature::Signer;
 use crate::domain::publishing::layout::{Layout, Naming};
 use crate::http::caller::Admission;
 use crate::service::access::keys::Keys;
@@ -43,12 +44,12 @@ use crate::service::supervision::Supervised;
 use crate::service::toolsets::toolsets::Toolsets;
 use crate::settings::{LiveSettings, LlmSettings, McpoSettings, QdrantSettings, StartSettings, UsageSettings};
 
-/// The files behind signed links. Returns `None` without a public URL, because the links need one.
-pub(super) fn files(data_dir: &DataDir, start: &StartSettings) -> io::Result<Option<Arc<Files>>> {
+/// The files behind signed links, and the signer of links. Returns `None` without a public URL, because the links need one.
+pub(super) fn files(data_dir: &DataDir, start: &StartSettings) -> io::Result<Option<(Arc<Files>, Signer)>> {
     let Some(public_url) = &start.http.public_url else { return Ok(None) };
     let folder = FileFolder::open(data_dir.files(), start.files.max_total_bytes)?;
-    let key = folder.signing_key()?;
-    Ok(Some(Arc::new(Files::new(Arc::new(folder), key, public_url, start.files.lifetime))))
+    let signer = Signer::new(folder.signing_key()?);
+    Ok(Some((Arc::new(Files::new(Arc::new(folder), signer.clone(), public_url, start.files.lifetime)), signer)))
 }
 
 /// The options for connections to MCP servers. Commands also use this function, without locking the data folder.

@@ -13,7 +13,7 @@ use crate::domain::access::secret::{KEY_BYTES, SecretKey};
 pub(super) enum Secrets {
     /// Print a new key for `secrets.key` (`TOOLSIEVE_SECRETS_KEY`), or for the file in `secrets.key_file`
     NewKey,
-    /// Delete all secrets of a user or a named key, and the sums of their usage
+    /// Delete all secrets of a user or a named key, end and revoke its sign-ins to MCP servers, and delete the sums of its usage
     Forget {
         /// Owner of the secrets: user:ID or key:NAME
         principal: String,
@@ -32,7 +32,8 @@ impl Secrets {
             Self::Forget { principal, access } => {
                 let path = format!("/v1/admin/secrets/{}", utf8_percent_encode(&principal, NON_ALPHANUMERIC));
                 let answer = access.ask(Method::DELETE, &path, None)?;
-                print(&format!("Removed {} secrets and {} sums of usage of {principal}.", answer["removed"], answer["usage_removed"]))
+                let (secrets, sign_ins, sums) = (&answer["removed"], &answer["sign_ins"], &answer["usage_removed"]);
+                print(&format!("Removed {secrets} secrets, {sign_ins} sign-ins and {sums} sums of usage of {principal}."))
             }
         }
     }

@@ -33,6 +33,7 @@ use crate::http::place;
 use crate::http::problem::{Code, Problem, whole_seconds};
 use crate::http::state::State;
 use crate::http::traced::RequestSpan;
+use crate::service::access::connections::{CALLBACK, CLIENT_METADATA, PAGE};
 use crate::service::access::keys::Keys;
 use crate::service::spans;
 
@@ -77,6 +78,8 @@ const NOWHERE: &str = "/v1/admin/-";
 const METRICS: &str = "/metrics";
 /// The prefix of signed links to files.
 const SIGNED: &str = "/v1/files/";
+/// Maximum length of a form on the pages for sign-ins, in bytes.
+const FORM_BYTES: usize = 4096;
 /// How long responses are delayed for an address that has sent too many wrong keys.
 const GUESSING: Duration = Duration::from_millis(250);
 
@@ -203,6 +206,9 @@ fn let_in(state: &State, request: &ServiceRequest, path: &str, is_session: bool)
     {
         connection.know();
     }
+    if is_page(path) && *request.method() == Method::POST && !is_small(headers) {
+        return Err(Problem::new(Code::BodyTooLarge, "The forms of this page are small, and say how long they are."));
+    }
     // A compressed body can expand far beyond its length, and this service doesn't support compression.
     if headers.get_all(header::CONTENT_ENCODING).any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
         return Err(Problem::new(Code::EncodedBody, "Send the body unencoded, without Content-Encoding."));
@@ -232,7 +238,18 @@ fn too_many_wrong_keys(retry_after: Duration) -> Problem {
 
 /// Whether the request needs no key.
 fn is_public(method: &Method, path: &str) -> bool {
-    PUBLIC.contains(&path) || (matches!(*method, Method::GET | Method::HEAD) && is_signed_link(path))
+    PUBLIC.contains(&path) || is_page(path) || (matches!(*method, Method::GET | Method::HEAD) && is_signed_link(path))
+}
+
+/// Whether a body has a length that a form of our pages can have. Strangers may send such forms.
+fn is_small(headers: &HeaderMap) -> bool {
+    let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    length.is_some_and(|length| length <= FORM_BYTES)
+}
+
+/// Whether a path is a page for sign-ins. A signed link and its session replace the key.
+pub(super) fn is_page(path: &str) -> bool {
+    [PAGE, CALLBACK, CLIENT_METADATA].contains(&path) || path.strip_prefix(PAGE).is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// Whether a path is a signed link to a file. The signature replaces the key.

@@ -32,6 +32,7 @@ use crate::service::toolsets::sessions::SHORTEST_TTL_SECONDS;
         (name = "toolsets", description = "Named lists of tools. All routes also exist below /toolsets/NAME, where they are limited to the toolset's tools"),
         (name = "sessions", description = "Temporary addresses with their own tool lists. All routes also exist below /s/ID"),
         (name = "secrets", description = "Callers' secrets, with which MCP servers act on the callers' behalf"),
+        (name = "connections", description = "Sign-ins of users to MCP servers"),
         (name = "files", description = "Files that tools returned"),
         (name = "administration", description = "Routes that only the admin key can use. For all other callers, they don't exist"),
         (name = "documents", description = "OpenAPI documents of the tools that a caller may see")

@@ -8,6 +8,7 @@ use actix_web::{HttpMessage as _, HttpRequest, HttpResponse};
 use serde_json::Value;
 
 use crate::domain::publishing::layout::Layout;
+use crate::service::access::connections::{CALLBACK, CLIENT_METADATA, PAGE};
 
 /// Marks a request that was originally a HEAD request.
 pub(super) struct WasHead;
@@ -34,6 +35,10 @@ impl Methods {
         });
         let server = |path: &str| if layout.single.is_some() { path.to_owned() } else { format!("{}/{{server}}{path}", layout.prefix) };
         let below = [
+            (PAGE.to_owned(), vec!["GET"]),
+            (format!("{PAGE}/{{form}}"), vec!["POST"]),
+            (CALLBACK.to_owned(), vec!["GET"]),
+            (CLIENT_METADATA.to_owned(), vec!["GET"]),
             ("/mcp".to_owned(), MCP.to_vec()),
             ("/docs".to_owned(), vec!["GET"]),
             ("/docs/{file:.*}".to_owned(), vec!["GET"]),

@@ -48,6 +48,7 @@ pub fn configure(config: &mut ServiceConfig<'_>) {
         .service(routes::tools::describe)
         .service(routes::tools::call)
         .service(routes::files::file)
+        .service(routes::connections::list_connections)
         .service(routes::secrets::list_secrets)
         .service(routes::secrets::give_secret)
         .service(routes::secrets::remove_secret)
@@ -82,6 +83,7 @@ fn is_plain_call(path: &str, prefix: &str) -> bool {
 /// paths exist.
 pub fn configure_servers(config: &mut web::ServiceConfig, layout: &Layout) {
     let at = |path: &str| server_path(layout, path);
+    routes::connections::configure_pages(config);
     // Each path has a single guard, so that a tool with the same name remains reachable.
     config
         .service(web::resource("/mcp").to(mcp::serve))

@@ -1,6 +1,7 @@
 //! Security headers for pages: what a page may load, who may embed it, and no content sniffing.
 
 pub(crate) mod plot;
+pub(crate) mod connections;
 
 use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 

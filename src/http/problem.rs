@@ -19,6 +19,7 @@ use crate::domain::access::tool_facts::OverrideProblem;
 use crate::domain::execution::arguments::ArgumentProblem;
 use crate::http::described::described;
 use crate::http::member::misfit;
+use crate::service::access::connections::ConnectionError;
 use crate::service::access::keys::KeyError;
 use crate::service::access::limits::Limited;
 use crate::service::access::policies::{CheckError, PolicyError};
@@ -47,6 +48,8 @@ pub(crate) type Answer = Result<HttpResponse, Problem>;
 
 /// `Retry-After` if no further session can be created, in seconds.
 const SESSIONS_RETRY_SECONDS: u64 = 60;
+/// `Retry-After` if an authorization server failed, in seconds.
+const SIGN_IN_RETRY_SECONDS: u64 = 5;
 
 macro_rules! codes {
     ($($code:ident $name:literal $status:ident $fault:ident $title:literal,)*) => {
@@ -77,6 +80,7 @@ codes! {
     ForeignOrigin      "foreign_origin"      FORBIDDEN              Caller "The request comes from another site's page",
     UserNeeded         "user_needed"         FORBIDDEN              Caller "The request needs a user or a named key",
     CredentialsMissing "credentials_missing" FORBIDDEN              Caller "The MCP server needs the caller's credentials",
+    SignInNeeded       "sign_in_needed"      FORBIDDEN              Caller "The MCP server needs the user to sign in",
     SecretsOff         "secrets_off"         NOT_IMPLEMENTED        Caller "The service is not set up to store secrets",
     NotFound           "not_found"           NOT_FOUND              Caller "The requested resource does not exist",
     MethodNotAllowed   "method_not_allowed"  METHOD_NOT_ALLOWED     Caller "This address does not support the method",
@@ -114,6 +118,8 @@ pub(crate) struct Problem {
     pub errors: Vec<ArgumentProblem>,
     /// The value of `Retry-After`, in seconds.
     pub retry_after: Option<u64>,
+    /// The page on which the caller can sign in.
+    pub sign_in_url: Option<String>,
 }
 
 /// The body of an error response (RFC 9457).
@@ -137,6 +143,9 @@ pub(crate) struct ProblemBody<'a> {
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     #[schema(value_type = Vec<ArgumentProblemBody>, required = false)]
     errors: &'a [ArgumentProblem],
+    /// The page on which the user can sign in, if `code` is `sign_in_needed`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sign_in_url: Option<&'a str>,
 }
 
 described! {
@@ -154,7 +163,7 @@ described! {
 
 impl Problem {
     pub(crate) fn new(code: Code, detail: impl Into<String>) -> Self {
-        Self { code, detail: detail.into(), parameter: None, errors: Vec::new(), retry_after: None }
+        Self { code, detail: detail.into(), parameter: None, errors: Vec::new(), retry_after: None, sign_in_url: None }
     }
 
     /// The error for an invalid parameter, header or body member.
@@ -223,6 +232,7 @@ impl ResponseError for Problem {
             code: self.code.name(),
             request_id,
             errors: &self.errors,
+            sign_in_url: self.sign_in_url.as_deref(),
         });
         // For the access log and the request's trace.
         response.extensions_mut().insert(self.code);
@@ -256,7 +266,24 @@ impl From<CredentialError> for Problem {
             CredentialError::NoUser(_) | CredentialError::Nobody(_) => Self::new(Code::UserNeeded, format!("{error}.")),
             CredentialError::NoKey(_) => Self::new(Code::SecretsOff, format!("{error}.")),
             CredentialError::Unfilled { .. } => Self::new(Code::CredentialsMissing, format!("{error}.")),
+            CredentialError::Connection(error) => Self::from(error),
             CredentialError::Store(error) => Self::from(error),
+        }
+    }
+}
+
+impl From<ConnectionError> for Problem {
+    fn from(error: ConnectionError) -> Self {
+        let detail = sentence(&error.to_string());
+        match error {
+            ConnectionError::SignInNeeded { link, .. } => Self { sign_in_url: link, ..Self::new(Code::SignInNeeded, detail) },
+            ConnectionError::Nobody(_) => Self::new(Code::UserNeeded, detail),
+            ConnectionError::NotSetUp(_) => Self::new(Code::SecretsOff, detail),
+            ConnectionError::Unavailable { .. } => {
+                Self { retry_after: Some(SIGN_IN_RETRY_SECONDS), ..Self::new(Code::ServerUnavailable, format!("{detail} Try again.")) }
+            }
+            ConnectionError::Seal(error) => Self::new(Code::Internal, error.to_string()),
+            ConnectionError::Store(error) => Self::from(error),
         }
     }
 }
@@ -487,7 +514,7 @@ impl From<CallError> for Problem {
                 )
             },
             CallError::Timeout(_) => Self::new(Code::Timeout, detail),
-            CallError::Refused { .. } | CallError::Protocol { .. } => Self::new(Code::ServerError, detail),
+            CallError::Refused { .. } | CallError::Challenged(_) | CallError::Protocol { .. } => Self::new(Code::ServerError, detail),
             CallError::TooLarge { .. } => Self::new(Code::ResultTooLarge, format!("{detail}. Request less from the tool.")),
         }
     }

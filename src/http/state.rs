@@ -11,6 +11,7 @@ use crate::http::caller::Admission;
 use crate::http::mcp::Finished;
 use crate::http::methods::Methods;
 use crate::http::origin::Origins;
+use crate::service::access::connections::Connections;
 use crate::service::access::keys::Keys;
 use crate::service::access::limits::Limits;
 use crate::service::access::policies::Policies;
@@ -63,6 +64,7 @@ pub(crate) struct State {
     pub audit: Audit,
     pub keys: Arc<Keys>,
     pub secrets: Arc<Secrets>,
+    pub connections: Arc<Connections>,
     pub find: Find,
     pub describe: Describe,
     /// The URL at which callers reach the service, for links.

@@ -45,6 +45,7 @@ impl Cleaning {
         done("definitions of tools", self.definitions.forget_unseen_before(before(self.definitions_kept)).await);
         done("withdrawn tool overrides", self.overrides.forget_taken_back_before(before(self.definitions_kept)).await);
         done("sessions", self.store.forget_sessions_before(SystemTime::now()).await);
+        done("links and page sessions", self.store.forget_connect_visits_before(SystemTime::now()).await);
         if let Err(error) = self.store.shrink().await {
             tracing::warn!(%error, "the store did not return unused space");
         }

@@ -18,6 +18,7 @@ use crate::domain::catalog::naming::RESERVED_SERVER_NAMES;
 use crate::domain::catalog::tool::ServerName;
 use crate::domain::text::similar::nearest;
 use crate::settings::calls::{CallSettings, Validation};
+use crate::settings::connect::ConnectSettings;
 use crate::settings::finding::{Findings, Location, suggestion};
 use crate::settings::forwarding::HeaderForwarding;
 use crate::settings::interpolate::{self, Environment};
@@ -30,8 +31,9 @@ use crate::settings::secret_file;
 use crate::settings::servers::{RemoteSettings, ServerSettings, TransportSettings};
 
 /// The keys of a server's entry that the service reads.
-const SERVER_KEYS: [&str; 29] = [
+const SERVER_KEYS: [&str; 30] = [
     "args",
+    "auth",
     "client_header_forwarding",
     "command",
     "compactResults",
@@ -295,7 +297,8 @@ impl Entry<'_, '_> {
     }
 
     fn remote_settings(&mut self, name: &str, transport: Option<&TransportSettings>) -> RemoteSettings {
-        let remote = RemoteSettings { forwarding: HeaderForwarding::read(self), oauth: OAuthSettings::read(self, name) };
+        let connect = ConnectSettings::read(self, transport);
+        let remote = RemoteSettings { forwarding: HeaderForwarding::read(self), oauth: OAuthSettings::read(self, name), connect };
         if matches!(transport, Some(TransportSettings::Stdio { .. })) && remote != RemoteSettings::default() {
             let remedy = "remove `oauth` and `client_header_forwarding` here";
             self.warning(self.path, "a local program receives no headers and no tokens", remedy);

@@ -6,6 +6,7 @@
 mod access;
 mod api_keys;
 mod calls;
+mod connect;
 mod definitions;
 mod documents;
 mod embedder;
@@ -57,6 +58,7 @@ use toml::Value;
 
 pub use self::access::AccessSettings;
 pub use self::calls::{CallSettings, Validation};
+pub use self::connect::{ConnectSettings, TokenFor};
 pub use self::definitions::{DefinitionChanges, DefinitionSettings, NewDefinitions};
 pub use self::documents::DocumentSettings;
 pub use self::embedder::{BUILTIN_MODEL, Dialect, EmbedderProvider, EmbedderSettings, EndpointSettings, FolderSettings, Prefixes};
@@ -296,6 +298,7 @@ impl Settings {
         let mut reader = Reader::new(&mut values, &mut findings);
         calls.check_exceptions(&servers, &mut reader);
         start.secrets.check(&servers, &mut reader);
+        ConnectSettings::check(&servers, &start.http, &start.secrets, &mut reader);
         let definitions = DefinitionSettings::read(&mut reader);
         let limits = LimitSettings::read(&mut reader);
         limits.check_exceptions(&servers, &mut reader);

@@ -10,10 +10,14 @@ use secrecy::{ExposeSecret, SecretString};
 use crate::domain::access::secret::SecretName;
 use crate::domain::access::template::{FIELDS, Parsed, Slot, Template, TemplateError};
 use crate::domain::text::similar::nearest;
+use crate::settings::connect::TokenFor;
 use crate::settings::finding::suggestion;
 use crate::settings::json_text::{child, item};
 use crate::settings::mcp_file::Entry;
 use crate::settings::servers::{RemoteSettings, TransportSettings};
+
+/// The header that contains a token of a sign-in.
+const AUTHORIZATION: &str = "Authorization";
 
 /// Templates by the name of the header or variable.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +25,8 @@ pub struct PerUserSettings {
     pub templates: IndexMap<String, Template>,
     /// Values for some of the same names, to list tools without a user.
     pub list_with: IndexMap<String, SecretString>,
+    /// Whether calls need a token of a sign-in (`auth`).
+    pub signs_in: bool,
 }
 
 impl PerUserSettings {
@@ -63,13 +69,23 @@ impl PerUserSettings {
             }
         }
         *values = plain;
-        let list_with = read_list_with(entry, &templates, slot, is_same);
-        Self { templates, list_with }
+        let is_shared = remote.connect.as_ref().is_some_and(|connect| connect.token_for != TokenFor::User);
+        if is_shared && !templates.is_empty() {
+            let path = child(entry.path(), key);
+            let remedy = "remove the placeholders, or write \"for\": \"user\" in `auth`";
+            entry.problem(&path, "differs between users, who share one token by `auth`", remedy);
+        }
+        let mut names: Vec<&str> = templates.keys().map(String::as_str).collect();
+        if remote.connect.is_some() {
+            names.push(AUTHORIZATION);
+        }
+        let list_with = read_list_with(entry, &names, slot, is_same);
+        Self { templates, list_with, signs_in: remote.connect.is_some() }
     }
 
     /// Whether the server needs no values of users.
     pub fn is_empty(&self) -> bool {
-        self.templates.is_empty()
+        self.templates.is_empty() && !self.signs_in
     }
 
     pub fn names_user(&self) -> bool {
@@ -86,26 +102,25 @@ impl PerUserSettings {
     }
 }
 
-/// Reads `listWith`. Its names get the same spelling as the templates' names.
+/// Reads `listWith`. Its names get the spelling of `names`, which differ between users.
 fn read_list_with(
     entry: &mut Entry<'_, '_>,
-    templates: &IndexMap<String, Template>,
+    names: &[&str],
     slot: Slot,
     is_same: impl Fn(&str, &str) -> bool,
 ) -> IndexMap<String, SecretString> {
     let key = if entry.get("listWith").is_some() { "listWith" } else { "list_with" };
     let given = entry.text_map(key);
     let path = child(entry.path(), key);
-    if !given.is_empty() && templates.is_empty() {
+    if !given.is_empty() && names.is_empty() {
         entry.warning(&path, "has no effect: nothing here differs per user", "remove it, or use {{user.…}} or {{secret.…}} in a value");
         return IndexMap::new();
     }
     let mut list_with = IndexMap::new();
     for (name, value) in given {
         let path = child(&path, &name);
-        let known: Vec<&str> = templates.keys().map(String::as_str).collect();
-        let Some(known) = known.iter().find(|known| is_same(known, &name)) else {
-            entry.problem(&path, "nothing with this name differs per user", suggestion(&name, &known));
+        let Some(known) = names.iter().find(|known| is_same(known, &name)) else {
+            entry.problem(&path, "nothing with this name differs per user", suggestion(&name, names));
             continue;
         };
         if slot == Slot::Header && HeaderValue::from_str(value.expose_secret()).is_err() {

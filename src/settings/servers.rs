@@ -10,6 +10,7 @@ use url::Url;
 
 use crate::domain::catalog::tool::ServerName;
 use crate::settings::calls::Validation;
+use crate::settings::connect::ConnectSettings;
 use crate::settings::forwarding::HeaderForwarding;
 use crate::settings::oauth::OAuthSettings;
 use crate::settings::per_user::PerUserSettings;
@@ -50,6 +51,8 @@ pub struct RemoteSettings {
     pub forwarding: Option<HeaderForwarding>,
     /// Where the server's token comes from.
     pub oauth: Option<OAuthSettings>,
+    /// How the service signs in to the server for its users.
+    pub connect: Option<ConnectSettings>,
 }
 
 /// How the service connects to a server.
@@ -118,6 +121,7 @@ impl ServerSettings {
             ("maxResultBytes", *max_result_bytes != other.max_result_bytes),
             ("client_header_forwarding", remote.forwarding != other.remote.forwarding),
             ("oauth", remote.oauth != other.remote.oauth),
+            ("auth", remote.connect != other.remote.connect),
             ("maxTextBytes", *max_text_bytes != other.max_text_bytes),
             ("compactResults", *compact_results != other.compact_results),
             ("validation", *validation != other.validation),

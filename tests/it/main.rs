@@ -11,6 +11,7 @@ mod chat_set;
 mod cli;
 mod commands;
 mod conformance;
+mod connect;
 mod credentials;
 mod declarative;
 mod definitions;

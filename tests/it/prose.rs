@@ -149,6 +149,9 @@ fn every_configuration_in_the_pages_is_sound() {
         ("GEMINI_API_KEY", "a-key"),
         ("VOYAGE_API_KEY", "a-key"),
         ("TOOLSIEVE_SECRETS_KEY", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="),
+        ("TOOLSIEVE_HTTP__PUBLIC_URL", "https://tools.example.org"),
+        ("GITHUB_CLIENT_ID", "an-id"),
+        ("GITHUB_CLIENT_SECRET", "a-secret"),
     ];
     let environment: Environment = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let folder = tempfile::tempdir().unwrap();

@@ -280,6 +280,7 @@ async fn every_answer_is_as_described() {
     let (id, key) = create(&world.service, json!({"name": "ci", "servers": ["mine", "time"]})).await;
     world.good("create_key", &[], ADMIN, json!({"name": "other", "groups": ["staff"], "expires_in_days": 1})).await;
     world.good("list_secrets", &[], &key, Value::Null).await;
+    world.good("list_connections", &[], &key, Value::Null).await;
     world.good("give_secret", &["mine", "token"], &key, json!({"value": "hidden"})).await;
     assert_eq!(world.good("list_secrets", &[], &key, Value::Null).await["secrets"][0]["state"], "set");
     world.good("remove_secret", &["mine", "token"], &key, Value::Null).await;

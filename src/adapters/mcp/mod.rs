@@ -168,14 +168,15 @@ impl McpServers {
                 server.link(failed.as_ref(), patience).await
             } else {
                 let credentials = context.credentials.as_deref().ok_or(CallError::NoCredentials)?;
-                Box::pin(self.users.link(&server, &context.principal.id, credentials, failed.as_ref(), deadline)).await
+                Box::pin(self.users.link(&server, credentials.owner(&context.principal.id), credentials, failed.as_ref(), deadline)).await
             };
             let held = match linked {
                 Ok(held) => held,
                 // The server was reconfigured in the meantime; use the new settings.
                 Err(NoLink::Retired) => continue,
                 Err(NoLink::Unavailable { reason, retry_after }) => return Err(CallError::Unavailable { reason, retry_after }),
-                Err(NoLink::NotLetIn { reason }) => return Err(CallError::NotLetIn { reason, retry_after: server::SHORT_RETRY }),
+                Err(NoLink::NotLetIn { challenge: Some(challenge), .. }) => return Err(CallError::Challenged(challenge)),
+                Err(NoLink::NotLetIn { reason, .. }) => return Err(CallError::NotLetIn { reason, retry_after: server::SHORT_RETRY }),
                 Err(NoLink::TooManyUsers { limit, of }) => {
                     return Err(CallError::TooManyUsers { limit, of, retry_after: server::START_RETRY });
                 }
@@ -210,6 +211,7 @@ impl McpServers {
             let reason = match error {
                 LinkError::Protocol { code, message, data } => return Err(CallError::Protocol { code, message, data }),
                 LinkError::TooLarge { limit } => return Err(CallError::TooLarge { limit }),
+                LinkError::Challenged(challenge) => return Err(CallError::Challenged(challenge)),
                 LinkError::Refused(status) => return Err(CallError::Refused { status: status.as_u16() }),
                 LinkError::Unusable(message) => return Err(CallError::Protocol { code: INTERNAL_ERROR, message, data: None }),
                 LinkError::Closed { reason, sent } => {
@@ -350,7 +352,7 @@ impl ToolServers for McpServers {
         let (users, owner) = (Arc::clone(&self.users), principal.clone());
         self.supervisors.spawn(async move {
             let until = Instant::now() + server.settings().start_timeout;
-            if let Err(error) = users.link(&server, &owner, &credentials, None, until).await {
+            if let Err(error) = users.link(&server, credentials.owner(&owner), &credentials, None, until).await {
                 tracing::info!(server = %server.name, ?error, "could not list the server's tools over a user's connection");
             }
         });

@@ -14,6 +14,7 @@
 mod audit;
 mod chats;
 mod computed;
+mod connections;
 mod conversation_figures;
 mod costs;
 mod definitions;

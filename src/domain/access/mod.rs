@@ -2,10 +2,12 @@
 
 pub mod management;
 pub mod api_key;
+pub mod authorization;
 pub mod policy;
 pub mod principal;
 pub(crate) mod rate;
 pub mod secret;
+pub(crate) mod signature;
 pub(crate) mod template;
 pub mod tool_facts;
 pub mod toolset;

@@ -17,6 +17,7 @@ mod passthrough;
 mod questions;
 mod rounds;
 mod server;
+mod sign_in;
 mod stream;
 mod subscriptions;
 

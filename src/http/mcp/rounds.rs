@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use super::definition::failed;
 use super::passthrough::{protocol_error, unknown_state};
 use super::server::{Handler, NOTIFYING, progress};
+use super::sign_in;
 use crate::domain::catalog::tool::{ServerName, Tool};
 use crate::http::problem::Problem;
 use crate::service::caller::CallOptions;
@@ -65,7 +66,9 @@ impl Handler {
         context: &RequestContext<RoleServer>,
         round: Round,
     ) -> Result<CallToolResponse, ErrorData> {
+        let round = sign_in::without_answer(round);
         let is_another = round.is_another();
+        let abilities = Abilities::read(&round.capabilities);
         let (progress, notifying) = progress(context).unzip();
         let (state, called, arguments, caller) = (self.state.clone(), Arc::clone(tool), arguments.to_owned(), self.for_tool(tool));
         // Another request's task may continue the call.
@@ -87,11 +90,21 @@ impl Handler {
                     return Ok(question.into());
                 }
             }
+            Err(error) => {
+                if let Some(elicitation) = sign_in::elicitation(error)
+                    && abilities.answer(sign_in::ELICIT, &elicitation)
+                    && let Some(question) = self.written.question(&sign_in::question(&elicitation))
+                {
+                    return Ok(question.into());
+                }
+            }
+        }
+        match &ended {
             // The client gets the server's errors about its answers, its state and missing capabilities.
             Err(ExecuteError::Call(CallError::Protocol { code, message, data })) if is_another || *code == MISSING_CAPABILITY => {
                 return Err(protocol_error(*code, message.clone(), data.as_deref().cloned()));
             }
-            Err(_) => {}
+            Ok(_) | Err(_) => {}
         }
         if let Some(notifying) = notifying {
             let _ = timeout(NOTIFYING, notifying).await;

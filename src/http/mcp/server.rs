@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::as_written::AsWritten;
 use super::rounds;
+use super::sign_in;
 use super::subscriptions::Open;
 use super::{definition, questions};
 use crate::domain::access::visibility::Visibility;
@@ -405,6 +406,12 @@ impl Handler {
         for task in notifying.into_iter().chain(handing) {
             // Sends the tool's notifications first, because the result ends the stream.
             let _ = tokio::time::timeout(NOTIFYING, task).await;
+        }
+        if let Err(error) = &executed.result
+            && let Some(elicitation) = sign_in::elicitation(error)
+            && self.session.as_ref().is_some_and(|session| session.answers(sign_in::ELICIT, &elicitation))
+        {
+            return Err(sign_in::required(&elicitation));
         }
         self.called(name, &tool, executed.result).map(CallToolResponse::from)
     }

@@ -11,6 +11,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::domain::access::principal::Principal;
+use crate::domain::catalog::tool::ServerName;
 use crate::domain::publishing::address::{AddressPrefix, ConnectionPath};
 use crate::domain::selection::relevance::Role;
 use crate::domain::selection::selection::Disclosed;
@@ -212,6 +213,10 @@ struct SelectedBody {
     /// How well the tool matches the message, from 0 to 1; null if the function stays for another reason.
     score: Option<f32>,
     reason: String,
+    /// `ready`, or `sign_in` if the user must sign in to the server before the first call. Present only for servers that
+    /// people sign in to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connection: Option<&'static str>,
 }
 
 /// A function that the connection's `run_tool` can run.
@@ -277,7 +282,12 @@ pub async fn filter(state: web::Data<State>, caller: Caller, request: HttpReques
         state.message_selections.remember(&principal, &message, selection.tools.iter().map(|tool| tool.name.clone()));
     }
     selection.warnings.extend(warnings);
-    Ok(HttpResponse::Ok().json(FilterAnswer { offer: remembered, ..FilterAnswer::from(selection) }))
+    let mut answer = FilterAnswer { offer: remembered, ..FilterAnswer::from(selection) };
+    let connections = state.connections.states(&principal).await?;
+    for tool in &mut answer.tools {
+        tool.connection = tool.server.as_deref().and_then(|server| connections.get(&ServerName::new(server))).map(|known| known.name());
+    }
+    Ok(HttpResponse::Ok().json(answer))
 }
 
 /// Reads the body, without its user, who needs authentication.
@@ -418,6 +428,7 @@ impl From<Selection> for FilterAnswer {
             tool: selected.id.as_ref().map(|id| id.label().into_owned()),
             score: selected.score,
             reason: selected.reason.to_string(),
+            connection: None,
         });
         let definitions = selection.disclosed.into_iter().map(|Disclosed { tool_id, function }| DefinitionBody { tool_id, function });
         Self {

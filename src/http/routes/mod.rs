@@ -2,6 +2,7 @@
 #![expect(unreachable_pub, unused_qualifications, reason = "the route macros repeat visibility and paths on an inner function")]
 
 pub(crate) mod admin;
+pub(crate) mod connections;
 pub(crate) mod docs;
 pub(crate) mod documents;
 pub(crate) mod execute;

@@ -113,6 +113,9 @@ described! {
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schema(value_type = Option<Object>)]
         parameters: Option<Value>,
+        /// `ready`, or `sign_in` if the user must sign in to the server before the first call. Present only for servers
+        /// that people sign in to.
+        connection unless "Option::is_none": Option<&'static str>,
         /// Whether the tool is loaded. Present only in a session or a chat.
         already_loaded unless "Option::is_none": Option<bool>,
         /// Public names of nearly identical tools on other servers.

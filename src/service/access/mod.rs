@@ -1,5 +1,6 @@
-//! Callers' keys, rules, limits and secrets.
+//! Callers' keys, rules, limits, secrets and sign-ins.
 
+pub(crate) mod connections;
 pub mod keys;
 pub(crate) mod limits;
 pub(crate) mod policies;

@@ -21,6 +21,9 @@ const STORE_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a check of the store is cached for unauthenticated callers, whose requests are not limited.
 const STORE_KNOWN: Duration = Duration::from_millis(250);
 
+/// Looks up why nobody can sign in to a server.
+pub(crate) type SignInFault = Box<dyn Fn(&ServerName) -> Option<String> + Send + Sync>;
+
 pub(crate) struct Status {
     pub current: Arc<CurrentCatalog>,
     pub servers: Arc<dyn ToolServers>,
@@ -29,6 +32,8 @@ pub(crate) struct Status {
     pub embedder: Arc<dyn Embedder>,
     pub reload: Arc<Reload>,
     pub definitions: Arc<Definitions>,
+    /// The error of the last sign-in to a server, if its authorization server caused it.
+    pub sign_in_fault: SignInFault,
     pub started: Instant,
     /// Whether the service was ready before, or a stored catalog was loaded at the start. Once ready, the service stays ready.
     pub was_ready: AtomicBool,
@@ -109,7 +114,12 @@ impl Status {
 
     /// Checks all components. `for_stranger`: uses the cached check of the store.
     pub(crate) async fn readiness(&self, for_stranger: bool) -> Readiness {
-        let servers = self.servers.states();
+        let mut servers = self.servers.states();
+        for state in &mut servers {
+            if let Some(reason) = (self.sign_in_fault)(&state.server) {
+                state.error = Some(format!("nobody can sign in: {reason}"));
+            }
+        }
         let attempted = servers.iter().all(|state| state.phase != ServerPhase::Starting);
         // A server counts as ready once its tools are in the catalog.
         let catalog = self.current.snapshot();

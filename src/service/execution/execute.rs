@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::value::RawValue;
 
+use crate::domain::access::authorization::Challenge;
 use crate::domain::access::policy::Effect;
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::{Tool, ToolId};
@@ -256,11 +257,43 @@ impl Execute {
         let CallOptions { progress, messages, round } = options;
         let step = step(tool, &arguments);
         let context = CallContext { principal, headers, credentials, deadline: None, progress, messages, round, trace: step.context() };
-        let result = self.servers.call(&tool.id, arguments.into(), context).await;
+        let result = self.send(tool, arguments.into(), context).await;
         if step.recorded().is_some() {
             note_result(&step, &result);
         }
-        Ok(result?)
+        result
+    }
+
+    async fn send(&self, tool: &Tool, arguments: Arc<RawValue>, context: CallContext) -> Result<Box<RawValue>, ExecuteError> {
+        // Only servers that people sign in to answer with a challenge, so other calls need no copies.
+        if context.credentials.as_ref().is_none_or(|credentials| credentials.token().is_none()) {
+            return Ok(self.servers.call(&tool.id, arguments, context).await?);
+        }
+        match self.servers.call(&tool.id, Arc::clone(&arguments), context.clone()).await {
+            Err(CallError::Challenged(challenge)) => Box::pin(self.send_again(tool, arguments, context, &challenge)).await,
+            answered => Ok(answered?),
+        }
+    }
+
+    /// Repeats a call that the server has rejected for its token, with another one.
+    async fn send_again(
+        &self,
+        tool: &Tool,
+        arguments: Arc<RawValue>,
+        mut context: CallContext,
+        challenge: &Challenge,
+    ) -> Result<Box<RawValue>, ExecuteError> {
+        let (principal, server) = (Arc::clone(&context.principal), &tool.id.server);
+        let Some(rejected) = context.credentials.take() else { return Err(CredentialError::Nobody(server.clone()).into()) };
+        let renewed = self.secrets.challenged(&principal, server, &rejected, challenge, false).await?;
+        context.credentials = Some(Arc::clone(&renewed));
+        match self.servers.call(&tool.id, arguments, context).await {
+            Err(CallError::Challenged(challenge)) => {
+                self.secrets.challenged(&principal, server, &renewed, &challenge, true).await?;
+                Err(CallError::Challenged(challenge).into())
+            }
+            answered => Ok(answered?),
+        }
     }
 }
 
@@ -277,7 +310,7 @@ fn step(tool: &Tool, arguments: &RawValue) -> Step {
     step
 }
 
-fn note_result(step: &Step, result: &Result<Box<RawValue>, CallError>) {
+fn note_result(step: &Step, result: &Result<Box<RawValue>, ExecuteError>) {
     match result {
         Ok(result) => {
             if outcome::is_error(result.get()) {
@@ -285,7 +318,8 @@ fn note_result(step: &Step, result: &Result<Box<RawValue>, CallError>) {
             }
             step.capture("gen_ai.tool.call.result", || result.get());
         }
-        Err(error) => step.fail(error.kind()),
+        Err(ExecuteError::Call(error)) => step.fail(error.kind()),
+        Err(_) => step.fail("sign_in_needed"),
     }
 }
 

@@ -3,27 +3,19 @@
 //! A link grants access by itself: it contains the file's id and its expiry, and only this service can sign it. So pages and
 //! people that receive a link from a model need no key.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use hmac::{Hmac, KeyInit, Mac};
-use secrecy::{ExposeSecret, SecretSlice};
-use sha2::Sha256;
 use url::Url;
 use uuid::Uuid;
 
+use crate::domain::access::signature::Signer;
 use crate::service::ports::{FileStore, FileStoreError, StoredFile};
-
-/// Length of a signature, in bytes. As short as is safe, because models copy links letter by letter.
-const SIGNATURE_BYTES: usize = 16;
 
 pub(crate) struct Files {
     store: Arc<dyn FileStore>,
-    key: SecretSlice<u8>,
+    signer: Signer,
     public_url: String,
     lifetime: Duration,
 }
@@ -37,10 +29,10 @@ pub(crate) enum KeepError {
 }
 
 impl Files {
-    /// `key` is a secret of this service. Links are valid only as long as it stays the same, even after a restart.
+    /// Links are valid only as long as the signer's key stays the same, even after a restart.
     #[must_use]
-    pub(crate) fn new(store: Arc<dyn FileStore>, key: SecretSlice<u8>, public_url: &Url, lifetime: Duration) -> Self {
-        Self { store, key, public_url: public_url.as_str().trim_end_matches('/').to_owned(), lifetime }
+    pub(crate) fn new(store: Arc<dyn FileStore>, signer: Signer, public_url: &Url, lifetime: Duration) -> Self {
+        Self { store, signer, public_url: public_url.as_str().trim_end_matches('/').to_owned(), lifetime }
     }
 
     /// How long a link is valid.
@@ -57,7 +49,7 @@ impl Files {
         let id = Uuid::new_v4();
         let end = SystemTime::now() + self.lifetime;
         let seconds = end.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let signature = URL_SAFE_NO_PAD.encode(&self.mac(id, seconds)?.finalize().into_bytes()[..SIGNATURE_BYTES]);
+        let signature = self.signer.sign(&signed(id, seconds)).ok_or(KeepError::Key)?;
         let file = StoredFile {
             mime_type: mime_type.to_owned(),
             name: name.map(str::to_owned),
@@ -75,20 +67,17 @@ impl Files {
     pub(crate) async fn open(&self, id: &str, expires: u64, signature: &str) -> Result<Option<StoredFile>, FileStoreError> {
         let now = SystemTime::now();
         let Ok(id) = Uuid::try_parse(id) else { return Ok(None) };
-        let is_signed = URL_SAFE_NO_PAD.decode(signature).is_ok_and(|signature| {
-            signature.len() == SIGNATURE_BYTES && self.mac(id, expires).is_ok_and(|mac| mac.verify_truncated_left(&signature).is_ok())
-        });
+        let is_signed = self.signer.verifies(&signed(id, expires), signature);
         if !is_signed || UNIX_EPOCH + Duration::from_secs(expires) <= now {
             return Ok(None);
         }
         Ok(self.store.read(id).await?.filter(|file| file.expires > now))
     }
+}
 
-    fn mac(&self, id: Uuid, expires: u64) -> Result<Hmac<Sha256>, KeepError> {
-        let mut message = String::from("file\n");
-        let _ = write!(message, "{}\n{expires}", id.simple());
-        Hmac::<Sha256>::new_from_slice(self.key.expose_secret()).map_err(|_| KeepError::Key).map(|mac| mac.chain_update(message))
-    }
+/// The message that a link's signature covers.
+fn signed(id: Uuid, expires: u64) -> String {
+    format!("file\n{}\n{expires}", id.simple())
 }
 
 #[cfg(test)]
@@ -117,7 +106,7 @@ mod tests {
 
     fn files(key: &[u8], lifetime: Duration, store: &Arc<Memory>) -> Files {
         let url = "https://tools.example.org/base/".parse().unwrap();
-        Files::new(Arc::clone(store) as _, SecretSlice::from(key.to_vec()), &url, lifetime)
+        Files::new(Arc::clone(store) as _, Signer::new(key.to_vec().into()), &url, lifetime)
     }
 
     /// The id, the expiry and the signature in a link.

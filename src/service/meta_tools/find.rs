@@ -81,6 +81,9 @@ pub(crate) struct FoundTool {
     pub description: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parameters: Option<Arc<Value>>,
+    /// Whether calls run at once (`ready`), or the user must sign in first (`sign_in`). Only set for servers that people sign in to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connection: Option<&'static str>,
     /// Whether the tool is already bound. Only set where tools can be loaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub already_loaded: Option<bool>,
@@ -136,8 +139,10 @@ impl Find {
             queries.extend(request.intent.clone());
         }
         let list = if is_meant.is_some() { LONGEST_LIST } else { request.limit };
-        let Merged { ranked, has_failed, weak_cosine, warnings: of_search } = self.retrieve.merged(&queries, &view, list).await;
+        let Merged { mut ranked, has_failed, weak_cosine, warnings: of_search } = self.retrieve.merged(&queries, &view, list).await;
         warnings.extend(of_search);
+        let connections = self.retrieve.connection_states(&here.caller.principal).await;
+        Retrieve::prefer_ready(&mut ranked, &connections, &view);
 
         let texts = catalog.texts().filter(|_| settings.fold_duplicates);
         let found: Vec<ArrangeCandidate> = ranked
@@ -167,6 +172,7 @@ impl Find {
                 already_loaded: now.as_ref().map(|now| now.contains(&tool_at(place).operation_id)),
                 same_as: same_as.map(|&place| tool_at(place).operation_id.to_string()).collect(),
                 weak: is_weak(&ranked[place]),
+                connection: connections.get(&tool_at(place).id.server).map(|state| state.name()),
                 ..described(tool_at(place), ranked[place].score(), request.detail)
             }
         });
@@ -271,6 +277,7 @@ fn described(tool: &Tool, score: f32, detail: Detail) -> FoundTool {
         summary: (detail == Detail::Summary).then(|| tool.summary().to_owned()),
         description: (detail == Detail::Full).then(|| tool.description.clone()),
         parameters: (detail == Detail::Full).then(|| Arc::clone(&tool.input.published)),
+        connection: None,
         already_loaded: None,
         same_as: Vec::new(),
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use crate::domain::access::policy::{Effect, RulePlace};
-use crate::domain::access::principal::Principal;
+use crate::domain::access::principal::{Principal, PrincipalId};
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::domain::text::named::named;
 use crate::service::ports::CallOutcome;
@@ -51,6 +51,8 @@ named! {
         SecretReplace = "secret_replace",
         SecretRemove = "secret_remove",
         SecretsForget = "secrets_forget",
+        SignIn = "sign_in",
+        SignOut = "sign_out",
         SessionEnd = "session_end",
         /// The first wrong key of a burst from one address.
         WrongKey = "wrong_key",
@@ -62,9 +64,14 @@ named! {
 impl AuditEntry {
     /// The entry for a permitted change by this principal. Also used for reads, before they end.
     pub fn of_change(principal: &Principal, action: AuditAction, subject: String) -> Self {
+        Self::of_owner(&principal.id, action, subject)
+    }
+
+    /// The entry for a change of an owner's data.
+    pub fn of_owner(owner: &PrincipalId, action: AuditAction, subject: String) -> Self {
         Self {
             at: SystemTime::now(),
-            principal: principal.id.as_str().to_owned(),
+            principal: owner.as_str().to_owned(),
             action,
             tool: None,
             server: None,

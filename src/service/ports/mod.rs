@@ -3,6 +3,7 @@
 //! `adapters` implements them; use cases hold them as `Arc<dyn _>`.
 
 mod audit;
+mod authorization;
 mod embedder;
 mod enricher;
 mod events;
@@ -17,6 +18,9 @@ mod store;
 mod tracer;
 
 pub use self::audit::{AuditAction, AuditEntry, AuditQuery, StoredAuditEntry};
+pub use self::authorization::{
+    AuthorizationClient, AuthorizationError, AuthorizationServer, ClientMethod, OAuthClient, TokenAnswer, TokenRequest,
+};
 pub use self::embedder::{EmbedError, Embedder, recovered};
 pub use self::enricher::{EnrichError, Enricher};
 pub use self::events::{CallOutcome, EventMessage, OfferedTools, SelectionEvent, SelectionEventKind, SelectionName};
@@ -31,12 +35,14 @@ pub use self::limit::Limit;
 pub use self::process::{DiskSpace, ProcessState};
 pub use self::servers::{
     CallContext, CallError, Credentials, NewsKind, Offers, Parting, PassthroughKind, PassthroughRequest, Progress, Refusal, Round,
-    ServerChange, ServerChangeKind, ServerEvent, ServerMessage, ServerNews, ServerPhase, ServerQuestion, ServerState, ToolServers,
+    ServerChange, ServerChangeKind, ServerEvent, ServerMessage, ServerNews, ServerPhase, ServerQuestion, ServerState, SignInToken,
+    ToolServers,
 };
 pub use self::store::{
-    AuditStore, ChatStore, ComputedStore, DefinitionStore, EnrichmentStore, EventStore, FeedbackStore, KeyStore, ListingStore, PolicyStore,
-    SecretStore, SessionCaps, SessionSaved, SessionStore, Store, StoreError, StoreFailures, StoredChat, StoredDefinition, StoredPolicy,
-    StoredToolOverride, ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore,
+    AuditStore, ChatStore, ComputedStore, ConnectVisit, ConnectionStore, DefinitionStore, EnrichmentStore, EventStore, FeedbackStore,
+    KeyStore, ListingStore, PendingSignIn, PolicyStore, SecretStore, SessionCaps, SessionSaved, SessionStore, Store, StoreError,
+    StoreFailures, StoredChat, StoredConnection, StoredDefinition, StoredPolicy, StoredToolOverride, ToolOverrideStore, ToolsetStore,
+    UpkeepStore, UsageStore,
 };
 pub use self::tracer::{Span, SpanKind, SpanValue, TraceContext, Tracer};
 pub use crate::domain::catalog::catalog::{ServerListing, SkippedTool};

@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use crate::domain::access::authorization::Challenge;
 use crate::domain::access::principal::{Principal, PrincipalId};
 use crate::domain::catalog::catalog::ServerListing;
 use crate::domain::catalog::tool::{ServerName, ToolId};
@@ -219,19 +220,49 @@ pub struct Refusal {
 /// A caller's credentials for one server: HTTP headers, or environment variables of its process.
 pub struct Credentials {
     values: BTreeMap<String, SecretString>,
+    token: Option<SignInToken>,
     fingerprint: Fingerprint,
     /// A time before the credentials were read.
     pub read_at: Instant,
 }
 
+/// The token of a sign-in to a server (OAuth), with which it is called.
+#[derive(Clone, Debug)]
+pub struct SignInToken {
+    pub access: SecretString,
+    /// Identifies the sign-in, and stays the same when its tokens are refreshed.
+    pub sign_in: Arc<str>,
+    /// Identifies the token.
+    pub version: u64,
+    /// The caller, or the owner of a sign-in that all callers share.
+    pub owner: PrincipalId,
+}
+
 impl Credentials {
-    pub fn new(values: BTreeMap<String, SecretString>, read_at: Instant) -> Self {
+    pub fn new(values: BTreeMap<String, SecretString>, token: Option<SignInToken>, read_at: Instant) -> Self {
         let mut hash = Sha256::new();
-        for part in values.iter().flat_map(|(name, value)| [name.as_str(), value.expose_secret()]) {
+        let of_values = values.iter().flat_map(|(name, value)| [name.as_str(), value.expose_secret()]);
+        // Of a sign-in only its id, so that a connection outlives its tokens.
+        let of_sign_in = token.iter().flat_map(|token| [&*token.sign_in, token.owner.as_str()]);
+        for part in of_values.chain(of_sign_in) {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
         }
-        Self { fingerprint: Fingerprint::from_bytes(hash.finalize().into()), values, read_at }
+        Self { fingerprint: Fingerprint::from_bytes(hash.finalize().into()), values, token, read_at }
+    }
+
+    /// Credentials that consist only of a token.
+    pub fn of_sign_in(token: SignInToken) -> Self {
+        Self::new(BTreeMap::new(), Some(token), Instant::now())
+    }
+
+    pub fn token(&self) -> Option<&SignInToken> {
+        self.token.as_ref()
+    }
+
+    /// The owner of connections with these credentials.
+    pub fn owner<'a>(&'a self, caller: &'a PrincipalId) -> &'a PrincipalId {
+        self.token.as_ref().map_or(caller, |token| &token.owner)
     }
 
     pub fn values(&self) -> &BTreeMap<String, SecretString> {
@@ -370,6 +401,9 @@ pub enum CallError {
     /// The server responded with this HTTP status, without a response to the call.
     #[error("the MCP server refused the call with HTTP status {status}")]
     Refused { status: u16 },
+    /// The server rejected the token of the caller's sign-in, or there was none. It has not run the call.
+    #[error("the MCP server requires a sign-in (HTTP status {})", .0.status)]
+    Challenged(Box<Challenge>),
     /// The server responded with a JSON-RPC error. Its message and data are the server's own, as plain text of at most 4,000
     /// characters.
     #[error("the server answered with error {code}: {message}")]

@@ -176,6 +176,8 @@ impl Choose {
             let preference = if ranking.in_context.is_some() { PREFERENCE_IN_CONTEXT } else { PREFERENCE };
             prefer(&mut ranking.ranked, preference, |key| catalog.server_of(key).is_some_and(|server| used.contains(&server)));
         }
+        let states = self.retrieve.connection_states(message.principal).await;
+        Retrieve::prefer_ready(&mut ranking.ranked, &states, view);
         ranking
     }
 

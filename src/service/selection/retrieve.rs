@@ -9,14 +9,17 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 
+use crate::domain::access::principal::Principal;
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::selection::builtins::Families;
+use crate::domain::selection::relevance::arrange::prefer_ready;
 use crate::domain::selection::relevance::{
     Candidates, FusionParameters, Gate, GateEvidence, LeftOpen, LexicalModel, QueryPlan, Ranked, Signals, SparseVector, TurnEvidence,
     living_first, z_scores,
 };
 use crate::domain::text::canonical::Fingerprint;
+use crate::service::access::connections::{ConnectionState, Connections};
 use crate::service::catalog::current::View;
 use crate::service::catalog::indexing::Indexing;
 use crate::service::ports::{
@@ -114,6 +117,8 @@ pub struct Retrieve {
     meters: Arc<Meters>,
     /// Reports which servers are down; `None` where tools are never called.
     servers: Option<Arc<dyn ToolServers>>,
+    /// Knows who is signed in where; `None` where tools are never called.
+    connections: Option<Arc<Connections>>,
 }
 
 /// The merged results of several queries.
@@ -147,6 +152,7 @@ impl Retrieve {
             builtins: BuiltinExamples::default(),
             meters: Arc::default(),
             servers: None,
+            connections: None,
         }
     }
 
@@ -154,6 +160,37 @@ impl Retrieve {
     #[must_use]
     pub fn with_meters(self, meters: Arc<Meters>) -> Self {
         Self { meters, ..self }
+    }
+
+    /// Prefers tools of servers to which the caller has signed in.
+    #[must_use]
+    pub(crate) fn with_connections(self, connections: Arc<Connections>) -> Self {
+        Self { connections: Some(connections), ..self }
+    }
+
+    /// For each server that is called with a sign-in, whether the caller may call it at once.
+    pub(crate) async fn connection_states(&self, caller: &Principal) -> HashMap<ServerName, ConnectionState> {
+        let Some(connections) = &self.connections else { return HashMap::new() };
+        connections.states(caller).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "the sign-ins of a caller can't be read");
+            HashMap::new()
+        })
+    }
+
+    /// Moves tools that the caller can call at once before equally good ones that need a sign-in first.
+    pub(crate) fn prefer_ready(ranked: &mut [Ranked<u32>], states: &HashMap<ServerName, ConnectionState>, view: &View) {
+        if !states.values().any(|state| *state == ConnectionState::SignIn) {
+            return;
+        }
+        let View { catalog, settings, .. } = view;
+        let texts = catalog.texts().filter(|_| settings.fold_duplicates);
+        let tools = catalog.tools();
+        let is_ready = |key: u32| {
+            let server = tools.get(key as usize).map(|tool| &tool.id.server);
+            server.is_none_or(|server| states.get(server) != Some(&ConnectionState::SignIn))
+        };
+        let group = |key: u32| if (key as usize) < tools.len() { texts.map_or(key, |texts| texts.near_duplicates.group(key)) } else { key };
+        prefer_ready(ranked, group, is_ready);
     }
 
     /// Lowers the ranks of tools on servers that are down, as reported by `servers`.

@@ -10,6 +10,8 @@ use crate::adapters::mcp::link::connection::{ConnectError, Connection, Connector
 use crate::adapters::mcp::link::link::{Questions, Wire};
 use crate::adapters::mcp::process::child::Processes;
 use crate::adapters::mcp::text::Secrets;
+use crate::adapters::mcp::transport::http::SignIn;
+use crate::domain::access::authorization::Challenge;
 use crate::settings::servers::ServerSettings;
 
 /// How long to wait for the exit of a failed connection's process. Its exit status explains more than a closed pipe.
@@ -31,12 +33,16 @@ pub(in crate::adapters::mcp) struct Failure {
     pub(in crate::adapters::mcp) era: Era,
     /// Whether to try that handshake immediately.
     pub(in crate::adapters::mcp) at_once: bool,
+    /// The server's challenge, if it rejected the token of a sign-in.
+    pub(in crate::adapters::mcp) challenge: Option<Box<Challenge>>,
 }
 
 pub(in crate::adapters::mcp) struct Attempt<'a> {
     pub(in crate::adapters::mcp) settings: &'a ServerSettings,
     pub(in crate::adapters::mcp) secrets: &'a Arc<Secrets>,
     pub(in crate::adapters::mcp) surroundings: &'a Surroundings,
+    /// The token of a sign-in, for a connection that has one.
+    pub(in crate::adapters::mcp) sign_in: Option<&'a SignIn>,
 }
 
 impl Attempt<'_> {
@@ -50,6 +56,7 @@ impl Attempt<'_> {
             wire,
             oauth: oauth.as_deref(),
             questions: *questions,
+            sign_in: self.sign_in,
         };
         let mut child = None;
         let result = match timeout_at(deadline, connector.connect(era, &mut child)).await {
@@ -57,10 +64,12 @@ impl Attempt<'_> {
             result => result,
         };
         let (mut next, mut at_once) = (Era::usual(&self.settings.transport), false);
+        let mut challenge = None;
         let mut reason = if let Ok(Err(error)) = result {
             if era == Era::Initialize && matches!(error, ConnectError::Refused(_)) {
                 (next, at_once) = (Era::Discover, true);
             }
+            challenge = error.challenge().cloned().map(Box::new);
             error.to_string()
         } else {
             // The server may have hung in the newer handshake.
@@ -78,6 +87,6 @@ impl Attempt<'_> {
                 reason = format!("{reason}: {words}");
             }
         }
-        Err(Failure { reason, era: next, at_once })
+        Err(Failure { reason, era: next, at_once, challenge })
     }
 }

@@ -29,10 +29,11 @@ use crate::adapters::mcp::link::follow::{self, Followed};
 use crate::adapters::mcp::link::link::{LIST_LIMIT, Link, Questions, Wire};
 use crate::adapters::mcp::process::child::{Child, Manners, Processes, Program, SpawnError};
 use crate::adapters::mcp::text::{Secrets, foreign};
-use crate::adapters::mcp::transport::http::{self, HttpClient, HttpFailure, Sender};
+use crate::adapters::mcp::transport::http::{self, HttpClient, HttpFailure, Sender, SignIn};
 use crate::adapters::mcp::transport::oauth::{TokenError, Tokens};
 use crate::adapters::mcp::transport::sse::{Remote, SseFailure, SseTransport};
 use crate::adapters::mcp::transport::stdio::StdioTransport;
+use crate::domain::access::authorization::Challenge;
 use crate::service::ports::{Offers, Refusal, ServerMessage, ServerQuestion};
 use crate::settings::servers::{ServerSettings, TransportSettings};
 
@@ -78,6 +79,8 @@ pub(in crate::adapters::mcp) struct Connector<'a> {
     pub(in crate::adapters::mcp) wire: Wire,
     pub(in crate::adapters::mcp) oauth: Option<&'a Path>,
     pub(in crate::adapters::mcp) questions: Questions,
+    /// The token of a sign-in, for a connection that has one.
+    pub(in crate::adapters::mcp) sign_in: Option<&'a SignIn>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -97,6 +100,19 @@ pub(in crate::adapters::mcp) enum ConnectError {
     Refused(String),
     #[error("{0}")]
     Failed(String),
+}
+
+impl ConnectError {
+    /// The server's challenge, if it rejected the token of a sign-in.
+    pub(in crate::adapters::mcp) fn challenge(&self) -> Option<&Challenge> {
+        match self {
+            Self::Http(HttpFailure::Challenge(challenge)) | Self::Sse(SseFailure::Http(HttpFailure::Challenge(challenge))) => {
+                Some(challenge)
+            }
+            Self::Neither { sse, streamable } => streamable.challenge().or_else(|| sse.challenge()),
+            _ => None,
+        }
+    }
 }
 
 /// A connection with its resources. Dropping it kills the child process.
@@ -144,7 +160,8 @@ impl Connector<'_> {
             }
             TransportSettings::StreamableHttp { url, headers } | TransportSettings::Sse { url, headers } => {
                 let tokens = self.tokens().await?;
-                let sender = Sender { client: self.client.clone(), headers: http::configured(headers)?, tokens };
+                let sign_in = settings.per_user.signs_in.then(|| self.sign_in.cloned().unwrap_or_default());
+                let sender = Sender { client: self.client.clone(), headers: http::configured(headers)?, tokens, sign_in };
                 self.remote(url, &sender, era).await
             }
         }
@@ -381,6 +398,7 @@ fn refused(error: ClientInitializeError) -> ConnectError {
         ClientInitializeError::LegacyFallbackFailed { fallback, .. } => refused(*fallback),
         ClientInitializeError::TransportError { error, .. } => match transport_error(&error) {
             LinkError::Refused(status) => HttpFailure::Status(status).into(),
+            LinkError::Challenged(challenge) => HttpFailure::Challenge(challenge).into(),
             other => ConnectError::Failed(other.to_string()),
         },
         ClientInitializeError::NoCompatibleProtocolVersion { server_supported, .. } => {

@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::adapters::mcp::text::foreign;
 use crate::adapters::mcp::transport::client::ConnectionFailure;
 use crate::adapters::mcp::transport::http::HttpFailure;
+use crate::domain::access::authorization::Challenge;
 
 /// The reason why a request has no result.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +25,9 @@ pub(in crate::adapters::mcp) enum LinkError {
     /// The server responded with this HTTP status and without a JSON-RPC response.
     #[error("HTTP {0}")]
     Refused(StatusCode),
+    /// The server rejected the token of a sign-in, or there was none.
+    #[error("HTTP {}: it requires a sign-in", .0.status)]
+    Challenged(Box<Challenge>),
     /// The response is invalid, for this reason.
     #[error("{0}")]
     Unusable(String),
@@ -51,6 +55,7 @@ pub(in crate::adapters::mcp) fn transport_error(error: &DynamicTransportError) -
             closed(failure.to_string(), true)
         }
         Some(StreamableHttpError::Client(HttpFailure::Status(status))) => LinkError::Refused(*status),
+        Some(StreamableHttpError::Client(HttpFailure::Challenge(challenge))) => LinkError::Challenged(challenge.clone()),
         Some(StreamableHttpError::Client(failure)) => LinkError::Unusable(failure.to_string()),
         Some(StreamableHttpError::SessionExpired) => closed("the server ended the session".to_owned(), false),
         Some(StreamableHttpError::UnexpectedContentType(_)) => {

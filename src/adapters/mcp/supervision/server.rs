@@ -12,6 +12,7 @@ use crate::adapters::mcp::link::connection::{About, Era};
 use crate::adapters::mcp::link::link::{Link, Wire};
 use crate::adapters::mcp::link::list::Tools;
 use crate::adapters::mcp::text::{Secrets, plain};
+use crate::domain::access::authorization::Challenge;
 use crate::domain::catalog::tool::ServerName;
 use crate::service::ports::{NewsKind, Offers, ServerEvent, ServerListing, ServerNews, ServerPhase, ServerState};
 use crate::settings::servers::ServerSettings;
@@ -73,6 +74,8 @@ pub(in crate::adapters::mcp) enum NoLink {
     /// Connecting with the caller's own credentials failed.
     NotLetIn {
         reason: String,
+        /// The server's challenge, if it rejected the token of a sign-in.
+        challenge: Option<Box<Challenge>>,
     },
     TooManyUsers {
         limit: usize,

@@ -116,7 +116,7 @@ impl Supervisor {
         let settings = self.server.settings();
         let settings = settings.with(&settings.per_user.list_with);
         let deadline = Instant::now() + settings.start_timeout;
-        let attempt = Attempt { settings: &settings, secrets: &self.server.secrets, surroundings: &self.surroundings };
+        let attempt = Attempt { settings: &settings, secrets: &self.server.secrets, surroundings: &self.surroundings, sign_in: None };
         let mut connection = attempt.connect(era, wire, deadline).await?;
         let result = timeout_at(deadline, list(&connection.link)).await;
         let reason = match result {
@@ -128,7 +128,7 @@ impl Supervisor {
             Err(_) => format!("no list of tools within {} s", settings.start_timeout.as_secs_f64()),
         };
         connection.close(self.manners()).await;
-        Err(Failure { reason, era, at_once: false })
+        Err(Failure { reason, era, at_once: false, challenge: None })
     }
 
     /// If the server has per-user values, adds their absence as a possible reason why listing failed.
@@ -136,6 +136,8 @@ impl Supervisor {
         let settings = self.server.settings();
         if settings.per_user.is_empty() {
             reason
+        } else if settings.per_user.signs_in {
+            format!("{reason}. If it lists tools only for signed-in users, they appear once somebody has signed in, or with `listWith`")
         } else if settings.per_user.takes_secrets() {
             format!(
                 "{reason}. If it lists tools only with credentials, they appear once a user has stored all secrets for it, or with `listWith`"

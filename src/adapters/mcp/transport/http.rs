@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt};
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use indexmap::IndexMap;
+use parking_lot::Mutex;
 use reqwest::{RequestBuilder, Response};
 use rmcp::model::{
     ClientJsonRpcMessage, ClientRequest, ErrorData, GetExtensions, JsonRpcMessage, RequestId, ServerJsonRpcMessage, ServerResult,
@@ -26,7 +27,8 @@ use sse_stream::{Sse, SseStream};
 use crate::adapters::mcp::exchange::{Answer, Exchange, Inbound, Ticket, encode};
 use crate::adapters::mcp::transport::client::ConnectionFailure;
 use crate::adapters::mcp::transport::oauth::{TokenError, Tokens};
-use crate::service::ports::TraceContext;
+use crate::domain::access::authorization::Challenge;
+use crate::service::ports::{SignInToken, TraceContext};
 
 const SESSION: &str = "mcp-session-id";
 const LAST_EVENT: &str = "last-event-id";
@@ -46,6 +48,8 @@ pub(in crate::adapters::mcp) enum HttpFailure {
     Header(String),
     #[error(transparent)]
     Token(#[from] TokenError),
+    #[error("HTTP {}: it requires a sign-in", .0.status)]
+    Challenge(Box<Challenge>),
 }
 
 impl From<reqwest::Error> for HttpFailure {
@@ -82,6 +86,29 @@ pub(in crate::adapters::mcp) struct Sender {
     pub(in crate::adapters::mcp) client: reqwest::Client,
     pub(in crate::adapters::mcp) headers: HeaderMap,
     pub(in crate::adapters::mcp) tokens: Option<Arc<Tokens>>,
+    /// Set if the server is called with a sign-in (`auth`).
+    pub(in crate::adapters::mcp) sign_in: Option<SignIn>,
+}
+
+/// The token of a sign-in. A connection keeps it, and calls replace it when it was refreshed.
+#[derive(Clone, Default)]
+pub(in crate::adapters::mcp) struct SignIn(Arc<Mutex<Option<SignInToken>>>);
+
+impl SignIn {
+    /// Takes a token of the same sign-in, unless it is an older one: a call may have read its token before another call refreshed it.
+    /// Returns whether it did.
+    pub(in crate::adapters::mcp) fn renew(&self, token: &SignInToken) -> bool {
+        let mut present = self.0.lock();
+        let is_newer = present.as_ref().is_none_or(|present| present.version < token.version);
+        if is_newer {
+            *present = Some(token.clone());
+        }
+        is_newer
+    }
+
+    fn token(&self) -> Option<SecretString> {
+        self.0.lock().as_ref().map(|token| token.access.clone())
+    }
 }
 
 #[derive(Clone)]
@@ -125,7 +152,17 @@ impl Sender {
         builder: RequestBuilder,
         forwarded: Option<Forwarded>,
     ) -> Result<Response, HttpFailure> {
-        let forwarded = forwarded.map(|Forwarded(headers)| headers).unwrap_or_default();
+        let mut forwarded = forwarded.map(|Forwarded(headers)| headers).unwrap_or_default();
+        if let Some(sign_in) = &self.sign_in {
+            // A caller's own credentials never reach a server that people sign in to.
+            forwarded.remove(AUTHORIZATION);
+            let token = sign_in.token().map(|token| bearer(&token)).unwrap_or_default();
+            let response = builder.headers(self.headers.clone()).headers(forwarded).headers(token).send().await?;
+            return match challenge(&response) {
+                Some(challenge) => Err(HttpFailure::Challenge(Box::new(challenge))),
+                None => Ok(response),
+            };
+        }
         // Forwarding the caller's credentials is a deliberate setting, so they win.
         let tokens = self.tokens.as_ref().filter(|_| !forwarded.contains_key(AUTHORIZATION));
         let builder = builder.headers(self.headers.clone()).headers(forwarded);
@@ -331,6 +368,12 @@ fn finished_text(id: &RequestId, result: &Value) -> String {
     json!({ "jsonrpc": "2.0", "id": id, "result": result }).to_string()
 }
 
+/// The server's challenge, if it rejects the token or a permission is missing.
+fn challenge(response: &Response) -> Option<Challenge> {
+    let headers = response.headers().get_all(WWW_AUTHENTICATE);
+    Challenge::read(response.status().as_u16(), headers.iter().filter_map(|value| value.to_str().ok()))
+}
+
 /// The authorisation header, which replaces a configured one.
 fn bearer(token: &SecretString) -> HeaderMap {
     let mut headers = HeaderMap::new();
@@ -449,6 +492,31 @@ impl StreamableHttpClient for HttpClient {
                 self.0.exchange.suspect.notify_one();
                 Err(StreamableHttpError::ServerDoesNotSupportSse)
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::ExposeSecret;
+
+    use super::SignIn;
+    use crate::domain::access::principal::PrincipalId;
+    use crate::service::ports::SignInToken;
+
+    #[test]
+    fn a_connection_never_goes_back_to_an_older_token() {
+        let token = |version: u64| SignInToken {
+            access: format!("token-{version}").into(),
+            sign_in: "one".into(),
+            version,
+            owner: PrincipalId::new("user:anna"),
+        };
+        let sign_in = SignIn::default();
+        assert!(sign_in.token().is_none());
+        for (version, is_taken, present) in [(1, true, "token-1"), (3, true, "token-3"), (2, false, "token-3"), (3, false, "token-3")] {
+            assert_eq!(sign_in.renew(&token(version)), is_taken);
+            assert_eq!(sign_in.token().unwrap().expose_secret(), present);
         }
     }
 }

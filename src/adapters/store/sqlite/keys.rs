@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection};
 
-use super::{SqliteStore, chats, optional_time, secrets, sessions, time};
+use super::{SqliteStore, chats, connections, optional_time, secrets, sessions, time};
 use crate::adapters::store::encoding::{fingerprint_from_bytes, from_json, odd, to_json, to_millis};
 use crate::domain::access::api_key::{ApiKey, KeyId};
 use crate::domain::access::principal::PrincipalId;
@@ -83,10 +83,11 @@ async fn save(writer: &mut SqliteConnection, key: &ApiKey) -> Result<(), sqlx::E
     .map(drop)
 }
 
-/// Deletes the secrets, sessions and chats of a key, which are stored under its name.
+/// Deletes the secrets, sign-ins, sessions and chats of a key, which are stored under its name.
 async fn remove_belongings(writer: &mut SqliteConnection, name: &str) -> Result<(), sqlx::Error> {
     let owner = PrincipalId::of_key(name);
     secrets::remove_all(writer, &owner).await?;
+    connections::remove_all(writer, &owner).await?;
     sessions::remove_all(writer, &owner).await?;
     chats::remove_all(writer, &owner).await
 }

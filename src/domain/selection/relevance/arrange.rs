@@ -4,6 +4,8 @@
 
 use std::collections::HashMap;
 
+use crate::domain::selection::relevance::fusion::Ranked;
+
 /// The properties of a ranked tool that affect its order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ArrangeCandidate {
@@ -12,6 +14,32 @@ pub(crate) struct ArrangeCandidate {
     pub group: u32,
     /// Whether the tool matches the intent of the search.
     pub is_meant: bool,
+}
+
+/// Distance within which two scores between 0 and 1 count as equal: they look the same with two digits.
+const TIE: f32 = 0.005;
+
+/// Moves tools that the caller can call at once before equally good ones that need a sign-in first. Equally good are tools with the same
+/// score, and near duplicates. `group` is equal for near duplicates. The scores keep their order.
+pub(crate) fn prefer_ready(ranked: &mut [Ranked<u32>], group: impl Fn(u32) -> u32, is_ready: impl Fn(u32) -> bool) {
+    let mut start = 0;
+    while let Some(first) = ranked.get(start).map(Ranked::score) {
+        let tied = ranked[start..].iter().take_while(|tool| first - tool.score() < TIE).count().max(1);
+        let run = &mut ranked[start..start + tied];
+        let scores: Vec<f32> = run.iter().map(|tool| tool.fused).collect();
+        run.sort_by_key(|tool| !is_ready(tool.key));
+        run.iter_mut().zip(scores).for_each(|(tool, fused)| tool.fused = fused);
+        start += tied;
+    }
+    let mut first_of: HashMap<u32, usize> = HashMap::new();
+    for place in 0..ranked.len() {
+        let first = *first_of.entry(group(ranked[place].key)).or_insert(place);
+        if first != place && !is_ready(ranked[first].key) && is_ready(ranked[place].key) {
+            let (better, worse) = (ranked[first].fused, ranked[place].fused);
+            ranked.swap(first, place);
+            (ranked[first].fused, ranked[place].fused) = (better, worse);
+        }
+    }
 }
 
 /// The result: positions in the ranking.
@@ -54,6 +82,35 @@ pub(crate) fn arrange(found: &[ArrangeCandidate], per_server: Option<usize>) -> 
     arranged.order = (0..found.len()).collect();
     arranged.order.sort_by_key(|&place| (ranks[place], place));
     arranged
+}
+
+#[cfg(test)]
+mod preference {
+    use super::{Ranked, prefer_ready};
+
+    fn ranked(tools: &[(u32, f32)]) -> Vec<Ranked<u32>> {
+        tools.iter().map(|&(key, fused)| Ranked { key, fused, ..Ranked::default() }).collect()
+    }
+
+    fn keys(ranked: &[Ranked<u32>]) -> Vec<u32> {
+        ranked.iter().map(|tool| tool.key).collect()
+    }
+
+    #[test]
+    fn a_ready_tool_wins_a_tie_and_only_a_tie() {
+        let mut tools = ranked(&[(1, 4.0), (2, 4.0), (3, 1.0), (4, 0.0)]);
+        prefer_ready(&mut tools, |key| key, |key| key == 2 || key == 4);
+        assert_eq!(keys(&tools), [2, 1, 3, 4]);
+    }
+
+    #[test]
+    fn a_ready_near_duplicate_takes_the_place_of_one_that_needs_a_sign_in() {
+        let mut tools = ranked(&[(1, 4.0), (2, 2.0), (3, 1.0)]);
+        prefer_ready(&mut tools, |key| key % 2, |key| key != 1);
+        assert_eq!(keys(&tools), [3, 2, 1]);
+        let scores: Vec<f32> = tools.iter().map(|tool| tool.fused).collect();
+        assert_eq!(scores, [4.0, 2.0, 1.0], "the scores stay in order");
+    }
 }
 
 #[cfg(test)]

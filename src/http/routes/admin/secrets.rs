@@ -16,14 +16,16 @@ struct RemovedSecretsBody {
     removed: u64,
     /// Number of sums of the caller's usage.
     usage_removed: u64,
+    /// Number of sign-ins to MCP servers that were ended, and revoked at their authorization servers as far as these support that.
+    sign_ins: u64,
 }
 
-/// Deletes all secrets of a user or a named key, and closes the connections that use them. Also deletes the sums of their
-/// usage (`usage.by`).
+/// Deletes all secrets of a user or a named key, ends and revokes all sign-ins, and closes the connections that use them. Also
+/// deletes the sums of their usage (`usage.by`).
 #[utoipa::path(
     params(("principal" = String, Path, description = "`user:ID` or `key:NAME`")),
     responses(
-        (status = 200, description = "The number of deleted secrets and sums", body = RemovedSecretsBody),
+        (status = 200, description = "The numbers of deleted secrets, sums and sign-ins", body = RemovedSecretsBody),
         (status = 422, description = "The value is neither `user:ID` nor `key:NAME`")
     )
 )]
@@ -34,7 +36,8 @@ pub async fn forget_secrets(state: web::Data<State>, caller: Administrator, prin
     // Comes first, so that a failure leaves the secrets as they are.
     let usage_removed = state.costs.forget(&owner).await?;
     let removed = state.secrets.forget(&owner).await?;
-    tracing::info!(owner = owner.as_str(), removed, usage_removed, "secrets and usage of a caller deleted");
+    let sign_ins = state.secrets.forget_sign_ins(&owner).await?;
+    tracing::info!(owner = owner.as_str(), removed, usage_removed, sign_ins, "secrets, usage and sign-ins of a caller deleted");
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::SecretsForget, owner.as_str().to_owned()));
-    Ok(HttpResponse::Ok().json(RemovedSecretsBody { removed, usage_removed }))
+    Ok(HttpResponse::Ok().json(RemovedSecretsBody { removed, usage_removed, sign_ins }))
 }

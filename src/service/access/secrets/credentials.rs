@@ -6,10 +6,12 @@ use std::sync::Arc;
 use secrecy::SecretString;
 use tokio::time::Instant;
 
+use crate::domain::access::authorization::Challenge;
 use crate::domain::access::principal::Principal;
 use crate::domain::access::secret::{SecretName, SecretOpenError};
 use crate::domain::access::template::FillError;
 use crate::domain::catalog::tool::ServerName;
+use crate::service::access::connections::ConnectionError;
 use crate::service::access::secrets::{Secrets, Taken};
 use crate::service::ports::{Credentials, StoreError};
 
@@ -30,6 +32,8 @@ pub(crate) enum CredentialError {
     NoKey(ServerName),
     #[error("`{server}` can't be called for you: {}", problem_list(.server, .problems))]
     Unfilled { server: ServerName, problems: Vec<CredentialProblem> },
+    #[error(transparent)]
+    Connection(#[from] ConnectionError),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -72,13 +76,15 @@ impl Secrets {
     pub(crate) async fn credentials(&self, caller: &Principal, server: &ServerName) -> Result<Option<Arc<Credentials>>, CredentialError> {
         let taken = self.taken.load().get(server).filter(|taken| !taken.settings.is_empty()).cloned();
         let Some(taken) = taken else { return Ok(None) };
+        let read_at = Instant::now();
+        // Without its token, the other values are of no use, and the user can get it by a click.
+        let token = self.connections.token(caller, server).await?;
         if taken.settings.names_user() && caller.user_id().is_none() {
             return Err(CredentialError::NoUser(server.clone()));
         }
-        if !caller.is_somebody() {
+        if !taken.settings.templates.is_empty() && !caller.is_somebody() {
             return Err(CredentialError::Nobody(server.clone()));
         }
-        let read_at = Instant::now();
         let (secrets, mut problems) = self.opened(&taken, caller, server).await?;
         let mut values = BTreeMap::new();
         for (name, template) in &taken.settings.templates {
@@ -88,7 +94,7 @@ impl Secrets {
             }
         }
         if problems.is_empty() {
-            return Ok(Some(Arc::new(Credentials::new(values, read_at))));
+            return Ok(Some(Arc::new(Credentials::new(values, token, read_at))));
         }
         // An unreadable secret must not be reported as missing too.
         let unreadable: Vec<SecretName> = problems
@@ -97,6 +103,25 @@ impl Secrets {
             .collect();
         problems.retain(|problem| !matches!(problem, CredentialProblem::Fill(FillError::NoSecret(name)) if unreadable.contains(name)));
         Err(CredentialError::Unfilled { server: server.clone(), problems })
+    }
+
+    /// Credentials with another token, instead of those with which a server has answered with a challenge. `is_last`: the rejected
+    /// token was as new as possible.
+    ///
+    /// # Errors
+    /// The caller must sign in again. Or the server was called without a sign-in, so that no token can help.
+    pub(crate) async fn challenged(
+        &self,
+        caller: &Principal,
+        server: &ServerName,
+        rejected: &Credentials,
+        challenge: &Challenge,
+        is_last: bool,
+    ) -> Result<Arc<Credentials>, CredentialError> {
+        let read_at = Instant::now();
+        let token = rejected.token().ok_or_else(|| CredentialError::Nobody(server.clone()))?;
+        let token = self.connections.challenged(caller, server, token, challenge, is_last).await?;
+        Ok(Arc::new(Credentials::new(rejected.values().clone(), Some(token), read_at)))
     }
 
     async fn opened(

@@ -19,6 +19,7 @@ use crate::domain::access::secret::{NONCE_BYTES, SealError, SealedSecret, Secret
 use crate::domain::access::template::{self, Slot};
 use crate::domain::catalog::tool::ServerName;
 use crate::domain::text::similar::did_you_mean;
+use crate::service::access::connections::Connections;
 use crate::service::ports::{Parting, SecretStore, StoreError, ToolServers};
 use crate::settings::{LiveSettings, PerUserSettings, TransportSettings};
 
@@ -79,20 +80,28 @@ struct Taken {
 pub(crate) struct Secrets {
     store: Arc<dyn SecretStore>,
     servers: Arc<dyn ToolServers>,
+    connections: Arc<Connections>,
     /// The encryption keys; `None` if secrets can't be stored.
     keys: Option<SecretKeys>,
     taken: ArcSwap<HashMap<ServerName, Arc<Taken>>>,
 }
 
 impl Secrets {
-    pub(crate) fn new(store: Arc<dyn SecretStore>, servers: Arc<dyn ToolServers>, keys: Option<SecretKeys>, live: &LiveSettings) -> Self {
-        let secrets = Self { store, servers, keys, taken: ArcSwap::default() };
+    pub(crate) fn new(
+        store: Arc<dyn SecretStore>,
+        servers: Arc<dyn ToolServers>,
+        connections: Arc<Connections>,
+        keys: Option<SecretKeys>,
+        live: &LiveSettings,
+    ) -> Self {
+        let secrets = Self { store, servers, connections, keys, taken: ArcSwap::default() };
         secrets.configure(live);
         secrets
     }
 
     /// Applies changed settings.
     pub(crate) fn configure(&self, live: &LiveSettings) {
+        self.connections.configure(live);
         let taken = live.servers.iter().map(|server| {
             let is_process = matches!(server.transport, TransportSettings::Stdio { .. });
             let slot = if is_process { Slot::Variable } else { Slot::Header };
@@ -184,8 +193,17 @@ impl Secrets {
         self.servers.disconnect(owner, None, Parting::AtOnce);
     }
 
+    /// Ends all sign-ins of an owner. Returns their number.
+    ///
+    /// # Errors
+    /// The store fails; some of them may have been ended.
+    pub(crate) async fn forget_sign_ins(&self, owner: &PrincipalId) -> Result<u64, StoreError> {
+        self.connections.forget(owner).await
+    }
+
     /// Encrypts secrets again with the current key if they use a former one. Logs secrets that no key can decrypt.
     pub(crate) async fn reseal(&self) {
+        self.connections.reseal().await;
         let Some(keys) = &self.keys else { return };
         let found = match self.store.secrets_of_other_keys(keys.present.id()).await {
             Ok(found) => found,

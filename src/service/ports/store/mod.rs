@@ -9,6 +9,7 @@
 mod audit;
 mod chats;
 mod computed;
+mod connections;
 mod definitions;
 mod enrichments;
 mod events;
@@ -26,6 +27,7 @@ mod usage;
 pub use self::audit::AuditStore;
 pub use self::chats::{ChatStore, StoredChat};
 pub use self::computed::ComputedStore;
+pub use self::connections::{ConnectVisit, ConnectionStore, PendingSignIn, StoredConnection};
 pub use self::definitions::{DefinitionStore, StoredDefinition};
 pub use self::enrichments::EnrichmentStore;
 pub use self::events::EventStore;
@@ -50,8 +52,8 @@ macro_rules! store {
 }
 
 store! {
-    AuditStore, ChatStore, ComputedStore, DefinitionStore, EnrichmentStore, EventStore, FeedbackStore, KeyStore, ListingStore, PolicyStore,
-    SecretStore, SessionStore, ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore,
+    AuditStore, ChatStore, ComputedStore, ConnectionStore, DefinitionStore, EnrichmentStore, EventStore, FeedbackStore, KeyStore,
+    ListingStore, PolicyStore, SecretStore, SessionStore, ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore,
 }
 
 #[derive(Debug, thiserror::Error)]

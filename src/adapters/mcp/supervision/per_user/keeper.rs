@@ -15,22 +15,23 @@ use crate::adapters::mcp::process::child::Manners;
 use crate::adapters::mcp::supervision::per_user::{Entry, State, UserConnections};
 use crate::adapters::mcp::supervision::server::REASON_LIMIT;
 use crate::adapters::mcp::text::plain;
+use crate::domain::access::authorization::Challenge;
 
 impl UserConnections {
     pub(super) async fn keep(self: Arc<Self>, entry: Arc<Entry>) {
         let name = &entry.server.name;
         let connected = tokio::select! {
-            () = entry.cut.cancelled() => Err("the connection was ended".to_owned()),
-            () = abandoned(&entry) => Err("the connection is no longer needed".to_owned()),
+            () = entry.cut.cancelled() => Err(("the connection was ended".to_owned(), None)),
+            () = abandoned(&entry) => Err(("the connection is no longer needed".to_owned(), None)),
             connected = self.connect(&entry) => connected,
         };
         let (mut connection, _place) = match connected {
             Ok(connected) => connected,
-            Err(reason) => {
-                let reason = entry.secrets.mask(&plain(&reason), REASON_LIMIT);
+            Err((reason, challenge)) => {
+                let reason = entry.secrets.load().mask(&plain(&reason), REASON_LIMIT);
                 tracing::debug!(server = %name, reason, "could not connect for a user");
                 self.forget(&entry);
-                entry.state.send_replace(State::Over(reason));
+                entry.state.send_replace(State::Over(reason, challenge));
                 return;
             }
         };
@@ -39,19 +40,21 @@ impl UserConnections {
         let why = tokio::select! {
             biased;
             () = entry.cut.cancelled() => "it was ended".to_owned(),
-            why = self.follow(&mut connection, &entry) => entry.secrets.mask(&plain(&why), REASON_LIMIT),
+            why = self.follow(&mut connection, &entry) => entry.secrets.load().mask(&plain(&why), REASON_LIMIT),
         };
         self.forget(&entry);
-        entry.state.send_replace(State::Over(why.clone()));
+        entry.state.send_replace(State::Over(why.clone(), None));
         connection.close(Manners::PROMPT).await;
         tracing::debug!(server = %name, why, "connection for a user ended");
     }
 
     /// Connects once a slot is free. A closing connection keeps its slot until its process has ended, so the limit always holds.
-    async fn connect(&self, entry: &Entry) -> Result<(Connection, OwnedSemaphorePermit), String> {
-        let place = Arc::clone(&self.places).acquire_owned().await.map_err(|_| "the service is stopping".to_owned())?;
-        let Entry { server, settings, secrets, .. } = entry;
-        let attempt = Attempt { settings, secrets, surroundings: &self.surroundings };
+    async fn connect(&self, entry: &Entry) -> Result<(Connection, OwnedSemaphorePermit), (String, Option<Box<Challenge>>)> {
+        let stopping = |_| ("the service is stopping".to_owned(), None);
+        let place = Arc::clone(&self.places).acquire_owned().await.map_err(stopping)?;
+        let Entry { server, settings, sign_in, .. } = entry;
+        let secrets = entry.secrets.load_full();
+        let attempt = Attempt { settings, secrets: &secrets, surroundings: &self.surroundings, sign_in: sign_in.as_ref() };
         let deadline = Instant::now() + settings.start_timeout;
         let (mut era, wire) = server.approach();
         loop {
@@ -61,9 +64,9 @@ impl UserConnections {
                     return Ok((connection, place));
                 }
                 Err(Failure { era: next, at_once: true, .. }) => era = next,
-                Err(Failure { reason, era: next, .. }) => {
+                Err(Failure { reason, era: next, challenge, .. }) => {
                     server.approach_by(next, wire);
-                    return Err(reason);
+                    return Err((reason, challenge));
                 }
             }
         }

@@ -10,6 +10,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
+use http::header::AUTHORIZATION;
 use indexmap::IndexMap;
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
@@ -22,6 +24,8 @@ use crate::adapters::mcp::link::link::Link;
 use crate::adapters::mcp::supervision::server::{Held, NoLink, SHORT_RETRY, START_RETRY, Server};
 use crate::adapters::mcp::text::Secrets;
 use crate::adapters::mcp::timing::Timing;
+use crate::adapters::mcp::transport::http::SignIn;
+use crate::domain::access::authorization::Challenge;
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::ServerName;
 use crate::domain::text::canonical::Fingerprint;
@@ -63,7 +67,9 @@ struct Entry {
     server: Arc<Server>,
     /// The server's settings with the caller's credentials filled in.
     settings: ServerSettings,
-    secrets: Arc<Secrets>,
+    secrets: ArcSwap<Secrets>,
+    /// The token of the owner's sign-in, if the server is called with one.
+    sign_in: Option<SignIn>,
     state: watch::Sender<State>,
     /// The number of calls that use the connection or wait for it. Increased only while the pool is locked.
     uses: watch::Sender<usize>,
@@ -77,8 +83,8 @@ struct Entry {
 enum State {
     Connecting,
     Ready(Arc<Link>),
-    /// The connection ended for this reason, which contains no secrets.
-    Over(String),
+    /// The connection ended for this reason, which contains no secrets, and with this challenge of the server.
+    Over(String, Option<Box<Challenge>>),
 }
 
 /// Counts one call's use of a connection until it is dropped.
@@ -105,6 +111,15 @@ impl fmt::Debug for Use {
 }
 
 impl Entry {
+    /// Uses the token of these credentials from now on, which may be newer.
+    fn renew(&self, credentials: &Credentials) {
+        let (Some(sign_in), Some(token)) = (&self.sign_in, credentials.token()) else { return };
+        if sign_in.renew(token) {
+            let header = (AUTHORIZATION.as_str().to_owned(), token.access.clone());
+            self.secrets.store(Arc::new(Secrets::of(&self.settings.with([(&header.0, &header.1)]))));
+        }
+    }
+
     fn is_idle(&self) -> bool {
         *self.uses.borrow() == 0
     }
@@ -114,7 +129,7 @@ impl Entry {
         match &*self.state.borrow() {
             State::Connecting => true,
             State::Ready(link) => !link.is_closed() && failed.is_none_or(|failed| !Arc::ptr_eq(failed, link)),
-            State::Over(_) => false,
+            State::Over(..) => false,
         }
     }
 }
@@ -145,7 +160,9 @@ impl UserConnections {
             let ready = match &*state.borrow_and_update() {
                 State::Connecting => None,
                 State::Ready(link) => Some(Arc::clone(link)),
-                State::Over(reason) => return Err(NoLink::NotLetIn { reason: reason.clone() }),
+                State::Over(reason, challenge) => {
+                    return Err(NoLink::NotLetIn { reason: reason.clone(), challenge: challenge.clone() });
+                }
             };
             if let Some(link) = ready {
                 return Ok(Held::own(link, Box::new(usage)));
@@ -175,13 +192,17 @@ impl UserConnections {
         }
         let settings = server.settings();
         let templates = &settings.per_user.templates;
-        let fits = credentials.values().len() == templates.len() && credentials.values().keys().all(|name| templates.contains_key(name));
+        let has_token = credentials.token().is_some() == settings.per_user.signs_in;
+        let fits = has_token
+            && credentials.values().len() == templates.len()
+            && credentials.values().keys().all(|name| templates.contains_key(name));
         if !fits || pool.has_parted_since(owner, &server.name, credentials.read_at) {
             return Err(unavailable("your credentials for it have just changed"));
         }
         let key = Key { server: server.name.clone(), owner: owner.clone(), credentials: credentials.fingerprint() };
         if let Some(entry) = pool.entries.get(&key) {
             if entry.is_usable(failed) {
+                entry.renew(credentials);
                 return Ok(Use::of(entry));
             }
             entry.part.cancel();
@@ -190,7 +211,8 @@ impl UserConnections {
         self.make_room(&mut pool, &server.name)?;
         let settings = settings.with(credentials.values());
         let entry = Arc::new(Entry {
-            secrets: Arc::new(Secrets::of(&settings)),
+            secrets: ArcSwap::from_pointee(Secrets::of(&settings)),
+            sign_in: credentials.token().map(|_| SignIn::default()),
             key: key.clone(),
             server: Arc::clone(server),
             settings,
@@ -200,6 +222,7 @@ impl UserConnections {
             part: CancellationToken::new(),
             cut: self.stop.child_token(),
         });
+        entry.renew(credentials);
         let usage = Use::of(&entry);
         pool.entries.insert(key, Arc::clone(&entry));
         self.tasks.spawn(Arc::clone(self).keep(entry));

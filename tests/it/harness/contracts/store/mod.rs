@@ -6,6 +6,7 @@
 pub(crate) mod audit;
 pub(crate) mod chats;
 pub(crate) mod computed;
+pub(crate) mod connections;
 pub(crate) mod definitions;
 pub(crate) mod enrichments;
 pub(crate) mod events;
@@ -33,6 +34,9 @@ macro_rules! store_contract {
             computed:
                 vectors_are_kept_by_model_and_text, thousands_of_vectors_go_in_one_call, token_counts_are_kept,
                 what_was_used_lately_is_not_forgotten;
+            connections:
+                sign_ins_come_back_as_they_were, of_two_refreshes_one_is_claimed, a_pending_sign_in_is_taken_once_by_its_session,
+                a_link_opens_one_session;
             definitions: definitions_are_kept_as_they_were_seen_first, what_was_approved_or_listed_lately_is_not_forgotten;
             enrichments: what_is_written_is_kept_by_tool_and_author, what_is_written_and_used_lately_is_not_forgotten;
             events: chats_and_events_are_forgotten_by_age;

@@ -1,0 +1,387 @@
+//! Sign-ins of users to MCP servers: who is signed in where, and with which token a server is called.
+//!
+//! The store decides: a sign-in, its tokens and the claim to refresh them are stored before they count, so that a restart or another
+//! replica finds them. Tokens in memory are only copies.
+
+mod grant;
+mod tokens;
+mod sign_in;
+mod visits;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+
+pub(crate) use self::sign_in::{AuthorizationAnswer, SignInError};
+pub(crate) use self::visits::SESSION;
+
+use self::grant::Grant;
+use self::tokens::{CachedToken, Turns, Unsaved};
+use self::visits::RecentLinks;
+use crate::domain::access::principal::{Principal, PrincipalId, PrincipalKind};
+use crate::domain::access::secret::{SealError, SecretKeys};
+use crate::domain::access::signature::Signer;
+use crate::domain::catalog::tool::ServerName;
+use crate::service::catalog::current::CurrentCatalog;
+use crate::service::ports::{AuthorizationClient, ConnectionStore, Credentials, Parting, StoreError, StoredConnection, ToolServers};
+use crate::settings::{ConnectSettings, LiveSettings, TokenFor};
+
+/// The owner of sign-ins that all users share. No principal can have this id.
+const ALL: &str = "all";
+/// The owner of tokens that the service requests as a program.
+const MACHINE: &str = "machine";
+/// The path of the page for sign-ins.
+pub(crate) const PAGE: &str = "/ui/me";
+/// The path of the redirect URI.
+pub(crate) const CALLBACK: &str = "/ui/oauth/callback";
+/// The path of the client id metadata document.
+pub(crate) const CLIENT_METADATA: &str = "/ui/oauth/client.json";
+/// How long the page waits for the revocation of a token.
+const REVOKING: Duration = Duration::from_secs(15);
+
+/// Whether a caller may call a server's tools at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ConnectionState {
+    Ready,
+    SignIn,
+}
+
+impl ConnectionState {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::SignIn => "sign_in",
+        }
+    }
+}
+
+/// A server that people sign in to, as its page shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KnownConnection {
+    pub server: ServerName,
+    pub state: ConnectionState,
+    /// Why a former sign-in ended, or why the last attempt failed.
+    pub reason: Option<String>,
+    pub issuer: Option<String>,
+    pub scopes: Vec<String>,
+    pub connected_at: Option<SystemTime>,
+}
+
+/// The reason why a server can't be called with the caller's sign-in.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConnectionError {
+    #[error("{}", needed(.server, .reason.as_deref(), .link.as_deref()))]
+    SignInNeeded {
+        server: ServerName,
+        /// Why a former sign-in doesn't count; `None` if there was none.
+        reason: Option<String>,
+        /// The caller's link; `None` if only an administrator can sign in.
+        link: Option<String>,
+    },
+    #[error(
+        "`{0}` is called with a sign-in of a user or a named key, and this request belongs to neither: send a key created with \
+         `toolsieve keys create`, or name the user with a trusted key; for one sign-in for everybody, write \"for\": \"all\" in its `auth`"
+    )]
+    Nobody(ServerName),
+    #[error("nobody can sign in to `{0}`: an administrator must set `secrets.key` and `http.public_url`")]
+    NotSetUp(ServerName),
+    /// The authorization server failed, and a later attempt may succeed.
+    #[error("no token for `{server}`: {reason}")]
+    Unavailable { server: ServerName, reason: String },
+    #[error(transparent)]
+    Seal(#[from] SealError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+fn needed(server: &ServerName, reason: Option<&str>, link: Option<&str>) -> String {
+    let why = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+    match link {
+        Some(link) => format!(
+            "`{server}` needs the user to sign in{why}. Show the user this link, unchanged: {link} It is only for this user, works once, and \
+             expires in ten minutes. After the sign-in, call the tool again"
+        ),
+        None => format!("an administrator must sign in to `{server}` for all users{why}"),
+    }
+}
+
+pub(super) struct ConfiguredServer {
+    pub(super) name: ServerName,
+    pub(super) settings: ConnectSettings,
+    /// Whether calls need nothing else of the caller.
+    pub(super) needs_only_token: bool,
+}
+
+impl ConfiguredServer {
+    /// The origin of the server's URL.
+    fn origin(&self) -> String {
+        self.settings.server_url.origin().ascii_serialization()
+    }
+}
+
+pub(crate) struct Connections {
+    pub(super) store: Arc<dyn ConnectionStore>,
+    pub(super) client: Arc<dyn AuthorizationClient>,
+    pub(super) servers: Arc<dyn ToolServers>,
+    pub(super) current: Arc<CurrentCatalog>,
+    /// The encryption keys; `None` if nobody can sign in.
+    pub(super) keys: Option<SecretKeys>,
+    /// Signs links; `None` without a public URL.
+    pub(super) signer: Option<Signer>,
+    /// The URL at which browsers reach the service, without a slash at its end.
+    pub(super) public_url: Option<String>,
+    configured: ArcSwap<HashMap<ServerName, Arc<ConfiguredServer>>>,
+    pub(super) cached: Mutex<HashMap<(PrincipalId, ServerName), CachedToken>>,
+    pub(super) turns: Turns,
+    pub(super) unsaved: Unsaved,
+    pub(super) links: RecentLinks,
+    /// The error of the last sign-in to each server that failed because of its authorization server.
+    faults: Mutex<HashMap<ServerName, String>>,
+}
+
+/// What sign-ins need besides the store.
+pub(crate) struct ConnectionParts {
+    pub client: Arc<dyn AuthorizationClient>,
+    pub servers: Arc<dyn ToolServers>,
+    pub current: Arc<CurrentCatalog>,
+    pub keys: Option<SecretKeys>,
+    pub signer: Option<Signer>,
+    pub public_url: Option<String>,
+}
+
+impl Connections {
+    pub(crate) fn new(store: Arc<dyn ConnectionStore>, parts: ConnectionParts, live: &LiveSettings) -> Arc<Self> {
+        let ConnectionParts { client, servers, current, keys, signer, public_url } = parts;
+        let connections = Arc::new(Self {
+            store,
+            client,
+            servers,
+            current,
+            keys,
+            signer,
+            public_url,
+            configured: ArcSwap::default(),
+            cached: Mutex::default(),
+            turns: Turns::default(),
+            unsaved: Unsaved::default(),
+            links: RecentLinks::default(),
+            faults: Mutex::default(),
+        });
+        connections.configure(live);
+        connections
+    }
+
+    /// Applies changed settings.
+    pub(crate) fn configure(&self, live: &LiveSettings) {
+        let configured = live.servers.iter().filter_map(|server| {
+            let settings = server.remote.connect.clone()?;
+            let needs_only_token = server.per_user.templates.is_empty();
+            Some((server.name.clone(), Arc::new(ConfiguredServer { name: server.name.clone(), settings, needs_only_token })))
+        });
+        self.configured.store(Arc::new(configured.collect()));
+        self.faults.lock().clear();
+        self.cached.lock().clear();
+    }
+
+    pub(super) fn configured(&self, server: &ServerName) -> Option<Arc<ConfiguredServer>> {
+        self.configured.load().get(server).cloned()
+    }
+
+    /// The owner of the sign-in with which a caller calls a server.
+    pub(super) fn owner(server: &ConfiguredServer, caller: &Principal) -> Option<PrincipalId> {
+        match server.settings.token_for {
+            TokenFor::User => caller.is_somebody().then(|| caller.id.clone()),
+            TokenFor::All => Some(PrincipalId::new(ALL)),
+            TokenFor::Machine => Some(PrincipalId::new(MACHINE)),
+        }
+    }
+
+    /// The owner whose sign-ins a caller may manage: its own, or as an administrator those of all users.
+    pub(super) fn managed_by(caller: &Principal) -> Option<PrincipalId> {
+        if caller.is_somebody() {
+            Some(caller.id.clone())
+        } else {
+            let is_admin = caller.administers || caller.kind == PrincipalKind::AdminKey;
+            is_admin.then(|| PrincipalId::new(ALL))
+        }
+    }
+
+    /// Whether the owner manages the sign-in to a server.
+    pub(super) fn manages(owner: &PrincipalId, server: &ConfiguredServer) -> bool {
+        match server.settings.token_for {
+            TokenFor::User => owner.as_str() != ALL,
+            TokenFor::All => owner.as_str() == ALL,
+            TokenFor::Machine => false,
+        }
+    }
+
+    pub(super) fn keys(&self, server: &ServerName) -> Result<&SecretKeys, ConnectionError> {
+        self.keys.as_ref().ok_or_else(|| ConnectionError::NotSetUp(server.clone()))
+    }
+
+    /// The address to which authorization servers send people back.
+    pub(super) fn redirect_uri(&self, server: &ServerName) -> Result<String, ConnectionError> {
+        let url = self.public_url.as_ref().ok_or_else(|| ConnectionError::NotSetUp(server.clone()))?;
+        Ok(format!("{url}{CALLBACK}"))
+    }
+
+    /// For each server that is called with a sign-in, whether the caller may call it at once. Empty if there is no such server.
+    pub(crate) async fn states(&self, caller: &Principal) -> Result<HashMap<ServerName, ConnectionState>, StoreError> {
+        let configured = self.configured.load_full();
+        let mut stored: HashMap<PrincipalId, Vec<StoredConnection>> = HashMap::new();
+        let mut states = HashMap::new();
+        for (name, server) in configured.iter() {
+            let is_ready = match Self::owner(server, caller) {
+                None => false,
+                Some(owner) if owner.as_str() == MACHINE => true,
+                Some(owner) => {
+                    if !stored.contains_key(&owner) {
+                        stored.insert(owner.clone(), self.store.connections(&owner).await?);
+                    }
+                    stored[&owner].iter().any(|known| known.sealed.place.server == *name && known.ended.is_none())
+                }
+            };
+            states.insert(name.clone(), if is_ready { ConnectionState::Ready } else { ConnectionState::SignIn });
+        }
+        Ok(states)
+    }
+
+    /// The error of the last sign-in to a server, if its authorization server caused it.
+    pub(crate) fn fault(&self, server: &ServerName) -> Option<String> {
+        self.faults.lock().get(server).cloned()
+    }
+
+    pub(super) fn note_fault(&self, server: &ServerName, reason: &str) {
+        tracing::warn!(%server, reason, "nobody can sign in to the server");
+        self.faults.lock().insert(server.clone(), reason.to_owned());
+    }
+
+    pub(super) fn clear_fault(&self, server: &ServerName) {
+        self.faults.lock().remove(server);
+    }
+
+    /// The sign-ins that an owner manages, to these servers.
+    pub(crate) async fn list(&self, owner: &PrincipalId, servers: &[ServerName]) -> Result<Vec<KnownConnection>, StoreError> {
+        let stored = self.store.connections(owner).await?;
+        let configured = self.configured.load_full();
+        let mut known: Vec<KnownConnection> = configured
+            .values()
+            .filter(|server| servers.contains(&server.name) && Self::manages(owner, server))
+            .map(|server| {
+                let stored = stored.iter().find(|stored| stored.sealed.place.server == server.name);
+                let is_ready = stored.is_some_and(|stored| stored.ended.is_none());
+                KnownConnection {
+                    server: server.name.clone(),
+                    state: if is_ready { ConnectionState::Ready } else { ConnectionState::SignIn },
+                    reason: stored.and_then(|stored| stored.ended.clone()).or_else(|| self.fault(&server.name)),
+                    issuer: stored.map(|stored| stored.issuer.clone()),
+                    scopes: stored.map(|stored| stored.scopes.clone()).unwrap_or_default(),
+                    connected_at: stored.map(|stored| stored.connected_at),
+                }
+            })
+            .collect();
+        known.sort_by(|one, other| one.server.as_str().cmp(other.server.as_str()));
+        Ok(known)
+    }
+
+    /// Ends a sign-in: deletes it, ends the connections that use it, and revokes its tokens. Returns whether there was one.
+    pub(crate) async fn disconnect(&self, owner: &PrincipalId, server: &ServerName) -> Result<bool, StoreError> {
+        let Some(stored) = self.store.connection(owner, server).await? else { return Ok(false) };
+        if !self.store.remove_connection(&stored).await? {
+            return Ok(false);
+        }
+        self.drop_copies(owner, server);
+        self.servers.disconnect(owner, Some(server), Parting::AtOnce);
+        tracing::info!(%server, "a user's sign-in was ended");
+        self.revoke(&stored).await;
+        Ok(true)
+    }
+
+    /// Ends all sign-ins of an owner. Returns their number.
+    pub(crate) async fn forget(&self, owner: &PrincipalId) -> Result<u64, StoreError> {
+        self.store.end_connect_visits(owner).await?;
+        self.links.forget(owner);
+        let mut ended = 0;
+        for stored in self.store.connections(owner).await? {
+            if self.disconnect(owner, &stored.sealed.place.server).await? {
+                ended += 1;
+            }
+        }
+        Ok(ended)
+    }
+
+    /// Revokes the tokens of a deleted sign-in, as far as the authorization server supports that.
+    async fn revoke(&self, stored: &StoredConnection) {
+        let server = &stored.sealed.place.server;
+        let (Some(configured), Some(keys)) = (self.configured(server), &self.keys) else { return };
+        let Ok(grant) = Grant::open(keys, &stored.sealed) else { return };
+        let Some(endpoint) = &grant.revocation_endpoint else {
+            tracing::info!(%server, "the authorization server can't revoke tokens: they stay valid until they expire");
+            return;
+        };
+        // With the refresh token, servers revoke the access tokens too, but need not (RFC 7009, section 2.1).
+        let tokens = [(grant.refresh.as_ref(), true), (Some(&grant.access), false)];
+        let revoking = async {
+            for (token, is_refresh) in tokens.into_iter().filter_map(|(token, is_refresh)| Some((token?, is_refresh))) {
+                if let Err(error) = self.client.revoke(&configured.settings, endpoint, &grant.client, token, is_refresh).await {
+                    tracing::warn!(%server, %error, "a token could not be revoked");
+                }
+            }
+        };
+        if tokio::time::timeout(REVOKING, revoking).await.is_err() {
+            tracing::warn!(%server, "a token could not be revoked in time");
+        }
+    }
+
+    /// Lists the tools of servers that no user can list, because all users share one sign-in or nobody signs in. Servers that are in the
+    /// catalog are left alone: their tools stay as they were last seen.
+    pub(crate) async fn list_shared(self: &Arc<Self>) {
+        let configured = self.configured.load_full();
+        let is_shared = |server: &&Arc<ConfiguredServer>| server.settings.token_for != TokenFor::User && server.needs_only_token;
+        for server in configured.values().filter(is_shared) {
+            if self.current.snapshot().server(server.name.as_str()).is_some() {
+                continue;
+            }
+            let owner = PrincipalId::new(if server.settings.token_for == TokenFor::All { ALL } else { MACHINE });
+            if let Some(token) = self.token_of(server, &owner).await {
+                self.servers.introduce(&server.name, &owner, Arc::new(Credentials::of_sign_in(token)));
+            }
+        }
+    }
+
+    /// Removes copies of a sign-in's tokens from memory.
+    pub(super) fn drop_copies(&self, owner: &PrincipalId, server: &ServerName) {
+        let key = (owner.clone(), server.clone());
+        self.cached.lock().remove(&key);
+        self.unsaved.remove(&key);
+    }
+
+    /// Encrypts sign-ins again with the current key if they use a former one.
+    pub(crate) async fn reseal(&self) {
+        let Some(keys) = &self.keys else { return };
+        let found = match self.store.connections_of_other_keys(keys.present.id()).await {
+            Ok(found) => found,
+            Err(error) => return tracing::warn!(%error, "sign-ins sealed with former keys could not be read"),
+        };
+        for stored in found {
+            let place = &stored.sealed.place;
+            let Ok(grant) = Grant::open(keys, &stored.sealed) else {
+                tracing::warn!(server = %place.server, "a sign-in can't be read with secrets.key or secrets.former_keys");
+                continue;
+            };
+            let resealed = match grant.seal(keys, &place.owner, &place.server) {
+                Ok(sealed) => {
+                    let new = StoredConnection { sealed, version: stored.version + 1, ..stored.clone() };
+                    self.store.change_connection(stored.version, &new).await.map(drop)
+                }
+                Err(_) => continue,
+            };
+            if let Err(error) = resealed {
+                tracing::warn!(%error, "a sign-in remains sealed with its former key");
+            }
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Links to the page for sign-ins, and the sessions that they open.
+//!
+//! A link is for one person, works once, and expires after ten minutes. Its id is random, and its signature shows that this service
+//! issued it. The session's cookie is random too; the store contains only its hash.
+
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+use secrecy::{ExposeSecret, SecretString};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::{ConnectionError, Connections, PAGE};
+use crate::domain::access::authorization::{hash_of, random_text};
+use crate::domain::access::principal::{Principal, PrincipalId};
+use crate::domain::catalog::tool::ServerName;
+use crate::service::ports::{ConnectVisit, StoreError};
+
+/// How long a link is valid.
+const LINK: Duration = Duration::from_mins(10);
+/// How long a page session lasts.
+pub(crate) const SESSION: Duration = Duration::from_hours(1);
+/// How long the same link is issued again, so that a model's repeated calls don't fill the store.
+const SAME_LINK: Duration = Duration::from_mins(1);
+
+/// The links that were issued last, by owner and server.
+#[derive(Default)]
+pub(in crate::service::access) struct RecentLinks(Mutex<HashMap<LinkKey, (String, Instant)>>);
+
+/// The owner, and the server that the link is about.
+type LinkKey = (PrincipalId, Option<ServerName>);
+
+impl RecentLinks {
+    pub(super) fn forget(&self, owner: &PrincipalId) {
+        self.0.lock().retain(|(known, _), _| known != owner);
+    }
+}
+
+impl Connections {
+    /// A link with which the caller manages its sign-ins; `None` if the caller may manage none. `server` is the one that the link is
+    /// about.
+    pub(crate) async fn link(&self, caller: &Principal, server: Option<&ServerName>) -> Result<Option<String>, ConnectionError> {
+        let Some(owner) = Self::managed_by(caller) else { return Ok(None) };
+        if let Some(server) = server
+            && self.configured(server).is_none_or(|configured| !Self::manages(&owner, &configured))
+        {
+            return Ok(None);
+        }
+        let nowhere = || ConnectionError::NotSetUp(server.cloned().unwrap_or_else(|| ServerName::new("")));
+        let (Some(signer), Some(url)) = (&self.signer, &self.public_url) else { return Err(nowhere()) };
+        let key = (owner.clone(), server.cloned());
+        let now = Instant::now();
+        {
+            let mut recent = self.links.0.lock();
+            recent.retain(|_, (_, issued)| now.saturating_duration_since(*issued) < SAME_LINK);
+            if let Some((link, _)) = recent.get(&key) {
+                return Ok(Some(link.clone()));
+            }
+        }
+        let id = Uuid::new_v4().simple().to_string();
+        let signature = signer.sign(&signed(&id)).ok_or_else(nowhere)?;
+        let visit = ConnectVisit {
+            id: id.clone(),
+            person: person(caller, &owner),
+            servers: self.visible(caller, &owner),
+            owner,
+            server: server.cloned(),
+            expires_at: SystemTime::now() + LINK,
+        };
+        self.store.save_connect_link(&visit).await?;
+        let link = format!("{url}{PAGE}?link={id}.{signature}");
+        self.links.0.lock().insert(key, (link.clone(), now));
+        Ok(Some(link))
+    }
+
+    /// The sign-ins that a caller manages: their owner, and the servers.
+    pub(crate) fn managed(&self, caller: &Principal) -> Option<(PrincipalId, Vec<ServerName>)> {
+        let owner = Self::managed_by(caller)?;
+        let servers = self.visible(caller, &owner);
+        Some((owner, servers))
+    }
+
+    /// The servers to which a caller may sign in.
+    fn visible(&self, caller: &Principal, owner: &PrincipalId) -> Vec<ServerName> {
+        let configured = self.configured.load_full();
+        let manages = configured.values().filter(|server| Self::manages(owner, server)).map(|server| &server.name);
+        let mut names: Vec<ServerName> =
+            manages.filter(|name| caller.administers || self.current.shows_server(caller, name)).cloned().collect();
+        names.sort_by(|one, other| one.as_str().cmp(other.as_str()));
+        names
+    }
+
+    /// The valid link of this text, without using it.
+    pub(crate) async fn visit(&self, link: &str) -> Result<Option<ConnectVisit>, StoreError> {
+        match self.link_id(link) {
+            Some(id) => self.store.connect_link(id, SystemTime::now()).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Uses a link. Returns the cookie of the new page session and the session; `None` if the link is invalid, used or expired.
+    pub(crate) async fn enter(&self, link: &str) -> Result<Option<(SecretString, ConnectVisit)>, StoreError> {
+        let Some(id) = self.link_id(link) else { return Ok(None) };
+        let cookie = random_text(&rand::random());
+        let (session, now) = (hash_of(cookie.expose_secret()), SystemTime::now());
+        let opened = self.store.open_connect_session(id, &session, now + SESSION, now).await?;
+        self.links.0.lock().retain(|_, (known, _)| !known.contains(id));
+        Ok(opened.map(|visit| (cookie, ConnectVisit { id: session, expires_at: now + SESSION, ..visit })))
+    }
+
+    /// The page session of a cookie.
+    pub(crate) async fn session(&self, cookie: &str) -> Result<Option<ConnectVisit>, StoreError> {
+        self.store.connect_session(&hash_of(cookie), SystemTime::now()).await
+    }
+
+    /// The id in a link, if this service has signed it.
+    fn link_id<'a>(&self, link: &'a str) -> Option<&'a str> {
+        let (id, signature) = link.split_once('.')?;
+        self.signer.as_ref().filter(|signer| signer.verifies(&signed(id), signature)).map(|_| id)
+    }
+}
+
+/// The message that a link's signature covers.
+fn signed(id: &str) -> String {
+    format!("connect\n{id}")
+}
+
+/// How the page addresses the person, so that somebody who gets another person's link notices.
+fn person(caller: &Principal, owner: &PrincipalId) -> String {
+    if owner != &caller.id {
+        return "an administrator, for all users".to_owned();
+    }
+    match (&caller.name, &caller.email) {
+        (Some(name), Some(email)) => format!("{name} ({email})"),
+        (Some(name), None) => name.clone(),
+        (None, Some(email)) => email.clone(),
+        (None, None) => owner.as_str().split_once(':').map_or(owner.as_str(), |(_, id)| id).to_owned(),
+    }
+}

@@ -1,0 +1,230 @@
+//! The server setting `auth`: the service signs in to the server with OAuth 2.1, for each user, once for all users, or as a program.
+
+use std::collections::BTreeSet;
+
+use indexmap::IndexMap;
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Map, Value};
+use url::Url;
+
+use crate::settings::http::HttpSettings;
+use crate::settings::json_text::{child, item};
+use crate::settings::mcp_file::Entry;
+use crate::settings::secrets::SecretSettings;
+use crate::settings::servers::{ServerSettings, TransportSettings};
+use crate::settings::values::Reader;
+
+const KEY: &str = "auth";
+const OAUTH: &str = "oauth";
+const KEYS: [&str; 9] = ["type", "for", "client_id", "client_secret", "scopes", "parameters", "issuer", "resource", "private_addresses"];
+/// Parameters of an authorization request that the service sets itself.
+const OURS: [&str; 8] =
+    ["response_type", "client_id", "redirect_uri", "scope", "state", "code_challenge", "code_challenge_method", "resource"];
+const EXAMPLE: &str = "\"oauth\", or {\"type\": \"oauth\", \"for\": \"user\"}";
+
+/// Whose token a server receives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TokenFor {
+    /// Each user signs in.
+    #[default]
+    User,
+    /// An administrator signs in once for all users.
+    All,
+    /// Nobody signs in: the service gets a token with its own client credentials.
+    Machine,
+}
+
+/// How the service signs in to an HTTP server.
+#[derive(Clone, Debug)]
+pub struct ConnectSettings {
+    pub token_for: TokenFor,
+    /// The server's URL.
+    pub server_url: Url,
+    /// The id of a client that was registered by hand. `None`: the service registers itself.
+    pub client_id: Option<String>,
+    pub client_secret: Option<SecretString>,
+    /// The scopes to request. If empty, those that the server names.
+    pub scopes: Vec<String>,
+    /// Additional parameters of the authorization request, such as `access_type`.
+    pub parameters: IndexMap<String, String>,
+    /// The only authorization server that may be used. `None` means the one that the MCP server names.
+    pub issuer: Option<String>,
+    /// The resource indicator (RFC 8707). `None` means the one in the server's metadata, or its URL.
+    pub resource: Option<String>,
+    /// Whether the authorization server may have a private address. `None` means only if the MCP server has one too.
+    pub private_addresses: Option<bool>,
+}
+
+impl PartialEq for ConnectSettings {
+    fn eq(&self, other: &Self) -> bool {
+        // Names every field, so that a new field can't be forgotten here.
+        let Self { token_for, server_url, client_id, client_secret, scopes, parameters, issuer, resource, private_addresses } = self;
+        let secret = |secret: &Option<SecretString>| secret.as_ref().map(|secret| secret.expose_secret().to_owned());
+        *token_for == other.token_for
+            && *server_url == other.server_url
+            && *client_id == other.client_id
+            && secret(client_secret) == secret(&other.client_secret)
+            && *scopes == other.scopes
+            && *parameters == other.parameters
+            && *issuer == other.issuer
+            && *resource == other.resource
+            && *private_addresses == other.private_addresses
+    }
+}
+
+impl Eq for ConnectSettings {}
+
+impl ConnectSettings {
+    /// Parses the setting. Returns `None` if it is missing or invalid.
+    pub(super) fn read(entry: &mut Entry<'_, '_>, transport: Option<&TransportSettings>) -> Option<Self> {
+        let path = child(entry.path(), KEY);
+        let keys = match entry.get(KEY)? {
+            Value::String(kind) => Map::from_iter([("type".to_owned(), Value::String(kind.clone()))]),
+            Value::Object(keys) => keys.clone(),
+            _ => return entry.wrong_kind(&path, EXAMPLE),
+        };
+        entry.check_known(&path, &keys, &KEYS);
+        if keys.get("type").and_then(Value::as_str) != Some(OAUTH) {
+            return entry.wrong_kind(&path, EXAMPLE);
+        }
+        let Some(TransportSettings::StreamableHttp { url, headers } | TransportSettings::Sse { url, headers }) = transport else {
+            if transport.is_some() {
+                entry.problem(&path, "a local program can't be signed in to", "remove `auth` here, or give the program a token in `env`");
+            }
+            return None;
+        };
+        if headers.keys().any(|name| name.eq_ignore_ascii_case("authorization")) {
+            entry.problem(&path, "conflicts with the header `Authorization`", "remove one of the two");
+        }
+        if entry.get(OAUTH).is_some() {
+            entry.problem(&path, "conflicts with `oauth`, which uses tokens of mcpo", "remove one of the two");
+        }
+        let token_for = match keys.get("for").filter(|value| !value.is_null()) {
+            None => TokenFor::User,
+            Some(value) => match value.as_str() {
+                Some("user") => TokenFor::User,
+                Some("all") => TokenFor::All,
+                Some("machine") => TokenFor::Machine,
+                _ => return entry.wrong_kind(&child(&path, "for"), "\"user\", \"all\" or \"machine\""),
+            },
+        };
+        let text = |entry: &mut Entry<'_, '_>, name: &str| match keys.get(name) {
+            None | Some(Value::Null) => None,
+            Some(Value::String(text)) => entry.replaced(&child(&path, name), text),
+            Some(_) => entry.wrong_kind(&child(&path, name), "a text in quotes"),
+        };
+        let client_id = text(entry, "client_id").filter(|id| !id.is_empty());
+        let client_secret = text(entry, "client_secret").filter(|secret| !secret.is_empty()).map(SecretString::from);
+        if client_secret.is_some() && client_id.is_none() {
+            entry.problem(&path, "`client_secret` without `client_id`", "add the id of the same client");
+        }
+        if token_for == TokenFor::Machine && client_secret.is_none() {
+            let remedy = "add `client_id` and `client_secret` of a client that may use client credentials";
+            entry.problem(&path, "a machine needs a client with a secret", remedy);
+        }
+        let issuer = text(entry, "issuer");
+        let resource = text(entry, "resource");
+        for (name, value) in [("issuer", &issuer), ("resource", &resource)] {
+            if value.as_ref().is_some_and(|value| Url::parse(value).is_err()) {
+                entry.problem(&child(&path, name), "not an address", "write it as https://host/path, exactly as its owner writes it");
+            }
+        }
+        let scopes = scopes(entry, &path, &keys)?;
+        let parameters = parameters(entry, &path, &keys)?;
+        let private_addresses = match keys.get("private_addresses") {
+            None | Some(Value::Null) => None,
+            Some(Value::Bool(allowed)) => Some(*allowed),
+            Some(_) => return entry.wrong_kind(&child(&path, "private_addresses"), "true or false"),
+        };
+        let mut server_url = url.clone();
+        server_url.set_fragment(None);
+        Some(Self { token_for, server_url, client_id, client_secret, scopes, parameters, issuer, resource, private_addresses })
+    }
+
+    /// Checks the settings that sign-ins depend on.
+    pub(super) fn check(servers: &[ServerSettings], http: &HttpSettings, secrets: &SecretSettings, reader: &mut Reader<'_>) {
+        let signs_in = |server: &&ServerSettings| server.remote.connect.is_some();
+        let names: Vec<&str> = servers.iter().filter(signs_in).map(|server| server.name.as_str()).collect();
+        if names.is_empty() {
+            return;
+        }
+        let names = names.join(", ");
+        if secrets.keys.is_none() {
+            let message = format!("not set, but these servers have `auth`, whose tokens must be encrypted: {names}");
+            reader.problem("secrets.key", message, "set it; `toolsieve secrets new-key` prints one");
+        }
+        let by_people =
+            |server: &ServerSettings| server.remote.connect.as_ref().is_some_and(|connect| connect.token_for != TokenFor::Machine);
+        let is_needed = servers.iter().any(by_people);
+        match &http.public_url {
+            None if is_needed => {
+                let message = format!("not set, but people sign in to these servers and must come back to the service: {names}");
+                reader.problem("http.public_url", message, "set it to the address at which browsers reach the service");
+            }
+            Some(url) if is_needed && url.scheme() != "https" && !is_loopback(url) => reader.warning(
+                "http.public_url",
+                "without https, and people sign in to servers: others in the network can read their session, and many authorization \
+                 servers refuse such an address",
+                "put a proxy with TLS in front, or set http.tls_certificate",
+            ),
+            _ => {}
+        }
+    }
+}
+
+/// Whether the host of a URL is this machine.
+fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(url::Host::Domain(name)) => name == "localhost",
+        Some(url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
+}
+
+/// Reads scopes: a list, or one text with spaces as in the protocol.
+fn scopes(entry: &mut Entry<'_, '_>, path: &str, keys: &Map<String, Value>) -> Option<Vec<String>> {
+    const EXPECTED: &str = "a list of scopes, such as [\"read\", \"offline_access\"]";
+    let path = child(path, "scopes");
+    let texts: Vec<String> = match keys.get("scopes") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::String(text)) => entry.replaced(&path, text)?.split_whitespace().map(str::to_owned).collect(),
+        Some(Value::Array(items)) => {
+            let mut texts = Vec::new();
+            for (at, value) in items.iter().enumerate() {
+                let Some(text) = value.as_str() else { return entry.wrong_kind(&item(&path, at), EXPECTED) };
+                texts.push(entry.replaced(&item(&path, at), text)?);
+            }
+            texts
+        }
+        Some(_) => return entry.wrong_kind(&path, EXPECTED),
+    };
+    // RFC 6749, section 3.3.
+    let is_scope = |text: &String| !text.is_empty() && text.bytes().all(|byte| matches!(byte, b'!' | b'#'..=b'[' | b']'..=b'~'));
+    if !texts.iter().all(is_scope) {
+        return entry.wrong_kind(&path, EXPECTED);
+    }
+    let mut known = BTreeSet::new();
+    Some(texts.into_iter().filter(|text| known.insert(text.clone())).collect())
+}
+
+fn parameters(entry: &mut Entry<'_, '_>, path: &str, keys: &Map<String, Value>) -> Option<IndexMap<String, String>> {
+    const EXPECTED: &str = "an object of texts, such as {\"access_type\": \"offline\"}";
+    let path = child(path, "parameters");
+    let given = match keys.get("parameters") {
+        None | Some(Value::Null) => return Some(IndexMap::new()),
+        Some(Value::Object(given)) => given,
+        Some(_) => return entry.wrong_kind(&path, EXPECTED),
+    };
+    let mut parameters = IndexMap::new();
+    for (name, value) in given {
+        let path = child(&path, name);
+        if OURS.contains(&name.as_str()) {
+            entry.problem(&path, "the service sets this parameter itself", "remove it; there are keys for the client, scopes and resource");
+            return None;
+        }
+        let Some(text) = value.as_str() else { return entry.wrong_kind(&path, EXPECTED) };
+        parameters.insert(name.clone(), entry.replaced(&path, text)?);
+    }
+    Some(parameters)
+}

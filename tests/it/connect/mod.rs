@@ -1,0 +1,488 @@
+//! Users sign in to MCP servers: with a real authorization server, which can lie, and a browser.
+
+mod world;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use actix_web::web::Data;
+use futures::future::join_all;
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use self::world::{Browser, Lies, PUBLIC, Page, World, hidden, next, posted};
+use crate::harness::keys::{self, ADMIN, administer};
+use crate::harness::wait::eventually;
+use crate::harness::{Running, Start};
+
+const KEY: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
+
+async fn start(servers: Value, folder: Option<TempDir>) -> Running {
+    let environment = vec![
+        ("TOOLSIEVE_ACCESS__TRUST_USERS", "true"),
+        ("TOOLSIEVE_ADMIN_KEY", ADMIN),
+        ("TOOLSIEVE_SECRETS_KEY", KEY),
+        ("TOOLSIEVE_HTTP__PUBLIC_URL", PUBLIC),
+        // The filter keeps the few tools that it is offered.
+        ("TOOLSIEVE_SELECTION__NARROW_ABOVE_TOKENS", "3000"),
+    ];
+    Start { servers, key: Some(keys::KEY), folder, environment, ..Start::default() }.start().await
+}
+
+fn servers(world: &World, auth: &Value) -> Value {
+    json!({"jira": {"type": "streamable-http", "url": world.mcp(), "auth": auth}})
+}
+
+async fn service(world: &World) -> Running {
+    start(servers(world, &json!("oauth")), None).await
+}
+
+fn of(service: &Running, user: &str, method: Method, path: &str) -> RequestBuilder {
+    service.request(method, path).header("X-OpenWebUI-User-Id", user).header("X-OpenWebUI-User-Name", user)
+}
+
+async fn answer(request: RequestBuilder) -> (StatusCode, Value) {
+    let response = request.send().await.unwrap();
+    (response.status(), response.json().await.unwrap_or_default())
+}
+
+async fn call(service: &Running, user: &str, tool: &str) -> (StatusCode, Value) {
+    answer(of(service, user, Method::POST, &format!("/jira/{tool}")).json(&json!({}))).await
+}
+
+async fn connections(service: &Running, user: &str) -> Value {
+    let (status, body) = answer(of(service, user, Method::GET, "/v1/connections")).await;
+    assert_eq!(status, StatusCode::OK, "{body}");
+    body
+}
+
+/// The link that a call without a sign-in returns.
+async fn link(service: &Running, user: &str, tool: &str) -> String {
+    let (status, body) = call(service, user, tool).await;
+    assert_eq!((status, &body["code"]), (StatusCode::FORBIDDEN, &json!("sign_in_needed")), "{body}");
+    let link = body["sign_in_url"].as_str().unwrap().to_owned();
+    assert!(link.starts_with(PUBLIC) && body["detail"].as_str().unwrap().contains(&link), "{body}");
+    link
+}
+
+/// Signs the first user in, so that the server's tools are listed.
+async fn first_sign_in(service: &Running, user: &str) {
+    let link = connections(service, user).await["link"].as_str().unwrap().to_owned();
+    let mut browser = Browser::of(user);
+    let page = browser.open(service, &link).await;
+    let entered = browser.submit(service, "/ui/me/enter", &[("link", hidden(&page.text, "link").as_str())]).await;
+    assert_eq!((entered.status, entered.location.as_deref()), (StatusCode::SEE_OTHER, Some("/ui/me")));
+    let list = browser.open(service, "/ui/me").await;
+    assert!(list.text.contains("not connected"), "{list:?}");
+    let csrf = hidden(&list.text, "csrf");
+    let page = browser.submit(service, "/ui/me/connect", &[("csrf", csrf.as_str()), ("server", "jira")]).await;
+    let back = browser.at_issuer(&page).await;
+    connected(&browser.open(service, &back).await);
+    service.until(|ready| ready["tools"] == 2).await;
+}
+
+async fn sign_in(service: &Running, user: &str, tool: &str) {
+    connected(&Browser::of(user).sign_in(service, &link(service, user, tool).await).await);
+}
+
+fn connected(page: &Page) {
+    assert_eq!(page.status, StatusCode::OK, "{page:?}");
+    assert!(page.text.contains("<h1>Connected</h1>"), "{page:?}");
+}
+
+async fn whoami(service: &Running, user: &str) -> Value {
+    let (status, body) = call(service, user, "whoami").await;
+    assert_eq!(status, StatusCode::OK, "{body}");
+    body["sub"].clone()
+}
+
+/// Whether a file of the database contains any of these texts.
+fn found_in_store(folder: &TempDir, texts: &[String]) -> Vec<String> {
+    let files = ["toolsieve.db", "toolsieve.db-wal"].map(|file| std::fs::read(folder.path().join("data").join(file)).unwrap_or_default());
+    let is_in = |text: &&String| files.iter().any(|bytes| bytes.windows(text.len()).any(|part| part == text.as_bytes()));
+    texts.iter().filter(is_in).cloned().collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_user_calls_with_their_own_sign_in_and_a_restart_keeps_it() {
+    let world = world::start();
+    let service = service(&world).await;
+    assert_eq!(connections(&service, "anna").await["connections"][0]["connection"], "sign_in");
+    first_sign_in(&service, "anna").await;
+    assert_eq!(whoami(&service, "anna").await, "anna");
+
+    let search = async |user: &str| {
+        let request = of(&service, user, Method::POST, "/v1/tools/search").json(&json!({"queries": ["tells whoami"]}));
+        answer(request).await.1["tools"][0]["connection"].clone()
+    };
+    assert_eq!((search("anna").await, search("bob").await), (json!("ready"), json!("sign_in")));
+    let message = json!({"messages": [{"role": "user", "content": "tell me whoami"}], "tools": ["jira__whoami"]});
+    let (_, selection) = answer(of(&service, "bob", Method::POST, "/v1/filter").json(&message)).await;
+    assert!(selection["tools"].as_array().unwrap().iter().any(|tool| tool["connection"] == "sign_in"), "{selection}");
+
+    sign_in(&service, "bob", "whoami").await;
+    assert_eq!((whoami(&service, "anna").await, whoami(&service, "bob").await), (json!("anna"), json!("bob")));
+    // The service itself is not a person.
+    let (status, body) = answer(service.request(Method::POST, "/jira/whoami").json(&json!({}))).await;
+    assert_eq!((status, &body["code"]), (StatusCode::FORBIDDEN, &json!("user_needed")), "{body}");
+    let (_, audit) = administer(&service, Method::GET, "/v1/admin/audit?limit=100", &json!(null)).await;
+
+    let folder = service.stop().await;
+    let issued = world.known().issued.clone();
+    assert!(issued.iter().all(|text| !audit.to_string().contains(text)));
+    assert_eq!(found_in_store(&folder, &issued), Vec::<String>::new());
+    let service = start(servers(&world, &json!("oauth")), Some(folder)).await;
+    service.until(|ready| ready["tools"] == 2).await;
+    let before = world.known().token_requests.len();
+    assert_eq!((whoami(&service, "anna").await, whoami(&service, "bob").await), (json!("anna"), json!("bob")));
+    assert_eq!(world.known().token_requests.len(), before, "nothing needs to be refreshed");
+    // The service's own key and the users' headers reach nobody.
+    assert!(world.known().seen.iter().all(|value| value.starts_with("Bearer access-")), "{:?}", world.known().seen);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_calls_after_the_expiry_make_one_refresh() {
+    let world = world::start();
+    let service = Arc::new(service(&world).await);
+    first_sign_in(&service, "anna").await;
+    for round in 1..=2 {
+        world.known().expire();
+        let calls = (0..20).map(|_| {
+            let service = Arc::clone(&service);
+            async move { whoami(&service, "anna").await }
+        });
+        assert!(join_all(calls).await.iter().all(|sub| sub == "anna"));
+        assert_eq!(world.known().refreshes(), round);
+    }
+    // The refresh token of each round was used once: a second use would have ended the sign-in.
+    assert_eq!(whoami(&service, "anna").await, "anna");
+}
+
+/// Whoever gives a server another address gets no tokens of its users there.
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_stay_with_the_address_of_the_sign_in() {
+    let (world, other) = (world::start(), world::start());
+    let service = service(&world).await;
+    first_sign_in(&service, "anna").await;
+    let service = start(servers(&other, &json!("oauth")), Some(service.stop().await)).await;
+    let link = link(&service, "anna", "whoami").await;
+    assert!(other.known().seen.is_empty(), "{:?}", other.known().seen);
+    connected(&Browser::of("anna").sign_in(&service, &link).await);
+    assert_eq!(whoami(&service, "anna").await, "anna");
+}
+
+/// As after a crash between the answer of the authorization server and its storage.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refresh_whose_answer_is_lost_does_not_end_the_sign_in() {
+    let world = world::start();
+    let service = service(&world).await;
+    first_sign_in(&service, "anna").await;
+    world.lie(Lies { loses_answers: true, ..Lies::default() });
+    world.known().expire();
+    let (status, body) = call(&service, "anna", "whoami").await;
+    assert_eq!((status, &body["code"]), (StatusCode::SERVICE_UNAVAILABLE, &json!("server_unavailable")), "{body}");
+    world.lie(Lies::default());
+    // Another process finds the former refresh token in the store.
+    let service = start(servers(&world, &json!("oauth")), Some(service.stop().await)).await;
+    eventually("the former refresh token is used again", async || call(&service, "anna", "whoami").await.0 == StatusCode::OK).await;
+    assert_eq!(world.known().refreshes(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_sign_in_leads_to_a_new_one_and_the_tools_stay() {
+    let world = world::start();
+    let service = service(&world).await;
+    first_sign_in(&service, "anna").await;
+    world.known().revoke("anna");
+    let link = link(&service, "anna", "whoami").await;
+    let known = connections(&service, "anna").await;
+    assert_eq!(known["connections"][0]["connection"], "sign_in");
+    assert!(known["connections"][0]["reason"].as_str().unwrap().contains("revoked"), "{known}");
+    assert_eq!(service.get("/readyz").await.1["tools"], 2);
+    connected(&Browser::of("anna").sign_in(&service, &link).await);
+    assert_eq!(whoami(&service, "anna").await, "anna");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_lacks_a_permission_asks_for_it() {
+    let world = world::start();
+    world.known().needs = HashMap::from([("secrets".to_owned(), "admin".to_owned())]);
+    let service = service(&world).await;
+    first_sign_in(&service, "anna").await;
+    assert_eq!(whoami(&service, "anna").await, "anna");
+    sign_in(&service, "anna", "secrets").await;
+    assert_eq!(world.known().authorizations.last().unwrap()["scope"], "read admin");
+    let (status, body) = call(&service, "anna", "secrets").await;
+    assert_eq!((status, &body["scope"]), (StatusCode::OK, &json!("read admin")), "{body}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_leaves_is_signed_out_everywhere() {
+    let world = world::start();
+    let service = service(&world).await;
+    first_sign_in(&service, "anna").await;
+    sign_in(&service, "bob", "whoami").await;
+    let (status, body) = administer(&service, Method::DELETE, "/v1/admin/secrets/user%3Aanna", &json!(null)).await;
+    assert_eq!((status, &body["sign_ins"]), (StatusCode::OK, &json!(1)), "{body}");
+    assert_eq!(world.known().revoked.len(), 2, "the refresh token and the access token");
+    link(&service, "anna", "whoami").await;
+    assert_eq!(whoami(&service, "bob").await, "bob");
+
+    // A person can do the same on the page.
+    let mut browser = Browser::of("bob");
+    let entry = connections(&service, "bob").await["link"].as_str().unwrap().to_owned();
+    let page = browser.open(&service, &entry).await;
+    browser.submit(&service, "/ui/me/enter", &[("link", hidden(&page.text, "link").as_str())]).await;
+    let list = browser.open(&service, "/ui/me").await;
+    assert!(list.text.contains(&world.issuer()), "{list:?}");
+    let csrf = hidden(&list.text, "csrf");
+    let page = browser.submit(&service, "/ui/me/disconnect", &[("csrf", csrf.as_str()), ("server", "jira")]).await;
+    assert_eq!((page.status, page.location.as_deref()), (StatusCode::SEE_OTHER, Some("/ui/me")));
+    link(&service, "bob", "whoami").await;
+    assert_eq!(world.known().revoked.len(), 4);
+    eventually("the audit log says so", async || {
+        let (_, audit) = administer(&service, Method::GET, "/v1/admin/audit?limit=100", &json!(null)).await;
+        ["sign_in", "sign_out", "user:bob"].iter().all(|word| audit.to_string().contains(word))
+    })
+    .await;
+}
+
+/// The attacks of RFC 9700 on the client.
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_that_belong_to_nobody_here_are_refused() {
+    let world = world::start();
+    let service = service(&world).await;
+    first_sign_in(&service, "anna").await;
+    let refused = |page: &Page, words: &str| {
+        assert_eq!(page.status, StatusCode::FORBIDDEN, "{page:?}");
+        assert!(page.text.contains(words) && page.location.is_none(), "{page:?}");
+    };
+    let not_begun = "was not begun here";
+
+    // The code of another person: Mallory signs in, and sends Bob the address to which Mallory was sent back.
+    let (mut mallory, mut bob) = (Browser::of("mallory"), Browser::of("bob"));
+    let page = mallory.reach_issuer(&service, &link(&service, "mallory", "whoami").await).await;
+    let of_mallory = mallory.at_issuer(&page).await;
+    refused(&bob.open(&service, &of_mallory).await, "link is used");
+    let page = bob.reach_issuer(&service, &link(&service, "bob", "whoami").await).await;
+    let of_bob = bob.at_issuer(&page).await;
+    refused(&bob.open(&service, &of_mallory).await, not_begun);
+    // Bob's own sign-in with the code of Mallory: the proof key doesn't fit.
+    let code = |address: &str| address.split("code=").nth(1).unwrap().split('&').next().unwrap().to_owned();
+    let mixed = of_bob.replace(&code(&of_bob), &code(&of_mallory));
+    let page = bob.open(&service, &mixed).await;
+    assert_eq!(page.status, StatusCode::BAD_GATEWAY, "{page:?}");
+    assert!(page.text.contains("invalid_grant") && page.text.contains("Nothing was stored"), "{page:?}");
+    // The state of that attempt is used.
+    refused(&bob.open(&service, &of_bob).await, not_begun);
+    assert_eq!(connections(&service, "bob").await["connections"][0]["connection"], "sign_in");
+
+    // A replayed answer.
+    let mut bob = Browser::of("bob");
+    let page = bob.reach_issuer(&service, &link(&service, "bob", "whoami").await).await;
+    let back = bob.at_issuer(&page).await;
+    connected(&bob.open(&service, &back).await);
+    refused(&bob.open(&service, &back).await, not_begun);
+    assert_eq!(whoami(&service, "bob").await, "bob");
+
+    // An answer of another authorization server, or of one that doesn't say which it is.
+    for answers_as in ["https://evil.example", ""] {
+        world.lie(Lies { answers_as: Some(answers_as.to_owned()), ..Lies::default() });
+        let before = world.known().token_requests.len();
+        let page = Browser::of("carl").sign_in(&service, &link(&service, "carl", "whoami").await).await;
+        refused(&page, "another authorization server");
+        assert_eq!(world.known().token_requests.len(), before, "no code is sent anywhere");
+    }
+    world.lie(Lies::default());
+
+    // Somebody who says no.
+    let page = Browser::of("nobody").sign_in(&service, &link(&service, "nobody", "whoami").await).await;
+    refused(&page, "cancelled or denied");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_is_for_one_person_and_works_once() {
+    let world = world::start();
+    let service = service(&world).await;
+    first_sign_in(&service, "anna").await;
+    let bobs = link(&service, "bob", "whoami").await;
+    assert_eq!(link(&service, "bob", "whoami").await, bobs, "repeated calls get the same link");
+    let (entry, signed) = bobs.split_once("link=").unwrap();
+    let (id, signature) = signed.split_once('.').unwrap();
+    let other = if signature.starts_with('A') { "B" } else { "A" };
+    for wrong in [format!("{id}.{other}{}", &signature[1..]), format!("{id}."), id.to_owned(), format!("x{id}.{signature}"), String::new()]
+    {
+        let page = Browser::of("bob").open(&service, &format!("{entry}link={wrong}")).await;
+        assert_eq!(page.status, StatusCode::FORBIDDEN, "{wrong}: {page:?}");
+        let page = Browser::of("bob").submit(&service, "/ui/me/enter", &[("link", wrong.as_str())]).await;
+        assert_eq!((page.status, page.text.contains("no longer valid")), (StatusCode::FORBIDDEN, true), "{wrong}");
+    }
+    // Only a form uses the link: a program that looks at it doesn't.
+    for _ in 0..2 {
+        let page = Browser::of("bob").open(&service, &bobs).await;
+        assert!(page.text.contains("<strong>bob</strong>"), "{page:?}");
+    }
+    let mut bob = Browser::of("bob");
+    let page = bob.reach_issuer(&service, &bobs).await;
+    assert!(next(&page).starts_with(&world.issuer()), "{page:?}");
+    let again = Browser::of("bob").submit(&service, "/ui/me/enter", &[("link", signed)]).await;
+    assert_eq!(again.status, StatusCode::FORBIDDEN);
+    assert_ne!(link(&service, "bob", "whoami").await, bobs, "a used link is not given again");
+
+    // Without a session nothing is shown, and a form without the session's own token does nothing.
+    assert_eq!(Browser::of("bob").open(&service, "/ui/me").await.status, StatusCode::FORBIDDEN);
+    let list = bob.open(&service, "/ui/me").await;
+    let csrf = hidden(&list.text, "csrf");
+    for (path, form) in [
+        ("/ui/me/connect", vec![("server", "jira")]),
+        ("/ui/me/disconnect", vec![("server", "jira"), ("csrf", "x")]),
+        ("/ui/me/connect", vec![("server", "jira"), ("csrf", csrf.as_str()), ("csrf", csrf.as_str())]),
+    ] {
+        assert_eq!(bob.submit(&service, path, &form).await.status, StatusCode::FORBIDDEN, "{path}");
+    }
+    let page = bob.submit(&service, "/ui/me/connect", &[("server", "other"), ("csrf", csrf.as_str())]).await;
+    assert_eq!(page.status, StatusCode::NOT_FOUND, "{page:?}");
+    // No parameter decides where a person is sent.
+    let page = bob.open(&service, "/ui/me?next=https://evil.example&redirect_uri=https://evil.example").await;
+    assert!(page.location.is_none() && !page.text.contains("evil"), "{page:?}");
+    // A form of another site is refused before it is read.
+    let foreign = service.client.post(format!("{}/ui/me/disconnect", service.url)).header("cookie", bob.cookie.clone().unwrap());
+    let foreign = posted(foreign.header("origin", "https://evil.example"), &[("csrf", csrf.as_str()), ("server", "jira")]);
+    assert_eq!(answer(foreign).await.1["code"], "foreign_origin");
+    // Strangers may send forms, but only small ones.
+    let large = service.client.post(format!("{}/ui/me/enter", service.url)).header("origin", PUBLIC).body("x".repeat(5_000));
+    assert_eq!(answer(large).await.1["code"], "body_too_large");
+}
+
+/// What a server does wrong.
+type Misbehave = fn(&Data<World>) -> Lies;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_servers_get_no_code_and_leave_nothing_behind() {
+    let elsewhere = |world: &Data<World>| format!("{}/token", world.mcp());
+    let cases: [(&str, Value, Misbehave); 9] = [
+        ("name another issuer", json!("oauth"), |_| Lies { metadata: vec![("issuer", json!("https://evil.example"))], ..Lies::default() }),
+        ("describe another resource", json!("oauth"), |_| Lies {
+            resource: vec![("resource", json!("https://evil.example/mcp"))],
+            ..Lies::default()
+        }),
+        ("is not https", json!("oauth"), |_| Lies {
+            metadata: vec![("token_endpoint", json!("http://evil.example/token"))],
+            ..Lies::default()
+        }),
+        ("is not https", json!("oauth"), |_| Lies {
+            metadata: vec![("authorization_endpoint", json!("javascript:alert(1)//\"><script>"))],
+            ..Lies::default()
+        }),
+        ("PKCE", json!("oauth"), |_| Lies { metadata: vec![("code_challenge_methods_supported", json!(["plain"]))], ..Lies::default() }),
+        ("larger than 65536 bytes", json!("oauth"), |_| Lies { large: true, ..Lies::default() }),
+        ("did not answer within 10 s", json!("oauth"), |_| Lies { hangs: true, ..Lies::default() }),
+        ("private", json!({"type": "oauth", "private_addresses": false}), |_| Lies::default()),
+        ("register", json!("oauth"), |_| Lies { metadata: vec![("registration_endpoint", Value::Null)], ..Lies::default() }),
+    ];
+    for (words, auth, lies) in cases {
+        let world = world::start();
+        world.lie(lies(&world));
+        let service = start(servers(&world, &auth), None).await;
+        let entry = connections(&service, "anna").await["link"].as_str().unwrap().to_owned();
+        let mut browser = Browser::of("anna");
+        let page = browser.open(&service, &entry).await;
+        browser.submit(&service, "/ui/me/enter", &[("link", hidden(&page.text, "link").as_str())]).await;
+        let csrf = hidden(&browser.open(&service, "/ui/me").await.text, "csrf");
+        let page = browser.submit(&service, "/ui/me/connect", &[("csrf", csrf.as_str()), ("server", "jira")]).await;
+        assert_eq!(page.status, StatusCode::BAD_GATEWAY, "{words}: {page:?}");
+        assert!(page.text.contains(words) && !page.text.contains("<script"), "{words}: {page:?}");
+        let ready = service.get("/readyz").await.1;
+        assert!(ready["servers"][0]["error"].as_str().unwrap().contains(words), "{words}: {ready}");
+        let known = connections(&service, "anna").await;
+        assert_eq!((&known["connections"][0]["connection"], &known["connections"][0]["issuer"]), (&json!("sign_in"), &Value::Null));
+        assert!(world.known().token_requests.is_empty() && world.known().authorizations.is_empty(), "{words}");
+    }
+
+    // A token endpoint that sends the code elsewhere.
+    let world = world::start();
+    let service = service(&world).await;
+    world.lie(Lies { redirect: Some(elsewhere(&world)), ..Lies::default() });
+    let entry = connections(&service, "anna").await["link"].as_str().unwrap().to_owned();
+    let mut browser = Browser::of("anna");
+    let page = browser.open(&service, &entry).await;
+    browser.submit(&service, "/ui/me/enter", &[("link", hidden(&page.text, "link").as_str())]).await;
+    let csrf = hidden(&browser.open(&service, "/ui/me").await.text, "csrf");
+    let page = browser.submit(&service, "/ui/me/connect", &[("csrf", csrf.as_str()), ("server", "jira")]).await;
+    let back = browser.at_issuer(&page).await;
+    let page = browser.open(&service, &back).await;
+    assert_eq!(page.status, StatusCode::BAD_GATEWAY, "{page:?}");
+    assert!(page.text.contains("redirects the request"), "{page:?}");
+    assert_eq!(world.known().token_requests.len(), 1);
+    assert_eq!(connections(&service, "anna").await["connections"][0]["connection"], "sign_in");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_sign_in_can_serve_all_users() {
+    let world = world::start();
+    let service = start(servers(&world, &json!({"type": "oauth", "for": "all"})), None).await;
+    let (status, body) = administer(&service, Method::GET, "/v1/connections", &json!(null)).await;
+    assert_eq!(status, StatusCode::OK, "{body}");
+    assert_eq!(connections(&service, "anna").await, json!({"connections": []}), "users sign in nowhere");
+    let mut admin = Browser::of("team");
+    let page = admin.open(&service, body["link"].as_str().unwrap()).await;
+    admin.submit(&service, "/ui/me/enter", &[("link", hidden(&page.text, "link").as_str())]).await;
+    let csrf = hidden(&admin.open(&service, "/ui/me").await.text, "csrf");
+    let page = admin.submit(&service, "/ui/me/connect", &[("csrf", csrf.as_str()), ("server", "jira")]).await;
+    let back = admin.at_issuer(&page).await;
+    connected(&admin.open(&service, &back).await);
+    service.until(|ready| ready["tools"] == 2).await;
+    assert_eq!((whoami(&service, "anna").await, whoami(&service, "bob").await), (json!("team"), json!("team")));
+
+    world.known().revoke("team");
+    let (status, body) = call(&service, "anna", "whoami").await;
+    assert_eq!((status, &body["code"]), (StatusCode::FORBIDDEN, &json!("sign_in_needed")));
+    assert!(body["sign_in_url"].is_null() && body["detail"].as_str().unwrap().contains("administrator"), "{body}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_signs_in_by_itself() {
+    let world = world::start();
+    let auth = json!({"type": "oauth", "for": "machine", "client_id": "robot", "client_secret": "s3cret"});
+    let service = start(servers(&world, &auth), None).await;
+    service.until(|ready| ready["tools"] == 2).await;
+    assert_eq!(whoami(&service, "anna").await, "robot");
+    // It needs no user, and a token that ends is replaced.
+    world.known().expire();
+    let (status, body) = answer(service.request(Method::POST, "/jira/whoami").json(&json!({}))).await;
+    assert_eq!((status, &body["sub"]), (StatusCode::OK, &json!("robot")), "{body}");
+    assert!(world.known().authorizations.is_empty(), "nobody signs in");
+    assert_eq!(connections(&service, "anna").await, json!({"connections": []}));
+
+    // With a wrong secret, callers and administrators get the reason.
+    let wrong = json!({"type": "oauth", "for": "machine", "client_id": "robot", "client_secret": "wrong"});
+    let service = start(servers(&world, &wrong), None).await;
+    let error = |ready: &Value| ready["servers"][0]["error"].as_str().is_some_and(|error| error.contains("invalid_client"));
+    service.until(error).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_can_show_an_address_is_asked_to() {
+    let world = world::start();
+    let service = service(&world).await;
+    first_sign_in(&service, "anna").await;
+    let mcp = async |user: &str, session: Option<&str>, message: Value| {
+        let request = of(&service, user, Method::POST, "/mcp?mode=full").header("accept", "application/json, text/event-stream");
+        let request = session.into_iter().fold(request, |request, id| request.header("mcp-session-id", id));
+        request.json(&message).send().await.unwrap()
+    };
+    for (elicitation, is_asked) in [(json!({"url": {}}), true), (json!({"form": {}}), false)] {
+        let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+            "protocolVersion": "2025-11-25", "capabilities": {"elicitation": elicitation}, "clientInfo": {"name": "t", "version": "1"},
+        }});
+        let response = mcp("bob", None, hello).await;
+        let id = response.headers()["mcp-session-id"].to_str().unwrap().to_owned();
+        mcp("bob", Some(&id), json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
+        let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "jira__whoami", "arguments": {}}});
+        let text = mcp("bob", Some(&id), call).await.text().await.unwrap();
+        assert!(text.contains(PUBLIC), "{text}");
+        assert_eq!(text.contains("-32042"), is_asked, "{text}");
+        assert_eq!(text.contains("\"isError\":true"), !is_asked, "{text}");
+    }
+}
