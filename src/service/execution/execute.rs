@@ -257,14 +257,14 @@ impl Execute {
         let CallOptions { progress, messages, round } = options;
         let step = step(tool, &arguments);
         let context = CallContext { principal, headers, credentials, deadline: None, progress, messages, round, trace: step.context() };
-        let result = self.send(tool, arguments.into(), context).await;
+        let result = self.send_with_token(tool, arguments.into(), context).await;
         if step.recorded().is_some() {
             note_result(&step, &result);
         }
         result
     }
 
-    async fn send(&self, tool: &Tool, arguments: Arc<RawValue>, context: CallContext) -> Result<Box<RawValue>, ExecuteError> {
+    async fn send_with_token(&self, tool: &Tool, arguments: Arc<RawValue>, context: CallContext) -> Result<Box<RawValue>, ExecuteError> {
         // Only servers that people sign in to answer with a challenge, so other calls need no copies.
         if context.credentials.as_ref().is_none_or(|credentials| credentials.token().is_none()) {
             return Ok(self.servers.call(&tool.id, arguments, context).await?);

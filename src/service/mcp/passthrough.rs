@@ -345,7 +345,7 @@ impl Passthrough {
             round: options.round,
             trace: step.context(),
         };
-        let result = self.ask(server, request, context).await;
+        let result = self.send_with_token(server, request, context).await;
         match &result {
             Err(PassError::Call(error)) => step.fail(error.kind()),
             Err(_) => step.fail("sign_in_needed"),
@@ -354,7 +354,12 @@ impl Passthrough {
         result
     }
 
-    async fn ask(&self, server: &ServerName, request: PassthroughRequest, context: CallContext) -> Result<Box<RawValue>, PassError> {
+    async fn send_with_token(
+        &self,
+        server: &ServerName,
+        request: PassthroughRequest,
+        context: CallContext,
+    ) -> Result<Box<RawValue>, PassError> {
         match self.servers.ask(server, request.clone(), context.clone()).await {
             Err(CallError::Challenged(challenge)) if context.credentials.is_some() => {
                 let renewed = self.renewed(server, &context, &challenge, false).await?;

@@ -425,6 +425,7 @@ impl CallError {
             Self::Refused { status } => status.to_string().into(),
             Self::Protocol { code, .. } => code.to_string().into(),
             Self::TooLarge { .. } => "too_large".into(),
+            Self::Challenged(_) => "unauthorized".into(),
         }
     }
 
