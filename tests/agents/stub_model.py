@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-from script import Step, Transcript
 from serving import EVENTS, Exchange, LocalServer
+
+from script import Step, Transcript
 from wires import Wire
 
 

@@ -5,8 +5,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from script import ANSWER, Call, ModelRequest, Offer, Result
 from serving import event
+
+from script import ANSWER, Call, ModelRequest, Offer, Result
 
 MODEL = "scripted-model"
 

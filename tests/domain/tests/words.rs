@@ -196,8 +196,8 @@ fn a_storm_takes_linear_time() {
         model.expanded_query_vector(storm, &Synonyms::default(), &vocabulary);
         assert!(QueryPlan::new(storm).whole().chars().count() <= 801);
     }
-    // Without optimisation, all of them take seconds. Quadratic work on a single one would take minutes.
-    assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", begin.elapsed());
+    // Without optimization, all of them take seconds, or a minute beside a build. Quadratic work on a single one would take many minutes.
+    assert!(begin.elapsed() < Duration::from_mins(5), "{:?}", begin.elapsed());
 }
 
 /// Where the rules of Unicode (UAX #29) see a word, the analysis sees the same one, in scripts with spaces and without identifiers.
