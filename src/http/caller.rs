@@ -201,13 +201,18 @@ fn let_in(state: &State, request: &ServiceRequest, path: &str, is_session: bool)
         Err(_) if path == METRICS && state.metrics.public => Principal::nobody(),
         decided => decided?,
     };
+    let connection = request.conn_data::<Arc<Connection>>();
     if state.admission.is_known(&principal)
-        && let Some(connection) = request.conn_data::<Arc<Connection>>()
+        && let Some(connection) = connection
     {
         connection.know();
     }
-    if is_page(path) && *request.method() == Method::POST && !is_small(headers) {
-        return Err(Problem::new(Code::BodyTooLarge, "The forms of this page are small, and say how long they are."));
+    if is_page(path) && *request.method() == Method::POST {
+        let too_large = || Problem::new(Code::BodyTooLarge, "The forms of this page are small, and say how long they are.");
+        let length = form_length(headers).ok_or_else(too_large)?;
+        if let Some(connection) = connection {
+            connection.take_form(length);
+        }
     }
     // A compressed body can expand far beyond its length, and this service doesn't support compression.
     if headers.get_all(header::CONTENT_ENCODING).any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
@@ -241,10 +246,10 @@ fn is_public(method: &Method, path: &str) -> bool {
     PUBLIC.contains(&path) || is_page(path) || (matches!(*method, Method::GET | Method::HEAD) && is_signed_link(path))
 }
 
-/// Whether a body has a length that a form of our pages can have. Strangers may send such forms.
-fn is_small(headers: &HeaderMap) -> bool {
-    let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-    length.is_some_and(|length| length <= FORM_BYTES)
+/// The length of a form of our pages, in bytes. Strangers may send such forms. `None` if it is missing or too large.
+fn form_length(headers: &HeaderMap) -> Option<usize> {
+    let length = headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()?;
+    (length <= FORM_BYTES).then_some(length)
 }
 
 /// Whether a path is a page for sign-ins. A signed link and its session replace the key.

@@ -54,6 +54,8 @@ pub(crate) struct Connection {
     blocked_since: AtomicU64,
     /// Whether an unauthenticated peer is waiting for a response.
     is_asked: AtomicBool,
+    /// How many bytes of a form an unauthenticated peer may still send.
+    form: AtomicUsize,
     /// The task that waits to read from or write to an unauthenticated peer.
     reading: AtomicWaker,
     end: Notify,
@@ -88,6 +90,7 @@ impl Connection {
             first_byte_at: AtomicU64::new(0),
             blocked_since: AtomicU64::new(0),
             is_asked: AtomicBool::new(false),
+            form: AtomicUsize::new(0),
             reading: AtomicWaker::new(),
             end: Notify::new(),
         }
@@ -102,6 +105,12 @@ impl Connection {
         if let Some(connections) = self.connections.upgrade() {
             connections.know(self.number);
         }
+    }
+
+    /// Lets an unauthenticated peer send the body of the current request, which has this length in bytes.
+    pub(crate) fn take_form(&self, length: usize) {
+        self.form.store(length, Ordering::Relaxed);
+        self.reading.wake();
     }
 
     /// Counts a request as running until the returned value is dropped.
@@ -171,9 +180,19 @@ impl Connection {
         self.is_asked.store(true, Ordering::Relaxed);
     }
 
-    /// Whether further input from an unauthenticated peer must wait until its request has been answered.
+    /// How many bytes of a form an unauthenticated peer may still send.
+    pub(super) fn form_left(&self) -> usize {
+        self.form.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn form_was_read(&self, length: usize) {
+        self.form.fetch_sub(length, Ordering::Relaxed);
+    }
+
+    /// Whether further input from an unauthenticated peer must wait until its request has been answered. The body of a form need not.
     pub(super) fn has_to_wait(&self, context: &Context<'_>) -> bool {
-        let waits = self.is_asked.load(Ordering::Relaxed) || self.blocked_since.load(Ordering::Relaxed) > 0;
+        let is_asked = self.is_asked.load(Ordering::Relaxed) && self.form_left() == 0;
+        let waits = is_asked || self.blocked_since.load(Ordering::Relaxed) > 0;
         if waits {
             self.reading.register(context.waker());
         }
@@ -225,6 +244,7 @@ impl Drop for Answering {
         self.0.first_byte_at.store(0, Ordering::Relaxed);
         self.0.quiet_since.store(self.0.now(), Ordering::Relaxed);
         self.0.answering.fetch_sub(1, Ordering::Relaxed);
+        self.0.form.store(0, Ordering::Relaxed);
         if self.0.is_asked.swap(false, Ordering::Relaxed) {
             self.0.reading.wake();
         }

@@ -58,6 +58,13 @@ impl<S: AsyncRead + Unpin> Io<S> {
             self.kept.extend_from_slice(read.filled());
         }
         let length = self.kept.len().min(buffer.remaining());
+        let form = self.connection.form_left();
+        if form > 0 {
+            let part = self.kept.split_to(length.min(form));
+            self.connection.form_was_read(part.len());
+            buffer.put_slice(&part);
+            return Poll::Ready(Ok(()));
+        }
         let end = self.head.end(&self.kept[..length]);
         buffer.put_slice(&self.kept.split_to(end.unwrap_or(length)));
         if end.is_some() {
@@ -202,6 +209,27 @@ mod tests {
         assert_eq!(io.read(&mut bytes).await.unwrap(), 3 * HEAD.len(), "what was kept is handed out");
         peer.write_all(&HEAD.repeat(2)).await.unwrap();
         assert_eq!(io.read(&mut bytes).await.unwrap(), 2 * HEAD.len());
+    }
+
+    #[tokio::test]
+    async fn a_stranger_may_send_one_form_of_the_length_that_it_has() {
+        let (mut peer, stream) = duplex(1 << 12);
+        let connection = Arc::new(Connection::new(0, Weak::new()));
+        let mut io = Io::new(stream, Arc::clone(&connection));
+        let head = b"POST /ui/me/enter HTTP/1.1\r\nContent-Length: 6\r\n\r\n";
+        let mut bytes = [0; 4_096];
+        for _ in 0..2 {
+            peer.write_all(&[head, b"link=1".as_slice(), b"GET / HTTP/1.1\r\n\r\n"].concat()).await.unwrap();
+            let answering = connection.answer();
+            assert_eq!(io.read(&mut bytes).await.unwrap(), head.len());
+            assert!(futures::poll!(std::pin::pin!(io.read(&mut bytes))).is_pending(), "nobody wants the body yet");
+            connection.take_form(6);
+            assert_eq!(io.read(&mut bytes).await.unwrap(), 6);
+            assert!(futures::poll!(std::pin::pin!(io.read(&mut bytes))).is_pending(), "the next request waits");
+            drop(answering);
+            assert_eq!(io.read(&mut bytes).await.unwrap(), b"GET / HTTP/1.1\r\n\r\n".len());
+            drop(connection.answer());
+        }
     }
 
     /// The rest of a rejected body may still arrive. If it were passed on, it would stay in memory while its sender
