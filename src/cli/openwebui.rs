@@ -7,7 +7,7 @@ use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
 use crate::adapters::log;
-use crate::adapters::openwebui::trial::{self, Setup, Trial, TrialError, View};
+use crate::adapters::openwebui::trial::{self, Setup, Trial, TrialError, TrialView};
 use crate::adapters::openwebui::{self, Audience, Change, InstallOptions, InstallReport, OpenWebUiAccess, OpenWebUiError, Switch};
 use crate::cli::mode::ModeArg;
 use crate::cli::{Failure, Outcome, print, runtime, service_url};
@@ -255,7 +255,7 @@ pub(super) fn warnings(trial: &Trial) -> Vec<String> {
 }
 
 /// How many functions the model gets, their tokens and their names.
-fn functions(view: &View, offered: usize) -> String {
+fn functions(view: &TrialView, offered: usize) -> String {
     let (shown, before, after) = (view.functions.len(), thousands(view.tokens_before), thousands(view.tokens_after));
     let names = named(&view.functions);
     if view.is_small {
@@ -353,8 +353,8 @@ mod tests {
     use super::*;
     use crate::adapters::openwebui::Switches;
 
-    fn view(functions: &[&str]) -> View {
-        View {
+    fn view(functions: &[&str]) -> TrialView {
+        TrialView {
             functions: functions.iter().map(|name| (*name).to_owned()).collect(),
             tokens_before: 88_651,
             tokens_after: 1_793,
@@ -363,7 +363,7 @@ mod tests {
         }
     }
 
-    fn trial(view: View) -> Trial {
+    fn trial(view: TrialView) -> Trial {
         Trial {
             message: "Create an issue".to_owned(),
             expected: Some("a__create".to_owned()),
@@ -388,10 +388,10 @@ mod tests {
 
     #[test]
     fn a_result_says_why_all_functions_stay_or_none_is_needed() {
-        let small = View { is_small: true, ..view(&["find_tools", "a__create"]) };
+        let small = TrialView { is_small: true, ..view(&["find_tools", "a__create"]) };
         let text = result(&Trial { offered: 2, ..trial(small) });
         assert!(text.contains("would get all 2 functions (1,793 tokens), because a catalog this small stays whole"), "{text}");
-        let text = result(&trial(View { needs_tool: false, ..view(&["find_tools"]) }));
+        let text = result(&trial(TrialView { needs_tool: false, ..view(&["find_tools"]) }));
         assert!(text.contains("1 of 212 functions (1,793 of 88,651 tokens), because it needs no tool: find_tools"), "{text}");
         let text = result(&Trial { is_indirect: true, ..trial(view(&["find_tools"])) });
         assert!(text.contains("finds and runs all other tools"), "{text}");

@@ -46,7 +46,7 @@ pub(crate) struct AccessLog {
 macro_rules! line {
     ($write:ident, $access:expr, $($rest:tt)*) => {{
         let Access { method, route, status, code, request_id, client, principal, trace_id, took } = $access;
-        let (status, took_ms) = (status.as_u16(), took.as_millis());
+        let (status, took_ms) = (status.as_u16(), u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
         tracing::$write!(
             $($rest)*
             %method,

@@ -59,16 +59,16 @@ pub(crate) struct Trial {
     /// Whether the document offers only functions that find and run all others.
     pub is_indirect: bool,
     /// What the model would get if the message came from a user with all rights of the key.
-    pub view: View,
+    pub view: TrialView,
     /// What it would get for a user without groups. `None` if that is the same.
-    pub without_groups: Option<View>,
+    pub without_groups: Option<TrialView>,
     /// Warnings of the service, such as tools without vectors.
     pub warnings: Vec<String>,
 }
 
 /// The functions that the model would get.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct View {
+pub(crate) struct TrialView {
     pub functions: Vec<String>,
     pub tokens_before: u64,
     pub tokens_after: u64,
@@ -202,12 +202,12 @@ impl Setup {
         question
     }
 
-    async fn view(&self, client: &Client, question: &Value, names: &[&str]) -> Result<(View, Vec<String>), TrialError> {
+    async fn view(&self, client: &Client, question: &Value, names: &[&str]) -> Result<(TrialView, Vec<String>), TrialError> {
         let request = client.post(format!("{}/v1/filter", self.filter_url)).json(question);
         let answer: FilterAnswer = send(with_key(request, &self.filter_key), &self.filter_url).await?;
         let offered: HashSet<&str> = names.iter().copied().collect();
         let small = Reason::Small.to_string();
-        let view = View {
+        let view = TrialView {
             is_small: answer.tools.iter().any(|tool| tool.reason == small),
             functions: answer.tools.into_iter().map(|tool| tool.name).filter(|name| offered.contains(name.as_str())).collect(),
             tokens_before: answer.tokens.before,
