@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates that no source names: they switch on features of others (`Cargo.toml`).
-const FOR_FEATURES: [&str; 3] = ["dary_heap", "getrandom", "regex-automata"];
+const FOR_FEATURES: [&str; 4] = ["dary_heap", "getrandom", "nom", "regex-automata"];
 
 /// A layer, and the layers and crates that it must not name.
 struct Rule {
