@@ -57,10 +57,10 @@ pub fn open(settings: &EmbedderSettings) -> Result<Arc<dyn Embedder>, EmbedderOp
     open_metered(settings, CacheMeter::default())
 }
 
-/// Like [`open`], with metrics for the cache.
+/// Like [`open()`], with metrics for the cache.
 ///
 /// # Errors
-/// Like [`open`].
+/// Like [`open()`].
 pub fn open_metered(settings: &EmbedderSettings, meter: CacheMeter) -> Result<Arc<dyn Embedder>, EmbedderOpenError> {
     let (embedder, bytes): (Arc<dyn Embedder>, u64) = match &settings.provider {
         EmbedderProvider::Builtin => (Arc::new(BuiltinEmbedder::new()?), LOCAL_CACHE),
@@ -76,7 +76,7 @@ pub fn open_metered(settings: &EmbedderSettings, meter: CacheMeter) -> Result<Ar
 /// The id of the configured model, as in [`Embedder::model`]. Makes no request to an endpoint.
 ///
 /// # Errors
-/// Like [`open`].
+/// Like [`open()`].
 pub fn model(settings: &EmbedderSettings) -> Result<String, EmbedderOpenError> {
     Ok(match &settings.provider {
         EmbedderProvider::Builtin => Encoder::built_in()?.model_id().to_owned(),

@@ -6,7 +6,7 @@
 //! for any ending. The English side is the same in all tables: about 700 words that many tools use. Product names are in `names`.
 //!
 //! The script decides which tables apply. For the Latin script, the language of the text does; where that is unsure, all tables apply, and
-//! the caller must be more careful ([`Gloss::is_sure`]).
+//! the caller must be more careful (`Gloss::is_sure`).
 //!
 //! The longest form that a word begins with counts. In languages with compounds, the rest of the word is translated too.
 
