@@ -1,22 +1,48 @@
-//! Private addresses: which addresses belong to this machine or to a private network, and a resolver that avoids them.
+//! Private addresses: which addresses belong to this machine or to a private network, and a client that avoids them.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::{ClientBuilder, redirect};
 use tokio::net::lookup_host;
 use url::{Host, Url};
 
-/// Whether the host of a URL is private: by its address, or by all addresses of its name.
-pub(crate) async fn is_private_host(url: &Url) -> bool {
+/// Whether requests for an MCP server may reach private addresses: as configured, and otherwise if the server has one itself.
+pub(crate) async fn allows_private(configured: Option<bool>, server: &Url) -> bool {
+    match configured {
+        Some(allows) => allows,
+        None => is_private_host(server).await,
+    }
+}
+
+/// A client that follows no redirects, and connects to private addresses only if they are allowed.
+pub(crate) fn restricted(builder: ClientBuilder, allows_private: bool) -> ClientBuilder {
+    let builder = builder.redirect(redirect::Policy::none());
+    if allows_private { builder } else { builder.dns_resolver(Arc::new(PublicOnly)) }
+}
+
+/// Whether tokens sent to this URL are encrypted. The host of the MCP server, which gets the tokens anyway, needs no encryption.
+pub(crate) fn is_encrypted(url: &Url, server: &Url) -> bool {
+    url.scheme() == "https" || (url.scheme() == "http" && url.host() == server.host())
+}
+
+/// Whether the URL contains a private address. Names are checked when they are resolved.
+pub(crate) fn has_private_address(url: &Url) -> bool {
     match url.host() {
         Some(Host::Ipv4(address)) => is_private(address.into()),
         Some(Host::Ipv6(address)) => is_private(address.into()),
-        Some(Host::Domain(name)) => match lookup_host((name, url.port_or_known_default().unwrap_or_default())).await {
-            Ok(addresses) => are_private(addresses.map(|address| address.ip())),
-            Err(_) => false,
-        },
-        None => false,
+        Some(Host::Domain(_)) | None => false,
+    }
+}
+
+/// Whether the host of a URL is private: by its address, or by all addresses of its name.
+async fn is_private_host(url: &Url) -> bool {
+    let Some(Host::Domain(name)) = url.host() else { return has_private_address(url) };
+    match lookup_host((name, url.port_or_known_default().unwrap_or_default())).await {
+        Ok(addresses) => are_private(addresses.map(|address| address.ip())),
+        Err(_) => false,
     }
 }
 
@@ -27,7 +53,7 @@ fn are_private(addresses: impl Iterator<Item = IpAddr>) -> bool {
 }
 
 /// Resolves names to public addresses only. It runs on connecting, because a name may change its addresses after a check.
-pub(crate) struct PublicOnly;
+struct PublicOnly;
 
 impl Resolve for PublicOnly {
     fn resolve(&self, name: Name) -> Resolving {
@@ -44,7 +70,7 @@ async fn public_addresses(name: String) -> Result<Addrs, Box<dyn std::error::Err
 }
 
 /// Whether an address belongs to this machine, to a private network, or to no single host (RFC 6890).
-pub(crate) fn is_private(address: IpAddr) -> bool {
+fn is_private(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_private_v4(address),
         IpAddr::V6(address) => is_private_v6(address),

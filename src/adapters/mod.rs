@@ -2,6 +2,7 @@
 //! and of authorization servers, the desktop, and system events (signals, changed files).
 
 pub(crate) mod addresses;
+pub(crate) mod well_known;
 pub(crate) mod files;
 pub mod index;
 pub(crate) mod installation;

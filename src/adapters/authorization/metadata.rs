@@ -6,6 +6,7 @@ use url::Url;
 
 use super::request::{Requests, body, send};
 use super::{quoted, text, texts, unusable};
+use crate::adapters::well_known::{at, covers, is_same_issuer, well_known};
 use crate::domain::access::authorization::{self, Challenge};
 use crate::service::ports::{AuthorizationError, AuthorizationServer};
 use crate::settings::ConnectSettings;
@@ -95,7 +96,7 @@ async fn issuer_metadata(requests: &Requests, issuer: &str) -> Result<Value, Aut
     for address in issuer_addresses(&url) {
         let Some(metadata) = document(requests, address).await? else { continue };
         let own = text(&metadata, "issuer").unwrap_or_default();
-        if !is_same(own, issuer) {
+        if !is_same_issuer(own, issuer) {
             let message = format!("the metadata of the authorization server {} name another issuer: {}", quoted(issuer), quoted(own));
             return Err(unusable(message));
         }
@@ -119,14 +120,6 @@ async fn document(requests: &Requests, address: Url) -> Result<Option<Value>, Au
     Ok(serde_json::from_slice(&body(response).await?).ok().filter(Value::is_object))
 }
 
-/// Possible addresses of metadata, starting with the one for the full path (RFC 9728, section 3.1).
-fn well_known(url: &Url, names: &[&str]) -> Vec<Url> {
-    let path = url.path().trim_end_matches('/');
-    let suffixes = if path.is_empty() { vec![""] } else { vec![path, ""] };
-    let paths = suffixes.iter().flat_map(|suffix| names.iter().map(move |name| format!("/.well-known/{name}{suffix}")));
-    paths.filter_map(|path| at(url, &path)).collect()
-}
-
 /// Possible addresses of an issuer's metadata, in the order of the MCP specification ("Authorization Server Metadata Discovery").
 fn issuer_addresses(issuer: &Url) -> Vec<Url> {
     const OAUTH: &str = "/.well-known/oauth-authorization-server";
@@ -137,35 +130,15 @@ fn issuer_addresses(issuer: &Url) -> Vec<Url> {
     paths.iter().filter_map(|path| at(issuer, path)).collect()
 }
 
-/// Another path of the same origin.
-fn at(url: &Url, path: &str) -> Option<Url> {
-    let mut url = url.join("/").ok()?;
-    url.set_path(path);
-    Some(url)
-}
-
 fn origin(url: &Url) -> String {
     url.origin().ascii_serialization()
-}
-
-/// Compares issuers as text (RFC 8414, section 3.3), but ignores the slash of an empty path.
-fn is_same(one: &str, other: &str) -> bool {
-    !one.is_empty() && one.trim_end_matches('/') == other.trim_end_matches('/')
-}
-
-/// Whether metadata of this resource belong to the server (RFC 9728, section 3.3): the resource is its URL or a parent of it.
-fn covers(resource: &str, server: &Url) -> bool {
-    let Ok(resource) = Url::parse(resource) else { return false };
-    let (above, path) = (resource.path().trim_end_matches('/'), server.path().trim_end_matches('/'));
-    let is_above = path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    resource.origin() == server.origin() && is_above
 }
 
 #[cfg(test)]
 mod tests {
     use url::Url;
 
-    use super::{covers, issuer_addresses, well_known};
+    use super::issuer_addresses;
 
     #[test]
     fn metadata_are_looked_for_where_they_may_stand() {
@@ -181,20 +154,5 @@ mod tests {
                 "/t/1/.well-known/openid-configuration"
             ]
         );
-        assert_eq!(
-            paths(well_known(&url("https://a.example/mcp?x=1"), &["oauth-protected-resource"])),
-            ["/.well-known/oauth-protected-resource/mcp", "/.well-known/oauth-protected-resource"]
-        );
-    }
-
-    #[test]
-    fn metadata_of_another_resource_are_not_the_servers() {
-        let server = Url::parse("https://mcp.example/a/mcp").unwrap();
-        for own in ["https://mcp.example/a/mcp", "https://mcp.example/a", "https://mcp.example", "https://mcp.example:443/"] {
-            assert!(covers(own, &server), "{own}");
-        }
-        for other in ["", "x", "https://mcp.example/b", "https://mcp.example/a/mc", "https://other.example/a/mcp", "http://mcp.example/a"] {
-            assert!(!covers(other, &server), "{other}");
-        }
     }
 }

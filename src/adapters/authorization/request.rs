@@ -1,13 +1,12 @@
 //! Requests with the limits of sign-ins: no redirects, no private addresses unless they are allowed, a size and a time.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::{RequestBuilder, Response, redirect};
-use url::{Host, Url};
+use reqwest::{RequestBuilder, Response};
+use url::Url;
 
 use super::{quoted, unusable};
-use crate::adapters::addresses::{PublicOnly, is_private, is_private_host};
+use crate::adapters::addresses::{allows_private, has_private_address, is_encrypted, restricted};
 use crate::adapters::mcp::client_builder;
 use crate::service::ports::AuthorizationError;
 use crate::settings::ConnectSettings;
@@ -27,31 +26,22 @@ pub(super) struct Requests {
 
 impl Requests {
     pub(super) async fn new(server: &ConnectSettings) -> Result<Self, AuthorizationError> {
-        let allows_private = match server.private_addresses {
-            Some(allows) => allows,
-            None => is_private_host(&server.server_url).await,
-        };
-        let builder = client_builder().redirect(redirect::Policy::none());
-        let builder = if allows_private { builder } else { builder.dns_resolver(Arc::new(PublicOnly)) };
+        let allows_private = allows_private(server.private_addresses, &server.server_url).await;
+        let builder = restricted(client_builder(), allows_private);
         let client = builder.build().map_err(|error| unusable(format!("no HTTP client: {error}")))?;
         Ok(Self { client, allows_private, server: server.server_url.clone() })
     }
 
     /// Rejects insecure and private URLs, because tokens and codes are as valuable as passwords.
     pub(super) fn check(&self, url: &Url) -> Result<(), AuthorizationError> {
-        if url.scheme() != "https" && (url.scheme() != "http" || url.host() != self.server.host()) {
+        if !is_encrypted(url, &self.server) {
             return Err(unusable(format!("the address {} is not https", quoted(&url.origin().ascii_serialization()))));
         }
         if url.host().is_none() || !url.username().is_empty() || url.password().is_some() {
             return Err(unusable("an address of the authorization server has no host, or contains a user"));
         }
         // Host names are checked when they are resolved.
-        let is_private = match url.host() {
-            Some(Host::Ipv4(address)) => is_private(address.into()),
-            Some(Host::Ipv6(address)) => is_private(address.into()),
-            _ => false,
-        };
-        if is_private && !self.allows_private {
+        if has_private_address(url) && !self.allows_private {
             let reason = "the authorization server's address is private; to allow that, set `private_addresses` in `auth`";
             return Err(unusable(reason));
         }

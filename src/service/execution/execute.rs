@@ -8,7 +8,6 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::value::RawValue;
 
-use crate::domain::access::authorization::Challenge;
 use crate::domain::access::policy::Effect;
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::{Tool, ToolId};
@@ -257,43 +256,13 @@ impl Execute {
         let CallOptions { progress, messages, round } = options;
         let step = step(tool, &arguments);
         let context = CallContext { principal, headers, credentials, deadline: None, progress, messages, round, trace: step.context() };
-        let result = self.send_with_token(tool, arguments.into(), context).await;
+        let arguments: Arc<RawValue> = arguments.into();
+        let call = |context| self.servers.call(&tool.id, Arc::clone(&arguments), context);
+        let result = self.secrets.send(&tool.id.server, context, call).await;
         if step.recorded().is_some() {
             note_result(&step, &result);
         }
         result
-    }
-
-    async fn send_with_token(&self, tool: &Tool, arguments: Arc<RawValue>, context: CallContext) -> Result<Box<RawValue>, ExecuteError> {
-        // Only servers that people sign in to answer with a challenge, so other calls need no copies.
-        if context.credentials.as_ref().is_none_or(|credentials| credentials.token().is_none()) {
-            return Ok(self.servers.call(&tool.id, arguments, context).await?);
-        }
-        match self.servers.call(&tool.id, Arc::clone(&arguments), context.clone()).await {
-            Err(CallError::Challenged(challenge)) => Box::pin(self.send_again(tool, arguments, context, &challenge)).await,
-            answered => Ok(answered?),
-        }
-    }
-
-    /// Repeats a call that the server has rejected for its token, with another one.
-    async fn send_again(
-        &self,
-        tool: &Tool,
-        arguments: Arc<RawValue>,
-        mut context: CallContext,
-        challenge: &Challenge,
-    ) -> Result<Box<RawValue>, ExecuteError> {
-        let (principal, server) = (Arc::clone(&context.principal), &tool.id.server);
-        let Some(rejected) = context.credentials.take() else { return Err(CredentialError::Nobody(server.clone()).into()) };
-        let renewed = self.secrets.challenged(&principal, server, &rejected, challenge, false).await?;
-        context.credentials = Some(Arc::clone(&renewed));
-        match self.servers.call(&tool.id, arguments, context).await {
-            Err(CallError::Challenged(challenge)) => {
-                self.secrets.challenged(&principal, server, &renewed, &challenge, true).await?;
-                Err(CallError::Challenged(challenge).into())
-            }
-            answered => Ok(answered?),
-        }
     }
 }
 

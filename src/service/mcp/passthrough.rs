@@ -17,7 +17,6 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::domain::access::authorization::Challenge;
 use crate::domain::access::principal::Principal;
 use crate::domain::access::visibility::Visibility;
 use crate::domain::catalog::catalog::CatalogServer;
@@ -345,47 +344,14 @@ impl Passthrough {
             round: options.round,
             trace: step.context(),
         };
-        let result = self.send_with_token(server, request, context).await;
+        let ask = |context| self.servers.ask(server, request.clone(), context);
+        let result = self.secrets.send(server, context, ask).await;
         match &result {
             Err(PassError::Call(error)) => step.fail(error.kind()),
             Err(_) => step.fail("sign_in_needed"),
             Ok(_) => {}
         }
         result
-    }
-
-    async fn send_with_token(
-        &self,
-        server: &ServerName,
-        request: PassthroughRequest,
-        context: CallContext,
-    ) -> Result<Box<RawValue>, PassError> {
-        match self.servers.ask(server, request.clone(), context.clone()).await {
-            Err(CallError::Challenged(challenge)) if context.credentials.is_some() => {
-                let renewed = self.renewed(server, &context, &challenge, false).await?;
-                match self.servers.ask(server, request, renewed.clone()).await {
-                    Err(CallError::Challenged(challenge)) => {
-                        self.renewed(server, &renewed, &challenge, true).await?;
-                        Err(CallError::Challenged(challenge).into())
-                    }
-                    answered => Ok(answered?),
-                }
-            }
-            answered => Ok(answered?),
-        }
-    }
-
-    /// The context with another token, instead of the one that the server has rejected.
-    async fn renewed(
-        &self,
-        server: &ServerName,
-        context: &CallContext,
-        challenge: &Challenge,
-        is_last: bool,
-    ) -> Result<CallContext, PassError> {
-        let rejected = context.credentials.as_deref().ok_or_else(|| CredentialError::Nobody(server.clone()))?;
-        let renewed = self.secrets.challenged(&context.principal, server, rejected, challenge, is_last).await?;
-        Ok(CallContext { credentials: Some(renewed), ..context.clone() })
     }
 
     fn headers(&self, server: &ServerName, caller: &CallerContext) -> Arc<http::HeaderMap> {

@@ -66,8 +66,8 @@ async fn link(service: &Running, user: &str, tool: &str) -> String {
     link
 }
 
-/// Signs the first user in, so that the server's tools are listed.
-async fn first_sign_in(service: &Running, user: &str) {
+/// Opens the list of a user's connections, and begins the sign-in from there.
+async fn connect(service: &Running, user: &str) -> (Browser, Page) {
     let link = connections(service, user).await["link"].as_str().unwrap().to_owned();
     let mut browser = Browser::of(user);
     let page = browser.open(service, &link).await;
@@ -77,6 +77,12 @@ async fn first_sign_in(service: &Running, user: &str) {
     assert!(list.text.contains("not connected"), "{list:?}");
     let csrf = hidden(&list.text, "csrf");
     let page = browser.submit(service, "/ui/me/connect", &[("csrf", csrf.as_str()), ("server", "jira")]).await;
+    (browser, page)
+}
+
+/// Signs the first user in, so that the server's tools are listed.
+async fn first_sign_in(service: &Running, user: &str) {
+    let (mut browser, page) = connect(service, user).await;
     let back = browser.at_issuer(&page).await;
     connected(&browser.open(service, &back).await);
     service.until(|ready| ready["tools"] == 2).await;
@@ -385,12 +391,7 @@ async fn bad_servers_get_no_code_and_leave_nothing_behind() {
         let world = world::start();
         world.lie(lies(&world));
         let service = start(servers(&world, &auth), None).await;
-        let entry = connections(&service, "anna").await["link"].as_str().unwrap().to_owned();
-        let mut browser = Browser::of("anna");
-        let page = browser.open(&service, &entry).await;
-        browser.submit(&service, "/ui/me/enter", &[("link", hidden(&page.text, "link").as_str())]).await;
-        let csrf = hidden(&browser.open(&service, "/ui/me").await.text, "csrf");
-        let page = browser.submit(&service, "/ui/me/connect", &[("csrf", csrf.as_str()), ("server", "jira")]).await;
+        let (_, page) = connect(&service, "anna").await;
         assert_eq!(page.status, StatusCode::BAD_GATEWAY, "{words}: {page:?}");
         assert!(page.text.contains(words) && !page.text.contains("<script"), "{words}: {page:?}");
         let ready = service.get("/readyz").await.1;
@@ -404,12 +405,7 @@ async fn bad_servers_get_no_code_and_leave_nothing_behind() {
     let world = world::start();
     let service = service(&world).await;
     world.lie(Lies { redirect: Some(elsewhere(&world)), ..Lies::default() });
-    let entry = connections(&service, "anna").await["link"].as_str().unwrap().to_owned();
-    let mut browser = Browser::of("anna");
-    let page = browser.open(&service, &entry).await;
-    browser.submit(&service, "/ui/me/enter", &[("link", hidden(&page.text, "link").as_str())]).await;
-    let csrf = hidden(&browser.open(&service, "/ui/me").await.text, "csrf");
-    let page = browser.submit(&service, "/ui/me/connect", &[("csrf", csrf.as_str()), ("server", "jira")]).await;
+    let (mut browser, page) = connect(&service, "anna").await;
     let back = browser.at_issuer(&page).await;
     let page = browser.open(&service, &back).await;
     assert_eq!(page.status, StatusCode::BAD_GATEWAY, "{page:?}");

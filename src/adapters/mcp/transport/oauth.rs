@@ -19,7 +19,7 @@ use md5::{Digest, Md5};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
-use url::{Url, form_urlencoded};
+use url::form_urlencoded;
 
 use self::issuer::Finder;
 use crate::adapters::mcp::transport::client::ConnectionFailure;
@@ -216,14 +216,6 @@ fn file_stem(server: &str) -> String {
     format!("{first:08x}")
 }
 
-/// Possible URLs of metadata for a URL, starting with the one for its full path (RFC 8414, section 3.1).
-fn well_known(url: &Url, names: &[&str]) -> Vec<Url> {
-    let path = url.path().trim_end_matches('/');
-    let suffixes = if path.is_empty() { vec![""] } else { vec![path, ""] };
-    let paths = suffixes.iter().flat_map(|suffix| names.iter().map(move |name| format!("/.well-known/{name}{suffix}")));
-    paths.filter_map(|path| url.join(&path).ok()).collect()
-}
-
 /// Reads a stored token with the time at which it was written.
 fn read(path: &Path) -> Option<(StoredToken, SystemTime)> {
     let text = fs::read(path).ok()?;
@@ -256,25 +248,11 @@ async fn body(mut response: reqwest::Response) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use url::Url;
-
-    use super::{file_stem, well_known};
+    use super::file_stem;
 
     #[test]
     fn files_are_named_as_mcpo_names_them() {
         // python3 -c 'import hashlib; print(hashlib.md5(b"github").hexdigest()[:8])'
         assert_eq!(file_stem("github"), "bf215181");
-    }
-
-    #[test]
-    fn metadata_is_looked_for_where_it_may_stand() {
-        let addresses = |url: &str, names: &[&str]| -> Vec<String> {
-            well_known(&Url::parse(url).unwrap(), names).iter().map(|url| url.path().to_owned()).collect()
-        };
-        assert_eq!(addresses("https://a.example/", &["x"]), ["/.well-known/x"]);
-        assert_eq!(
-            addresses("https://a.example/t/1/", &["x", "y"]),
-            ["/.well-known/x/t/1", "/.well-known/y/t/1", "/.well-known/x", "/.well-known/y"]
-        );
     }
 }

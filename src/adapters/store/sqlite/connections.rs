@@ -6,10 +6,10 @@ use async_trait::async_trait;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqliteConnection};
 
-use super::{SqliteStore, optional_time, time};
+use super::{SqliteStore, optional_time, secrets, time};
 use crate::adapters::store::encoding::{from_json, odd, to_json, to_millis};
 use crate::domain::access::principal::PrincipalId;
-use crate::domain::access::secret::{SealedSecret, SecretName, SecretPlace};
+use crate::domain::access::secret::SealedSecret;
 use crate::domain::catalog::tool::ServerName;
 use crate::service::ports::{ConnectVisit, ConnectionStore, PendingSignIn, StoreError, StoredConnection};
 
@@ -171,7 +171,7 @@ impl ConnectionStore for SqliteStore {
                 Ok(PendingSignIn {
                     state: row.try_get("state")?,
                     session: row.try_get("session")?,
-                    sealed: read_sealed(&row)?,
+                    sealed: secrets::read(&row)?,
                     expires_at: time(&row, "expires_at")?,
                 })
             })
@@ -184,7 +184,7 @@ impl ConnectionStore for SqliteStore {
     async fn oauth_client(&self, server: &ServerName, issuer: &str) -> Result<Option<SealedSecret>, StoreError> {
         let query = sqlx::query("SELECT * FROM oauth_client WHERE server = ? AND issuer = ?").bind(server.as_str()).bind(issuer);
         self.read("read a client registration", async {
-            query.fetch_optional(&self.readers).await?.map(|row| read_sealed(&row)).transpose()
+            query.fetch_optional(&self.readers).await?.map(|row| secrets::read(&row)).transpose()
         })
         .await
     }
@@ -309,7 +309,7 @@ fn read_visit(row: &SqliteRow) -> Result<ConnectVisit, sqlx::Error> {
 
 fn read(row: &SqliteRow) -> Result<StoredConnection, sqlx::Error> {
     Ok(StoredConnection {
-        sealed: read_sealed(row)?,
+        sealed: secrets::read(row)?,
         sign_in: row.try_get("sign_in")?,
         version: row.try_get::<i64, _>("version")?.try_into().map_err(|_| odd("a negative version"))?,
         ended: row.try_get("ended")?,
@@ -318,20 +318,6 @@ fn read(row: &SqliteRow) -> Result<StoredConnection, sqlx::Error> {
         wanted: from_json(row.try_get("wanted")?)?,
         expires_at: optional_time(row, "expires_at")?,
         connected_at: time(row, "connected_at")?,
-    })
-}
-
-fn read_sealed(row: &SqliteRow) -> Result<SealedSecret, sqlx::Error> {
-    Ok(SealedSecret {
-        place: SecretPlace {
-            owner: PrincipalId::new(row.try_get::<String, _>("owner")?),
-            server: ServerName::new(row.try_get::<String, _>("server")?),
-            name: SecretName::new(row.try_get("name")?).ok_or_else(|| odd("an invalid name of a secret"))?,
-        },
-        key_id: row.try_get::<&str, _>("key_id")?.into(),
-        nonce: row.try_get::<&[u8], _>("nonce")?.try_into().map_err(|_| odd("a nonce of another length"))?,
-        sealed: row.try_get("sealed")?,
-        updated_at: time(row, "updated_at")?,
     })
 }
 

@@ -75,7 +75,7 @@ pub(super) async fn remove_all(writer: &mut SqliteConnection, owner: &PrincipalI
     Ok(sqlx::query("DELETE FROM secret WHERE owner = ?").bind(owner.as_str()).execute(writer).await?.rows_affected())
 }
 
-fn read(row: &SqliteRow) -> Result<SealedSecret, sqlx::Error> {
+pub(super) fn read(row: &SqliteRow) -> Result<SealedSecret, sqlx::Error> {
     Ok(SealedSecret {
         place: SecretPlace {
             owner: PrincipalId::new(row.try_get::<String, _>("owner")?),

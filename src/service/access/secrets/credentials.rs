@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use secrecy::SecretString;
+use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use crate::domain::access::authorization::Challenge;
@@ -13,7 +14,7 @@ use crate::domain::access::template::FillError;
 use crate::domain::catalog::tool::ServerName;
 use crate::service::access::connections::ConnectionError;
 use crate::service::access::secrets::{Secrets, Taken};
-use crate::service::ports::{Credentials, StoreError};
+use crate::service::ports::{CallContext, CallError, Credentials, StoreError};
 
 /// The reason why a server can't be called on behalf of a caller.
 #[derive(Debug, thiserror::Error)]
@@ -105,12 +106,44 @@ impl Secrets {
         Err(CredentialError::Unfilled { server: server.clone(), problems })
     }
 
+    /// Sends a request with the context's credentials. If the server rejects the token of the sign-in, sends it once more with another
+    /// one.
+    ///
+    /// # Errors
+    /// The error of the request. Or no other token can help, so that the caller must sign in again.
+    pub(crate) async fn send<E, F>(
+        &self,
+        server: &ServerName,
+        context: CallContext,
+        send: impl Fn(CallContext) -> F,
+    ) -> Result<Box<RawValue>, E>
+    where
+        E: From<CallError> + From<CredentialError>,
+        F: Future<Output = Result<Box<RawValue>, CallError>>,
+    {
+        // Only servers that people sign in to answer with a challenge, so other requests need no copies.
+        let Some(rejected) = context.credentials.clone().filter(|credentials| credentials.token().is_some()) else {
+            return Ok(send(context).await?);
+        };
+        let challenge = match send(context.clone()).await {
+            Err(CallError::Challenged(challenge)) => challenge,
+            answered => return Ok(answered?),
+        };
+        let principal = Arc::clone(&context.principal);
+        let renewed = self.challenged(&principal, server, &rejected, &challenge, false).await?;
+        let again = send(CallContext { credentials: Some(Arc::clone(&renewed)), ..context }).await;
+        if let Err(CallError::Challenged(challenge)) = &again {
+            self.challenged(&principal, server, &renewed, challenge, true).await?;
+        }
+        Ok(again?)
+    }
+
     /// Credentials with another token, instead of those with which a server has answered with a challenge. `is_last`: the rejected
     /// token was as new as possible.
     ///
     /// # Errors
     /// The caller must sign in again. Or the server was called without a sign-in, so that no token can help.
-    pub(crate) async fn challenged(
+    async fn challenged(
         &self,
         caller: &Principal,
         server: &ServerName,

@@ -4,16 +4,15 @@
 //! authorisation server (RFC 8414) to the requested issuer. Private addresses are rejected unless the MCP server has one too.
 //! Until a new sign-in, only the first issuer that renewed a token may renew it again.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::redirect;
 use serde_json::Value;
-use url::{Host, Url};
+use url::Url;
 
 use super::{TokenError, body};
-use crate::adapters::addresses::{PublicOnly, is_private, is_private_host};
+use crate::adapters::addresses::{allows_private, has_private_address, is_encrypted, restricted};
 use crate::adapters::mcp::transport::client::client_builder;
+use crate::adapters::well_known::{covers, is_same_issuer, well_known};
 use crate::settings::OAuthSettings;
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -40,12 +39,8 @@ fn not_renewed(reason: impl Into<String>) -> TokenError {
 
 impl<'a> Finder<'a> {
     pub(in crate::adapters::mcp) async fn new(settings: &'a OAuthSettings) -> Result<Self, TokenError> {
-        let allows_private = match settings.private_addresses {
-            Some(allows) => allows,
-            None => is_private_host(&settings.server_url).await,
-        };
-        let builder = client_builder().redirect(redirect::Policy::none());
-        let builder = if allows_private { builder } else { builder.dns_resolver(Arc::new(PublicOnly)) };
+        let allows_private = allows_private(settings.private_addresses, &settings.server_url).await;
+        let builder = restricted(client_builder(), allows_private);
         let client = builder.build().map_err(|error| not_renewed(format!("no HTTP client: {error}")))?;
         Ok(Self { settings, client, allows_private })
     }
@@ -64,10 +59,10 @@ impl<'a> Finder<'a> {
         };
         let url = Url::parse(&name).map_err(|error| not_renewed(format!("`{name}` is not a valid issuer: {error}")))?;
         self.check(&url)?;
-        for address in super::well_known(&url, &["oauth-authorization-server", "openid-configuration"]) {
+        for address in well_known(&url, &["oauth-authorization-server", "openid-configuration"]) {
             let Some(metadata) = self.metadata(address).await else { continue };
             let own = metadata.get("issuer").and_then(Value::as_str).unwrap_or_default();
-            if !is_same(own, &name) {
+            if !is_same_issuer(own, &name) {
                 return Err(not_renewed(format!("the metadata of the authorisation server {name} names another issuer: `{own}`")));
             }
             if let Some(endpoint) = metadata.get("token_endpoint").and_then(Value::as_str) {
@@ -84,7 +79,7 @@ impl<'a> Finder<'a> {
 
     async fn named_by_server(&self) -> Result<String, TokenError> {
         let server = &self.settings.server_url;
-        for address in super::well_known(server, &["oauth-protected-resource"]) {
+        for address in well_known(server, &["oauth-protected-resource"]) {
             let Some(metadata) = self.metadata(address).await else { continue };
             let resource = metadata.get("resource").and_then(Value::as_str).unwrap_or_default();
             if !covers(resource, server) {
@@ -102,16 +97,11 @@ impl<'a> Finder<'a> {
 
     /// Rejects insecure and private URLs, because a refresh token is as valuable as a password.
     fn check(&self, url: &Url) -> Result<(), TokenError> {
-        if url.scheme() != "https" && (url.scheme() != "http" || url.host() != self.settings.server_url.host()) {
+        if !is_encrypted(url, &self.settings.server_url) {
             return Err(not_renewed("the authorisation server's address is not https"));
         }
         // Host names are checked when they are resolved.
-        let is_private = match url.host() {
-            Some(Host::Ipv4(address)) => is_private(address.into()),
-            Some(Host::Ipv6(address)) => is_private(address.into()),
-            _ => false,
-        };
-        if is_private && !self.allows_private {
+        if has_private_address(url) && !self.allows_private {
             return Err(not_renewed("the authorisation server's address is private; to allow that, set `private_addresses` in `oauth`"));
         }
         Ok(())
@@ -123,54 +113,5 @@ impl<'a> Finder<'a> {
             return None;
         }
         serde_json::from_slice(&body(response).await?).ok()
-    }
-}
-
-/// Compares issuers as text (RFC 8414, section 3.3), but ignores the slash of an empty path.
-fn is_same(one: &str, other: &str) -> bool {
-    !one.is_empty() && one.trim_end_matches('/') == other.trim_end_matches('/')
-}
-
-/// Whether metadata of this resource belong to the server (RFC 9728, section 3.3): the resource is its URL or a parent of it.
-fn covers(resource: &str, server: &Url) -> bool {
-    let Ok(resource) = Url::parse(resource) else { return false };
-    let (above, path) = (resource.path().trim_end_matches('/'), server.path().trim_end_matches('/'));
-    let is_above = path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    resource.origin() == server.origin() && is_above
-}
-
-#[cfg(test)]
-mod tests {
-    use url::Url;
-
-    use super::{covers, is_same};
-
-    #[test]
-    fn metadata_are_of_the_server_or_of_what_is_above_it() {
-        let server = Url::parse("https://mcp.example/a/mcp").unwrap();
-        for own in [
-            "https://mcp.example/a/mcp",
-            "https://mcp.example/a/mcp/",
-            "https://mcp.example/a",
-            "https://mcp.example",
-            "https://mcp.example:443/",
-        ] {
-            assert!(covers(own, &server), "{own}");
-        }
-        for other in [
-            "",
-            "x",
-            "https://mcp.example/b",
-            "https://mcp.example/a/mc",
-            "https://other.example/a/mcp",
-            "http://mcp.example/a/mcp",
-            "https://mcp.example:8443/a/mcp",
-        ] {
-            assert!(!covers(other, &server), "{other}");
-        }
-        assert!(is_same("https://a.example/", "https://a.example") && is_same("https://a.example/x", "https://a.example/x"));
-        assert!(
-            !is_same("", "") && !is_same("https://a.example", "https://b.example") && !is_same("https://a.example/x", "https://a.example")
-        );
     }
 }
