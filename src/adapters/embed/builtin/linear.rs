@@ -13,6 +13,8 @@ pub(super) struct Matrix<'a> {
     pub(super) panels: &'a [u8],
     pub(super) scales: &'a [f32],
     pub(super) sums: &'a [f32],
+    /// For each output, the sum of its quantised weights.
+    pub(super) totals: &'a [i32],
     pub(super) bias: &'a [f32],
 }
 
@@ -44,6 +46,7 @@ pub(super) fn linear<A: Arithmetic>(arithmetic: A, input: &Quantized, matrix: Ma
         let epilogue = Epilogue {
             scales: &matrix.scales[columns.clone()],
             sums: &matrix.sums[columns.clone()],
+            totals: &matrix.totals[columns.clone()],
             bias: &matrix.bias[columns.clone()],
             activation,
         };
@@ -81,6 +84,7 @@ pub(super) fn linear<A: Arithmetic>(arithmetic: A, input: &Quantized, matrix: Ma
 struct Epilogue<'a> {
     scales: &'a [f32],
     sums: &'a [f32],
+    totals: &'a [i32],
     bias: &'a [f32],
     activation: Activation,
 }
@@ -89,11 +93,13 @@ impl Epilogue<'_> {
     #[inline(always)]
     fn write<A: Arithmetic>(&self, integers: &[[i32; PANEL]], scales: &[f32], minima: &[f32], output: &mut [f32], stride: usize) {
         let (factors, sums, bias) = (&self.scales[..PANEL], &self.sums[..PANEL], &self.bias[..PANEL]);
+        let totals = &self.totals[..PANEL];
         for (((integers, scale), low), row) in integers.iter().zip(scales).zip(minima).zip(output.chunks_mut(stride)) {
             let row = &mut row[..PANEL];
             for column in 0..PANEL {
                 let offset = *low * sums[column] + bias[column];
-                row[column] = integers[column] as f32 * (scale * factors[column]) + offset;
+                let integer = integers[column] + i32::from(A::OFFSET) * totals[column];
+                row[column] = integer as f32 * (scale * factors[column]) + offset;
             }
             match self.activation {
                 Activation::None => {}
