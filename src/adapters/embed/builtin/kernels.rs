@@ -280,9 +280,8 @@ fn multiply_portable<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [
 fn multiply_vnni<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
     let mut sums = [[_mm512_setzero_si512(); 2]; R];
     for (weights, rows) in panel.iter().zip(rows.as_chunks::<R>().0) {
+        prefetch::<2048>(weights);
         let (weights, _) = weights.as_chunks::<64>();
-        prefetch(&weights[0]);
-        prefetch(&weights[1]);
         let (low, high) = (load_512(&weights[0]), load_512(&weights[1]));
         for (sum, row) in sums.iter_mut().zip(rows) {
             let row = _mm512_set1_epi32(i32::from_le_bytes(*row));
@@ -306,10 +305,15 @@ fn multiply_vnni<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32
 #[target_feature(enable = "avx2")]
 fn multiply_avx2<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
     let ones = _mm256_set1_epi16(1);
+    // The lengths are equal. With this line, the loop has one condition.
+    let rows = &rows.as_chunks::<R>().0[..panel.len()];
     let mut output = [[0; PANEL]; R];
     for half in 0..2 {
         let mut sums = [[_mm256_setzero_si256(); 2]; R];
-        for (weights, rows) in panel.iter().zip(rows.as_chunks::<R>().0) {
+        for (weights, rows) in panel.iter().zip(rows) {
+            if half == 0 {
+                prefetch::<4096>(weights);
+            }
             let (weights, _) = weights.as_chunks::<32>();
             let weights = [load_256(&weights[half * 2]), load_256(&weights[half * 2 + 1])];
             for (sums, row) in sums.iter_mut().zip(rows) {
@@ -337,10 +341,15 @@ fn multiply_avx2<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32
 #[target_feature(enable = "sse4.1")]
 fn multiply_sse41<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
     let ones = _mm_set1_epi16(1);
+    // The lengths are equal. With this line, the loop has one condition.
+    let rows = &rows.as_chunks::<R>().0[..panel.len()];
     let mut output = [[0; PANEL]; R];
     for half in 0..2 {
         let mut sums = [[_mm_setzero_si128(); 4]; R];
-        for (weights, rows) in panel.iter().zip(rows.as_chunks::<R>().0) {
+        for (weights, rows) in panel.iter().zip(rows) {
+            if half == 0 {
+                prefetch::<4096>(weights);
+            }
             let weights = weights[half * 64..].as_chunks::<16>().0;
             for (sums, row) in sums.iter_mut().zip(rows) {
                 let row = _mm_set1_epi32(i32::from_le_bytes(*row));
@@ -378,13 +387,15 @@ fn load_512(bytes: &[u8; 64]) -> __m512i {
     unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
 }
 
-/// Prefetches weights that are needed soon, because the hardware prefetcher stops at page boundaries.
+/// Prefetches the weights that are needed after `AHEAD` more bytes. Hardware prefetchers stop at page boundaries, and miss the second
+/// line of each group where a path reads every other line.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-fn prefetch(weights: &[u8; 64]) {
-    const AHEAD: usize = 2048;
-    // SAFETY: a prefetch reads nothing and accepts any address.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(weights.as_ptr().wrapping_add(AHEAD).cast()) };
+fn prefetch<const AHEAD: usize>(weights: &[u8; 128]) {
+    for line in weights.as_chunks::<64>().0 {
+        // SAFETY: a prefetch reads nothing and accepts any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().wrapping_add(AHEAD).cast()) };
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
