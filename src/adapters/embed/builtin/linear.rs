@@ -109,3 +109,63 @@ impl Epilogue<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{
+        kernels::{Kernel, Processor},
+        quantize::{pack_matrix, quantized_total},
+    };
+    use super::*;
+
+    const INPUTS: usize = 384;
+
+    /// Weights that quantise to themselves, because each output has one of 127.
+    fn weight(output: usize, input: usize) -> i16 {
+        match output % 5 {
+            0 => 127,
+            1 => -127,
+            2 if input % 2 == 0 => 127,
+            2 => -127,
+            3 if input > 0 => 0,
+            _ if input == 0 => 127,
+            _ => i16::try_from((output * 31 + input * 97) % 255).unwrap() - 127,
+        }
+    }
+
+    /// Activations that quantise to themselves, because each row has 0 and 255.
+    fn activation(row: usize, input: usize) -> u8 {
+        match (input, row % 4) {
+            (0, _) => 0,
+            (1, _) | (_, 0) => 255,
+            (_, 1) => 0,
+            (_, 2) => 127 + u8::from(input.is_multiple_of(3)),
+            _ => u8::try_from((row * 57 + input * 101) % 256).unwrap(),
+        }
+    }
+
+    #[test]
+    fn sums_are_exact_at_the_ends_of_the_ranges_on_every_code_path() {
+        let weights: Vec<f32> = (0..2 * PANEL * INPUTS).map(|at| f32::from(weight(at / INPUTS, at % INPUTS))).collect();
+        let packed = pack_matrix(&weights, INPUTS);
+        let totals: Vec<i32> = packed.sums.iter().zip(&packed.scales).map(|(sum, scale)| quantized_total(*sum, *scale)).collect();
+        let bias = [0.0; 2 * PANEL];
+        let matrix = Matrix { panels: &packed.panels, scales: &packed.scales, sums: &packed.sums, totals: &totals, bias: &bias };
+        for kernel in Kernel::available() {
+            let processor = Processor::new(kernel).unwrap();
+            for rows in 1..=25 {
+                let input: Vec<f32> = (0..rows * INPUTS).map(|at| f32::from(activation(at / INPUTS, at % INPUTS))).collect();
+                let mut quantized = Quantized::default();
+                processor.quantize_rows(&input, INPUTS, &mut quantized);
+                let mut output = vec![f32::NAN; rows * 2 * PANEL];
+                processor.linear(&quantized, matrix, Activation::None, &mut output);
+                for (at, found) in output.iter().enumerate() {
+                    let (row, column) = (at / (2 * PANEL), at % (2 * PANEL));
+                    let product = |input| i32::from(activation(row, input)) * i32::from(weight(column, input));
+                    let expected = (0..INPUTS).map(product).sum::<i32>();
+                    assert_eq!(*found, expected as f32, "{kernel:?}, row {row} of {rows}, output {column}");
+                }
+            }
+        }
+    }
+}

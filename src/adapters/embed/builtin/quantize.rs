@@ -102,10 +102,10 @@ pub(super) fn pack_matrix(weights: &[f32], inputs: usize) -> PackedMatrix {
     packed
 }
 
-/// The sum of an output's quantised weights, from the sum of the dequantised ones. Exact: the total is below 2²² by the sizes that
+/// The sum of an output's quantised weights, from the sum of the dequantised ones. Exact: the total is below 2²¹ by the sizes that
 /// `Config::check` allows, so the two roundings to 24 bits change the quotient by less than ½. Reading the weights instead would
 /// bring all of them into memory at startup.
-#[expect(clippy::cast_possible_truncation, reason = "the quotient is an integer below 2²² after rounding")]
+#[expect(clippy::cast_possible_truncation, reason = "the quotient is an integer below 2²¹ after rounding")]
 pub(super) fn quantized_total(sum: f32, scale: f32) -> i32 {
     if scale > 0.0 { (sum / scale).round() as i32 } else { 0 }
 }
@@ -140,4 +140,22 @@ pub(super) fn quantize_symmetric(row: &[f32]) -> (f32, Vec<i8>) {
     let scale = largest / 127.0;
     let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
     (scale, row.iter().map(|value| (value * inverse).round() as i8).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_are_exact_up_to_the_widest_matrix() {
+        let widest = 16_384 * 127;
+        for scale in [1.0, 0.1, 1.234_567e-3, 7.9e-5, 3.3e-9, 1e-30] {
+            for total in (0..widest).step_by(7_919).chain(widest - 1_000..=widest) {
+                for total in [total, -total] {
+                    assert_eq!(quantized_total(scale * total as f32, scale), total, "{scale}");
+                }
+            }
+        }
+        assert_eq!(quantized_total(0.0, 0.0), 0);
+    }
 }
