@@ -21,7 +21,7 @@ pub(super) const GROUP: usize = 4;
 /// The maximum value of a quantised activation. It is the same on all code paths, so they all give the same vectors.
 const LEVELS: f32 = 255.0;
 
-/// Rows of activations in kernel order: by tile, then by group of four inputs, then by row.
+/// Rows of activations in kernel order: by tile, then by group of four inputs, then by row. Bytes are less by [`Arithmetic::OFFSET`].
 #[derive(Default)]
 pub(super) struct Quantized {
     pub(super) bytes: Vec<u8>,
