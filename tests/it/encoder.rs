@@ -72,8 +72,13 @@ fn vectors_are_those_of_float32_on_every_code_path() {
 #[test]
 fn vectors_are_the_same_on_every_code_path() {
     let long = "several words about the weather in Zürich ".repeat(30);
-    let texts = ["", "thanks!", "create an issue", &long, "résumé 明天 😀", "Wie viel Uhr ist es in Tokio?"];
-    let mut paths = on_every_path().map(|encoder| (encoder.kernel(), encoder.encode(&texts)));
+    // Every number of rows that a path multiplies at once.
+    let counts: Vec<String> = (1..=14).map(|words| "word ".repeat(words)).collect();
+    let mut texts = vec!["", "thanks!", "create an issue", &long, "résumé 明天 😀", "Wie viel Uhr ist es in Tokio?"];
+    texts.extend(counts.iter().map(String::as_str));
+    // One by one, because a path multiplies the rows of all texts of a pass together.
+    let encode = |encoder: &Encoder| -> Vec<Vec<f32>> { texts.iter().map(|text| encoder.encode(&[text]).remove(0)).collect() };
+    let mut paths = on_every_path().map(|encoder| (encoder.kernel(), encode(&encoder)));
     let (_, first) = paths.next().unwrap();
     for (kernel, vectors) in paths {
         for ((text, expected), vector) in texts.iter().zip(&first).zip(&vectors) {

@@ -14,6 +14,8 @@ const LANES: usize = 16;
 pub(super) trait Arithmetic: Copy {
     /// Maximum number of rows of activations per kernel call.
     const TILE: usize;
+    /// What `multiply` expects to be subtracted from quantised activations: 0, or 128 if its bytes are signed.
+    const OFFSET: u8 = 0;
 
     /// Multiplies `R` rows of activations by one panel of weights, both packed.
     fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R];

@@ -6,7 +6,7 @@ use super::{
     attention::AttentionScratch,
     kernels::Processor,
     linear::{Activation, Matrix},
-    quantize::{Quantized, WORD_BLOCK, block_values},
+    quantize::{Quantized, WORD_BLOCK, block_values, quantized_total},
     weights::{MatrixLayout, NormLayout, Pooling, Weights, Widths, WordFormat},
 };
 
@@ -17,6 +17,7 @@ const BLOCK: usize = 96;
 struct MatrixVectors {
     scales: Vec<f32>,
     sums: Vec<f32>,
+    totals: Vec<i32>,
     bias: Vec<f32>,
 }
 
@@ -54,10 +55,10 @@ pub(super) struct Scratch {
 
 impl Model {
     pub(super) fn new(weights: Weights) -> Self {
-        let matrix = |layout: &MatrixLayout| MatrixVectors {
-            scales: weights.floats(&layout.scales),
-            sums: weights.floats(&layout.sums),
-            bias: weights.floats(&layout.bias),
+        let matrix = |layout: &MatrixLayout| {
+            let (scales, sums) = (weights.floats(&layout.scales), weights.floats(&layout.sums));
+            let totals = sums.iter().zip(&scales).map(|(sum, scale)| quantized_total(*sum, *scale)).collect();
+            MatrixVectors { scales, sums, totals, bias: weights.floats(&layout.bias) }
         };
         let norm = |layout: &NormLayout| NormVectors { factors: weights.floats(&layout.factors), offsets: weights.floats(&layout.offsets) };
         let layers = weights.layout.layers.iter();
@@ -123,7 +124,8 @@ impl Model {
     }
 
     fn matrix<'a>(&'a self, layout: &MatrixLayout, vectors: &'a MatrixVectors) -> Matrix<'a> {
-        Matrix { panels: &self.weights.bytes[layout.panels.clone()], scales: &vectors.scales, sums: &vectors.sums, bias: &vectors.bias }
+        let MatrixVectors { scales, sums, totals, bias } = vectors;
+        Matrix { panels: &self.weights.bytes[layout.panels.clone()], scales, sums, totals, bias }
     }
 
     /// Adds the word, position and token type embeddings. The layer norm follows later.

@@ -7,11 +7,11 @@
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{
-    __m128i, __m256i, __m512i, _MM_HINT_T0, _mm_add_epi32, _mm_add_ps, _mm_and_si128, _mm_loadu_ps, _mm_loadu_si128, _mm_madd_epi16,
-    _mm_mul_ps, _mm_prefetch, _mm_set1_epi16, _mm_set1_epi32, _mm_set1_ps, _mm_setzero_ps, _mm_setzero_si128, _mm_slli_epi16,
-    _mm_srai_epi16, _mm_srli_epi16, _mm_storeu_ps, _mm_storeu_si128, _mm256_add_epi32, _mm256_and_si256, _mm256_loadu_si256,
-    _mm256_madd_epi16, _mm256_set1_epi16, _mm256_set1_epi32, _mm256_setzero_si256, _mm256_slli_epi16, _mm256_srai_epi16, _mm256_srli_epi16,
-    _mm256_storeu_si256, _mm512_dpbusd_epi32, _mm512_loadu_si512, _mm512_set1_epi32, _mm512_setzero_si512, _mm512_storeu_si512,
+    __m128i, __m256i, __m512i, _MM_HINT_T0, _mm_abs_epi8, _mm_add_epi32, _mm_add_ps, _mm_loadu_ps, _mm_loadu_si128, _mm_madd_epi16,
+    _mm_maddubs_epi16, _mm_mul_ps, _mm_prefetch, _mm_set1_epi16, _mm_set1_epi32, _mm_set1_ps, _mm_setzero_ps, _mm_setzero_si128,
+    _mm_sign_epi8, _mm_storeu_ps, _mm_storeu_si128, _mm256_abs_epi8, _mm256_add_epi32, _mm256_loadu_si256, _mm256_madd_epi16,
+    _mm256_maddubs_epi16, _mm256_set1_epi16, _mm256_set1_epi32, _mm256_setzero_si256, _mm256_sign_epi8, _mm256_storeu_si256,
+    _mm512_dpbusd_epi32, _mm512_loadu_si512, _mm512_set1_epi32, _mm512_setzero_si512, _mm512_storeu_si512,
 };
 
 use super::{
@@ -29,7 +29,7 @@ named! {
     pub enum Kernel {
         /// AVX-512 with `vpdpbusd`.
         Vnni = "avx512-vnni",
-        /// AVX2, with bytes widened to 16 bits, because sums of two products of bytes can exceed 16 bits in `vpmaddubsw`.
+        /// AVX2, with `vpmaddubsw` on signed activations, because sums of two products with unsigned ones can exceed 16 bits.
         Avx2 = "avx2",
         /// SSE4.1, for processors without AVX2. Works like the path with AVX2.
         Sse41 = "sse4.1",
@@ -214,6 +214,7 @@ impl Arithmetic for Vnni {
 #[cfg(target_arch = "x86_64")]
 impl Arithmetic for Avx2 {
     const TILE: usize = 4;
+    const OFFSET: u8 = 128;
 
     #[inline(always)]
     fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
@@ -230,7 +231,8 @@ impl Arithmetic for Avx2 {
 
 #[cfg(target_arch = "x86_64")]
 impl Arithmetic for Sse41 {
-    const TILE: usize = 4;
+    const TILE: usize = 2;
+    const OFFSET: u8 = 128;
 
     #[inline(always)]
     fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
@@ -278,9 +280,8 @@ fn multiply_portable<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [
 fn multiply_vnni<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
     let mut sums = [[_mm512_setzero_si512(); 2]; R];
     for (weights, rows) in panel.iter().zip(rows.as_chunks::<R>().0) {
+        prefetch::<2048>(weights);
         let (weights, _) = weights.as_chunks::<64>();
-        prefetch(&weights[0]);
-        prefetch(&weights[1]);
         let (low, high) = (load_512(&weights[0]), load_512(&weights[1]));
         for (sum, row) in sums.iter_mut().zip(rows) {
             let row = _mm512_set1_epi32(i32::from_le_bytes(*row));
@@ -298,24 +299,29 @@ fn multiply_vnni<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32
     output
 }
 
-/// 4 rows × 16 outputs use 8 of the 16 registers, so a panel is read in two halves. Of the four bytes of a group, the first and the
-/// third are multiplied in one step, the second and the fourth in another.
+/// 4 rows × 16 outputs use 8 of the 16 registers, so a panel is read in two halves. `vpmaddubsw` needs one unsigned factor, so the
+/// signs of the activations move to the weights. Its sums of two products are at most 2 × 128 × 127, which 16 bits contain.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn multiply_avx2<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
-    let low_bytes = _mm256_set1_epi16(0xff);
+    let ones = _mm256_set1_epi16(1);
+    // The lengths are equal. With this line, the loop has one condition.
+    let rows = &rows.as_chunks::<R>().0[..panel.len()];
     let mut output = [[0; PANEL]; R];
     for half in 0..2 {
         let mut sums = [[_mm256_setzero_si256(); 2]; R];
-        for (weights, rows) in panel.iter().zip(rows.as_chunks::<R>().0) {
+        for (weights, rows) in panel.iter().zip(rows) {
+            if half == 0 {
+                prefetch::<4096>(weights);
+            }
             let (weights, _) = weights.as_chunks::<32>();
-            let weights = [widened_256(load_256(&weights[half * 2])), widened_256(load_256(&weights[half * 2 + 1]))];
+            let weights = [load_256(&weights[half * 2]), load_256(&weights[half * 2 + 1])];
             for (sums, row) in sums.iter_mut().zip(rows) {
                 let row = _mm256_set1_epi32(i32::from_le_bytes(*row));
-                let (even, odd) = (_mm256_and_si256(row, low_bytes), _mm256_srli_epi16::<8>(row));
+                let magnitude = _mm256_abs_epi8(row);
                 for (sum, weights) in sums.iter_mut().zip(weights) {
-                    *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(even, weights.0));
-                    *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(odd, weights.1));
+                    let pairs = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(weights, row));
+                    *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(pairs, ones));
                 }
             }
         }
@@ -330,28 +336,32 @@ fn multiply_avx2<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32
     output
 }
 
-/// Like [`multiply_avx2`], with 4 rows × 8 outputs in 8 of the 16 registers.
+/// Like [`multiply_avx2`], with 2 rows × 16 outputs in 8 of the 16 registers.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "sse4.1")]
 fn multiply_sse41<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
-    let low_bytes = _mm_set1_epi16(0xff);
+    let ones = _mm_set1_epi16(1);
+    // The lengths are equal. With this line, the loop has one condition.
+    let rows = &rows.as_chunks::<R>().0[..panel.len()];
     let mut output = [[0; PANEL]; R];
-    for quarter in 0..4 {
-        let mut sums = [[_mm_setzero_si128(); 2]; R];
-        for (weights, rows) in panel.iter().zip(rows.as_chunks::<R>().0) {
-            let (weights, _) = weights.as_chunks::<16>();
-            let weights = [widened_128(load_128(&weights[quarter * 2])), widened_128(load_128(&weights[quarter * 2 + 1]))];
+    for half in 0..2 {
+        let mut sums = [[_mm_setzero_si128(); 4]; R];
+        for (weights, rows) in panel.iter().zip(rows) {
+            if half == 0 {
+                prefetch::<4096>(weights);
+            }
+            let weights = weights[half * 64..].as_chunks::<16>().0;
             for (sums, row) in sums.iter_mut().zip(rows) {
                 let row = _mm_set1_epi32(i32::from_le_bytes(*row));
-                let (even, odd) = (_mm_and_si128(row, low_bytes), _mm_srli_epi16::<8>(row));
+                let magnitude = _mm_abs_epi8(row);
                 for (sum, weights) in sums.iter_mut().zip(weights) {
-                    *sum = _mm_add_epi32(*sum, _mm_madd_epi16(even, weights.0));
-                    *sum = _mm_add_epi32(*sum, _mm_madd_epi16(odd, weights.1));
+                    let pairs = _mm_maddubs_epi16(magnitude, _mm_sign_epi8(load_128(weights), row));
+                    *sum = _mm_add_epi32(*sum, _mm_madd_epi16(pairs, ones));
                 }
             }
         }
         for (output, sums) in output.iter_mut().zip(sums) {
-            let lanes = output[quarter * 8..].as_chunks_mut::<4>().0;
+            let lanes = output[half * 16..].as_chunks_mut::<4>().0;
             for (lanes, sum) in lanes.iter_mut().zip(sums) {
                 // SAFETY: the pointer is to 4 integers of 4 bytes, which the store fills exactly.
                 unsafe { _mm_storeu_si128(lanes.as_mut_ptr().cast(), sum) };
@@ -369,22 +379,6 @@ fn load_128(bytes: &[u8; 16]) -> __m128i {
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
 }
 
-/// See [`widened_256`].
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "sse2")]
-#[inline]
-fn widened_128(bytes: __m128i) -> (__m128i, __m128i) {
-    (_mm_srai_epi16::<8>(_mm_slli_epi16::<8>(bytes)), _mm_srai_epi16::<8>(bytes))
-}
-
-/// The even and the odd bytes as signed 16-bit numbers.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-#[inline]
-fn widened_256(bytes: __m256i) -> (__m256i, __m256i) {
-    (_mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(bytes)), _mm256_srai_epi16::<8>(bytes))
-}
-
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 #[inline]
@@ -393,13 +387,15 @@ fn load_512(bytes: &[u8; 64]) -> __m512i {
     unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
 }
 
-/// Prefetches weights that are needed soon, because the hardware prefetcher stops at page boundaries.
+/// Prefetches the weights that are needed after `AHEAD` more bytes. Hardware prefetchers stop at page boundaries, and miss the second
+/// line of each group where a path reads every other line.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-fn prefetch(weights: &[u8; 64]) {
-    const AHEAD: usize = 2048;
-    // SAFETY: a prefetch reads nothing and accepts any address.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(weights.as_ptr().wrapping_add(AHEAD).cast()) };
+fn prefetch<const AHEAD: usize>(weights: &[u8; 128]) {
+    for line in weights.as_chunks::<64>().0 {
+        // SAFETY: a prefetch reads nothing and accepts any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().wrapping_add(AHEAD).cast()) };
+    }
 }
 
 #[cfg(target_arch = "x86_64")]

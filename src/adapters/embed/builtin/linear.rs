@@ -13,6 +13,8 @@ pub(super) struct Matrix<'a> {
     pub(super) panels: &'a [u8],
     pub(super) scales: &'a [f32],
     pub(super) sums: &'a [f32],
+    /// For each output, the sum of its quantised weights.
+    pub(super) totals: &'a [i32],
     pub(super) bias: &'a [f32],
 }
 
@@ -44,6 +46,7 @@ pub(super) fn linear<A: Arithmetic>(arithmetic: A, input: &Quantized, matrix: Ma
         let epilogue = Epilogue {
             scales: &matrix.scales[columns.clone()],
             sums: &matrix.sums[columns.clone()],
+            totals: &matrix.totals[columns.clone()],
             bias: &matrix.bias[columns.clone()],
             activation,
         };
@@ -81,6 +84,7 @@ pub(super) fn linear<A: Arithmetic>(arithmetic: A, input: &Quantized, matrix: Ma
 struct Epilogue<'a> {
     scales: &'a [f32],
     sums: &'a [f32],
+    totals: &'a [i32],
     bias: &'a [f32],
     activation: Activation,
 }
@@ -89,16 +93,79 @@ impl Epilogue<'_> {
     #[inline(always)]
     fn write<A: Arithmetic>(&self, integers: &[[i32; PANEL]], scales: &[f32], minima: &[f32], output: &mut [f32], stride: usize) {
         let (factors, sums, bias) = (&self.scales[..PANEL], &self.sums[..PANEL], &self.bias[..PANEL]);
+        let totals = &self.totals[..PANEL];
         for (((integers, scale), low), row) in integers.iter().zip(scales).zip(minima).zip(output.chunks_mut(stride)) {
             let row = &mut row[..PANEL];
             for column in 0..PANEL {
                 let offset = *low * sums[column] + bias[column];
-                row[column] = integers[column] as f32 * (scale * factors[column]) + offset;
+                let integer = integers[column] + i32::from(A::OFFSET) * totals[column];
+                row[column] = integer as f32 * (scale * factors[column]) + offset;
             }
             match self.activation {
                 Activation::None => {}
                 Activation::Gelu => row.iter_mut().for_each(|value| *value = gelu(*value)),
                 Activation::Relu => row.iter_mut().for_each(|value| *value = larger(*value, 0.0)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{
+        kernels::{Kernel, Processor},
+        quantize::{pack_matrix, quantized_total},
+    };
+    use super::*;
+
+    const INPUTS: usize = 384;
+
+    /// Weights that quantise to themselves, because each output has one of 127.
+    fn weight(output: usize, input: usize) -> i16 {
+        match output % 5 {
+            0 => 127,
+            2 if input.is_multiple_of(2) => 127,
+            1 | 2 => -127,
+            3 if input > 0 => 0,
+            _ if input == 0 => 127,
+            _ => i16::try_from((output * 31 + input * 97) % 255).unwrap() - 127,
+        }
+    }
+
+    /// Activations that quantise to themselves, because each row has 0 and 255.
+    fn activation(row: usize, input: usize) -> u8 {
+        if input < 2 {
+            return [0, 255][input];
+        }
+        match row % 4 {
+            0 => 255,
+            1 => 0,
+            2 => 127 + u8::from(input.is_multiple_of(3)),
+            _ => u8::try_from((row * 57 + input * 101) % 256).unwrap(),
+        }
+    }
+
+    #[test]
+    fn sums_are_exact_at_the_ends_of_the_ranges_on_every_code_path() {
+        let weights: Vec<f32> = (0..2 * PANEL * INPUTS).map(|at| f32::from(weight(at / INPUTS, at % INPUTS))).collect();
+        let packed = pack_matrix(&weights, INPUTS);
+        let totals: Vec<i32> = packed.sums.iter().zip(&packed.scales).map(|(sum, scale)| quantized_total(*sum, *scale)).collect();
+        let bias = [0.0; 2 * PANEL];
+        let matrix = Matrix { panels: &packed.panels, scales: &packed.scales, sums: &packed.sums, totals: &totals, bias: &bias };
+        for kernel in Kernel::available() {
+            let processor = Processor::new(kernel).unwrap();
+            for rows in 1..=25 {
+                let input: Vec<f32> = (0..rows * INPUTS).map(|at| f32::from(activation(at / INPUTS, at % INPUTS))).collect();
+                let mut quantized = Quantized::default();
+                processor.quantize_rows(&input, INPUTS, &mut quantized);
+                let mut output = vec![f32::NAN; rows * 2 * PANEL];
+                processor.linear(&quantized, matrix, Activation::None, &mut output);
+                for (at, found) in output.iter().enumerate() {
+                    let (row, column) = (at / (2 * PANEL), at % (2 * PANEL));
+                    let product = |input| i32::from(activation(row, input)) * i32::from(weight(column, input));
+                    let expected = (0..INPUTS).map(product).sum::<i32>();
+                    assert_eq!(*found, expected as f32, "{kernel:?}, row {row} of {rows}, output {column}");
+                }
             }
         }
     }

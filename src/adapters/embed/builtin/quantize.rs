@@ -21,7 +21,7 @@ pub(super) const GROUP: usize = 4;
 /// The maximum value of a quantised activation. It is the same on all code paths, so they all give the same vectors.
 const LEVELS: f32 = 255.0;
 
-/// Rows of activations in kernel order: by tile, then by group of four inputs, then by row.
+/// Rows of activations in kernel order: by tile, then by group of four inputs, then by row. Bytes are less by [`Arithmetic::OFFSET`].
 #[derive(Default)]
 pub(super) struct Quantized {
     pub(super) bytes: Vec<u8>,
@@ -50,7 +50,7 @@ pub(super) fn quantize_rows<A: Arithmetic>(_: A, input: &[f32], width: usize, ou
         let bytes = &mut output.bytes[tile.start * width..tile.end * width];
         let groups = bytes.as_chunks_mut::<GROUP>().0;
         for (place, row) in input[tile.start * width..tile.end * width].chunks_exact(width).enumerate() {
-            let (scale, low) = quantize_row(row, &mut output.row);
+            let (scale, low) = quantize_row(row, A::OFFSET, &mut output.row);
             output.scales.push(scale);
             output.minima.push(low);
             let packed = groups[place..].iter_mut().step_by(tile.len());
@@ -61,17 +61,17 @@ pub(super) fn quantize_rows<A: Arithmetic>(_: A, input: &[f32], width: usize, ou
     }
 }
 
-/// Quantises one row. Returns the factor and the minimum.
+/// Quantises one row and subtracts `offset` from each byte. Returns the factor and the minimum.
 #[expect(clippy::cast_possible_truncation, reason = "the value is in the lowest eight bits")]
 #[inline(always)]
-fn quantize_row(row: &[f32], output: &mut [u8]) -> (f32, f32) {
+fn quantize_row(row: &[f32], offset: u8, output: &mut [u8]) -> (f32, f32) {
     /// After adding this number, the lowest bits of the sum contain the nearest integer.
     const ROUND: f32 = 8_388_608.0;
     let low = minimum(row);
     let range = maximum(row) - low;
     let inverse = if range > 0.0 { LEVELS / range } else { 0.0 };
     for (value, byte) in row.iter().zip(output) {
-        *byte = ((value - low) * inverse + ROUND).to_bits() as u8;
+        *byte = (((value - low) * inverse + ROUND).to_bits() as u8).wrapping_sub(offset);
     }
     (range / LEVELS, low)
 }
@@ -100,6 +100,14 @@ pub(super) fn pack_matrix(weights: &[f32], inputs: usize) -> PackedMatrix {
         }
     }
     packed
+}
+
+/// The sum of an output's quantised weights, from the sum of the dequantised ones. Exact: the total is below 2²¹ by the sizes that
+/// `Config::check` allows, so the two roundings to 24 bits change the quotient by less than ½. Reading the weights instead would
+/// bring all of them into memory at startup.
+#[expect(clippy::cast_possible_truncation, reason = "the quotient is an integer below 2²¹ after rounding")]
+pub(super) fn quantized_total(sum: f32, scale: f32) -> i32 {
+    if scale > 0.0 { (sum / scale).round() as i32 } else { 0 }
 }
 
 /// Quantises a block to four bits (`Q4_0` of the GGML library): the value with the largest magnitude becomes -8 times the factor. The
@@ -132,4 +140,22 @@ pub(super) fn quantize_symmetric(row: &[f32]) -> (f32, Vec<i8>) {
     let scale = largest / 127.0;
     let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
     (scale, row.iter().map(|value| (value * inverse).round() as i8).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_are_exact_up_to_the_widest_matrix() {
+        let widest = 16_384 * 127;
+        for scale in [1.0, 0.1, 1.234_567e-3, 7.9e-5, 3.3e-9, 1e-30] {
+            for total in (0..widest).step_by(7_919).chain(widest - 1_000..=widest) {
+                for total in [total, -total] {
+                    assert_eq!(quantized_total(scale * total as f32, scale), total, "{scale}");
+                }
+            }
+        }
+        assert_eq!(quantized_total(0.0, 0.0), 0);
+    }
 }
