@@ -4,6 +4,7 @@
 //! replica finds them. Tokens in memory are only copies.
 
 mod grant;
+mod states;
 mod tokens;
 mod sign_in;
 mod visits;
@@ -19,6 +20,7 @@ pub(crate) use self::sign_in::{AuthorizationAnswer, SignInError};
 pub(crate) use self::visits::SESSION;
 
 use self::grant::Grant;
+use self::states::SignedIn;
 use self::tokens::{CachedToken, Turns, Unsaved};
 use self::visits::RecentLinks;
 use crate::domain::access::principal::{Principal, PrincipalId, PrincipalKind};
@@ -135,6 +137,7 @@ pub(crate) struct Connections {
     pub(super) public_url: Option<String>,
     configured: ArcSwap<HashMap<ServerName, Arc<ConfiguredServer>>>,
     pub(super) cached: Mutex<HashMap<(PrincipalId, ServerName), CachedToken>>,
+    pub(super) signed_in: SignedIn,
     pub(super) turns: Turns,
     pub(super) unsaved: Unsaved,
     pub(super) links: RecentLinks,
@@ -165,6 +168,7 @@ impl Connections {
             public_url,
             configured: ArcSwap::default(),
             cached: Mutex::default(),
+            signed_in: SignedIn::default(),
             turns: Turns::default(),
             unsaved: Unsaved::default(),
             links: RecentLinks::default(),
@@ -226,27 +230,6 @@ impl Connections {
     pub(super) fn redirect_uri(&self, server: &ServerName) -> Result<String, ConnectionError> {
         let url = self.public_url.as_ref().ok_or_else(|| ConnectionError::NotSetUp(server.clone()))?;
         Ok(format!("{url}{CALLBACK}"))
-    }
-
-    /// For each server that is called with a sign-in, whether the caller may call it at once. Empty if there is no such server.
-    pub(crate) async fn states(&self, caller: &Principal) -> Result<HashMap<ServerName, ConnectionState>, StoreError> {
-        let configured = self.configured.load_full();
-        let mut stored: HashMap<PrincipalId, Vec<StoredConnection>> = HashMap::new();
-        let mut states = HashMap::new();
-        for (name, server) in configured.iter() {
-            let is_ready = match Self::owner(server, caller) {
-                None => false,
-                Some(owner) if owner.as_str() == MACHINE => true,
-                Some(owner) => {
-                    if !stored.contains_key(&owner) {
-                        stored.insert(owner.clone(), self.store.connections(&owner).await?);
-                    }
-                    stored[&owner].iter().any(|known| known.sealed.place.server == *name && known.ended.is_none())
-                }
-            };
-            states.insert(name.clone(), if is_ready { ConnectionState::Ready } else { ConnectionState::SignIn });
-        }
-        Ok(states)
     }
 
     /// The error of the last sign-in to a server, if its authorization server caused it.
@@ -352,11 +335,12 @@ impl Connections {
         }
     }
 
-    /// Removes copies of a sign-in's tokens from memory.
+    /// Removes what memory holds of a sign-in.
     pub(super) fn drop_copies(&self, owner: &PrincipalId, server: &ServerName) {
         let key = (owner.clone(), server.clone());
         self.cached.lock().remove(&key);
         self.unsaved.remove(&key);
+        self.signed_in.forget(owner);
     }
 
     /// Encrypts sign-ins again with the current key if they use a former one.

@@ -369,7 +369,9 @@ impl Connections {
         } else {
             StoredConnection { version: version + 1, ended: Some(reason.to_owned()), ..stored }
         };
-        self.store.change_connection(version, &new).await.map(drop)
+        let changed = self.store.change_connection(version, &new).await.map(drop);
+        self.signed_in.forget(owner);
+        changed
     }
 
     /// Remembers scopes that a call lacked, for the next sign-in.
