@@ -96,13 +96,7 @@ impl Chats {
         }
         let mut warning = None;
         let before = held.set.clone();
-        let known: Vec<ToolId>;
-        let offered = if held.set.serves(wanted) {
-            known = offered.iter().filter(|tool| held.set.contains(tool)).cloned().collect();
-            known.as_slice()
-        } else {
-            offered
-        };
+        let offered: &[ToolId] = &needed(&held.set, wanted);
         let dropped = held.set.update(offered, called, budget);
         held.removed.retain(|tool| !offered.contains(tool) && !called.contains(tool));
         let set = held.set.clone();
@@ -114,6 +108,13 @@ impl Chats {
             warning = Some("the chat's tools are kept in memory only: the store is too slow".to_owned());
         }
         Updated { set, dropped, warning }
+    }
+
+    /// What [`Self::take`] would return. Changes nothing.
+    pub(crate) async fn preview(&self, key: &ChatKey, wanted: &Wanted<'_>, called: &[ToolId], budget: usize) -> Updated {
+        let mut set = self.read(key).await.unwrap_or_default();
+        let dropped = set.update(&needed(&set, wanted), called, budget);
+        Updated { set, dropped, warning: None }
     }
 
     /// The current set; `None` if the store fails and memory has no copy.
@@ -154,6 +155,12 @@ impl Chats {
             self.held.invalidate(&*key).await;
         }
     }
+}
+
+/// The offered tools to add to a set: if it already contains what the message needs, only those that are in it.
+fn needed(set: &ChatSet, wanted: &Wanted<'_>) -> Vec<ToolId> {
+    let serves = set.serves(wanted);
+    wanted.offered.iter().filter(|tool| !serves || set.contains(tool)).cloned().collect()
 }
 
 impl Held {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use parking_lot::Mutex;
 use uuid::Uuid;
 
 use crate::domain::access::principal::Principal;
@@ -14,6 +15,7 @@ use crate::domain::records::conversation::Conversation;
 use crate::domain::selection::builtins::{Families, Family};
 use crate::domain::selection::chat::{ChatKey, ChatSet, Wanted};
 use crate::domain::selection::experiment::Arm;
+use crate::domain::selection::explanation::Explanation;
 use crate::domain::selection::selection::{Reason, Selected, Selection};
 use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::ports::{OfferedTools, SelectionEvent, SelectionEventKind};
@@ -24,11 +26,13 @@ use crate::service::selection::builtins::{BuiltinFamilies, BuiltinTexts};
 use crate::service::selection::chats::Chats;
 use crate::service::selection::choose::{ChatParameters, Choose, Chosen, Message};
 use crate::service::selection::compose::{Composition, run_tool};
+use crate::service::selection::explain::Trace;
 use crate::service::selection::judges::Judges;
 use crate::service::selection::offer::Offer;
 use crate::service::selection::request::SelectRequest;
 use crate::service::selection::retrieve::Retrieve;
 use crate::service::spans;
+use crate::settings::SelectionSettings;
 
 pub struct Select {
     current: Arc<CurrentCatalog>,
@@ -58,12 +62,32 @@ impl Select {
 
     /// Selects tools for the user's last message. Always returns a selection; an outage only adds warnings.
     pub async fn select(&self, request: SelectRequest, principal: &Principal) -> Selection {
-        let started = Instant::now();
         let view = self.current.view(principal);
-        let mut offer = Offer::of(&request, &self.current, &view);
+        self.run(request, principal, &view, None).await
+    }
+
+    /// Selects as [`Self::select`] does, perhaps with other settings, and explains the selection. Records nothing and changes no chat.
+    pub async fn explain(
+        &self,
+        request: SelectRequest,
+        principal: &Principal,
+        change: impl FnOnce(&mut SelectionSettings),
+    ) -> (Selection, Explanation) {
+        let mut view = self.current.view(principal);
+        change(Arc::make_mut(&mut view.settings));
+        let foreign = Offer::of(&request, &self.current, &view).judged;
+        let trace = Mutex::default();
+        let selection = self.run(request, principal, &view, Some(&trace)).await;
+        let explanation = trace.into_inner().explanation(&view.catalog, &foreign, &selection.tools);
+        (selection, explanation)
+    }
+
+    async fn run(&self, request: SelectRequest, principal: &Principal, view: &View, trace: Option<&Mutex<Trace>>) -> Selection {
+        let started = Instant::now();
+        let mut offer = Offer::of(&request, &self.current, view);
         let mut warnings = std::mem::take(&mut offer.warnings);
-        let called = called(&request, &offer, &view);
-        let message = Message { request: &request, principal, view: &view, offer: &offer, called: &called };
+        let called = called(&request, &offer, view);
+        let message = Message { request: &request, principal, view, offer: &offer, called: &called, trace };
 
         // If all tools stay anyway, the chat says nothing about the effect of the selection.
         let is_small = is_small(&message);
@@ -112,7 +136,9 @@ impl Select {
             tokens_after,
         };
         let id = Uuid::now_v7().to_string();
-        self.record(&id, &message, &chosen, &answer.tools, &figures, arm);
+        if trace.is_none() {
+            self.record(&id, &message, &chosen, &answer.tools, &figures, arm);
+        }
         Selection {
             id,
             tool_ids: if is_small { request.tool_ids.clone() } else { answer.tool_ids() },
@@ -149,7 +175,7 @@ impl Select {
 
     /// Updates the chat's set. Without a chat id, the set consists of the called tools and the new ones.
     async fn update_chat(&self, message: &Message<'_>, chosen: &Chosen, found: &[ToolId]) -> (ChatSet, Vec<String>) {
-        let Message { request, principal, view, offer, called } = *message;
+        let Message { request, principal, view, offer, called, trace } = *message;
         let ids = |positions: &[u32]| -> Vec<ToolId> {
             positions.iter().map(|&position| view.catalog.tools()[position as usize].id.clone()).collect()
         };
@@ -163,7 +189,10 @@ impl Select {
         };
         let key = ChatKey { principal: principal.id.clone(), chat: chat.clone() };
         let wanted = Wanted { offered: &new, one_of: &one_of, all_of: &all_of };
-        let updated = self.chats.take(&key, &wanted, called, budget).await;
+        let updated = match trace {
+            None => self.chats.take(&key, &wanted, called, budget).await,
+            Some(_) => self.chats.preview(&key, &wanted, called, budget).await,
+        };
         let mut warnings: Vec<String> = updated.warning.into_iter().collect();
         // Do not report tools that the caller may no longer see, or that stay anyway.
         let stays = |tool: &ToolId| chosen.kind.keeps_all() && offer.position(tool, &view.catalog).is_some();

@@ -11,6 +11,8 @@
 //! 6. **token budget**: a tool that exceeds the budget is skipped; smaller ones after it may still fit. The best tool always
 //!    stays.
 
+use serde::Serialize;
+
 /// Maximum distance from the best fused score, for a message of one part.
 ///
 /// Measured on six sets of messages: the project's own, tasks for several tools, and four external ones. Both gaps together
@@ -38,6 +40,26 @@ pub struct CutCandidate {
     pub leads: u32,
 }
 
+/// The reason why a ranked tool was not selected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CutReason {
+    /// The limit on the number of tools.
+    Limit,
+    /// The distance from the best score.
+    FallOff,
+    /// The token budget.
+    Budget,
+    /// A near duplicate of a better tool.
+    Duplicate,
+    /// The limit on the number of tools per server.
+    PerServer,
+    /// The message needs no tool.
+    Gate,
+    /// A language model left the tool out.
+    Judge,
+}
+
 /// The limits of a selection.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CutParameters {
@@ -58,6 +80,11 @@ impl Default for CutParameters {
 
 /// The positions in `ranked` of the tools to keep, ascending. Empty only if `ranked` is empty or the limit is 0.
 pub fn cut(ranked: &[CutCandidate], parameters: &CutParameters) -> Vec<usize> {
+    cut_noting(ranked, parameters, |_, _| {})
+}
+
+/// Like [`cut`], and calls `note` with the position of each other tool and the reason.
+pub fn cut_noting(ranked: &[CutCandidate], parameters: &CutParameters, mut note: impl FnMut(usize, CutReason)) -> Vec<usize> {
     let Some(best) = ranked.first() else { return Vec::new() };
     let floor = best.fused - parameters.gap;
     let near = ranked.iter().enumerate().take_while(|(place, it)| *place < parameters.minimum || it.fused >= floor).count();
@@ -69,11 +96,13 @@ pub fn cut(ranked: &[CutCandidate], parameters: &CutParameters) -> Vec<usize> {
     let mut tokens = 0_u32;
     for place in wanted {
         if kept.len() >= parameters.limit {
-            break;
+            note(place, CutReason::Limit);
+            continue;
         }
         let candidate = &ranked[place];
         let sum = tokens.saturating_add(candidate.tokens);
         if kept.iter().any(|&other| ranked[other].group == candidate.group) {
+            note(place, CutReason::Duplicate);
             continue;
         }
         let affordable = place == 0 || parameters.token_budget.is_none_or(|budget| sum <= budget);
@@ -83,7 +112,12 @@ pub fn cut(ranked: &[CutCandidate], parameters: &CutParameters) -> Vec<usize> {
         if affordable && room {
             tokens = sum;
             kept.push(place);
+        } else {
+            note(place, if affordable { CutReason::PerServer } else { CutReason::Budget });
         }
+    }
+    for place in (near..ranked.len()).filter(|&place| !leads(place)) {
+        note(place, CutReason::FallOff);
     }
     kept.sort_unstable();
     kept

@@ -65,10 +65,17 @@ pub struct Signals {
 }
 
 impl Signals {
+    /// The names of the features, in the order of [`Self::values`].
+    pub(super) const NAMES: [&str; 10] =
+        ["best", "second", "five", "lexical", "wording", "tools", "reference", "agreement", "length", "foreign"];
+
+    pub(super) fn values(&self) -> [f32; 10] {
+        let Self { best, second, five, lexical, wording, tools, reference, agreement, length, foreign } = *self;
+        [best, second, five, lexical, wording, tools, reference, agreement, length, foreign]
+    }
+
     pub(super) fn dot(&self, other: &Self) -> f32 {
-        let values =
-            |it: &Self| [it.best, it.second, it.five, it.lexical, it.wording, it.tools, it.reference, it.agreement, it.length, it.foreign];
-        values(self).iter().zip(values(other)).map(|(one, other)| one * other).sum()
+        self.values().iter().zip(other.values()).map(|(one, other)| one * other).sum()
     }
 }
 
@@ -77,6 +84,11 @@ impl GateHead {
     pub fn of(model: &str) -> Option<Self> {
         let head: Self = serde_json::from_str(BUILT_IN).ok()?;
         (head.model == model).then_some(head)
+    }
+
+    /// The weights of the features in the regression.
+    pub(super) fn weights(&self) -> &Signals {
+        &self.weights
     }
 
     /// Distance from the threshold in log-odds; `None` without a vector and cosines.

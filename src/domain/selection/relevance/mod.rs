@@ -40,10 +40,10 @@ pub(crate) mod weakness;
 
 pub use ambiguity::is_ambiguous;
 pub use courtesies::{Courtesy, courtesy};
-pub use cut::{CutCandidate, CutParameters, GAP, GAP_OF_PARTS, companions, cut};
+pub use cut::{CutCandidate, CutParameters, CutReason, GAP, GAP_OF_PARTS, companions, cut, cut_noting};
 pub use dense::{bounded_passage, passages};
 pub use fusion::{Candidates, FusionParameters, PREFERENCE, PREFERENCE_IN_CONTEXT, Ranked, prefer, readable_score, z_scores};
-pub use gate::{Gate, GateEvidence, GateParameters, GateVerdict};
+pub use gate::{Gate, GateEvidence, GateParameters, GateRule, GateVerdict, WeighedSignal};
 pub use gate_head::{GateHead, Signals};
 pub use lexical::{LexicalModel, LexicalParameters, SparseVector};
 pub use liveness::living_first;

@@ -85,6 +85,13 @@ impl TurnSignals {
         }
     }
 
+    /// The names of the features, in the order of [`Self::values`].
+    pub(super) const NAMES: [&str; 6] = ["asks", "offers", "question", "courtesy", "margin_alone", "margin_in_context"];
+
+    pub(super) fn values(&self) -> [f32; 6] {
+        [self.asks, self.offers, self.question, self.courtesy, self.margin_alone, self.margin_in_context]
+    }
+
     fn dot(&self, other: &Self) -> f32 {
         self.asks * other.asks
             + self.offers * other.offers
@@ -100,6 +107,11 @@ impl TurnHead {
     pub fn of(model: &str) -> Option<Self> {
         let head: Self = serde_json::from_str(BUILT_IN).ok()?;
         (head.model == model).then_some(head)
+    }
+
+    /// The weights of the features: of the message alone, of the message in context, and of the turns.
+    pub(super) fn weights(&self) -> (&Signals, &Signals, &TurnSignals) {
+        (&self.alone, &self.in_context, &self.turn)
     }
 
     /// Distance from the threshold in log-odds; `None` if a vector has the wrong length.
