@@ -22,6 +22,7 @@ mod durability;
 mod dynamic;
 mod embedders;
 mod encoder;
+mod explain;
 mod exposure;
 mod filter_api;
 mod filter_offers;
