@@ -14,7 +14,6 @@
 mod audit;
 mod chats;
 mod computed;
-mod connections;
 mod conversation_figures;
 mod costs;
 mod definitions;
@@ -24,6 +23,7 @@ mod file;
 mod listings;
 mod policy;
 mod secrets;
+mod connections;
 mod sessions;
 mod tool_facts;
 mod toolsets;
