@@ -7,7 +7,6 @@ use secrecy::SecretString;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-use crate::domain::access::authorization::Challenge;
 use crate::domain::access::principal::Principal;
 use crate::domain::access::secret::{SecretName, SecretOpenError};
 use crate::domain::access::template::FillError;
@@ -122,39 +121,23 @@ impl Secrets {
         F: Future<Output = Result<Box<RawValue>, CallError>>,
     {
         // Only servers that people sign in to answer with a challenge, so other requests need no copies.
-        let Some(rejected) = context.credentials.clone().filter(|credentials| credentials.token().is_some()) else {
+        let credentials = context.credentials.clone();
+        let Some((rejected, token)) = credentials.as_deref().and_then(|credentials| Some((credentials, credentials.token()?))) else {
             return Ok(send(context).await?);
         };
         let challenge = match send(context.clone()).await {
             Err(CallError::Challenged(challenge)) => challenge,
             answered => return Ok(answered?),
         };
-        let principal = Arc::clone(&context.principal);
-        let renewed = self.challenged(&principal, server, &rejected, &challenge, false).await?;
-        let again = send(CallContext { credentials: Some(Arc::clone(&renewed)), ..context }).await;
+        let caller = Arc::clone(&context.principal);
+        let read_at = Instant::now();
+        let token = self.connections.challenged(&caller, server, token, &challenge, false).await.map_err(CredentialError::from)?;
+        let renewed = Credentials::new(rejected.values().clone(), Some(token.clone()), read_at);
+        let again = send(CallContext { credentials: Some(Arc::new(renewed)), ..context }).await;
         if let Err(CallError::Challenged(challenge)) = &again {
-            self.challenged(&principal, server, &renewed, challenge, true).await?;
+            self.connections.challenged(&caller, server, &token, challenge, true).await.map_err(CredentialError::from)?;
         }
         Ok(again?)
-    }
-
-    /// Credentials with another token, instead of those with which a server has answered with a challenge. `is_last`: the rejected
-    /// token was as new as possible.
-    ///
-    /// # Errors
-    /// The caller must sign in again. Or the server was called without a sign-in, so that no token can help.
-    async fn challenged(
-        &self,
-        caller: &Principal,
-        server: &ServerName,
-        rejected: &Credentials,
-        challenge: &Challenge,
-        is_last: bool,
-    ) -> Result<Arc<Credentials>, CredentialError> {
-        let read_at = Instant::now();
-        let token = rejected.token().ok_or_else(|| CredentialError::Nobody(server.clone()))?;
-        let token = self.connections.challenged(caller, server, token, challenge, is_last).await?;
-        Ok(Arc::new(Credentials::new(rejected.values().clone(), Some(token), read_at)))
     }
 
     async fn opened(
