@@ -1,5 +1,7 @@
 //! `toolsieve search`: ranks the tools for a message, with scores and reasons.
 
+mod explained;
+
 use std::sync::Arc;
 
 use clap::Args;
@@ -16,13 +18,13 @@ use crate::domain::access::visibility::{Scope, Visibility};
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::{ServerName, Tool};
 use crate::domain::publishing::document::encoded;
-use crate::domain::selection::relevance::{LexicalModel, QueryPlan, Ranked, Role, SparseVector};
+use crate::domain::selection::explanation::{CandidateExplanation, Explanation};
+use crate::domain::selection::relevance::{LexicalModel, Role, SparseVector};
 use crate::domain::selection::selection::{Reason, Selection};
 use crate::domain::text::words::split_identifier;
-use crate::service::catalog::current::{CurrentCatalog, View};
+use crate::service::catalog::current::CurrentCatalog;
 use crate::service::ports::ListingStore;
 use crate::service::selection::request::{SelectRequest, Turn};
-use crate::service::selection::retrieve::Ranking;
 use crate::settings::{Rerank, Settings};
 
 /// Maximum number of the message's words that are compared with every tool.
@@ -40,6 +42,9 @@ pub(super) struct Search {
     /// Search only the tools of this server; may be repeated
     #[arg(long, value_name = "NAME")]
     server: Vec<String>,
+    /// Also show what decided: the gate's signals and, for each tool, the evidence and the reason why it was cut
+    #[arg(long)]
+    explain: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -75,7 +80,7 @@ struct Found {
     needs_tool: bool,
     searched: usize,
     selection: Selection,
-    warnings: Vec<String>,
+    explanation: Explanation,
 }
 
 impl Search {
@@ -85,7 +90,14 @@ impl Search {
             return Err(Failure::invalid("error: the message is empty"));
         }
         let found = runtime()?.block_on(self.find(&settings))?;
-        if self.json { print(&format!("{:#}", self.as_json(&found))) } else { print(&as_text(&found)) }
+        if self.json {
+            return print(&format!("{:#}", self.as_json(&found)));
+        }
+        let mut text = as_text(&found);
+        if self.explain {
+            text.push_str(&explained::as_text(&found.explanation, self.limit));
+        }
+        print(&text)
     }
 
     async fn find(&self, settings: &Settings) -> Result<Found, Failure> {
@@ -100,18 +112,14 @@ impl Search {
         let recipe = Recipe::of(settings);
         let retrieval = Retrieval::start(&current, &recipe, vectors.store.clone(), Arc::new(|_, _| {})).await?;
         let searched = catalog.visible(&visibility).count();
-        let view = View { catalog: Arc::clone(&catalog), visibility, settings: current.settings() };
-        let ranking = retrieval.retrieve.rank(&QueryPlan::new(&self.message), &view, None, &[]).await;
-        let needs_tool = !settings.live.selection.gate || retrieval.retrieve.needs_tool(&ranking, searched);
         let connections: IndexMap<String, String> =
             self.server.iter().map(|server| (server.clone(), format!("/{}", encoded(server)))).collect();
         let turn = Turn { role: Role::User, text: self.message.clone(), called: Vec::new() };
         let request = SelectRequest { turns: vec![turn], connections, rerank: Some(Rerank::Off), ..SelectRequest::default() };
-        let selection = retrieval.select.select(request, &Principal::anyone()).await;
-        let mut warnings = ranking.warnings.clone();
-        warnings.extend(selection.warnings.iter().filter(|warning| !ranking.warnings.contains(warning)).cloned());
-        let (rows, sent) = self.rows(&ranking, &catalog, &selection, &recipe.lexical());
-        Ok(Found { rows, sent, needs_tool, searched, selection, warnings })
+        let (selection, explanation) = retrieval.select.explain(request, &Principal::anyone(), |_| {}).await;
+        let needs_tool = explanation.gate.as_ref().is_some_and(|gate| gate.needs_tool);
+        let (rows, sent) = self.rows(&explanation, &catalog, &selection, &recipe.lexical());
+        Ok(Found { rows, sent, needs_tool, searched, selection, explanation })
     }
 
     fn visibility(&self, catalog: &Catalog) -> Result<Visibility, Failure> {
@@ -129,32 +137,30 @@ impl Search {
     }
 
     /// The first tools of the ranking, and the ranks of all tools that the model would get.
-    fn rows(&self, ranking: &Ranking, catalog: &Catalog, selection: &Selection, lexical: &LexicalModel) -> (Vec<Row>, Vec<usize>) {
+    fn rows(&self, explanation: &Explanation, catalog: &Catalog, selection: &Selection, lexical: &LexicalModel) -> (Vec<Row>, Vec<usize>) {
         let is_sent = |tool: &Tool| {
             let chosen =
                 |reason: Reason| matches!(reason, Reason::Relevant { .. } | Reason::Judged { .. } | Reason::Pinned | Reason::Small);
             selection.tools.iter().any(|selected| selected.id.as_ref() == Some(&tool.id) && chosen(selected.reason))
         };
-        let places = Places::of(&ranking.ranked);
-        let words = Words::of(&ranking.message, lexical);
-        let ranked: Vec<(usize, &Ranked<u32>, &Arc<Tool>)> = (1..)
-            .zip(&ranking.ranked)
-            .filter_map(|(rank, ranked)| Some((rank, ranked, catalog.tools().get(ranked.key as usize)?)))
-            .collect();
-        let sent = ranked.iter().filter(|(_, _, tool)| is_sent(tool)).map(|(rank, _, _)| *rank).collect();
-        let rows = ranked.iter().take(self.limit).map(|&(rank, ranked, tool)| {
+        let places = Places::of(&explanation.candidates);
+        let words = Words::of(explanation.parts.first().map_or("", String::as_str), lexical);
+        let ranked: Vec<(&CandidateExplanation, &Arc<Tool>)> =
+            explanation.candidates.iter().filter_map(|ranked| Some((ranked, catalog.operation(&ranked.name)?))).collect();
+        let sent = ranked.iter().filter(|(_, tool)| is_sent(tool)).map(|(ranked, _)| ranked.rank).collect();
+        let rows = ranked.iter().take(self.limit).map(|&(ranked, tool)| {
             let shared = words.shared(&lexical.document_vector(&tool.text()));
             Row {
-                rank,
+                rank: ranked.rank,
                 server: tool.id.server.to_string(),
                 tool: tool.label.to_string(),
                 name: tool.operation_id.to_string(),
-                score: ranked.score(),
+                score: ranked.score,
                 fused: ranked.fused,
-                cosine: ranked.dense,
+                cosine: best_cosine(ranked),
                 lexical: ranked.lexical,
                 sent: is_sent(tool),
-                reasons: places.reasons(rank - 1, ranked, &shared),
+                reasons: places.reasons(ranked, &shared),
                 words: shared,
             }
         });
@@ -162,7 +168,7 @@ impl Search {
     }
 
     fn as_json(&self, found: &Found) -> serde_json::Value {
-        json!({
+        let mut value = json!({
             "message": self.message,
             "needs_tool": found.needs_tool,
             "searched": found.searched,
@@ -172,8 +178,12 @@ impl Search {
                 "names": found.selection.tools.iter().map(|tool| &tool.name).collect::<Vec<_>>(),
                 "tokens": {"before": found.selection.tokens_before, "after": found.selection.tokens_after},
             },
-            "warnings": found.warnings,
-        })
+            "warnings": found.selection.warnings,
+        });
+        if self.explain {
+            value["explain"] = json!(found.explanation);
+        }
+        value
     }
 }
 
@@ -230,7 +240,7 @@ fn as_text(found: &Found) -> String {
         lines.push(format!("Cut: {} of {} tools are sent: rank {}.", ranks.len(), found.searched, ranks.join(", ")));
     }
     lines.push(format!("Tokens: {tokens_after} of {tokens_before}, including the search tool."));
-    lines.extend(found.warnings.iter().map(|warning| format!("Warning: {warning}.")));
+    lines.extend(found.selection.warnings.iter().map(|warning| format!("Warning: {warning}.")));
     lines.join("\n")
 }
 
@@ -246,7 +256,7 @@ struct Places {
 }
 
 impl Places {
-    fn of(ranked: &[Ranked<u32>]) -> Self {
+    fn of(ranked: &[CandidateExplanation]) -> Self {
         let places = |scores: Vec<Option<f32>>| {
             let mut order: Vec<usize> = (0..scores.len()).filter(|&at| scores[at].is_some()).collect();
             order.sort_by(|&one, &other| scores[other].unwrap_or(0.0).total_cmp(&scores[one].unwrap_or(0.0)));
@@ -257,12 +267,13 @@ impl Places {
             places
         };
         Self {
-            meaning: places(ranked.iter().map(|ranked| ranked.dense).collect()),
+            meaning: places(ranked.iter().map(best_cosine).collect()),
             words: places(ranked.iter().map(|ranked| Some(ranked.lexical).filter(|score| *score > 0.0)).collect()),
         }
     }
 
-    fn reasons(&self, at: usize, ranked: &Ranked<u32>, shared: &[String]) -> Vec<String> {
+    fn reasons(&self, ranked: &CandidateExplanation, shared: &[String]) -> Vec<String> {
+        let at = ranked.rank - 1;
         let halves = match (self.meaning[at], self.words[at]) {
             (Some(meaning), Some(words)) if meaning * 2 < words => {
                 format!("more by meaning ({}) than by words ({})", nth(meaning), nth(words))
@@ -279,11 +290,16 @@ impl Places {
         if !shared.is_empty() {
             reasons.push(format!("has {}", shared.join(", ")));
         }
-        if ranked.leads > 1 {
+        if ranked.covers.iter().any(|text| *text > 0) {
             reasons.push("the best tool for one sentence of the message".to_owned());
         }
         reasons
     }
+}
+
+/// The best cosine of all searched texts.
+fn best_cosine(candidate: &CandidateExplanation) -> Option<f32> {
+    candidate.cosines.iter().copied().flatten().reduce(f32::max)
 }
 
 fn nth(place: usize) -> String {
@@ -323,7 +339,8 @@ impl Words {
 mod tests {
     use super::{Places, Words, nth, printable};
     use crate::domain::catalog::texts::ToolText;
-    use crate::domain::selection::relevance::{LexicalModel, Ranked};
+    use crate::domain::selection::explanation::CandidateExplanation;
+    use crate::domain::selection::relevance::LexicalModel;
 
     #[test]
     fn places_are_english() {
@@ -335,9 +352,16 @@ mod tests {
 
     #[test]
     fn the_half_that_brought_a_tool_is_named() {
-        let ranked = |dense, lexical, leads| Ranked { key: 0, dense, lexical, leads, ..Ranked::default() };
-        let places = [ranked(Some(0.9), 0.0, 1), ranked(Some(0.5), 4.0, 0), ranked(Some(0.4), 9.0, 2), ranked(None, 1.0, 0)];
-        let reasons = |at: usize| Places::of(&places).reasons(at, &places[at], &[]).join("; ");
+        let ranked = |rank, dense, lexical, covers: &[usize]| CandidateExplanation {
+            rank,
+            cosines: vec![dense],
+            lexical,
+            covers: covers.to_vec(),
+            ..CandidateExplanation::default()
+        };
+        let places =
+            [ranked(1, Some(0.9), 0.0, &[0]), ranked(2, Some(0.5), 4.0, &[]), ranked(3, Some(0.4), 9.0, &[1]), ranked(4, None, 1.0, &[])];
+        let reasons = |at: usize| Places::of(&places).reasons(&places[at], &[]).join("; ");
         assert_eq!(reasons(0), "only by meaning (1st)");
         assert_eq!(reasons(1), "by meaning (2nd) and words (2nd)");
         assert_eq!(reasons(2), "more by words (1st) than by meaning (3rd); the best tool for one sentence of the message");

@@ -78,6 +78,7 @@ codes! {
     Unauthorized       "unauthorized"        UNAUTHORIZED           Caller "The key is missing or wrong",
     WrongKey           "wrong_key"           FORBIDDEN              Caller "The key is wrong",
     ForeignOrigin      "foreign_origin"      FORBIDDEN              Caller "The request comes from another site's page",
+    AdminNeeded        "admin_needed"        FORBIDDEN              Caller "Only administrators may do this",
     UserNeeded         "user_needed"         FORBIDDEN              Caller "The request needs a user or a named key",
     CredentialsMissing "credentials_missing" FORBIDDEN              Caller "The MCP server needs the caller's credentials",
     SignInNeeded       "sign_in_needed"      FORBIDDEN              Caller "The MCP server needs the user to sign in",

@@ -1,5 +1,6 @@
 //! Section `[selection]`: how tools are selected for a message.
 
+use crate::domain::selection::experiment::Mode;
 use crate::domain::selection::relevance::Synonyms;
 use crate::domain::text::analysis::Analyzer;
 use crate::domain::text::named::named;
@@ -10,6 +11,8 @@ section! {
     /// The settings in section `[selection]`.
     #[derive(Clone, Debug, PartialEq)]
     pub struct SelectionSettings = values(reader) {
+        /// Whether the selection applies, or is only recorded.
+        pub mode: Mode = reader.choice("selection.mode", Mode::of_name, ("unknown mode", "write \"on\" or \"shadow\"")),
         /// Maximum number of tokens in the definitions of all offered tools up to which every message gets all of them.
         pub narrow_above: Option<usize> = Some(reader.whole("selection.narrow_above_tokens", 0..=10_000_000)).filter(|tokens| *tokens > 0),
         /// Maximum number of newly selected tools per message.
@@ -30,8 +33,8 @@ section! {
         pub synonyms: Synonyms = synonyms(reader),
         /// Whether to offer only one of several near duplicates from different servers.
         pub fold_duplicates: bool = reader.switch("selection.fold_duplicates"),
-        /// Share of chats, from 0 to 1, that get all tools for a comparison; 0 means no comparison.
-        pub static_share: f64 = reader.fraction("selection.static_share", 0.0..=1.0),
+        /// Share of users, from 0 to 1, for whom tools are selected. The others get all tools, for a comparison.
+        pub share: f64 = share(reader),
         /// Maximum number of newly selected tools per server.
         pub per_server: Option<usize> = Some(reader.whole("selection.per_server", 0..=128)).filter(|most| *most > 0),
         /// When a language model reranks the candidates, if one is available.
@@ -75,6 +78,21 @@ impl SelectionSettings {
 #[expect(clippy::cast_possible_truncation, reason = "a weight between 0 and 1")]
 fn dense_weight(reader: &mut Reader<'_>) -> f32 {
     reader.fraction("selection.dense_weight", 0.0..=1.0) as f32
+}
+
+/// `selection.share`, or its former counterpart `selection.static_share`.
+fn share(reader: &mut Reader<'_>) -> f64 {
+    let share = reader.fraction("selection.share", 0.0..=1.0);
+    let all = reader.fraction("selection.static_share", 0.0..=1.0);
+    if all <= 0.0 {
+        return share;
+    }
+    if share < 1.0 {
+        reader.problem("selection.static_share", "is set together with selection.share", "set selection.share alone");
+    } else {
+        reader.warning("selection.static_share", "is replaced by selection.share", format!("write share = {}", 1.0 - all));
+    }
+    1.0 - all
 }
 
 fn synonyms(reader: &mut Reader<'_>) -> Synonyms {

@@ -14,8 +14,8 @@ pub struct Selection {
     pub id: String,
     /// Those `tool_ids` of the request that stay, in request order; `None` if the request had none.
     pub tool_ids: Option<Vec<String>>,
-    /// Whether all our tools stay regardless of the message: their definitions are small, or the chat is in the static arm of an
-    /// experiment.
+    /// Whether all our tools stay regardless of the message: their definitions are small, the selection is only recorded
+    /// (shadow mode), or the caller is in the static arm of an experiment.
     pub keeps_all: bool,
     /// Whether the message may need a tool. Always true if all our tools stay.
     pub needs_tool: bool,
@@ -28,8 +28,18 @@ pub struct Selection {
     pub tokens_before: u64,
     /// Tokens (cl100k) of our definitions after selection.
     pub tokens_after: u64,
+    /// In shadow mode, what would have been selected.
+    pub shadow: Option<Shadow>,
     pub warnings: Vec<String>,
     pub took: Duration,
+}
+
+/// A selection that was only recorded, because all tools stay.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shadow {
+    pub tools: Vec<Selected>,
+    /// Tokens (cl100k) of our definitions among these tools.
+    pub tokens_after: u64,
 }
 
 /// A selected function, with the reason.
@@ -86,8 +96,10 @@ pub enum Reason {
     RunTool,
     /// All our tools stay, because their definitions are small.
     Small,
-    /// All tools stay, because the chat is in the static arm of an experiment.
+    /// All tools stay, because the caller or the chat is in the static arm of an experiment.
     StaticArm,
+    /// All tools stay, because the selection is only recorded.
+    Shadow,
     /// One of Open WebUI's own tools, whose family the message may need.
     MayNeed,
     /// The function belongs to another tool server.
@@ -109,7 +121,8 @@ impl fmt::Display for Reason {
             Self::SearchTool => formatter.write_str("search tool"),
             Self::RunTool => formatter.write_str("runs found tools"),
             Self::Small => formatter.write_str("all tools stay: together, they are small (selection.narrow_above_tokens)"),
-            Self::StaticArm => formatter.write_str("all tools stay: the chat is in the static arm of a comparison"),
+            Self::StaticArm => formatter.write_str("all tools stay: the caller is in the static arm of a comparison (selection.share)"),
+            Self::Shadow => formatter.write_str("all tools stay: the selection is only recorded (selection.mode = \"shadow\")"),
             Self::MayNeed => formatter.write_str("may be needed for this message"),
             Self::Foreign => formatter.write_str("foreign, kept"),
         }

@@ -1,6 +1,7 @@
 //! Selects tools for a message. The Open WebUI filter sends this request before every model call.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use actix_web::{HttpRequest, HttpResponse, post, web};
@@ -13,19 +14,22 @@ use utoipa::ToSchema;
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::ServerName;
 use crate::domain::publishing::address::{AddressPrefix, ConnectionPath};
+use crate::domain::selection::explanation::Explanation;
 use crate::domain::selection::relevance::Role;
 use crate::domain::selection::selection::Disclosed;
-use crate::domain::selection::selection::Selection;
+use crate::domain::selection::selection::{Selection, Shadow};
 use crate::domain::toolsets::session::Session;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::llm_keys;
 use crate::http::person::{self, MAX_BYTES};
-use crate::http::problem::{Answer, Problem, limit, read_json};
+use crate::http::problem::{Answer, Code, Problem, limit, read_json};
+use crate::http::query::Query;
 use crate::http::routes::execute::context;
 use crate::http::state::State;
+use crate::service::access::policies::CheckPrincipal;
 use crate::service::selection::request::{Offered, SelectRequest, Turn};
-use crate::settings::Rerank;
+use crate::settings::{Rerank, SelectionSettings};
 
 /// Maximum number of newly selected tools per request.
 pub(in crate::http) const MAX_LIMIT: usize = 128;
@@ -83,6 +87,49 @@ struct FilterBody {
     /// Whether a language model chooses among the best tools: `auto` (only for ambiguous rankings), `off` or `always`.
     /// By default, the service's setting applies.
     rerank: Option<String>,
+}
+
+/// What to explain, in addition to the request (`?explain=true`).
+#[derive(Deserialize, ToSchema)]
+struct ExplainBody {
+    /// The caller for whom to select. By default, it is the caller of the request.
+    r#as: Option<AsBody>,
+    /// Settings to try instead of those in force.
+    settings: Option<TriedSettings>,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct AsBody {
+    /// `key:NAME`, `user:ID`, `service-key`, `admin` or `anyone`.
+    principal: String,
+    email: Option<String>,
+    #[serde(default)]
+    groups: Vec<String>,
+    model: Option<String>,
+}
+
+/// Settings in the section `[selection]`, with the same names and limits.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct TriedSettings {
+    limit: Option<usize>,
+    candidates: Option<usize>,
+    chat_budget: Option<usize>,
+    dense_weight: Option<f32>,
+    gate: Option<bool>,
+    narrow_above_tokens: Option<usize>,
+    token_budget: Option<usize>,
+    per_server: Option<usize>,
+    fold_duplicates: Option<bool>,
+    rerank: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FilterQuery {
+    #[serde(default)]
+    explain: bool,
 }
 
 /// A turn of the chat, in the format of chat completions. Other members are ignored.
@@ -193,13 +240,29 @@ struct FilterAnswer {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     definitions: Vec<DefinitionBody>,
     tokens: TokensBody,
-    /// False if the message needs no tool. Always true if all of Toolsieve's tools stay because they are small.
+    /// False if the message needs no tool. Always true if all of Toolsieve's tools stay because they are small, and in shadow mode.
     needs_tool: bool,
+    /// In shadow mode (`selection.mode`), what would have been selected. All functions stay nevertheless.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shadow: Option<ShadowBody>,
     warnings: Vec<String>,
     /// The offer that the service has cached, so that the next request may omit the names.
     #[serde(skip_serializing_if = "Option::is_none")]
     offer: Option<String>,
     took_ms: f64,
+    /// What decided, if the request asked for it: the searched texts, the gate's signals, and for each candidate its scores and the
+    /// reason why it was cut.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    explain: Option<Explanation>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct ShadowBody {
+    /// The functions that would have stayed.
+    tools: Vec<String>,
+    /// Tokens (cl100k) of Toolsieve's definitions among them.
+    tokens_after: u64,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -242,18 +305,21 @@ struct TokensBody {
     tag = "filter",
     request_body = FilterBody,
     params(
+        ("explain" = Option<bool>, Query, description = "Whether to explain the selection. Only administrators may ask for it. The request then records nothing and changes no chat, and its body may contain `as` and `settings`."),
         ("X-Session-Id" = Option<String>, Header, description = "The id of the chat, as an alternative to `chat_id`"),
         ("X-LLM-Api-Key" = Option<String>, Header, description = "The user's own key for Gemini, OpenAI or Anthropic, which `rerank` uses. The service doesn't store the key.")
     ),
     responses(
         (status = 200, description = "The selection", body = FilterAnswer),
+        (status = 403, description = "Only administrators get explanations"),
         (status = 409, description = "The names of this offer are unknown; send the names too"),
         (status = 422, description = "There are no messages, or a value is invalid"),
         (status = 429, description = "The caller exceeds limits.selections_per_minute")
     )
 )]
 #[post("/v1/filter")]
-pub async fn filter(state: web::Data<State>, caller: Caller, request: HttpRequest, body: Body) -> Answer {
+pub async fn filter(state: web::Data<State>, caller: Caller, request: HttpRequest, query: Query<FilterQuery>, body: Body) -> Answer {
+    let explaining = if query.0.explain { Some(Explaining::read(&state, &caller.0, &body.0)?) } else { None };
     let mut body: FilterBody = read_json(&body.0)?;
     let offer = body.offer.take();
     let (advisors, warnings) = llm_keys::advisors(&request);
@@ -266,28 +332,102 @@ pub async fn filter(state: web::Data<State>, caller: Caller, request: HttpReques
         selecting.chat = context(&caller, &request).chat;
     }
     let mut request = selecting;
-    let principal = state.admission.for_user_in_body(&caller.0, user).with_model(request.model.clone());
-    state.limits.selection(&principal)?;
+    let principal = match &explaining {
+        Some(Explaining { principal: Some(principal), .. }) => {
+            let model = principal.model.clone().or_else(|| request.model.clone());
+            principal.clone().with_model(model)
+        }
+        _ => state.admission.for_user_in_body(&caller.0, user).with_model(request.model.clone()),
+    };
+    // An explanation counts for the administrator who asks, not for the user in whose place they ask.
+    state.limits.selection(if explaining.is_some() { &caller.0 } else { &principal })?;
     let mut remembered = None;
     if let Some(offer) = offer {
-        let known = state.offers.of(&caller.0, &offer, request.offered.take().unwrap_or_default())?;
+        let names = request.offered.take().unwrap_or_default();
+        let known = match &explaining {
+            None => state.offers.of(&caller.0, &offer, names)?,
+            Some(_) => state.offers.peek(&caller.0, &offer, names)?,
+        };
         remembered = known.is_remembered.then_some(offer);
         request.offered = Some(known.offered);
     }
     let request = SelectRequest { sessions: sessions(&state, &request, &principal).await?, ..request };
-    let message = request.message.clone().filter(|_| lists_over_mcp);
-    let mut selection = state.select.select(request, &principal).await;
+    let message = request.message.clone().filter(|_| lists_over_mcp && explaining.is_none());
+    let (mut selection, explain) = match explaining {
+        None => (state.select.select(request, &principal).await, None),
+        Some(explaining) => {
+            let (selection, explanation) = state.select.explain(request, &principal, |settings| explaining.change(settings)).await;
+            (selection, Some(explanation))
+        }
+    };
     // If all our tools stay, nothing is stored, because without a stored selection the list contains all tools.
     if let Some(message) = message.filter(|_| !selection.keeps_all) {
         state.message_selections.remember(&principal, &message, selection.tools.iter().map(|tool| tool.name.clone()));
     }
     selection.warnings.extend(warnings);
-    let mut answer = FilterAnswer { offer: remembered, ..FilterAnswer::from(selection) };
+    let mut answer = FilterAnswer { offer: remembered, explain, ..FilterAnswer::from(selection) };
     let connections = state.connections.states(&principal).await?;
     for tool in &mut answer.tools {
         tool.connection = tool.server.as_deref().and_then(|server| connections.get(&ServerName::new(server))).map(|known| known.name());
     }
     Ok(HttpResponse::Ok().json(answer))
+}
+
+/// A request for an explanation.
+struct Explaining {
+    principal: Option<Principal>,
+    settings: Option<TriedSettings>,
+    rerank: Option<Rerank>,
+}
+
+impl Explaining {
+    fn read(state: &State, caller: &Principal, body: &[u8]) -> Result<Self, Problem> {
+        if !caller.administers {
+            return Err(Problem::new(Code::AdminNeeded, "Send the admin key to get explanations, or leave out `explain`."));
+        }
+        let ExplainBody { r#as, settings } = read_json(body)?;
+        let given = r#as.map(|AsBody { principal, email, groups, model }| CheckPrincipal { principal, email, groups, model });
+        let principal = given.map(|given| state.policies.principal_of(&given)).transpose()?;
+        let within = |name: &'static str, value: Option<usize>, range: RangeInclusive<usize>| match value {
+            Some(value) if !range.contains(&value) => {
+                Err(Problem::invalid(name, format!("{name} is a number from {} to {}.", range.start(), range.end())))
+            }
+            _ => Ok(()),
+        };
+        let mut rerank = None;
+        if let Some(tried) = &settings {
+            within("settings.limit", tried.limit, 1..=MAX_LIMIT)?;
+            within("settings.candidates", tried.candidates, 1..=1_000)?;
+            within("settings.chat_budget", tried.chat_budget, 1..=512)?;
+            within("settings.narrow_above_tokens", tried.narrow_above_tokens, 0..=10_000_000)?;
+            within("settings.token_budget", tried.token_budget, 0..=10_000_000)?;
+            within("settings.per_server", tried.per_server, 0..=128)?;
+            if tried.dense_weight.is_some_and(|weight| !(0.0..=1.0).contains(&weight)) {
+                return Err(Problem::invalid("settings.dense_weight", "settings.dense_weight is a number from 0 to 1."));
+            }
+            rerank = tried.rerank.as_deref().map(|name| rerank_of(name, "settings.rerank")).transpose()?;
+        }
+        Ok(Self { principal, settings, rerank })
+    }
+
+    fn change(self, settings: &mut SelectionSettings) {
+        let Some(tried) = self.settings else { return };
+        let or_none = |value: usize| Some(value).filter(|value| *value > 0);
+        settings.limit = tried.limit.unwrap_or(settings.limit);
+        settings.candidates = tried.candidates.unwrap_or(settings.candidates);
+        settings.chat_budget = tried.chat_budget.unwrap_or(settings.chat_budget);
+        settings.dense_weight = tried.dense_weight.unwrap_or(settings.dense_weight);
+        settings.gate = tried.gate.unwrap_or(settings.gate);
+        settings.narrow_above = tried.narrow_above_tokens.map_or(settings.narrow_above, or_none);
+        settings.token_budget = tried.token_budget.map_or(settings.token_budget, or_none);
+        settings.per_server = tried.per_server.map_or(settings.per_server, or_none);
+        settings.fold_duplicates = tried.fold_duplicates.unwrap_or(settings.fold_duplicates);
+        settings.rerank = self.rerank.unwrap_or(settings.rerank);
+    }
+}
+
+fn rerank_of(name: &str, parameter: &'static str) -> Result<Rerank, Problem> {
+    Rerank::of_name(name).ok_or_else(|| Problem::invalid(parameter, format!("{parameter} is `auto`, `off` or `always`.")))
 }
 
 /// Reads the body, without its user, who needs authentication.
@@ -350,10 +490,7 @@ impl FilterBody {
             }
         }
         limit(self.limit, 1, 1..=MAX_LIMIT)?;
-        let rerank = match &self.rerank {
-            None => None,
-            Some(name) => Some(Rerank::of_name(name).ok_or_else(|| Problem::invalid("rerank", "rerank is `auto`, `off` or `always`."))?),
-        };
+        let rerank = self.rerank.as_deref().map(|name| rerank_of(name, "rerank")).transpose()?;
         let not_empty = |text: Option<String>| text.filter(|text| !text.is_empty());
         Ok(SelectRequest {
             turns: self.messages.into_iter().map(Message::into_turn).collect(),
@@ -439,7 +576,12 @@ impl From<Selection> for FilterAnswer {
             needs_tool: selection.needs_tool,
             tokens: TokensBody { before: selection.tokens_before, after: selection.tokens_after },
             warnings: selection.warnings,
+            shadow: selection.shadow.map(|Shadow { tools, tokens_after }| ShadowBody {
+                tools: tools.into_iter().map(|selected| selected.name).collect(),
+                tokens_after,
+            }),
             offer: None,
+            explain: None,
             took_ms: (selection.took.as_secs_f64() * 1e6).round() / 1e3,
         }
     }

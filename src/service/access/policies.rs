@@ -267,6 +267,11 @@ impl Policies {
         Ok(CheckAnswer { decisions, warnings: warnings(&policy, &catalog) })
     }
 
+    /// The principal that a caller with these properties has.
+    pub(crate) fn principal_of(&self, given: &CheckPrincipal) -> Result<Principal, CheckError> {
+        self.principal(given, &self.parts.read().groups)
+    }
+
     fn principal(&self, given: &CheckPrincipal, table: &GroupTable) -> Result<Principal, CheckError> {
         let unknown = || CheckError::UnknownPrincipal(given.principal.clone());
         let principal = match given.principal.split_once(':') {

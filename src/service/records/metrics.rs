@@ -39,6 +39,8 @@ named! {
         Small = "small",
         /// All tools were kept, because the chat is in the static arm of an experiment.
         Static = "static",
+        /// All tools were kept, because the selection is only recorded.
+        Shadow = "shadow",
         /// A component failed, so the selection relies on the others.
         Degraded = "degraded",
     }
@@ -110,6 +112,11 @@ impl CacheMeter {
 impl SelectionKind {
     /// Whether all our tools stay, whatever the message says.
     pub(in crate::service) fn keeps_all(self) -> bool {
+        matches!(self, Self::Small | Self::Static | Self::Shadow)
+    }
+
+    /// Whether the record of the selection contains all tools. In shadow mode, it contains those that would have been selected.
+    pub(in crate::service) fn records_all(self) -> bool {
         matches!(self, Self::Small | Self::Static)
     }
 }
@@ -421,7 +428,7 @@ mod tests {
             figures.tokens_saved()
         };
         for kind in SelectionKind::ALL {
-            let keeps_all = [SelectionKind::Small, SelectionKind::Static].contains(&kind);
+            let keeps_all = [SelectionKind::Small, SelectionKind::Static, SelectionKind::Shadow].contains(&kind);
             assert_eq!(saved(kind), if keeps_all { 0 } else { 880 }, "{kind:?}");
         }
     }

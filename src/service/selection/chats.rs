@@ -1,6 +1,7 @@
 //! The chats' sets of tools, written behind to the store. Each message reads the store, because other replicas may serve the same
 //! chat. Concurrent changes are merged. Memory contains only unwritten changes.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,13 +97,7 @@ impl Chats {
         }
         let mut warning = None;
         let before = held.set.clone();
-        let known: Vec<ToolId>;
-        let offered = if held.set.serves(wanted) {
-            known = offered.iter().filter(|tool| held.set.contains(tool)).cloned().collect();
-            known.as_slice()
-        } else {
-            offered
-        };
+        let offered: &[ToolId] = &needed(&held.set, wanted);
         let dropped = held.set.update(offered, called, budget);
         held.removed.retain(|tool| !offered.contains(tool) && !called.contains(tool));
         let set = held.set.clone();
@@ -114,6 +109,14 @@ impl Chats {
             warning = Some("the chat's tools are kept in memory only: the store is too slow".to_owned());
         }
         Updated { set, dropped, warning }
+    }
+
+    /// What [`Self::take`] would return. Changes nothing.
+    pub(crate) async fn preview(&self, key: &ChatKey, wanted: &Wanted<'_>, called: &[ToolId], budget: usize) -> Updated {
+        let mut set = self.read(key).await.unwrap_or_default();
+        let offered = needed(&set, wanted);
+        let dropped = set.update(&offered, called, budget);
+        Updated { set, dropped, warning: None }
     }
 
     /// The current set; `None` if the store fails and memory has no copy.
@@ -153,6 +156,15 @@ impl Chats {
             entry.lock().await.is_gone = true;
             self.held.invalidate(&*key).await;
         }
+    }
+}
+
+/// The offered tools to add to a set: if it already contains what the message needs, only those that are in it.
+fn needed<'a>(set: &ChatSet, wanted: &Wanted<'a>) -> Cow<'a, [ToolId]> {
+    if set.serves(wanted) {
+        Cow::Owned(wanted.offered.iter().filter(|tool| set.contains(tool)).cloned().collect())
+    } else {
+        Cow::Borrowed(wanted.offered)
     }
 }
 

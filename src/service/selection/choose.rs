@@ -3,23 +3,26 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use crate::domain::access::principal::Principal;
 use crate::domain::access::visibility::{Scope, Visibility};
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::{Tool, ToolId};
 use crate::domain::selection::relevance::{
-    CutCandidate, CutParameters, GAP, GAP_OF_PARTS, PREFERENCE, PREFERENCE_IN_CONTEXT, QueryPlan, Ranked, Role, companions, cut, prefer,
-    readable_score,
+    CutCandidate, CutParameters, CutReason, GAP, GAP_OF_PARTS, GateRule, PREFERENCE, PREFERENCE_IN_CONTEXT, QueryPlan, Ranked, Role,
+    companions, cut, cut_noting, prefer, readable_score,
 };
 use crate::domain::selection::selection::Reason;
 use crate::service::catalog::current::View;
 use crate::service::records::metrics::SelectionKind;
+use crate::service::selection::explain::Trace;
 use crate::service::selection::judges::Judges;
 use crate::service::selection::offer::{ConnectionAddress, Offer};
 use crate::service::selection::pinned::pinned;
 use crate::service::selection::request::SelectRequest;
 use crate::service::selection::rerank::{Reranked, Reranking};
-use crate::service::selection::retrieve::{Ranking, Retrieve};
+use crate::service::selection::retrieve::{Ranking, Retrieve, without_gate};
 
 /// Maximum number of candidates per index query, however few tools are offered.
 const LONGEST_LIST: usize = 1_000;
@@ -57,6 +60,8 @@ pub(super) struct Message<'a> {
     pub(super) offer: &'a Offer,
     /// Tools that the conversation called, in order of the calls.
     pub(super) called: &'a [ToolId],
+    /// Collects what decides, if somebody asks for an explanation.
+    pub(super) trace: Option<&'a Mutex<Trace>>,
 }
 
 /// The new tools for a message. Our own tools are positions in the catalog.
@@ -104,6 +109,11 @@ impl Choose {
         }
         let ranking = self.rank(message, &plan).await;
         let needs_tool = !settings.gate || self.retrieve.needs_tool(&ranking, offer.ours.len() + offer.judged.len());
+        if let Some(trace) = message.trace {
+            let tools = offer.ours.len() + offer.judged.len();
+            let gate = if settings.gate { self.retrieve.explain_gate(&ranking, tools) } else { without_gate(GateRule::Off) };
+            trace.lock().ranked(&ranking.ranked, &offer.judged, gate);
+        }
         let scores = ranking.ranked.iter().map(|ranked| (ranked.key, readable_score(ranked.fused))).collect();
         let mut chosen = Chosen {
             kind: if ranking.warnings.is_empty() { SelectionKind::Chosen } else { SelectionKind::Degraded },
@@ -124,7 +134,8 @@ impl Choose {
         }
         let reranking = Reranking {
             mode: request.rerank.unwrap_or(settings.rerank),
-            principal,
+            // The person in whose place an administrator asks doesn't pay for the answer.
+            principal: Some(principal).filter(|_| message.trace.is_none()),
             advisors: &request.advisors,
             ranking: &ranking,
             catalog,
@@ -136,6 +147,9 @@ impl Choose {
             Reranked::NotAsked => self.cut(message, &ranking.ranked, gap, &mut chosen),
             Reranked::Chosen(ranked) => {
                 chosen.judged = true;
+                if let Some(trace) = message.trace {
+                    trace.lock().judged(&ranked);
+                }
                 // The model chose each tool deliberately, so the distance from the best score does not matter.
                 let ranked: Vec<Ranked<u32>> = ranked.into_iter().map(|ranked| Ranked { leads: 1, ..ranked }).collect();
                 self.cut(message, &ranked, gap, &mut chosen);
@@ -151,7 +165,7 @@ impl Choose {
 
     /// The choice if all our tools stay because they are small: ranks only to choose among foreign tools.
     pub(super) async fn among_small(&self, message: &Message<'_>) -> Chosen {
-        if message.offer.judged.is_empty() {
+        if message.offer.judged.is_empty() && message.trace.is_none() {
             let message = plan(message).whole().to_owned();
             return Chosen { kind: SelectionKind::Small, message, ..Chosen::nothing() };
         }
@@ -166,7 +180,7 @@ impl Choose {
         let (narrowed, in_scope) = narrowed(view, offer);
         // If only some tools of these servers are offered, request more candidates, so that enough offered ones remain.
         let list = (settings.candidates * in_scope.div_ceil(offer.ours.len().max(1))).min(LONGEST_LIST);
-        let mut ranking = self.retrieve.rank(plan, &narrowed, Some(list), &offer.judged).await;
+        let mut ranking = self.retrieve.rank_noting(plan, &narrowed, Some(list), &offer.judged, message.trace).await;
         if in_scope > offer.ours.len() {
             let first_foreign = catalog.tools().len();
             ranking.ranked.retain(|ranked| ranked.key as usize >= first_foreign || offer.has(ranked.key));
@@ -204,7 +218,11 @@ impl Choose {
         // A chat keeps its tools. So when it changes, also add tools that later turns may need.
         let has_company = request.chat.is_some() && !chosen.judged;
         let places = if has_company && gap < GAP_OF_PARTS { places_of(parameters.limit, self.of_chats.places) } else { 0 };
-        let kept = cut(&candidates, &CutParameters { limit: parameters.limit - places, ..parameters });
+        let of_message = CutParameters { limit: parameters.limit - places, ..parameters };
+        let kept = match message.trace {
+            None => cut(&candidates, &of_message),
+            Some(trace) => cut_noting(&candidates, &of_message, Some(&mut |place, reason| trace.lock().cut(ranking[place].key, reason))),
+        };
         let first = ranking.iter().find_map(|ranked| catalog.server_of(ranked.key));
         let along = match first {
             Some(server) if has_company => companions(&candidates, &kept, &parameters, server, self.of_chats.of_server),
@@ -317,6 +335,9 @@ fn leave_out_accompanied(message: &Message<'_>, close: &[Arc<Tool>], chosen: &mu
     }
     let stays = |tool: &Tool| kept.iter().any(|published| published.holds(tool, classes)) || offer.is_of_unknown(tool, classes);
     let stays = |position: &u32| stays(&catalog.tools()[*position as usize]);
+    if let Some(trace) = message.trace {
+        chosen.tools.iter().filter(|position| !stays(position)).for_each(|&position| trace.lock().cut(position, CutReason::FallOff));
+    }
     chosen.tools.retain(stays);
     chosen.one_of.retain(stays);
     chosen.all_of.retain(stays);

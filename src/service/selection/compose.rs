@@ -119,12 +119,21 @@ impl<'a> Composition<'a> {
         self.tools.extend(rest);
     }
 
-    /// Adds all remaining tools, for a chat in the static arm of an experiment.
-    pub(super) fn add_all(&mut self) {
-        self.add_ours(Reason::StaticArm);
-        let offer = self.message.offer;
-        self.tools.extend(offer.judged.iter().map(|tool| meta(&tool.name, Reason::StaticArm)));
-        self.tools.extend(offer.builtins.iter().map(|(name, _)| meta(name, Reason::StaticArm)));
+    /// Everything on offer instead of these tools, in an order that does not depend on the message. What the model found and
+    /// what it called by `run_tool` stays too.
+    pub(super) fn with_all(self, set: &ChatSet, found: &[ToolId], reason: Reason) -> Self {
+        let Message { offer, .. } = self.message;
+        let mut all = Self::new(self.message);
+        all.add_fixed();
+        all.add_running();
+        all.add_ours(reason);
+        all.add_chat(set, &Chosen::nothing(), found);
+        all.add_kept();
+        let foreign = offer.foreign.iter().map(|name| meta(name, Reason::Foreign));
+        all.tools.extend(foreign);
+        all.tools.extend(offer.judged.iter().map(|tool| meta(&tool.name, reason)));
+        all.tools.extend(offer.builtins.iter().map(|(name, _)| meta(name, reason)));
+        all
     }
 
     /// Adds the meta-tools that describe and run other tools.

@@ -10,6 +10,7 @@ pub mod request;
 mod builtins;
 mod offer;
 pub(crate) mod offers;
+mod explain;
 pub mod retrieve;
 mod rerank;
 mod choose;

@@ -60,6 +60,18 @@ impl OfferCache {
     /// # Errors
     /// The hash is malformed or does not match the names; or there are no names, and none are cached.
     pub(crate) fn of(&self, principal: &Principal, offer: &str, sent: Arc<[Offered]>) -> Result<Known, OfferError> {
+        self.resolve(principal, offer, sent, true)
+    }
+
+    /// Like [`Self::of`], but caches nothing.
+    ///
+    /// # Errors
+    /// As for [`Self::of`].
+    pub(crate) fn peek(&self, principal: &Principal, offer: &str, sent: Arc<[Offered]>) -> Result<Known, OfferError> {
+        self.resolve(principal, offer, sent, false)
+    }
+
+    fn resolve(&self, principal: &Principal, offer: &str, sent: Arc<[Offered]>, remembers: bool) -> Result<Known, OfferError> {
         let hash = offer.strip_prefix(PREFIX).filter(|hash| is_hash(hash)).ok_or(OfferError::Malformed)?;
         let names = || sent.iter().filter(|offered| offered.description.is_none());
         if names().any(|offered| offered.name.contains('\n')) {
@@ -73,7 +85,7 @@ impl OfferCache {
         }
         if is_same {
             let names: Arc<[Offered]> = if names().count() == sent.len() { Arc::clone(&sent) } else { names().cloned().collect() };
-            let is_remembered = weight(&names) <= LIST_BYTES;
+            let is_remembered = remembers && weight(&names) <= LIST_BYTES;
             if is_remembered {
                 self.0.insert((key, of_sent), names);
             }

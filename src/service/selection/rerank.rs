@@ -16,7 +16,8 @@ use crate::settings::Rerank;
 /// The input. The ranking contains only tools offered to the caller.
 pub(super) struct Reranking<'a> {
     pub(super) mode: Rerank,
-    pub(super) principal: &'a Principal,
+    /// The caller to whom the cost is attributed; `None`: the service itself.
+    pub(super) principal: Option<&'a Principal>,
     /// Language models that use the user's own keys.
     pub(super) advisors: &'a [Advisor],
     pub(super) ranking: &'a Ranking,
@@ -64,7 +65,7 @@ impl Judges {
         let (candidates, entries): (Vec<Ranked<u32>>, Vec<Entry>) =
             ranking.ranked.iter().filter_map(|ranked| Some((*ranked, entry(ranked)?))).take(self.settings.candidates).unzip();
         let question = Question::new(ranking.in_context.as_ref().unwrap_or(&ranking.message), entries, limit);
-        let asked = AskedFor { purpose: Purpose::Judge, principal: Some(principal), is_own: advisor.is_own() };
+        let asked = AskedFor { purpose: Purpose::Judge, principal, is_own: advisor.is_own() };
         match self.ask(advisor, &question, Instant::now() + self.settings.timeout, asked).await {
             Ok(choices) => Reranked::Chosen(choices.iter().filter_map(|choice| candidates.get(choice.place).copied()).collect()),
             Err(error) => Reranked::Failed(format!("chosen without the language model ({}): {error}", advisor.name())),

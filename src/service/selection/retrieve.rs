@@ -8,15 +8,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::selection::builtins::Families;
+use crate::domain::selection::explanation::GateExplanation;
 use crate::domain::selection::relevance::arrange::prefer_ready;
 use crate::domain::selection::relevance::{
-    Candidates, FusionParameters, Gate, GateEvidence, LeftOpen, LexicalModel, QueryPlan, Ranked, Signals, SparseVector, TurnEvidence,
-    living_first, z_scores,
+    Candidates, FusionParameters, Gate, GateEvidence, GateRule, GateVerdict, LeftOpen, LexicalModel, QueryPlan, Ranked, Signals,
+    SparseVector, TurnEvidence, living_first, z_scores,
 };
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::access::connections::{ConnectionState, Connections};
@@ -28,6 +30,7 @@ use crate::service::ports::{
 };
 use crate::service::records::metrics::{Meters, Stage};
 use crate::service::selection::builtins::{BuiltinExamples, BuiltinFamilies, BuiltinTexts};
+use crate::service::selection::explain::{Trace, common_words};
 use crate::service::selection::foreign::{Foreign, ForeignTool, ForeignVectors, Known};
 use crate::service::spans;
 
@@ -96,6 +99,11 @@ impl Ranking {
             judge(&TurnEvidence { alone, in_context, left_open: self.left_open })
         })
     }
+}
+
+/// The explanation if tools are let through without the gate.
+pub(super) fn without_gate(rule: GateRule) -> GateExplanation {
+    GateExplanation { needs_tool: true, margin: None, by: rule, signals: Vec::new() }
 }
 
 /// The five largest cosines, descending.
@@ -278,18 +286,34 @@ impl Retrieve {
 
     /// Whether the message needs any tool.
     pub fn needs_tool(&self, ranking: &Ranking, tools: usize) -> bool {
+        self.verdict(ranking, tools).is_none_or(|verdict| verdict.needs_tool)
+    }
+
+    /// The decision of [`Self::needs_tool`], with the features behind it.
+    pub(super) fn explain_gate(&self, ranking: &Ranking, tools: usize) -> GateExplanation {
+        let Some(verdict) = self.verdict(ranking, tools) else { return without_gate(GateRule::Partial) };
+        let gate = self.gate.load();
+        let signals = match ranking.in_context {
+            Some(_) => ranking.with_turn(tools, |evidence| gate.weighed_turn(verdict, evidence)),
+            None => ranking.with_evidence(tools, |evidence| gate.weighed(verdict, evidence)),
+        };
+        let margin = Some(verdict.margin).filter(|margin| margin.is_finite());
+        GateExplanation { needs_tool: verdict.needs_tool, margin, by: verdict.by, signals }
+    }
+
+    /// The gate's verdict; `None` if it can't judge because tools have no vectors yet, and the words suggest one.
+    fn verdict(&self, ranking: &Ranking, tools: usize) -> Option<GateVerdict> {
         let gate = self.gate.load();
         // Cosines say nothing about tools without vectors. If there are no vectors at all, the gate uses words anyway.
         let by_words =
             |alone: &GateEvidence<'_>| gate.judge(&GateEvidence { vector: None, best_dense: None, best_five: &[], ..*alone }).needs_tool;
         if ranking.is_partial && ranking.vector.is_some() && ranking.with_turn(tools, |turn| by_words(&turn.alone)) {
-            return true;
+            return None;
         }
-        let verdict = match ranking.in_context {
+        Some(match ranking.in_context {
             Some(_) => ranking.with_turn(tools, |evidence| gate.judge_turn(evidence)),
             None => ranking.with_evidence(tools, |evidence| gate.judge(evidence)),
-        };
-        verdict.needs_tool
+        })
     }
 
     /// The features of the gate's trained head, for its training.
@@ -304,6 +328,18 @@ impl Retrieve {
 
     /// Ranks all tools that the caller sees, together with the foreign tools, for one message.
     pub async fn rank(&self, plan: &QueryPlan, view: &View, list: Option<usize>, foreign: &[ForeignTool]) -> Ranking {
+        self.rank_noting(plan, view, list, foreign, None).await
+    }
+
+    /// Like [`Self::rank`], and notes the evidence for an explanation.
+    pub(super) async fn rank_noting(
+        &self,
+        plan: &QueryPlan,
+        view: &View,
+        list: Option<usize>,
+        foreign: &[ForeignTool],
+        trace: Option<&Mutex<Trace>>,
+    ) -> Ranking {
         let View { catalog, visibility, settings } = view;
         let texts: Vec<&str> = plan.texts().iter().map(String::as_str).collect();
         if texts.is_empty() {
@@ -335,6 +371,13 @@ impl Retrieve {
         let servers = server_priors(&found.servers, catalog);
         candidates.set_prior(|key| catalog.server_of(key).and_then(|server| servers.get(server as usize)).copied().unwrap_or(0.0));
         let mut ranked = candidates.fuse(&fusion);
+        if let Some(trace) = trace {
+            let words = |key: u32| {
+                let tool = catalog.tools().get(key as usize);
+                tool.map_or_else(Vec::new, |tool| common_words(&self.lexical, tool, query.iter().map(|text| &text.sparse)))
+            };
+            trace.lock().found(plan, &candidates, &ranked, words);
+        }
         // The gate's features include all tools, even those of servers that are down.
         let agreement = agreement(&ranked, catalog);
         let down = self.down(catalog);

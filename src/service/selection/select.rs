@@ -4,17 +4,19 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use parking_lot::Mutex;
 use uuid::Uuid;
 
-use crate::domain::access::principal::Principal;
+use crate::domain::access::principal::{Principal, PrincipalKind};
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::publishing::meta_tools::MetaTool;
 use crate::domain::records::conversation::Conversation;
 use crate::domain::selection::builtins::{Families, Family};
 use crate::domain::selection::chat::{ChatKey, ChatSet, Wanted};
-use crate::domain::selection::experiment::Arm;
-use crate::domain::selection::selection::{Reason, Selected, Selection};
+use crate::domain::selection::experiment::{Arm, Mode};
+use crate::domain::selection::explanation::Explanation;
+use crate::domain::selection::selection::{Reason, Selected, Selection, Shadow};
 use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::ports::{OfferedTools, SelectionEvent, SelectionEventKind};
 use crate::service::publishing::meta_tokens::MetaTokens;
@@ -24,11 +26,13 @@ use crate::service::selection::builtins::{BuiltinFamilies, BuiltinTexts};
 use crate::service::selection::chats::Chats;
 use crate::service::selection::choose::{ChatParameters, Choose, Chosen, Message};
 use crate::service::selection::compose::{Composition, run_tool};
+use crate::service::selection::explain::Trace;
 use crate::service::selection::judges::Judges;
 use crate::service::selection::offer::Offer;
 use crate::service::selection::request::SelectRequest;
 use crate::service::selection::retrieve::Retrieve;
 use crate::service::spans;
+use crate::settings::SelectionSettings;
 
 pub struct Select {
     current: Arc<CurrentCatalog>,
@@ -58,53 +62,87 @@ impl Select {
 
     /// Selects tools for the user's last message. Always returns a selection; an outage only adds warnings.
     pub async fn select(&self, request: SelectRequest, principal: &Principal) -> Selection {
-        let started = Instant::now();
         let view = self.current.view(principal);
-        let mut offer = Offer::of(&request, &self.current, &view);
+        self.run(request, principal, &view, None).await
+    }
+
+    /// Selects as [`Self::select`] does, perhaps with other settings, and explains the selection. Records nothing and changes no chat.
+    pub async fn explain(
+        &self,
+        request: SelectRequest,
+        principal: &Principal,
+        change: impl FnOnce(&mut SelectionSettings),
+    ) -> (Selection, Explanation) {
+        let mut view = self.current.view(principal);
+        change(Arc::make_mut(&mut view.settings));
+        let trace = Mutex::default();
+        let selection = self.run(request, principal, &view, Some(&trace)).await;
+        let explanation = trace.into_inner().explanation(&view.catalog);
+        (selection, explanation)
+    }
+
+    async fn run(&self, request: SelectRequest, principal: &Principal, view: &View, trace: Option<&Mutex<Trace>>) -> Selection {
+        let started = Instant::now();
+        let mut offer = Offer::of(&request, &self.current, view);
         let mut warnings = std::mem::take(&mut offer.warnings);
-        let called = called(&request, &offer, &view);
-        let message = Message { request: &request, principal, view: &view, offer: &offer, called: &called };
+        let called = called(&request, &offer, view);
+        let message = Message { request: &request, principal, view, offer: &offer, called: &called, trace };
 
         // If all tools stay anyway, the chat says nothing about the effect of the selection.
         let is_small = is_small(&message);
-        let arm = request.chat.as_ref().filter(|_| !is_small).and_then(|chat| Arm::of(chat, view.settings.static_share));
-        let is_static = arm == Some(Arm::Static);
-        let chosen = match (is_static, is_small) {
-            (true, _) => Chosen { kind: SelectionKind::Static, ..Chosen::nothing() },
+        let arm = Some(view.settings.share).filter(|_| !is_small).and_then(|share| Arm::of(subject(&message)?, share));
+        let whole = match (view.settings.mode, arm) {
+            (Mode::Shadow, _) => Some(Whole::Shadow),
+            (Mode::On, Some(Arm::Static)) => Some(Whole::Static),
+            (Mode::On, _) => None,
+        };
+        let is_static = whole == Some(Whole::Static);
+        let chosen = match (is_static && trace.is_none(), is_small) {
+            (true, _) => Chosen::nothing(),
             (false, true) => self.choose.among_small(&message).await,
             (false, false) => self.choose.choose(&message).await,
         };
         let found = found(&message);
         let builtins = if is_static { BuiltinFamilies::default() } else { self.builtins(&message).await };
-        let (set, of_chat) = self.update_chat(&message, &chosen, &found).await;
+        let (set, of_chat) = self.update_chat(&message, &chosen, whole, &found).await;
 
-        let mut answer = Composition::new(message);
-        answer.add_fixed();
+        let mut narrowed = Composition::new(message);
+        narrowed.add_fixed();
         if is_small {
             // Before the chat's tools, so that calls don't change the order.
-            answer.add_running();
-            answer.add_ours(Reason::Small);
+            narrowed.add_running();
+            narrowed.add_ours(Reason::Small);
         }
-        answer.add_chat(&set, &chosen, &found);
-        answer.add_kept();
-        if is_static {
-            answer.add_all();
-        }
+        narrowed.add_chat(&set, &chosen, &found);
+        narrowed.add_kept();
         // Needed to run tools that are not offered: if none of ours is, or if some are not loaded yet.
         if offer.ours.is_empty() || is_static || offer.meta.contains(&MetaTool::LoadToolset) {
-            answer.add_running();
+            narrowed.add_running();
         }
-        answer.add_foreign(&chosen);
-        answer.add_builtins(&builtins.needed, Reason::MayNeed);
-        answer.add_builtins(&builtins.staying, Reason::OfferedBefore);
-        answer.add_builtins(&builtins.searched, Reason::Found);
+        narrowed.add_foreign(&chosen);
+        narrowed.add_builtins(&builtins.needed, Reason::MayNeed);
+        narrowed.add_builtins(&builtins.staying, Reason::OfferedBefore);
+        narrowed.add_builtins(&builtins.searched, Reason::Found);
+        if let Some(trace) = trace {
+            trace.lock().selected(&narrowed.tools);
+        }
+        let costs = self.meta_tokens.of(&view.catalog, &view.visibility);
+        let (tokens_before, tokens_narrowed) = narrowed.tokens(&costs);
+        let shadow = (whole == Some(Whole::Shadow)).then(|| Shadow { tools: narrowed.tools.clone(), tokens_after: tokens_narrowed });
+        let (answer, tokens_after) = match whole {
+            None => (narrowed, tokens_narrowed),
+            Some(whole) => {
+                let all = narrowed.with_all(&set, &found, whole.reason());
+                let tokens = all.tokens(&costs).1;
+                (all, tokens)
+            }
+        };
 
         warnings.splice(0..0, of_chat.into_iter().chain(chosen.warnings.iter().cloned()));
         let tools = answer.tools.iter().filter_map(|selected| selected.id.as_ref());
         warnings.extend(self.choose.retrieve.down_warnings(tools.clone()));
-        let (tokens_before, tokens_after) = answer.tokens(&self.meta_tokens.of(&view.catalog, &view.visibility));
         let figures = SelectionFigures {
-            kind: chosen.kind,
+            kind: whole.map_or(chosen.kind, Whole::kind),
             took: started.elapsed(),
             tools_before: offer.ours.len(),
             tools_after: tools.count(),
@@ -112,17 +150,22 @@ impl Select {
             tokens_after,
         };
         let id = Uuid::now_v7().to_string();
-        self.record(&id, &message, &chosen, &answer.tools, &figures, arm);
+        if trace.is_none() {
+            let recorded = shadow.as_ref().map_or(&answer.tools, |shadow| &shadow.tools);
+            self.record(&id, &message, &chosen.message, recorded, &figures, arm.filter(|_| whole != Some(Whole::Shadow)));
+        }
+        let keeps_all = figures.kind.keeps_all();
         Selection {
             id,
-            tool_ids: if is_small { request.tool_ids.clone() } else { answer.tool_ids() },
-            keeps_all: chosen.kind.keeps_all(),
-            needs_tool: chosen.kind != SelectionKind::NoneNeeded || !builtins.needed.is_empty(),
+            tool_ids: if is_small || whole.is_some() { request.tool_ids.clone() } else { answer.tool_ids() },
+            keeps_all,
+            needs_tool: whole.is_some() || chosen.kind != SelectionKind::NoneNeeded || !builtins.needed.is_empty(),
             is_partial: chosen.is_partial,
             tools: answer.tools,
             disclosed: answer.disclosed,
             tokens_before,
             tokens_after,
+            shadow,
             warnings,
             took: figures.took,
         }
@@ -148,8 +191,8 @@ impl Select {
     }
 
     /// Updates the chat's set. Without a chat id, the set consists of the called tools and the new ones.
-    async fn update_chat(&self, message: &Message<'_>, chosen: &Chosen, found: &[ToolId]) -> (ChatSet, Vec<String>) {
-        let Message { request, principal, view, offer, called } = *message;
+    async fn update_chat(&self, message: &Message<'_>, chosen: &Chosen, whole: Option<Whole>, found: &[ToolId]) -> (ChatSet, Vec<String>) {
+        let Message { request, principal, view, offer, called, trace } = *message;
         let ids = |positions: &[u32]| -> Vec<ToolId> {
             positions.iter().map(|&position| view.catalog.tools()[position as usize].id.clone()).collect()
         };
@@ -163,10 +206,14 @@ impl Select {
         };
         let key = ChatKey { principal: principal.id.clone(), chat: chat.clone() };
         let wanted = Wanted { offered: &new, one_of: &one_of, all_of: &all_of };
-        let updated = self.chats.take(&key, &wanted, called, budget).await;
+        let updated = match trace {
+            None => self.chats.take(&key, &wanted, called, budget).await,
+            Some(_) => self.chats.preview(&key, &wanted, called, budget).await,
+        };
         let mut warnings: Vec<String> = updated.warning.into_iter().collect();
         // Do not report tools that the caller may no longer see, or that stay anyway.
-        let stays = |tool: &ToolId| chosen.kind.keeps_all() && offer.position(tool, &view.catalog).is_some();
+        let keeps_all = whole.is_some() || chosen.kind.keeps_all();
+        let stays = |tool: &ToolId| keeps_all && offer.position(tool, &view.catalog).is_some();
         let dropped = updated.dropped.iter().filter(|tool| view.tool(tool).is_some() && !stays(tool));
         let names: Vec<String> = dropped.map(ToString::to_string).collect();
         if !names.is_empty() {
@@ -175,7 +222,7 @@ impl Select {
         (updated.set, warnings)
     }
 
-    fn record(&self, id: &str, message: &Message<'_>, chosen: &Chosen, kept: &[Selected], figures: &SelectionFigures, arm: Option<Arm>) {
+    fn record(&self, id: &str, message: &Message<'_>, searched: &str, kept: &[Selected], figures: &SelectionFigures, arm: Option<Arm>) {
         let Message { request, principal, offer, .. } = *message;
         tracing::debug!(
             selection = id,
@@ -201,8 +248,8 @@ impl Select {
             conversation: request.chat.as_deref().map(Conversation::chat),
             attribution: self.recorder.attribution(principal),
             kind: SelectionEventKind::Offered {
-                message: self.recorder.message(&chosen.message),
-                tools: if chosen.kind.keeps_all() { OfferedTools::all(tools.collect()) } else { tools.collect() },
+                message: self.recorder.message(searched),
+                tools: if figures.kind.records_all() { OfferedTools::all(tools.collect()) } else { tools.collect() },
                 tokens_before: figures.tokens_before,
                 tokens_after: figures.tokens_after,
                 tokens_saved: figures.tokens_saved(),
@@ -211,6 +258,40 @@ impl Select {
             },
         };
         self.recorder.record_selection(event, principal);
+    }
+}
+
+/// Why all tools stay although the selection would leave some out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whole {
+    /// The caller belongs to the static arm.
+    Static,
+    /// The selection is only recorded.
+    Shadow,
+}
+
+impl Whole {
+    fn reason(self) -> Reason {
+        match self {
+            Self::Static => Reason::StaticArm,
+            Self::Shadow => Reason::Shadow,
+        }
+    }
+
+    fn kind(self) -> SelectionKind {
+        match self {
+            Self::Static => SelectionKind::Static,
+            Self::Shadow => SelectionKind::Shadow,
+        }
+    }
+}
+
+/// What is assigned to an arm as a whole: the user or, if the caller is not a user, the chat.
+fn subject<'a>(message: &Message<'a>) -> Option<&'a str> {
+    let Message { request, principal, .. } = *message;
+    match principal.kind {
+        PrincipalKind::User => Some(principal.id.as_str()),
+        _ => request.chat.as_deref(),
     }
 }
 

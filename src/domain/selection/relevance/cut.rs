@@ -11,6 +11,8 @@
 //! 6. **token budget**: a tool that exceeds the budget is skipped; smaller ones after it may still fit. The best tool always
 //!    stays.
 
+use crate::domain::text::named::named;
+
 /// Maximum distance from the best fused score, for a message of one part.
 ///
 /// Measured on six sets of messages: the project's own, tasks for several tools, and four external ones. Both gaps together
@@ -38,6 +40,27 @@ pub struct CutCandidate {
     pub leads: u32,
 }
 
+named! {
+    /// The reason why a ranked tool was not selected.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum CutReason {
+        /// The limit on the number of tools.
+        Limit = "limit",
+        /// The distance from the best score.
+        FallOff = "fall_off",
+        /// The token budget.
+        Budget = "budget",
+        /// A near duplicate of a better tool.
+        Duplicate = "duplicate",
+        /// The limit on the number of tools per server.
+        PerServer = "per_server",
+        /// The message needs no tool.
+        Gate = "gate",
+        /// A language model left the tool out.
+        Judge = "judge",
+    }
+}
+
 /// The limits of a selection.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CutParameters {
@@ -58,6 +81,14 @@ impl Default for CutParameters {
 
 /// The positions in `ranked` of the tools to keep, ascending. Empty only if `ranked` is empty or the limit is 0.
 pub fn cut(ranked: &[CutCandidate], parameters: &CutParameters) -> Vec<usize> {
+    cut_noting(ranked, parameters, None)
+}
+
+/// Like [`cut`], and calls `note` with the position of each other tool and the reason.
+pub fn cut_noting(ranked: &[CutCandidate], parameters: &CutParameters, note: Option<&mut dyn FnMut(usize, CutReason)>) -> Vec<usize> {
+    let is_noted = note.is_some();
+    let mut ignore = |_, _| {};
+    let note = note.unwrap_or(&mut ignore);
     let Some(best) = ranked.first() else { return Vec::new() };
     let floor = best.fused - parameters.gap;
     let near = ranked.iter().enumerate().take_while(|(place, it)| *place < parameters.minimum || it.fused >= floor).count();
@@ -69,11 +100,16 @@ pub fn cut(ranked: &[CutCandidate], parameters: &CutParameters) -> Vec<usize> {
     let mut tokens = 0_u32;
     for place in wanted {
         if kept.len() >= parameters.limit {
-            break;
+            if !is_noted {
+                break;
+            }
+            note(place, CutReason::Limit);
+            continue;
         }
         let candidate = &ranked[place];
         let sum = tokens.saturating_add(candidate.tokens);
         if kept.iter().any(|&other| ranked[other].group == candidate.group) {
+            note(place, CutReason::Duplicate);
             continue;
         }
         let affordable = place == 0 || parameters.token_budget.is_none_or(|budget| sum <= budget);
@@ -83,7 +119,12 @@ pub fn cut(ranked: &[CutCandidate], parameters: &CutParameters) -> Vec<usize> {
         if affordable && room {
             tokens = sum;
             kept.push(place);
+        } else {
+            note(place, if affordable { CutReason::PerServer } else { CutReason::Budget });
         }
+    }
+    if is_noted {
+        (near..ranked.len()).filter(|&place| !leads(place)).for_each(|place| note(place, CutReason::FallOff));
     }
     kept.sort_unstable();
     kept

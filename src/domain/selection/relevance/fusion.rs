@@ -201,6 +201,12 @@ impl<K: Copy + Eq + Hash + Ord> Candidates<K> {
         rows.into_iter().map(|row| self.ranked(row, fused[row], whole[row], leads[row])).collect()
     }
 
+    /// A candidate's cosine with each text, and how well the message matches its server (a z-score). For explanations.
+    pub fn evidence(&self, key: K) -> Option<(&[Option<f32>], f32)> {
+        let row = *self.rows.get(&key)?;
+        Some((&self.dense[row * self.texts..(row + 1) * self.texts], self.prior[row]))
+    }
+
     /// For one text, the weighted sum of each candidate's z-scores.
     fn scores(&self, text: usize, rows: &[usize], dense_weight: f32) -> Vec<f32> {
         let at = |row: usize| row * self.texts + text;

@@ -31,6 +31,8 @@ use super::gate_head::{GateHead, Signals};
 use super::turn::TurnEvidence;
 use super::turn_head::{Turn, TurnHead, TurnSignals};
 use super::weakness::{WEAK_COSINE, WEAK_COSINE_WITHOUT_NEED, WEAK_MARGIN, WEAK_SPREADS};
+use super::weighed_signal::WeighedSignal;
+use crate::domain::text::named::named;
 
 /// Logistic regression weights for messages with vectors, see the module documentation.
 pub(crate) const DENSE_WEIGHTS: GateWeights =
@@ -59,6 +61,16 @@ pub struct GateWeights {
     pub tools: f32,
     pub reference: f32,
     pub threshold: f32,
+}
+
+impl GateWeights {
+    /// The names of the features, in the order of [`Self::of_values`].
+    const NAMES: [&str; 6] = ["direction", "dense", "lexical", "wording", "tools", "reference"];
+
+    /// The weights of the features, without bias and threshold.
+    fn of_values(&self) -> [f32; 6] {
+        [self.direction, self.dense, self.lexical, self.wording, self.tools, self.reference]
+    }
 }
 
 /// The weights with and without vectors.
@@ -100,10 +112,35 @@ pub struct GateVerdict {
     pub needs_tool: bool,
     /// Distance from the threshold in log-odds; negative below it.
     pub margin: f32,
+    pub by: GateRule,
+}
+
+named! {
+    /// What decided whether a message needs a tool.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum GateRule {
+        /// There are no tools.
+        NoTools = "no_tools",
+        /// The list of polite phrases, or of words of assent.
+        Courtesy = "courtesy",
+        /// The trained head.
+        Head = "head",
+        /// The trained head for messages that depend on earlier turns.
+        TurnHead = "turn_head",
+        /// The similarity to examples, for models without a trained head.
+        Examples = "examples",
+        /// The words alone, because the message or the tools have no vectors.
+        Words = "words",
+        /// Nothing: some tools have no vectors yet, and the words alone suggest a tool.
+        Partial = "partial",
+        /// Nothing: the gate is switched off (`selection.gate`).
+        Off = "off",
+    }
 }
 
 /// The verdict on purely polite messages, which a list detects.
-const COURTEOUS: GateVerdict = GateVerdict { needs_tool: false, margin: -10.0 };
+const COURTEOUS: GateVerdict = GateVerdict { needs_tool: false, margin: -10.0, by: GateRule::Courtesy };
+const NO_TOOLS: GateVerdict = GateVerdict { needs_tool: false, margin: f32::NEG_INFINITY, by: GateRule::NoTools };
 
 /// Decides whether messages need a tool. [`Gate::teach`] adds the model-specific part once the vectors of the examples are
 /// available.
@@ -171,7 +208,7 @@ impl Gate {
     /// Judges a message. The verdict is lexical if the message has no vector, no tool is embedded or [`Gate::teach`] is pending.
     pub fn judge(&self, evidence: &GateEvidence<'_>) -> GateVerdict {
         if evidence.tools == 0 {
-            return GateVerdict { needs_tool: false, margin: f32::NEG_INFINITY };
+            return NO_TOOLS;
         }
         if courtesy(evidence.message).is_some() {
             return COURTEOUS;
@@ -183,34 +220,71 @@ impl Gate {
     pub fn judge_turn(&self, evidence: &TurnEvidence<'_>) -> GateVerdict {
         let (alone, in_context) = (&evidence.alone, &evidence.in_context);
         if alone.tools == 0 {
-            return GateVerdict { needs_tool: false, margin: f32::NEG_INFINITY };
+            return NO_TOOLS;
         }
         match courtesy(alone.message) {
-            Some(Courtesy::Assent) if evidence.left_open.is_any() => return GateVerdict { needs_tool: true, margin: 0.0 },
+            Some(Courtesy::Assent) if evidence.left_open.is_any() => {
+                return GateVerdict { needs_tool: true, margin: 0.0, by: GateRule::Courtesy };
+            }
             Some(Courtesy::Both) if evidence.left_open.is_any() => {}
             Some(_) => return COURTEOUS,
             None => {}
         }
-        let (by_itself, with_context) = (self.weigh(alone), self.weigh(in_context));
-        let by_head = || {
-            let head = self.turn_head.as_ref()?;
-            let turn = Turn {
-                alone: self.signals(alone),
-                in_context: self.signals(in_context),
-                last: TurnSignals::new(evidence.left_open, alone.message, by_itself.margin, with_context.margin),
-                text: alone.message,
-                message: alone.vector?,
-                context: in_context.vector?,
-            };
-            head.margin(&turn)
-        };
-        if let Some(margin) = by_head() {
-            return GateVerdict { needs_tool: margin >= 0.0, margin };
+        if let Some(margin) = self.turn_head.as_ref().and_then(|head| head.margin(&self.turn(evidence)?)) {
+            return GateVerdict { needs_tool: margin >= 0.0, margin, by: GateRule::TurnHead };
         }
-        let by_itself = self.weigh(&GateEvidence { message: alone.message, vector: alone.vector, ..*in_context });
+        let with_context = self.weigh(in_context);
+        let by_itself = self.weigh(&evidence.by_itself());
         let is_near = with_context.needs_tool && by_itself.margin >= -CONTEXT_ALLOWANCE;
         let margin = if is_near { by_itself.margin.max(0.0) } else { by_itself.margin };
-        GateVerdict { needs_tool: by_itself.needs_tool || is_near, margin }
+        GateVerdict { needs_tool: by_itself.needs_tool || is_near, margin, by: by_itself.by }
+    }
+
+    /// The inputs of the turn head; `None` without vectors.
+    fn turn<'a>(&self, evidence: &TurnEvidence<'a>) -> Option<Turn<'a>> {
+        let (alone, in_context) = (&evidence.alone, &evidence.in_context);
+        let (message, context) = (alone.vector?, in_context.vector?);
+        let (by_itself, with_context) = (self.weigh(alone), self.weigh(in_context));
+        Some(Turn {
+            alone: self.signals(alone),
+            in_context: self.signals(in_context),
+            last: TurnSignals::new(evidence.left_open, alone.message, by_itself.margin, with_context.margin),
+            text: alone.message,
+            message,
+            context,
+        })
+    }
+
+    /// The signals behind a verdict on a message by itself. Their weighted sum is the margin. Empty if no signals were weighed.
+    pub fn weighed(&self, verdict: GateVerdict, evidence: &GateEvidence<'_>) -> Vec<WeighedSignal> {
+        match (verdict.by, &self.head) {
+            (GateRule::Head, Some(head)) => head.weighed(evidence, &self.signals(evidence)),
+            (GateRule::Examples | GateRule::Words, _) => self.weighed_values(evidence),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Like [`Self::weighed`], for a message that depends on earlier turns.
+    pub fn weighed_turn(&self, verdict: GateVerdict, evidence: &TurnEvidence<'_>) -> Vec<WeighedSignal> {
+        if let (GateRule::TurnHead, Some(head), Some(turn)) = (verdict.by, &self.turn_head, self.turn(evidence)) {
+            return head.weighed(&turn);
+        }
+        let by_itself = evidence.by_itself();
+        let mut signals = self.weighed(verdict, &by_itself);
+        if !signals.is_empty() {
+            signals.push(WeighedSignal::sum("context", verdict.margin - self.weigh(&by_itself).margin));
+        }
+        signals
+    }
+
+    fn weighed_values(&self, evidence: &GateEvidence<'_>) -> Vec<WeighedSignal> {
+        let (_, weights, values) = self.values(evidence);
+        let named = GateWeights::NAMES.into_iter().zip(values).zip(weights.of_values());
+        let mut signals: Vec<WeighedSignal> = named.map(|((name, value), weight)| WeighedSignal::new(name, value, weight)).collect();
+        let foreign = f32::from(u8::from(is_foreign(evidence.message)));
+        signals.push(WeighedSignal::new("foreign", foreign, self.parameters.foreign_allowance));
+        signals.extend(WeighedSignal::constants(weights.bias, weights.threshold));
+        signals
     }
 
     /// The features of the turn head other than vectors, for training.
@@ -221,31 +295,31 @@ impl Gate {
     }
 
     fn weigh(&self, evidence: &GateEvidence<'_>) -> GateVerdict {
-        let tools = evidence.tools as f32;
-        let lexical = lexical(evidence);
         if let Some(margin) = self.head.as_ref().and_then(|head| head.margin(evidence, &self.signals(evidence))) {
-            return GateVerdict { needs_tool: margin >= 0.0, margin };
+            return GateVerdict { needs_tool: margin >= 0.0, margin, by: GateRule::Head };
         }
+        let (by, weights, values) = self.values(evidence);
+        let sum = values.iter().zip(weights.of_values()).fold(weights.bias, |sum, (value, weight)| sum + weight * value);
+        let threshold = weights.threshold - if is_foreign(evidence.message) { self.parameters.foreign_allowance } else { 0.0 };
+        // Without vectors, a message that shares no word with any tool needs none.
+        let needs_tool = sum >= threshold && (by == GateRule::Examples || lexical(evidence) > 0.0);
+        GateVerdict { needs_tool, margin: sum - threshold, by }
+    }
+
+    /// The features for models without a trained head, in the order of [`GateWeights::of_values`], and their weights.
+    fn values(&self, evidence: &GateEvidence<'_>) -> (GateRule, &GateWeights, [f32; 6]) {
         let seen = evidence
             .vector
             .zip(evidence.best_dense)
             .zip(self.model.as_ref())
             .and_then(|((vector, best), model)| Some((model.direction(vector)?, (best - model.background) * model.inverse_spread)));
-        let (weights, (direction, dense)) = match seen {
-            Some(seen) => (&self.parameters.with_vectors, seen),
-            None => (&self.parameters.without_vectors, (0.0, 0.0)),
+        let (by, weights, (direction, dense)) = match seen {
+            Some(seen) => (GateRule::Examples, &self.parameters.with_vectors, seen),
+            None => (GateRule::Words, &self.parameters.without_vectors, (0.0, 0.0)),
         };
-        let sum = weights.bias
-            + weights.direction * direction
-            + weights.dense * dense
-            + weights.lexical * lexical
-            + weights.wording * self.wording(evidence.message)
-            + weights.tools * tools.ln()
-            + if names_resource(evidence.message) { weights.reference } else { 0.0 };
-        let threshold = weights.threshold - if is_foreign(evidence.message) { self.parameters.foreign_allowance } else { 0.0 };
-        // Without vectors, a message that shares no word with any tool needs none.
-        let needs_tool = sum >= threshold && (seen.is_some() || lexical > 0.0);
-        GateVerdict { needs_tool, margin: sum - threshold }
+        let reference = f32::from(u8::from(names_resource(evidence.message)));
+        let tools = (evidence.tools as f32).ln();
+        (by, weights, [direction, dense, lexical(evidence), self.wording(evidence.message), tools, reference])
     }
 
     /// The features of the trained head.

@@ -8,6 +8,7 @@
 use serde::Deserialize;
 
 use super::gate::GateEvidence;
+use super::weighed_signal::WeighedSignal;
 
 static BUILT_IN: &str = include_str!("../../../../assets/gate.json");
 
@@ -65,10 +66,22 @@ pub struct Signals {
 }
 
 impl Signals {
+    /// The names of the features, in the order of [`Self::values`].
+    const NAMES: [&str; 10] = ["best", "second", "five", "lexical", "wording", "tools", "reference", "agreement", "length", "foreign"];
+
+    fn values(&self) -> [f32; 10] {
+        let Self { best, second, five, lexical, wording, tools, reference, agreement, length, foreign } = *self;
+        [best, second, five, lexical, wording, tools, reference, agreement, length, foreign]
+    }
+
+    /// These signals with their weights. `prefix` precedes their names.
+    pub(super) fn weighed(&self, prefix: &str, weights: &Self) -> impl Iterator<Item = WeighedSignal> {
+        let weighed = Self::NAMES.iter().zip(self.values()).zip(weights.values());
+        weighed.map(move |((name, value), weight)| WeighedSignal::new(format!("{prefix}{name}"), value, weight))
+    }
+
     pub(super) fn dot(&self, other: &Self) -> f32 {
-        let values =
-            |it: &Self| [it.best, it.second, it.five, it.lexical, it.wording, it.tools, it.reference, it.agreement, it.length, it.foreign];
-        values(self).iter().zip(values(other)).map(|(one, other)| one * other).sum()
+        self.values().iter().zip(other.values()).map(|(one, other)| one * other).sum()
     }
 }
 
@@ -81,13 +94,34 @@ impl GateHead {
 
     /// Distance from the threshold in log-odds; `None` without a vector and cosines.
     pub(super) fn margin(&self, evidence: &GateEvidence<'_>, signals: &Signals) -> Option<f32> {
-        let vector = evidence.vector.filter(|vector| vector.len() == self.direction.len())?;
-        evidence.best_dense?;
-        let score = |bias: f32, weights: &Signals, direction: &[f32]| {
-            let along: f32 = vector.iter().zip(direction).map(|(value, weight)| value * weight).sum();
-            bias + weights.dot(signals) + along
-        };
-        let hidden: f32 = self.hidden.iter().map(|unit| unit.out * score(unit.bias, &unit.weights, &unit.direction).max(0.0)).sum();
-        Some(score(self.bias, &self.weights, &self.direction) + hidden - self.threshold)
+        let vector = self.vector(evidence)?;
+        let direct = self.bias + self.weights.dot(signals) + dot(vector, &self.direction);
+        Some(direct + self.hidden(vector, signals) - self.threshold)
     }
+
+    /// The signals whose weighted sum is the margin; none if there is no margin.
+    pub(super) fn weighed(&self, evidence: &GateEvidence<'_>, signals: &Signals) -> Vec<WeighedSignal> {
+        let Some(vector) = self.vector(evidence) else { return Vec::new() };
+        let mut weighed: Vec<WeighedSignal> = signals.weighed("", &self.weights).collect();
+        weighed.push(WeighedSignal::sum("vector", dot(vector, &self.direction)));
+        weighed.push(WeighedSignal::sum("network", self.hidden(vector, signals)));
+        weighed.extend(WeighedSignal::constants(self.bias, self.threshold));
+        weighed
+    }
+
+    /// The message's vector, if the head can judge the message.
+    fn vector<'a>(&self, evidence: &GateEvidence<'a>) -> Option<&'a [f32]> {
+        evidence.best_dense?;
+        evidence.vector.filter(|vector| vector.len() == self.direction.len())
+    }
+
+    /// The output of the hidden layer.
+    fn hidden(&self, vector: &[f32], signals: &Signals) -> f32 {
+        let activation = |unit: &Unit| (unit.bias + unit.weights.dot(signals) + dot(vector, &unit.direction)).max(0.0);
+        self.hidden.iter().map(|unit| unit.out * activation(unit)).sum()
+    }
+}
+
+fn dot(one: &[f32], other: &[f32]) -> f32 {
+    one.iter().zip(other).map(|(one, other)| one * other).sum()
 }

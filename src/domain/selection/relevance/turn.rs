@@ -30,6 +30,13 @@ pub struct TurnEvidence<'a> {
     pub left_open: LeftOpen,
 }
 
+impl<'a> TurnEvidence<'a> {
+    /// The text and the vector of the message by itself, with the candidates for the message in context.
+    pub(super) fn by_itself(&self) -> GateEvidence<'a> {
+        GateEvidence { message: self.alone.message, vector: self.alone.vector, ..self.in_context }
+    }
+}
+
 impl LeftOpen {
     /// Examines the assistant's last turn.
     pub fn of(assistant: &str) -> Self {

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::courtesies::courtesy_share;
 use super::gate_head::Signals;
 use super::turn::LeftOpen;
+use super::weighed_signal::WeighedSignal;
 
 static BUILT_IN: &str = include_str!("../../../../assets/turn.json");
 
@@ -85,6 +86,18 @@ impl TurnSignals {
         }
     }
 
+    /// The names of the features, in the order of [`Self::values`].
+    const NAMES: [&str; 6] = ["asks", "offers", "question", "courtesy", "margin_alone", "margin_in_context"];
+
+    fn values(&self) -> [f32; 6] {
+        [self.asks, self.offers, self.question, self.courtesy, self.margin_alone, self.margin_in_context]
+    }
+
+    /// 1 if the assistant left something open, otherwise 0.
+    fn open(&self) -> f32 {
+        f32::from(u8::from(self.asks + self.offers > 0.0))
+    }
+
     fn dot(&self, other: &Self) -> f32 {
         self.asks * other.asks
             + self.offers * other.offers
@@ -107,10 +120,27 @@ impl TurnHead {
         if turn.message.len() != self.message.len() || turn.context.len() != self.context.len() {
             return None;
         }
-        let open = f32::from(u8::from(turn.last.asks + turn.last.offers > 0.0));
-        let message = dot(turn.message, &self.message) + open * dot(turn.message, &self.message_if_open);
         let signals = self.alone.dot(&turn.alone) + self.in_context.dot(&turn.in_context) + self.turn.dot(&turn.last);
-        Some(self.bias + signals + message + self.words(turn.text, open) + dot(turn.context, &self.context) - self.threshold)
+        let message = self.message(turn);
+        Some(self.bias + signals + message + self.words(turn.text, turn.last.open()) + dot(turn.context, &self.context) - self.threshold)
+    }
+
+    /// The signals whose weighted sum is the margin.
+    pub(super) fn weighed(&self, turn: &Turn<'_>) -> Vec<WeighedSignal> {
+        let mut weighed: Vec<WeighedSignal> = turn.alone.weighed("alone.", &self.alone).collect();
+        weighed.extend(turn.in_context.weighed("in_context.", &self.in_context));
+        let last = TurnSignals::NAMES.iter().zip(turn.last.values()).zip(self.turn.values());
+        weighed.extend(last.map(|((name, value), weight)| WeighedSignal::new(*name, value, weight)));
+        weighed.push(WeighedSignal::sum("alone.vector", self.message(turn)));
+        weighed.push(WeighedSignal::sum("in_context.vector", dot(turn.context, &self.context)));
+        weighed.push(WeighedSignal::sum("words", self.words(turn.text, turn.last.open())));
+        weighed.extend(WeighedSignal::constants(self.bias, self.threshold));
+        weighed
+    }
+
+    /// The contribution of the message's vector.
+    fn message(&self, turn: &Turn<'_>) -> f32 {
+        dot(turn.message, &self.message) + turn.last.open() * dot(turn.message, &self.message_if_open)
     }
 
     /// The contribution of the words: the mean of their weights, times the square root of their number.

@@ -100,7 +100,7 @@ struct SessionFiguresBody {
 }
 
 /// Returns the cost and the results of sessions: chats, sessions with an address, and MCP clients' sessions. If
-/// `selection.static_share` is set, it compares `static` and `dynamic` sessions. With `Accept: text/html`, the response
+/// `selection.share` is below 1, it compares `static` and `dynamic` sessions. With `Accept: text/html`, the response
 /// is a page with plots.
 #[utoipa::path(
     operation_id = "show_report",

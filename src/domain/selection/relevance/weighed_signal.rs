@@ -1,0 +1,27 @@
+//! The signals behind a decision of the gate, for explanations.
+
+use serde::Serialize;
+
+/// A signal with its weight. The sum of `value · weight` over all signals is the gate's margin.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WeighedSignal {
+    pub name: String,
+    pub value: f32,
+    pub weight: f32,
+}
+
+impl WeighedSignal {
+    pub(super) fn new(name: impl Into<String>, value: f32, weight: f32) -> Self {
+        Self { name: name.into(), value, weight }
+    }
+
+    /// A signal whose value is already weighted, such as the product of two vectors.
+    pub(super) fn sum(name: &str, value: f32) -> Self {
+        Self::new(name, value, 1.0)
+    }
+
+    /// The two constants of a classifier.
+    pub(super) fn constants(bias: f32, threshold: f32) -> [Self; 2] {
+        [Self::sum("bias", bias), Self::new("threshold", threshold, -1.0)]
+    }
+}

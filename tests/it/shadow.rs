@@ -1,0 +1,130 @@
+//! `selection.mode = "shadow"` and `selection.share`: who gets all tools, and what is recorded of it.
+
+use std::collections::BTreeSet;
+
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::harness::keys::{administer, start_on};
+use crate::harness::wait::{eventually, when};
+use crate::harness::{Running, stdio};
+
+fn servers() -> Value {
+    json!({"time": stdio(&["list=time"]), "mail": stdio(&["list=mail"]), "files": stdio(&["list=files"])})
+}
+
+fn names(tools: &Value) -> BTreeSet<&str> {
+    tools.as_array().unwrap().iter().map(|tool| tool["name"].as_str().or(tool.as_str()).unwrap()).collect()
+}
+
+async fn filter(service: &Running, body: &Value) -> Value {
+    let (status, answer) = service.post("/v1/filter", body).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    answer
+}
+
+fn message(text: &str, chat: &str) -> Value {
+    json!({"messages": [{"role": "user", "content": text}], "chat_id": chat})
+}
+
+async fn call(service: &Running, chat: &str, path: &str) {
+    let request = service.request(Method::POST, path).header("X-OpenWebUI-Chat-Id", chat).json(&json!({}));
+    request.send().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shadow_changes_nothing_and_says_what_it_would_have_done() {
+    let on = start_on(servers(), &[]).await;
+    let shadow = start_on(servers(), &[("TOOLSIEVE_SELECTION__MODE", "shadow")]).await;
+    let mut offered = names(&filter(&shadow, &message("hello", "first")).await["tools"]).len();
+    for (text, chat) in
+        [("what time is it in Tokyo", "a"), ("send an email to Anna", "a"), ("thanks!", "a"), ("read notes.txt. Then mail it to Anna", "b")]
+    {
+        let (expected, answer) = (filter(&on, &message(text, chat)).await, filter(&shadow, &message(text, chat)).await);
+        assert!(expected.get("shadow").is_none());
+        assert_eq!(names(&answer["shadow"]["tools"]), names(&expected["tools"]), "{text}");
+        assert_eq!(answer["shadow"]["tokens_after"], expected["tokens"]["after"], "{text}");
+        assert_eq!(answer["needs_tool"], true);
+        let all = names(&answer["tools"]).len();
+        assert!(all > names(&expected["tools"]).len() && all == std::mem::replace(&mut offered, all), "{text}: {answer}");
+        assert_eq!(answer["tokens"]["after"], answer["tokens"]["before"], "{text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_order_of_the_tools_does_not_depend_on_the_message() {
+    let service = start_on(servers(), &[("TOOLSIEVE_SELECTION__MODE", "shadow")]).await;
+    let order = |answer: &Value| -> Vec<String> {
+        answer["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let first = order(&filter(&service, &message("what time is it in Tokyo", "a")).await);
+    let mut body = message("send an email to Anna", "a");
+    let called = json!({"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "files__read_file"}}]});
+    body["messages"].as_array_mut().unwrap().insert(0, called);
+    assert_eq!(order(&filter(&service, &body).await), first);
+}
+
+/// Tool ids, foreign functions and Open WebUI's own tools stay too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shadow_keeps_what_others_offer() {
+    let service = start_on(servers(), &[("TOOLSIEVE_SELECTION__MODE", "shadow")]).await;
+    let mut body = message("what time is it in Tokyo", "a");
+    let foreign = json!({"type": "function", "function": {"name": "paint", "description": "Paints a picture", "parameters": {}}});
+    let builtin = json!({"type": "function", "function": {"name": "search_notes", "description": "Searches notes", "parameters": {}}});
+    body["tools"] = json!(["find_tools", "time__get_current_time", "mail__send_email", foreign, builtin]);
+    body["narrow_foreign"] = json!(true);
+    body["tool_ids"] = json!(["server:0", "server:1"]);
+    body["connections"] = json!({"server:0": "/time", "server:1": "/mail"});
+    let answer = filter(&service, &body).await;
+    let kept = names(&answer["tools"]);
+    for name in ["find_tools", "time__get_current_time", "mail__send_email", "paint", "search_notes"] {
+        assert!(kept.contains(name), "{name}: {answer}");
+    }
+    assert_eq!(answer["tool_ids"], json!(["server:0", "server:1"]));
+    assert!(!names(&answer["shadow"]["tools"]).contains("paint"), "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_of_what_the_shadow_would_have_hidden_counts_as_recovered() {
+    let service = start_on(servers(), &[("TOOLSIEVE_SELECTION__MODE", "shadow")]).await;
+    let mut body = message("what time is it in Tokyo", "chat");
+    body["limit"] = json!(1);
+    let answer = filter(&service, &body).await;
+    let shown = names(&answer["shadow"]["tools"]);
+    assert!(shown.contains("time__get_current_time") && !shown.contains("mail__send_email"), "{answer}");
+    call(&service, "chat", "/time/get_current_time").await;
+    call(&service, "chat", "/mail/send_email").await;
+    let usage = eventually("both calls", async || {
+        let (_, usage) = administer(&service, Method::GET, "/v1/admin/usage", &json!({})).await;
+        when(usage, |usage| usage["totals"]["called"] == 2)
+    })
+    .await;
+    let totals = &usage["totals"];
+    assert_eq!((&totals["recovered"], &totals["tokens_before"]), (&json!(1), &totals["tokens_after"]), "{usage}");
+    let metrics = service.request(Method::GET, "/metrics").send().await.unwrap().text().await.unwrap();
+    let line = |start: &str| metrics.lines().find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{start}: {metrics}"));
+    assert!(line("toolsieve_selection_tokens_saved_total").ends_with(" 0"), "nothing was saved");
+    assert!(line("toolsieve_selections_total{kind=\"shadow\"}").ends_with(" 1"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_share_of_the_users_gets_selections() {
+    let service = start_on(servers(), &[("TOOLSIEVE_SELECTION__SHARE", "0.5"), ("TOOLSIEVE_ACCESS__TRUST_USERS", "true")]).await;
+    let all = names(&filter(&service, &json!({"messages": [{"role": "user", "content": "hi"}], "limit": 128})).await["tools"]).len();
+    let mut kinds = BTreeSet::new();
+    for user in 0..16 {
+        let is_static =
+            |answer: &Value| answer["tools"].as_array().unwrap().iter().any(|tool| tool["reason"].as_str().unwrap().contains("static"));
+        let mut of_user = BTreeSet::new();
+        for chat in ["one", "two"] {
+            let mut body = message("what time is it in Tokyo", &format!("{chat} of {user}"));
+            body["user"] = json!({"id": format!("user {user}")});
+            let answer = filter(&service, &body).await;
+            assert!(!is_static(&answer) || names(&answer["tools"]).len() > all, "{answer}");
+            of_user.insert(is_static(&answer));
+        }
+        assert_eq!(of_user.len(), 1, "a user stays in their part");
+        kinds.extend(of_user);
+    }
+    assert_eq!(kinds.len(), 2);
+}
