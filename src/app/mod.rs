@@ -206,15 +206,6 @@ impl Application {
         definitions.configure(&live);
         let definitions = Arc::new(definitions);
         current.remember(definitions.names().into_iter());
-        let cleaning = Cleaning {
-            store: store.clone(),
-            keys: Arc::clone(&keys),
-            overrides: Arc::clone(&overrides),
-            definitions: Arc::clone(&definitions),
-            keys_kept: start.store.key_retention,
-            definitions_kept: start.store.definition_retention,
-        };
-        let cleaning = clean(cleaning, stop.clone());
         let inputs = CatalogInputs { overrides: Arc::clone(&overrides), definitions: Arc::clone(&definitions), rebuilds: requests };
         let mut refresh = Refresh::new(Arc::clone(&current), store.clone(), Arc::clone(&count_tokens), catalog_changes, inputs)
             .with_tool_tokens(start.documents.tool_tokens);
@@ -251,6 +242,16 @@ impl Application {
             public_url: public_url.clone(),
         };
         let connections = Connections::new(store.clone(), parts, &live);
+        let cleaning = Cleaning {
+            store: store.clone(),
+            keys: Arc::clone(&keys),
+            connections: Arc::clone(&connections),
+            overrides: Arc::clone(&overrides),
+            definitions: Arc::clone(&definitions),
+            keys_kept: start.store.key_retention,
+            definitions_kept: start.store.definition_retention,
+        };
+        let cleaning = clean(cleaning, stop.clone());
         let retrieve = retrieve.with_connections(Arc::clone(&connections));
         let retrieve = Arc::new(retrieve.with_meters(Arc::clone(&meters)).with_servers(Arc::clone(&servers)));
         let judges = Arc::new(judges(&start.llm)?.with_meters(Arc::clone(&meters)).with_costs(llm_costs));

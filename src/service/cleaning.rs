@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
 
+use crate::service::access::connections::Connections;
 use crate::service::access::keys::Keys;
 use crate::service::catalog::definitions::Definitions;
 use crate::service::catalog::tool_facts::ToolOverrides;
@@ -19,6 +20,7 @@ const HOUR: Duration = Duration::from_hours(1);
 pub(crate) struct Cleaning {
     pub store: Arc<dyn Store>,
     pub keys: Arc<Keys>,
+    pub connections: Arc<Connections>,
     pub overrides: Arc<ToolOverrides>,
     pub definitions: Arc<Definitions>,
     /// How long revoked and expired keys are kept.
@@ -41,7 +43,7 @@ impl Cleaning {
     /// Deletes all expired data, then shrinks the store.
     pub(crate) async fn clean(&self) {
         let before = |age: Duration| SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
-        done("API keys", self.keys.forget_ended_before(before(self.keys_kept)).await);
+        done("API keys", self.forget_keys(before(self.keys_kept)).await);
         done("definitions of tools", self.definitions.forget_unseen_before(before(self.definitions_kept)).await);
         done("withdrawn tool overrides", self.overrides.forget_taken_back_before(before(self.definitions_kept)).await);
         done("sessions", self.store.forget_sessions_before(SystemTime::now()).await);
@@ -49,6 +51,17 @@ impl Cleaning {
         if let Err(error) = self.store.shrink().await {
             tracing::warn!(%error, "the store did not return unused space");
         }
+    }
+
+    /// Deletes keys that ended before `time`, and revokes the tokens of their sign-ins.
+    async fn forget_keys(&self, time: SystemTime) -> Result<u64, StoreError> {
+        let mut sign_ins = Vec::new();
+        for owner in self.keys.owners_ended_before(time) {
+            sign_ins.extend(self.connections.of(&owner).await?);
+        }
+        let keys = self.keys.forget_ended_before(time).await?;
+        self.connections.part(sign_ins).await;
+        Ok(keys)
     }
 }
 

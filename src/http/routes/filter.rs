@@ -366,7 +366,7 @@ pub async fn filter(state: web::Data<State>, caller: Caller, request: HttpReques
     }
     selection.warnings.extend(warnings);
     let mut answer = FilterAnswer { offer: remembered, explain, ..FilterAnswer::from(selection) };
-    let connections = state.connections.states(&principal).await?;
+    let connections = state.connections.known_states(&principal).await;
     for tool in &mut answer.tools {
         tool.connection = tool.server.as_deref().and_then(|server| connections.get(&ServerName::new(server))).map(|known| known.name());
     }

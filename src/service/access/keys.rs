@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::domain::access::api_key::{self, ApiKey, ID_BYTES, KeyDefinition, KeyId, KeyState, Presented, SECRET_BYTES};
 use crate::domain::access::management::{ManagedBy, ManagedInFile};
+use crate::domain::access::principal::PrincipalId;
 use crate::domain::access::toolset::ToolsetName;
 use crate::domain::catalog::tool::ServerName;
 use crate::domain::text::canonical::Fingerprint;
@@ -265,6 +266,13 @@ impl Keys {
         let table = self.table.load();
         let entry = table.by_id.get(id).filter(|entry| entry.key.managed_by() == ManagedBy::File);
         entry.map_or(Ok(()), |entry| Err(ManagedInFile::new(format_args!("the key `{}`", entry.key.name), &table.file)))
+    }
+
+    /// The owners of what [`Self::forget_ended_before`] would delete together with expired keys.
+    pub(crate) fn owners_ended_before(&self, time: SystemTime) -> Vec<PrincipalId> {
+        let has_ended = |key: &ApiKey| key.revoked_at.is_none() && key.expires_at.is_some_and(|end| end < time);
+        let ended = self.list().into_iter().filter(|key| has_ended(key) && !self.is_name_in_file(&key.name));
+        ended.map(|key| PrincipalId::of_key(&key.name)).collect()
     }
 
     /// Deletes keys that were revoked or expired before `time`. Returns their number.

@@ -178,11 +178,10 @@ impl Retrieve {
 
     /// For each server that is called with a sign-in, whether the caller may call it at once.
     pub(crate) async fn connection_states(&self, caller: &Principal) -> HashMap<ServerName, ConnectionState> {
-        let Some(connections) = &self.connections else { return HashMap::new() };
-        connections.states(caller).await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "the sign-ins of a caller can't be read");
-            HashMap::new()
-        })
+        match &self.connections {
+            Some(connections) => connections.known_states(caller).await,
+            None => HashMap::new(),
+        }
     }
 
     /// Moves tools that the caller can call at once before equally good ones that need a sign-in first.

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use self::world::{Browser, Lies, PUBLIC, Page, World, hidden, next, posted};
-use crate::harness::keys::{self, ADMIN, administer};
+use crate::harness::keys::{self, ADMIN, administer, create, with_key};
 use crate::harness::wait::eventually;
 use crate::harness::{Running, Start};
 
@@ -193,6 +193,47 @@ async fn a_refresh_whose_answer_is_lost_does_not_end_the_sign_in() {
     let service = start(servers(&world, &json!("oauth")), Some(service.stop().await)).await;
     eventually("the former refresh token is used again", async || call(&service, "anna", "whoami").await.0 == StatusCode::OK).await;
     assert_eq!(world.known().refreshes(), 2);
+}
+
+/// An authorization server without a grace period takes the former refresh token for a stolen one. The person gets a link, and one
+/// sign-in repairs everything.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_answer_of_a_strict_server_leads_to_a_new_sign_in() {
+    let world = world::start();
+    let service = service(&world).await;
+    first_sign_in(&service, "anna").await;
+    world.lie(Lies { loses_answers: true, ..Lies::default() });
+    world.known().has_no_grace = true;
+    world.known().expire();
+    assert_eq!(call(&service, "anna", "whoami").await.0, StatusCode::SERVICE_UNAVAILABLE);
+    world.lie(Lies::default());
+    let service = start(servers(&world, &json!("oauth")), Some(service.stop().await)).await;
+    let (status, body) = call(&service, "anna", "whoami").await;
+    assert_eq!((status, &body["code"]), (StatusCode::FORBIDDEN, &json!("sign_in_needed")), "{body}");
+    assert_eq!(service.get("/readyz").await.1["tools"], 2, "the tools stay listed");
+    sign_in(&service, "anna", "whoami").await;
+    assert_eq!(whoami(&service, "anna").await, "anna");
+}
+
+/// A revoked key leaves no valid token behind, and its name gives a later key nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_tokens_of_a_revoked_key_are_revoked() {
+    let world = world::start();
+    let service = service(&world).await;
+    first_sign_in(&service, "anna").await;
+    let call = async |key: &str| answer(with_key(&service, Method::POST, "/jira/whoami", key).json(&json!({}))).await;
+    let (id, key) = create(&service, json!({"name": "ci"})).await;
+    let link = call(&key).await.1["sign_in_url"].as_str().unwrap().to_owned();
+    connected(&Browser::of("robot").sign_in(&service, &link).await);
+    assert_eq!(call(&key).await.1["sub"], "robot");
+    assert!(world.known().revoked.is_empty());
+    let (status, body) = administer(&service, Method::DELETE, &format!("/v1/admin/keys/{id}"), &json!(null)).await;
+    assert_eq!(status, StatusCode::OK, "{body}");
+    assert_eq!(world.known().revoked.len(), 2, "the refresh token and the access token");
+    let (_, key) = create(&service, json!({"name": "ci"})).await;
+    let (status, body) = call(&key).await;
+    assert_eq!((status, &body["code"]), (StatusCode::FORBIDDEN, &json!("sign_in_needed")), "{body}");
+    assert_eq!(whoami(&service, "anna").await, "anna");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -33,7 +33,7 @@ pub(super) struct Lies {
     pub(super) hangs: bool,
     /// Its token endpoint sends everybody there.
     pub(super) redirect: Option<String>,
-    /// It refreshes tokens, but its answers don't arrive. As a server with a grace period, it then accepts the former refresh token again.
+    /// It refreshes tokens, but its answers don't arrive. It then accepts the former refresh token again, unless it has no grace period.
     pub(super) loses_answers: bool,
     /// The issuer that it names when it sends people back.
     pub(super) answers_as: Option<String>,
@@ -60,6 +60,7 @@ struct Token {
 #[derive(Default)]
 pub(super) struct Known {
     pub(super) lies: Lies,
+    pub(super) has_no_grace: bool,
     clients: HashMap<String, Vec<String>>,
     codes: HashMap<String, Code>,
     access: HashMap<String, Token>,
@@ -293,7 +294,9 @@ async fn token(world: State, request: HttpRequest, form: web::Form<HashMap<Strin
                 return refused("invalid_grant");
             }
             if known.lies.loses_answers {
-                known.unanswered.insert(given.clone(), of);
+                if !known.has_no_grace {
+                    known.unanswered.insert(given.clone(), of);
+                }
                 return HttpResponse::InternalServerError().finish();
             }
             HttpResponse::Ok().json(known.tokens(&of))

@@ -167,7 +167,12 @@ pub async fn rotate_key(state: web::Data<State>, caller: Administrator, id: web:
 )]
 #[delete("/v1/admin/keys/{id}")]
 pub async fn revoke_key(state: web::Data<State>, caller: Administrator, id: web::Path<String>) -> Answer {
-    let (key, is_new) = state.keys.revoke(&KeyId::new(id.into_inner())).await?;
+    let id = KeyId::new(id.into_inner());
+    let sign_ins = match state.keys.list().into_iter().find(|key| key.id == id) {
+        Some(key) => state.connections.of(&PrincipalId::of_key(&key.name)).await?,
+        None => Vec::new(),
+    };
+    let (key, is_new) = state.keys.revoke(&id).await?;
     if is_new {
         tracing::info!(key = key.id.as_str(), name = key.name, "API key revoked");
         state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::KeyRevoke, key.name.clone()));
@@ -176,6 +181,7 @@ pub async fn revoke_key(state: web::Data<State>, caller: Administrator, id: web:
     if is_new && !state.keys.is_name_in_file(&key.name) {
         let owner = PrincipalId::of_key(&key.name);
         state.secrets.disconnect(&owner);
+        state.connections.part(sign_ins).await;
         state.sessions.forget(&owner);
         state.loading.chats.forget(&owner).await;
     }

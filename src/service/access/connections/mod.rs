@@ -4,13 +4,17 @@
 //! replica finds them. Tokens in memory are only copies.
 
 mod grant;
+mod copies;
+mod states;
+mod refresh;
 mod tokens;
 mod sign_in;
+mod parting;
 mod visits;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -18,15 +22,16 @@ use parking_lot::Mutex;
 pub(crate) use self::sign_in::{AuthorizationAnswer, SignInError};
 pub(crate) use self::visits::SESSION;
 
+use self::copies::{CachedToken, Key, Turns, Unsaved};
 use self::grant::Grant;
-use self::tokens::{CachedToken, Turns, Unsaved};
+use self::states::SignedIn;
 use self::visits::RecentLinks;
 use crate::domain::access::principal::{Principal, PrincipalId, PrincipalKind};
 use crate::domain::access::secret::{SealError, SecretKeys};
 use crate::domain::access::signature::Signer;
 use crate::domain::catalog::tool::ServerName;
 use crate::service::catalog::current::CurrentCatalog;
-use crate::service::ports::{AuthorizationClient, ConnectionStore, Credentials, Parting, StoreError, StoredConnection, ToolServers};
+use crate::service::ports::{AuthorizationClient, ConnectionStore, Credentials, StoreError, StoredConnection, ToolServers};
 use crate::settings::{ConnectSettings, LiveSettings, TokenFor};
 
 /// The owner of sign-ins that all users share. No principal can have this id.
@@ -39,8 +44,6 @@ pub(crate) const PAGE: &str = "/ui/me";
 pub(crate) const CALLBACK: &str = "/ui/oauth/callback";
 /// The path of the client id metadata document.
 pub(crate) const CLIENT_METADATA: &str = "/ui/oauth/client.json";
-/// How long the page waits for the revocation of a token.
-const REVOKING: Duration = Duration::from_secs(15);
 
 /// Whether a caller may call a server's tools at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +137,8 @@ pub(crate) struct Connections {
     /// The URL at which browsers reach the service, without a slash at its end.
     pub(super) public_url: Option<String>,
     configured: ArcSwap<HashMap<ServerName, Arc<ConfiguredServer>>>,
-    pub(super) cached: Mutex<HashMap<(PrincipalId, ServerName), CachedToken>>,
+    pub(super) cached: Mutex<HashMap<Key, CachedToken>>,
+    pub(super) signed_in: SignedIn,
     pub(super) turns: Turns,
     pub(super) unsaved: Unsaved,
     pub(super) links: RecentLinks,
@@ -165,6 +169,7 @@ impl Connections {
             public_url,
             configured: ArcSwap::default(),
             cached: Mutex::default(),
+            signed_in: SignedIn::default(),
             turns: Turns::default(),
             unsaved: Unsaved::default(),
             links: RecentLinks::default(),
@@ -228,27 +233,6 @@ impl Connections {
         Ok(format!("{url}{CALLBACK}"))
     }
 
-    /// For each server that is called with a sign-in, whether the caller may call it at once. Empty if there is no such server.
-    pub(crate) async fn states(&self, caller: &Principal) -> Result<HashMap<ServerName, ConnectionState>, StoreError> {
-        let configured = self.configured.load_full();
-        let mut stored: HashMap<PrincipalId, Vec<StoredConnection>> = HashMap::new();
-        let mut states = HashMap::new();
-        for (name, server) in configured.iter() {
-            let is_ready = match Self::owner(server, caller) {
-                None => false,
-                Some(owner) if owner.as_str() == MACHINE => true,
-                Some(owner) => {
-                    if !stored.contains_key(&owner) {
-                        stored.insert(owner.clone(), self.store.connections(&owner).await?);
-                    }
-                    stored[&owner].iter().any(|known| known.sealed.place.server == *name && known.ended.is_none())
-                }
-            };
-            states.insert(name.clone(), if is_ready { ConnectionState::Ready } else { ConnectionState::SignIn });
-        }
-        Ok(states)
-    }
-
     /// The error of the last sign-in to a server, if its authorization server caused it.
     pub(crate) fn fault(&self, server: &ServerName) -> Option<String> {
         self.faults.lock().get(server).cloned()
@@ -287,55 +271,6 @@ impl Connections {
         Ok(known)
     }
 
-    /// Ends a sign-in: deletes it, ends the connections that use it, and revokes its tokens. Returns whether there was one.
-    pub(crate) async fn disconnect(&self, owner: &PrincipalId, server: &ServerName) -> Result<bool, StoreError> {
-        let Some(stored) = self.store.connection(owner, server).await? else { return Ok(false) };
-        if !self.store.remove_connection(&stored).await? {
-            return Ok(false);
-        }
-        self.drop_copies(owner, server);
-        self.servers.disconnect(owner, Some(server), Parting::AtOnce);
-        tracing::info!(%server, "a user's sign-in was ended");
-        self.revoke(&stored).await;
-        Ok(true)
-    }
-
-    /// Ends all sign-ins of an owner. Returns their number.
-    pub(crate) async fn forget(&self, owner: &PrincipalId) -> Result<u64, StoreError> {
-        self.store.end_connect_visits(owner).await?;
-        self.links.forget(owner);
-        let mut ended = 0;
-        for stored in self.store.connections(owner).await? {
-            if self.disconnect(owner, &stored.sealed.place.server).await? {
-                ended += 1;
-            }
-        }
-        Ok(ended)
-    }
-
-    /// Revokes the tokens of a deleted sign-in, as far as the authorization server supports that.
-    async fn revoke(&self, stored: &StoredConnection) {
-        let server = &stored.sealed.place.server;
-        let (Some(configured), Some(keys)) = (self.configured(server), &self.keys) else { return };
-        let Ok(grant) = Grant::open(keys, &stored.sealed) else { return };
-        let Some(endpoint) = &grant.revocation_endpoint else {
-            tracing::info!(%server, "the authorization server can't revoke tokens: they stay valid until they expire");
-            return;
-        };
-        // With the refresh token, servers revoke the access tokens too, but need not (RFC 7009, section 2.1).
-        let tokens = [(grant.refresh.as_ref(), true), (Some(&grant.access), false)];
-        let revoking = async {
-            for (token, is_refresh) in tokens.into_iter().filter_map(|(token, is_refresh)| Some((token?, is_refresh))) {
-                if let Err(error) = self.client.revoke(&configured.settings, endpoint, &grant.client, token, is_refresh).await {
-                    tracing::warn!(%server, %error, "a token could not be revoked");
-                }
-            }
-        };
-        if tokio::time::timeout(REVOKING, revoking).await.is_err() {
-            tracing::warn!(%server, "a token could not be revoked in time");
-        }
-    }
-
     /// Lists the tools of servers that no user can list, because all users share one sign-in or nobody signs in. Servers that are in the
     /// catalog are left alone: their tools stay as they were last seen.
     pub(crate) async fn list_shared(self: &Arc<Self>) {
@@ -350,13 +285,6 @@ impl Connections {
                 self.servers.introduce(&server.name, &owner, Arc::new(Credentials::of_sign_in(token)));
             }
         }
-    }
-
-    /// Removes copies of a sign-in's tokens from memory.
-    pub(super) fn drop_copies(&self, owner: &PrincipalId, server: &ServerName) {
-        let key = (owner.clone(), server.clone());
-        self.cached.lock().remove(&key);
-        self.unsaved.remove(&key);
     }
 
     /// Encrypts sign-ins again with the current key if they use a former one.

@@ -10,7 +10,7 @@ use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
 use super::grant::{Grant, Pending, open_client, seal_client};
-use super::tokens::expiry;
+use super::refresh::expiry;
 use super::{ALL, CLIENT_METADATA, ConfiguredServer, ConnectionError, Connections};
 use crate::domain::access::authorization::{hash_of, proof_key_challenge, random_text, union};
 use crate::domain::access::principal::PrincipalId;

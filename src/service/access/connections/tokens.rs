@@ -5,96 +5,27 @@
 //! between the two, the next attempt uses the former one, which servers with a grace period still accept. If the server does not,
 //! the user must sign in again: no client can prevent that.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use parking_lot::Mutex;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
+use super::copies::{CachedToken, Key};
 use super::grant::Grant;
+use super::refresh::NoToken;
 use super::{ConfiguredServer, ConnectionError, Connections, MACHINE};
 use crate::domain::access::authorization::{self, Challenge};
 use crate::domain::access::principal::{Principal, PrincipalId};
 use crate::domain::catalog::tool::ServerName;
-use crate::service::ports::{AuthorizationError, OAuthClient, SignInToken, StoreError, StoredConnection, TokenAnswer, TokenRequest};
+use crate::service::ports::{SignInToken, StoreError, StoredConnection};
 
 /// A token that expires within this time is refreshed before its use, if it lasts four times as long; otherwise in the last quarter.
 const MARGIN: Duration = Duration::from_mins(1);
-/// How long a copy in memory is used before the store is read again, because another replica may have ended the sign-in.
-const COPY: Duration = Duration::from_secs(30);
-/// How long a failed refresh is not repeated.
-const AFTER_FAILURE: Duration = Duration::from_secs(5);
 /// How long a claim lasts. Longer than the request to the authorization server and the write of its answer.
 const CLAIM: Duration = Duration::from_secs(40);
-const REQUEST: Duration = Duration::from_secs(20);
 /// How long a call waits for somebody else's refresh, and how often it looks.
 const WAITING: Duration = Duration::from_secs(45);
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// Attempts to store refreshed tokens, and the time between them.
-const ATTEMPTS: u32 = 3;
-const BETWEEN: Duration = Duration::from_millis(300);
-
-/// A copy of a token in memory, or the reason why there is none at the moment.
-#[derive(Clone, Debug)]
-pub(in crate::service::access) struct CachedToken {
-    /// The token, and from when on it is refreshed.
-    result: Result<(SignInToken, Option<SystemTime>), String>,
-    read_at: Instant,
-}
-
-impl CachedToken {
-    pub(super) fn is_recent(&self, now: Instant) -> bool {
-        let lasts = if self.result.is_ok() { COPY } else { AFTER_FAILURE };
-        now.saturating_duration_since(self.read_at) < lasts
-    }
-}
-
-type Key = (PrincipalId, ServerName);
-
-/// Lets one call of this process at a time look for a sign-in's token, so that waiting calls don't poll the store.
-#[derive(Default)]
-pub(in crate::service::access) struct Turns(Mutex<HashMap<Key, Arc<tokio::sync::Mutex<()>>>>);
-
-impl Turns {
-    fn of(&self, key: &Key) -> Arc<tokio::sync::Mutex<()>> {
-        let mut turns = self.0.lock();
-        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-        Arc::clone(turns.entry(key.clone()).or_default())
-    }
-}
-
-/// Refreshed tokens that could not be stored, such as on a full disk.
-#[derive(Default)]
-pub(in crate::service::access) struct Unsaved(Mutex<HashMap<Key, StoredConnection>>);
-
-impl Unsaved {
-    fn get(&self, key: &Key) -> Option<StoredConnection> {
-        self.0.lock().get(key).cloned()
-    }
-
-    fn keep(&self, key: Key, connection: StoredConnection) {
-        self.0.lock().insert(key, connection);
-    }
-
-    pub(super) fn remove(&self, key: &Key) {
-        self.0.lock().remove(key);
-    }
-}
-
-/// The reason why there is no token.
-enum NoToken {
-    /// Nobody has signed in, or the sign-in ended for this reason.
-    SignIn(Option<String>),
-    Unavailable(String),
-    Other(ConnectionError),
-}
-
-impl<E: Into<ConnectionError>> From<E> for NoToken {
-    fn from(error: E) -> Self {
-        Self::Other(error.into())
-    }
-}
 
 impl Connections {
     /// The token with which a caller's call reaches a server; `None` if the server is called without a sign-in.
@@ -263,115 +194,6 @@ impl Connections {
         self.store.connection(&key.0, &key.1).await
     }
 
-    /// Refreshes the tokens of a sign-in whose refresh this process has claimed, and stores them.
-    async fn refresh(&self, configured: &ConfiguredServer, stored: StoredConnection, grant: Grant) -> Result<(), NoToken> {
-        let place = stored.sealed.place.clone();
-        let resource = grant.resource.as_str();
-        let request = match &grant.refresh {
-            Some(refresh) if place.owner.as_str() != MACHINE => TokenRequest::Refresh { refresh, resource },
-            _ => TokenRequest::Machine { scopes: &configured.settings.scopes, resource },
-        };
-        let answer = self.request(configured, &grant.token_endpoint, &grant.client, request).await;
-        let answer = match answer {
-            Ok(answer) => answer,
-            Err(error) if error.ends_sign_in() && place.owner.as_str() != MACHINE => {
-                tracing::info!(server = %place.server, %error, "a user's sign-in has ended");
-                if error.loses_client() {
-                    self.store.remove_oauth_client(&place.server, &stored.issuer).await?;
-                }
-                let reason = "the former sign-in was revoked or has expired".to_owned();
-                self.end(&place.owner, &place.server, stored.version, &reason).await?;
-                return Err(NoToken::SignIn(Some(reason)));
-            }
-            Err(error) => {
-                tracing::warn!(server = %place.server, %error, "a token could not be refreshed");
-                self.store.release_refresh(&stored).await?;
-                return Err(NoToken::Unavailable(error.to_string()));
-            }
-        };
-        let sealed = grant.renewed(&answer).seal(self.keys(&place.server)?, &place.owner, &place.server)?;
-        let new = StoredConnection {
-            sealed,
-            version: stored.version + 1,
-            scopes: answer.scopes.clone().unwrap_or_else(|| stored.scopes.clone()),
-            expires_at: expiry(&answer),
-            ..stored.clone()
-        };
-        let key = (place.owner.clone(), place.server.clone());
-        for attempt in 1..=ATTEMPTS {
-            match self.store.change_connection(stored.version, &new).await {
-                // If the sign-in was ended or replaced in the meantime, its tokens are not needed.
-                Ok(_) => return Ok(()),
-                Err(error) if attempt == ATTEMPTS => {
-                    tracing::error!(%error, server = %place.server, "refreshed tokens could not be stored, and are kept in memory");
-                    self.unsaved.keep(key.clone(), new.clone());
-                }
-                Err(_) => sleep(BETWEEN).await,
-            }
-        }
-        Ok(())
-    }
-
-    async fn request(
-        &self,
-        configured: &ConfiguredServer,
-        endpoint: &url::Url,
-        client: &OAuthClient,
-        request: TokenRequest<'_>,
-    ) -> Result<TokenAnswer, AuthorizationError> {
-        let late = || AuthorizationError::Unreachable(format!("the authorization server did not answer within {} s", REQUEST.as_secs()));
-        timeout(REQUEST, self.client.token(&configured.settings, endpoint, client, request)).await.unwrap_or_else(|_| Err(late()))
-    }
-
-    /// Gets the first token with the service's own client credentials.
-    async fn begin_as_machine(&self, configured: &ConfiguredServer, owner: &PrincipalId) -> Result<StoredConnection, NoToken> {
-        let server = &configured.name;
-        let began = async {
-            let at = self.client.discover(&configured.settings, None).await?;
-            let client = Self::fixed_client(&configured.settings, &at)
-                .ok_or_else(|| AuthorizationError::Unusable("`auth` has no client_id and client_secret".to_owned()))?;
-            let scopes = if configured.settings.scopes.is_empty() { &at.scopes } else { &configured.settings.scopes };
-            let request = TokenRequest::Machine { scopes, resource: &at.resource };
-            let answer = self.request(configured, &at.token_endpoint, &client, request).await?;
-            Ok::<_, AuthorizationError>((at, client, answer))
-        };
-        let (at, client, answer) = match began.await {
-            Ok(began) => began,
-            Err(error) => {
-                self.note_fault(server, &error.to_string());
-                return Err(NoToken::Unavailable(error.to_string()));
-            }
-        };
-        self.clear_fault(server);
-        let scopes = answer.scopes.clone().unwrap_or_else(|| at.scopes.clone());
-        let expires_at = expiry(&answer);
-        let grant = Grant {
-            access: answer.access,
-            refresh: None,
-            client,
-            token_endpoint: at.token_endpoint,
-            revocation_endpoint: at.revocation_endpoint,
-            resource: at.resource,
-            origin: configured.origin(),
-        };
-        let stored = self.new_connection(&grant, owner, server, at.issuer, scopes, expires_at)?;
-        self.store.save_connection(&stored).await?;
-        Ok(stored)
-    }
-
-    /// Marks the sign-in with this version as ended.
-    async fn end(&self, owner: &PrincipalId, server: &ServerName, version: u64, reason: &str) -> Result<(), StoreError> {
-        self.drop_copies(owner, server);
-        let Some(stored) = self.store.connection(owner, server).await?.filter(|stored| stored.version == version) else { return Ok(()) };
-        let new = if owner.as_str() == MACHINE {
-            // The next call requests another token.
-            return self.store.remove_connection(&stored).await.map(drop);
-        } else {
-            StoredConnection { version: version + 1, ended: Some(reason.to_owned()), ..stored }
-        };
-        self.store.change_connection(version, &new).await.map(drop)
-    }
-
     /// Remembers scopes that a call lacked, for the next sign-in.
     async fn want(&self, rejected: &SignInToken, server: &ServerName, scopes: &[String]) -> Result<(), StoreError> {
         let Some(stored) = self.store.connection(&rejected.owner, server).await? else { return Ok(()) };
@@ -405,9 +227,4 @@ fn token(stored: &StoredConnection, grant: &Grant) -> SignInToken {
         version: stored.version,
         owner: stored.sealed.place.owner.clone(),
     }
-}
-
-/// When the tokens of an answer expire.
-pub(super) fn expiry(answer: &TokenAnswer) -> Option<SystemTime> {
-    answer.expires_in.and_then(|lasts| SystemTime::now().checked_add(lasts))
 }

@@ -1,0 +1,64 @@
+//! What memory holds of sign-ins: copies of tokens, refreshed tokens that could not be stored, and who is looking for a token.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::domain::access::principal::PrincipalId;
+use crate::domain::catalog::tool::ServerName;
+use crate::service::ports::{SignInToken, StoredConnection};
+
+/// How long a copy in memory is used before the store is read again, because another replica may have ended the sign-in.
+const COPY: Duration = Duration::from_secs(30);
+/// How long a failed refresh is not repeated.
+const AFTER_FAILURE: Duration = Duration::from_secs(5);
+
+/// A copy of a token in memory, or the reason why there is none at the moment.
+#[derive(Clone, Debug)]
+pub(in crate::service::access) struct CachedToken {
+    /// The token, and from when on it is refreshed.
+    pub(super) result: Result<(SignInToken, Option<SystemTime>), String>,
+    pub(super) read_at: Instant,
+}
+
+impl CachedToken {
+    pub(super) fn is_recent(&self, now: Instant) -> bool {
+        let lasts = if self.result.is_ok() { COPY } else { AFTER_FAILURE };
+        now.saturating_duration_since(self.read_at) < lasts
+    }
+}
+
+pub(super) type Key = (PrincipalId, ServerName);
+
+/// Lets one call of this process at a time look for a sign-in's token, so that waiting calls don't poll the store.
+#[derive(Default)]
+pub(in crate::service::access) struct Turns(Mutex<HashMap<Key, Arc<tokio::sync::Mutex<()>>>>);
+
+impl Turns {
+    pub(super) fn of(&self, key: &Key) -> Arc<tokio::sync::Mutex<()>> {
+        let mut turns = self.0.lock();
+        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        Arc::clone(turns.entry(key.clone()).or_default())
+    }
+}
+
+/// Refreshed tokens that could not be stored, such as on a full disk.
+#[derive(Default)]
+pub(in crate::service::access) struct Unsaved(Mutex<HashMap<Key, StoredConnection>>);
+
+impl Unsaved {
+    pub(super) fn get(&self, key: &Key) -> Option<StoredConnection> {
+        self.0.lock().get(key).cloned()
+    }
+
+    pub(super) fn keep(&self, key: Key, connection: StoredConnection) {
+        self.0.lock().insert(key, connection);
+    }
+
+    pub(super) fn remove(&self, key: &Key) {
+        self.0.lock().remove(key);
+    }
+}
