@@ -25,6 +25,8 @@ section! {
         pub dense_weight: f32 = dense_weight(reader),
         /// Whether messages that need no tool get none.
         pub gate: bool = reader.switch("selection.gate"),
+        /// Precision against recall, from -2 (more tools for more messages) to 2 (fewer tools for fewer messages).
+        pub strictness: f32 = strictness(reader),
         /// Maximum number of tokens in newly selected definitions.
         pub token_budget: Option<usize> = Some(reader.whole("selection.token_budget", 0..=10_000_000)).filter(|budget| *budget > 0),
         /// Public names of tools that every chat gets.
@@ -73,6 +75,11 @@ impl SelectionSettings {
         }
         settings
     }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a number from -2 to 2")]
+fn strictness(reader: &mut Reader<'_>) -> f32 {
+    reader.fraction("selection.strictness", -2.0..=2.0) as f32
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "a weight between 0 and 1")]

@@ -128,3 +128,32 @@ async fn a_share_of_the_users_gets_selections() {
     }
     assert_eq!(kinds.len(), 2);
 }
+
+/// Strictness moves the gate and the cut, each step a little, and an explanation contains it.
+#[tokio::test(flavor = "multi_thread")]
+async fn strictness_trades_tools_for_tokens() {
+    let service = start_on(servers(), &[("TOOLSIEVE_SELECTION__STRICTNESS", "1")]).await;
+    let mut sent = Vec::new();
+    let mut margins = Vec::new();
+    for strictness in [-2.0, 0.0, 2.0] {
+        let mut body = json!({"messages": [{"role": "user", "content": "what time is it in Tokyo, and is there mail from Anna"}]});
+        body["settings"] = json!({"strictness": strictness});
+        let (status, answer) = administer(&service, Method::POST, "/v1/filter?explain=true", &body).await;
+        assert_eq!(status, StatusCode::OK, "{answer}");
+        sent.push(answer["explain"]["candidates"].as_array().unwrap().iter().filter(|candidate| candidate["sent"] == true).count());
+        let gate = &answer["explain"]["gate"];
+        let signals = gate["signals"].as_array().unwrap();
+        let shift = signals.iter().find(|signal| signal["name"] == "strictness").unwrap();
+        assert_eq!(shift["value"], strictness, "{gate}");
+        margins.push(gate["margin"].as_f64().unwrap());
+    }
+    assert!(sent[0] >= sent[1] && sent[1] >= sent[2] && sent[0] > sent[2], "{sent:?}");
+    assert!((margins[0] - margins[2] - 4.0).abs() < 1e-3, "{margins:?}");
+    let mut body = json!({"messages": [{"role": "user", "content": "what time is it in Tokyo"}], "settings": {"strictness": 3}});
+    let (status, answer) = administer(&service, Method::POST, "/v1/filter?explain=true", &body).await;
+    assert_eq!((status, &answer["parameter"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("settings.strictness")), "{answer}");
+    body["settings"] = json!({});
+    let (_, answer) = administer(&service, Method::POST, "/v1/filter?explain=true", &body).await;
+    let signals = answer["explain"]["gate"]["signals"].as_array().unwrap();
+    assert!(signals.iter().any(|signal| signal["name"] == "strictness" && signal["value"] == 1.0), "{answer}");
+}

@@ -118,6 +118,7 @@ struct TriedSettings {
     chat_budget: Option<usize>,
     dense_weight: Option<f32>,
     gate: Option<bool>,
+    strictness: Option<f32>,
     narrow_above_tokens: Option<usize>,
     token_budget: Option<usize>,
     per_server: Option<usize>,
@@ -405,6 +406,9 @@ impl Explaining {
             if tried.dense_weight.is_some_and(|weight| !(0.0..=1.0).contains(&weight)) {
                 return Err(Problem::invalid("settings.dense_weight", "settings.dense_weight is a number from 0 to 1."));
             }
+            if tried.strictness.is_some_and(|strictness| !(-2.0..=2.0).contains(&strictness)) {
+                return Err(Problem::invalid("settings.strictness", "settings.strictness is a number from -2 to 2."));
+            }
             rerank = tried.rerank.as_deref().map(|name| rerank_of(name, "settings.rerank")).transpose()?;
         }
         Ok(Self { principal, settings, rerank })
@@ -418,6 +422,7 @@ impl Explaining {
         settings.chat_budget = tried.chat_budget.unwrap_or(settings.chat_budget);
         settings.dense_weight = tried.dense_weight.unwrap_or(settings.dense_weight);
         settings.gate = tried.gate.unwrap_or(settings.gate);
+        settings.strictness = tried.strictness.unwrap_or(settings.strictness);
         settings.narrow_above = tried.narrow_above_tokens.map_or(settings.narrow_above, or_none);
         settings.token_budget = tried.token_budget.map_or(settings.token_budget, or_none);
         settings.per_server = tried.per_server.map_or(settings.per_server, or_none);

@@ -11,7 +11,7 @@ use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::{Tool, ToolId};
 use crate::domain::selection::relevance::{
     CutCandidate, CutParameters, CutReason, GAP, GAP_OF_PARTS, GateRule, PREFERENCE, PREFERENCE_IN_CONTEXT, QueryPlan, Ranked, Role,
-    companions, cut, cut_noting, prefer, readable_score,
+    companions, cut, cut_noting, gap_at, prefer, readable_score,
 };
 use crate::domain::selection::selection::Reason;
 use crate::service::catalog::current::View;
@@ -142,9 +142,8 @@ impl Choose {
             foreign: &offer.judged,
             limit: limit(message, &ranking.ranked),
         };
-        let gap = if ranking.has_parts { GAP_OF_PARTS } else { GAP };
         match self.judges.rerank(reranking).await {
-            Reranked::NotAsked => self.cut(message, &ranking.ranked, gap, &mut chosen),
+            Reranked::NotAsked => self.cut(message, &ranking.ranked, ranking.has_parts, &mut chosen),
             Reranked::Chosen(ranked) => {
                 chosen.judged = true;
                 if let Some(trace) = message.trace {
@@ -152,10 +151,10 @@ impl Choose {
                 }
                 // The model chose each tool deliberately, so the distance from the best score does not matter.
                 let ranked: Vec<Ranked<u32>> = ranked.into_iter().map(|ranked| Ranked { leads: 1, ..ranked }).collect();
-                self.cut(message, &ranked, gap, &mut chosen);
+                self.cut(message, &ranked, ranking.has_parts, &mut chosen);
             }
             Reranked::Failed(warning) => {
-                self.cut(message, &ranking.ranked, gap, &mut chosen);
+                self.cut(message, &ranking.ranked, ranking.has_parts, &mut chosen);
                 chosen.kind = SelectionKind::Degraded;
                 chosen.warnings.push(warning);
             }
@@ -195,8 +194,9 @@ impl Choose {
         ranking
     }
 
-    fn cut(&self, message: &Message<'_>, ranking: &[Ranked<u32>], gap: f32, chosen: &mut Chosen) {
+    fn cut(&self, message: &Message<'_>, ranking: &[Ranked<u32>], has_parts: bool, chosen: &mut Chosen) {
         let Message { request, view: View { catalog, settings, .. }, offer, .. } = *message;
+        let gap = gap_at(if has_parts { GAP_OF_PARTS } else { GAP }, settings.strictness);
         let texts = catalog.texts().filter(|_| settings.fold_duplicates);
         let candidates: Vec<CutCandidate> = ranking
             .iter()
@@ -217,7 +217,7 @@ impl Choose {
         };
         // A chat keeps its tools. So when it changes, also add tools that later turns may need.
         let has_company = request.chat.is_some() && !chosen.judged;
-        let places = if has_company && gap < GAP_OF_PARTS { places_of(parameters.limit, self.of_chats.places) } else { 0 };
+        let places = if has_company && !has_parts { places_of(parameters.limit, self.of_chats.places) } else { 0 };
         let of_message = CutParameters { limit: parameters.limit - places, ..parameters };
         let kept = match message.trace {
             None => cut(&candidates, &of_message),

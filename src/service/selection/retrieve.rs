@@ -57,6 +57,8 @@ pub struct Ranking {
     pub has_parts: bool,
     /// For each server of the catalog, whether it is down.
     down: Vec<bool>,
+    /// How strict the gate is (`selection.strictness`).
+    strictness: f32,
     /// Whether some tools or the message have no vectors, so that semantic results are incomplete.
     pub is_partial: bool,
     /// Whether the index failed.
@@ -309,10 +311,11 @@ impl Retrieve {
         if ranking.is_partial && ranking.vector.is_some() && ranking.with_turn(tools, |turn| by_words(&turn.alone)) {
             return None;
         }
-        Some(match ranking.in_context {
+        let verdict = match ranking.in_context {
             Some(_) => ranking.with_turn(tools, |evidence| gate.judge_turn(evidence)),
             None => ranking.with_evidence(tools, |evidence| gate.judge(evidence)),
-        })
+        };
+        Some(verdict.at(ranking.strictness))
     }
 
     /// The features of the gate's trained head, for its training.
@@ -386,6 +389,7 @@ impl Retrieve {
         }
         Ranking {
             agreement,
+            strictness: settings.strictness,
             has_parts,
             down,
             not_judged,

@@ -46,6 +46,9 @@ pub(crate) const LEXICAL_WEIGHTS: GateWeights =
 /// English. It raises the share of such messages that pass, among those that need a tool, from 93 % to 98 %.
 pub(crate) const FOREIGN_ALLOWANCE: f32 = 2.0;
 
+/// How much one step of `selection.strictness` raises the threshold, in log-odds.
+const STRICTNESS_STEP: f32 = 1.0;
+
 /// A message that passes the threshold in context may be this far below it when judged alone, in log-odds. Only for models
 /// without a trained head.
 pub(crate) const CONTEXT_ALLOWANCE: f32 = 4.0;
@@ -113,6 +116,31 @@ pub struct GateVerdict {
     /// Distance from the threshold in log-odds; negative below it.
     pub margin: f32,
     pub by: GateRule,
+    /// The strictness that the margin contains, see [`Self::at`].
+    strictness: f32,
+}
+
+impl GateVerdict {
+    fn new(needs_tool: bool, margin: f32, by: GateRule) -> Self {
+        Self { needs_tool, margin, by, strictness: 0.0 }
+    }
+
+    /// The verdict with a threshold that is `strictness` steps higher. Only verdicts with a weighed margin depend on it.
+    #[must_use]
+    pub fn at(self, strictness: f32) -> Self {
+        let is_weighed = matches!(self.by, GateRule::Head | GateRule::TurnHead | GateRule::Examples | GateRule::Words);
+        if !is_weighed || strictness == 0.0 {
+            return self;
+        }
+        let margin = self.margin - STRICTNESS_STEP * strictness;
+        // Some messages need no tool although their margin is positive.
+        let may_pass = self.needs_tool || self.margin < 0.0;
+        Self { needs_tool: margin >= 0.0 && may_pass, margin, strictness, ..self }
+    }
+
+    fn shift(self) -> WeighedSignal {
+        WeighedSignal::new("strictness", self.strictness, -STRICTNESS_STEP)
+    }
 }
 
 named! {
@@ -139,8 +167,8 @@ named! {
 }
 
 /// The verdict on purely polite messages, which a list detects.
-const COURTEOUS: GateVerdict = GateVerdict { needs_tool: false, margin: -10.0, by: GateRule::Courtesy };
-const NO_TOOLS: GateVerdict = GateVerdict { needs_tool: false, margin: f32::NEG_INFINITY, by: GateRule::NoTools };
+const COURTEOUS: GateVerdict = GateVerdict { needs_tool: false, margin: -10.0, by: GateRule::Courtesy, strictness: 0.0 };
+const NO_TOOLS: GateVerdict = GateVerdict { needs_tool: false, margin: f32::NEG_INFINITY, by: GateRule::NoTools, strictness: 0.0 };
 
 /// Decides whether messages need a tool. [`Gate::teach`] adds the model-specific part once the vectors of the examples are
 /// available.
@@ -224,20 +252,20 @@ impl Gate {
         }
         match courtesy(alone.message) {
             Some(Courtesy::Assent) if evidence.left_open.is_any() => {
-                return GateVerdict { needs_tool: true, margin: 0.0, by: GateRule::Courtesy };
+                return GateVerdict::new(true, 0.0, GateRule::Courtesy);
             }
             Some(Courtesy::Both) if evidence.left_open.is_any() => {}
             Some(_) => return COURTEOUS,
             None => {}
         }
         if let Some(margin) = self.turn_head.as_ref().and_then(|head| head.margin(&self.turn(evidence)?)) {
-            return GateVerdict { needs_tool: margin >= 0.0, margin, by: GateRule::TurnHead };
+            return GateVerdict::new(margin >= 0.0, margin, GateRule::TurnHead);
         }
         let with_context = self.weigh(in_context);
         let by_itself = self.weigh(&evidence.by_itself());
         let is_near = with_context.needs_tool && by_itself.margin >= -CONTEXT_ALLOWANCE;
         let margin = if is_near { by_itself.margin.max(0.0) } else { by_itself.margin };
-        GateVerdict { needs_tool: by_itself.needs_tool || is_near, margin, by: by_itself.by }
+        GateVerdict::new(by_itself.needs_tool || is_near, margin, by_itself.by)
     }
 
     /// The inputs of the turn head; `None` without vectors.
@@ -257,22 +285,27 @@ impl Gate {
 
     /// The signals behind a verdict on a message by itself. Their weighted sum is the margin. Empty if no signals were weighed.
     pub fn weighed(&self, verdict: GateVerdict, evidence: &GateEvidence<'_>) -> Vec<WeighedSignal> {
-        match (verdict.by, &self.head) {
+        let mut signals = match (verdict.by, &self.head) {
             (GateRule::Head, Some(head)) => head.weighed(evidence, &self.signals(evidence)),
             (GateRule::Examples | GateRule::Words, _) => self.weighed_values(evidence),
-            _ => Vec::new(),
-        }
+            _ => return Vec::new(),
+        };
+        signals.push(verdict.shift());
+        signals
     }
 
     /// Like [`Self::weighed`], for a message that depends on earlier turns.
     pub fn weighed_turn(&self, verdict: GateVerdict, evidence: &TurnEvidence<'_>) -> Vec<WeighedSignal> {
         if let (GateRule::TurnHead, Some(head), Some(turn)) = (verdict.by, &self.turn_head, self.turn(evidence)) {
-            return head.weighed(&turn);
+            let mut signals = head.weighed(&turn);
+            signals.push(verdict.shift());
+            return signals;
         }
         let by_itself = evidence.by_itself();
         let mut signals = self.weighed(verdict, &by_itself);
         if !signals.is_empty() {
-            signals.push(WeighedSignal::sum("context", verdict.margin - self.weigh(&by_itself).margin));
+            let by_itself = self.weigh(&by_itself).at(verdict.strictness);
+            signals.push(WeighedSignal::sum("context", verdict.margin - by_itself.margin));
         }
         signals
     }
@@ -296,14 +329,14 @@ impl Gate {
 
     fn weigh(&self, evidence: &GateEvidence<'_>) -> GateVerdict {
         if let Some(margin) = self.head.as_ref().and_then(|head| head.margin(evidence, &self.signals(evidence))) {
-            return GateVerdict { needs_tool: margin >= 0.0, margin, by: GateRule::Head };
+            return GateVerdict::new(margin >= 0.0, margin, GateRule::Head);
         }
         let (by, weights, values) = self.values(evidence);
         let sum = values.iter().zip(weights.of_values()).fold(weights.bias, |sum, (value, weight)| sum + weight * value);
         let threshold = weights.threshold - if is_foreign(evidence.message) { self.parameters.foreign_allowance } else { 0.0 };
         // Without vectors, a message that shares no word with any tool needs none.
         let needs_tool = sum >= threshold && (by == GateRule::Examples || lexical(evidence) > 0.0);
-        GateVerdict { needs_tool, margin: sum - threshold, by }
+        GateVerdict::new(needs_tool, sum - threshold, by)
     }
 
     /// The features for models without a trained head, in the order of [`GateWeights::of_values`], and their weights.

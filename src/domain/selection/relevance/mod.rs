@@ -41,7 +41,7 @@ pub(crate) mod weighed_signal;
 
 pub use ambiguity::is_ambiguous;
 pub use courtesies::{Courtesy, courtesy};
-pub use cut::{CutCandidate, CutParameters, CutReason, GAP, GAP_OF_PARTS, companions, cut, cut_noting};
+pub use cut::{CutCandidate, CutParameters, CutReason, GAP, GAP_OF_PARTS, companions, cut, cut_noting, gap_at};
 pub use dense::{bounded_passage, passages};
 pub use fusion::{Candidates, FusionParameters, PREFERENCE, PREFERENCE_IN_CONTEXT, Ranked, prefer, readable_score, z_scores};
 pub use gate::{Gate, GateEvidence, GateParameters, GateRule, GateVerdict};
