@@ -38,6 +38,7 @@ use crate::adapters::{embed, log, process, systemd, telemetry};
 use crate::domain::installation::Mismatch;
 use crate::http::access_log::AccessLog;
 use crate::http::body::Bodies;
+use crate::http::console::session::ConsoleSessions;
 use crate::http::methods::Methods;
 use crate::http::origin::Origins;
 use crate::http::service_document;
@@ -359,6 +360,7 @@ impl Application {
             bodies: Bodies::new(start.http.max_body_bytes, start.http.body_timeout, start.http.max_bodies_bytes),
             origins: Origins::new(&start.http.cors_origins, start.http.public_url.as_ref(), start.http.tls.is_some()),
             trusted_proxies: start.http.trusted_proxies.clone(),
+            console: ConsoleSessions::default(),
             wrong_keys: WrongKeys::new(audit, Arc::clone(&meters)),
             methods,
             publish,

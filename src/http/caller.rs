@@ -25,6 +25,7 @@ use crate::domain::publishing::address::{Address, AddressPrefix};
 use crate::http::address;
 use crate::http::body::Body;
 use crate::http::connections::Connection;
+use crate::http::console::CONSOLE;
 use crate::http::meter::Refused;
 use crate::http::methods::head_as_get;
 use crate::http::origin::Standing;
@@ -196,8 +197,12 @@ fn let_in(state: &State, request: &ServiceRequest, path: &str, is_session: bool)
         }
         Refusal::Other(problem) => problem,
     });
+    let has_session = is_console(path) && state.console.has(headers);
     let principal = match decided {
+        _ if has_session => Principal::admin_key(),
         Err(_) if is_public(request.method(), path) => Principal::nobody(),
+        // The console has its own sign-in, and sends everybody else there.
+        Err(_) if is_console(path) => Principal::nobody(),
         Err(_) if path == METRICS && state.metrics.public => Principal::nobody(),
         decided => decided?,
     };
@@ -207,7 +212,7 @@ fn let_in(state: &State, request: &ServiceRequest, path: &str, is_session: bool)
     {
         connection.know();
     }
-    if is_page(path) && *request.method() == Method::POST {
+    if (is_page(path) || (is_console(path) && !has_session)) && *request.method() == Method::POST {
         let too_large = || Problem::new(Code::BodyTooLarge, "The forms of this page are small, and say how long they are.");
         let length = form_length(headers).ok_or_else(too_large)?;
         if let Some(connection) = connection {
@@ -255,6 +260,11 @@ fn form_length(headers: &HeaderMap) -> Option<usize> {
 /// Whether a path is a page for sign-ins. A signed link and its session replace the key.
 pub(super) fn is_page(path: &str) -> bool {
     [PAGE, CALLBACK, CLIENT_METADATA].contains(&path) || path.strip_prefix(PAGE).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// Whether a path belongs to the console, whose sessions replace the key.
+pub(super) fn is_console(path: &str) -> bool {
+    path.strip_prefix(CONSOLE).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) && !is_page(path)
 }
 
 /// Whether a path is a signed link to a file. The signature replaces the key.
@@ -326,6 +336,20 @@ impl Admission {
         };
         let values = headers.get_all(header::AUTHORIZATION).filter_map(|value| value.to_str().ok());
         values.map(str::trim).any(|value| is_own(value) || credential(value).is_some_and(|(_, key)| is_own(&key)))
+    }
+
+    /// Whether this is the admin key.
+    pub(crate) fn is_admin_key(&self, given: &str) -> bool {
+        self.admin_key.as_ref().is_some_and(|known| is_same(given, known))
+    }
+
+    pub(crate) fn has_admin_key(&self) -> bool {
+        self.admin_key.is_some()
+    }
+
+    /// Whether people on this machine may do everything, because there are no keys.
+    pub(crate) fn needs_no_key(&self) -> bool {
+        self.admin_key.is_none() && matches!(self.access(), Access::Loopback)
     }
 
     /// Whether the caller has authenticated. If no key is configured, every caller counts as authenticated.

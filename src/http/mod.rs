@@ -5,6 +5,7 @@ mod address;
 pub(crate) mod body;
 pub(crate) mod caller;
 pub(crate) mod connections;
+pub(crate) mod console;
 mod described;
 mod document;
 pub(crate) mod finish;
@@ -84,6 +85,7 @@ fn is_plain_call(path: &str, prefix: &str) -> bool {
 pub fn configure_servers(config: &mut web::ServiceConfig, layout: &Layout) {
     let at = |path: &str| server_path(layout, path);
     routes::connections::configure_pages(config);
+    console::configure(config);
     // Each path has a single guard, so that a tool with the same name remains reachable.
     config
         .service(web::resource("/mcp").to(mcp::serve))

@@ -7,7 +7,7 @@ use actix_web::http::Method;
 use actix_web::http::header::{self, HeaderMap};
 use url::Url;
 
-use crate::http::caller::{is_page, is_signed_link};
+use crate::http::caller::{is_console, is_page, is_signed_link};
 
 /// A header that browsers set and pages can't change.
 const SITE: &str = "sec-fetch-site";
@@ -48,8 +48,9 @@ impl Origins {
     pub(super) fn of(&self, method: &Method, headers: &HeaderMap, path: &str) -> Standing {
         let standing = self.standing(headers);
         // A chat may show an image by its signed link. The link itself is the permission, so stored keys add nothing.
-        // An authorization server sends people back to the page for sign-ins, which uses no keys.
-        let is_open = || is_signed_link(path) || is_page(path);
+        // An authorization server sends people back to the page for sign-ins, which uses no keys. People follow links to the console, and
+        // browsers don't send its cookie then.
+        let is_open = || is_signed_link(path) || is_page(path) || is_console(path);
         let reads = || matches!(*method, Method::GET | Method::HEAD) && !headers.contains_key(header::ORIGIN) && is_open();
         if standing == Standing::Foreign && reads() { Standing::Any } else { standing }
     }

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::http::access_log::AccessLog;
 use crate::http::body::Bodies;
 use crate::http::caller::Admission;
+use crate::http::console::session::ConsoleSessions;
 use crate::http::mcp::Finished;
 use crate::http::methods::Methods;
 use crate::http::origin::Origins;
@@ -63,6 +64,8 @@ pub(crate) struct State {
     pub files: Option<Arc<Files>>,
     pub audit: Audit,
     pub keys: Arc<Keys>,
+    /// Who is signed in to the console.
+    pub console: ConsoleSessions,
     pub secrets: Arc<Secrets>,
     pub connections: Arc<Connections>,
     pub find: Find,

@@ -12,6 +12,7 @@ mod cli;
 mod commands;
 mod conformance;
 mod connect;
+mod console;
 mod credentials;
 mod declarative;
 mod definitions;

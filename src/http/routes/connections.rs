@@ -24,7 +24,7 @@ use crate::http::state::State;
 use crate::service::access::connections::{AuthorizationAnswer, CALLBACK, CLIENT_METADATA, PAGE, SESSION, SignInError};
 use crate::service::ports::{AuditAction, AuditEntry, ConnectVisit};
 
-const COOKIE: &str = "toolsieve_ui";
+const COOKIE: &str = "toolsieve_me";
 /// Maximum length of a parameter of an authorization server's answer, in bytes.
 const MAX_PARAMETER: usize = 4096;
 

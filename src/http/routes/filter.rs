@@ -230,7 +230,7 @@ enum OfferedTool {
 
 /// The selection for a message.
 #[derive(Serialize, ToSchema)]
-struct FilterAnswer {
+pub(in crate::http) struct FilterAnswer {
     selection_id: String,
     /// The tool ids that stay, in their original order; absent if the request contained none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -240,7 +240,7 @@ struct FilterAnswer {
     /// Definitions of selected functions that the request did not offer; see `disclose`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     definitions: Vec<DefinitionBody>,
-    tokens: TokensBody,
+    pub(in crate::http) tokens: TokensBody,
     /// False if the message needs no tool. Always true if all of Toolsieve's tools stay because they are small, and in shadow mode.
     needs_tool: bool,
     /// In shadow mode (`selection.mode`), what would have been selected. All functions stay nevertheless.
@@ -255,7 +255,7 @@ struct FilterAnswer {
     /// reason why it was cut.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
-    explain: Option<Explanation>,
+    pub(in crate::http) explain: Option<Explanation>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -296,9 +296,9 @@ struct DefinitionBody {
 
 /// cl100k tokens of Toolsieve's permitted definitions, before and after the selection.
 #[derive(Serialize, ToSchema)]
-struct TokensBody {
-    before: u64,
-    after: u64,
+pub(in crate::http) struct TokensBody {
+    pub(in crate::http) before: u64,
+    pub(in crate::http) after: u64,
 }
 
 /// Selects the functions that a message needs, from those that are offered.
@@ -321,16 +321,37 @@ struct TokensBody {
 #[post("/v1/filter")]
 pub async fn filter(state: web::Data<State>, caller: Caller, request: HttpRequest, query: Query<FilterQuery>, body: Body) -> Answer {
     let explaining = if query.0.explain { Some(Explaining::read(&state, &caller.0, &body.0)?) } else { None };
-    let mut body: FilterBody = read_json(&body.0)?;
+    Ok(HttpResponse::Ok().json(answer(&state, &caller, &request, explaining, &body.0).await?))
+}
+
+/// The answer with an explanation, for an administrator.
+pub(in crate::http) async fn explained(
+    state: &State,
+    caller: &Caller,
+    request: &HttpRequest,
+    body: &[u8],
+) -> Result<FilterAnswer, Problem> {
+    let explaining = Explaining::read(state, &caller.0, body)?;
+    answer(state, caller, request, Some(explaining), body).await
+}
+
+async fn answer(
+    state: &State,
+    caller: &Caller,
+    request: &HttpRequest,
+    explaining: Option<Explaining>,
+    body: &[u8],
+) -> Result<FilterAnswer, Problem> {
+    let mut body: FilterBody = read_json(body)?;
     let offer = body.offer.take();
-    let (advisors, warnings) = llm_keys::advisors(&request);
+    let (advisors, warnings) = llm_keys::advisors(request);
     // If the request names functions, the client has already listed its tools.
     let lists_over_mcp =
         body.tools.is_none() && offer.is_none() && body.connections.iter().flatten().any(|(_, path)| above_mcp(path).is_some());
     let user = body.user.as_ref().map(person::of_body).transpose()?;
     let mut selecting = SelectRequest { advisors, ..body.into_request()? };
     if selecting.chat.is_none() {
-        selecting.chat = context(&caller, &request).chat;
+        selecting.chat = context(caller, request).chat;
     }
     let mut request = selecting;
     let principal = match &explaining {
@@ -352,7 +373,7 @@ pub async fn filter(state: web::Data<State>, caller: Caller, request: HttpReques
         remembered = known.is_remembered.then_some(offer);
         request.offered = Some(known.offered);
     }
-    let request = SelectRequest { sessions: sessions(&state, &request, &principal).await?, ..request };
+    let request = SelectRequest { sessions: sessions(state, &request, &principal).await?, ..request };
     let message = request.message.clone().filter(|_| lists_over_mcp && explaining.is_none());
     let (mut selection, explain) = match explaining {
         None => (state.select.select(request, &principal).await, None),
@@ -371,7 +392,7 @@ pub async fn filter(state: web::Data<State>, caller: Caller, request: HttpReques
     for tool in &mut answer.tools {
         tool.connection = tool.server.as_deref().and_then(|server| connections.get(&ServerName::new(server))).map(|known| known.name());
     }
-    Ok(HttpResponse::Ok().json(answer))
+    Ok(answer)
 }
 
 /// A request for an explanation.

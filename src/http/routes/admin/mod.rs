@@ -31,7 +31,7 @@ use crate::http::problem::{Code, Problem};
 use crate::service::records::usage::quantiles;
 
 /// The period of a query that names no start.
-const DEFAULT_SPAN: Duration = Duration::from_hours(30 * 24);
+pub(in crate::http) const DEFAULT_SPAN: Duration = Duration::from_hours(30 * 24);
 
 described! {
     /// Where an entry is managed. The API can't change entries that a `file` defines.
@@ -94,7 +94,7 @@ fn span(since: Option<String>, until: Option<String>) -> Result<Range<SystemTime
 }
 
 /// The median and the 95th percentile of latencies, in milliseconds, rounded to two significant digits.
-fn quantile_milliseconds(latencies: &Latencies) -> (Option<f64>, Option<f64>) {
+pub(in crate::http) fn quantile_milliseconds(latencies: &Latencies) -> (Option<f64>, Option<f64>) {
     let milliseconds = |time: Duration| {
         let value = time.as_secs_f64() * 1e3;
         let digit = 10_f64.powf(value.log10().floor() - 1.0);

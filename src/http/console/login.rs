@@ -1,0 +1,90 @@
+//! Signs administrators in and out.
+
+use std::collections::HashMap;
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse, web};
+use maud::html;
+
+use super::layout::{plain, respond, see, with_cookie};
+use super::session::{base, no_cookie};
+use super::text::{Texts, texts};
+use super::{CONSOLE, LOGIN};
+use crate::domain::access::principal::Principal;
+use crate::http::address;
+use crate::http::body::Body;
+use crate::http::caller::Caller;
+use crate::http::state::State;
+use crate::service::ports::{AuditAction, AuditEntry};
+
+/// What the audit log names.
+const SUBJECT: &str = "console";
+
+pub(super) async fn show(state: web::Data<State>, caller: Caller, request: HttpRequest) -> HttpResponse {
+    if state.console.has(request.headers()) || (caller.0.administers && state.admission.needs_no_key()) {
+        return see(&state, CONSOLE);
+    }
+    form(&state, &request, StatusCode::OK, None)
+}
+
+/// Opens a session for the admin key.
+pub(super) async fn sign_in(state: web::Data<State>, request: HttpRequest, body: Body) -> HttpResponse {
+    let texts = texts(request.headers());
+    let key = fields(&body).remove("key").unwrap_or_default();
+    if !state.admission.is_admin_key(key.trim()) {
+        let client = address::client(request.peer_addr(), request.headers(), &state.trusted_proxies);
+        let is_limited = state.wrong_keys.count(client).is_some();
+        let (status, text) =
+            if is_limited { (StatusCode::TOO_MANY_REQUESTS, &texts.too_many) } else { (StatusCode::FORBIDDEN, &texts.wrong_key) };
+        return form(&state, &request, status, Some(text));
+    }
+    let session = state.console.open();
+    state.audit.record(AuditEntry::of_change(&Principal::admin_key(), AuditAction::SignIn, SUBJECT.to_owned()));
+    tracing::info!("an administrator has signed in to the console");
+    let cookie = session.cookie(&state, &request);
+    with_cookie(see(&state, CONSOLE), cookie)
+}
+
+pub(super) async fn sign_out(state: web::Data<State>, request: HttpRequest, body: Body) -> HttpResponse {
+    if let Some(session) = state.console.of(request.headers())
+        && session.allows(&fields(&body).remove("token").unwrap_or_default())
+    {
+        state.console.end(&session);
+        state.audit.record(AuditEntry::of_change(&Principal::admin_key(), AuditAction::SignOut, SUBJECT.to_owned()));
+    }
+    let cookie = no_cookie(&state, &request);
+    with_cookie(see(&state, LOGIN), cookie)
+}
+
+fn form(state: &State, request: &HttpRequest, status: StatusCode, error: Option<&str>) -> HttpResponse {
+    let texts = texts(request.headers());
+    let body = if let Some(why) = why_not(state, texts) {
+        html! { p { (why) } }
+    } else {
+        html! {
+            form.columns method="post" action={ (base(state)) (LOGIN) } {
+                @if let Some(error) = error { p.all.bad role="alert" { (error) } }
+                label.all for="key" { (texts.admin_key) small { (texts.sign_in_hint) } }
+                input.all #key name="key" type="password" autocomplete="current-password" required autofocus;
+                p.all { button { (texts.sign_in) } }
+            }
+        }
+    };
+    respond(status, plain(state, texts, &texts.sign_in, &body))
+}
+
+/// Why nobody can sign in with a key; `None` if somebody can.
+fn why_not<'a>(state: &State, texts: &'a Texts) -> Option<&'a str> {
+    if state.admission.has_admin_key() {
+        None
+    } else if state.admission.needs_no_key() {
+        Some(&texts.open_directly)
+    } else {
+        Some(&texts.no_admin_key)
+    }
+}
+
+/// The fields of a form. If one occurs twice, the last one counts.
+pub(super) fn fields(body: &Body) -> HashMap<String, String> {
+    url::form_urlencoded::parse(&body.0).into_owned().collect()
+}

@@ -1,0 +1,70 @@
+//! The texts of the console, one file per language. A language that lacks a text doesn't compile into a working test.
+
+use std::sync::LazyLock;
+
+use actix_web::http::header::{self, HeaderMap};
+use serde::Deserialize;
+
+/// Declares the texts, which are the keys of every file.
+macro_rules! texts {
+    ($($name:ident)*) => {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub(super) struct Texts {
+            $(pub(super) $name: String,)*
+        }
+    };
+}
+
+texts! {
+    language console overview playground documentation sign_out skip
+    sign_in admin_key sign_in_hint wrong_key too_many no_admin_key open_directly outdated_form
+    servers tools messages calls tokens_saved saved_share success recovered last_days shadow_on changed_definitions
+    server state connected starting retrying error tool top_tools nothing_called no_servers
+    token_plot before after
+    message message_hint as_principal as_hint groups model settings settings_hint unchanged run
+    needs_tool needs_no_tool decided_by margin signal value weight product parts language_of unsure
+    rank score cosine words bm25 server_score covers learned fused judged sent kept tokens yes no with_settings
+    candidates nothing_ranked failed
+    by_head by_turn_head by_courtesy by_examples by_words by_partial by_no_tools by_off
+    cut_limit cut_fall_off cut_budget cut_duplicate cut_per_server cut_gate cut_judge
+}
+
+static LANGUAGES: LazyLock<Vec<(&'static str, Texts)>> = LazyLock::new(|| {
+    let files = [("en", include_str!("texts/en.toml")), ("de", include_str!("texts/de.toml"))];
+    files.into_iter().filter_map(|(code, file)| Some((code, toml::from_str(file).ok()?))).collect()
+});
+
+/// The texts in the first language of `Accept-Language` that the console speaks, otherwise in English.
+pub(super) fn texts(headers: &HeaderMap) -> &'static Texts {
+    let wanted = headers.get(header::ACCEPT_LANGUAGE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let mut wanted = wanted.split(',').filter_map(|range| range.split([';', '-']).next()).map(str::trim);
+    let known = wanted.find_map(|code| LANGUAGES.iter().find(|(known, _)| known.eq_ignore_ascii_case(code)));
+    &known.unwrap_or(&LANGUAGES[0]).1
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::http::header::{self, HeaderMap, HeaderValue};
+
+    use super::{LANGUAGES, Texts, texts};
+
+    #[test]
+    fn every_language_has_every_text() {
+        for file in [include_str!("texts/en.toml"), include_str!("texts/de.toml")] {
+            let parsed: Result<Texts, _> = toml::from_str(file);
+            assert!(parsed.is_ok(), "{:?}", parsed.err());
+        }
+        assert_eq!(LANGUAGES.len(), 2);
+    }
+
+    #[test]
+    fn the_first_known_language_counts() {
+        for (accepted, language) in [("de-CH,en;q=0.5", "de"), ("fr,de;q=0.8,en", "de"), ("en-GB", "en"), ("fr", "en"), ("", "en")] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ACCEPT_LANGUAGE, HeaderValue::from_static(accepted));
+            assert_eq!(texts(&headers).language, language, "{accepted}");
+        }
+        assert_eq!(texts(&HeaderMap::new()).language, "en");
+    }
+}

@@ -1,0 +1,220 @@
+//! The pages of the console: signing in and out, and what they show.
+
+use reqwest::header::{ACCEPT_LANGUAGE, CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE, LOCATION, SET_COOKIE};
+use reqwest::redirect::Policy;
+use reqwest::{Client, RequestBuilder, Response, StatusCode};
+use serde_json::{Value, json};
+
+use crate::harness::keys::{ADMIN, KEY, administer, start_on};
+use crate::harness::{Running, Start, stdio};
+
+fn servers() -> Value {
+    json!({"time": stdio(&["list=time"]), "mail": stdio(&["list=mail"]), "files": stdio(&["list=files"])})
+}
+
+/// A browser without scripts: it keeps one cookie and follows no redirect.
+struct Browser<'a> {
+    service: &'a Running,
+    client: Client,
+    cookie: Option<String>,
+}
+
+struct Page {
+    status: StatusCode,
+    text: String,
+    location: Option<String>,
+}
+
+impl<'a> Browser<'a> {
+    fn of(service: &'a Running) -> Self {
+        Self { service, client: Client::builder().redirect(Policy::none()).build().unwrap(), cookie: None }
+    }
+
+    async fn send(&mut self, request: RequestBuilder) -> Page {
+        let request = match &self.cookie {
+            Some(cookie) => request.header(COOKIE, cookie),
+            None => request,
+        };
+        let response: Response = request.send().await.unwrap();
+        let header = |name| response.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
+        if let Some(cookie) = header(SET_COOKIE) {
+            assert!(cookie.contains("; Path=/ui;") && cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"), "{cookie}");
+            let pair = cookie.split(';').next().unwrap();
+            self.cookie = (!pair.ends_with('=')).then(|| pair.to_owned());
+        }
+        let (status, location) = (response.status(), header(LOCATION));
+        if header(CONTENT_TYPE).is_some_and(|kind| kind.starts_with("text/html")) {
+            let policy = header(CONTENT_SECURITY_POLICY).unwrap();
+            assert!(policy.contains("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+        }
+        Page { status, location, text: response.text().await.unwrap() }
+    }
+
+    async fn open(&mut self, path: &str) -> Page {
+        let request = self.client.get(format!("{}{path}", self.service.url));
+        self.send(request).await
+    }
+
+    async fn submit(&mut self, path: &str, form: &[(&str, &str)]) -> Page {
+        let body = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(form).finish();
+        let request = self.client.post(format!("{}{path}", self.service.url)).header("content-type", "application/x-www-form-urlencoded");
+        self.send(request.body(body)).await
+    }
+
+    async fn sign_in(&mut self) {
+        let page = self.submit("/ui/login", &[("key", ADMIN)]).await;
+        assert_eq!((page.status, page.location.as_deref()), (StatusCode::SEE_OTHER, Some("/ui")), "{}", page.text);
+        assert!(self.cookie.is_some());
+    }
+
+    /// The hidden token of a page's forms.
+    async fn token(&mut self) -> String {
+        let page = self.open("/ui/playground").await;
+        page.text.split("name=\"token\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_admin_key_opens_the_console() {
+    let service = start_on(servers(), &[]).await;
+    let mut browser = Browser::of(&service);
+    for path in ["/ui", "/ui/playground"] {
+        let page = browser.open(path).await;
+        assert_eq!((page.status, page.location.as_deref()), (StatusCode::SEE_OTHER, Some("/ui/login")), "{path}");
+    }
+    assert_eq!(browser.open("/ui/login").await.status, StatusCode::OK);
+    assert_eq!(browser.open("/ui/static/style.css").await.status, StatusCode::OK);
+    for key in [KEY, "wrong", ""] {
+        let page = browser.submit("/ui/login", &[("key", key)]).await;
+        assert_eq!(page.status, StatusCode::FORBIDDEN, "{}", page.text);
+        assert!(browser.cookie.is_none() && page.text.contains("role=\"alert\""), "{}", page.text);
+    }
+    browser.sign_in().await;
+    let page = browser.open("/ui").await;
+    assert_eq!(page.status, StatusCode::OK);
+    for text in ["time", "mail", "files", "connected", "Sign out"] {
+        assert!(page.text.contains(text), "{text}: {}", page.text);
+    }
+    // The cookie opens nothing but the console.
+    let cookie = browser.cookie.clone().unwrap();
+    for path in ["/v1/admin/usage", "/openapi.json", "/v1/filter?explain=true"] {
+        let request = service.client.get(format!("{}{path}", service.url)).header(COOKIE, &cookie);
+        assert_eq!(request.send().await.unwrap().status(), StatusCode::UNAUTHORIZED, "{path}");
+    }
+    // A session ends on the server, too.
+    let token = browser.token().await;
+    browser.submit("/ui/logout", &[("token", "of somebody else")]).await;
+    browser.cookie = Some(cookie.clone());
+    assert_eq!(browser.open("/ui").await.status, StatusCode::OK, "a form without the token signs nobody out");
+    browser.submit("/ui/logout", &[("token", &token)]).await;
+    browser.cookie = Some(cookie);
+    assert_eq!(browser.open("/ui").await.status, StatusCode::SEE_OTHER);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn guesses_are_limited_and_the_right_key_still_works() {
+    let service = start_on(json!({}), &[]).await;
+    let mut browser = Browser::of(&service);
+    let mut last = StatusCode::OK;
+    for _ in 0..25 {
+        last = browser.submit("/ui/login", &[("key", "a guess")]).await.status;
+    }
+    assert_eq!(last, StatusCode::TOO_MANY_REQUESTS);
+    browser.sign_in().await;
+    let large = "x".repeat(5_000);
+    let mut stranger = Browser::of(&service);
+    assert_eq!(stranger.submit("/ui/login", &[("key", &large)]).await.status, StatusCode::PAYLOAD_TOO_LARGE);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_sites_can_use_no_session() {
+    let service = start_on(servers(), &[]).await;
+    let mut browser = Browser::of(&service);
+    browser.sign_in().await;
+    let cookie = browser.cookie.clone().unwrap();
+    let request =
+        browser.client.post(format!("{}/ui/playground", service.url)).header(COOKIE, &cookie).header("origin", "https://evil.example");
+    assert_eq!(request.send().await.unwrap().status(), StatusCode::FORBIDDEN);
+    let page = browser.submit("/ui/playground", &[("message", "what time is it"), ("token", "wrong")]).await;
+    assert_eq!(page.status, StatusCode::FORBIDDEN, "{}", page.text);
+    // A link on another site leads to the console, without its cookie.
+    let request = browser.client.get(format!("{}/ui", service.url)).header("sec-fetch-site", "cross-site");
+    assert_eq!(request.send().await.unwrap().status(), StatusCode::SEE_OTHER);
+}
+
+/// Every figure of the playground is one of `POST /v1/filter?explain=true`.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_playground_shows_the_explanation() {
+    let service = start_on(servers(), &[]).await;
+    let mut browser = Browser::of(&service);
+    browser.sign_in().await;
+    let token = browser.token().await;
+    let text = "send an email to Anna. Then read notes.txt";
+    let page = browser.submit("/ui/playground", &[("message", text), ("token", &token)]).await;
+    assert_eq!(page.status, StatusCode::OK, "{}", page.text);
+    let asked = json!({"messages": [{"role": "user", "content": text}]});
+    let (_, answer) = administer(&service, reqwest::Method::POST, "/v1/filter?explain=true", &asked).await;
+    for candidate in answer["explain"]["candidates"].as_array().unwrap() {
+        let name = candidate["name"].as_str().unwrap();
+        let row = page.text.split("<tr>").find(|row| row.contains(&format!("<code>{name}</code>"))).unwrap_or_else(|| panic!("{name}"));
+        let fused = format!("{:.3}", candidate["fused"].as_f64().unwrap());
+        assert!(row.contains(&format!(">{fused}<")), "{name}: {fused} in {row}");
+        assert_eq!(row.contains("class=\"good\""), candidate["sent"] == true, "{row}");
+    }
+    for signal in answer["explain"]["gate"]["signals"].as_array().unwrap() {
+        let name = signal["name"].as_str().unwrap();
+        let row = page.text.split("<tr>").find(|row| row.contains(&format!("<code>{name}</code>"))).unwrap_or_else(|| panic!("{name}"));
+        assert!(row.contains(&format!(">{:.3}<", signal["value"].as_f64().unwrap())), "{row}");
+    }
+    let both = browser.submit("/ui/playground", &[("message", text), ("token", &token), ("limit", "1")]).await;
+    assert!(both.text.contains("With these settings") && both.text.contains("limit of new tools"), "{}", both.text);
+    for (field, value, part) in
+        [("limit", "0", "limit"), ("principal", "key:none", "key:none"), ("dense_weight", "much", "dense_weight"), ("message", " ", "")]
+    {
+        let page = browser.submit("/ui/playground", &[("message", text), ("token", &token), (field, value)]).await;
+        assert!(
+            page.status.is_client_error() && page.text.contains("role=\"alert\"") && page.text.contains(part),
+            "{field}: {}",
+            page.text
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn texts_of_others_stay_texts() {
+    let service = start_on(servers(), &[]).await;
+    let mut browser = Browser::of(&service);
+    browser.sign_in().await;
+    let token = browser.token().await;
+    let evil = "<script>alert(1)</script>\"><img src=x onerror=alert(1)> what time is it";
+    let page = browser.submit("/ui/playground", &[("message", evil), ("principal", evil), ("model", evil), ("token", &token)]).await;
+    assert!(!page.text.contains("<script") && !page.text.contains("<img"), "{}", page.text);
+    let page = browser.submit("/ui/playground", &[("message", evil), ("token", &token)]).await;
+    assert!(page.status == StatusCode::OK && !page.text.contains("<script") && !page.text.contains("<img"), "{}", page.text);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_console_speaks_german() {
+    let service = start_on(servers(), &[]).await;
+    let mut browser = Browser::of(&service);
+    browser.sign_in().await;
+    let request = browser.client.get(format!("{}/ui", service.url)).header(ACCEPT_LANGUAGE, "de-DE,en;q=0.5");
+    let page = browser.send(request).await;
+    assert!(page.text.contains("lang=\"de\"") && page.text.contains("Abmelden") && page.text.contains("verbunden"), "{}", page.text);
+}
+
+/// A service without keys shows the console to the people on its machine, who could do everything anyway.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_keys_the_console_is_open_on_the_own_machine() {
+    let service = Start { servers: servers(), ..Start::default() }.start().await;
+    service.settled().await;
+    let mut browser = Browser::of(&service);
+    let page = browser.open("/ui").await;
+    assert_eq!(page.status, StatusCode::OK, "{}", page.text);
+    let token = browser.token().await;
+    let page = browser.submit("/ui/playground", &[("message", "what time is it in Tokyo"), ("token", &token)]).await;
+    assert_eq!(page.status, StatusCode::OK, "{}", page.text);
+    let mut elsewhere = Browser::of(&service);
+    let request = elsewhere.client.get(format!("{}/ui", service.url)).header("host", "tools.example.org");
+    assert_ne!(elsewhere.send(request).await.status, StatusCode::OK);
+}
