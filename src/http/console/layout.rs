@@ -8,7 +8,7 @@ use secrecy::ExposeSecret;
 
 use super::session::{Session, base};
 use super::text::Texts;
-use super::{CONSOLE, LOGIN, STYLE_SHEET};
+use super::{CONSOLE, ICON, LOGIN, STYLE_SHEET};
 use crate::http::problem::Problem;
 use crate::http::state::State;
 
@@ -35,7 +35,6 @@ pub(super) fn page(state: &State, session: &Session, texts: &Texts, place: Place
             @for (of, path, name) in links {
                 a href={ (base) (path) } aria-current=[(of == place).then_some("page")] { (name) }
             }
-            a href={ (base) "/docs" } { (texts.documentation) }
         }
         form method="post" action={ (base) "/ui/logout" } { (token(session)) button { (texts.sign_out) } }
     };
@@ -61,6 +60,7 @@ fn frame(base: &str, texts: &Texts, title: &str, navigation: &Markup, body: &Mar
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 title { (title) " – " (texts.console) }
                 link rel="stylesheet" href={ (base) (STYLE_SHEET) };
+                link rel="icon" type="image/svg+xml" href={ (base) (ICON) };
             }
             body {
                 header { a.skip href="#content" { (texts.skip) } strong { (texts.console) } (navigation) }
