@@ -6,7 +6,7 @@ use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 use maud::{DOCTYPE, Markup, html};
 use secrecy::ExposeSecret;
 
-use super::session::{Session, base};
+use super::session::{ConsoleSession, base};
 use super::text::Texts;
 use super::{CONSOLE, ICON, LOGIN, STYLE_SHEET};
 use crate::http::problem::Problem;
@@ -27,7 +27,7 @@ pub(super) enum Place {
 }
 
 /// A page for a signed-in administrator.
-pub(super) fn page(state: &State, session: &Session, texts: &Texts, place: Place, title: &str, body: &Markup) -> Markup {
+pub(super) fn page(state: &State, session: &ConsoleSession, texts: &Texts, place: Place, title: &str, body: &Markup) -> Markup {
     let base = base(state);
     let links = [(Place::Overview, CONSOLE, &texts.overview), (Place::Playground, "/ui/playground", &texts.playground)];
     let navigation = html! {
@@ -47,7 +47,7 @@ pub(super) fn plain(state: &State, texts: &Texts, title: &str, body: &Markup) ->
 }
 
 /// The hidden field without which no form of the console counts.
-pub(super) fn token(session: &Session) -> Markup {
+pub(super) fn token(session: &ConsoleSession) -> Markup {
     html! { input type="hidden" name="token" value=(session.form_token().expose_secret()); }
 }
 
@@ -87,14 +87,14 @@ pub(super) fn see(state: &State, path: &str) -> HttpResponse {
 }
 
 /// The page for a request that failed.
-pub(super) fn failed(state: &State, session: &Session, texts: &Texts, problem: &Problem) -> HttpResponse {
+pub(super) fn failed(state: &State, session: &ConsoleSession, texts: &Texts, problem: &Problem) -> HttpResponse {
     let body = html! { p.bad role="alert" { (problem.detail) } };
     respond(problem.code.status(), page(state, session, texts, Place::Elsewhere, &texts.failed, &body))
 }
 
 /// The session of a request, with its cookie if it is new. A service without keys opens one for the people on its machine. `None`:
 /// the person must sign in.
-pub(super) fn entered(state: &State, request: &HttpRequest, administers: bool) -> Option<(Session, Option<HeaderValue>)> {
+pub(super) fn entered(state: &State, request: &HttpRequest, administers: bool) -> Option<(ConsoleSession, Option<HeaderValue>)> {
     if let Some(session) = state.console.of(request.headers()) {
         return Some((session, None));
     }
