@@ -29,6 +29,7 @@ mod search;
 mod secrets;
 mod serve;
 mod sessions;
+mod stored;
 mod table;
 mod tool_facts;
 mod tools;

@@ -27,7 +27,8 @@ pub const DEFAULTS: &str = include_str!("defaults.toml");
 
 const PREFIX: &str = "TOOLSIEVE_";
 /// Short variable names for the most common settings.
-const SHORT_NAMES: [(&str, &str); 20] = [
+const SHORT_NAMES: [(&str, &str); 21] = [
+    ("DATABASE_URL", "store.url"),
     ("EMBEDDER_API_KEY", "embedder.api_key"),
     ("EMBEDDER_FOLDER", "embedder.folder"),
     ("EMBEDDER_MODEL", "embedder.model"),
