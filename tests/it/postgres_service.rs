@@ -38,8 +38,8 @@ async fn names(service: &Running) -> Vec<String> {
     keys["keys"].as_array().unwrap().iter().map(|key| key["name"].as_str().unwrap().to_owned()).collect()
 }
 
-async fn block(service: &Running, version: u64) -> StatusCode {
-    let rules = json!({"rules": [{"effect": "block", "tools": ["fail"]}], "version": version});
+async fn block(service: &Running) -> StatusCode {
+    let rules = json!({"rules": [{"effect": "block", "tools": ["fail"]}]});
     administer(service, Method::PUT, "/v1/admin/policy", &rules).await.0
 }
 
@@ -49,7 +49,7 @@ async fn keys_and_rules_survive_a_restart_and_hold_in_every_service() {
     let service = start(on(&name), None).await;
     let (_, key) = create(&service, json!({"name": "first"})).await;
     assert_eq!(calls(&service, &key).await, StatusCode::OK);
-    assert_eq!(block(&service, 0).await, StatusCode::OK);
+    assert_eq!(block(&service).await, StatusCode::OK);
     let blocked = with_key(&service, Method::POST, "/one/fail", &key).json(&json!({})).send().await.unwrap();
     assert_eq!(blocked.status(), StatusCode::NOT_FOUND);
     let message = json!({"messages": [{"role": "user", "content": "what time is it in Tokyo?"}], "chat_id": "chat"});
@@ -105,7 +105,7 @@ async fn without_the_server_answers_go_on_and_nothing_is_lost() {
     let text = refused.to_string();
     assert!(!text.contains("geheim"), "{text}");
     let (_, ready) = service.get("/readyz").await;
-    assert!(ready["store"].to_string().contains("error") || ready["store"]["ok"] == false, "{ready}");
+    assert_eq!(ready["store"]["state"], "failed", "{ready}");
 
     tokio::task::block_in_place(|| server.resume());
     eventually("a key can be created again", async || {
@@ -159,7 +159,7 @@ fn what_prevents_the_start_ends_the_process_with_a_remedy() {
 async fn the_database_of_another_installation_is_refused() {
     let (one, other) = (schema(), schema());
     let service = start(on(&one), None).await;
-    assert_eq!(block(&service, 0).await, StatusCode::OK);
+    assert_eq!(block(&service).await, StatusCode::OK);
     let folder = service.stop().await;
     let with_keys = start(on(&other), None).await;
     create(&with_keys, json!({"name": "theirs"})).await;
@@ -181,6 +181,33 @@ async fn commands_read_the_database() {
     assert!(code == Some(0) && text.contains("echo"), "{code:?} {text}");
     let (code, text) = output(&folder, &["search", "what time is it?"], &on(&name));
     assert!(code == Some(0) && text.contains("time"), "{code:?} {text}");
+}
+
+/// A service moves from its folder to a database, and back.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_installation_moves_to_the_database_and_back() {
+    let name = schema();
+    let service = start(Vec::new(), None).await;
+    let (_, key) = create(&service, json!({"name": "moved"})).await;
+    let copying = |folder: &TempDir, from: &str, to: &str| output(folder, &["store", "copy", "--from", from, "--to", to], &on(&name));
+    let folder = service.stop().await;
+    let (code, text) = output(&folder, &["store", "copy", "--from", "folder", "--to", "database"], &[]);
+    assert!(code == Some(2) && text.contains("DATABASE_URL"), "{code:?} {text}");
+    let (code, text) = copying(&folder, "folder", "database");
+    assert!(code == Some(0) && text.contains("api_key") && text.contains("compared"), "{code:?} {text}");
+    let (code, text) = copying(&folder, "folder", "database");
+    assert!(code == Some(2) && text.contains("not empty"), "{code:?} {text}");
+
+    let service = start(on(&name), Some(folder)).await;
+    assert_eq!((names(&service).await, calls(&service, &key).await), (vec!["moved".to_owned()], StatusCode::OK));
+    create(&service, json!({"name": "later"})).await;
+    let folder = service.stop().await;
+    std::fs::remove_file(folder.path().join("data/toolsieve.db")).unwrap();
+    let (code, text) = copying(&folder, "database", "folder");
+    assert_eq!(code, Some(0), "{text}");
+    let service = start(Vec::new(), Some(folder)).await;
+    assert_eq!(names(&service).await, ["moved", "later"]);
+    service.stop().await;
 }
 
 /// The binary says where its state is, and stops in order.

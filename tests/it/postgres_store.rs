@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use futures::future::join_all;
 use secrecy::SecretString;
-use toolsieve::adapters::store::{PostgresOpenError, PostgresStore};
+use toolsieve::adapters::store::{OpenedStore, PostgresOpenError, PostgresStore, StoreCopyError, copy};
 use toolsieve::domain::access::principal::PrincipalId;
 use toolsieve::domain::toolsets::mode::{DefaultMode, Mode};
 use toolsieve::domain::toolsets::session::{ID_BYTES, Session, SessionContents, SessionId};
@@ -18,6 +18,7 @@ use toolsieve::settings::PostgresSettings;
 use uuid::Uuid;
 
 use crate::harness::contracts::store::{chat, events, listing, set, store_contract, text, vector};
+use crate::harness::process::database::connect;
 use crate::harness::servers::postgres::{PASSWORD, Postgres, empty_store, schema, shared};
 use crate::harness::wait::eventually;
 
@@ -267,4 +268,88 @@ async fn lost_connections_are_replaced() {
     server.run(&format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'owner_{name}'")).await;
     eventually("the store responds again", async || store.listings().await.map(drop)).await;
     assert_eq!(store.listings().await.unwrap(), [listing("alpha", 1)]);
+}
+
+/// From a file to the database and on to another file: everything comes along, and new rows get new numbers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_there_and_back_is_the_same() {
+    let (folder, settings) = (tempfile::tempdir().unwrap(), shared().settings(&schema()));
+    let file = async |name: &str| OpenedStore::file(&folder.path().join(name)).await.unwrap();
+    let (one, two) = (file("one.db").await, file("two.db").await);
+    let database = OpenedStore::open(Some(&settings), folder.path()).await.unwrap();
+    let now = SystemTime::now();
+    let id = Uuid::new_v4();
+    let original = one.port();
+    original.claim_installation(id).await.unwrap();
+    original.save_listing(&listing("日本", 700)).await.unwrap();
+    original.save_vectors("model", &(0..600).map(|number| (text(number), vector(number))).collect::<Vec<_>>()).await.unwrap();
+    original.record(&events(now)).await.unwrap();
+    original.record(&[SelectionEvent { principal: "a\0b".into(), ..events(now)[0].clone() }]).await.unwrap();
+    original.save_chat(&chat("me", "chat"), &set(&["a"], &["a"]), 0).await.unwrap();
+    original.save_policy(0, "{}").await.unwrap();
+    original.save_tool_override(&listing_tool(), 0, Some(&Default::default())).await.unwrap();
+
+    let first = copy(&one, &database).await.unwrap();
+    let counted: std::collections::HashMap<&str, u64> = first.iter().map(|(table, rows)| (table.as_str(), *rows)).collect();
+    assert_eq!((counted["vector"], counted["listing"], counted["selection_event"], counted["policy"]), (600, 1, 4, 1), "{counted:?}");
+    assert!(counted.len() > 20, "{counted:?}");
+    assert_eq!(copy(&database, &two).await.unwrap(), first);
+
+    let query = UsageQuery { since: now - Duration::from_hours(1), until: now + Duration::from_hours(1), server: None, tool: None };
+    for store in [database.port(), two.port()] {
+        assert_eq!(store.installation().await.unwrap(), Some(id));
+        assert_eq!(store.listings().await.unwrap(), original.listings().await.unwrap());
+        let vectors = store.vectors("model", &[text(7), text(599)]).await.unwrap();
+        assert_eq!((vectors[&text(7)].clone(), vectors[&text(599)].clone()), (vector(7), vector(599)));
+        assert_eq!(store.chat(&chat("me", "chat")).await.unwrap(), original.chat(&chat("me", "chat")).await.unwrap());
+        assert_eq!(store.policy().await.unwrap(), original.policy().await.unwrap());
+        assert_eq!(store.tool_overrides().await.unwrap(), original.tool_overrides().await.unwrap());
+        assert_eq!(store.usage(&query).await.unwrap().days, original.usage(&query).await.unwrap().days);
+        // A number that is in use would be refused.
+        store.record(&events(now)).await.unwrap();
+        store.save_vectors("another model", &[(text(1), vector(1))]).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_needs_an_empty_target_of_the_other_kind() {
+    let (folder, settings) = (tempfile::tempdir().unwrap(), shared().settings(&schema()));
+    let file = OpenedStore::file(&folder.path().join("one.db")).await.unwrap();
+    let database = OpenedStore::open(Some(&settings), folder.path()).await.unwrap();
+    file.port().save_listing(&listing("mine", 1)).await.unwrap();
+    database.port().save_policy(0, "{}").await.unwrap();
+    let error = copy(&file, &database).await.unwrap_err();
+    assert!(matches!(&error, StoreCopyError::NotEmpty { table } if table == "policy"), "{error}");
+    assert_eq!(database.port().listings().await.unwrap(), [], "nothing of it stays");
+    let error = copy(&file, &file.clone()).await.unwrap_err();
+    assert!(matches!(error, StoreCopyError::SameKind), "{error}");
+}
+
+/// Every table of the database is copied, and both databases have the same columns.
+#[tokio::test(flavor = "multi_thread")]
+async fn both_databases_have_the_same_tables() {
+    // Columns that nothing writes or reads any more, and those of the one row about the installation.
+    const OF_ONE: [(&str, &str); 5] = [
+        ("installation", "only"),
+        ("installation", "refused"),
+        ("installation", "single"),
+        ("selection_event", "model"),
+        ("selection_event", "vector"),
+    ];
+    let (folder, name) = (tempfile::tempdir().unwrap(), schema());
+    PostgresStore::open(&shared().settings(&name)).await.unwrap();
+    let path = folder.path().join("one.db");
+    OpenedStore::file(&path).await.unwrap().close().await;
+    let columns = |rows: Vec<(String, String)>| -> BTreeSet<(String, String)> {
+        let is_common = |(table, column): &(String, String)| table != "_sqlx_migrations" && !OF_ONE.contains(&(table, column));
+        rows.into_iter().filter(is_common).collect()
+    };
+    let mut file = connect(&path).await;
+    let query = "SELECT tables.name, columns.name FROM sqlite_schema AS tables, pragma_table_info(tables.name) AS columns \
+                 WHERE tables.type = 'table'";
+    let of_file = columns(sqlx::query_as(query).fetch_all(&mut file).await.unwrap());
+    let mut database = shared().connect().await;
+    let query = "SELECT table_name::text, column_name::text FROM information_schema.columns WHERE table_schema = $1";
+    let of_database = columns(sqlx::query_as(query).bind(&name).fetch_all(&mut database).await.unwrap());
+    assert_eq!(of_file, of_database);
 }

@@ -6,10 +6,14 @@
 
 mod encoding;
 mod sums;
+mod rows;
 mod postgres;
 mod sqlite;
 mod opened;
+mod copying;
 
+pub use copying::copy;
 pub use opened::{OpenedStore, StoreOpenError};
 pub use postgres::{PostgresOpenError, PostgresPlace, PostgresStore};
+pub use rows::StoreCopyError;
 pub use sqlite::{BackupError, CopyContents, CopyError, SqliteOpenError, SqliteStore, back_up, inspect};

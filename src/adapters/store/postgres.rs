@@ -17,16 +17,19 @@ mod outage;
 mod tables;
 
 use std::borrow::Cow;
+use std::io;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use sqlx::postgres::{PgPool, PgRow};
-use sqlx::{PgConnection, Postgres, QueryBuilder, Transaction};
+use sqlx::{AssertSqlSafe, PgConnection, Postgres, QueryBuilder, Transaction};
 
 use self::errors::{is_conflict, is_lost};
 use self::outage::Outage;
 use self::tables::Failures;
 use crate::adapters::installation::AccessMark;
+use crate::adapters::store::encoding::odd;
+use crate::adapters::store::rows::{Kind, Table};
 use crate::service::ports::StoreError;
 use crate::settings::PostgresSettings;
 pub use errors::PostgresOpenError;
@@ -38,6 +41,8 @@ const ATTEMPTS: u32 = 6;
 const PAUSE: Duration = Duration::from_millis(10);
 /// How much longer a transaction may take than one statement.
 const ROUND_TRIPS: Duration = Duration::from_secs(5);
+/// How long to wait at the end for running statements.
+const CLOSING: Duration = Duration::from_secs(5);
 /// What the database stores in place of NUL, which its texts can't contain.
 const NUL: &str = "\u{fffd}";
 
@@ -90,9 +95,11 @@ impl PostgresStore {
         &self.place
     }
 
-    /// Waits for running statements, and disconnects.
+    /// Waits for running statements, and disconnects. Doesn't wait for a server that is away.
     pub async fn close(&self) {
-        self.pool.close().await;
+        if tokio::time::timeout(CLOSING, self.pool.close()).await.is_err() {
+            tracing::warn!("the connections to the database did not end in time");
+        }
     }
 
     fn readers(&self) -> &PgPool {
@@ -102,7 +109,8 @@ impl PostgresStore {
     /// Fails at once during an outage, and notices its beginning.
     async fn reading<T>(&self, work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
         self.outage.check()?;
-        let done = tokio::time::timeout(self.patience, work).await.unwrap_or(Err(sqlx::Error::PoolTimedOut));
+        let silent = || io::Error::new(io::ErrorKind::TimedOut, format!("no response within {} s", self.patience.as_secs()));
+        let done = tokio::time::timeout(self.patience, work).await.unwrap_or_else(|_| Err(silent().into()));
         done.inspect_err(|error| {
             if is_lost(error) {
                 self.outage.begin(error);
@@ -155,6 +163,50 @@ impl PostgresStore {
         Ok(())
     }
 
+    /// Begins a transaction that stores a copy.
+    async fn importing(&self) -> Result<Transaction<'static, Postgres>, sqlx::Error> {
+        self.pool.begin().await
+    }
+
+    /// Lets new rows of a table get the numbers after the highest one.
+    async fn continue_numbers(&self, writer: &mut PgConnection, table: &Table) -> Result<(), sqlx::Error> {
+        if !table.columns.contains(&("id".to_owned(), Kind::Integer)) {
+            return Ok(());
+        }
+        let name = &table.name;
+        let query = format!("SELECT setval(pg_get_serial_sequence('{name}', 'id'), max(id)) FROM {name} HAVING max(id) IS NOT NULL");
+        sqlx::query(AssertSqlSafe(query)).execute(writer).await.map(drop)
+    }
+
+    /// All tables with their columns, in an order in which no row comes before one that it refers to.
+    pub(super) async fn tables(&self) -> Result<Vec<Table>, sqlx::Error> {
+        // The table of a reference comes first in the alphabet: model and vector, session and session_group.
+        let rows: Vec<(String, String, String)> = sqlx::query_as(
+            "SELECT table_name::text, column_name::text, data_type::text FROM information_schema.columns \
+             WHERE table_schema = current_schema() AND table_name NOT IN ('installation', '_sqlx_migrations') \
+             ORDER BY table_name COLLATE \"C\", ordinal_position",
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let mut tables: Vec<Table> = Vec::new();
+        for (table, column, kind) in rows {
+            let kind = match kind.as_str() {
+                "text" => Kind::Text,
+                "bytea" => Kind::Bytes,
+                "bigint" => Kind::Integer,
+                "boolean" => Kind::Flag,
+                _ => return Err(odd("a column of a type that can't be copied")),
+            };
+            if tables.last().is_none_or(|last| last.name != table) {
+                tables.push(Table { name: table, columns: Vec::new() });
+            }
+            if let Some(last) = tables.last_mut() {
+                last.columns.push((column, kind));
+            }
+        }
+        Ok(tables)
+    }
+
     fn failed(&self, action: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
         move |source| StoreError::Failed { action, source: errors::during_use(&self.place, source) }
     }
@@ -169,6 +221,12 @@ async fn snapshot(readers: &PgPool) -> Result<Transaction<'static, Postgres>, sq
 async fn one_at_a_time(writer: &mut PgConnection, name: &str) -> Result<(), sqlx::Error> {
     let lock = sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended(current_schema() || $1, 0))").bind(name);
     lock.execute(writer).await.map(drop)
+}
+
+/// Lifts the time limit of statements until the end of the transaction.
+async fn unhurried(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    let lift = "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0";
+    sqlx::raw_sql(lift).execute(connection).await.map(drop)
 }
 
 /// Inserts this number of rows. Returns their numbers in the order of the values. `is_kept` tells whether to keep the prepared

@@ -33,6 +33,7 @@ use self::tables::Failures;
 use self::transaction::{Durability, Write};
 use crate::adapters::installation::AccessMark;
 use crate::adapters::store::encoding::signed;
+use crate::adapters::store::rows::Table;
 use crate::service::ports::StoreError;
 pub use errors::SqliteOpenError;
 pub use file::{BackupError, CopyContents, CopyError, back_up, inspect};
@@ -176,6 +177,17 @@ impl SqliteStore {
         if is_same { Ok(()) } else { Err(StoreError::Failed { action, source: gone().into() }) }
     }
 
+    /// Begins a transaction that stores a copy.
+    async fn importing(&self) -> Result<Write, sqlx::Error> {
+        Write::begin(&self.writer, Durability::Disk).await
+    }
+
+    /// Does nothing: a new row gets the number after the highest one.
+    #[expect(clippy::unused_async, reason = "PostgreSQL is asked")]
+    async fn continue_numbers(&self, _: &mut SqliteConnection, _: &Table) -> Result<(), sqlx::Error> {
+        Ok(())
+    }
+
     fn failed(&self, action: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
         let path = self.path.clone();
         move |source| StoreError::Failed { action, source: errors::during_use(&path, source) }
@@ -190,6 +202,12 @@ async fn snapshot(readers: &SqlitePool) -> Result<Transaction<'static, Sqlite>, 
 /// Lets transactions with this name wait for each other. Here all writes do.
 #[expect(clippy::unused_async, reason = "PostgreSQL waits")]
 async fn one_at_a_time(_: &mut SqliteConnection, _: &str) -> Result<(), sqlx::Error> {
+    Ok(())
+}
+
+/// Lifts the time limit of statements until the end of the transaction. Here is none.
+#[expect(clippy::unused_async, reason = "PostgreSQL is asked")]
+async fn unhurried(_: &mut SqliteConnection) -> Result<(), sqlx::Error> {
     Ok(())
 }
 

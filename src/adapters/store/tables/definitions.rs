@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 use sqlx::{QueryBuilder, Row};
 
-use super::{CHUNK, Db, DbConnection, DbRow, SqlStore, optional_time, time};
+use super::{CHUNK, Db, DbConnection, DbRow, SqlStore, optional_time, text, time};
 use crate::adapters::store::encoding::{DAY, fingerprint_from_bytes, odd, to_millis};
 use crate::domain::catalog::definition::LISTED;
 use crate::domain::catalog::tool::{ServerName, ToolId};
@@ -23,8 +23,9 @@ impl DefinitionStore for SqlStore {
     }
 
     async fn definition(&self, tool: &ToolId) -> Result<Option<String>, StoreError> {
-        let query =
-            sqlx::query_scalar("SELECT body FROM definition WHERE server = $1 AND tool = $2").bind(tool.server.as_str()).bind(&*tool.name);
+        let query = sqlx::query_scalar("SELECT body FROM definition WHERE server = $1 AND tool = $2")
+            .bind(text(tool.server.as_str()))
+            .bind(text(&tool.name));
         self.read("read the definition of a tool", query.fetch_optional(self.readers())).await
     }
 
@@ -35,8 +36,8 @@ impl DefinitionStore for SqlStore {
                     let mut query =
                         QueryBuilder::<Db>::new("INSERT INTO definition (server, tool, fingerprint, body, is_new, first_seen, seen_at) ");
                     query.push_values(new, |mut row, (definition, body)| {
-                        row.push_bind(definition.tool.server.as_str())
-                            .push_bind(&*definition.tool.name)
+                        row.push_bind(text(definition.tool.server.as_str()))
+                            .push_bind(text(&definition.tool.name))
                             .push_bind(&definition.fingerprint.as_bytes()[..])
                             .push_bind(body)
                             .push_bind(definition.is_new)
@@ -57,8 +58,8 @@ impl DefinitionStore for SqlStore {
             sqlx::query("UPDATE definition SET noticed = $1, noticed_at = $2 WHERE server = $3 AND tool = $4")
                 .bind(&other.as_bytes()[..])
                 .bind(to_millis(at))
-                .bind(tool.server.as_str())
-                .bind(&*tool.name)
+                .bind(text(tool.server.as_str()))
+                .bind(text(&tool.name))
         };
         self.write("record a changed definition", || async move |writer: &mut DbConnection| query().execute(writer).await.map(drop)).await
     }
@@ -72,8 +73,8 @@ impl DefinitionStore for SqlStore {
              ON CONFLICT (server, tool) DO UPDATE SET fingerprint = excluded.fingerprint, body = excluded.body, is_new = false, \
              noticed = NULL, noticed_at = NULL, approved_at = excluded.approved_at, seen_at = excluded.seen_at",
             )
-            .bind(tool.server.as_str())
-            .bind(&*tool.name)
+            .bind(text(tool.server.as_str()))
+            .bind(text(&tool.name))
             .bind(&definition.as_bytes()[..])
             .bind(json)
             .bind(to_millis(at))
@@ -89,10 +90,10 @@ impl DefinitionStore for SqlStore {
                 for chunk in tools.chunks(CHUNK) {
                     let mut query = QueryBuilder::<Db>::new("UPDATE definition SET seen_at = ");
                     query.push_bind(to_millis(at)).push(" WHERE seen_at < ").push_bind(to_millis(at) - DAY);
-                    query.push(" AND server = ").push_bind(server.as_str()).push(" AND tool IN (");
+                    query.push(" AND server = ").push_bind(text(server.as_str())).push(" AND tool IN (");
                     let mut list = query.separated(", ");
                     for tool in chunk {
-                        list.push_bind(&**tool);
+                        list.push_bind(text(tool));
                     }
                     query.push(")");
                     query.build().persistent(false).execute(&mut *writer).await?;

@@ -8,7 +8,7 @@
 //!   and for data whose loss costs only a warning (chats, events). `durable` is for data that people write or rely on: keys, the
 //!   policy, toolsets, tool overrides, approvals, secrets, sessions and their loaded groups, feedback. Both may run the work again
 //!   if another process was in the way.
-//! - `snapshot`, `one_at_a_time`, `insert_numbered` and `text`.
+//! - `snapshot`, `one_at_a_time`, `insert_numbered` and `text`; for a copy `importing()`, `continue_numbers()` and `unhurried`.
 //!
 //! Statements number their parameters (`$1`), which both databases understand. They leave nothing to the database's order of rows
 //! or to its types of results: sums are cast, and upserts name their table.
@@ -16,6 +16,7 @@
 mod audit;
 mod chats;
 mod computed;
+mod copying;
 mod conversation_figures;
 mod costs;
 mod definitions;
@@ -38,7 +39,7 @@ use std::time::SystemTime;
 
 use sqlx::Row;
 
-use super::{Db, DbConnection, DbPool, DbRow, SqlStore, insert_numbered, one_at_a_time, snapshot, text};
+use super::{Db, DbConnection, DbPool, DbRow, SqlStore, insert_numbered, one_at_a_time, snapshot, text, unhurried};
 use crate::adapters::store::encoding::from_millis;
 use crate::service::ports::{StoreError, StoreFailures, UpkeepStore};
 
