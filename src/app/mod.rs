@@ -32,7 +32,7 @@ use crate::adapters::authorization::HttpAuthorizationClient;
 use crate::adapters::data_dir::{self, DataDir, DataDirError};
 use crate::adapters::mcp::McpServers;
 use crate::adapters::signals::{Hangups, Stops};
-use crate::adapters::store::{SqliteStore, StoreOpenError};
+use crate::adapters::store::{OpenedStore, StoreOpenError};
 use crate::adapters::tokens::TokenCounter;
 use crate::adapters::{embed, log, process, systemd, telemetry};
 use crate::domain::installation::Mismatch;
@@ -67,7 +67,7 @@ use crate::service::mcp::waiting_calls::WaitingCalls;
 use crate::service::meta_tools::describe::Describe;
 use crate::service::meta_tools::find::Find;
 use crate::service::meta_tools::smart_select::SmartSelect;
-use crate::service::ports::{IndexError, Store, StoreError, ToolServers};
+use crate::service::ports::{IndexError, StoreError, ToolServers};
 use crate::service::publishing::meta_tokens::MetaTokens;
 use crate::service::publishing::publish::Publish;
 use crate::service::records::audit::Audit;
@@ -98,7 +98,7 @@ pub struct Application {
     address: SocketAddr,
     is_secure: bool,
     servers: Arc<dyn ToolServers>,
-    store: Arc<SqliteStore>,
+    store: OpenedStore,
     reload: Arc<Reload>,
     stopper: Stopper,
     stop: CancellationToken,
@@ -110,14 +110,17 @@ pub struct Application {
 impl StartError {
     /// Whether the configuration or the data folder is the reason, so that another start would fail too.
     pub fn is_invalid_configuration(&self) -> bool {
-        matches!(
-            self,
-            Self::Store(StoreOpenError::Newer { .. } | StoreOpenError::Changed { .. } | StoreOpenError::Foreign { .. })
-                | Self::Embedder(embed::EmbedderOpenError::Folder { .. })
-                | Self::OtherStore { .. }
-                | Self::Installation { .. }
-                | Self::Exposed { .. }
-        )
+        match self {
+            Self::Store(error) => error.is_lasting(),
+            error => matches!(
+                error,
+                Self::Embedder(embed::EmbedderOpenError::Folder { .. })
+                    | Self::OtherStore { .. }
+                    | Self::OtherDatabase { .. }
+                    | Self::Installation { .. }
+                    | Self::Exposed { .. }
+            ),
+        }
     }
 }
 
@@ -134,7 +137,14 @@ pub enum StartError {
         file.display(), file.display()
     )]
     OtherStore { file: PathBuf, reason: Mismatch },
-    #[error("{} can't be read: restore it from a backup, or delete it if toolsieve.db next to it is the right database", file.display())]
+    #[error(
+        "{} names an installation that had keys, rules, toolsets, tags or approvals, and the database in store.url is not its database: \
+         {reason}. Starting would allow access to blocked tools. Use the right database, or copy the state into this one (toolsieve store \
+         copy). To use this database anyway, without any of that data, delete {}",
+        file.display(), file.display()
+    )]
+    OtherDatabase { file: PathBuf, reason: Mismatch },
+    #[error("{} can't be read: restore it from a backup, or delete it if the database is the right one", file.display())]
     Installation { file: PathBuf, source: io::Error },
     #[error("callers can't be authenticated: {0}")]
     Keys(StoreError),
@@ -181,11 +191,10 @@ impl Application {
         let (listener, address) = bind(&settings.start, socket)?;
         let (start, live) = (settings.start.clone(), settings.live.clone());
         let data_dir = DataDir::open(&start.store.data_dir)?;
-        let sqlite = SqliteStore::open(&data_dir.database()).await?;
-        sqlite.make_shrinkable().await;
-        let mark = installation::settled(&sqlite, data_dir.installation()).await?;
-        let sqlite = Arc::new(sqlite.with_mark(mark));
-        let store: Arc<dyn Store> = Arc::clone(&sqlite) as _;
+        let opened = OpenedStore::open(start.store.postgres.as_ref(), &data_dir.database()).await?;
+        opened.make_shrinkable().await;
+        opened.set_mark(installation::settled(&opened, data_dir.installation()).await?);
+        let store = opened.port();
         let meters = Arc::new(Meters::new(start.metrics.per_tool));
         let (tracer, span_export) = telemetry::open(&start.telemetry, &meters).map_err(StartError::Client)?.unzip();
         let exporting = export_spans(span_export, stop.clone());
@@ -421,7 +430,7 @@ impl Application {
             delay: start.http.shutdown_delay,
             is_socket_kept,
         };
-        tracing::info!(%address, data_dir = %start.store.data_dir.display(), servers = server_count, "listening");
+        tracing::info!(%address, data_dir = %start.store.data_dir.display(), store = %opened, servers = server_count, "listening");
         systemd::ready();
         let watched = start.reload.watch.then(|| reload.files());
         let (reloading, watching) = follow_changes(&reload, hangups, watched, stopper.clone(), &stop);
@@ -432,7 +441,7 @@ impl Application {
             address,
             is_secure: start.http.tls.is_some(),
             servers,
-            store: sqlite,
+            store: opened,
             reload,
             stop,
             tasks: vec![

@@ -29,6 +29,8 @@ mod search;
 mod secrets;
 mod serve;
 mod sessions;
+mod store;
+mod stored;
 mod table;
 mod tool_facts;
 mod tools;
@@ -111,6 +113,9 @@ enum Command {
     Backup(backup::Backup),
     /// Restore a backup into a data folder, while no service uses it
     Restore(restore::Restore),
+    /// Move the state between the data folder and a PostgreSQL database, while no service uses either
+    #[command(subcommand)]
+    Store(store::Store),
     /// Connect a running service to an MCP client that can only start processes
     McpStdio(mcp_stdio::McpStdio),
     /// Measure retrieval quality and token cost for messages whose right tools are known
@@ -246,6 +251,7 @@ impl Command {
             Self::Feedback(command) => command.run(),
             Self::Backup(command) => command.run(),
             Self::Restore(command) => command.run(),
+            Self::Store(command) => command.run(),
             Self::McpStdio(command) => command.run(),
             Self::Bench(command) => command.run(),
         }

@@ -85,7 +85,7 @@ pub use self::secrets::{SecretSettings, UserConnectionSettings};
 pub use self::selection::{Rerank, SelectionSettings};
 pub use self::servers::{RemoteSettings, ServerSettings, TransportSettings};
 pub use self::sessions::SessionSettings;
-pub use self::store::StoreSettings;
+pub use self::store::{PostgresSettings, StoreSettings};
 pub use self::telemetry::TelemetrySettings;
 pub use self::tls::Tls;
 pub use self::tools::ToolSettings;

@@ -60,6 +60,8 @@ mod metrics;
 mod oauth;
 mod offers;
 mod policy;
+mod postgres_service;
+mod postgres_store;
 mod processes;
 mod prose;
 mod quarantine;

@@ -3,10 +3,9 @@
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use sqlx::sqlite::SqliteRow;
-use sqlx::{QueryBuilder, Row, Sqlite, SqliteConnection};
+use sqlx::{QueryBuilder, Row};
 
-use super::{SqliteStore, time};
+use super::{Db, DbConnection, DbRow, SqlStore, text, time};
 use crate::adapters::store::encoding::{odd, signed, to_millis};
 use crate::domain::access::policy::{Effect, RulePlace, RuleSource};
 use crate::domain::catalog::tool::{ServerName, ToolId};
@@ -16,30 +15,34 @@ use crate::service::ports::{AuditAction, AuditEntry, AuditQuery, AuditStore, Cal
 const ROWS: usize = 100;
 
 #[async_trait]
-impl AuditStore for SqliteStore {
+impl AuditStore for SqlStore {
     async fn save_audit(&self, entries: &[AuditEntry]) -> Result<(), StoreError> {
-        let save = async |writer: &mut SqliteConnection| {
-            for entries in entries.chunks(ROWS) {
-                let mut query = QueryBuilder::<Sqlite>::new(
-                    "INSERT INTO audit (at, principal, action, server, tool, subject, allowed, rule_source, rule_number, outcome, took_us, bytes) ",
-                );
-                query.push_values(entries, |mut row, entry| {
-                    row.push_bind(to_millis(entry.at))
-                        .push_bind(&entry.principal)
-                        .push_bind(entry.action.name())
-                        .push_bind(entry.tool.as_ref().map(|tool| &tool.server).or(entry.server.as_ref()).map(ServerName::as_str))
-                        .push_bind(entry.tool.as_ref().map(|tool| &*tool.name))
-                        .push_bind(&entry.subject)
-                        .push_bind(entry.decision == Effect::Allow)
-                        .push_bind(entry.rule.map(|rule| rule.source.name()))
-                        .push_bind(entry.rule.and_then(|rule| i64::try_from(rule.number).ok()))
-                        .push_bind(entry.outcome.map(CallOutcome::name))
-                        .push_bind(signed(entry.took.as_micros()))
-                        .push_bind(entry.bytes.and_then(|bytes| i64::try_from(bytes).ok()));
-                });
-                query.build().persistent(entries.len() == ROWS).execute(&mut *writer).await?;
+        let save = || {
+            async move |writer: &mut DbConnection| {
+                for entries in entries.chunks(ROWS) {
+                    let mut query = QueryBuilder::<Db>::new(
+                        "INSERT INTO audit (at, principal, action, server, tool, subject, allowed, rule_source, rule_number, outcome, took_us, bytes) ",
+                    );
+                    query.push_values(entries, |mut row, entry| {
+                        row.push_bind(to_millis(entry.at))
+                            .push_bind(text(&entry.principal))
+                            .push_bind(entry.action.name())
+                            .push_bind(
+                                entry.tool.as_ref().map(|tool| &tool.server).or(entry.server.as_ref()).map(|server| text(server.as_str())),
+                            )
+                            .push_bind(entry.tool.as_ref().map(|tool| text(&tool.name)))
+                            .push_bind(entry.subject.as_deref().map(text))
+                            .push_bind(entry.decision == Effect::Allow)
+                            .push_bind(entry.rule.map(|rule| rule.source.name()))
+                            .push_bind(entry.rule.and_then(|rule| i64::try_from(rule.number).ok()))
+                            .push_bind(entry.outcome.map(CallOutcome::name))
+                            .push_bind(signed(entry.took.as_micros()))
+                            .push_bind(entry.bytes.and_then(|bytes| i64::try_from(bytes).ok()));
+                    });
+                    query.build().persistent(entries.len() == ROWS).execute(&mut *writer).await?;
+                }
+                Ok(())
             }
-            Ok(())
         };
         self.write("save the audit log", save).await
     }
@@ -47,18 +50,21 @@ impl AuditStore for SqliteStore {
     async fn audit(&self, wanted: &AuditQuery) -> Result<Vec<StoredAuditEntry>, StoreError> {
         let mut query = select(wanted);
         let query = query.build().persistent(false);
-        self.read_all("read the audit log", query.fetch_all(&self.readers), |row| read(&row)).await
+        self.read_all("read the audit log", query.fetch_all(self.readers()), |row| read(&row)).await
     }
 
     async fn forget_audit_before(&self, time: SystemTime) -> Result<u64, StoreError> {
-        let query = sqlx::query("DELETE FROM audit WHERE at < ?").bind(to_millis(time));
-        self.write("delete old entries of the audit log", async |writer| Ok(query.execute(writer).await?.rows_affected())).await
+        let query = || sqlx::query("DELETE FROM audit WHERE at < $1").bind(to_millis(time));
+        self.write("delete old entries of the audit log", || {
+            async move |writer: &mut DbConnection| Ok(query().execute(writer).await?.rows_affected())
+        })
+        .await
     }
 }
 
-fn select(wanted: &AuditQuery) -> QueryBuilder<Sqlite> {
-    let mut query = QueryBuilder::<Sqlite>::new(
-        "SELECT id, at, principal, action, server, tool, subject, allowed, rule_source, rule_number, outcome, took_us, bytes FROM audit WHERE 1",
+fn select(wanted: &AuditQuery) -> QueryBuilder<Db> {
+    let mut query = QueryBuilder::<Db>::new(
+        "SELECT id, at, principal, action, server, tool, subject, allowed, rule_source, rule_number, outcome, took_us, bytes FROM audit WHERE true",
     );
     let texts = [
         (" AND principal = ", wanted.principal.as_deref()),
@@ -69,7 +75,7 @@ fn select(wanted: &AuditQuery) -> QueryBuilder<Sqlite> {
     ];
     for (condition, value) in texts {
         if let Some(value) = value {
-            query.push(condition).push_bind(value);
+            query.push(condition).push_bind(text(value));
         }
     }
     if let Some(decision) = wanted.decision {
@@ -89,7 +95,7 @@ fn select(wanted: &AuditQuery) -> QueryBuilder<Sqlite> {
     query
 }
 
-fn read(row: &SqliteRow) -> Result<StoredAuditEntry, sqlx::Error> {
+fn read(row: &DbRow) -> Result<StoredAuditEntry, sqlx::Error> {
     let unknown = |what: &str| odd(&format!("an unknown {what}"));
     let text = |column| row.try_get::<Option<&str>, _>(column);
     let rule = match (text("rule_source")?, row.try_get::<Option<i64>, _>("rule_number")?) {
