@@ -24,6 +24,7 @@ use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::enrich::feed::EnrichmentFeed;
 use crate::service::catalog::enrich::in_force;
 use crate::service::catalog::indexing::{Indexing, OnProgress};
+use crate::service::learning::learn::Learning;
 use crate::service::ports::{
     ComputedStore, Embedder, EnrichmentStore, IndexAnswer, IndexContents, IndexError, IndexQuery, IndexQueryText, IndexState, Store,
     ToolIndex,
@@ -51,6 +52,8 @@ pub(super) struct Recipe {
     pub(super) enrichment: bool,
     /// Whether to correct misspelt words.
     pub(super) corrections: bool,
+    /// What use has taught.
+    pub(super) learning: Option<Learning>,
 }
 
 /// Which of a tool's vectors to search.
@@ -75,6 +78,7 @@ impl Recipe {
             words: true,
             enrichment: true,
             corrections: true,
+            learning: None,
         }
     }
 
@@ -121,7 +125,7 @@ impl Retrieval {
             return Err(Failure::failed("error: the tools could not be indexed"));
         }
         current.set_settings(recipe.settings.live.selection.clone());
-        let retrieve = Arc::new(Retrieve::over(&indexing).with_fusion(recipe.fusion));
+        let retrieve = Arc::new(Retrieve::over(&indexing).with_fusion(recipe.fusion).with_learning(recipe.learning.clone()));
         retrieve.teach_gate(vectors.as_ref()).await;
         let chats: Arc<dyn Store> = Arc::new(open(&folder.path.join("chats.db")).await?);
         // Stopped before any event: these requests are not usage.

@@ -20,6 +20,7 @@ mod definitions;
 mod errors;
 mod feedback;
 mod file;
+mod learning;
 mod listings;
 mod policy;
 mod secrets;

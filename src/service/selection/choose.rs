@@ -74,6 +74,10 @@ pub(super) struct Chosen {
     pub(super) not_judged: Vec<String>,
     /// Ranks of the chosen tools, starting at 1.
     pub(super) ranks: HashMap<u32, usize>,
+    /// For tools that learning raised, the number of similar messages with evidence for them.
+    pub(super) learned: HashMap<u32, u32>,
+    /// The vector of the message.
+    pub(super) vector: Option<Arc<[f32]>>,
     /// Whether the message depends on earlier turns, so that its own match says little.
     pub(super) leans: bool,
     /// Whether a language model made the choice.
@@ -103,11 +107,14 @@ impl Choose {
             return Chosen::nothing();
         }
         let ranking = self.rank(message, &plan).await;
-        let needs_tool = !settings.gate || self.retrieve.needs_tool(&ranking, offer.ours.len() + offer.judged.len());
+        let needs_tool =
+            !settings.gate || ranking.learned.is_certain() || self.retrieve.needs_tool(&ranking, offer.ours.len() + offer.judged.len());
         let scores = ranking.ranked.iter().map(|ranked| (ranked.key, readable_score(ranked.fused))).collect();
         let mut chosen = Chosen {
             kind: if ranking.warnings.is_empty() { SelectionKind::Chosen } else { SelectionKind::Degraded },
             scores,
+            learned: ranking.learned.messages.clone(),
+            vector: ranking.vector.clone(),
             leans: ranking.in_context.is_some(),
             one_of: self.about_as_good(&ranking, catalog),
             is_partial: ranking.is_partial,
@@ -131,17 +138,17 @@ impl Choose {
             foreign: &offer.judged,
             limit: limit(message, &ranking.ranked),
         };
-        let gap = if ranking.has_parts { GAP_OF_PARTS } else { GAP };
+        let gap = ranking.learned.raised + if ranking.has_parts { GAP_OF_PARTS } else { GAP };
         match self.judges.rerank(reranking).await {
-            Reranked::NotAsked => self.cut(message, &ranking.ranked, gap, &mut chosen),
+            Reranked::NotAsked => self.cut(message, &ranking.ranked, (gap, ranking.has_parts), &mut chosen),
             Reranked::Chosen(ranked) => {
                 chosen.judged = true;
                 // The model chose each tool deliberately, so the distance from the best score does not matter.
                 let ranked: Vec<Ranked<u32>> = ranked.into_iter().map(|ranked| Ranked { leads: 1, ..ranked }).collect();
-                self.cut(message, &ranked, gap, &mut chosen);
+                self.cut(message, &ranked, (gap, ranking.has_parts), &mut chosen);
             }
             Reranked::Failed(warning) => {
-                self.cut(message, &ranking.ranked, gap, &mut chosen);
+                self.cut(message, &ranking.ranked, (gap, ranking.has_parts), &mut chosen);
                 chosen.kind = SelectionKind::Degraded;
                 chosen.warnings.push(warning);
             }
@@ -167,9 +174,11 @@ impl Choose {
         // If only some tools of these servers are offered, request more candidates, so that enough offered ones remain.
         let list = (settings.candidates * in_scope.div_ceil(offer.ours.len().max(1))).min(LONGEST_LIST);
         let mut ranking = self.retrieve.rank(plan, &narrowed, Some(list), &offer.judged).await;
+        self.retrieve.apply_learning(&mut ranking, &narrowed, message.principal);
         if in_scope > offer.ours.len() {
             let first_foreign = catalog.tools().len();
             ranking.ranked.retain(|ranked| ranked.key as usize >= first_foreign || offer.has(ranked.key));
+            ranking.learned.messages.retain(|&key, _| offer.has(key));
         }
         let used: HashSet<u32> = called.iter().filter_map(|tool| catalog.server_of(catalog.position(tool)?)).collect();
         if !used.is_empty() {
@@ -181,7 +190,7 @@ impl Choose {
         ranking
     }
 
-    fn cut(&self, message: &Message<'_>, ranking: &[Ranked<u32>], gap: f32, chosen: &mut Chosen) {
+    fn cut(&self, message: &Message<'_>, ranking: &[Ranked<u32>], (gap, has_parts): (f32, bool), chosen: &mut Chosen) {
         let Message { request, view: View { catalog, settings, .. }, offer, .. } = *message;
         let texts = catalog.texts().filter(|_| settings.fold_duplicates);
         let candidates: Vec<CutCandidate> = ranking
@@ -203,7 +212,7 @@ impl Choose {
         };
         // A chat keeps its tools. So when it changes, also add tools that later turns may need.
         let has_company = request.chat.is_some() && !chosen.judged;
-        let places = if has_company && gap < GAP_OF_PARTS { places_of(parameters.limit, self.of_chats.places) } else { 0 };
+        let places = if has_company && !has_parts { places_of(parameters.limit, self.of_chats.places) } else { 0 };
         let kept = cut(&candidates, &CutParameters { limit: parameters.limit - places, ..parameters });
         let first = ranking.iter().find_map(|ranked| catalog.server_of(ranked.key));
         let along = match first {
@@ -284,6 +293,8 @@ impl Chosen {
             foreign: Vec::new(),
             not_judged: Vec::new(),
             ranks: HashMap::new(),
+            learned: HashMap::new(),
+            vector: None,
             leans: false,
             judged: false,
             scores: HashMap::new(),
@@ -293,8 +304,14 @@ impl Chosen {
         }
     }
 
-    pub(super) fn reason(&self, rank: usize) -> Reason {
-        if self.judged { Reason::Judged { rank } } else { Reason::Relevant { rank } }
+    /// The reason for a tool in the ranking. `position` is its position in the catalog; `None` for foreign tools.
+    pub(super) fn reason(&self, rank: usize, position: Option<u32>) -> Reason {
+        let learned = position.and_then(|position| self.learned.get(&position));
+        match learned {
+            _ if self.judged => Reason::Judged { rank },
+            Some(&messages) => Reason::Learned { rank, messages },
+            None => Reason::Relevant { rank },
+        }
     }
 }
 

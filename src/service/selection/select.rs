@@ -176,7 +176,7 @@ impl Select {
     }
 
     fn record(&self, id: &str, message: &Message<'_>, chosen: &Chosen, kept: &[Selected], figures: &SelectionFigures, arm: Option<Arm>) {
-        let Message { request, principal, offer, .. } = *message;
+        let Message { request, principal, view, offer, .. } = *message;
         tracing::debug!(
             selection = id,
             offered = offer.ours.len(),
@@ -210,7 +210,10 @@ impl Select {
                 arm,
             },
         };
-        self.recorder.record_selection(event, principal);
+        let of_chat = (principal, request.chat.as_deref());
+        let first = chosen.tools.first().map(|&position| view.catalog.tools()[position as usize].id.clone());
+        let lesson = self.recorder.lesson(of_chat, (id, chosen.vector.as_deref(), chosen.leans), first);
+        self.recorder.record_selection(event, principal, lesson);
     }
 }
 
