@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::memory::Vote;
+use super::votes::Vote;
 use crate::domain::selection::relevance::Ranked;
 
 /// Limit of a boost, in standard deviations of the candidates. The best tool is usually 2 to 5 above the mean.
@@ -76,7 +76,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{MOST_DOWN, MOST_UP, apply, delta};
-    use crate::domain::learning::memory::Vote;
+    use crate::domain::learning::votes::Vote;
     use crate::domain::selection::relevance::Ranked;
     use crate::domain::selection::relevance::cut::{CutCandidate, CutParameters, GAP, cut};
 

@@ -8,4 +8,5 @@ pub mod evidence;
 pub mod scope;
 pub mod vector;
 pub mod memory;
+pub mod votes;
 pub mod boost;

@@ -7,9 +7,10 @@ use parking_lot::RwLock;
 
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::learning::evidence::{Evidence, EvidenceKind, Minute};
-use crate::domain::learning::memory::{MOST, MOST_OF_ONE, Memory, Vote, VoteParameters};
+use crate::domain::learning::memory::{MOST, MOST_OF_ONE, Memory};
 use crate::domain::learning::scope::{Audience, Scope};
 use crate::domain::learning::vector::MessageVector;
+use crate::domain::learning::votes::{Vote, VoteParameters};
 use crate::service::ports::{Forgotten, LearnedUse};
 
 const SHARDS: usize = 16;

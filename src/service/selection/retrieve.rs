@@ -13,8 +13,8 @@ use crate::domain::access::principal::Principal;
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::learning::boost::{Learned, apply};
-use crate::domain::learning::memory::Vote;
 use crate::domain::learning::vector::MessageVector;
+use crate::domain::learning::votes::Vote;
 use crate::domain::selection::builtins::Families;
 use crate::domain::selection::relevance::arrange::prefer_ready;
 use crate::domain::selection::relevance::{
