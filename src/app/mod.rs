@@ -60,6 +60,7 @@ use crate::service::catalog::tool_admin::ToolAdmin;
 use crate::service::catalog::tool_facts::ToolOverrides;
 use crate::service::cleaning::Cleaning;
 use crate::service::execution::execute::Execute;
+use crate::service::learning::learn::Learning;
 use crate::service::mcp::mcp_sessions::McpSessions;
 use crate::service::mcp::passthrough::Passthrough;
 use crate::service::mcp::subscriptions::Subscriptions;
@@ -227,7 +228,9 @@ impl Application {
         let (recorder, recording) = Recorder::start(store.clone(), retention(&start), stop.clone());
         let usage_settings = Arc::new(ArcSwap::from_pointee(live.usage.clone()));
         let recorder = recorder.with_meters(Arc::clone(&meters)).with_texts(start.learning.message_text);
-        let recorder = recorder.with_usage(Arc::clone(&usage_settings));
+        let kept = (embedder.model(), start.store.event_retention);
+        let (learning, learning_writing) = Learning::start(store.clone(), start.learning, kept, stop.clone()).await;
+        let recorder = recorder.with_usage(Arc::clone(&usage_settings)).with_learning(learning.if_on());
         let llm_costs = LlmCosts::new(recorder.clone(), Arc::clone(&count_tokens));
         let (audit, auditing) = Audit::start(store.clone(), start.store.audit_retention, stop.clone());
         let (chats, chat_writing) = Chats::start(store.clone(), stop.clone());
@@ -262,7 +265,7 @@ impl Application {
             definitions_kept: start.store.definition_retention,
         };
         let cleaning = clean(cleaning, stop.clone());
-        let retrieve = retrieve.with_connections(Arc::clone(&connections));
+        let retrieve = retrieve.with_connections(Arc::clone(&connections)).with_learning(learning.if_on());
         let retrieve = Arc::new(retrieve.with_meters(Arc::clone(&meters)).with_servers(Arc::clone(&servers)));
         let judges = Arc::new(judges(&start.llm)?.with_meters(Arc::clone(&meters)).with_costs(llm_costs));
         let teaching = teach(Arc::clone(&retrieve), store.clone(), embedder.recoveries(), stop.clone());
@@ -283,6 +286,7 @@ impl Application {
             embedder: Arc::clone(&embedder),
             store: store.clone(),
             recorder: recorder.clone(),
+            learning: learning.clone(),
             audit: audit.clone(),
             process: Arc::new(process::read),
             space: Arc::new({
@@ -403,6 +407,7 @@ impl Application {
             waiting_calls,
             passthrough,
             subscriptions,
+            learning,
             feedback: Feedback { current: Arc::clone(&current), store: store.clone(), recorder },
             usage: Usage { store: store.clone() },
             report: Report { store: store.clone() },
@@ -449,6 +454,7 @@ impl Application {
                 chat_writing,
                 noting,
                 session_noting,
+                learning_writing,
                 session_keeping,
                 ending_sessions,
                 subscribing,

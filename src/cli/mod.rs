@@ -14,6 +14,7 @@ mod embedder;
 mod enrichment;
 mod feedback;
 mod keys;
+mod learn;
 mod mcp_stdio;
 mod mcpo;
 mod mode;
@@ -103,6 +104,9 @@ enum Command {
     /// Create the key that encrypts users' secrets; delete a user's secrets on a running service
     #[command(subcommand)]
     Secrets(secrets::Secrets),
+    /// Show or forget what a running service learned from use
+    #[command(subcommand)]
+    Learn(learn::Learn),
     /// Show how often the tools of a running service were offered and called, and how the calls ended
     Usage(usage::Usage),
     /// Show the cost and results of sessions; compare sessions with all tools and sessions with selected tools
@@ -246,6 +250,7 @@ impl Command {
             Self::Sessions(command) => command.run(),
             Self::Audit(command) => command.run(),
             Self::Secrets(command) => command.run(),
+            Self::Learn(command) => command.run(),
             Self::Usage(command) => command.run(),
             Self::Report(command) => command.run(),
             Self::Feedback(command) => command.run(),

@@ -24,6 +24,7 @@ use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::enrich::feed::EnrichmentFeed;
 use crate::service::catalog::enrich::in_force;
 use crate::service::catalog::indexing::{Indexing, OnProgress};
+use crate::service::learning::learn::Learning;
 use crate::service::ports::{Embedder, IndexAnswer, IndexContents, IndexError, IndexQuery, IndexQueryText, IndexState, Store, ToolIndex};
 use crate::service::selection::retrieve::Retrieve;
 use crate::service::selection::select::Select;
@@ -48,6 +49,8 @@ pub(super) struct Recipe {
     pub(super) enrichment: bool,
     /// Whether to correct misspelt words.
     pub(super) corrections: bool,
+    /// What use has taught.
+    pub(super) learning: Option<Learning>,
 }
 
 /// Which of a tool's vectors to search.
@@ -72,6 +75,7 @@ impl Recipe {
             words: true,
             enrichment: true,
             corrections: true,
+            learning: None,
         }
     }
 
@@ -118,7 +122,7 @@ impl Retrieval {
             return Err(Failure::failed("error: the tools could not be indexed"));
         }
         current.set_settings(recipe.settings.live.selection.clone());
-        let retrieve = Arc::new(Retrieve::over(&indexing).with_fusion(recipe.fusion));
+        let retrieve = Arc::new(Retrieve::over(&indexing).with_fusion(recipe.fusion).with_learning(recipe.learning.clone()));
         retrieve.teach_gate(vectors.as_ref()).await;
         let chats = open(&folder.path.join("chats.db")).await?;
         // Stopped before any event: these requests are not usage.

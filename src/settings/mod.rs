@@ -68,7 +68,7 @@ pub use self::forwarding::HeaderForwarding;
 pub use self::http::HttpSettings;
 pub use self::index::{IndexSettings, QdrantSettings};
 pub use self::interpolate::Environment;
-pub use self::learning::LearningSettings;
+pub use self::learning::{LearningMode, LearningSettings};
 pub use self::limits::LimitSettings;
 pub use self::llm::LlmSettings;
 pub use self::logging::{AccessLines, LogFormat, LoggingSettings};

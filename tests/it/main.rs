@@ -42,6 +42,7 @@ mod installation;
 mod keys;
 mod layout;
 mod leaks;
+mod learning;
 mod limits;
 mod llm;
 mod lost_log;

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 use sqlx::Row;
 
-use super::{DbConnection, DbRow, SqlStore, chats, connections, optional_time, secrets, sessions, time};
+use super::{DbConnection, DbRow, SqlStore, chats, connections, learning, optional_time, secrets, sessions, time};
 use crate::adapters::store::encoding::{fingerprint_from_bytes, from_json, odd, to_json, to_millis};
 use crate::domain::access::api_key::{ApiKey, KeyId};
 use crate::domain::access::principal::PrincipalId;
@@ -92,6 +92,7 @@ async fn remove_belongings(writer: &mut DbConnection, name: &str) -> Result<(), 
     secrets::remove_all(writer, &owner).await?;
     connections::remove_all(writer, &owner).await?;
     sessions::remove_all(writer, &owner).await?;
+    learning::remove_all(writer, &owner).await?;
     chats::remove_all(writer, &owner).await
 }
 

@@ -21,6 +21,7 @@ mod conversation_figures;
 mod costs;
 mod definitions;
 mod feedback;
+mod learning;
 mod listings;
 mod policy;
 mod secrets;

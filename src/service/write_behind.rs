@@ -17,26 +17,26 @@ const KEPT: usize = 64;
 
 /// Items for a writer, queued without waiting. If the writer is too slow, items are lost and counted.
 #[derive(Clone)]
-pub(super) struct Queue<T> {
+pub(in crate::service) struct Queue<T> {
     sender: mpsc::Sender<T>,
     lost: Arc<Lost>,
 }
 
 impl<T> Queue<T> {
-    pub(super) fn push(&self, item: T) {
+    pub(in crate::service) fn push(&self, item: T) {
         if self.sender.try_send(item).is_err() {
             self.lost.add(1);
         }
     }
 
     /// Number of items lost since the start, because the store was slow or failed.
-    pub(super) fn lost(&self) -> u64 {
+    pub(in crate::service) fn lost(&self) -> u64 {
         self.lost.total()
     }
 }
 
 /// Writes queued items in batches.
-pub(super) trait BatchWriter: Send + Sync + Sized + 'static {
+pub(in crate::service) trait BatchWriter: Send + Sync + Sized + 'static {
     type Item: Send + Sync + 'static;
 
     const NAME: &str;
