@@ -138,7 +138,7 @@ impl Choose {
             foreign: &offer.judged,
             limit: limit(message, &ranking.ranked),
         };
-        let gap = ranking.learned.raised + if ranking.has_parts { GAP_OF_PARTS } else { GAP };
+        let gap = ranking.learned.allowance + if ranking.has_parts { GAP_OF_PARTS } else { GAP };
         match self.judges.rerank(reranking).await {
             Reranked::NotAsked => self.cut(message, &ranking.ranked, (gap, ranking.has_parts), &mut chosen),
             Reranked::Chosen(ranked) => {
