@@ -5,10 +5,14 @@ use std::collections::{HashMap, HashSet};
 use super::votes::Vote;
 use crate::domain::selection::relevance::Ranked;
 
-/// Limit of a boost, in standard deviations of the candidates. The best tool is usually 2 to 5 above the mean.
-const MOST_UP: f32 = 2.5;
-/// Limit of a reduction. It moves a tool down among about equally good ones, and never far.
+/// How far unanimous votes move a tool up, in standard deviations of the candidates. The best tool is usually 2 to 5 above the mean. More
+/// helps where the ranking is often wrong, and harms where it is mostly right (`benches/RETRIEVAL.md`).
+const MOST_UP: f32 = 2.0;
+/// The same for a reduction. It moves a tool down among about equally good ones, and never far.
 const MOST_DOWN: f32 = 0.75;
+/// The part of the best score's rise that the cut allows. With all of it, as many tools are sent as without learning. With half of it, fewer
+/// are sent, and no fewer of them are needed ones (`benches/RETRIEVAL.md`).
+const ALLOWED: f32 = 0.5;
 /// The smallest change that is given as a reason.
 const NOTABLE: f32 = 0.1;
 /// The change from which a similar message surely needed a tool: one use after nearly the same message.
@@ -21,8 +25,8 @@ pub struct Learned {
     pub deltas: HashMap<u32, f32>,
     /// For each raised tool, the number of similar messages with evidence for it.
     pub messages: HashMap<u32, u32>,
-    /// How much the best score rose. The cut allows this distance in addition, so that learning adds tools and removes none.
-    pub raised: f32,
+    /// What the cut adds to the distance from the best score: a part of the best score's rise.
+    pub allowance: f32,
 }
 
 impl Learned {
@@ -32,10 +36,9 @@ impl Learned {
     }
 }
 
-/// The change of a tool's score for a sum of votes. Further votes matter less and less.
+/// The change of a tool's score for its votes.
 pub(crate) fn delta(votes: f32) -> f32 {
-    let limit = if votes < 0.0 { MOST_DOWN } else { MOST_UP };
-    limit * votes / (1.0 + votes.abs())
+    votes.clamp(-1.0, 1.0) * if votes < 0.0 { MOST_DOWN } else { MOST_UP }
 }
 
 /// Applies the votes, and sorts again. Keys are positions in the catalog. Tools that the search didn't return are added with the lowest
@@ -65,7 +68,7 @@ pub(crate) fn apply(ranked: &mut Vec<Ranked<u32>>, votes: &HashMap<u32, Vote>) -
         }
     }
     ranked.sort_unstable_by(|one, other| other.fused.total_cmp(&one.fused).then(one.key.cmp(&other.key)));
-    learned.raised = (ranked[0].fused - best).max(0.0);
+    learned.allowance = ALLOWED * (ranked[0].fused - best).max(0.0);
     learned
 }
 
@@ -93,16 +96,16 @@ mod tests {
     #[test]
     fn what_was_used_comes_first() {
         let mut ranked = ranking(&[3.0, 2.5, 1.0]);
-        let learned = apply(&mut ranked, &votes(&[(1, 1.0)]));
+        let learned = apply(&mut ranked, &votes(&[(1, 0.5)]));
         assert_eq!(ranked.iter().map(|one| one.key).collect::<Vec<_>>(), [1, 0, 2]);
         assert_eq!(learned.messages, HashMap::from([(1, 1)]));
-        assert!((learned.raised - 0.75).abs() < 1e-4, "{learned:?}");
+        assert!((learned.allowance - 0.25).abs() < 1e-4, "{learned:?}");
     }
 
     #[test]
     fn a_tool_that_the_search_missed_is_added() {
         let mut ranked = ranking(&[3.0, 0.0]);
-        apply(&mut ranked, &votes(&[(7, 4.0), (8, -4.0)]));
+        apply(&mut ranked, &votes(&[(7, 0.9), (8, -0.9)]));
         assert_eq!(ranked.iter().map(|one| one.key).collect::<Vec<_>>(), [0, 7, 1]);
     }
 
@@ -122,11 +125,11 @@ mod tests {
             prop_assert!(one >= other || delta(one) <= delta(other));
         }
 
-        /// What plain relevance puts first is pushed down at most, and what it sends is still sent, with room for the learned tools.
+        /// What plain relevance puts first is pushed down at most, and what is about as good is still sent.
         #[test]
-        fn learning_takes_nothing_away(
+        fn the_best_matches_stay(
             scores in prop::collection::vec(-1.0_f32..5.0, 1..12),
-            sums in prop::collection::vec((0_u32..14, -9.0_f32..9.0), 0..6),
+            sums in prop::collection::vec((0_u32..14, -1.0_f32..1.5), 0..6),
         ) {
             let plain = ranking(&scores);
             let sent = |ranked: &[Ranked<u32>], gap: f32| -> Vec<u32> {
@@ -136,12 +139,11 @@ mod tests {
                 let parameters = CutParameters { gap, minimum: 1, limit: 100, ..CutParameters::default() };
                 cut(&candidates, &parameters).into_iter().map(|place| ranked[place].key).collect()
             };
-            let before = sent(&plain, GAP);
             let mut ranked = plain.clone();
             let learned = apply(&mut ranked, &votes(&sums));
-            let after = sent(&ranked, GAP + learned.raised);
+            let after = sent(&ranked, GAP + learned.allowance);
             prop_assert!(after.contains(&plain[0].key));
-            for key in before {
+            for key in sent(&plain, GAP - learned.allowance - 1e-4) {
                 let is_lowered = learned.deltas.get(&key).is_some_and(|delta| *delta < 0.0);
                 prop_assert!(is_lowered || after.contains(&key), "{key}");
             }

@@ -40,7 +40,8 @@ impl EvidenceKind {
             Self::Called | Self::Helpful => 1.0,
             Self::Found | Self::Missing => 1.25,
             Self::Invalid => 0.5,
-            Self::Failed | Self::PassedOver => -0.25,
+            Self::Failed => -0.25,
+            Self::PassedOver => -0.1,
             Self::Wrong => -1.0,
         }
     }

@@ -67,8 +67,8 @@ pub(super) struct Message<'a> {
 /// What the cut needs to know about a ranking.
 #[derive(Clone, Copy)]
 struct Extent {
-    /// By how much learning raised the best score.
-    raised: f32,
+    /// By how much learning changes the distance from the best score within which tools are kept.
+    allowance: f32,
     /// Whether the message has several sentences or clauses.
     has_parts: bool,
 }
@@ -162,7 +162,7 @@ impl Choose {
             foreign: &offer.judged,
             limit: limit(message, &ranking.ranked),
         };
-        let extent = Extent { raised: ranking.learned.raised, has_parts: ranking.has_parts };
+        let extent = Extent { allowance: ranking.learned.allowance, has_parts: ranking.has_parts };
         match self.judges.rerank(reranking).await {
             Reranked::NotAsked => self.cut(message, &ranking.ranked, extent, &mut chosen),
             Reranked::Chosen(ranked) => {
@@ -219,8 +219,8 @@ impl Choose {
 
     fn cut(&self, message: &Message<'_>, ranking: &[Ranked<u32>], extent: Extent, chosen: &mut Chosen) {
         let Message { request, view: View { catalog, settings, .. }, offer, .. } = *message;
-        let Extent { raised, has_parts } = extent;
-        let gap = raised + gap_at(if has_parts { GAP_OF_PARTS } else { GAP }, settings.strictness);
+        let Extent { allowance, has_parts } = extent;
+        let gap = allowance + gap_at(if has_parts { GAP_OF_PARTS } else { GAP }, settings.strictness);
         let texts = catalog.texts().filter(|_| settings.fold_duplicates);
         let candidates: Vec<CutCandidate> = ranking
             .iter()
