@@ -82,6 +82,7 @@ impl Trace {
     pub(super) fn explanation(self, catalog: &Catalog) -> Explanation {
         let Self { language, parts, mut found, ranked, gate, judged, cut, foreign, selected, learned } = self;
         let sent: BTreeSet<&str> = selected.iter().map(|selected| selected.name.as_str()).collect();
+        let texts = parts.len();
         let candidates = ranked.iter().zip(1..).filter_map(|(candidate, rank)| {
             let key = candidate.key as usize;
             let tool = catalog.tools().get(key);
@@ -91,7 +92,7 @@ impl Trace {
             };
             let Found { cosines, server_score, words } = found.remove(&candidate.key).unwrap_or_default();
             // Learning may add a tool that no search returned.
-            let cosines = if cosines.is_empty() { vec![None; parts.len()] } else { cosines };
+            let cosines = if cosines.is_empty() { vec![None; texts] } else { cosines };
             let is_sent = sent.contains(name.as_str());
             Some(CandidateExplanation {
                 server: tool.map(|tool| tool.id.server.to_string()),
