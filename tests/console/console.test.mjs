@@ -42,7 +42,7 @@ async function open(options = {}) {
 async function signIn(page) {
   await page.goto(`${URL_OF}/ui`);
   assert.equal(new URL(page.url()).pathname, "/ui/login");
-  await page.keyboard.type(KEY);
+  await page.getByLabel("Admin key").pressSequentially(KEY);
   await page.keyboard.press("Enter");
   await page.waitForURL(`${URL_OF}/ui`);
 }

@@ -113,7 +113,7 @@ async fn only_the_admin_key_opens_the_console() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn guesses_are_limited_and_the_right_key_still_works() {
-    let service = start_on(json!({}), &[]).await;
+    let service = start_on(servers(), &[]).await;
     let mut browser = Browser::of(&service);
     let mut last = StatusCode::OK;
     for _ in 0..25 {
@@ -149,7 +149,7 @@ async fn the_playground_shows_the_explanation() {
     let mut browser = Browser::of(&service);
     browser.sign_in().await;
     let token = browser.token().await;
-    let text = "send an email to Anna. Then read notes.txt";
+    let text = "send an email to Anna. Read notes.txt. What time is it in Tokyo?";
     let page = browser.submit("/ui/playground", &[("message", text), ("token", &token)]).await;
     assert_eq!(page.status, StatusCode::OK, "{}", page.text);
     let asked = json!({"messages": [{"role": "user", "content": text}]});

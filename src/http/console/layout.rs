@@ -6,9 +6,9 @@ use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 use maud::{DOCTYPE, Markup, html};
 use secrecy::ExposeSecret;
 
-use super::session::{Session, base};
+use super::session::{ConsoleSession, base};
 use super::text::Texts;
-use super::{CONSOLE, LOGIN, STYLE_SHEET};
+use super::{CONSOLE, ICON, LOGIN, STYLE_SHEET};
 use crate::http::problem::Problem;
 use crate::http::state::State;
 
@@ -27,7 +27,7 @@ pub(super) enum Place {
 }
 
 /// A page for a signed-in administrator.
-pub(super) fn page(state: &State, session: &Session, texts: &Texts, place: Place, title: &str, body: &Markup) -> Markup {
+pub(super) fn page(state: &State, session: &ConsoleSession, texts: &Texts, place: Place, title: &str, body: &Markup) -> Markup {
     let base = base(state);
     let links = [(Place::Overview, CONSOLE, &texts.overview), (Place::Playground, "/ui/playground", &texts.playground)];
     let navigation = html! {
@@ -35,7 +35,6 @@ pub(super) fn page(state: &State, session: &Session, texts: &Texts, place: Place
             @for (of, path, name) in links {
                 a href={ (base) (path) } aria-current=[(of == place).then_some("page")] { (name) }
             }
-            a href={ (base) "/docs" } { (texts.documentation) }
         }
         form method="post" action={ (base) "/ui/logout" } { (token(session)) button { (texts.sign_out) } }
     };
@@ -48,7 +47,7 @@ pub(super) fn plain(state: &State, texts: &Texts, title: &str, body: &Markup) ->
 }
 
 /// The hidden field without which no form of the console counts.
-pub(super) fn token(session: &Session) -> Markup {
+pub(super) fn token(session: &ConsoleSession) -> Markup {
     html! { input type="hidden" name="token" value=(session.form_token().expose_secret()); }
 }
 
@@ -61,6 +60,7 @@ fn frame(base: &str, texts: &Texts, title: &str, navigation: &Markup, body: &Mar
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 title { (title) " – " (texts.console) }
                 link rel="stylesheet" href={ (base) (STYLE_SHEET) };
+                link rel="icon" type="image/svg+xml" href={ (base) (ICON) };
             }
             body {
                 header { a.skip href="#content" { (texts.skip) } strong { (texts.console) } (navigation) }
@@ -87,14 +87,14 @@ pub(super) fn see(state: &State, path: &str) -> HttpResponse {
 }
 
 /// The page for a request that failed.
-pub(super) fn failed(state: &State, session: &Session, texts: &Texts, problem: &Problem) -> HttpResponse {
+pub(super) fn failed(state: &State, session: &ConsoleSession, texts: &Texts, problem: &Problem) -> HttpResponse {
     let body = html! { p.bad role="alert" { (problem.detail) } };
     respond(problem.code.status(), page(state, session, texts, Place::Elsewhere, &texts.failed, &body))
 }
 
 /// The session of a request, with its cookie if it is new. A service without keys opens one for the people on its machine. `None`:
 /// the person must sign in.
-pub(super) fn entered(state: &State, request: &HttpRequest, administers: bool) -> Option<(Session, Option<HeaderValue>)> {
+pub(super) fn entered(state: &State, request: &HttpRequest, administers: bool) -> Option<(ConsoleSession, Option<HeaderValue>)> {
     if let Some(session) = state.console.of(request.headers()) {
         return Some((session, None));
     }

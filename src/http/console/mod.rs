@@ -18,6 +18,7 @@ use actix_web::{HttpResponse, HttpResponseBuilder, web};
 pub(crate) const CONSOLE: &str = "/ui";
 const LOGIN: &str = "/ui/login";
 const STYLE_SHEET: &str = "/ui/static/style.css";
+const ICON: &str = "/ui/static/icon.svg";
 
 /// Registers the pages.
 pub(in crate::http) fn configure(config: &mut web::ServiceConfig) {
@@ -26,13 +27,22 @@ pub(in crate::http) fn configure(config: &mut web::ServiceConfig) {
         .service(web::resource(LOGIN).route(web::get().to(login::show)).route(web::post().to(login::sign_in)))
         .service(web::resource("/ui/logout").route(web::post().to(login::sign_out)))
         .service(web::resource("/ui/playground").route(web::get().to(playground::show)).route(web::post().to(playground::run)))
-        .service(web::resource(STYLE_SHEET).route(web::get().to(style_sheet)));
+        .service(web::resource(STYLE_SHEET).route(web::get().to(style_sheet)))
+        .service(web::resource(ICON).route(web::get().to(icon)));
 }
 
 async fn style_sheet() -> HttpResponse {
+    file("text/css; charset=utf-8", include_str!("style.css"))
+}
+
+async fn icon() -> HttpResponse {
+    file("image/svg+xml", include_str!("icon.svg"))
+}
+
+fn file(kind: &'static str, text: &'static str) -> HttpResponse {
     // The address stays the same in the next version.
     HttpResponseBuilder::new(StatusCode::OK)
-        .insert_header((header::CONTENT_TYPE, "text/css; charset=utf-8"))
+        .insert_header((header::CONTENT_TYPE, kind))
         .insert_header((header::CACHE_CONTROL, "no-cache"))
-        .body(include_str!("style.css"))
+        .body(text)
 }

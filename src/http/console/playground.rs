@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::layout::{Place, entered, failed, page, respond, to_login, token, with_cookie};
 use super::login::fields;
 use super::overview::grouped;
-use super::session::{Session, base};
+use super::session::{ConsoleSession, base};
 use super::text::{Texts, texts};
 use crate::domain::selection::explanation::{CandidateExplanation, Explanation, GateExplanation};
 use crate::domain::selection::relevance::{CutReason, GateRule};
@@ -91,7 +91,7 @@ fn question(fields: &HashMap<String, String>) -> Result<(Value, Option<Value>), 
     Ok((asked, (!settings.is_empty()).then(|| Value::Object(settings))))
 }
 
-fn form(state: &State, session: &Session, texts: &Texts, given: &HashMap<String, String>, error: Option<&str>) -> Markup {
+fn form(state: &State, session: &ConsoleSession, texts: &Texts, given: &HashMap<String, String>, error: Option<&str>) -> Markup {
     let value = |name: &str| given.get(name).map_or("", String::as_str);
     html! {
         form.columns method="post" action={ (base(state)) "/ui/playground" } {

@@ -26,7 +26,7 @@ const SESSIONS: u64 = 1_000;
 pub(crate) struct ConsoleSessions(Cache<String, ()>);
 
 /// A signed-in administrator.
-pub(super) struct Session {
+pub(super) struct ConsoleSession {
     cookie: String,
 }
 
@@ -42,26 +42,26 @@ impl ConsoleSessions {
         self.of(headers).is_some()
     }
 
-    pub(super) fn of(&self, headers: &HeaderMap) -> Option<Session> {
+    pub(super) fn of(&self, headers: &HeaderMap) -> Option<ConsoleSession> {
         let cookies = headers.get_all(header::COOKIE).filter_map(|value| value.to_str().ok());
         let ours = cookies.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
         let mut ours = ours.filter(|(name, value)| *name == COOKIE && value.len() <= MAX_COOKIE);
         let (_, cookie) = ours.find(|(_, cookie)| self.0.get(&hash_of(cookie)).is_some())?;
-        Some(Session { cookie: cookie.to_owned() })
+        Some(ConsoleSession { cookie: cookie.to_owned() })
     }
 
-    pub(super) fn open(&self) -> Session {
+    pub(super) fn open(&self) -> ConsoleSession {
         let cookie = random_text(&rand::random());
         self.0.insert(hash_of(cookie.expose_secret()), ());
-        Session { cookie: cookie.expose_secret().to_owned() }
+        ConsoleSession { cookie: cookie.expose_secret().to_owned() }
     }
 
-    pub(super) fn end(&self, session: &Session) {
+    pub(super) fn end(&self, session: &ConsoleSession) {
         self.0.invalidate(&hash_of(&session.cookie));
     }
 }
 
-impl Session {
+impl ConsoleSession {
     /// The token that the forms of this session contain. Pages of other sites don't know it.
     pub(super) fn form_token(&self) -> SecretString {
         SecretString::from(hash_of(&format!("console form\n{}", self.cookie)))

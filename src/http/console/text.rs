@@ -17,7 +17,7 @@ macro_rules! texts {
 }
 
 texts! {
-    language console overview playground documentation sign_out skip
+    language console overview playground sign_out skip
     sign_in admin_key sign_in_hint wrong_key too_many no_admin_key open_directly outdated_form
     servers tools messages calls tokens_saved saved_share success recovered last_days shadow_on changed_definitions
     server state connected starting retrying error tool top_tools nothing_called no_servers
