@@ -145,7 +145,7 @@ pub(super) fn open_embedder(settings: &Settings) -> Result<Arc<dyn Embedder>, Fa
 }
 
 async fn open(path: &Path) -> Result<Arc<dyn Store>, Failure> {
-    Ok(OpenedStore::open(None, path).await.map_err(stored::failure)?.port())
+    Ok(OpenedStore::open(None, path).await.map_err(|error| stored::failure(&error))?.port())
 }
 
 /// Where the vectors are stored: in a database, in a data folder that this process locks, or in a temporary folder.

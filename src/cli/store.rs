@@ -14,7 +14,7 @@ use crate::settings::{ServersSource, Settings};
 pub(super) enum Store {
     /// Copy everything to an empty store, and compare the copy with the original
     ///
-    /// The settings name both: store.data_dir (--data-dir) and store.url (DATABASE_URL). Stop all services first. The original stays as
+    /// The settings name both: `store.data_dir` (--data-dir) and `store.url` (`DATABASE_URL`). Stop all services first. The original stays as
     /// it is, and an interrupted copy leaves the target empty.
     Copy(Copying),
 }
@@ -75,8 +75,8 @@ impl Copying {
         }
         // Locks the folder: a service that uses it would go on writing to the original.
         let data_dir = DataDir::open(folder).map_err(|error| Failure::failed(format!("error: {error}")))?;
-        let file = OpenedStore::file(&data_dir.database()).await.map_err(failure)?;
-        let database = OpenedStore::open(Some(postgres), folder).await.map_err(failure)?;
+        let file = OpenedStore::file(&data_dir.database()).await.map_err(|error| failure(&error))?;
+        let database = OpenedStore::open(Some(postgres), folder).await.map_err(|error| failure(&error))?;
         let (from, to) = if self.from == Place::Folder { (&file, &database) } else { (&database, &file) };
         let copied = copy(from, to).await.map_err(failed);
         file.close().await;

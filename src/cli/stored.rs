@@ -11,12 +11,12 @@ pub(super) async fn opened(settings: &Settings) -> Result<Option<OpenedStore>, F
     if postgres.is_none() && !file.exists() {
         return Ok(None);
     }
-    OpenedStore::open(postgres, &file).await.map(Some).map_err(failure)
+    OpenedStore::open(postgres, &file).await.map(Some).map_err(|error| failure(&error))
 }
 
-pub(super) fn failure(error: StoreOpenError) -> Failure {
+pub(super) fn failure(error: &StoreOpenError) -> Failure {
     let message = format!("error: {error}");
-    if matches!(&error, StoreOpenError::Postgres(error) if error.is_lasting()) {
+    if matches!(error, StoreOpenError::Postgres(error) if error.is_lasting()) {
         Failure::invalid(message)
     } else {
         Failure::failed(message)

@@ -32,8 +32,7 @@ pub async fn copy(from: &OpenedStore, to: &OpenedStore) -> Result<Vec<(String, u
     };
     // The side that has failed first says why.
     let sums = match (sent, received) {
-        (Err(error), Err(StoreCopyError::Stopped)) | (_, Err(error)) => return Err(error),
-        (Err(error), Ok(_)) => return Err(error),
+        (Err(error), Err(StoreCopyError::Stopped) | Ok(_)) | (_, Err(error)) => return Err(error),
         (Ok(()), Ok(sums)) => sums,
     };
     Ok(tables.into_iter().map(|table| table.name).zip(sums.into_iter().map(|sum| sum.rows)).collect())

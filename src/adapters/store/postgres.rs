@@ -13,12 +13,13 @@
 mod errors;
 mod opening;
 mod outage;
+#[expect(clippy::duplicate_mod, reason = "compiled once per database, with its types")]
 #[path = "tables/mod.rs"]
 mod tables;
 
 use std::borrow::Cow;
 use std::io;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use sqlx::postgres::{PgPool, PgRow};
@@ -56,7 +57,7 @@ type DbRow = PgRow;
 /// A store in a schema of a PostgreSQL database.
 #[derive(Debug)]
 pub struct PostgresStore {
-    place: PostgresPlace,
+    place: Arc<PostgresPlace>,
     mark: OnceLock<AccessMark>,
     pool: PgPool,
     outage: Outage,

@@ -200,13 +200,11 @@ async fn snapshot(readers: &SqlitePool) -> Result<Transaction<'static, Sqlite>, 
 }
 
 /// Lets transactions with this name wait for each other. Here all writes do.
-#[expect(clippy::unused_async, reason = "PostgreSQL waits")]
 async fn one_at_a_time(_: &mut SqliteConnection, _: &str) -> Result<(), sqlx::Error> {
     Ok(())
 }
 
 /// Lifts the time limit of statements until the end of the transaction. Here is none.
-#[expect(clippy::unused_async, reason = "PostgreSQL is asked")]
 async fn unhurried(_: &mut SqliteConnection) -> Result<(), sqlx::Error> {
     Ok(())
 }

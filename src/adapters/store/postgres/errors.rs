@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::migrate::MigrateError;
@@ -30,43 +31,43 @@ pub enum PostgresOpenError {
     #[error("store.url is not a valid address of a database: write it as postgres://USER:PASSWORD@HOST:5432/DATABASE")]
     Address,
     #[error("{place} can't be reached ({source}): check the host and port in store.url, and that the server is running")]
-    Unreachable { place: PostgresPlace, source: sqlx::Error },
+    Unreachable { place: Arc<PostgresPlace>, source: sqlx::Error },
     #[error("{place} refuses the user {user:?} ({source}): check the user and the password in store.url")]
-    Refused { place: PostgresPlace, user: String, source: sqlx::Error },
+    Refused { place: Arc<PostgresPlace>, user: String, source: sqlx::Error },
     #[error("{place} does not exist: create it, for example with: createdb --owner {user} {database}")]
-    NoDatabase { place: PostgresPlace, user: String, database: String },
+    NoDatabase { place: Arc<PostgresPlace>, user: String, database: String },
     #[error(
         "no encrypted connection to {place} ({source}): check the certificate of the server, sslrootcert=FILE and sslmode in \
          store.url. sslmode=disable is safe only on this machine"
     )]
-    Tls { place: PostgresPlace, source: sqlx::Error },
+    Tls { place: Arc<PostgresPlace>, source: sqlx::Error },
     #[error("{place} runs version {version}, but version {OLDEST} or later is needed: upgrade the server or use another one")]
-    TooOld { place: PostgresPlace, version: String },
+    TooOld { place: Arc<PostgresPlace>, version: String },
     #[error(
         "{place} does not allow the user {user:?} to create or change the schema {schema:?} ({source}): let an administrator run CREATE \
          SCHEMA \"{schema}\" AUTHORIZATION \"{user}\""
     )]
-    NoPermission { place: PostgresPlace, user: String, schema: String, source: sqlx::Error },
+    NoPermission { place: Arc<PostgresPlace>, user: String, schema: String, source: sqlx::Error },
     #[error("{place} is read-only, probably because it is a standby: write the address of the primary server into store.url")]
-    ReadOnly { place: PostgresPlace },
+    ReadOnly { place: Arc<PostgresPlace> },
     #[error("the schema {schema:?} of {place} contains tables of another program: choose another name in store.schema")]
-    Foreign { place: PostgresPlace, schema: String },
+    Foreign { place: Arc<PostgresPlace>, schema: String },
     #[error(
         "the schema {schema:?} of {place} was written by a newer version of toolsieve (it has migration {migration}): run that version. \
          To go back to this version, restore a backup from before the upgrade"
     )]
-    Newer { place: PostgresPlace, schema: String, migration: i64 },
+    Newer { place: Arc<PostgresPlace>, schema: String, migration: i64 },
     #[error(
         "the schema {schema:?} of {place} has another version of migration {migration}, so a development build created it: choose another \
          name in store.schema"
     )]
-    Changed { place: PostgresPlace, schema: String, migration: i64 },
+    Changed { place: Arc<PostgresPlace>, schema: String, migration: i64 },
     #[error("another process has migrated {place} for more than {} s: check that it still runs, and start again", waited.as_secs())]
-    Busy { place: PostgresPlace, waited: Duration },
+    Busy { place: Arc<PostgresPlace>, waited: Duration },
     #[error("{place} could not be opened: {source}")]
-    Failed { place: PostgresPlace, source: sqlx::Error },
+    Failed { place: Arc<PostgresPlace>, source: sqlx::Error },
     #[error("the tables of {place} could not be migrated to this version")]
-    Migrate { place: PostgresPlace, source: MigrateError },
+    Migrate { place: Arc<PostgresPlace>, source: MigrateError },
 }
 
 impl PostgresOpenError {
@@ -86,8 +87,8 @@ impl PostgresOpenError {
         }
     }
 
-    pub(super) fn of(place: &PostgresPlace, source: sqlx::Error) -> Self {
-        let place = place.clone();
+    pub(super) fn of(place: &Arc<PostgresPlace>, source: sqlx::Error) -> Self {
+        let place = Arc::clone(place);
         let code = code(&source);
         let is = |one: &str| code.as_deref() == Some(one);
         match &source {
@@ -105,21 +106,21 @@ impl PostgresOpenError {
         }
     }
 
-    pub(super) fn of_lock(place: &PostgresPlace, source: sqlx::Error, waited: Duration) -> Self {
+    pub(super) fn of_lock(place: &Arc<PostgresPlace>, source: sqlx::Error, waited: Duration) -> Self {
         if code(&source).as_deref() == Some(code::LOCK_NOT_AVAILABLE) {
-            Self::Busy { place: place.clone(), waited }
+            Self::Busy { place: Arc::clone(place), waited }
         } else {
             Self::of(place, source)
         }
     }
 
-    pub(super) fn of_migration(place: &PostgresPlace, source: MigrateError) -> Self {
+    pub(super) fn of_migration(place: &Arc<PostgresPlace>, source: MigrateError) -> Self {
         let schema = place.schema.clone();
         match source {
-            MigrateError::VersionMissing(migration) => Self::Newer { place: place.clone(), schema, migration },
-            MigrateError::VersionMismatch(migration) => Self::Changed { place: place.clone(), schema, migration },
+            MigrateError::VersionMissing(migration) => Self::Newer { place: Arc::clone(place), schema, migration },
+            MigrateError::VersionMismatch(migration) => Self::Changed { place: Arc::clone(place), schema, migration },
             MigrateError::Execute(source) | MigrateError::ExecuteMigration(source, _) if code(&source).is_some() => Self::of(place, source),
-            source => Self::Migrate { place: place.clone(), source },
+            source => Self::Migrate { place: Arc::clone(place), source },
         }
     }
 }
@@ -128,12 +129,12 @@ impl PostgresOpenError {
 #[derive(Debug, thiserror::Error)]
 #[error("{place}: {source}")]
 struct UseError {
-    place: PostgresPlace,
+    place: Arc<PostgresPlace>,
     source: sqlx::Error,
 }
 
-pub(super) fn during_use(place: &PostgresPlace, source: sqlx::Error) -> Box<dyn Error + Send + Sync> {
-    Box::new(UseError { place: place.clone(), source })
+pub(super) fn during_use(place: &Arc<PostgresPlace>, source: sqlx::Error) -> Box<dyn Error + Send + Sync> {
+    Box::new(UseError { place: Arc::clone(place), source })
 }
 
 /// Whether a transaction failed only because of others, so that it may succeed when it runs again.

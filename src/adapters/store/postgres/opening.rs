@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use secrecy::ExposeSecret;
@@ -17,9 +18,9 @@ static MIGRATIONS: Migrator = sqlx::migrate!("src/adapters/store/migrations/post
 /// The oldest supported version of the server.
 pub(super) const OLDEST: u32 = 15;
 /// How long to wait for another process that migrates the schema.
-const MIGRATION_WAIT: Duration = Duration::from_secs(120);
+const MIGRATION_WAIT: Duration = Duration::from_mins(2);
 /// A connection that is unused for this long is closed.
-const IDLE: Duration = Duration::from_secs(5 * 60);
+const IDLE: Duration = Duration::from_mins(5);
 /// The comment of the table `installation`, which distinguishes our schema from others.
 const OURS: &str = "toolsieve";
 
@@ -40,17 +41,17 @@ impl fmt::Display for PostgresPlace {
 }
 
 /// Opens the schema. Returns its place, and a pool of connections that use it.
-pub(super) async fn open(settings: &PostgresSettings) -> Result<(PostgresPlace, PgPool), PostgresOpenError> {
+pub(super) async fn open(settings: &PostgresSettings) -> Result<(Arc<PostgresPlace>, PgPool), PostgresOpenError> {
     let options = PgConnectOptions::from_str(settings.url.expose_secret()).map_err(|_| PostgresOpenError::Address)?;
     // A statement may contain texts of callers.
     let options = options.application_name("toolsieve").disable_statement_logging();
-    let place = PostgresPlace {
+    let place = Arc::new(PostgresPlace {
         host: options.get_socket().map_or_else(|| options.get_host().to_owned(), |path| path.display().to_string()),
         port: options.get_port(),
         database: options.get_database().unwrap_or_else(|| options.get_username()).to_owned(),
         user: options.get_username().to_owned(),
         schema: settings.schema.clone(),
-    };
+    });
     let connect = tokio::time::timeout(settings.connect_timeout, options.connect());
     let connection = connect.await.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map_err(|source| PostgresOpenError::of(&place, source))?;
     prepare(connection, &place).await?;
@@ -79,12 +80,12 @@ fn session(settings: &PostgresSettings) -> String {
 }
 
 /// Checks the server, and migrates the schema. Other processes wait until this is done.
-async fn prepare(mut connection: PgConnection, place: &PostgresPlace) -> Result<(), PostgresOpenError> {
+async fn prepare(mut connection: PgConnection, place: &Arc<PostgresPlace>) -> Result<(), PostgresOpenError> {
     let failed = |source| PostgresOpenError::of(place, source);
     let number: String = sqlx::query_scalar("SHOW server_version_num").fetch_one(&mut connection).await.map_err(failed)?;
     if number.parse::<u32>().is_ok_and(|number| number < OLDEST * 10_000) {
         let version = sqlx::query_scalar("SHOW server_version").fetch_one(&mut connection).await.map_err(failed)?;
-        return Err(PostgresOpenError::TooOld { place: place.clone(), version });
+        return Err(PostgresOpenError::TooOld { place: Arc::clone(place), version });
     }
     let wait = format!("SET statement_timeout = 0; SET lock_timeout = {}", MIGRATION_WAIT.as_millis());
     connection.execute(AssertSqlSafe(wait)).await.map_err(failed)?;
@@ -93,7 +94,7 @@ async fn prepare(mut connection: PgConnection, place: &PostgresPlace) -> Result<
     lock.execute(&mut connection).await.map_err(|source| PostgresOpenError::of_lock(place, source, MIGRATION_WAIT))?;
     create(&mut connection, place).await.map_err(failed)?;
     if !belongs_to_us(&mut connection).await.map_err(failed)? {
-        return Err(PostgresOpenError::Foreign { place: place.clone(), schema: place.schema.clone() });
+        return Err(PostgresOpenError::Foreign { place: Arc::clone(place), schema: place.schema.clone() });
     }
     MIGRATIONS.run(&mut connection).await.map_err(|source| PostgresOpenError::of_migration(place, source))?;
     connection.close().await.map_err(failed)

@@ -73,7 +73,7 @@ fn programs() -> PathBuf {
 fn unprivileged(program: impl AsRef<std::ffi::OsStr>, folder: &Path) -> Command {
     let mut command = Command::new(program);
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("LC_ALL", "C.UTF-8").current_dir(folder);
-    if nix::unistd::geteuid().is_root() {
+    if rustix::process::geteuid().is_root() {
         command.uid(NOBODY).gid(NOBODY);
     }
     command
@@ -85,7 +85,7 @@ impl Postgres {
         // The keeper removes the folder, because nothing is dropped at the end of the tests.
         let folder = TempDir::with_prefix("toolsieve-postgres-").unwrap().keep();
         fs::write(folder.join("password"), PASSWORD).unwrap();
-        if nix::unistd::geteuid().is_root() {
+        if rustix::process::geteuid().is_root() {
             for path in [&folder, &folder.join("password")] {
                 chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
             }
