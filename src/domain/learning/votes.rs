@@ -252,7 +252,9 @@ mod tests {
     fn a_called_tool_was_not_passed_over() {
         let weight = |kinds: [EvidenceKind; 2]| {
             let mut memory = Memory::default();
-            kinds.into_iter().for_each(|kind| add(&mut memory, "1", &[1.0, 0.0], "a", "tool", kind));
+            for kind in kinds {
+                add(&mut memory, "1", &[1.0, 0.0], "a", "tool", kind);
+            }
             vote(&memory, &[1.0, 0.0], "tool", 1).unwrap().sum
         };
         let [first, then, called] = [
