@@ -9,8 +9,8 @@ named! {
     /// Whether tools that helped are found first for similar messages.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum LearningMode {
-        #[default]
         Always = "always",
+        #[default]
         Off = "off",
     }
 }
