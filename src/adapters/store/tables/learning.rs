@@ -24,10 +24,10 @@ macro_rules! newest {
          WHERE model = $1) AS placed WHERE place <= $2 ORDER BY at DESC, id LIMIT $3"
     };
 }
-const SCOPES: &str = concat!("SELECT message, scope FROM learned_scope WHERE message IN (", newest!(), ") ORDER BY message, scope");
+const SCOPES: &str = concat!("SELECT message, scope FROM learned_message_scope WHERE message IN (", newest!(), ") ORDER BY message, scope");
 const EVIDENCE: &str = concat!(
-    "SELECT learned_message.id, principal, vector, server, tool, kind, learned_evidence.at FROM learned_message ",
-    "JOIN learned_evidence ON learned_evidence.message = learned_message.id WHERE learned_message.id IN (",
+    "SELECT learned_message.id, principal, vector, server, tool, kind, learned_message_evidence.at FROM learned_message ",
+    "JOIN learned_message_evidence ON learned_message_evidence.message = learned_message.id WHERE learned_message.id IN (",
     newest!(),
     ") ORDER BY learned_message.at DESC, learned_message.id"
 );
@@ -79,11 +79,11 @@ impl LearningStore for SqlStore {
                 match forgotten {
                     Forgotten::Caller(id) => remove_all(writer, id).await?,
                     Forgotten::Tool(tool) => {
-                        let query = sqlx::query("DELETE FROM learned_evidence WHERE server = $1 AND tool = $2");
+                        let query = sqlx::query("DELETE FROM learned_message_evidence WHERE server = $1 AND tool = $2");
                         query.bind(tool.server.as_str()).bind(&*tool.name).execute(&mut *writer).await?;
                     }
                     Forgotten::Scope(scope) => {
-                        let query = sqlx::query("DELETE FROM learned_scope WHERE scope = $1").bind(scope.to_string());
+                        let query = sqlx::query("DELETE FROM learned_message_scope WHERE scope = $1").bind(scope.to_string());
                         query.execute(&mut *writer).await?;
                     }
                     Forgotten::Before(time) => {
@@ -95,8 +95,8 @@ impl LearningStore for SqlStore {
                     }
                 }
                 if matches!(forgotten, Forgotten::Tool(_) | Forgotten::Scope(_)) {
-                    let unused = "DELETE FROM learned_message WHERE NOT EXISTS (SELECT 1 FROM learned_scope WHERE message = learned_message.id) \
-                              OR NOT EXISTS (SELECT 1 FROM learned_evidence WHERE message = learned_message.id)";
+                    let unused = "DELETE FROM learned_message WHERE NOT EXISTS (SELECT 1 FROM learned_message_scope WHERE message = learned_message.id) \
+                              OR NOT EXISTS (SELECT 1 FROM learned_message_evidence WHERE message = learned_message.id)";
                     sqlx::query(unused).execute(&mut *writer).await?;
                 }
                 Ok(before.saturating_sub(pieces(writer).await?))
@@ -124,11 +124,11 @@ async fn save(writer: &mut DbConnection, model: &str, one: &LearnedUse) -> Resul
     .execute(&mut *writer)
     .await?;
     for scope in scopes.iter() {
-        let query = sqlx::query("INSERT INTO learned_scope (message, scope) VALUES ($1, $2) ON CONFLICT DO NOTHING");
+        let query = sqlx::query("INSERT INTO learned_message_scope (message, scope) VALUES ($1, $2) ON CONFLICT DO NOTHING");
         query.bind(&*message.id).bind(scope.to_string()).execute(&mut *writer).await?;
     }
     sqlx::query(
-        "INSERT INTO learned_evidence (message, server, tool, aspect, kind, at) VALUES ($1, $2, $3, $4, $5, $6) \
+        "INSERT INTO learned_message_evidence (message, server, tool, aspect, kind, at) VALUES ($1, $2, $3, $4, $5, $6) \
          ON CONFLICT (message, server, tool, aspect) DO UPDATE SET kind = excluded.kind, at = excluded.at",
     )
     .bind(&*message.id)
@@ -143,7 +143,7 @@ async fn save(writer: &mut DbConnection, model: &str, one: &LearnedUse) -> Resul
 }
 
 async fn pieces(writer: &mut DbConnection) -> Result<u64, sqlx::Error> {
-    let count: i64 = sqlx::query_scalar("SELECT count(*) FROM learned_evidence").fetch_one(writer).await?;
+    let count: i64 = sqlx::query_scalar("SELECT count(*) FROM learned_message_evidence").fetch_one(writer).await?;
     Ok(count.unsigned_abs())
 }
 

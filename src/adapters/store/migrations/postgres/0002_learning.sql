@@ -12,16 +12,16 @@ CREATE INDEX learned_message_at ON learned_message (at);
 CREATE INDEX learned_message_principal ON learned_message (principal);
 
 -- For whom a message counts.
-CREATE TABLE learned_scope (
+CREATE TABLE learned_message_scope (
     message text COLLATE "C" NOT NULL REFERENCES learned_message (id) ON DELETE CASCADE,
     scope   text COLLATE "C" NOT NULL,
     PRIMARY KEY (message, scope)
 );
 
-CREATE INDEX learned_scope_scope ON learned_scope (scope);
+CREATE INDEX learned_message_scope_scope ON learned_message_scope (scope);
 
 -- A message has one row per tool and aspect (call, verdict, order).
-CREATE TABLE learned_evidence (
+CREATE TABLE learned_message_evidence (
     message text COLLATE "C" NOT NULL REFERENCES learned_message (id) ON DELETE CASCADE,
     server  text COLLATE "C" NOT NULL,
     tool    text COLLATE "C" NOT NULL,
@@ -31,4 +31,4 @@ CREATE TABLE learned_evidence (
     PRIMARY KEY (message, server, tool, aspect)
 );
 
-CREATE INDEX learned_evidence_tool ON learned_evidence (server, tool);
+CREATE INDEX learned_message_evidence_tool ON learned_message_evidence (server, tool);

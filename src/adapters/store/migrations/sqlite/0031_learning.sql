@@ -15,16 +15,16 @@ CREATE INDEX learned_message_at ON learned_message (at);
 CREATE INDEX learned_message_principal ON learned_message (principal);
 
 -- For whom a message counts.
-CREATE TABLE learned_scope (
+CREATE TABLE learned_message_scope (
     message TEXT NOT NULL REFERENCES learned_message (id) ON DELETE CASCADE,
     scope TEXT NOT NULL,
     PRIMARY KEY (message, scope)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX learned_scope_scope ON learned_scope (scope);
+CREATE INDEX learned_message_scope_scope ON learned_message_scope (scope);
 
 -- A message has one row per tool and aspect (call, verdict, order).
-CREATE TABLE learned_evidence (
+CREATE TABLE learned_message_evidence (
     message TEXT NOT NULL REFERENCES learned_message (id) ON DELETE CASCADE,
     server TEXT NOT NULL,
     tool TEXT NOT NULL,
@@ -34,4 +34,4 @@ CREATE TABLE learned_evidence (
     PRIMARY KEY (message, server, tool, aspect)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX learned_evidence_tool ON learned_evidence (server, tool);
+CREATE INDEX learned_message_evidence_tool ON learned_message_evidence (server, tool);
