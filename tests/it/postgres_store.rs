@@ -1,6 +1,6 @@
 //! The PostgreSQL store: the contract of the port, and what is particular to a server that others use too.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -9,6 +9,7 @@ use secrecy::SecretString;
 use toolsieve::adapters::store::{OpenedStore, PostgresOpenError, PostgresStore, StoreCopyError, copy};
 use toolsieve::domain::access::principal::PrincipalId;
 use toolsieve::domain::access::tool_facts::ToolOverride;
+use toolsieve::domain::catalog::tool::ToolId;
 use toolsieve::domain::toolsets::mode::{DefaultMode, Mode};
 use toolsieve::domain::toolsets::session::{ID_BYTES, Session, SessionContents, SessionId};
 use toolsieve::service::ports::{
@@ -69,8 +70,8 @@ async fn of_many_changes_to_one_version_one_wins() {
     assert_eq!(second.await.into_iter().flatten().collect::<Vec<_>>(), [2]);
 }
 
-fn listing_tool() -> toolsieve::domain::catalog::tool::ToolId {
-    toolsieve::domain::catalog::tool::ToolId::new("server", "tool")
+fn listing_tool() -> ToolId {
+    ToolId::new("server", "tool")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -291,7 +292,7 @@ async fn a_copy_there_and_back_is_the_same() {
     original.save_tool_override(&listing_tool(), 0, Some(&ToolOverride::default())).await.unwrap();
 
     let first = copy(&one, &database).await.unwrap();
-    let counted: std::collections::HashMap<&str, u64> = first.iter().map(|(table, rows)| (table.as_str(), *rows)).collect();
+    let counted: HashMap<&str, u64> = first.iter().map(|(table, rows)| (table.as_str(), *rows)).collect();
     assert_eq!((counted["vector"], counted["listing"], counted["selection_event"], counted["policy"]), (600, 1, 4, 1), "{counted:?}");
     assert!(counted.len() > 20, "{counted:?}");
     assert_eq!(copy(&database, &two).await.unwrap(), first);

@@ -1,7 +1,6 @@
 //! A real PostgreSQL server, started by the tests as a user that is not root.
 
 use std::fs;
-use std::io::Write as _;
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt as _, chown};
 use std::os::unix::process::CommandExt as _;
@@ -201,6 +200,5 @@ impl Drop for Postgres {
             drop(keeper.stdin.take());
             let _ = keeper.wait();
         }
-        let _ = std::io::stderr().flush();
     }
 }
