@@ -10,6 +10,7 @@
 //! **Outages.** Without a server, a pool of connections would keep every caller waiting for its time-out. So after the first
 //! failure, operations fail at once until the server responds again ([`outage`]).
 
+mod place;
 mod errors;
 mod opening;
 mod outage;
@@ -34,7 +35,7 @@ use crate::adapters::store::rows::{Kind, Table};
 use crate::service::ports::StoreError;
 use crate::settings::PostgresSettings;
 pub use errors::PostgresOpenError;
-pub use opening::PostgresPlace;
+pub use place::PostgresPlace;
 
 /// How often a transaction runs until it fails because of other ones.
 const ATTEMPTS: u32 = 6;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sqlx::migrate::MigrateError;
 
-use super::opening::{OLDEST, PostgresPlace};
+use super::place::{OLDEST, PostgresPlace};
 
 /// Codes of PostgreSQL, appendix A of its manual.
 mod code {

@@ -1,6 +1,5 @@
 //! Connects to the server, and creates or migrates the schema.
 
-use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,34 +10,17 @@ use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, PgConnection};
 
 use super::errors::PostgresOpenError;
+use super::place::{OLDEST, PostgresPlace};
 use crate::settings::PostgresSettings;
 
 static MIGRATIONS: Migrator = sqlx::migrate!("src/adapters/store/migrations/postgres");
 
-/// The oldest supported version of the server.
-pub(super) const OLDEST: u32 = 15;
 /// How long to wait for another process that migrates the schema.
 const MIGRATION_WAIT: Duration = Duration::from_mins(2);
 /// A connection that is unused for this long is closed.
 const IDLE: Duration = Duration::from_mins(5);
 /// The comment of the table `installation`, which distinguishes our schema from others.
 const OURS: &str = "toolsieve";
-
-/// Where the store is, without the password.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PostgresPlace {
-    pub(super) host: String,
-    pub(super) port: u16,
-    pub(super) database: String,
-    pub(super) user: String,
-    pub(super) schema: String,
-}
-
-impl fmt::Display for PostgresPlace {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "the PostgreSQL database {:?} at {}:{}", self.database, self.host, self.port)
-    }
-}
 
 /// Opens the schema. Returns its place, and a pool of connections that use it.
 pub(super) async fn open(settings: &PostgresSettings) -> Result<(Arc<PostgresPlace>, PgPool), PostgresOpenError> {
