@@ -13,7 +13,12 @@ const ALIKE: &str = "please say the arguments again, those of order 9";
 
 async fn start(environment: &[(&'static str, &'static str)], folder: Option<tempfile::TempDir>) -> Running {
     let servers = json!({"left": stdio(&["list=small"]), "right": stdio(&["list=small"]), "mail": stdio(&["list=mail"])});
-    let always = [("TOOLSIEVE_LEARNING__MODE", "always"), ("TOOLSIEVE_ADMIN_KEY", ADMIN), ("TOOLSIEVE_SELECTION__GATE", "false")];
+    let always = [
+        ("TOOLSIEVE_LEARNING__MODE", "always"),
+        ("TOOLSIEVE_ADMIN_KEY", ADMIN),
+        ("TOOLSIEVE_SELECTION__GATE", "false"),
+        ("TOOLSIEVE_ACCESS__TRUST_USERS", "true"),
+    ];
     let environment = always.into_iter().chain(environment.iter().copied()).collect();
     let running = Start { servers, key: Some(KEY), environment, folder, ..Start::default() }.start().await;
     running.settled().await;
