@@ -77,7 +77,7 @@ fn servers(texts: &Texts, servers: &[ServerState]) -> Markup {
         return html! { p { (texts.no_servers) } };
     }
     html! {
-        div.wide {
+        div.wide tabindex="0" role="group" aria-label=(texts.servers) {
             table {
                 thead { tr { th scope="col" { (texts.server) } th scope="col" { (texts.state) } th.number scope="col" { (texts.tools) } th scope="col" { (texts.error) } } }
                 tbody {
@@ -111,7 +111,7 @@ fn tools(texts: &Texts, tools: &[ToolUsage]) -> Markup {
     }
     let percent = |rate: Option<f64>| rate.map_or_else(|| "–".to_owned(), |rate| format!("{:.0} %", 100.0 * rate));
     html! {
-        div.wide {
+        div.wide tabindex="0" role="group" aria-label=(texts.top_tools) {
             table {
                 thead { tr { th scope="col" { (texts.tool) } th.number scope="col" { (texts.calls) } th.number scope="col" { (texts.success) } th.number scope="col" { (texts.recovered) } th.number scope="col" { "p50 ms" } } }
                 tbody {

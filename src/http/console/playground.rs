@@ -173,7 +173,7 @@ fn of_gate(texts: &Texts, gate: &GateExplanation) -> Markup {
         @if !gate.signals.is_empty() {
             details {
                 summary { (texts.signal) " × " (texts.weight) }
-                div.wide {
+                div.wide tabindex="0" role="group" aria-label=(texts.signal) {
                     table {
                         thead { tr {
                             th scope="col" { (texts.signal) }
@@ -209,7 +209,7 @@ fn candidates(texts: &Texts, explanation: &Explanation, former: Option<&Explanat
     let rank_before = |name: &str| former?.candidates.iter().find(|candidate| candidate.name == name).map(|candidate| candidate.rank);
     html! {
         h2 { (texts.candidates) }
-        div.wide {
+        div.wide tabindex="0" role="group" aria-label=(texts.candidates) {
             table {
                 thead { tr {
                     th.number scope="col" { (texts.rank) }
