@@ -294,7 +294,7 @@ impl Admission {
         // Browsers attach Basic credentials to every request, even to requests from other sites' pages.
         let given = given.filter(|(scheme, _)| *scheme == Scheme::Bearer || credentials.takes_basic);
         let named = match &given {
-            Some((_, key)) if self.admin_key.as_ref().is_some_and(|known| is_same(key, known)) => Some(Principal::admin_key()),
+            Some((_, key)) if self.is_admin_key(key) => Some(Principal::admin_key()),
             Some((_, key)) if self.access.is_key(key) => None,
             Some((_, key)) => match self.keys.find(key) {
                 Some(found) => Some(Principal::api_key(&found)),
@@ -328,12 +328,8 @@ impl Admission {
 
     /// Whether the `Authorization` header contains one of this service's keys, even if that key was rejected.
     pub(crate) fn brings_own_key(&self, headers: &HeaderMap) -> bool {
-        let is_own = |key: &str| {
-            key.starts_with(api_key::PREFIX)
-                || self.access.is_key(key)
-                || self.admin_key.as_ref().is_some_and(|known| is_same(key, known))
-                || self.keys.is_in_file(key)
-        };
+        let is_own =
+            |key: &str| key.starts_with(api_key::PREFIX) || self.access.is_key(key) || self.is_admin_key(key) || self.keys.is_in_file(key);
         let values = headers.get_all(header::AUTHORIZATION).filter_map(|value| value.to_str().ok());
         values.map(str::trim).any(|value| is_own(value) || credential(value).is_some_and(|(_, key)| is_own(&key)))
     }

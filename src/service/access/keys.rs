@@ -270,8 +270,7 @@ impl Keys {
 
     /// The owners of what [`Self::forget_ended_before`] would delete together with expired keys.
     pub(crate) fn owners_ended_before(&self, time: SystemTime) -> Vec<PrincipalId> {
-        let has_ended = |key: &ApiKey| key.revoked_at.is_none() && key.expires_at.is_some_and(|end| end < time);
-        let ended = self.list().into_iter().filter(|key| has_ended(key) && !self.is_name_in_file(&key.name));
+        let ended = self.list().into_iter().filter(|key| expired_before(key, time) && !self.is_name_in_file(&key.name));
         ended.map(|key| PrincipalId::of_key(&key.name)).collect()
     }
 
@@ -279,8 +278,7 @@ impl Keys {
     pub async fn forget_ended_before(&self, time: SystemTime) -> Result<u64, StoreError> {
         let _one = self.changing.lock().await;
         for key in self.list() {
-            let has_ended = key.revoked_at.is_none() && key.expires_at.is_some_and(|end| end < time);
-            if has_ended && key.managed_by() == ManagedBy::Api && self.is_name_in_file(&key.name) {
+            if expired_before(&key, time) && key.managed_by() == ManagedBy::Api && self.is_name_in_file(&key.name) {
                 // Unlike an expired key, a revoked one leaves the data under its name, which belongs to the key in the file.
                 self.save(ApiKey { revoked_at: key.expires_at, ..key }).await?;
             }
@@ -368,4 +366,8 @@ async fn note(store: &dyn KeyStore, queue: &mut mpsc::Receiver<(KeyId, SystemTim
             tracing::warn!(error = %error, "the use of an API key was not recorded");
         }
     }
+}
+/// Whether a key expired before `time` without being revoked.
+fn expired_before(key: &ApiKey, time: SystemTime) -> bool {
+    key.revoked_at.is_none() && key.expires_at.is_some_and(|end| end < time)
 }

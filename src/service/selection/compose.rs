@@ -129,8 +129,7 @@ impl<'a> Composition<'a> {
         all.add_ours(reason);
         all.add_chat(set, &Chosen::nothing(), found);
         all.add_kept();
-        let foreign = offer.foreign.iter().map(|name| meta(name, Reason::Foreign));
-        all.tools.extend(foreign);
+        all.add_foreign(&Chosen::nothing());
         all.tools.extend(offer.judged.iter().map(|tool| meta(&tool.name, reason)));
         all.tools.extend(offer.builtins.iter().map(|(name, _)| meta(name, reason)));
         all

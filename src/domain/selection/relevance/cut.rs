@@ -18,10 +18,10 @@ use crate::domain::text::named::named;
 /// Measured on six sets of messages: the project's own, tasks for several tools, and four external ones. Both gaps together
 /// keep 6.6 of 10 tools on average and lose .007 of the recall of all ten; seven tools for every message lose .028.
 pub const GAP: f32 = 1.5;
-/// The factor by which one step of `selection.strictness` changes the gap.
-const STRICTNESS_FACTOR: f32 = 0.7;
 /// Like [`GAP`], for a message of several sentences or clauses, which may need several tools.
 pub const GAP_OF_PARTS: f32 = 3.0;
+/// The factor by which one step of `selection.strictness` changes the gap.
+const STRICTNESS_FACTOR: f32 = 0.7;
 /// Minimum number of tools, whatever their distance: the first ranks are often near duplicates.
 pub const MINIMUM: usize = 3;
 /// Maximum number of tools.

@@ -27,7 +27,7 @@ use unicode_segmentation::UnicodeSegmentation;
 
 use super::courtesies::{Courtesy, courtesy};
 use super::examples::{NO_TOOL_EXAMPLES, TOOL_EXAMPLES};
-use super::gate_head::{GateHead, Signals};
+use super::gate_head::{GateHead, Signals, dot};
 use super::turn::TurnEvidence;
 use super::turn_head::{Turn, TurnHead, TurnSignals};
 use super::weakness::{WEAK_COSINE, WEAK_COSINE_WITHOUT_NEED, WEAK_MARGIN, WEAK_SPREADS};
@@ -312,8 +312,7 @@ impl Gate {
 
     fn weighed_values(&self, evidence: &GateEvidence<'_>) -> Vec<WeighedSignal> {
         let (_, weights, values) = self.values(evidence);
-        let named = GateWeights::NAMES.into_iter().zip(values).zip(weights.of_values());
-        let mut signals: Vec<WeighedSignal> = named.map(|((name, value), weight)| WeighedSignal::new(name, value, weight)).collect();
+        let mut signals: Vec<WeighedSignal> = WeighedSignal::all("", GateWeights::NAMES, values, weights.of_values()).collect();
         let foreign = f32::from(u8::from(is_foreign(evidence.message)));
         signals.push(WeighedSignal::new("foreign", foreign, self.parameters.foreign_allowance));
         signals.extend(WeighedSignal::constants(weights.bias, weights.threshold));
@@ -425,10 +424,6 @@ fn mean(vectors: &[impl AsRef<[f32]>], dimension: usize) -> Vec<f32> {
         }
     }
     mean
-}
-
-fn dot(a: &[f32], b: &[f32]) -> f32 {
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
 /// Naive Bayes over the presence of words, smoothed with half a count per class.

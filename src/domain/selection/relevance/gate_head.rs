@@ -76,8 +76,7 @@ impl Signals {
 
     /// These signals with their weights. `prefix` precedes their names.
     pub(super) fn weighed(&self, prefix: &str, weights: &Self) -> impl Iterator<Item = WeighedSignal> {
-        let weighed = Self::NAMES.iter().zip(self.values()).zip(weights.values());
-        weighed.map(move |((name, value), weight)| WeighedSignal::new(format!("{prefix}{name}"), value, weight))
+        WeighedSignal::all(prefix, Self::NAMES, self.values(), weights.values())
     }
 
     pub(super) fn dot(&self, other: &Self) -> f32 {
@@ -122,6 +121,6 @@ impl GateHead {
     }
 }
 
-fn dot(one: &[f32], other: &[f32]) -> f32 {
+pub(super) fn dot(one: &[f32], other: &[f32]) -> f32 {
     one.iter().zip(other).map(|(one, other)| one * other).sum()
 }

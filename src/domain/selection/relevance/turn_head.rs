@@ -11,7 +11,7 @@ use std::collections::{BTreeSet, HashMap};
 use serde::{Deserialize, Serialize};
 
 use super::courtesies::courtesy_share;
-use super::gate_head::Signals;
+use super::gate_head::{Signals, dot};
 use super::turn::LeftOpen;
 use super::weighed_signal::WeighedSignal;
 
@@ -129,8 +129,7 @@ impl TurnHead {
     pub(super) fn weighed(&self, turn: &Turn<'_>) -> Vec<WeighedSignal> {
         let mut weighed: Vec<WeighedSignal> = turn.alone.weighed("alone.", &self.alone).collect();
         weighed.extend(turn.in_context.weighed("in_context.", &self.in_context));
-        let last = TurnSignals::NAMES.iter().zip(turn.last.values()).zip(self.turn.values());
-        weighed.extend(last.map(|((name, value), weight)| WeighedSignal::new(*name, value, weight)));
+        weighed.extend(WeighedSignal::all("", TurnSignals::NAMES, turn.last.values(), self.turn.values()));
         weighed.push(WeighedSignal::sum("alone.vector", self.message(turn)));
         weighed.push(WeighedSignal::sum("in_context.vector", dot(turn.context, &self.context)));
         weighed.push(WeighedSignal::sum("words", self.words(turn.text, turn.last.open())));
@@ -176,10 +175,6 @@ fn grams(text: &str) -> BTreeSet<String> {
     words.push("$".to_owned());
     let pairs: Vec<String> = words.windows(2).map(|pair| pair.join(" ")).collect();
     words.into_iter().chain(pairs).collect()
-}
-
-fn dot(one: &[f32], other: &[f32]) -> f32 {
-    one.iter().zip(other).map(|(one, other)| one * other).sum()
 }
 
 #[cfg(test)]

@@ -15,6 +15,12 @@ impl WeighedSignal {
         Self { name: name.into(), value, weight }
     }
 
+    /// Signals with their names, which follow `prefix`.
+    pub(super) fn all<const N: usize>(prefix: &str, names: [&str; N], values: [f32; N], weights: [f32; N]) -> impl Iterator<Item = Self> {
+        let weighed = names.into_iter().zip(values).zip(weights);
+        weighed.map(move |((name, value), weight)| Self::new(format!("{prefix}{name}"), value, weight))
+    }
+
     /// A signal whose value is already weighted, such as the product of two vectors.
     pub(super) fn sum(name: &str, value: f32) -> Self {
         Self::new(name, value, 1.0)

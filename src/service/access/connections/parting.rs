@@ -20,10 +20,8 @@ impl Connections {
         if !self.store.remove_connection(&stored).await? {
             return Ok(false);
         }
-        self.drop_copies(owner, server);
-        self.servers.disconnect(owner, Some(server), Parting::AtOnce);
         tracing::info!(%server, "a user's sign-in was ended");
-        self.revoke(&stored).await;
+        self.leave(&stored).await;
         Ok(true)
     }
 
@@ -38,6 +36,14 @@ impl Connections {
             }
         }
         Ok(ended)
+    }
+
+    /// Ends what uses a deleted sign-in, and revokes its tokens.
+    async fn leave(&self, stored: &StoredConnection) {
+        let place = &stored.sealed.place;
+        self.drop_copies(&place.owner, &place.server);
+        self.servers.disconnect(&place.owner, Some(&place.server), Parting::AtOnce);
+        self.revoke(stored).await;
     }
 
     /// Revokes the tokens of a deleted sign-in, as far as the authorization server supports that.
@@ -78,10 +84,8 @@ impl Connections {
                 Err(error) => return tracing::warn!(server = %place.server, %error, "the tokens of a deleted sign-in are not revoked"),
             }
             self.links.forget(&place.owner);
-            self.drop_copies(&place.owner, &place.server);
-            self.servers.disconnect(&place.owner, Some(&place.server), Parting::AtOnce);
             tracing::info!(server = %place.server, "a sign-in was ended with its owner");
-            self.revoke(stored).await;
+            self.leave(stored).await;
         };
         join_all(former.iter().map(part)).await;
     }

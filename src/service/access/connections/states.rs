@@ -47,7 +47,7 @@ impl SignedIn {
 
 impl Connections {
     /// For each server that is called with a sign-in, whether the caller may call it at once. Empty if there is no such server.
-    pub(crate) async fn states(&self, caller: &Principal) -> Result<HashMap<ServerName, ConnectionState>, StoreError> {
+    async fn states(&self, caller: &Principal) -> Result<HashMap<ServerName, ConnectionState>, StoreError> {
         let configured = self.configured.load_full();
         let mut states = HashMap::with_capacity(configured.len());
         for (name, server) in configured.iter() {
