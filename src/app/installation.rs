@@ -4,6 +4,7 @@ use uuid::Uuid;
 
 use super::StartError;
 use crate::adapters::installation::{AccessMark, InstallationFile};
+use crate::adapters::store::OpenedStore;
 use crate::domain::installation::settle;
 use crate::service::ports::{Store, StoreError};
 
@@ -12,18 +13,32 @@ use crate::service::ports::{Store, StoreError};
 ///
 /// # Errors
 /// [`StartError`] if the store doesn't belong to the folder, or if one of them can't be read.
-pub(super) async fn settled(store: &dyn Store, file: InstallationFile) -> Result<AccessMark, StartError> {
+pub(super) async fn settled(opened: &OpenedStore, file: InstallationFile) -> Result<AccessMark, StartError> {
+    let store = opened.port();
+    let store = store.as_ref();
     let unreadable = |source| StartError::Installation { file: file.path().to_owned(), source };
     let folder = file.read().map_err(unreadable)?;
     let (stored, has) = stored(store).await.map_err(StartError::Keys)?;
-    let installation =
-        settle(stored, has, folder, Uuid::new_v4).map_err(|reason| StartError::OtherStore { file: file.path().to_owned(), reason })?;
+    let settled = |stored| {
+        settle(stored, has, folder, Uuid::new_v4).map_err(|reason| {
+            let file = file.path().to_owned();
+            match opened {
+                OpenedStore::Sqlite(_) => StartError::OtherStore { file, reason },
+                OpenedStore::Postgres(_) => StartError::OtherDatabase { file, reason },
+            }
+        })
+    };
+    let mut installation = settled(stored)?;
     // A full disk doesn't prevent the start. A failed write is repeated when the first rule or key is created, or at
     // the next start. The folder never claims more data than the store contains.
-    let written = if stored == Some(installation.id) { Ok(()) } else { store.set_installation(installation.id).await };
-    let written = match written {
-        Ok(()) if folder == Some(installation) => Ok(()),
-        Ok(()) => file.write(&installation).map_err(|error| error.to_string()),
+    let claimed = if stored.is_some() { Ok(installation.id) } else { store.claim_installation(installation.id).await };
+    if let Ok(id) = claimed {
+        // Several services may start on a new store at once. The first one's id applies.
+        installation = settled(Some(id))?;
+    }
+    let written = match claimed {
+        Ok(_) if folder == Some(installation) => Ok(()),
+        Ok(_) => file.write(&installation).map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),
     };
     if let Err(error) = &written {

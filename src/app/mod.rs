@@ -32,7 +32,7 @@ use crate::adapters::authorization::HttpAuthorizationClient;
 use crate::adapters::data_dir::{self, DataDir, DataDirError};
 use crate::adapters::mcp::McpServers;
 use crate::adapters::signals::{Hangups, Stops};
-use crate::adapters::store::{SqliteStore, StoreOpenError};
+use crate::adapters::store::{OpenedStore, StoreOpenError};
 use crate::adapters::tokens::TokenCounter;
 use crate::adapters::{embed, log, process, systemd, telemetry};
 use crate::domain::installation::Mismatch;
@@ -60,6 +60,7 @@ use crate::service::catalog::tool_admin::ToolAdmin;
 use crate::service::catalog::tool_facts::ToolOverrides;
 use crate::service::cleaning::Cleaning;
 use crate::service::execution::execute::Execute;
+use crate::service::learning::learn::Learning;
 use crate::service::mcp::mcp_sessions::McpSessions;
 use crate::service::mcp::passthrough::Passthrough;
 use crate::service::mcp::subscriptions::Subscriptions;
@@ -67,7 +68,7 @@ use crate::service::mcp::waiting_calls::WaitingCalls;
 use crate::service::meta_tools::describe::Describe;
 use crate::service::meta_tools::find::Find;
 use crate::service::meta_tools::smart_select::SmartSelect;
-use crate::service::ports::{IndexError, Store, StoreError, ToolServers};
+use crate::service::ports::{IndexError, StoreError, ToolServers};
 use crate::service::publishing::meta_tokens::MetaTokens;
 use crate::service::publishing::publish::Publish;
 use crate::service::records::audit::Audit;
@@ -98,7 +99,7 @@ pub struct Application {
     address: SocketAddr,
     is_secure: bool,
     servers: Arc<dyn ToolServers>,
-    store: Arc<SqliteStore>,
+    store: OpenedStore,
     reload: Arc<Reload>,
     stopper: Stopper,
     stop: CancellationToken,
@@ -110,14 +111,17 @@ pub struct Application {
 impl StartError {
     /// Whether the configuration or the data folder is the reason, so that another start would fail too.
     pub fn is_invalid_configuration(&self) -> bool {
-        matches!(
-            self,
-            Self::Store(StoreOpenError::Newer { .. } | StoreOpenError::Changed { .. } | StoreOpenError::Foreign { .. })
-                | Self::Embedder(embed::EmbedderOpenError::Folder { .. })
-                | Self::OtherStore { .. }
-                | Self::Installation { .. }
-                | Self::Exposed { .. }
-        )
+        match self {
+            Self::Store(error) => error.is_lasting(),
+            error => matches!(
+                error,
+                Self::Embedder(embed::EmbedderOpenError::Folder { .. })
+                    | Self::OtherStore { .. }
+                    | Self::OtherDatabase { .. }
+                    | Self::Installation { .. }
+                    | Self::Exposed { .. }
+            ),
+        }
     }
 }
 
@@ -134,7 +138,14 @@ pub enum StartError {
         file.display(), file.display()
     )]
     OtherStore { file: PathBuf, reason: Mismatch },
-    #[error("{} can't be read: restore it from a backup, or delete it if toolsieve.db next to it is the right database", file.display())]
+    #[error(
+        "{} names an installation that had keys, rules, toolsets, tags or approvals, and the database in store.url is not its database: \
+         {reason}. Starting would allow access to blocked tools. Use the right database, or copy the state into this one (toolsieve store \
+         copy). To use this database anyway, without any of that data, delete {}",
+        file.display(), file.display()
+    )]
+    OtherDatabase { file: PathBuf, reason: Mismatch },
+    #[error("{} can't be read: restore it from a backup, or delete it if the database is the right one", file.display())]
     Installation { file: PathBuf, source: io::Error },
     #[error("callers can't be authenticated: {0}")]
     Keys(StoreError),
@@ -181,11 +192,10 @@ impl Application {
         let (listener, address) = bind(&settings.start, socket)?;
         let (start, live) = (settings.start.clone(), settings.live.clone());
         let data_dir = DataDir::open(&start.store.data_dir)?;
-        let sqlite = SqliteStore::open(&data_dir.database()).await?;
-        sqlite.make_shrinkable().await;
-        let mark = installation::settled(&sqlite, data_dir.installation()).await?;
-        let sqlite = Arc::new(sqlite.with_mark(mark));
-        let store: Arc<dyn Store> = Arc::clone(&sqlite) as _;
+        let opened = OpenedStore::open(start.store.postgres.as_ref(), &data_dir.database()).await?;
+        opened.make_shrinkable().await;
+        opened.set_mark(installation::settled(&opened, data_dir.installation()).await?);
+        let store = opened.port();
         let meters = Arc::new(Meters::new(start.metrics.per_tool));
         let (tracer, span_export) = telemetry::open(&start.telemetry, &meters).map_err(StartError::Client)?.unzip();
         let exporting = export_spans(span_export, stop.clone());
@@ -218,7 +228,9 @@ impl Application {
         let (recorder, recording) = Recorder::start(store.clone(), retention(&start), stop.clone());
         let usage_settings = Arc::new(ArcSwap::from_pointee(live.usage.clone()));
         let recorder = recorder.with_meters(Arc::clone(&meters)).with_texts(start.learning.message_text);
-        let recorder = recorder.with_usage(Arc::clone(&usage_settings));
+        let kept = (embedder.model(), start.store.event_retention);
+        let (learning, learning_writing) = Learning::start(store.clone(), start.learning, kept, stop.clone()).await;
+        let recorder = recorder.with_usage(Arc::clone(&usage_settings)).with_learning(learning.if_on());
         let llm_costs = LlmCosts::new(recorder.clone(), Arc::clone(&count_tokens));
         let (audit, auditing) = Audit::start(store.clone(), start.store.audit_retention, stop.clone());
         let (chats, chat_writing) = Chats::start(store.clone(), stop.clone());
@@ -253,7 +265,7 @@ impl Application {
             definitions_kept: start.store.definition_retention,
         };
         let cleaning = clean(cleaning, stop.clone());
-        let retrieve = retrieve.with_connections(Arc::clone(&connections));
+        let retrieve = retrieve.with_connections(Arc::clone(&connections)).with_learning(learning.if_on());
         let retrieve = Arc::new(retrieve.with_meters(Arc::clone(&meters)).with_servers(Arc::clone(&servers)));
         let judges = Arc::new(judges(&start.llm)?.with_meters(Arc::clone(&meters)).with_costs(llm_costs));
         let teaching = teach(Arc::clone(&retrieve), store.clone(), embedder.recoveries(), stop.clone());
@@ -274,6 +286,7 @@ impl Application {
             embedder: Arc::clone(&embedder),
             store: store.clone(),
             recorder: recorder.clone(),
+            learning: learning.clone(),
             audit: audit.clone(),
             process: Arc::new(process::read),
             space: Arc::new({
@@ -394,6 +407,7 @@ impl Application {
             waiting_calls,
             passthrough,
             subscriptions,
+            learning,
             feedback: Feedback { current: Arc::clone(&current), store: store.clone(), recorder },
             usage: Usage { store: store.clone() },
             report: Report { store: store.clone() },
@@ -421,7 +435,7 @@ impl Application {
             delay: start.http.shutdown_delay,
             is_socket_kept,
         };
-        tracing::info!(%address, data_dir = %start.store.data_dir.display(), servers = server_count, "listening");
+        tracing::info!(%address, data_dir = %start.store.data_dir.display(), store = %opened, servers = server_count, "listening");
         systemd::ready();
         let watched = start.reload.watch.then(|| reload.files());
         let (reloading, watching) = follow_changes(&reload, hangups, watched, stopper.clone(), &stop);
@@ -432,7 +446,7 @@ impl Application {
             address,
             is_secure: start.http.tls.is_some(),
             servers,
-            store: sqlite,
+            store: opened,
             reload,
             stop,
             tasks: vec![
@@ -440,6 +454,7 @@ impl Application {
                 chat_writing,
                 noting,
                 session_noting,
+                learning_writing,
                 session_keeping,
                 ending_sessions,
                 subscribing,

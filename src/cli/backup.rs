@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::adapters::backup::save;
-use crate::cli::{Failure, Outcome, SourceArgs, print, runtime};
+use crate::cli::{Failure, Outcome, SourceArgs, print, runtime, stored};
 use crate::settings::ServersSource;
 
 #[derive(Args)]
@@ -23,6 +23,8 @@ pub(super) struct Backup {
 impl Backup {
     pub(super) fn run(self) -> Outcome {
         let settings = self.sources.load(ServersSource::Nothing)?;
+        let remedy = "back it up with pg_dump, for example: pg_dump --format=custom --schema=SCHEMA --file=FILE URL. Keep secrets.key too";
+        stored::require_file(&settings, remedy)?;
         let saved = runtime()?.block_on(save(&settings.start.store.data_dir, &self.file, self.force)).map_err(|error| {
             let message = format!("error: {error}");
             if error.is_invalid_use() { Failure::invalid(message) } else { Failure::failed(message) }

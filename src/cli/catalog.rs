@@ -6,10 +6,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use crate::adapters::data_dir;
 use crate::adapters::mcp::{self, McpServers};
 use crate::adapters::process;
-use crate::adapters::store::SqliteStore;
 use crate::adapters::tokens::TokenCounter;
 use crate::app;
-use crate::cli::Failure;
+use crate::cli::{Failure, stored};
 use crate::domain::access::tool_facts::{Overlays, ToolOverride};
 use crate::domain::catalog::catalog::{Catalog, CatalogServer, ServerListing, SkippedTool};
 use crate::domain::catalog::definition::{NO_TOOL, TOOLS_LISTED};
@@ -20,7 +19,7 @@ use crate::domain::text::canonical::Fingerprint;
 use crate::service::catalog::build::build;
 use crate::service::catalog::refresh::configured;
 use crate::service::catalog::tool_facts::of_settings;
-use crate::service::ports::{ListingStore, ServerEvent, Store, StoreError, ToolServers};
+use crate::service::ports::{ServerEvent, Store, StoreError, ToolServers};
 use crate::settings::{DefinitionChanges, DefinitionSettings, NewDefinitions, Settings};
 
 /// The known tools of the configured servers, and all problems with them.
@@ -59,12 +58,8 @@ impl Kept {
 
     /// Reads the stored data; returns nothing if there is no data folder.
     async fn of_data_dir(settings: &Settings) -> Result<Self, Failure> {
-        let path = data_dir::database(&settings.start.store.data_dir);
-        if !path.exists() {
-            return Ok(Self::default());
-        }
-        let store = SqliteStore::open(&path).await.map_err(|error| Failure::failed(format!("error: {error}")))?;
-        let kept = Self::of(&store).await;
+        let Some(store) = stored::opened(settings).await? else { return Ok(Self::default()) };
+        let kept = Self::of(&*store.port()).await;
         store.close().await;
         kept
     }
@@ -112,13 +107,13 @@ pub(super) const START_OR_ASK: &str = "start the service once, or omit --offline
 
 /// Reads the last good catalog from the data folder. `remedy` is the advice if there is no such catalog.
 pub(super) async fn last_good(settings: &Settings, remedy: &str) -> Result<Known, Failure> {
-    let path = data_dir::database(&settings.start.store.data_dir);
-    if !path.exists() {
+    let Some(store) = stored::opened(settings).await? else {
+        let path = data_dir::database(&settings.start.store.data_dir);
         return Err(Failure::failed(format!("error: there is no catalog yet: {} is missing. {remedy}.", path.display())));
-    }
-    let store = SqliteStore::open(&path).await.map_err(|error| Failure::failed(format!("error: {error}")))?;
-    let stored = store.listings().await.map_err(|error| Failure::failed(format!("error: {error}")))?;
-    let kept = Kept::of(&store).await?;
+    };
+    let port = store.port();
+    let stored = port.listings().await.map_err(|error| Failure::failed(format!("error: {error}")))?;
+    let kept = Kept::of(&*port).await?;
     store.close().await;
     Ok(configured_of(&stored, settings, &kept))
 }

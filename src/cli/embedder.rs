@@ -2,11 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::adapters::data_dir;
 use crate::adapters::embed::{self, EmbedderOpenError};
-use crate::adapters::store::SqliteStore;
-use crate::cli::Failure;
 use crate::cli::retrieval::model_of_enrichment;
+use crate::cli::{Failure, stored};
 use crate::domain::catalog::catalog::Catalog;
 use crate::service::catalog::enrich::in_use;
 use crate::service::catalog::indexing::embedded;
@@ -58,19 +56,16 @@ pub(super) async fn tried(settings: &EmbedderSettings) -> Result<Tried, String> 
 /// # Errors
 /// The model folder is unusable, or the database is unreadable.
 pub(super) async fn embedded_tools(settings: &Settings, catalog: &Catalog) -> Result<Option<usize>, Failure> {
-    let path = data_dir::database(&settings.start.store.data_dir);
-    if !path.exists() {
-        return Ok(None);
-    }
+    let Some(store) = stored::opened(settings).await? else { return Ok(None) };
+    let port = store.port();
     let model = embed::model(&settings.start.embedder).map_err(|error| match error {
         EmbedderOpenError::Folder { .. } => Failure::invalid(format!("error: {error}")),
         error => Failure::failed(format!("error: {error}")),
     })?;
-    let store = SqliteStore::open(&path).await.map_err(|error| Failure::failed(format!("error: {error}")))?;
     let failed = |error| Failure::failed(format!("error: {error}"));
     let (model_of_texts, of_files) = (model_of_enrichment(settings), &settings.live.tools.enrichments);
-    let enrichments = in_use(catalog, &store, model_of_texts.as_deref(), of_files).await.map_err(failed)?;
-    let count = embedded(catalog, &enrichments, &store, &model).await.map_err(failed)?;
+    let enrichments = in_use(catalog, &*port, model_of_texts.as_deref(), of_files).await.map_err(failed)?;
+    let count = embedded(catalog, &enrichments, &*port, &model).await.map_err(failed)?;
     store.close().await;
     Ok(Some(count))
 }

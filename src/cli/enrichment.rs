@@ -5,10 +5,8 @@ use std::fmt::Write as _;
 use clap::Args;
 use serde::Serialize;
 
-use crate::adapters::data_dir;
 use crate::adapters::tokens::TokenCounter;
-use crate::cli::retrieval::open;
-use crate::cli::{ConfigurationArgs, Failure, Outcome, catalog, print, runtime};
+use crate::cli::{ConfigurationArgs, Failure, Outcome, catalog, print, runtime, stored};
 use crate::domain::selection::enrichment::{Author, Brief, FUNCTION_CHARACTERS, MOST_TAGS, TAG_CHARACTERS, is_used, key};
 use crate::service::catalog::enrich::in_force;
 use crate::settings::Settings;
@@ -70,8 +68,8 @@ async fn state(settings: &Settings) -> Result<State, Failure> {
     let known = catalog::last_good(settings, "start the service once").await?;
     let enrichment = settings.start.llm.enrichment.as_ref();
     let model = enrichment.map(|enrichment| enrichment.endpoint.model.clone());
-    let store = open(&data_dir::database(&settings.start.store.data_dir)).await?;
-    let written = in_force(&known.catalog, &store, model.as_deref(), &settings.live.tools.enrichments).await;
+    let store = stored::opened(settings).await?.ok_or_else(|| Failure::failed("error: the store was removed"))?;
+    let written = in_force(&known.catalog, &*store.port(), model.as_deref(), &settings.live.tools.enrichments).await;
     store.close().await;
     let written = written.map_err(|error| Failure::failed(format!("error: {error}")))?;
 

@@ -14,6 +14,7 @@ mod embedder;
 mod enrichment;
 mod feedback;
 mod keys;
+mod learn;
 mod mcp_stdio;
 mod mcpo;
 mod mode;
@@ -29,6 +30,8 @@ mod search;
 mod secrets;
 mod serve;
 mod sessions;
+mod store;
+mod stored;
 mod table;
 mod tool_facts;
 mod tools;
@@ -101,6 +104,9 @@ enum Command {
     /// Create the key that encrypts users' secrets; delete a user's secrets on a running service
     #[command(subcommand)]
     Secrets(secrets::Secrets),
+    /// Show or forget what a running service learned from use
+    #[command(subcommand)]
+    Learn(learn::Learn),
     /// Show how often the tools of a running service were offered and called, and how the calls ended
     Usage(usage::Usage),
     /// Show the cost and results of sessions; compare sessions with all tools and sessions with selected tools
@@ -111,6 +117,9 @@ enum Command {
     Backup(backup::Backup),
     /// Restore a backup into a data folder, while no service uses it
     Restore(restore::Restore),
+    /// Move the state between the data folder and a PostgreSQL database, while no service uses either
+    #[command(subcommand)]
+    Store(store::Store),
     /// Connect a running service to an MCP client that can only start processes
     McpStdio(mcp_stdio::McpStdio),
     /// Measure retrieval quality and token cost for messages whose right tools are known
@@ -241,11 +250,13 @@ impl Command {
             Self::Sessions(command) => command.run(),
             Self::Audit(command) => command.run(),
             Self::Secrets(command) => command.run(),
+            Self::Learn(command) => command.run(),
             Self::Usage(command) => command.run(),
             Self::Report(command) => command.run(),
             Self::Feedback(command) => command.run(),
             Self::Backup(command) => command.run(),
             Self::Restore(command) => command.run(),
+            Self::Store(command) => command.run(),
             Self::McpStdio(command) => command.run(),
             Self::Bench(command) => command.run(),
         }

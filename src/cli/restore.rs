@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::adapters::backup::restore;
-use crate::cli::{Failure, Outcome, SourceArgs, print, runtime};
+use crate::cli::{Failure, Outcome, SourceArgs, print, runtime, stored};
 use crate::settings::ServersSource;
 
 #[derive(Args)]
@@ -24,6 +24,9 @@ pub(super) struct Restore {
 impl Restore {
     pub(super) fn run(self) -> Outcome {
         let settings = self.sources.load(ServersSource::Nothing)?;
+        let remedy = "restore it with pg_restore, for example: pg_restore --clean --if-exists --dbname=URL FILE. To use a backup of a data \
+                      folder, restore it into a folder without DATABASE_URL, and copy it with toolsieve store copy";
+        stored::require_file(&settings, remedy)?;
         let folder = &settings.start.store.data_dir;
         let restored = runtime()?.block_on(restore(&self.file, folder, self.force)).map_err(|error| {
             let message = format!("error: {error}");

@@ -12,9 +12,9 @@ use uuid::Uuid;
 use crate::adapters::data_dir::{DataDir, DataDirError};
 use crate::adapters::embed;
 use crate::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions};
-use crate::adapters::store::SqliteStore;
+use crate::adapters::store::OpenedStore;
 use crate::app;
-use crate::cli::Failure;
+use crate::cli::{Failure, stored};
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::selection::enrichment::Enrichments;
 use crate::domain::selection::relevance::{FusionParameters, Gate, LexicalModel, LexicalParameters, SparseVector};
@@ -24,10 +24,8 @@ use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::enrich::feed::EnrichmentFeed;
 use crate::service::catalog::enrich::in_force;
 use crate::service::catalog::indexing::{Indexing, OnProgress};
-use crate::service::ports::{
-    ComputedStore, Embedder, EnrichmentStore, IndexAnswer, IndexContents, IndexError, IndexQuery, IndexQueryText, IndexState, Store,
-    ToolIndex,
-};
+use crate::service::learning::learn::Learning;
+use crate::service::ports::{Embedder, IndexAnswer, IndexContents, IndexError, IndexQuery, IndexQueryText, IndexState, Store, ToolIndex};
 use crate::service::selection::retrieve::Retrieve;
 use crate::service::selection::select::Select;
 use crate::settings::Settings;
@@ -51,6 +49,8 @@ pub(super) struct Recipe {
     pub(super) enrichment: bool,
     /// Whether to correct misspelt words.
     pub(super) corrections: bool,
+    /// What use has taught.
+    pub(super) learning: Option<Learning>,
 }
 
 /// Which of a tool's vectors to search.
@@ -75,6 +75,7 @@ impl Recipe {
             words: true,
             enrichment: true,
             corrections: true,
+            learning: None,
         }
     }
 
@@ -121,9 +122,9 @@ impl Retrieval {
             return Err(Failure::failed("error: the tools could not be indexed"));
         }
         current.set_settings(recipe.settings.live.selection.clone());
-        let retrieve = Arc::new(Retrieve::over(&indexing).with_fusion(recipe.fusion));
+        let retrieve = Arc::new(Retrieve::over(&indexing).with_fusion(recipe.fusion).with_learning(recipe.learning.clone()));
         retrieve.teach_gate(vectors.as_ref()).await;
-        let chats: Arc<dyn Store> = Arc::new(open(&folder.path.join("chats.db")).await?);
+        let chats = open(&folder.path.join("chats.db")).await?;
         // Stopped before any event: these requests are not usage.
         let stop = CancellationToken::new();
         stop.cancel();
@@ -143,13 +144,13 @@ pub(super) fn open_embedder(settings: &Settings) -> Result<Arc<dyn Embedder>, Fa
     embed::open(&settings.start.embedder).map_err(|error| Failure::failed(format!("error: {error}")))
 }
 
-pub(super) async fn open(path: &Path) -> Result<SqliteStore, Failure> {
-    SqliteStore::open(path).await.map_err(|error| Failure::failed(format!("error: {error}")))
+async fn open(path: &Path) -> Result<Arc<dyn Store>, Failure> {
+    Ok(OpenedStore::open(None, path).await.map_err(|error| stored::failure(&error))?.port())
 }
 
-/// Where the vectors are stored: in a data folder that this process locks, or in a temporary folder.
+/// Where the vectors are stored: in a database, in a data folder that this process locks, or in a temporary folder.
 pub(super) struct VectorStore {
-    pub(super) store: Arc<SqliteStore>,
+    pub(super) store: Arc<dyn Store>,
     /// Whether a running service uses the data folder, so that this process must not change it.
     pub(super) in_use: bool,
     _lock: Option<DataDir>,
@@ -160,32 +161,36 @@ impl VectorStore {
     /// Stores vectors in a temporary folder.
     pub(super) async fn passing() -> Result<Self, Failure> {
         let folder = Scratch::new()?;
-        let store = Arc::new(open(&folder.path.join("vectors.db")).await?);
+        let store = open(&folder.path.join("vectors.db")).await?;
         Ok(Self { store, in_use: false, _lock: None, _folder: Some(folder) })
     }
 
     /// Stores vectors in a data folder, and locks the folder.
     pub(super) async fn of(data_dir: &Path) -> Result<Self, Failure> {
         let lock = DataDir::open(data_dir).map_err(|error| Failure::failed(format!("error: {error}")))?;
-        let store = Arc::new(open(&lock.database()).await?);
+        let store = open(&lock.database()).await?;
         Ok(Self { store, in_use: false, _lock: Some(lock), _folder: None })
     }
 
-    /// Stores vectors in a data folder. If a service uses the folder, copies this catalog's vectors to a temporary
+    /// Stores vectors in the store of a service. If a service uses the folder, copies this catalog's vectors to a temporary
     /// folder.
-    pub(super) async fn beside_a_service(settings: &Settings, database: &SqliteStore, catalog: &Catalog) -> Result<Self, Failure> {
+    pub(super) async fn beside_a_service(settings: &Settings, opened: &OpenedStore, catalog: &Catalog) -> Result<Self, Failure> {
+        let database = opened.port();
+        if let OpenedStore::Postgres(_) = opened {
+            return Ok(Self { store: database, in_use: false, _lock: None, _folder: None });
+        }
         match DataDir::open(&settings.start.store.data_dir) {
             Err(DataDirError::InUse { .. }) => {}
             Err(error) => return Err(Failure::failed(format!("error: {error}"))),
             Ok(lock) => {
-                let store = Arc::new(open(&lock.database()).await?);
+                let store = open(&lock.database()).await?;
                 return Ok(Self { store, in_use: false, _lock: Some(lock), _folder: None });
             }
         }
         let error = |error| Failure::failed(format!("error: {error}"));
         let embedder = open_embedder(settings)?;
         let model = model_of_enrichment(settings);
-        let written = in_force(catalog, database, model.as_deref(), &settings.live.tools.enrichments).await.map_err(error)?;
+        let written = in_force(catalog, &*database, model.as_deref(), &settings.live.tools.enrichments).await.map_err(error)?;
         let enrichments = Enrichments::of(written.clone(), catalog.tools().len());
         let texts = catalog.tools().iter().flat_map(|tool| enrichments.passages(tool));
         let texts = texts.chain(Gate::example_texts().map(str::to_owned));

@@ -9,10 +9,10 @@ use indexmap::IndexMap;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::adapters::data_dir;
+use crate::adapters::store::OpenedStore;
 use crate::cli::catalog::{self, Known};
-use crate::cli::retrieval::{Recipe, Retrieval, VectorStore, open};
-use crate::cli::{ConfigurationArgs, Failure, Outcome, print, runtime, table};
+use crate::cli::retrieval::{Recipe, Retrieval, VectorStore};
+use crate::cli::{ConfigurationArgs, Failure, Outcome, print, runtime, stored, table};
 use crate::domain::access::principal::Principal;
 use crate::domain::access::visibility::{Scope, Visibility};
 use crate::domain::catalog::catalog::Catalog;
@@ -23,7 +23,6 @@ use crate::domain::selection::relevance::{LexicalModel, Role, SparseVector};
 use crate::domain::selection::selection::{Reason, Selection};
 use crate::domain::text::words::split_identifier;
 use crate::service::catalog::current::CurrentCatalog;
-use crate::service::ports::ListingStore;
 use crate::service::selection::request::{SelectRequest, Turn};
 use crate::settings::{Rerank, Settings};
 
@@ -139,8 +138,9 @@ impl Search {
     /// The first tools of the ranking, and the ranks of all tools that the model would get.
     fn rows(&self, explanation: &Explanation, catalog: &Catalog, selection: &Selection, lexical: &LexicalModel) -> (Vec<Row>, Vec<usize>) {
         let is_sent = |tool: &Tool| {
-            let chosen =
-                |reason: Reason| matches!(reason, Reason::Relevant { .. } | Reason::Judged { .. } | Reason::Pinned | Reason::Small);
+            let chosen = |reason: Reason| {
+                matches!(reason, Reason::Relevant { .. } | Reason::Learned { .. } | Reason::Judged { .. } | Reason::Pinned | Reason::Small)
+            };
             selection.tools.iter().any(|selected| selected.id.as_ref() == Some(&tool.id) && chosen(selected.reason))
         };
         let places = Places::of(&explanation.candidates);
@@ -190,17 +190,19 @@ impl Search {
 /// The catalog with its vectors, from the data folder if it has any, and otherwise from the servers.
 async fn catalog_and_vectors(settings: &Settings) -> Result<(Known, VectorStore), Failure> {
     let data_dir = &settings.start.store.data_dir;
-    let database = data_dir::database(data_dir);
-    if database.exists() {
-        let store = open(&database).await?;
-        let listings = store.listings().await.map_err(|error| Failure::failed(format!("error: {error}")))?;
-        let known = catalog::configured_of(&listings, settings, &catalog::Kept::of(&store).await?);
+    if let Some(store) = stored::opened(settings).await? {
+        let port = store.port();
+        let listings = port.listings().await.map_err(|error| Failure::failed(format!("error: {error}")))?;
+        let known = catalog::configured_of(&listings, settings, &catalog::Kept::of(&*port).await?);
         if !known.catalog.tools().is_empty() {
             let vectors = VectorStore::beside_a_service(settings, &store, &known.catalog).await?;
             if vectors.in_use {
                 eprintln!("note: a service is using {}, so this command only reads its last listings", data_dir.display());
             }
-            store.close().await;
+            // A database serves the vectors too.
+            if let OpenedStore::Sqlite(_) = store {
+                store.close().await;
+            }
             return Ok((known, vectors));
         }
         store.close().await;

@@ -13,7 +13,8 @@ use crate::domain::access::secret::{KEY_BYTES, SecretKey};
 pub(super) enum Secrets {
     /// Print a new key for `secrets.key` (`TOOLSIEVE_SECRETS_KEY`), or for the file in `secrets.key_file`
     NewKey,
-    /// Delete all secrets of a user or a named key, end and revoke its sign-ins to MCP servers, and delete the sums of its usage
+    /// Delete all secrets of a user or a named key, end and revoke its sign-ins to MCP servers, delete the sums of its usage, and forget
+    /// what its messages taught
     Forget {
         /// Owner of the secrets: user:ID or key:NAME
         principal: String,
@@ -32,8 +33,11 @@ impl Secrets {
             Self::Forget { principal, access } => {
                 let path = format!("/v1/admin/secrets/{}", utf8_percent_encode(&principal, NON_ALPHANUMERIC));
                 let answer = access.ask(Method::DELETE, &path, None)?;
-                let (secrets, sign_ins, sums) = (&answer["removed"], &answer["sign_ins"], &answer["usage_removed"]);
-                print(&format!("Removed {secrets} secrets, {sign_ins} sign-ins and {sums} sums of usage of {principal}."))
+                let (secrets, sign_ins) = (&answer["removed"], &answer["sign_ins"]);
+                let (sums, learned) = (&answer["usage_removed"], &answer["learned"]);
+                print(&format!(
+                    "Removed {secrets} secrets, {sign_ins} sign-ins, {sums} sums of usage and {learned} learned uses of {principal}."
+                ))
             }
         }
     }

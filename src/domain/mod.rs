@@ -9,6 +9,7 @@ pub mod execution;
 pub mod catalog;
 pub mod access;
 pub mod selection;
+pub mod learning;
 pub mod toolsets;
 pub mod publishing;
 pub mod records;

@@ -24,6 +24,7 @@ use crate::service::catalog::status::Status;
 use crate::service::catalog::tool_admin::ToolAdmin;
 use crate::service::execution::execute::Execute;
 use crate::service::execution::files::Files;
+use crate::service::learning::learn::Learning;
 use crate::service::mcp::mcp_sessions::McpSessions;
 use crate::service::mcp::passthrough::Passthrough;
 use crate::service::mcp::subscriptions::Subscriptions;
@@ -96,6 +97,7 @@ pub(crate) struct State {
     pub waiting_calls: Arc<WaitingCalls<Finished>>,
     pub passthrough: Arc<Passthrough>,
     pub subscriptions: Arc<Subscriptions>,
+    pub learning: Learning,
     pub feedback: Feedback,
     pub usage: Usage,
     pub report: Report,

@@ -4,6 +4,8 @@ pub mod ports;
 pub(crate) mod spans;
 pub(crate) mod caller;
 pub(crate) mod supervision;
+mod write_behind;
+pub mod learning;
 pub mod catalog;
 pub mod records;
 pub mod access;

@@ -1,11 +1,31 @@
-//! Section `[learning]`: which parts of messages are stored.
+//! Section `[learning]`: what is learned from use, and which parts of messages are stored.
 
+use std::time::Duration;
+
+use crate::domain::text::named::named;
 use crate::settings::values::section;
+
+named! {
+    /// Whether tools that helped are found first for similar messages.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum LearningMode {
+        Always = "always",
+        #[default]
+        Off = "off",
+    }
+}
 
 section! {
     /// Section `[learning]`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct LearningSettings = read(reader) {
+        pub mode: LearningMode = reader.choice("learning.mode", LearningMode::of_name, ("unknown value", "write \"always\" or \"off\"")),
+        /// After this time, evidence counts half.
+        pub half_life: Duration = reader.days("learning.half_life_days", 1..=3650),
+        /// Number of different people of a group whose uses must agree before they count for the group.
+        pub group_people: usize = reader.whole("learning.group_people", 2..=1_000),
+        /// The same for all callers of a key.
+        pub all_people: usize = reader.whole("learning.all_people", 2..=1_000),
         /// Whether the text of messages is stored with the events.
         pub message_text: bool = reader.switch("learning.message_text"),
     }

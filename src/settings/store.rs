@@ -1,15 +1,33 @@
-//! Section `[store]`: the data folder, and how long data is kept.
+//! Section `[store]`: the data folder, the database, and how long data is kept.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use secrecy::SecretString;
+use url::Url;
+
 use crate::settings::values::{Reader, section};
+
+/// A PostgreSQL database in which the state is stored, in place of the file in the data folder.
+#[derive(Clone, Debug)]
+pub struct PostgresSettings {
+    /// The address, which may contain the password.
+    pub url: SecretString,
+    /// The schema that contains the tables.
+    pub schema: String,
+    pub max_connections: u32,
+    /// How long an operation waits for a connection.
+    pub connect_timeout: Duration,
+    pub statement_timeout: Duration,
+}
 
 section! {
     /// The settings in section `[store]`.
-    #[derive(Clone, Debug, PartialEq, Eq)]
+    #[derive(Clone, Debug)]
     pub struct StoreSettings = read(reader) {
         pub data_dir: PathBuf = data_dir(reader),
+        /// `None`: the state is stored in a file in the data folder.
+        pub postgres: Option<PostgresSettings> = postgres(reader),
         /// How long a chat's set is kept after the chat's last message.
         pub chat_retention: Duration = reader.days("store.chat_retention_days", 1..=3650),
         pub event_retention: Duration = reader.days("store.event_retention_days", 1..=3650),
@@ -30,4 +48,41 @@ fn data_dir(reader: &mut Reader<'_>) -> PathBuf {
         reader.problem("store.data_dir", "empty", "write the path of a folder");
     }
     PathBuf::from(folder)
+}
+
+fn postgres(reader: &mut Reader<'_>) -> Option<PostgresSettings> {
+    // Reads all settings, so that mistakes in unused settings are reported too.
+    let schema = schema(reader);
+    let max_connections = reader.whole("store.max_connections", 2..=1000);
+    let connect_timeout = reader.milliseconds("store.connect_timeout_ms", 100..=60_000);
+    let statement_timeout = reader.milliseconds("store.statement_timeout_ms", 100..=3_600_000);
+    let url = url(reader)?;
+    let max_connections = u32::try_from(max_connections).unwrap_or(u32::MAX);
+    Some(PostgresSettings { url, schema, max_connections, connect_timeout, statement_timeout })
+}
+
+/// The name of a schema. PostgreSQL would cut a longer one.
+fn schema(reader: &mut Reader<'_>) -> String {
+    const KEY: &str = "store.schema";
+    let name = reader.text(KEY);
+    let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
+    let is_plain = name.bytes().all(|byte| is_letter(byte) || byte.is_ascii_digit());
+    if !is_plain || name.len() > 63 || !name.bytes().next().is_some_and(is_letter) || name.starts_with("pg_") {
+        let remedy = "write at most 63 lowercase letters, digits and underscores, beginning with a letter and not with pg_";
+        reader.problem(KEY, "not a plain name of a schema", remedy);
+    }
+    name
+}
+
+fn url(reader: &mut Reader<'_>) -> Option<SecretString> {
+    const KEY: &str = "store.url";
+    let text = reader.optional_text(KEY)?;
+    let url = Url::parse(&text).ok();
+    if !url.as_ref().is_some_and(|url| matches!(url.scheme(), "postgres" | "postgresql")) {
+        // The message omits the address, because it may contain a password.
+        let remedy = "write it as postgres://USER:PASSWORD@HOST:5432/DATABASE, with special characters in the password percent-encoded; \
+                      without it, the state is stored in a file in the data folder";
+        reader.problem(KEY, "not the address of a PostgreSQL database", remedy);
+    }
+    Some(SecretString::from(text))
 }

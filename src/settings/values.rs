@@ -27,7 +27,8 @@ pub const DEFAULTS: &str = include_str!("defaults.toml");
 
 const PREFIX: &str = "TOOLSIEVE_";
 /// Short variable names for the most common settings.
-const SHORT_NAMES: [(&str, &str); 20] = [
+const SHORT_NAMES: [(&str, &str); 21] = [
+    ("DATABASE_URL", "store.url"),
     ("EMBEDDER_API_KEY", "embedder.api_key"),
     ("EMBEDDER_FOLDER", "embedder.folder"),
     ("EMBEDDER_MODEL", "embedder.model"),
@@ -57,9 +58,10 @@ const FILE: &str = "_FILE";
 /// The variable with the path of systemd's credentials folder.
 const CREDENTIALS_FOLDER: &str = "CREDENTIALS_DIRECTORY";
 /// The names of systemd credentials, with the keys that they set.
-const CREDENTIALS: [(&str, &str); 6] = [
+const CREDENTIALS: [(&str, &str); 7] = [
     ("toolsieve.admin_key", "access.admin_key"),
     ("toolsieve.api_key", "http.api_key"),
+    ("toolsieve.database_url", "store.url"),
     ("toolsieve.embedder_api_key", "embedder.api_key"),
     ("toolsieve.qdrant_api_key", "index.qdrant_api_key"),
     ("toolsieve.secrets_key", "secrets.key"),

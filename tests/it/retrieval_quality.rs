@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use toolsieve::adapters::embed::BuiltinEmbedder;
 use toolsieve::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions};
 use toolsieve::adapters::store::SqliteStore;
+use toolsieve::domain::access::principal::Principal;
 use toolsieve::domain::access::visibility::Visibility;
 use toolsieve::domain::catalog::catalog::{self, Catalog, CatalogServer};
 use toolsieve::domain::catalog::tool::{ServerName, ToolId};
@@ -75,7 +76,7 @@ async fn recall(set: &Path) -> [f64; 3] {
     let mut sums = [0.0; 3];
     for query in &queries {
         let text = query["query"].as_str().unwrap().to_owned();
-        let (found, warnings) = retrieve.search(&[text], &view, 10).await;
+        let (found, warnings) = retrieve.search(&[text], &view, &Principal::anyone(), 10).await;
         assert!(warnings.is_empty(), "{warnings:?}");
         let found: Vec<&str> = found.iter().map(|(tool, _)| names[&tool.id].as_str()).collect();
         let relevant = query["relevant"].as_array().unwrap();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
-use toolsieve::adapters::store::{BackupError, SqliteStore, StoreOpenError, back_up};
+use toolsieve::adapters::store::{BackupError, SqliteOpenError, SqliteStore, back_up};
 use toolsieve::domain::access::api_key::ApiKey;
 use toolsieve::domain::catalog::tool::{ServerName, ToolId};
 use toolsieve::domain::selection::enrichment::Author;
@@ -198,7 +198,7 @@ async fn a_file_that_is_no_database_says_what_to_do() {
     let path = folder.path().join("toolsieve.db");
     fs::write(&path, "not a database, but long enough to have a header of a hundred bytes: ".repeat(100)).unwrap();
     let error = SqliteStore::open(&path).await.unwrap_err();
-    assert!(matches!(error, StoreOpenError::Damaged { .. }), "{error:?}");
+    assert!(matches!(error, SqliteOpenError::Damaged { .. }), "{error:?}");
     let message = error.to_string();
     // What is lost is told, and how to lose nothing.
     for words in [path.to_str().unwrap(), "backup", ".recover", "move", "keys, rules", "secrets"] {
@@ -241,7 +241,7 @@ async fn a_newer_files_tables_are_not_touched() {
     )
     .await;
     let error = SqliteStore::open(&path).await.unwrap_err();
-    assert!(matches!(error, StoreOpenError::Newer { migration: 9999, .. }), "{error:?}");
+    assert!(matches!(error, SqliteOpenError::Newer { migration: 9999, .. }), "{error:?}");
     assert!(error.to_string().contains("newer version"), "{error}");
 }
 
@@ -252,7 +252,7 @@ async fn another_programs_database_is_refused() {
     fs::write(&path, "").unwrap();
     change(&path, "CREATE TABLE theirs (x)").await;
     let error = SqliteStore::open(&path).await.unwrap_err();
-    assert!(matches!(error, StoreOpenError::Foreign { .. }), "{error:?}");
+    assert!(matches!(error, SqliteOpenError::Foreign { .. }), "{error:?}");
 }
 
 /// A process that was killed after sqlx had created its table and before the first migration.
@@ -272,7 +272,7 @@ async fn a_folder_in_its_place_and_a_missing_folder_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     for path in [folder.path().to_owned(), folder.path().join("none/toolsieve.db")] {
         let error = SqliteStore::open(&path).await.unwrap_err();
-        assert!(matches!(error, StoreOpenError::Create { .. }), "{error:?}");
+        assert!(matches!(error, SqliteOpenError::Create { .. }), "{error:?}");
     }
 }
 

@@ -1,56 +1,41 @@
-//! Implements the port [`Store`](crate::service::ports::Store) with one SQLite file. Each module implements the trait of one
-//! noun, using three methods of [`SqliteStore`]: `read`, `write` and `durable`.
+//! Implements the port [`Store`](crate::service::ports::Store) with one SQLite file. [`tables`] has the statements.
 //!
 //! **Durability.** The file uses a write-ahead log with `synchronous = NORMAL`. A commit is acknowledged once the operating
 //! system has it, so a killed process loses no acknowledged data. A power cut or a crash of the operating system can lose the
-//! last commits, but never damages the file. `write` is for derived data (listings, vectors, counts) and for data whose loss
-//! costs only a warning (chats, events), which don't justify a disk flush per commit. `durable` flushes the data that people
-//! write or rely on: keys, the policy, toolsets, tool overrides, approvals, secrets, sessions and their loaded groups, feedback.
+//! last commits, but never damages the file. So `write`, which is for data that costs at most a warning, doesn't flush the disk at
+//! each commit, and `durable` does.
 //!
 //! **Connections.** One connection writes and a few read; with the write-ahead log, they do not wait for each other. Each
 //! connection has its own thread and page cache, so both numbers are small. If another process locks the file, connections wait
 //! for it.
 
-mod audit;
-mod chats;
-mod computed;
-mod conversation_figures;
-mod costs;
-mod definitions;
 mod errors;
-mod feedback;
 mod file;
-mod listings;
-mod policy;
-mod secrets;
-mod connections;
-mod sessions;
-mod tool_facts;
-mod toolsets;
+mod space;
 mod transaction;
-mod enrichments;
-mod upkeep;
-mod usage;
-mod events;
-mod keys;
+#[path = "tables/mod.rs"]
+mod tables;
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::sync::OnceLock;
+use std::time::Duration;
 
 use sqlx::migrate::Migrator;
 use sqlx::sqlite::{
     SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
 };
-use sqlx::{ConnectOptions, Connection, Row, SqliteConnection};
+use sqlx::{ConnectOptions, Connection, QueryBuilder, Sqlite, SqliteConnection, Transaction};
 
 use self::errors::GoneError;
 use self::file::Identity;
+use self::tables::Failures;
 use self::transaction::{Durability, Write};
 use crate::adapters::installation::AccessMark;
-use crate::adapters::store::encoding::from_millis;
-use crate::service::ports::{StoreError, UpkeepStore};
-pub use errors::StoreOpenError;
+use crate::adapters::store::encoding::signed;
+use crate::adapters::store::rows::Table;
+use crate::service::ports::StoreError;
+pub use errors::SqliteOpenError;
 pub use file::{BackupError, CopyContents, CopyError, back_up, inspect};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("src/adapters/store/migrations/sqlite");
@@ -64,10 +49,15 @@ const CACHE_KIB: &str = "-512";
 /// Maximum size of the write-ahead log after a checkpoint, in bytes.
 const LOG_LIMIT_BYTES: &str = "4194304";
 /// Number of rows that a query may read in advance. With a small number, the two threads wait for each other at every step.
-const ROW_BUFFER: usize = CHUNK;
+const ROW_BUFFER: usize = 250;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum number of values in an `IN (…)` list and of rows in an `INSERT`, far below SQLite's limit on bound values.
-const CHUNK: usize = 250;
+
+// The types of this database, for `tables`.
+type SqlStore = SqliteStore;
+type Db = Sqlite;
+type DbConnection = SqliteConnection;
+type DbPool = SqlitePool;
+type DbRow = SqliteRow;
 
 /// A store in a SQLite file.
 #[derive(Debug)]
@@ -75,11 +65,10 @@ pub struct SqliteStore {
     path: PathBuf,
     /// Identifies the opened file, because its path may later refer to another file.
     identity: Identity,
-    mark: Option<AccessMark>,
+    mark: OnceLock<AccessMark>,
     writer: SqlitePool,
     readers: SqlitePool,
-    failed_reads: AtomicU64,
-    failed_writes: AtomicU64,
+    failures: Failures,
 }
 
 impl SqliteStore {
@@ -88,9 +77,9 @@ impl SqliteStore {
     /// A new file is readable only by its owner.
     ///
     /// # Errors
-    /// [`StoreOpenError`], with a remedy.
-    pub async fn open(path: &Path) -> Result<Self, StoreOpenError> {
-        let uncreated = |source| StoreOpenError::Create { path: path.to_owned(), source };
+    /// [`SqliteOpenError`], with a remedy.
+    pub async fn open(path: &Path) -> Result<Self, SqliteOpenError> {
+        let uncreated = |source| SqliteOpenError::Create { path: path.to_owned(), source };
         file::create_private(path).map_err(uncreated)?;
         let identity = Identity::of(path).map_err(uncreated)?;
         let options = SqliteConnectOptions::new()
@@ -106,7 +95,7 @@ impl SqliteStore {
             .synchronous(SqliteSynchronous::Normal)
             .pragma("journal_size_limit", LOG_LIMIT_BYTES);
 
-        let opening = |source| StoreOpenError::of(path, source);
+        let opening = |source| SqliteOpenError::of(path, source);
         if std::fs::metadata(path).is_ok_and(|file| file.len() == 0) {
             // Set only once, because it is a write: allows the file to shrink by a few pages at a time.
             let first = options.clone().auto_vacuum(SqliteAutoVacuum::Incremental).journal_mode(SqliteJournalMode::Wal);
@@ -114,26 +103,18 @@ impl SqliteStore {
         }
         let writer = pool(1).connect_with(writing).await.map_err(opening)?;
         if !belongs_to_us(&writer).await.map_err(opening)? {
-            return Err(StoreOpenError::Foreign { path: path.to_owned() });
+            return Err(SqliteOpenError::Foreign { path: path.to_owned() });
         }
-        MIGRATIONS.run(&writer).await.map_err(|source| StoreOpenError::of_migration(path, source))?;
+        MIGRATIONS.run(&writer).await.map_err(|source| SqliteOpenError::of_migration(path, source))?;
         let readers = pool(READERS).connect_lazy_with(options.read_only(true));
-        Ok(Self {
-            path: path.to_owned(),
-            identity,
-            mark: None,
-            writer,
-            readers,
-            failed_reads: AtomicU64::new(0),
-            failed_writes: AtomicU64::new(0),
-        })
+        Ok(Self { path: path.to_owned(), identity, mark: OnceLock::new(), writer, readers, failures: Failures::default() })
     }
 
-    /// Sets this mark beside the file before the first key, policy, toolset, tool override or approval is saved. The mark means
+    /// Gives the store the mark that it sets beside the file before the first key, policy, toolset, tool override or approval is saved. The mark means
     /// that the store contains data whose loss must be detected.
-    #[must_use]
-    pub fn with_mark(self, mark: AccessMark) -> Self {
-        Self { mark: Some(mark), ..self }
+    pub fn set_mark(&self, mark: AccessMark) {
+        // There is one mark per start.
+        let _ = self.mark.set(mark);
     }
 
     /// Waits for running statements, moves the write-ahead log into the file (checkpoint) and closes it. If this is not called,
@@ -143,68 +124,68 @@ impl SqliteStore {
         self.writer.close().await;
     }
 
-    async fn read<T>(&self, action: &'static str, work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, StoreError> {
-        work.await.map_err(self.failed(action)).inspect_err(|_| note(&self.failed_reads))
+    fn readers(&self) -> &SqlitePool {
+        &self.readers
     }
 
-    /// Reads rows and converts each of them.
-    async fn read_all<R, T>(
-        &self,
-        action: &'static str,
-        rows: impl Future<Output = sqlx::Result<Vec<R>>>,
-        value: impl Fn(R) -> sqlx::Result<T>,
-    ) -> Result<Vec<T>, StoreError> {
-        self.read(action, async { rows.await?.into_iter().map(value).collect() }).await
+    async fn reading<T>(&self, work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
+        work.await
     }
 
     /// Writes in one transaction. An error leaves the store unchanged.
-    async fn write<T>(
+    async fn write<T, W: AsyncFnOnce(&mut SqliteConnection) -> Result<T, sqlx::Error>>(
         &self,
         action: &'static str,
-        work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, sqlx::Error>,
+        work: impl Fn() -> W,
     ) -> Result<T, StoreError> {
         self.transact(Durability::Process, action, work).await
     }
 
     /// Like [`Self::write`], but returns only after the data is flushed to disk.
-    async fn durable<T>(
+    async fn durable<T, W: AsyncFnOnce(&mut SqliteConnection) -> Result<T, sqlx::Error>>(
         &self,
         action: &'static str,
-        work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, sqlx::Error>,
+        work: impl Fn() -> W,
     ) -> Result<T, StoreError> {
         self.transact(Durability::Disk, action, work).await
     }
 
-    async fn transact<T>(
+    /// Runs the work once: this process is the only writer.
+    async fn transact<T, W: AsyncFnOnce(&mut SqliteConnection) -> Result<T, sqlx::Error>>(
         &self,
         durability: Durability,
         action: &'static str,
-        work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, sqlx::Error>,
+        work: impl Fn() -> W,
     ) -> Result<T, StoreError> {
         let write = async {
-            self.is_there().map_err(|gone| StoreError::Failed { action, source: gone.into() })?;
+            self.available(action)?;
             let transaction = async {
                 let mut transaction = Write::begin(&self.writer, durability).await?;
-                let done = work(&mut transaction).await?;
+                let done = work()(&mut transaction).await?;
                 transaction.commit().await?;
                 Ok(done)
             };
             transaction.await.map_err(self.failed(action))
         };
-        write.await.inspect_err(|_| note(&self.failed_writes))
-    }
-
-    /// Sets the mark, after storing the installation id in the database: the mark must never exist without the id.
-    async fn mark(&self) -> Result<(), StoreError> {
-        let Some((mark, id)) = self.mark.as_ref().and_then(|mark| Some((mark, mark.missing()?))) else { return Ok(()) };
-        self.set_installation(id).await?;
-        mark.set().map_err(|error| StoreError::Failed { action: "record that it contains data to protect", source: error.into() })
+        write.await.inspect_err(|_| self.failures.note_write())
     }
 
     /// Fails if the file was removed: writes into it would be lost when the process ends.
-    fn is_there(&self) -> Result<(), GoneError> {
+    fn available(&self, action: &'static str) -> Result<(), StoreError> {
         let is_same = Identity::of(&self.path).is_ok_and(|found| found == self.identity);
-        if is_same { Ok(()) } else { Err(GoneError { path: self.path.clone() }) }
+        let gone = || GoneError { path: self.path.clone() };
+        if is_same { Ok(()) } else { Err(StoreError::Failed { action, source: gone().into() }) }
+    }
+
+    /// Begins a transaction that stores a copy.
+    async fn importing(&self) -> Result<Write, sqlx::Error> {
+        Write::begin(&self.writer, Durability::Disk).await
+    }
+
+    /// Does nothing: a new row gets the number after the highest one.
+    #[expect(clippy::unused_async, reason = "PostgreSQL is asked")]
+    async fn continue_numbers(&self, _: &mut SqliteConnection, _: &Table) -> Result<(), sqlx::Error> {
+        Ok(())
     }
 
     fn failed(&self, action: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
@@ -213,23 +194,39 @@ impl SqliteStore {
     }
 }
 
-/// Counts a failure.
-fn note(failures: &AtomicU64) {
-    failures.fetch_add(1, Ordering::Relaxed);
+/// Begins a transaction whose queries all see the same state.
+async fn snapshot(readers: &SqlitePool) -> Result<Transaction<'static, Sqlite>, sqlx::Error> {
+    readers.begin().await
 }
 
-/// Reads a column as a time.
-fn time(row: &SqliteRow, column: &str) -> Result<SystemTime, sqlx::Error> {
-    row.try_get(column).map(from_millis)
+/// Lets transactions with this name wait for each other. Here all writes do.
+async fn one_at_a_time(_: &mut SqliteConnection, _: &str) -> Result<(), sqlx::Error> {
+    Ok(())
 }
 
-/// Reads a column as a count, which is never negative.
-fn count(row: &SqliteRow, column: &str) -> Result<u64, sqlx::Error> {
-    row.try_get::<i64, _>(column).map(i64::unsigned_abs)
+/// Lifts the time limit of statements until the end of the transaction. Here is none.
+async fn unhurried(_: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+    Ok(())
 }
 
-fn optional_time(row: &SqliteRow, column: &str) -> Result<Option<SystemTime>, sqlx::Error> {
-    Ok(row.try_get::<Option<i64>, _>(column)?.map(from_millis))
+/// Inserts this number of rows. Returns their numbers in the order of the values. `is_kept` tells whether to keep the prepared
+/// statement.
+async fn insert_numbered(
+    writer: &mut SqliteConnection,
+    mut insert: QueryBuilder<Sqlite>,
+    rows: usize,
+    is_kept: bool,
+) -> Result<Vec<i64>, sqlx::Error> {
+    let inserted = insert.build().persistent(is_kept).execute(writer).await?;
+    // SQLite numbers the rows of one statement in the order of the values, without gaps. Reading the numbers back
+    // (`RETURNING id`) would cost a message between threads per row.
+    let last = inserted.last_insert_rowid();
+    Ok((0..rows).rev().map(|back| last - signed(back)).collect())
+}
+
+/// The text as the database can store it.
+fn text(text: &str) -> Cow<'_, str> {
+    text.into()
 }
 
 fn pool(connections: u32) -> SqlitePoolOptions {

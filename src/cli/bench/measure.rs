@@ -40,7 +40,7 @@ pub(super) enum Level {
 /// The tools that one or several sets search.
 pub(super) struct Corpus {
     pub(super) current: Arc<CurrentCatalog>,
-    ids: HashMap<ToolId, String>,
+    pub(super) ids: HashMap<ToolId, String>,
     server_of: HashMap<String, String>,
     /// Number of tools that the service rejects because of duplicate names or invalid schemas.
     left_out: usize,
@@ -59,9 +59,9 @@ impl Corpus {
 }
 
 /// The selection for one message.
-struct Answer {
+pub(super) struct Answer {
     /// Ids of the ranked tools, best first.
-    ranked: Vec<String>,
+    pub(super) ranked: Vec<String>,
     /// The cosine of each ranked tool, if it has one.
     cosines: Vec<Option<f32>>,
     /// For each ranked tool, whether a search would call it weak.
@@ -69,7 +69,9 @@ struct Answer {
     /// Whether a search would return nothing.
     is_nothing: bool,
     /// Ids of the tools that the model would get.
-    chosen: Vec<String>,
+    pub(super) chosen: Vec<String>,
+    /// The vector of the message.
+    pub(super) vector: Option<Arc<[f32]>>,
     needs_tool: bool,
     tokens_before: u64,
     /// Tokens of all definitions that the model would get, including the search tool.
@@ -97,11 +99,12 @@ impl Measure<'_> {
     /// Measures one set. `place` is the set's index among all sets.
     pub(super) async fn set(&self, set: &Set, place: u64, corpus: &Corpus, retrieval: &Retrieval) -> Result<Measured, Failure> {
         let progress = bar(&format!("{}: searching", set.name), set.queries.len());
+        let caller = Principal::anyone();
         // The first message fills the caches and is not measured.
-        answer("a first message", corpus, retrieval).await;
+        answer("a first message", corpus, retrieval, &caller).await;
         let mut answers = Vec::with_capacity(set.queries.len());
         for query in &set.queries {
-            answers.push(answer(&query.text, corpus, retrieval).await);
+            answers.push(answer(&query.text, corpus, retrieval, &caller).await);
             progress.inc(1);
         }
         progress.finish_and_clear();
@@ -233,26 +236,29 @@ impl Measure<'_> {
     }
 }
 
-async fn answer(message: &str, corpus: &Corpus, retrieval: &Retrieval) -> Answer {
-    let view = corpus.current.view(&Principal::anyone());
+/// Selects tools for a caller's message.
+pub(super) async fn answer(message: &str, corpus: &Corpus, retrieval: &Retrieval, caller: &Principal) -> Answer {
+    let view = corpus.current.view(caller);
     let catalog = &view.catalog;
     let started = Instant::now();
-    let ranking = retrieval.retrieve.rank(&QueryPlan::new(message), &view, None, &[]).await;
+    let mut ranking = retrieval.retrieve.rank(&QueryPlan::new(message), &view, None, &[]).await;
+    retrieval.retrieve.apply_learning(&mut ranking, &view, caller);
     let took = started.elapsed();
     let turn = Turn { role: Role::User, text: message.to_owned(), called: Vec::new() };
     let request = SelectRequest { turns: vec![turn], rerank: Some(Rerank::Off), ..SelectRequest::default() };
-    let selection = retrieval.select.select(request, &Principal::anyone()).await;
+    let selection = retrieval.select.select(request, caller).await;
     let id = |tool: &ToolId| corpus.ids.get(tool).cloned();
     let floor = retrieval.retrieve.weak_cosine(&ranking, catalog.tools().len());
     let ranked: Vec<_> =
         ranking.ranked.iter().filter_map(|ranked| Some((id(&catalog.tools().get(ranked.key as usize)?.id)?, ranked))).collect();
-    let is_new = |reason: Reason| matches!(reason, Reason::Relevant { .. } | Reason::Judged { .. });
+    let is_new = |reason: Reason| matches!(reason, Reason::Relevant { .. } | Reason::Learned { .. } | Reason::Judged { .. });
     Answer {
         cosines: ranked.iter().map(|(_, ranked)| ranked.dense).collect(),
         weak: ranked.iter().map(|(_, ranked)| is_weak(ranked, floor)).collect(),
         is_nothing: ranked.iter().all(|(_, ranked)| is_weak(ranked, floor) && !shares_word(ranked)),
         ranked: ranked.into_iter().map(|(id, _)| id).collect(),
         chosen: selection.tools.iter().filter(|tool| is_new(tool.reason)).filter_map(|tool| id(tool.id.as_ref()?)).collect(),
+        vector: ranking.vector.clone(),
         needs_tool: retrieval.retrieve.needs_tool(&ranking, catalog.tools().len()),
         tokens_before: selection.tokens_before,
         tokens_after: selection.tokens_after,

@@ -7,6 +7,7 @@ mod data;
 mod embed;
 mod estimate;
 mod html;
+mod learn;
 mod measure;
 mod metrics;
 mod parts;
@@ -19,9 +20,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use indicatif::ProgressBar;
+use serde::Serialize;
 
 use crate::cli::bench::data::{Set, Tools};
 use crate::cli::bench::estimate::Means;
+use crate::cli::bench::learn::{LearnReport, Replay};
 use crate::cli::bench::measure::{Corpus, Level, Measure, Measured, bar};
 use crate::cli::bench::report::{Ablation, Bootstrap, Report};
 use crate::cli::retrieval::{Recipe, Retrieval, VectorStore, open_embedder};
@@ -84,6 +87,18 @@ struct RetrievalArgs {
     /// Switch off each of these parts in turn, and show the difference [default: all parts]
     #[arg(long, value_name = "PART", value_delimiter = ',', num_args = 0.., value_parser = PossibleValuesParser::new(parts::names()))]
     ablation: Option<Vec<String>>,
+    /// Replay uses of tools, and measure messages that were not replayed
+    #[arg(long, conflicts_with_all = ["ablation", "runs", "examples", "level", "k"])]
+    learn: bool,
+    /// With --learn, the maximum numbers of replayed messages per tool
+    #[arg(long, value_name = "NUMBERS", requires = "learn", value_delimiter = ',', default_value = "0,1,2,5,10,20")]
+    uses: Vec<usize>,
+    /// With --learn, the percentages of calls that go to a wrong tool
+    #[arg(long, value_name = "NUMBERS", requires = "learn", value_delimiter = ',', default_value = "0,10,30", value_parser = clap::value_parser!(u8).range(0..=100))]
+    noise: Vec<u8>,
+    /// With --learn, let this many people use the tools, and measure another person; with 1, measure the same person
+    #[arg(long, value_name = "NUMBER", requires = "learn", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    people: u16,
     /// Write all results to this file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -128,33 +143,64 @@ impl RetrievalArgs {
         self.k.dedup();
         let source = self.config.clone().map_or(ServersSource::Nothing, ServersSource::File);
         let settings = self.sources().load(source)?;
+        if self.learn {
+            let report = runtime()?.block_on(self.curves(&settings))?;
+            self.write(&report, || report.page())?;
+            return print(&report.tables());
+        }
         let report = runtime()?.block_on(self.measure(&settings))?;
+        self.write(&report, || html::page(&report))?;
+        print(&report.tables())
+    }
+
+    /// Writes the requested files.
+    fn write(&self, report: &impl Serialize, page: impl FnOnce() -> String) -> Outcome {
         if let Some(path) = &self.json {
-            let text = serde_json::to_string_pretty(&report).map_err(|error| Failure::failed(format!("error: {error}")))?;
+            let text = serde_json::to_string_pretty(report).map_err(|error| Failure::failed(format!("error: {error}")))?;
             write(path, &(text + "\n"))?;
         }
-        if let Some(path) = &self.html {
-            write(path, &html::page(&report))?;
-        }
-        print(&report.tables())
+        self.html.as_ref().map_or(Ok(()), |path| write(path, &page()))
     }
 
     fn sources(&self) -> SourceArgs {
         SourceArgs { settings: self.settings.clone(), data_dir: self.data_dir.clone() }
     }
 
-    async fn measure(&self, settings: &Settings) -> Result<Report, Failure> {
-        let searched = self.searched(settings).await?;
-        let vectors = match &self.data_dir {
-            Some(folder) => VectorStore::of(folder).await?,
-            None => VectorStore::passing().await?,
-        };
+    /// The retrieval to measure.
+    fn recipe(&self, settings: &Settings) -> Recipe {
         let mut recipe = Recipe::of(settings);
         // A small catalog is measured too, as if it were a part of a larger one.
         recipe.settings.live.selection.narrow_above = None;
         for part in parts::named(&self.without) {
             (part.leave_out)(&mut recipe);
         }
+        recipe
+    }
+
+    async fn vectors(&self) -> Result<VectorStore, Failure> {
+        match &self.data_dir {
+            Some(folder) => VectorStore::of(folder).await,
+            None => VectorStore::passing().await,
+        }
+    }
+
+    /// Replays the sets' messages as uses.
+    async fn curves(&self, settings: &Settings) -> Result<LearnReport, Failure> {
+        let (recipe, vectors) = (self.recipe(settings), self.vectors().await?);
+        let replay = Replay { uses: self.uses.clone(), noise: self.noise.clone(), people: usize::from(self.people) };
+        let mut curves = Vec::new();
+        for Searched { corpus, sets } in self.searched(settings).await? {
+            for set in &sets {
+                curves.extend(replay.set(set, &corpus, &recipe, settings, &vectors).await?);
+            }
+        }
+        let model = open_embedder(settings)?.model().to_owned();
+        Ok(LearnReport { toolsieve: env!("CARGO_PKG_VERSION"), model, people: replay.people, curves })
+    }
+
+    async fn measure(&self, settings: &Settings) -> Result<Report, Failure> {
+        let searched = self.searched(settings).await?;
+        let (recipe, vectors) = (self.recipe(settings), self.vectors().await?);
         let all = self.all(&searched, &recipe, &vectors, true).await?;
         let average = Means::average(&all.iter().map(|measured| &measured.means).collect::<Vec<_>>());
         let mut ablation = Vec::new();

@@ -74,6 +74,8 @@ pub struct Disclosed {
 pub enum Reason {
     /// The tool matches the message; `rank` starts at 1.
     Relevant { rank: usize },
+    /// The tool matches the message, and was called after similar ones; `rank` starts at 1.
+    Learned { rank: usize, messages: u32 },
     /// A language model chose the tool; `rank` is its position in the answer, starting at 1.
     Judged { rank: usize },
     /// The tool was offered to the chat before.
@@ -110,6 +112,10 @@ impl fmt::Display for Reason {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Relevant { rank } => write!(formatter, "fits the message (rank {rank})"),
+            Self::Learned { rank, messages } => {
+                let messages = if *messages == 1 { "1 message".to_owned() } else { format!("{messages} messages") };
+                write!(formatter, "used after {messages} like this one (rank {rank})")
+            }
             Self::Judged { rank } => write!(formatter, "chosen by a language model (rank {rank})"),
             Self::OfferedBefore => formatter.write_str("offered earlier in this chat"),
             Self::Called => formatter.write_str("called in this chat"),

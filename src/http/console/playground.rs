@@ -267,6 +267,7 @@ fn decider(texts: &Texts, rule: GateRule) -> &str {
         GateRule::Words => &texts.by_words,
         GateRule::Partial => &texts.by_partial,
         GateRule::NoTools => &texts.by_no_tools,
+        GateRule::Learned => &texts.by_learned,
         GateRule::Off => &texts.by_off,
     }
 }

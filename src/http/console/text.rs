@@ -26,7 +26,7 @@ texts! {
     needs_tool needs_no_tool decided_by margin signal value weight product parts language_of unsure
     rank score cosine words bm25 server_score covers learned fused judged sent kept tokens yes no with_settings
     candidates nothing_ranked failed
-    by_head by_turn_head by_courtesy by_examples by_words by_partial by_no_tools by_off
+    by_head by_turn_head by_courtesy by_examples by_words by_partial by_no_tools by_learned by_off
     cut_limit cut_fall_off cut_budget cut_duplicate cut_per_server cut_gate cut_judge
 }
 

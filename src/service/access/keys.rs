@@ -21,8 +21,8 @@ use crate::domain::access::toolset::ToolsetName;
 use crate::domain::catalog::tool::ServerName;
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::{KeyStore, StoreError};
-use crate::service::records::write_behind;
 use crate::service::supervision::Supervised;
+use crate::service::write_behind;
 use crate::settings::LiveSettings;
 
 /// Precision of a key's last use, in seconds.

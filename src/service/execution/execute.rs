@@ -153,7 +153,7 @@ impl Execute {
             },
             Err(error) => Err(error),
         };
-        record.outcome = outcome(&result);
+        (record.outcome, record.teaches) = (outcome(&result), teaches(&result));
         record.bytes = result.as_ref().ok().map(|body| body.len() as u64);
         log(tool, &result, record.outcome, record.started.elapsed());
         Executed { result, repairs }
@@ -174,6 +174,7 @@ impl Execute {
             Ok(result) if outcome::is_question(result) => CallOutcome::InputRequired,
             result => outcome(result),
         };
+        record.teaches = teaches(&result);
         record.bytes = result.as_ref().ok().map(|body| body.len() as u64);
         log(tool, &result, record.outcome, record.started.elapsed());
         Executed { result, repairs }
@@ -199,7 +200,7 @@ impl Execute {
         };
         let (recorder, audit, entry) = (&self.recorder, &self.audit, Some(entry));
         let (started, outcome) = (Instant::now(), CallOutcome::Cancelled);
-        Ok(Record { recorder, audit, entry, bytes: None, caller, started, outcome, _permit: permit })
+        Ok(Record { recorder, audit, entry, bytes: None, caller, started, outcome, teaches: false, _permit: permit })
     }
 
     /// Validates the arguments and sends them to the server.
@@ -339,6 +340,8 @@ struct Record<'a> {
     caller: CallerContext,
     started: Instant,
     outcome: CallOutcome,
+    /// Whether the call says whether the tool was the right one for its message.
+    teaches: bool,
     _permit: CallPermit,
 }
 
@@ -354,7 +357,7 @@ impl Drop for Record<'_> {
         }
         // A request for input does not end the call, so count only the request that returns the result.
         if self.outcome != CallOutcome::InputRequired {
-            self.recorder.record_call(&self.caller, tool, self.outcome, took);
+            self.recorder.record_call(&self.caller, tool, (self.outcome, self.teaches), took);
         }
     }
 }
@@ -367,6 +370,11 @@ fn outcome(result: &Result<String, ExecuteError>) -> CallOutcome {
         Err(ExecuteError::Call(_)) => CallOutcome::Failed,
         Err(ExecuteError::Limited(_)) => CallOutcome::Limited,
     }
+}
+
+/// Whether a call says whether its tool was the right one. Unknown tools, missing credentials and unavailable servers say nothing.
+fn teaches(result: &Result<String, ExecuteError>) -> bool {
+    matches!(result, Ok(_) | Err(ExecuteError::Tool(_) | ExecuteError::Invalid(_)))
 }
 
 /// Logs one line per call, without arguments and results.

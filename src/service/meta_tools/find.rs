@@ -139,7 +139,8 @@ impl Find {
             queries.extend(request.intent.clone());
         }
         let list = if is_meant.is_some() { LONGEST_LIST } else { request.limit };
-        let Merged { mut ranked, has_failed, weak_cosine, warnings: of_search } = self.retrieve.merged(&queries, &view, list).await;
+        let Merged { mut ranked, has_failed, weak_cosine, vector, warnings: of_search } =
+            self.retrieve.merged(&queries, &view, &here.caller.principal, list).await;
         warnings.extend(of_search);
         let connections = self.retrieve.connection_states(&here.caller.principal).await;
         Retrieve::prefer_ready(&mut ranked, &connections, &view);
@@ -185,7 +186,7 @@ impl Find {
         });
         let next = next(&tools, toolsets.as_deref(), request.detail);
         let message = self.recorder.message(&request.queries.join("\n"));
-        self.recorder.searched(SearchKind::FindTools, here.caller, message, to_load().map(|tool| tool.id.clone()).collect());
+        self.recorder.searched(SearchKind::FindTools, here.caller, (message, vector), to_load().map(|tool| tool.id.clone()).collect());
         Ok(Found { tools, toolsets: toolsets.unwrap_or_default(), unknown_servers, next, warnings })
     }
 }

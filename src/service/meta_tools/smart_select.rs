@@ -88,11 +88,11 @@ impl SmartSelect {
         };
         let (tools, provider) = match judged {
             Some(judged) => judged,
-            None => (self.ranked(request, &view, &mut warnings).await, HEURISTIC),
+            None => (self.ranked(request, &view, &here.caller.principal, &mut warnings).await, HEURISTIC),
         };
         let found = tools.iter().map(|(tool, _)| tool.id.clone()).collect();
         let message = self.recorder.message(&request.task);
-        self.recorder.searched(SearchKind::SmartSelect, here.caller, message, found);
+        self.recorder.searched(SearchKind::SmartSelect, here.caller, (message, None), found);
         let loaded = self.loading.now(here).await.unwrap_or_default();
         let missing: Vec<&Arc<Tool>> = tools.iter().map(|(tool, _)| tool).filter(|tool| !loaded.contains(&tool.operation_id)).collect();
         let toolsets = proposed(&missing, &view.catalog, &view.visibility, missing.len());
@@ -110,7 +110,7 @@ impl SmartSelect {
         warnings: &mut Vec<String>,
     ) -> Option<(Vec<(Arc<Tool>, String)>, &'static str)> {
         let end = Instant::now() + self.judges.settings.smart_select_timeout;
-        let (tools, entries) = self.catalogue(&request.task, view, warnings).await;
+        let (tools, entries) = self.catalogue(&request.task, view, principal, warnings).await;
         if tools.is_empty() {
             return None;
         }
@@ -132,7 +132,7 @@ impl SmartSelect {
     }
 
     /// All tools that the caller may use. If they are too many for a prompt, those that match best.
-    async fn catalogue(&self, task: &str, view: &View, warnings: &mut Vec<String>) -> (Vec<Arc<Tool>>, Vec<Entry>) {
+    async fn catalogue(&self, task: &str, view: &View, principal: &Principal, warnings: &mut Vec<String>) -> (Vec<Arc<Tool>>, Vec<Entry>) {
         let entries = |tools: &[Arc<Tool>]| -> Vec<Entry> {
             let entry = |tool: &Arc<Tool>| {
                 let toolsets = view.visibility.assigned.toolsets_of(tool).map(ToolsetName::as_str);
@@ -147,7 +147,7 @@ impl SmartSelect {
                 return (all, entries);
             }
         }
-        let (ranked, found) = self.retrieve.search(&[task.to_owned()], view, RANKED).await;
+        let (ranked, found) = self.retrieve.search(&[task.to_owned()], view, principal, RANKED).await;
         warnings.extend(found);
         let mut tools: Vec<Arc<Tool>> = ranked.into_iter().map(|(tool, _)| tool).collect();
         let entries = fitting(entries(&tools), CATALOGUE_TOKENS);
@@ -155,8 +155,14 @@ impl SmartSelect {
         (tools, entries)
     }
 
-    async fn ranked(&self, request: &SmartSelectRequest, view: &View, warnings: &mut Vec<String>) -> Vec<(Arc<Tool>, String)> {
-        let (ranked, found) = self.retrieve.search(std::slice::from_ref(&request.task), view, request.limit).await;
+    async fn ranked(
+        &self,
+        request: &SmartSelectRequest,
+        view: &View,
+        principal: &Principal,
+        warnings: &mut Vec<String>,
+    ) -> Vec<(Arc<Tool>, String)> {
+        let (ranked, found) = self.retrieve.search(std::slice::from_ref(&request.task), view, principal, request.limit).await;
         for warning in found {
             if !warnings.contains(&warning) {
                 warnings.push(warning);

@@ -51,6 +51,7 @@ named! {
         SecretReplace = "secret_replace",
         SecretRemove = "secret_remove",
         SecretsForget = "secrets_forget",
+        LearningForget = "learning_forget",
         SignIn = "sign_in",
         SignOut = "sign_out",
         SessionEnd = "session_end",

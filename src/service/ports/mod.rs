@@ -40,9 +40,9 @@ pub use self::servers::{
 };
 pub use self::store::{
     AuditStore, ChatStore, ComputedStore, ConnectVisit, ConnectionStore, DefinitionStore, EnrichmentStore, EventStore, FeedbackStore,
-    KeyStore, ListingStore, PendingSignIn, PolicyStore, SecretStore, SessionCaps, SessionSaved, SessionStore, Store, StoreError,
-    StoreFailures, StoredChat, StoredConnection, StoredDefinition, StoredPolicy, StoredToolOverride, ToolOverrideStore, ToolsetStore,
-    UpkeepStore, UsageStore,
+    Forgotten, KeyStore, LearnedUse, LearningStore, ListingStore, PendingSignIn, PolicyStore, SecretStore, SessionCaps, SessionSaved,
+    SessionStore, Store, StoreError, StoreFailures, StoredChat, StoredConnection, StoredDefinition, StoredPolicy, StoredToolOverride,
+    ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore,
 };
 pub use self::tracer::{Span, SpanKind, SpanValue, TraceContext, Tracer};
 pub use crate::domain::catalog::catalog::{ServerListing, SkippedTool};

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::service::ports::{AuditEntry, AuditQuery, AuditStore, StoreError, StoredAuditEntry};
-use crate::service::records::write_behind::{BatchWriter, Queue};
+use crate::service::write_behind::{BatchWriter, Queue};
 
 #[derive(Clone)]
 pub(crate) struct Audit {

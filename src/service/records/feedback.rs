@@ -42,7 +42,8 @@ impl Feedback {
         principal: &Arc<Principal>,
     ) -> Result<String, FeedbackError> {
         let tool = self.tool(tool, principal)?;
-        let selection = self.selection(named, principal).await?.ok_or(FeedbackError::NoSelection)?;
+        let caller = named_by(&named, principal);
+        let selection = self.selection(named, &caller).await?.ok_or(FeedbackError::NoSelection)?;
         let feedback = ports::Feedback {
             at: SystemTime::now(),
             principal: principal.id.as_str().to_owned(),
@@ -52,6 +53,7 @@ impl Feedback {
         };
         self.store.save_feedback(&feedback).await?;
         self.recorder.meters().feedback(verdict);
+        self.recorder.learn_verdict(&caller, &feedback.tool, verdict);
         Ok(selection)
     }
 
@@ -65,15 +67,19 @@ impl Feedback {
     }
 
     /// Look in memory too, because the newest selections are not written yet.
-    async fn selection(&self, named: SelectionName, principal: &Arc<Principal>) -> Result<Option<String>, StoreError> {
-        let (selection, chat) = match &named {
-            SelectionName::Id(id) => (Some(id.clone()), None),
-            SelectionName::Chat(chat) => (None, Some(chat.clone())),
-        };
-        let caller = CallerContext { principal: Arc::clone(principal), headers: Arc::default(), chat, session: None, selection };
-        match self.recorder.followed(&caller) {
+    async fn selection(&self, named: SelectionName, caller: &CallerContext) -> Result<Option<String>, StoreError> {
+        match self.recorder.followed(caller) {
             Some(found) => Ok(Some(found.id.to_string())),
-            None => self.store.selection(principal.id.as_str(), &named).await,
+            None => self.store.selection(caller.principal.id.as_str(), &named).await,
         }
     }
+}
+
+/// The caller, in the context of the named selection.
+fn named_by(named: &SelectionName, principal: &Arc<Principal>) -> CallerContext {
+    let (selection, chat) = match named {
+        SelectionName::Id(id) => (Some(id.clone()), None),
+        SelectionName::Chat(chat) => (None, Some(chat.clone())),
+    };
+    CallerContext { principal: Arc::clone(principal), headers: Arc::default(), chat, session: None, selection }
 }

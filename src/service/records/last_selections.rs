@@ -11,6 +11,7 @@ use moka::sync::Cache;
 
 use crate::domain::access::principal::{Principal, PrincipalId};
 use crate::domain::catalog::tool::ToolId;
+use crate::domain::learning::memory::RememberedMessage;
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::OfferedTools;
 
@@ -26,6 +27,17 @@ pub(super) struct LastSelection {
     pub(super) id: Arc<str>,
     /// The selected tools that are ours.
     tools: OfferedTools,
+    /// What later calls may teach.
+    pub(super) lesson: Lesson,
+}
+
+/// The message and the first choice of a selection. Empty if nothing can be learned from it.
+#[derive(Clone, Debug, Default)]
+pub(in crate::service) struct Lesson {
+    /// The chat's last message that can be understood by itself.
+    pub(in crate::service) message: Option<RememberedMessage>,
+    /// The tool that ranked first.
+    pub(in crate::service) first: Option<ToolId>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -61,9 +73,9 @@ impl LastSelections {
         }
     }
 
-    pub(super) fn remember(&self, principal: &Principal, id: &str, chat: Option<&str>, tools: &OfferedTools) {
+    pub(super) fn remember(&self, principal: &Principal, id: &str, chat: Option<&str>, (tools, lesson): (&OfferedTools, Lesson)) {
         let id: Arc<str> = id.into();
-        let selection = Arc::new(LastSelection { id: Arc::clone(&id), tools: tools.clone() });
+        let selection = Arc::new(LastSelection { id: Arc::clone(&id), tools: tools.clone(), lesson });
         if let Some(chat) = chat {
             if principal.vouches {
                 self.selections.insert(Key::TrustedChat(chat.into()), Arc::clone(&selection));
@@ -94,7 +106,7 @@ impl LastSelection {
 mod tests {
     use std::sync::Arc;
 
-    use super::LastSelections;
+    use super::{LastSelections, Lesson};
     use crate::domain::access::principal::{GroupTable, Principal, User};
     use crate::domain::catalog::tool::ToolId;
     use crate::service::ports::OfferedTools;
@@ -111,8 +123,8 @@ mod tests {
             }
             selections.shared(OfferedTools::all(tools))
         };
-        selections.remember(&key, "one", Some("a"), &tools(false));
-        selections.remember(&key, "two", Some("b"), &tools(true));
+        selections.remember(&key, "one", Some("a"), (&tools(false), Lesson::default()));
+        selections.remember(&key, "two", Some("b"), (&tools(true), Lesson::default()));
         let of = |id| selections.of(&key, Some(id), None).unwrap();
         assert!(Arc::ptr_eq(&of("one").tools.tools, &of("two").tools.tools));
         assert!(of("two").offered(&ToolId::new("server", "tool7")) && !of("two").offered(&ToolId::new("server", "none")));
@@ -123,8 +135,8 @@ mod tests {
         let selections = LastSelections::default();
         let key = Principal::service_key();
         let other = Principal::anyone();
-        selections.remember(&key, "one", Some("chat"), &[ToolId::new("a", "b")].into_iter().collect());
-        selections.remember(&key, "two", Some("chat"), &OfferedTools::default());
+        selections.remember(&key, "one", Some("chat"), (&[ToolId::new("a", "b")].into_iter().collect(), Lesson::default()));
+        selections.remember(&key, "two", Some("chat"), (&OfferedTools::default(), Lesson::default()));
         let found = |principal: &Principal, id, chat| selections.of(principal, id, chat).map(|found| found.id.to_string());
         assert_eq!(found(&key, Some("one"), Some("chat")).as_deref(), Some("one"));
         assert_eq!(found(&key, Some("none"), Some("chat")).as_deref(), Some("two"));
@@ -139,10 +151,10 @@ mod tests {
         let selections = LastSelections::default();
         let key = Principal { vouches: true, ..Principal::service_key() };
         let user = key.on_behalf_of(User { id: "u".into(), ..User::default() }, &GroupTable::default());
-        selections.remember(&key, "of the key", Some("chat"), &OfferedTools::default());
+        selections.remember(&key, "of the key", Some("chat"), (&OfferedTools::default(), Lesson::default()));
         let found = |chat| selections.of(&user, Some("of the key"), Some(chat)).map(|found| found.id.to_string());
         assert_eq!((found("chat").as_deref(), found("other")), (Some("of the key"), None));
-        selections.remember(&user, "of the user", Some("chat"), &OfferedTools::default());
+        selections.remember(&user, "of the user", Some("chat"), (&OfferedTools::default(), Lesson::default()));
         assert_eq!(found("chat").as_deref(), Some("of the user"));
     }
 }

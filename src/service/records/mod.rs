@@ -1,11 +1,10 @@
 //! Records: events, usage, costs, audit log, feedback, metrics.
 
-mod last_selections;
+pub(super) mod last_selections;
 pub mod metrics;
 pub(crate) mod report;
 pub mod usage;
 pub(crate) mod costs;
-pub(super) mod write_behind;
 pub(crate) mod audit;
 pub(crate) mod record;
 pub mod llm_costs;

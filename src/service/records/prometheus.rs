@@ -16,6 +16,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::domain::catalog::tool::ServerName;
 use crate::service::catalog::current::CurrentCatalog;
+use crate::service::learning::learn::Learning;
 use crate::service::ports::{DiskSpace, Embedder, ProcessState, ServerPhase, ToolIndex, ToolServers, UpkeepStore};
 use crate::service::records::audit::Audit;
 use crate::service::records::metrics::Meters;
@@ -56,6 +57,7 @@ pub(crate) struct MetricSources {
     pub embedder: Arc<dyn Embedder>,
     pub store: Arc<dyn UpkeepStore>,
     pub recorder: Recorder,
+    pub learning: Learning,
     pub audit: Audit,
     pub process: ReadProcess,
     pub space: ReadSpace,
@@ -149,7 +151,7 @@ impl fmt::Debug for States {
 
 impl Collector for States {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let MetricSources { current, servers, index, embedder, store, recorder, audit, space, log, .. } = &self.0;
+        let MetricSources { current, servers, index, embedder, store, recorder, learning, audit, space, log, .. } = &self.0;
         let catalog = current.snapshot();
         gauge(&mut encoder, "catalog_tools", "Tools in the catalog", catalog.tools().len() as u64)?;
         gauge(&mut encoder, "catalog_servers", "Servers in the catalog", catalog.servers().len() as u64)?;
@@ -195,6 +197,9 @@ impl Collector for States {
             gauge(&mut encoder, "data_dir_size_bytes", "Size of the file system that contains the data folder", space.size_bytes)?;
         }
         counter(&mut encoder, "events_lost", "Selection events lost before they were stored", recorder.lost())?;
+        let remembered = learning.messages() as u64;
+        gauge(&mut encoder, "learning_messages", "Messages that learning compares, counted once per scope", remembered)?;
+        counter(&mut encoder, "learning_uses_lost", "Learned uses lost before they were stored", learning.lost())?;
         counter(&mut encoder, "audit_entries_lost", "Audit log entries lost before they were stored", audit.lost())?;
         let LogState { lines_dropped, panics } = log();
         counter(&mut encoder, "log_lines_dropped", "Log lines dropped because of a slow consumer or a write error", lines_dropped)?;

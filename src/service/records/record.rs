@@ -4,15 +4,22 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
+use moka::sync::Cache;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
-use crate::domain::access::principal::Principal;
+use crate::domain::access::principal::{Principal, PrincipalId};
 use crate::domain::catalog::tool::ToolId;
+use crate::domain::learning::evidence::EvidenceKind;
+use crate::domain::learning::memory::RememberedMessage;
+use crate::domain::learning::vector::MessageVector;
+use crate::domain::records::conversation::Conversation;
 use crate::service::caller::CallerContext;
-use crate::service::ports::{Attribution, CallOutcome, EventMessage, EventStore, SelectionEvent, SelectionEventKind};
-use crate::service::records::last_selections::{LastSelection, LastSelections};
+use crate::service::learning::learn::{Learning, Used};
+use crate::service::ports::{Attribution, CallOutcome, EventMessage, EventStore, SelectionEvent, SelectionEventKind, Verdict};
+use crate::service::records::last_selections::{LastSelection, LastSelections, Lesson};
 use crate::service::records::metrics::{Meters, SearchKind};
-use crate::service::records::write_behind::{BatchWriter, Queue};
+use crate::service::write_behind::{BatchWriter, Queue};
 use crate::settings::UsageSettings;
 
 /// Maximum number of characters recorded per message, if texts are recorded.
@@ -26,13 +33,25 @@ pub struct Recorder {
     meters: Arc<Meters>,
     keeps_text: bool,
     usage: Arc<ArcSwap<UsageSettings>>,
+    learning: Option<Learning>,
+    searches: LastSearches,
 }
+
+/// The last search of each conversation without a selection. A call after it is evidence.
+type LastSearches = Cache<(PrincipalId, Conversation), RememberedMessage>;
+
+/// Maximum number of remembered searches.
+const SEARCHES: u64 = 10_000;
+/// How long a call may follow a search.
+const SEARCH_IDLE: Duration = Duration::from_hours(2);
 
 impl Recorder {
     /// Starts the writer. After `stop`, it writes the queued events and ends.
     pub fn start(store: Arc<dyn EventStore>, retention: Retention, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
         let (queue, writing) = Writer { store, retention }.start(stop);
-        (Self { queue, last: LastSelections::default(), meters: Arc::default(), keeps_text: false, usage: Arc::default() }, writing)
+        let searches = Cache::builder().max_capacity(SEARCHES).time_to_idle(SEARCH_IDLE).build();
+        let (last, meters, usage) = (LastSelections::default(), Arc::default(), Arc::default());
+        (Self { queue, last, meters, keeps_text: false, usage, learning: None, searches }, writing)
     }
 
     /// Also counts the events with these metrics.
@@ -53,6 +72,12 @@ impl Recorder {
         Self { usage, ..self }
     }
 
+    /// Also learns from the events.
+    #[must_use]
+    pub fn with_learning(self, learning: Option<Learning>) -> Self {
+        Self { learning, ..self }
+    }
+
     pub fn meters(&self) -> &Meters {
         &self.meters
     }
@@ -67,10 +92,10 @@ impl Recorder {
     }
 
     /// Records a selection, so that later events can refer to it.
-    pub(in crate::service) fn record_selection(&self, mut event: SelectionEvent, principal: &Principal) {
+    pub(in crate::service) fn record_selection(&self, mut event: SelectionEvent, principal: &Principal, lesson: Lesson) {
         if let (Some(id), SelectionEventKind::Offered { tools, .. }) = (&event.selection, &mut event.kind) {
             *tools = self.last.shared(std::mem::take(tools));
-            self.last.remember(principal, id, event.chat.as_deref(), tools);
+            self.last.remember(principal, id, event.chat.as_deref(), (tools, lesson));
         }
         self.record(event);
     }
@@ -80,20 +105,94 @@ impl Recorder {
         self.last.of(&caller.principal, caller.selection.as_deref(), caller.chat.as_deref())
     }
 
-    /// Records a search with its results, best first.
-    pub(in crate::service) fn searched(&self, kind: SearchKind, caller: &CallerContext, message: EventMessage, tools: Vec<ToolId>) {
+    /// What calls after a selection may teach. A message that depends on earlier turns (`leans`) teaches nothing by itself, so the chat's
+    /// message before it counts.
+    pub(in crate::service) fn lesson(
+        &self,
+        (principal, chat): (&Principal, Option<&str>),
+        (id, vector, leans): (&str, Option<&[f32]>, bool),
+        first: Option<ToolId>,
+    ) -> Lesson {
+        if self.learning.is_none() {
+            return Lesson::default();
+        }
+        let message = if leans {
+            self.last.of(principal, None, chat).and_then(|before| before.lesson.message.clone())
+        } else {
+            vector.and_then(MessageVector::of).map(|vector| RememberedMessage { id: id.into(), vector })
+        };
+        Lesson { message, first }
+    }
+
+    /// Records a search with its results, best first. `vector` is the vector of its only query.
+    pub(in crate::service) fn searched(
+        &self,
+        kind: SearchKind,
+        caller: &CallerContext,
+        (message, vector): (EventMessage, Option<Arc<[f32]>>),
+        tools: Vec<ToolId>,
+    ) {
         self.meters.search(kind);
         let followed = self.followed(caller);
+        if self.learning.is_some()
+            && followed.is_none()
+            && let Some(vector) = vector.as_deref().and_then(MessageVector::of)
+            && let Some(conversation) = caller.conversation()
+        {
+            let message = RememberedMessage { id: Uuid::now_v7().to_string().into(), vector };
+            self.searches.insert((caller.principal.id.clone(), conversation), message);
+        }
         let recovered = followed.as_ref().zip(tools.first()).is_some_and(|(selection, best)| !selection.offered(best));
         self.record(self.event(caller, followed.as_deref(), SelectionEventKind::Searched { message, tools, recovered }));
     }
 
-    /// Records a finished call.
-    pub(in crate::service) fn record_call(&self, caller: &CallerContext, tool: ToolId, outcome: CallOutcome, took: Duration) {
+    /// Records a finished call. `teaches`: the call says whether the tool was the right one.
+    pub(in crate::service) fn record_call(
+        &self,
+        caller: &CallerContext,
+        tool: ToolId,
+        (outcome, teaches): (CallOutcome, bool),
+        took: Duration,
+    ) {
         let followed = self.followed(caller);
         let recovered = followed.as_ref().is_some_and(|selection| !selection.offered(&tool));
         self.meters.call(&tool, outcome, took, recovered);
+        if teaches {
+            self.learn(caller, followed.as_deref(), &tool, outcome);
+        }
         self.record(self.event(caller, followed.as_deref(), SelectionEventKind::Called { tool, outcome, took, recovered }));
+    }
+
+    fn learn(&self, caller: &CallerContext, followed: Option<&LastSelection>, tool: &ToolId, outcome: CallOutcome) {
+        let Some(learning) = &self.learning else { return };
+        let of_search = || self.searches.get(&(caller.principal.id.clone(), caller.conversation()?));
+        let message = match followed {
+            Some(selection) => selection.lesson.message.clone(),
+            None => of_search(),
+        };
+        let Some(message) = message else { return };
+        let kind = match outcome {
+            CallOutcome::Success if followed.is_some_and(|selection| selection.offered(tool)) => EvidenceKind::Called,
+            CallOutcome::Success => EvidenceKind::Found,
+            CallOutcome::Rejected => EvidenceKind::Invalid,
+            CallOutcome::ToolError => EvidenceKind::Failed,
+            CallOutcome::Failed | CallOutcome::Cancelled | CallOutcome::Limited | CallOutcome::InputRequired => return,
+        };
+        // Without a chat, nobody knows which of several calls belong to the message.
+        let first = followed.filter(|_| caller.chat.is_some()).and_then(|selection| selection.lesson.first.as_ref());
+        learning.learn_call(&caller.principal, &message, &Used { tool, kind, first });
+    }
+
+    /// Learns from a caller's verdict. Verdicts on selections that are no longer in memory teach nothing.
+    pub(super) fn learn_verdict(&self, caller: &CallerContext, tool: &ToolId, verdict: Verdict) {
+        let message = self.followed(caller).and_then(|selection| selection.lesson.message.clone());
+        let (Some(learning), Some(message)) = (&self.learning, message) else { return };
+        let kind = match verdict {
+            Verdict::Helpful => EvidenceKind::Helpful,
+            Verdict::Wrong => EvidenceKind::Wrong,
+            Verdict::Missing => EvidenceKind::Missing,
+        };
+        learning.learn(&caller.principal, &message, tool.clone(), kind);
     }
 
     /// Records that a conversation loaded, unloaded or listed tools. Does nothing without a conversation.

@@ -64,6 +64,15 @@ pub(super) struct Message<'a> {
     pub(super) trace: Option<&'a Mutex<Trace>>,
 }
 
+/// What the cut needs to know about a ranking.
+#[derive(Clone, Copy)]
+struct Extent {
+    /// By how much learning changes the distance from the best score within which tools are kept.
+    allowance: f32,
+    /// Whether the message has several sentences or clauses.
+    has_parts: bool,
+}
+
 /// The new tools for a message. Our own tools are positions in the catalog.
 pub(super) struct Chosen {
     pub(super) kind: SelectionKind,
@@ -79,6 +88,10 @@ pub(super) struct Chosen {
     pub(super) not_judged: Vec<String>,
     /// Ranks of the chosen tools, starting at 1.
     pub(super) ranks: HashMap<u32, usize>,
+    /// For tools that learning raised, the number of similar messages with evidence for them.
+    pub(super) learned: HashMap<u32, u32>,
+    /// The vector of the message.
+    pub(super) vector: Option<Arc<[f32]>>,
     /// Whether the message depends on earlier turns, so that its own match says little.
     pub(super) leans: bool,
     /// Whether a language model made the choice.
@@ -108,16 +121,23 @@ impl Choose {
             return Chosen::nothing();
         }
         let ranking = self.rank(message, &plan).await;
-        let needs_tool = !settings.gate || self.retrieve.needs_tool(&ranking, offer.ours.len() + offer.judged.len());
+        let tools = offer.ours.len() + offer.judged.len();
+        let is_learned = settings.gate && ranking.learned.is_certain();
+        let needs_tool = !settings.gate || is_learned || self.retrieve.needs_tool(&ranking, tools);
         if let Some(trace) = message.trace {
-            let tools = offer.ours.len() + offer.judged.len();
-            let gate = if settings.gate { self.retrieve.explain_gate(&ranking, tools) } else { without_gate(GateRule::Off) };
-            trace.lock().ranked(&ranking.ranked, &offer.judged, gate);
+            let gate = match (settings.gate, is_learned) {
+                (false, _) => without_gate(GateRule::Off),
+                (true, true) => without_gate(GateRule::Learned),
+                (true, false) => self.retrieve.explain_gate(&ranking, tools),
+            };
+            trace.lock().ranked(&ranking.ranked, &ranking.learned, &offer.judged, gate);
         }
         let scores = ranking.ranked.iter().map(|ranked| (ranked.key, readable_score(ranked.fused))).collect();
         let mut chosen = Chosen {
             kind: if ranking.warnings.is_empty() { SelectionKind::Chosen } else { SelectionKind::Degraded },
             scores,
+            learned: ranking.learned.messages.clone(),
+            vector: ranking.vector.clone(),
             leans: ranking.in_context.is_some(),
             one_of: self.about_as_good(&ranking, catalog),
             is_partial: ranking.is_partial,
@@ -142,8 +162,9 @@ impl Choose {
             foreign: &offer.judged,
             limit: limit(message, &ranking.ranked),
         };
+        let extent = Extent { allowance: ranking.learned.allowance, has_parts: ranking.has_parts };
         match self.judges.rerank(reranking).await {
-            Reranked::NotAsked => self.cut(message, &ranking.ranked, ranking.has_parts, &mut chosen),
+            Reranked::NotAsked => self.cut(message, &ranking.ranked, extent, &mut chosen),
             Reranked::Chosen(ranked) => {
                 chosen.judged = true;
                 if let Some(trace) = message.trace {
@@ -151,10 +172,10 @@ impl Choose {
                 }
                 // The model chose each tool deliberately, so the distance from the best score does not matter.
                 let ranked: Vec<Ranked<u32>> = ranked.into_iter().map(|ranked| Ranked { leads: 1, ..ranked }).collect();
-                self.cut(message, &ranked, ranking.has_parts, &mut chosen);
+                self.cut(message, &ranked, extent, &mut chosen);
             }
             Reranked::Failed(warning) => {
-                self.cut(message, &ranking.ranked, ranking.has_parts, &mut chosen);
+                self.cut(message, &ranking.ranked, extent, &mut chosen);
                 chosen.kind = SelectionKind::Degraded;
                 chosen.warnings.push(warning);
             }
@@ -180,9 +201,11 @@ impl Choose {
         // If only some tools of these servers are offered, request more candidates, so that enough offered ones remain.
         let list = (settings.candidates * in_scope.div_ceil(offer.ours.len().max(1))).min(LONGEST_LIST);
         let mut ranking = self.retrieve.rank_noting(plan, &narrowed, Some(list), &offer.judged, message.trace).await;
+        self.retrieve.apply_learning(&mut ranking, &narrowed, message.principal);
         if in_scope > offer.ours.len() {
             let first_foreign = catalog.tools().len();
             ranking.ranked.retain(|ranked| ranked.key as usize >= first_foreign || offer.has(ranked.key));
+            ranking.learned.messages.retain(|&key, _| offer.has(key));
         }
         let used: HashSet<u32> = called.iter().filter_map(|tool| catalog.server_of(catalog.position(tool)?)).collect();
         if !used.is_empty() {
@@ -194,9 +217,10 @@ impl Choose {
         ranking
     }
 
-    fn cut(&self, message: &Message<'_>, ranking: &[Ranked<u32>], has_parts: bool, chosen: &mut Chosen) {
+    fn cut(&self, message: &Message<'_>, ranking: &[Ranked<u32>], extent: Extent, chosen: &mut Chosen) {
         let Message { request, view: View { catalog, settings, .. }, offer, .. } = *message;
-        let gap = gap_at(if has_parts { GAP_OF_PARTS } else { GAP }, settings.strictness);
+        let Extent { allowance, has_parts } = extent;
+        let gap = allowance + gap_at(if has_parts { GAP_OF_PARTS } else { GAP }, settings.strictness);
         let texts = catalog.texts().filter(|_| settings.fold_duplicates);
         let candidates: Vec<CutCandidate> = ranking
             .iter()
@@ -302,6 +326,8 @@ impl Chosen {
             foreign: Vec::new(),
             not_judged: Vec::new(),
             ranks: HashMap::new(),
+            learned: HashMap::new(),
+            vector: None,
             leans: false,
             judged: false,
             scores: HashMap::new(),
@@ -311,8 +337,14 @@ impl Chosen {
         }
     }
 
-    pub(super) fn reason(&self, rank: usize) -> Reason {
-        if self.judged { Reason::Judged { rank } } else { Reason::Relevant { rank } }
+    /// The reason for a tool in the ranking. `position` is its position in the catalog; `None` for foreign tools.
+    pub(super) fn reason(&self, rank: usize, position: Option<u32>) -> Reason {
+        let learned = position.and_then(|position| self.learned.get(&position));
+        match learned {
+            _ if self.judged => Reason::Judged { rank },
+            Some(&messages) => Reason::Learned { rank, messages },
+            None => Reason::Relevant { rank },
+        }
     }
 }
 

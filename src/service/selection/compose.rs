@@ -67,7 +67,7 @@ impl<'a> Composition<'a> {
                 continue;
             }
             let reason = match chosen.ranks.get(&position) {
-                Some(&rank) => chosen.reason(rank),
+                Some(&rank) => chosen.reason(rank, Some(position)),
                 None if entry.called => Reason::Called,
                 None => Reason::OfferedBefore,
             };
@@ -144,7 +144,7 @@ impl<'a> Composition<'a> {
     pub(super) fn add_foreign(&mut self, chosen: &Chosen) {
         let foreign = self.message.offer.foreign.iter().chain(&chosen.not_judged).map(|name| meta(name, Reason::Foreign));
         let judged = chosen.foreign.iter();
-        let judged = judged.map(|(name, score, rank)| Selected { score: Some(*score), ..meta(name, chosen.reason(*rank)) });
+        let judged = judged.map(|(name, score, rank)| Selected { score: Some(*score), ..meta(name, chosen.reason(*rank, None)) });
         self.tools.extend(foreign.chain(judged));
     }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::Tool;
+use crate::domain::learning::boost::Learned;
 use crate::domain::selection::explanation::{CandidateExplanation, Explanation, GateExplanation, KeptExplanation};
 use crate::domain::selection::relevance::{Candidates, CutReason, LexicalModel, QueryPlan, Ranked, SparseVector, readable_score};
 use crate::domain::selection::selection::{Reason, Selected};
@@ -23,6 +24,7 @@ pub(super) struct Trace {
     cut: HashMap<u32, CutReason>,
     foreign: Vec<ForeignTool>,
     selected: Vec<Selected>,
+    learned: HashMap<u32, f32>,
 }
 
 /// The evidence about a candidate that the ranking doesn't contain.
@@ -51,9 +53,10 @@ impl Trace {
     }
 
     /// Notes the final ranking, whose last keys are these foreign tools, and the gate's decision.
-    pub(super) fn ranked(&mut self, ranked: &[Ranked<u32>], foreign: &[ForeignTool], gate: GateExplanation) {
+    pub(super) fn ranked(&mut self, ranked: &[Ranked<u32>], learned: &Learned, foreign: &[ForeignTool], gate: GateExplanation) {
         self.ranked = ranked.to_vec();
         self.foreign = foreign.to_vec();
+        self.learned.clone_from(&learned.deltas);
         if !gate.needs_tool {
             self.cut = ranked.iter().map(|ranked| (ranked.key, CutReason::Gate)).collect();
         }
@@ -77,8 +80,9 @@ impl Trace {
     }
 
     pub(super) fn explanation(self, catalog: &Catalog) -> Explanation {
-        let Self { language, parts, mut found, ranked, gate, judged, cut, foreign, selected } = self;
+        let Self { language, parts, mut found, ranked, gate, judged, cut, foreign, selected, learned } = self;
         let sent: BTreeSet<&str> = selected.iter().map(|selected| selected.name.as_str()).collect();
+        let texts = parts.len();
         let candidates = ranked.iter().zip(1..).filter_map(|(candidate, rank)| {
             let key = candidate.key as usize;
             let tool = catalog.tools().get(key);
@@ -87,6 +91,8 @@ impl Trace {
                 None => foreign.get(key - catalog.tools().len())?.name.clone(),
             };
             let Found { cosines, server_score, words } = found.remove(&candidate.key).unwrap_or_default();
+            // Learning may add a tool that no search returned.
+            let cosines = if cosines.is_empty() { vec![None; texts] } else { cosines };
             let is_sent = sent.contains(name.as_str());
             Some(CandidateExplanation {
                 server: tool.map(|tool| tool.id.server.to_string()),
@@ -100,7 +106,7 @@ impl Trace {
                 covers: (0..u32::BITS as usize).filter(|text| candidate.leads & (1 << text) != 0).collect(),
                 fused: candidate.fused,
                 score: readable_score(candidate.fused),
-                learned: 0.0,
+                learned: learned.get(&candidate.key).copied().unwrap_or_default(),
                 sent: is_sent,
                 cut: cut.get(&candidate.key).copied().filter(|_| !is_sent),
                 name,

@@ -13,6 +13,9 @@ use parking_lot::Mutex;
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
+use crate::domain::learning::boost::{Learned, apply};
+use crate::domain::learning::vector::MessageVector;
+use crate::domain::learning::votes::Vote;
 use crate::domain::selection::builtins::Families;
 use crate::domain::selection::explanation::GateExplanation;
 use crate::domain::selection::relevance::arrange::prefer_ready;
@@ -24,9 +27,10 @@ use crate::domain::text::canonical::Fingerprint;
 use crate::service::access::connections::{ConnectionState, Connections};
 use crate::service::catalog::current::View;
 use crate::service::catalog::indexing::Indexing;
+use crate::service::learning::learn::Learning;
 use crate::service::ports::{
-    ComputedStore, Coverage, Embedder, IndexAnswer, IndexCandidate, IndexQuery, IndexQueryText, IndexServerScore, SpanKind, ToolIndex,
-    ToolServers,
+    ComputedStore, Coverage, EmbedError, Embedder, IndexAnswer, IndexCandidate, IndexQuery, IndexQueryText, IndexServerScore, SpanKind,
+    ToolIndex, ToolServers,
 };
 use crate::service::records::metrics::{Meters, Stage};
 use crate::service::selection::builtins::{BuiltinExamples, BuiltinFamilies, BuiltinTexts};
@@ -59,6 +63,8 @@ pub struct Ranking {
     down: Vec<bool>,
     /// How strict the gate is (`selection.strictness`).
     strictness: f32,
+    /// What learning from use changed.
+    pub(super) learned: Learned,
     /// Whether some tools or the message have no vectors, so that semantic results are incomplete.
     pub is_partial: bool,
     /// Whether the index failed.
@@ -129,6 +135,8 @@ pub struct Retrieve {
     servers: Option<Arc<dyn ToolServers>>,
     /// Knows who is signed in where; `None` where tools are never called.
     connections: Option<Arc<Connections>>,
+    /// What use has taught; `None` if learning is off.
+    learning: Option<Learning>,
 }
 
 /// The merged results of several queries.
@@ -140,6 +148,8 @@ pub struct Merged {
     pub has_failed: bool,
     /// The cosine below which a tool is weak, by the query that most needs a tool.
     pub weak_cosine: Option<f32>,
+    /// The vector of the query, if there is only one.
+    pub vector: Option<Arc<[f32]>>,
     pub warnings: Vec<String>,
 }
 
@@ -163,6 +173,7 @@ impl Retrieve {
             meters: Arc::default(),
             servers: None,
             connections: None,
+            learning: None,
         }
     }
 
@@ -176,6 +187,42 @@ impl Retrieve {
     #[must_use]
     pub(crate) fn with_connections(self, connections: Arc<Connections>) -> Self {
         Self { connections: Some(connections), ..self }
+    }
+
+    /// Ranks tools that helped with similar messages higher.
+    #[must_use]
+    pub fn with_learning(self, learning: Option<Learning>) -> Self {
+        Self { learning, ..self }
+    }
+
+    /// Lets the messages that the caller may learn from change the ranking of this message.
+    pub(crate) fn apply_learning(&self, ranking: &mut Ranking, view: &View, principal: &Principal) {
+        let Some(learning) = &self.learning else { return };
+        let vector = if ranking.in_context.is_some() { &ranking.context_vector } else { &ranking.vector };
+        let Some(vector) = vector.as_deref().and_then(MessageVector::of) else { return };
+        let votes = learning.votes(principal, &vector);
+        let View { catalog, visibility, .. } = view;
+        let allowed = |(tool, vote): (ToolId, Vote)| {
+            let key = catalog.position(&tool).filter(|&key| visibility.allows(&catalog.tools()[key as usize]))?;
+            // Near duplicates on available servers have taken the ranks of unavailable tools.
+            let is_down = catalog.server_of(key).is_some_and(|server| ranking.is_down(server));
+            (vote.sum < 0.0 || !is_down).then_some((key, vote))
+        };
+        let votes: HashMap<u32, Vote> = votes.into_iter().filter_map(allowed).collect();
+        ranking.learned = apply(&mut ranking.ranked, &votes);
+    }
+
+    /// The vector of a message, as it is remembered.
+    ///
+    /// # Errors
+    /// The embedder fails.
+    pub(crate) async fn message_vector(&self, message: &str) -> Result<Option<MessageVector>, EmbedError> {
+        let plan = QueryPlan::new(message);
+        if plan.is_empty() {
+            return Ok(None);
+        }
+        let vectors = self.embedder.embed_queries(&[plan.whole()]).await?;
+        Ok(vectors.first().and_then(|vector| MessageVector::of(vector)))
     }
 
     /// For each server that is called with a sign-in, whether the caller may call it at once.
@@ -399,6 +446,7 @@ impl Retrieve {
             message: plan.whole().to_owned(),
             in_context: plan.in_context().map(str::to_owned),
             left_open: plan.left_open(),
+            learned: Learned::default(),
             context_vector: vectors.get(1).filter(|_| plan.in_context().is_some() && !is_poor).cloned(),
             vector: vectors.into_iter().next().filter(|_| !is_poor),
             warnings,
@@ -516,21 +564,29 @@ impl Retrieve {
 
     /// The best tools for several queries, merged, best first, with readable scores: exactly `limit` if the caller sees that
     /// many. Applies neither the gate nor the cut.
-    pub async fn search(&self, queries: &[String], view: &View, limit: usize) -> (Vec<(Arc<Tool>, f32)>, Vec<String>) {
-        let Merged { ranked, warnings, .. } = self.merged(queries, view, limit).await;
+    pub async fn search(
+        &self,
+        queries: &[String],
+        view: &View,
+        principal: &Principal,
+        limit: usize,
+    ) -> (Vec<(Arc<Tool>, f32)>, Vec<String>) {
+        let Merged { ranked, warnings, .. } = self.merged(queries, view, principal, limit).await;
         let tool = |ranked: Ranked<u32>| Some((Arc::clone(view.catalog.tools().get(ranked.key as usize)?), ranked.score()));
         (ranked.into_iter().take(limit).filter_map(tool).collect(), warnings)
     }
 
     /// All tools that the caller sees, ordered by their match with the queries. `list` is the minimum number of candidates per
     /// query.
-    pub async fn merged(&self, queries: &[String], view: &View, list: usize) -> Merged {
+    pub async fn merged(&self, queries: &[String], view: &View, principal: &Principal, list: usize) -> Merged {
         let View { catalog, visibility, settings } = view;
         let mut merged = Merged::default();
         let mut best: HashMap<u32, Ranked<u32>> = HashMap::new();
         for query in queries {
             let list = settings.candidates.max(list);
-            let ranking = self.rank(&QueryPlan::new(query), view, Some(list), &[]).await;
+            let mut ranking = self.rank(&QueryPlan::new(query), view, Some(list), &[]).await;
+            self.apply_learning(&mut ranking, view, principal);
+            merged.vector.clone_from(&ranking.vector);
             merged.has_failed |= ranking.has_failed;
             let weak = self.weak_cosine(&ranking, catalog.tools().len());
             merged.weak_cosine = merged.weak_cosine.into_iter().chain(weak).reduce(f32::min);
@@ -538,6 +594,9 @@ impl Retrieve {
             for ranked in ranking.ranked {
                 best.entry(ranked.key).and_modify(|known| known.raise(&ranked)).or_insert(ranked);
             }
+        }
+        if queries.len() != 1 {
+            merged.vector = None;
         }
         merged.warnings.sort_unstable();
         merged.warnings.dedup();

@@ -152,7 +152,7 @@ impl Select {
         let id = Uuid::now_v7().to_string();
         if trace.is_none() {
             let recorded = shadow.as_ref().map_or(&answer.tools, |shadow| &shadow.tools);
-            self.record(&id, &message, &chosen.message, recorded, &figures, arm.filter(|_| whole != Some(Whole::Shadow)));
+            self.record(&id, &message, &chosen, recorded, &figures, arm.filter(|_| whole != Some(Whole::Shadow)));
         }
         let keeps_all = figures.kind.keeps_all();
         Selection {
@@ -222,8 +222,8 @@ impl Select {
         (updated.set, warnings)
     }
 
-    fn record(&self, id: &str, message: &Message<'_>, searched: &str, kept: &[Selected], figures: &SelectionFigures, arm: Option<Arm>) {
-        let Message { request, principal, offer, .. } = *message;
+    fn record(&self, id: &str, message: &Message<'_>, chosen: &Chosen, kept: &[Selected], figures: &SelectionFigures, arm: Option<Arm>) {
+        let Message { request, principal, view, offer, .. } = *message;
         tracing::debug!(
             selection = id,
             offered = offer.ours.len(),
@@ -248,7 +248,7 @@ impl Select {
             conversation: request.chat.as_deref().map(Conversation::chat),
             attribution: self.recorder.attribution(principal),
             kind: SelectionEventKind::Offered {
-                message: self.recorder.message(searched),
+                message: self.recorder.message(&chosen.message),
                 tools: if figures.kind.records_all() { OfferedTools::all(tools.collect()) } else { tools.collect() },
                 tokens_before: figures.tokens_before,
                 tokens_after: figures.tokens_after,
@@ -257,7 +257,10 @@ impl Select {
                 arm,
             },
         };
-        self.recorder.record_selection(event, principal);
+        let of_chat = (principal, request.chat.as_deref());
+        let first = chosen.tools.first().map(|&position| view.catalog.tools()[position as usize].id.clone());
+        let lesson = self.recorder.lesson(of_chat, (id, chosen.vector.as_deref(), chosen.leans), first);
+        self.recorder.record_selection(event, principal, lesson);
     }
 }
 

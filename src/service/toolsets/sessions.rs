@@ -24,10 +24,10 @@ use crate::domain::toolsets::mode::{DefaultMode, Mode};
 use crate::domain::toolsets::session::{ID_BYTES, Session, SessionContents, SessionId};
 use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::ports::{SessionCaps, SessionSaved, SessionStore, StoreError};
-use crate::service::records::write_behind;
 use crate::service::selection::request::{Offered, SelectRequest, Turn};
 use crate::service::selection::select::Select;
 use crate::service::supervision::Supervised;
+use crate::service::write_behind;
 use crate::settings::SessionSettings;
 
 /// Maximum number of cached sessions.

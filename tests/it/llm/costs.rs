@@ -150,7 +150,10 @@ async fn costs_stand_beside_savings() {
 
     // Forgotten, the user has no sums, but the totals stay.
     let (code, text, errors) = command(&service, &["secrets", "forget", "user:anna-7f3"]);
-    assert!(code == Some(0) && text == "Removed 0 secrets, 0 sign-ins and 4 sums of usage of user:anna-7f3.", "{text} {errors}");
+    assert!(
+        code == Some(0) && text == "Removed 0 secrets, 0 sign-ins, 4 sums of usage and 0 learned uses of user:anna-7f3.",
+        "{text} {errors}"
+    );
     let after = costs_when(&service, |_| true).await;
     assert_eq!((&after["users"], &after["user_count"], &after["totals"]), (&json!([]), &json!(0), &costs["totals"]));
 }

@@ -13,7 +13,7 @@ const SQLITE_NOTADB: i32 = 26;
 
 /// The reason why the file could not be opened, with a remedy.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreOpenError {
+pub enum SqliteOpenError {
     #[error("{} can't be created or opened: check that the folder exists and may be written", path.display())]
     Create { path: PathBuf, source: io::Error },
     #[error(
@@ -63,7 +63,7 @@ pub(super) struct GoneError {
     pub(super) path: PathBuf,
 }
 
-impl StoreOpenError {
+impl SqliteOpenError {
     pub(super) fn of(path: &Path, source: sqlx::Error) -> Self {
         let path = path.to_owned();
         match primary_code(&source) {
@@ -87,7 +87,7 @@ impl StoreOpenError {
 /// An error during use. Damage is detected only when a damaged page is read, so this error includes the remedy too.
 pub(super) fn during_use(path: &Path, source: sqlx::Error) -> Box<dyn Error + Send + Sync> {
     match primary_code(&source) {
-        Some(SQLITE_CORRUPT | SQLITE_NOTADB) => Box::new(StoreOpenError::of(path, source)),
+        Some(SQLITE_CORRUPT | SQLITE_NOTADB) => Box::new(SqliteOpenError::of(path, source)),
         _ => Box::new(source),
     }
 }

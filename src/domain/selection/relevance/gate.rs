@@ -161,6 +161,8 @@ named! {
         Words = "words",
         /// Nothing: some tools have no vectors yet, and the words alone suggest a tool.
         Partial = "partial",
+        /// What was learned: similar messages needed a tool.
+        Learned = "learned",
         /// Nothing: the gate is switched off (`selection.gate`).
         Off = "off",
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod enrichment;
 pub(crate) mod keys;
+pub(crate) mod learning;
 pub(crate) mod policy;
 pub(crate) mod audit;
 pub(crate) mod costs;
@@ -52,6 +53,7 @@ pub fn configure(config: &mut ServiceConfig<'_>) {
         .service(toolsets::replace_toolset)
         .service(toolsets::remove_toolset);
     config.service(secrets::forget_secrets);
+    config.service(learning::show_learning).service(learning::forget_learning);
     config.service(usage::show).service(report::show);
     config
         .service(enrichment::list_enrichment)

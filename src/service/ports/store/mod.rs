@@ -15,6 +15,7 @@ mod enrichments;
 mod events;
 mod feedback;
 mod keys;
+mod learning;
 mod listings;
 mod policy;
 mod secrets;
@@ -33,6 +34,7 @@ pub use self::enrichments::EnrichmentStore;
 pub use self::events::EventStore;
 pub use self::feedback::FeedbackStore;
 pub use self::keys::KeyStore;
+pub use self::learning::{Forgotten, LearnedUse, LearningStore};
 pub use self::listings::ListingStore;
 pub use self::policy::{PolicyStore, StoredPolicy};
 pub use self::secrets::SecretStore;
@@ -53,7 +55,7 @@ macro_rules! store {
 
 store! {
     AuditStore, ChatStore, ComputedStore, ConnectionStore, DefinitionStore, EnrichmentStore, EventStore, FeedbackStore, KeyStore,
-    ListingStore, PolicyStore, SecretStore, SessionStore, ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore,
+    LearningStore, ListingStore, PolicyStore, SecretStore, SessionStore, ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore,
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -10,8 +10,8 @@ pub trait UpkeepStore: Send + Sync {
     /// The id of the installation to which the store belongs; `None` if it is not set yet.
     async fn installation(&self) -> Result<Option<Uuid>, StoreError>;
 
-    /// Sets the id of the installation. Durable.
-    async fn set_installation(&self, id: Uuid) -> Result<(), StoreError>;
+    /// Sets the id of the installation, unless it is set already. Returns the stored id. Durable.
+    async fn claim_installation(&self, id: Uuid) -> Result<Uuid, StoreError>;
 
     /// Checks that the store responds, for `/readyz`.
     async fn check(&self) -> Result<(), StoreError>;

@@ -1,8 +1,9 @@
-//! What stands behind the service: MCP servers of our own, tokens for them, and a Qdrant cluster.
+//! What stands behind the service: MCP servers of our own, tokens for them, a Qdrant cluster, and a PostgreSQL server.
 
 pub(crate) mod collector;
 pub(crate) mod http;
 pub(crate) mod listed;
+pub(crate) mod postgres;
 pub(crate) mod qdrant;
 
 use std::fs;

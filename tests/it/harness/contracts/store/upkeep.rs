@@ -7,8 +7,9 @@ use super::fixtures::listing;
 
 pub(crate) async fn it_names_its_installation(store: &dyn UpkeepStore) {
     assert_eq!(store.installation().await.unwrap(), None);
-    for id in [Uuid::new_v4(), Uuid::new_v4()] {
-        store.set_installation(id).await.unwrap();
+    let id = Uuid::new_v4();
+    for claimed in [id, Uuid::new_v4()] {
+        assert_eq!(store.claim_installation(claimed).await.unwrap(), id);
         assert_eq!(store.installation().await.unwrap(), Some(id));
     }
 }

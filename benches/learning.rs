@@ -1,0 +1,86 @@
+//! The votes of 100,000 remembered messages, as one caller's message asks for them, and the memory that they take.
+//!
+//!     cargo bench --bench learning
+#![expect(clippy::unwrap_used, reason = "a benchmark may panic")]
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Duration;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use toolsieve::domain::catalog::tool::ToolId;
+use toolsieve::domain::learning::evidence::{Evidence, EvidenceKind, Minute};
+use toolsieve::domain::learning::memory::{Memory, RememberedMessage};
+use toolsieve::domain::learning::vector::MessageVector;
+use toolsieve::domain::learning::votes::VoteParameters;
+
+/// Full scopes. The message's caller has six: its own, four groups and all callers of its key.
+const SCOPES: usize = 20;
+const OF_CALLER: usize = 6;
+const MESSAGES: usize = 5_000;
+const PEOPLE: usize = 50;
+const TOOLS: usize = 500;
+const DIMENSION: usize = 384;
+const NOW: Minute = Minute(29_000_000);
+
+/// The resident memory of this process, in MiB.
+fn resident() -> f64 {
+    let pages: f64 = std::fs::read_to_string("/proc/self/statm").unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+    pages * 4_096.0 / f64::from(1 << 20)
+}
+
+fn vector(random: &mut StdRng) -> MessageVector {
+    let values: Vec<f32> = (0..DIMENSION).map(|_| random.random_range(-1.0_f32..1.0)).collect();
+    let length = values.iter().map(|value| value * value).sum::<f32>().sqrt();
+    MessageVector::of(&values.iter().map(|value| value / length).collect::<Vec<_>>()).unwrap()
+}
+
+fn memory(random: &mut StdRng, tools: &[ToolId], people: &[Arc<str>]) -> Memory {
+    let mut memory = Memory::default();
+    for number in 0..MESSAGES {
+        let message = RememberedMessage { id: format!("0198c2a1-7d5e-7000-8000-{number:012}").into(), vector: vector(random) };
+        for kind in [EvidenceKind::Called, EvidenceKind::PassedOver] {
+            let evidence = Evidence { tool: tools[random.random_range(0..TOOLS)].clone(), kind, at: NOW };
+            memory.add(&message, &people[number % PEOPLE], &evidence, MESSAGES);
+        }
+    }
+    memory
+}
+
+fn votes(criterion: &mut Criterion) {
+    let mut random = StdRng::seed_from_u64(7);
+    let tools: Vec<ToolId> = (0..TOOLS).map(|number| ToolId::new("server", format!("tool{number}"))).collect();
+    let people: Vec<Arc<str>> = (0..PEOPLE).map(|number| format!("user:{number}").into()).collect();
+    let before = resident();
+    let memories: Vec<Memory> = (0..SCOPES).map(|_| memory(&mut random, &tools, &people)).collect();
+    println!("{} messages: {:.1} MiB", SCOPES * MESSAGES, resident() - before);
+    let message = vector(&mut random);
+    let of = |people| VoteParameters { people, half_life: Duration::from_hours(720), now: NOW };
+    criterion.bench_function("votes of a full scope of one caller", |bench| bench.iter(|| black_box(memories[0].votes(&message, &of(1)))));
+    criterion.bench_function("votes of the six full scopes of a caller", |bench| {
+        bench.iter(|| {
+            black_box(memories[0].votes(&message, &of(1)));
+            for memory in &memories[1..OF_CALLER] {
+                black_box(memory.votes(&message, &of(3)));
+            }
+        });
+    });
+    criterion.bench_function("one more message in a full scope", |bench| {
+        let mut memory = memory(&mut random, &tools, &people);
+        let mut number = 0;
+        bench.iter(|| {
+            number += 1;
+            let message = RememberedMessage { id: format!("new{number}").into(), vector: message.clone() };
+            memory.add(&message, &people[0], &Evidence { tool: tools[0].clone(), kind: EvidenceKind::Called, at: NOW }, MESSAGES);
+        });
+    });
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default().sample_size(20);
+    targets = votes
+}
+criterion_main!(benches);

@@ -1,0 +1,253 @@
+//! Implements the port [`Store`](crate::service::ports::Store) with a PostgreSQL server, version 15 or later, which several
+//! services may share. [`tables`] has the statements. All tables are in a schema of their own.
+//!
+//! **Durability.** A commit is acknowledged once the server has flushed it. So an acknowledged write survives a killed service, a
+//! killed server and a power cut of either.
+//!
+//! **Other writers.** Transactions are `READ COMMITTED`. Whatever compares before it writes does both in one statement, or takes a
+//! lock ([`one_at_a_time`]). A transaction that the server aborts because of another one runs again.
+//!
+//! **Outages.** Without a server, a pool of connections would keep every caller waiting for its time-out. So after the first
+//! failure, operations fail at once until the server responds again ([`outage`]).
+
+mod place;
+mod errors;
+mod opening;
+mod outage;
+#[expect(clippy::duplicate_mod, reason = "compiled once per database, with its types")]
+#[path = "tables/mod.rs"]
+mod tables;
+
+use std::borrow::Cow;
+use std::io;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use sqlx::postgres::{PgPool, PgRow};
+use sqlx::{AssertSqlSafe, PgConnection, Postgres, QueryBuilder, Transaction};
+
+use self::errors::{is_conflict, is_lost};
+use self::outage::Outage;
+use self::tables::Failures;
+use crate::adapters::installation::AccessMark;
+use crate::adapters::store::encoding::odd;
+use crate::adapters::store::rows::{Kind, Table};
+use crate::service::ports::StoreError;
+use crate::settings::PostgresSettings;
+pub use errors::PostgresOpenError;
+pub use place::PostgresPlace;
+
+/// How often a transaction runs until it fails because of other ones.
+const ATTEMPTS: u32 = 6;
+/// How long the first repetition waits, at most. Each further one waits up to twice as long.
+const PAUSE: Duration = Duration::from_millis(10);
+/// How much longer a transaction may take than one statement.
+const ROUND_TRIPS: Duration = Duration::from_secs(5);
+/// How long to wait at the end for running statements.
+const CLOSING: Duration = Duration::from_secs(5);
+/// What the database stores in place of NUL, which its texts can't contain.
+const NUL: &str = "\u{fffd}";
+
+// The types of this database, for `tables`.
+type SqlStore = PostgresStore;
+type Db = Postgres;
+type DbConnection = PgConnection;
+type DbPool = PgPool;
+type DbRow = PgRow;
+
+/// A store in a schema of a PostgreSQL database.
+#[derive(Debug)]
+pub struct PostgresStore {
+    place: Arc<PostgresPlace>,
+    mark: OnceLock<AccessMark>,
+    pool: PgPool,
+    outage: Outage,
+    /// How long an operation may take until the server counts as unreachable.
+    patience: Duration,
+    failures: Failures,
+}
+
+impl PostgresStore {
+    /// Connects, and migrates the schema to this version. Creates the schema if it is missing. Several services may do this at
+    /// the same time.
+    ///
+    /// # Errors
+    /// [`PostgresOpenError`], with a remedy.
+    pub async fn open(settings: &PostgresSettings) -> Result<Self, PostgresOpenError> {
+        let (place, pool) = opening::open(settings).await?;
+        Ok(Self {
+            place,
+            mark: OnceLock::new(),
+            outage: Outage::of(pool.clone()),
+            pool,
+            patience: settings.connect_timeout + settings.statement_timeout + ROUND_TRIPS,
+            failures: Failures::default(),
+        })
+    }
+
+    /// Gives the store the mark that it sets in the data folder before the first key, policy, toolset, tool override or approval is saved. The mark
+    /// means that the store contains data whose loss must be detected.
+    pub fn set_mark(&self, mark: AccessMark) {
+        // There is one mark per start.
+        let _ = self.mark.set(mark);
+    }
+
+    /// Where the store is, without the password.
+    pub fn place(&self) -> &PostgresPlace {
+        &self.place
+    }
+
+    /// Waits for running statements, and disconnects. Doesn't wait for a server that is away.
+    pub async fn close(&self) {
+        if tokio::time::timeout(CLOSING, self.pool.close()).await.is_err() {
+            tracing::warn!("the connections to the database did not end in time");
+        }
+    }
+
+    fn readers(&self) -> &PgPool {
+        &self.pool
+    }
+
+    /// Fails at once during an outage, and notices its beginning.
+    async fn reading<T>(&self, work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
+        self.outage.check()?;
+        let silent = || io::Error::new(io::ErrorKind::TimedOut, format!("no response within {} s", self.patience.as_secs()));
+        let done = tokio::time::timeout(self.patience, work).await.unwrap_or_else(|_| Err(silent().into()));
+        done.inspect_err(|error| {
+            if is_lost(error) {
+                self.outage.begin(error);
+            }
+        })
+    }
+
+    /// Writes in one transaction. An error leaves the store unchanged, unless the connection is lost during the commit: then
+    /// nobody knows whether it was committed.
+    async fn write<T, W: AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>>(
+        &self,
+        action: &'static str,
+        work: impl Fn() -> W,
+    ) -> Result<T, StoreError> {
+        let mut attempt = 0;
+        let done = loop {
+            let transaction = async {
+                let mut transaction = self.pool.begin().await?;
+                let done = work()(&mut transaction).await?;
+                transaction.commit().await?;
+                Ok(done)
+            };
+            match self.reading(transaction).await {
+                Err(error) if attempt < ATTEMPTS && is_conflict(&error) => {
+                    tokio::time::sleep((PAUSE * 2_u32.pow(attempt)).mul_f64(rand::random())).await;
+                    attempt += 1;
+                }
+                done => break done,
+            }
+        };
+        done.map_err(self.failed(action)).inspect_err(|_| self.failures.note_write())
+    }
+
+    /// The same as [`Self::write`]: every commit is flushed.
+    async fn durable<T, W: AsyncFnOnce(&mut PgConnection) -> Result<T, sqlx::Error>>(
+        &self,
+        action: &'static str,
+        work: impl Fn() -> W,
+    ) -> Result<T, StoreError> {
+        self.write(action, work).await
+    }
+
+    fn available(&self, action: &'static str) -> Result<(), StoreError> {
+        self.outage.check().map_err(self.failed(action))
+    }
+
+    /// Does nothing: the server reuses the space itself (autovacuum).
+    #[expect(clippy::unused_async, reason = "SQLite waits for its file")]
+    async fn compact(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// Begins a transaction that stores a copy.
+    async fn importing(&self) -> Result<Transaction<'static, Postgres>, sqlx::Error> {
+        self.pool.begin().await
+    }
+
+    /// Lets new rows of a table get the numbers after the highest one.
+    async fn continue_numbers(&self, writer: &mut PgConnection, table: &Table) -> Result<(), sqlx::Error> {
+        if !table.columns.contains(&("id".to_owned(), Kind::Integer)) {
+            return Ok(());
+        }
+        let name = &table.name;
+        let query = format!("SELECT setval(pg_get_serial_sequence('{name}', 'id'), max(id)) FROM {name} HAVING max(id) IS NOT NULL");
+        sqlx::query(AssertSqlSafe(query)).execute(writer).await.map(drop)
+    }
+
+    /// All tables with their columns, in an order in which no row comes before one that it refers to.
+    pub(super) async fn tables(&self) -> Result<Vec<Table>, sqlx::Error> {
+        // The table of a reference comes first in the alphabet: model and vector, session and session_group.
+        let rows: Vec<(String, String, String)> = sqlx::query_as(
+            "SELECT table_name::text, column_name::text, data_type::text FROM information_schema.columns \
+             WHERE table_schema = current_schema() AND table_name NOT IN ('installation', '_sqlx_migrations') \
+             ORDER BY table_name COLLATE \"C\", ordinal_position",
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let mut tables: Vec<Table> = Vec::new();
+        for (table, column, kind) in rows {
+            let kind = match kind.as_str() {
+                "text" => Kind::Text,
+                "bytea" => Kind::Bytes,
+                "bigint" => Kind::Integer,
+                "boolean" => Kind::Flag,
+                _ => return Err(odd("a column of a type that can't be copied")),
+            };
+            if tables.last().is_none_or(|last| last.name != table) {
+                tables.push(Table { name: table, columns: Vec::new() });
+            }
+            if let Some(last) = tables.last_mut() {
+                last.columns.push((column, kind));
+            }
+        }
+        Ok(tables)
+    }
+
+    fn failed(&self, action: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
+        move |source| StoreError::Failed { action, source: errors::during_use(&self.place, source) }
+    }
+}
+
+/// Begins a transaction whose queries all see the same state.
+async fn snapshot(readers: &PgPool) -> Result<Transaction<'static, Postgres>, sqlx::Error> {
+    readers.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await
+}
+
+/// Lets transactions with this name wait for each other, until they end.
+async fn one_at_a_time(writer: &mut PgConnection, name: &str) -> Result<(), sqlx::Error> {
+    let lock = sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended(current_schema() || $1, 0))").bind(name);
+    lock.execute(writer).await.map(drop)
+}
+
+/// Lifts the time limit of statements until the end of the transaction.
+async fn unhurried(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    let lift = "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0";
+    sqlx::raw_sql(lift).execute(connection).await.map(drop)
+}
+
+/// Inserts this number of rows. Returns their numbers in the order of the values. `is_kept` tells whether to keep the prepared
+/// statement.
+async fn insert_numbered(
+    writer: &mut PgConnection,
+    mut insert: QueryBuilder<Postgres>,
+    rows: usize,
+    is_kept: bool,
+) -> Result<Vec<i64>, sqlx::Error> {
+    insert.push(" RETURNING id");
+    let mut numbers: Vec<i64> = insert.build_query_scalar().persistent(is_kept).fetch_all(writer).await?;
+    debug_assert_eq!(numbers.len(), rows);
+    // The values are numbered in their order. The order in which the rows come back is the server's choice.
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// The text as the database can store it.
+fn text(text: &str) -> Cow<'_, str> {
+    if text.contains('\0') { text.replace('\0', NUL).into() } else { text.into() }
+}

@@ -1,0 +1,107 @@
+//! Connects to the server, and creates or migrates the schema.
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use secrecy::ExposeSecret;
+use sqlx::migrate::Migrator;
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, PgConnection};
+
+use super::errors::PostgresOpenError;
+use super::place::{OLDEST, PostgresPlace};
+use crate::settings::PostgresSettings;
+
+static MIGRATIONS: Migrator = sqlx::migrate!("src/adapters/store/migrations/postgres");
+
+/// How long to wait for another process that migrates the schema.
+const MIGRATION_WAIT: Duration = Duration::from_mins(2);
+/// A connection that is unused for this long is closed.
+const IDLE: Duration = Duration::from_mins(5);
+/// The comment of the table `installation`, which distinguishes our schema from others.
+const OURS: &str = "toolsieve";
+
+/// Opens the schema. Returns its place, and a pool of connections that use it.
+pub(super) async fn open(settings: &PostgresSettings) -> Result<(Arc<PostgresPlace>, PgPool), PostgresOpenError> {
+    let options = PgConnectOptions::from_str(settings.url.expose_secret()).map_err(|_| PostgresOpenError::Address)?;
+    // A statement may contain texts of callers.
+    let options = options.application_name("toolsieve").disable_statement_logging();
+    let place = Arc::new(PostgresPlace {
+        host: options.get_socket().map_or_else(|| options.get_host().to_owned(), |path| path.display().to_string()),
+        port: options.get_port(),
+        database: options.get_database().unwrap_or_else(|| options.get_username()).to_owned(),
+        user: options.get_username().to_owned(),
+        schema: settings.schema.clone(),
+    });
+    let connect = tokio::time::timeout(settings.connect_timeout, options.connect());
+    let connection = connect.await.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map_err(|source| PostgresOpenError::of(&place, source))?;
+    prepare(connection, &place).await?;
+    let setup = session(settings);
+    let pool = PgPoolOptions::new()
+        .max_connections(settings.max_connections)
+        .acquire_timeout(settings.connect_timeout)
+        .idle_timeout(IDLE)
+        .after_connect(move |connection, _| {
+            let setup = setup.clone();
+            Box::pin(async move { connection.execute(AssertSqlSafe(setup)).await.map(drop) })
+        })
+        .connect_lazy_with(options);
+    Ok((place, pool))
+}
+
+/// The statements that begin each connection of the pool. A server that acknowledges commits before they are flushed would lose
+/// acknowledged writes.
+fn session(settings: &PostgresSettings) -> String {
+    format!(
+        "SET search_path TO {}; SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {1}; \
+         SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'",
+        quoted(&settings.schema),
+        settings.statement_timeout.as_millis(),
+    )
+}
+
+/// Checks the server, and migrates the schema. Other processes wait until this is done.
+async fn prepare(mut connection: PgConnection, place: &Arc<PostgresPlace>) -> Result<(), PostgresOpenError> {
+    let failed = |source| PostgresOpenError::of(place, source);
+    let number: String = sqlx::query_scalar("SHOW server_version_num").fetch_one(&mut connection).await.map_err(failed)?;
+    if number.parse::<u32>().is_ok_and(|number| number < OLDEST * 10_000) {
+        let version = sqlx::query_scalar("SHOW server_version").fetch_one(&mut connection).await.map_err(failed)?;
+        return Err(PostgresOpenError::TooOld { place: Arc::clone(place), version });
+    }
+    let wait = format!("SET statement_timeout = 0; SET lock_timeout = {}", MIGRATION_WAIT.as_millis());
+    connection.execute(AssertSqlSafe(wait)).await.map_err(failed)?;
+    // The lock ends with the connection.
+    let lock = sqlx::query("SELECT pg_advisory_lock(hashtextextended('toolsieve.' || $1, 0))").bind(&place.schema);
+    lock.execute(&mut connection).await.map_err(|source| PostgresOpenError::of_lock(place, source, MIGRATION_WAIT))?;
+    create(&mut connection, place).await.map_err(failed)?;
+    if !belongs_to_us(&mut connection).await.map_err(failed)? {
+        return Err(PostgresOpenError::Foreign { place: Arc::clone(place), schema: place.schema.clone() });
+    }
+    MIGRATIONS.run(&mut connection).await.map_err(|source| PostgresOpenError::of_migration(place, source))?;
+    connection.close().await.map_err(failed)
+}
+
+/// Creates the schema if it is missing, and makes it the one that statements mean.
+async fn create(connection: &mut PgConnection, place: &PostgresPlace) -> Result<(), sqlx::Error> {
+    let schema = quoted(&place.schema);
+    let exists = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1)").bind(&place.schema);
+    // `IF NOT EXISTS` alone would need the permission to create schemas although there is one.
+    if !exists.fetch_one(&mut *connection).await? {
+        connection.execute(AssertSqlSafe(format!("CREATE SCHEMA {schema}"))).await?;
+    }
+    connection.execute(AssertSqlSafe(format!("SET search_path TO {schema}"))).await.map(drop)
+}
+
+/// Whether the schema is empty or belongs to this service. A process killed before the first migration leaves only sqlx's own
+/// table.
+async fn belongs_to_us(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    const QUERY: &str = "SELECT coalesce(obj_description(to_regclass('installation'), 'pg_class') = $1, false) OR NOT EXISTS (\
+                         SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename <> '_sqlx_migrations')";
+    sqlx::query_scalar(QUERY).bind(OURS).fetch_one(connection).await
+}
+
+/// A name in a statement. The settings allow only names without quotes.
+fn quoted(name: &str) -> String {
+    format!("\"{name}\"")
+}

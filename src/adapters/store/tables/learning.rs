@@ -1,0 +1,152 @@
+//! Stores what use has taught.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use sqlx::Row;
+
+use super::{DbConnection, DbRow, SqlStore};
+use crate::adapters::store::encoding::{from_millis, odd, signed, to_millis};
+use crate::domain::access::principal::PrincipalId;
+use crate::domain::catalog::tool::ToolId;
+use crate::domain::learning::evidence::{Evidence, EvidenceKind, Minute};
+use crate::domain::learning::memory::RememberedMessage;
+use crate::domain::learning::scope::Scope;
+use crate::domain::learning::vector::MessageVector;
+use crate::service::ports::{Forgotten, LearnedUse, LearningStore, StoreError};
+
+const FORGET: &str = "forget what was learned";
+/// The ids of the newest messages of a model, with a limit per caller and one in total.
+macro_rules! newest {
+    () => {
+        "SELECT id FROM (SELECT id, at, row_number() OVER (PARTITION BY principal ORDER BY at DESC, id) AS place FROM learned_message \
+         WHERE model = $1) AS placed WHERE place <= $2 ORDER BY at DESC, id LIMIT $3"
+    };
+}
+const SCOPES: &str = concat!("SELECT message, scope FROM learned_message_scope WHERE message IN (", newest!(), ") ORDER BY message, scope");
+const EVIDENCE: &str = concat!(
+    "SELECT learned_message.id, principal, vector, server, tool, kind, learned_message_evidence.at FROM learned_message ",
+    "JOIN learned_message_evidence ON learned_message_evidence.message = learned_message.id WHERE learned_message.id IN (",
+    newest!(),
+    ") ORDER BY learned_message.at DESC, learned_message.id"
+);
+
+#[async_trait]
+impl LearningStore for SqlStore {
+    async fn save_learned(&self, model: &str, uses: &[LearnedUse]) -> Result<(), StoreError> {
+        let save = || {
+            async move |writer: &mut DbConnection| {
+                for one in uses {
+                    save(writer, model, one).await?;
+                }
+                Ok(())
+            }
+        };
+        self.write("save what was learned", save).await
+    }
+
+    async fn learned(&self, model: &str, (messages, of_one): (usize, usize)) -> Result<Vec<LearnedUse>, StoreError> {
+        let read = async {
+            let mut scopes: HashMap<String, Vec<Scope>> = HashMap::new();
+            for row in sqlx::query(SCOPES).bind(model).bind(signed(of_one)).bind(signed(messages)).fetch_all(self.readers()).await? {
+                let scope = Scope::read(row.try_get("scope")?).ok_or_else(|| odd("an unknown scope"))?;
+                scopes.entry(row.try_get("message")?).or_default().push(scope);
+            }
+            let scopes: HashMap<String, Arc<[Scope]>> = scopes.into_iter().map(|(message, scopes)| (message, scopes.into())).collect();
+            let rows = sqlx::query(EVIDENCE).bind(model).bind(signed(of_one)).bind(signed(messages)).fetch_all(self.readers()).await?;
+            let used = |row: &DbRow| -> Result<LearnedUse, sqlx::Error> {
+                let id: String = row.try_get("id")?;
+                let vector = MessageVector::from_bytes(row.try_get("vector")?).ok_or_else(|| odd("an unknown vector"))?;
+                let kind = EvidenceKind::of_name(row.try_get("kind")?).ok_or_else(|| odd("an unknown kind of evidence"))?;
+                let tool = ToolId::new(row.try_get::<&str, _>("server")?, row.try_get::<String, _>("tool")?);
+                Ok(LearnedUse {
+                    scopes: scopes.get(&id).cloned().unwrap_or_default(),
+                    message: RememberedMessage { id: id.into(), vector },
+                    principal: row.try_get::<&str, _>("principal")?.into(),
+                    evidence: Evidence { tool, kind, at: Minute::of(from_millis(row.try_get("at")?)) },
+                })
+            };
+            rows.iter().map(used).collect()
+        };
+        self.read("read what was learned", read).await
+    }
+
+    async fn forget_learned(&self, forgotten: &Forgotten) -> Result<u64, StoreError> {
+        let forget = || {
+            async move |writer: &mut DbConnection| {
+                let before = pieces(writer).await?;
+                match forgotten {
+                    Forgotten::Caller(id) => remove_all(writer, id).await?,
+                    Forgotten::Tool(tool) => {
+                        let query = sqlx::query("DELETE FROM learned_message_evidence WHERE server = $1 AND tool = $2");
+                        query.bind(tool.server.as_str()).bind(&*tool.name).execute(&mut *writer).await?;
+                    }
+                    Forgotten::Scope(scope) => {
+                        let query = sqlx::query("DELETE FROM learned_message_scope WHERE scope = $1").bind(scope.to_string());
+                        query.execute(&mut *writer).await?;
+                    }
+                    Forgotten::Before(time) => {
+                        let query = sqlx::query("DELETE FROM learned_message WHERE at < $1").bind(to_millis(*time));
+                        query.execute(&mut *writer).await?;
+                    }
+                    Forgotten::All => {
+                        sqlx::query("DELETE FROM learned_message").execute(&mut *writer).await?;
+                    }
+                }
+                if matches!(forgotten, Forgotten::Tool(_) | Forgotten::Scope(_)) {
+                    let unused = "DELETE FROM learned_message WHERE NOT EXISTS (SELECT 1 FROM learned_message_scope WHERE message = learned_message.id) \
+                              OR NOT EXISTS (SELECT 1 FROM learned_message_evidence WHERE message = learned_message.id)";
+                    sqlx::query(unused).execute(&mut *writer).await?;
+                }
+                Ok(before.saturating_sub(pieces(writer).await?))
+            }
+        };
+        match forgotten {
+            Forgotten::Before(_) => self.write(FORGET, forget).await,
+            _ => self.durable(FORGET, forget).await,
+        }
+    }
+}
+
+async fn save(writer: &mut DbConnection, model: &str, one: &LearnedUse) -> Result<(), sqlx::Error> {
+    let LearnedUse { message, principal, scopes, evidence } = one;
+    let at = to_millis(evidence.at.time());
+    sqlx::query(
+        "INSERT INTO learned_message (id, model, principal, vector, at) VALUES ($1, $2, $3, $4, $5) \
+         ON CONFLICT (id) DO UPDATE SET at = CASE WHEN learned_message.at > excluded.at THEN learned_message.at ELSE excluded.at END",
+    )
+    .bind(&*message.id)
+    .bind(model)
+    .bind(&**principal)
+    .bind(message.vector.to_bytes())
+    .bind(at)
+    .execute(&mut *writer)
+    .await?;
+    for scope in scopes.iter() {
+        let query = sqlx::query("INSERT INTO learned_message_scope (message, scope) VALUES ($1, $2) ON CONFLICT DO NOTHING");
+        query.bind(&*message.id).bind(scope.to_string()).execute(&mut *writer).await?;
+    }
+    sqlx::query(
+        "INSERT INTO learned_message_evidence (message, server, tool, aspect, kind, at) VALUES ($1, $2, $3, $4, $5, $6) \
+         ON CONFLICT (message, server, tool, aspect) DO UPDATE SET kind = excluded.kind, at = excluded.at",
+    )
+    .bind(&*message.id)
+    .bind(evidence.tool.server.as_str())
+    .bind(&*evidence.tool.name)
+    .bind(evidence.kind.aspect().name())
+    .bind(evidence.kind.name())
+    .bind(at)
+    .execute(writer)
+    .await
+    .map(drop)
+}
+
+async fn pieces(writer: &mut DbConnection) -> Result<u64, sqlx::Error> {
+    let count: i64 = sqlx::query_scalar("SELECT count(*) FROM learned_message_evidence").fetch_one(writer).await?;
+    Ok(count.unsigned_abs())
+}
+
+pub(super) async fn remove_all(writer: &mut DbConnection, owner: &PrincipalId) -> Result<(), sqlx::Error> {
+    sqlx::query("DELETE FROM learned_message WHERE principal = $1").bind(owner.as_str()).execute(writer).await.map(drop)
+}

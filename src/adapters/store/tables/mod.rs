@@ -1,0 +1,109 @@
+//! The tables and their statements, with one module per noun.
+//!
+//! The tables are the same in all databases, and so are the statements. Generic code over `sqlx`'s databases would repeat a dozen
+//! bounds at each function. So this folder is compiled once per database instead: as `sqlite::tables` and as `postgres::tables`.
+//! Its parent provides the database's types, and the few operations that differ:
+//!
+//! - `SqlStore` with `readers()`, `reading()`, `failed()`, `available()`, `compact()`, `write()` and `durable()`. `write` is for derived data (listings, vectors, counts)
+//!   and for data whose loss costs only a warning (chats, events). `durable` is for data that people write or rely on: keys, the
+//!   policy, toolsets, tool overrides, approvals, secrets, sessions and their loaded groups, feedback. Both may run the work again
+//!   if another process was in the way.
+//! - `snapshot`, `one_at_a_time`, `insert_numbered` and `text`; for a copy `importing()`, `continue_numbers()` and `unhurried`.
+//!
+//! Statements number their parameters (`$1`), which both databases understand. They leave nothing to the database's order of rows
+//! or to its types of results: sums are cast, and upserts name their table.
+
+mod audit;
+mod chats;
+mod computed;
+mod copying;
+mod conversation_figures;
+mod costs;
+mod definitions;
+mod feedback;
+mod learning;
+mod listings;
+mod policy;
+mod secrets;
+mod connections;
+mod sessions;
+mod tool_facts;
+mod toolsets;
+mod enrichments;
+mod upkeep;
+mod usage;
+mod events;
+mod keys;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use sqlx::Row;
+
+use super::{Db, DbConnection, DbPool, DbRow, SqlStore, insert_numbered, one_at_a_time, snapshot, text, unhurried};
+use crate::adapters::store::encoding::from_millis;
+use crate::service::ports::{StoreError, StoreFailures, UpkeepStore};
+
+/// Maximum number of values in an `IN (…)` list and of rows in an `INSERT`, far below the databases' limits on bound values.
+const CHUNK: usize = 250;
+
+/// Counts the operations that failed.
+#[derive(Debug, Default)]
+pub(super) struct Failures {
+    reads: AtomicU64,
+    writes: AtomicU64,
+}
+
+impl Failures {
+    pub(super) fn note_write(&self) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn note_read(&self) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn sums(&self) -> StoreFailures {
+        StoreFailures { reads: self.reads.load(Ordering::Relaxed), writes: self.writes.load(Ordering::Relaxed) }
+    }
+}
+
+impl SqlStore {
+    pub(super) async fn read<T>(&self, action: &'static str, work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, StoreError> {
+        self.reading(work).await.map_err(self.failed(action)).inspect_err(|_| self.failures.note_read())
+    }
+
+    /// Reads rows and converts each of them.
+    async fn read_all<R, T>(
+        &self,
+        action: &'static str,
+        rows: impl Future<Output = sqlx::Result<Vec<R>>>,
+        value: impl Fn(R) -> sqlx::Result<T>,
+    ) -> Result<Vec<T>, StoreError> {
+        self.read(action, async { rows.await?.into_iter().map(value).collect() }).await
+    }
+
+    /// Sets the mark, after storing the installation id in the database: the mark must never exist without the id.
+    async fn mark(&self) -> Result<(), StoreError> {
+        let Some((mark, id)) = self.mark.get().and_then(|mark| Some((mark, mark.missing()?))) else { return Ok(()) };
+        let failed = |source| StoreError::Failed { action: "record that it contains data to protect", source };
+        if self.claim_installation(id).await? != id {
+            return Err(failed("another service has begun to use it meanwhile: restart this one".into()));
+        }
+        mark.set().map_err(|error| failed(error.into()))
+    }
+}
+
+/// Reads a column as a time.
+fn time(row: &DbRow, column: &str) -> Result<SystemTime, sqlx::Error> {
+    row.try_get(column).map(from_millis)
+}
+
+/// Reads a column as a count, which is never negative.
+fn count(row: &DbRow, column: &str) -> Result<u64, sqlx::Error> {
+    row.try_get::<i64, _>(column).map(i64::unsigned_abs)
+}
+
+fn optional_time(row: &DbRow, column: &str) -> Result<Option<SystemTime>, sqlx::Error> {
+    Ok(row.try_get::<Option<i64>, _>(column)?.map(from_millis))
+}

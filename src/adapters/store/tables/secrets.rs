@@ -1,0 +1,99 @@
+//! Stores the encrypted secrets of users.
+
+use async_trait::async_trait;
+use sqlx::Row;
+
+use super::{DbConnection, DbRow, SqlStore, time};
+use crate::adapters::store::encoding::{odd, to_millis};
+use crate::domain::access::principal::PrincipalId;
+use crate::domain::access::secret::{SealedSecret, SecretName, SecretPlace};
+use crate::domain::catalog::tool::ServerName;
+use crate::service::ports::{SecretStore, StoreError};
+
+#[async_trait]
+impl SecretStore for SqlStore {
+    async fn secrets(&self, owner: &PrincipalId) -> Result<Vec<SealedSecret>, StoreError> {
+        let query = "SELECT owner, server, name, key_id, nonce, sealed, updated_at FROM secret WHERE owner = $1 ORDER BY server, name";
+        let query = sqlx::query(query).bind(owner.as_str());
+        self.read_all("read a caller's secrets", query.fetch_all(self.readers()), |row| read(&row)).await
+    }
+
+    async fn secrets_of_other_keys(&self, key_id: &str) -> Result<Vec<SealedSecret>, StoreError> {
+        let query =
+            "SELECT owner, server, name, key_id, nonce, sealed, updated_at FROM secret WHERE key_id <> $1 ORDER BY owner, server, name";
+        let query = sqlx::query(query).bind(key_id);
+        self.read_all("read the secrets of former keys", query.fetch_all(self.readers()), |row| read(&row)).await
+    }
+
+    async fn save_secret(&self, secret: &SealedSecret) -> Result<(), StoreError> {
+        let SealedSecret { place, key_id, nonce, sealed, updated_at } = secret;
+        let query = || {
+            sqlx::query(
+                "INSERT INTO secret (owner, server, name, key_id, nonce, sealed, updated_at) VALUES ($1, $2, $3, $4, $5, $6, $7) \
+             ON CONFLICT (owner, server, name) DO UPDATE SET key_id = excluded.key_id, nonce = excluded.nonce, \
+             sealed = excluded.sealed, updated_at = excluded.updated_at",
+            )
+            .bind(place.owner.as_str())
+            .bind(place.server.as_str())
+            .bind(place.name.as_str())
+            .bind(&**key_id)
+            .bind(&nonce[..])
+            .bind(sealed)
+            .bind(to_millis(*updated_at))
+        };
+        self.durable("save a secret", || async move |writer: &mut DbConnection| query().execute(writer).await.map(drop)).await
+    }
+
+    async fn reseal_secret(&self, former: &SealedSecret, new: &SealedSecret) -> Result<bool, StoreError> {
+        let query = || {
+            sqlx::query(
+            "UPDATE secret SET key_id = $1, nonce = $2, sealed = $3 WHERE owner = $4 AND server = $5 AND name = $6 AND key_id = $7 AND nonce = $8",
+        )
+        .bind(&*new.key_id)
+        .bind(&new.nonce[..])
+        .bind(&new.sealed)
+        .bind(former.place.owner.as_str())
+        .bind(former.place.server.as_str())
+        .bind(former.place.name.as_str())
+        .bind(&*former.key_id)
+        .bind(&former.nonce[..])
+        };
+        self.durable("encrypt a secret with another key", || {
+            async move |writer: &mut DbConnection| Ok(query().execute(writer).await?.rows_affected() > 0)
+        })
+        .await
+    }
+
+    async fn remove_secret(&self, place: &SecretPlace) -> Result<bool, StoreError> {
+        let query = || {
+            sqlx::query("DELETE FROM secret WHERE owner = $1 AND server = $2 AND name = $3")
+                .bind(place.owner.as_str())
+                .bind(place.server.as_str())
+                .bind(place.name.as_str())
+        };
+        self.durable("remove a secret", || async move |writer: &mut DbConnection| Ok(query().execute(writer).await?.rows_affected() > 0))
+            .await
+    }
+
+    async fn remove_secrets(&self, owner: &PrincipalId) -> Result<u64, StoreError> {
+        self.durable("remove a caller's secrets", || async move |writer: &mut DbConnection| remove_all(writer, owner).await).await
+    }
+}
+
+pub(super) async fn remove_all(writer: &mut DbConnection, owner: &PrincipalId) -> Result<u64, sqlx::Error> {
+    Ok(sqlx::query("DELETE FROM secret WHERE owner = $1").bind(owner.as_str()).execute(writer).await?.rows_affected())
+}
+
+pub(super) fn read(row: &DbRow) -> Result<SealedSecret, sqlx::Error> {
+    Ok(SealedSecret {
+        place: SecretPlace {
+            owner: PrincipalId::new(row.try_get::<String, _>("owner")?),
+            server: ServerName::new(row.try_get::<String, _>("server")?),
+            name: SecretName::new(row.try_get("name")?).ok_or_else(|| odd("an invalid name of a secret"))?,
+        },
+        key_id: row.try_get::<&str, _>("key_id")?.into(),
+        nonce: row.try_get::<&[u8], _>("nonce")?.try_into().map_err(|_| odd("a nonce of another length"))?,
+        sealed: row.try_get("sealed")?,
+        updated_at: time(row, "updated_at")?,
+    })
+}

@@ -1,0 +1,113 @@
+//! `toolsieve learn`: shows and forgets what a running service learned from use.
+
+use clap::{Args, Subcommand};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::Method;
+use serde_json::Value;
+
+use crate::cli::admin::{ServiceAccess, Shown};
+use crate::cli::table::cell as text;
+use crate::cli::{Outcome, print, table};
+
+const PATH: &str = "/v1/admin/learning";
+
+#[derive(Subcommand)]
+pub(super) enum Learn {
+    /// Show for whom how much was learned, the evidence on a tool, or how learning changes the ranking for a message
+    Show(Show),
+    /// Forget what was learned: from a caller, on a tool, for a scope, or everything
+    Forget(Forget),
+}
+
+#[derive(Args)]
+pub(super) struct Show {
+    /// Public name of a tool, such as `git__git_log`
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["message", "principal"])]
+    tool: Option<String>,
+    /// Text of a message
+    #[arg(long, value_name = "TEXT", requires = "principal")]
+    message: Option<String>,
+    /// Caller of the message: user:ID or key:NAME
+    #[arg(long, value_name = "PRINCIPAL", requires = "message")]
+    principal: Option<String>,
+    #[command(flatten)]
+    shown: Shown,
+}
+
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+pub(super) struct Forget {
+    /// Caller whose messages to forget: user:ID or key:NAME
+    #[arg(long, value_name = "PRINCIPAL")]
+    principal: Option<String>,
+    /// Public name of a tool, or SERVER/TOOL for a tool that no longer exists
+    #[arg(long, value_name = "NAME")]
+    tool: Option<String>,
+    /// Scope, as `toolsieve learn show` lists it
+    #[arg(long, value_name = "SCOPE")]
+    scope: Option<String>,
+    /// Forget everything
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    access: ServiceAccess,
+}
+
+impl Learn {
+    pub(super) fn run(self) -> Outcome {
+        match self {
+            Self::Show(show) => show.run(),
+            Self::Forget(forget) => forget.run(),
+        }
+    }
+}
+
+impl Show {
+    fn run(self) -> Outcome {
+        let named = [("tool", &self.tool), ("message", &self.message), ("principal", &self.principal)];
+        let path = path(&named.map(|(name, value)| (name, value.as_deref())));
+        self.shown.get(&path, |answer| if answer["tools"].is_array() { of_tools(answer) } else { of_scopes(answer) })
+    }
+}
+
+impl Forget {
+    fn run(self) -> Outcome {
+        let all = self.all.then_some("true");
+        let named =
+            [("principal", self.principal.as_deref()), ("tool", self.tool.as_deref()), ("scope", self.scope.as_deref()), ("all", all)];
+        let answer = self.access.ask(Method::DELETE, &path(&named), None)?;
+        print(&format!("Forgot {} learned uses.", answer["removed"]))
+    }
+}
+
+/// The path with these parameters.
+fn path(parameters: &[(&str, Option<&str>)]) -> String {
+    let given =
+        parameters.iter().filter_map(|(name, value)| value.map(|value| format!("{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC))));
+    let query = given.collect::<Vec<_>>().join("&");
+    if query.is_empty() { PATH.to_owned() } else { format!("{PATH}?{query}") }
+}
+
+fn of_scopes(answer: &Value) -> String {
+    let rows = table::of_list(&["Scope", "Messages", "Uses"], &answer["scopes"], |scope| {
+        [text(&scope["scope"]), text(&scope["messages"]), text(&scope["uses"])]
+    });
+    format!("{rows}\nLearning is {}. Messages are compared by {}.", text(&answer["mode"]), text(&answer["model"]))
+}
+
+fn of_tools(answer: &Value) -> String {
+    let tools = answer["tools"].as_array().into_iter().flatten();
+    let rows: Vec<Value> = tools
+        .flat_map(|tool| {
+            let evidence = tool["evidence"].as_array().cloned().unwrap_or_default();
+            evidence.into_iter().map(move |mut evidence| {
+                evidence["name"] = tool["name"].clone();
+                evidence["delta"] = tool["delta"].as_f64().map_or(Value::Null, |delta| Value::from(format!("{delta:+.2}")));
+                evidence
+            })
+        })
+        .collect();
+    table::of_list(&["Tool", "Score", "Evidence", "Count", "Days", "Scope"], &Value::from(rows), |row| {
+        [text(&row["name"]), text(&row["delta"]), text(&row["kind"]), text(&row["count"]), text(&row["age_days"]), text(&row["scope"])]
+    })
+}

@@ -1,0 +1,95 @@
+//! Scopes: for whom evidence counts.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::domain::access::principal::{Principal, PrincipalKind};
+
+/// The tenant of callers without a named key.
+const UNNAMED: &str = "-";
+/// Maximum number of a caller's groups that count.
+const GROUPS: usize = 4;
+
+/// For whom evidence counts. Scopes of different keys never meet.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Scope {
+    /// The id of the named key; `-` without one.
+    pub key: Arc<str>,
+    pub audience: Audience,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Audience {
+    /// One caller, by the id of its principal.
+    Caller(Arc<str>),
+    Group(Arc<str>),
+    /// All callers of the key.
+    All,
+}
+
+impl Scope {
+    /// The scopes of a caller, its own first. Empty for a caller that may act for users but names none: its messages come from
+    /// people who don't know each other.
+    pub fn of(principal: &Principal) -> Vec<Self> {
+        if principal.kind == PrincipalKind::Nobody || (principal.vouches && principal.kind != PrincipalKind::Anyone) {
+            return Vec::new();
+        }
+        let key: Arc<str> = principal.key.as_ref().map_or_else(|| UNNAMED.into(), |key| key.id.as_str().into());
+        let groups = principal.groups.iter().take(GROUPS).map(|group| Audience::Group(group.as_str().into()));
+        let own = Audience::Caller(principal.id.as_str().into());
+        let audiences = std::iter::once(own).chain(groups).chain([Audience::All]);
+        audiences.map(|audience| Self { key: Arc::clone(&key), audience }).collect()
+    }
+
+    /// Parses what [`Display`](fmt::Display) writes.
+    pub fn read(text: &str) -> Option<Self> {
+        let (key, audience) = text.split_once('/')?;
+        let audience = match audience.split_once('=') {
+            Some(("caller", id)) if !id.is_empty() => Audience::Caller(id.into()),
+            Some(("group", name)) if !name.is_empty() => Audience::Group(name.into()),
+            None if audience == "all" => Audience::All,
+            _ => return None,
+        };
+        (!key.is_empty()).then(|| Self { key: key.into(), audience })
+    }
+
+    /// Whether the scope contains only one caller's messages.
+    pub(crate) fn is_own(&self) -> bool {
+        matches!(self.audience, Audience::Caller(_))
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.audience {
+            Audience::Caller(id) => write!(formatter, "{}/caller={id}", self.key),
+            Audience::Group(name) => write!(formatter, "{}/group={name}", self.key),
+            Audience::All => write!(formatter, "{}/all", self.key),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::Scope;
+    use crate::domain::access::principal::{GroupTable, Principal, User};
+
+    #[test]
+    fn scopes_follow_from_the_caller() {
+        let key = Principal { vouches: true, ..Principal::service_key() };
+        let groups = BTreeSet::from(["ops".to_owned()]);
+        let user = key.on_behalf_of(User { id: "a/b=c".into(), groups, ..User::default() }, &GroupTable::default());
+        let names: Vec<String> = Scope::of(&user).iter().map(ToString::to_string).collect();
+        assert_eq!(names, ["-/caller=user:a/b=c", "-/group=ops", "-/all"]);
+        for scope in Scope::of(&user) {
+            assert_eq!(Scope::read(&scope.to_string()), Some(scope));
+        }
+        assert!(Scope::of(&key).is_empty(), "people whom the key does not name");
+        assert!(Scope::of(&Principal::nobody()).is_empty());
+        for text in ["", "all", "-/", "/all", "-/caller=", "-/nobody=a"] {
+            assert_eq!(Scope::read(text), None, "{text}");
+        }
+    }
+}

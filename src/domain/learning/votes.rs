@@ -1,0 +1,367 @@
+//! The votes of remembered messages for a new message.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::evidence::{Minute, fading};
+use super::memory::{Memory, Row};
+use super::vector::{MessageVector, dot};
+use crate::domain::catalog::tool::ToolId;
+
+/// Number of messages that vote: the nearest ones.
+const NEAREST: usize = 8;
+/// Number of people that vote in a scope of several people: those with the nearest messages.
+const VOTERS: usize = 50;
+/// The share of the people with similar messages that must agree on a tool. A few accounts can't outvote many.
+const QUORUM: f32 = 0.25;
+/// Maximum number of tools that the people of a scope raise, so that wrong uses can't fill the first ranks.
+const MOST_RAISED: usize = 2;
+/// The cosine from which messages count as alike in explanations.
+const ALIKE: f32 = 0.6;
+/// The cosine from which people's messages count as similar when they must agree.
+const SIMILAR: f32 = 0.4;
+/// How fast votes lose weight with the distance of their message.
+const WIDTH: f32 = 0.2;
+/// Voices for no tool. So a single voice has two thirds of the weight of many that agree.
+const DOUBT: f32 = 0.5;
+/// Bounds of the weight of one message for one tool.
+const WEIGHTS: std::ops::RangeInclusive<f32> = -1.5..=1.5;
+
+/// Who must agree, and how long evidence counts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct VoteParameters {
+    /// Number of different people whose evidence must agree on a tool. 1 in a caller's own scope.
+    pub people: usize,
+    pub half_life: Duration,
+    pub now: Minute,
+}
+
+/// The vote of a scope on a tool.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Vote {
+    /// Between -1 (all messages like this one speak against the tool) and 1.5 (all speak for it).
+    pub sum: f32,
+    /// Number of similar messages with evidence for the tool.
+    pub messages: u32,
+}
+
+impl Memory {
+    /// The votes of the remembered messages for a new message.
+    pub fn votes(&self, message: &MessageVector, parameters: &VoteParameters) -> HashMap<ToolId, Vote> {
+        if message.dimension() != self.dimension || self.people.len() < parameters.people {
+            return HashMap::new();
+        }
+        let votes = if parameters.people == 1 { self.votes_of_one(message, parameters) } else { self.votes_of_people(message, parameters) };
+        votes.into_iter().map(|(tool, vote)| (self.tools[tool].clone(), vote)).collect()
+    }
+
+    /// The votes of a scope in which one person decides.
+    fn votes_of_one(&self, message: &MessageVector, parameters: &VoteParameters) -> Vec<(usize, Vote)> {
+        let mut tallies: HashMap<usize, Tally> = HashMap::new();
+        let nearest = self.nearest(message);
+        // Messages near this one that led to other tools speak against a tool.
+        let voices = nearest.iter().map(|(cosine, _)| nearness(*cosine)).sum::<f32>() + DOUBT;
+        for (cosine, place) in nearest {
+            for (tool, weight) in self.rows[place].weights(parameters) {
+                tallies.entry(tool).or_default().add(nearness(cosine) * weight, weight, cosine);
+            }
+        }
+        tallies
+            .into_iter()
+            .map(|(tool, tally)| (tool, Vote { sum: (tally.positive + tally.negative) / voices, messages: tally.alike }))
+            .collect()
+    }
+
+    /// The votes of a scope of several people: each person has one vote, by the nearest message, and enough of them must agree.
+    fn votes_of_people(&self, message: &MessageVector, parameters: &VoteParameters) -> Vec<(usize, Vote)> {
+        let voters = self.nearest_of_people(message);
+        let similar = voters.iter().filter(|(cosine, _)| *cosine >= SIMILAR).count();
+        let needed = parameters.people.max(share_of(similar));
+        let mut tallies: HashMap<usize, Tally> = HashMap::new();
+        for (cosine, place) in voters {
+            let weights = self.rows[place].weights(parameters);
+            // A person's vote is divided if it supports several tools.
+            let supported = weights.values().filter(|weight| **weight > 0.0).sum::<f32>().max(1.0);
+            for (tool, weight) in weights {
+                let weight = if weight > 0.0 { weight / supported } else { weight };
+                tallies.entry(tool).or_default().add(nearness(cosine) * weight, weight, cosine);
+            }
+        }
+        let mut votes: Vec<(usize, Vote)> =
+            tallies.into_iter().filter_map(|(tool, tally)| Some((tool, tally.vote_of_people(needed)?))).collect();
+        votes.sort_unstable_by(|(tool, vote), (other_tool, other)| other.sum.total_cmp(&vote.sum).then(tool.cmp(other_tool)));
+        let raised = votes.iter().filter(|(_, vote)| vote.sum > 0.0).count();
+        votes.drain(MOST_RAISED.min(raised)..raised);
+        votes
+    }
+
+    /// The nearest messages, with their cosines.
+    fn nearest(&self, message: &MessageVector) -> Vec<(f32, usize)> {
+        let mut nearest: Vec<(f32, usize)> = Vec::with_capacity(NEAREST + 1);
+        for (place, cosine) in self.cosines(message).enumerate() {
+            if nearest.len() == NEAREST && nearest.last().is_some_and(|(worst, _)| cosine <= *worst) {
+                continue;
+            }
+            let at = nearest.partition_point(|(known, _)| *known >= cosine);
+            nearest.insert(at, (cosine, place));
+            nearest.truncate(NEAREST);
+        }
+        nearest
+    }
+
+    /// The nearest message of each of the nearest people.
+    fn nearest_of_people(&self, message: &MessageVector) -> Vec<(f32, usize)> {
+        let mut best: Vec<Option<(f32, usize)>> = vec![None; self.people.len()];
+        for (place, cosine) in self.cosines(message).enumerate() {
+            let known = &mut best[self.rows[place].person];
+            if known.is_none_or(|(known, _)| cosine > known) {
+                *known = Some((cosine, place));
+            }
+        }
+        let mut best: Vec<(f32, usize)> = best.into_iter().flatten().collect();
+        best.sort_unstable_by(|one, other| other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)));
+        best.truncate(VOTERS);
+        best
+    }
+
+    fn cosines(&self, message: &MessageVector) -> impl Iterator<Item = f32> {
+        let (values, scale) = (message.values(), message.scale());
+        self.vectors
+            .chunks_exact(self.dimension.max(1))
+            .zip(&self.rows)
+            .map(move |(vector, row)| dot(vector, values) as f32 * scale * row.scale)
+    }
+}
+
+impl Row {
+    /// The weight of this message for each of its tools.
+    fn weights(&self, parameters: &VoteParameters) -> HashMap<usize, f32> {
+        let mut weights: HashMap<usize, f32> = HashMap::new();
+        for (tool, kind, at) in &self.evidence {
+            *weights.entry(*tool).or_default() += kind.weight() * fading(*at, parameters.now, parameters.half_life);
+        }
+        for weight in weights.values_mut() {
+            *weight = weight.clamp(*WEIGHTS.start(), *WEIGHTS.end());
+        }
+        weights
+    }
+}
+
+/// The voices for and against a tool.
+#[derive(Default)]
+struct Tally {
+    positive: f32,
+    supporters: usize,
+    negative: f32,
+    opponents: usize,
+    alike: u32,
+}
+
+impl Tally {
+    fn add(&mut self, vote: f32, weight: f32, cosine: f32) {
+        let is_similar = usize::from(cosine >= SIMILAR);
+        if weight > 0.0 {
+            self.positive += vote;
+            self.supporters += is_similar;
+            self.alike += u32::from(cosine >= ALIKE);
+        } else {
+            self.negative += vote;
+            self.opponents += is_similar;
+        }
+    }
+
+    /// `None` if fewer people with similar messages agree than are `needed`.
+    fn vote_of_people(&self, needed: usize) -> Option<Vote> {
+        // Divided by the voices for the tool alone, so that another person's uses of other tools change nothing.
+        let counted = |sum: f32, voices: usize| if voices >= needed { sum / (voices as f32 + DOUBT) } else { 0.0 };
+        let sum = counted(self.positive, self.supporters) + counted(self.negative, self.opponents);
+        let messages = if self.supporters >= needed { self.alike } else { 0 };
+        (sum != 0.0).then_some(Vote { sum, messages })
+    }
+}
+
+/// How much a message with this cosine counts, between 0 and 1.
+fn nearness(cosine: f32) -> f32 {
+    ((cosine - 1.0) / WIDTH).exp()
+}
+
+/// The number of people that make up a quorum.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of at most 50 people")]
+fn share_of(people: usize) -> usize {
+    (people as f32 * QUORUM).ceil() as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::{Memory, Vote, VoteParameters};
+    use crate::domain::catalog::tool::ToolId;
+    use crate::domain::learning::evidence::{Evidence, EvidenceKind, Minute};
+    use crate::domain::learning::memory::{MOST, RememberedMessage};
+    use crate::domain::learning::vector::MessageVector;
+
+    const NOW: Minute = Minute(1_000_000);
+
+    fn parameters(people: usize) -> VoteParameters {
+        VoteParameters { people, half_life: Duration::from_hours(24 * 30), now: NOW }
+    }
+
+    fn vector(values: &[f32]) -> MessageVector {
+        let length = values.iter().map(|value| value * value).sum::<f32>().sqrt();
+        MessageVector::of(&values.iter().map(|value| value / length).collect::<Vec<_>>()).unwrap()
+    }
+
+    fn tool(name: &str) -> ToolId {
+        ToolId::new("server", name)
+    }
+
+    fn add(memory: &mut Memory, id: &str, values: &[f32], person: &str, name: &str, kind: EvidenceKind) {
+        let message = RememberedMessage { id: id.into(), vector: vector(values) };
+        memory.add(&message, &Arc::from(person), &Evidence { tool: tool(name), kind, at: NOW }, 250);
+    }
+
+    fn vote(memory: &Memory, values: &[f32], name: &str, people: usize) -> Option<Vote> {
+        memory.votes(&vector(values), &parameters(people)).get(&tool(name)).copied()
+    }
+
+    #[test]
+    fn a_similar_message_votes_more_than_another() {
+        let mut memory = Memory::default();
+        add(&mut memory, "1", &[1.0, 0.1, 0.0], "a", "right", EvidenceKind::Called);
+        let (near, far) = (vote(&memory, &[1.0, 0.0, 0.0], "right", 1).unwrap(), vote(&memory, &[0.0, 0.0, 1.0], "right", 1).unwrap());
+        assert!(near.sum > 0.6 && far.sum < 0.1, "{near:?} {far:?}");
+        assert_eq!((near.messages, far.messages), (1, 0));
+        assert_eq!(vote(&memory, &[1.0, 0.0], "right", 1), None, "a vector of another model");
+    }
+
+    #[test]
+    fn a_message_counts_once_however_often_the_tool_was_called() {
+        let mut memory = Memory::default();
+        for _ in 0..100 {
+            add(&mut memory, "1", &[1.0, 0.0], "a", "right", EvidenceKind::Called);
+        }
+        assert_eq!((memory.messages(), memory.uses()), (1, 1));
+        assert!(vote(&memory, &[1.0, 0.0], "right", 1).unwrap().sum < 0.7);
+    }
+
+    #[test]
+    fn a_called_tool_was_not_passed_over() {
+        let weight = |kinds: [EvidenceKind; 2]| {
+            let mut memory = Memory::default();
+            for kind in kinds {
+                add(&mut memory, "1", &[1.0, 0.0], "a", "tool", kind);
+            }
+            vote(&memory, &[1.0, 0.0], "tool", 1).unwrap().sum
+        };
+        let [first, then, called] = [
+            [EvidenceKind::PassedOver, EvidenceKind::Called],
+            [EvidenceKind::Called, EvidenceKind::PassedOver],
+            [EvidenceKind::Called, EvidenceKind::Called],
+        ]
+        .map(weight);
+        assert!((first - called).abs() < 1e-6 && (then - called).abs() < 1e-6, "{first} {then} {called}");
+    }
+
+    #[test]
+    fn a_later_verdict_replaces_the_earlier_one() {
+        let mut memory = Memory::default();
+        add(&mut memory, "1", &[1.0, 0.0], "a", "tool", EvidenceKind::Wrong);
+        assert!(vote(&memory, &[1.0, 0.0], "tool", 1).unwrap().sum < 0.0);
+        add(&mut memory, "1", &[1.0, 0.0], "a", "tool", EvidenceKind::Helpful);
+        assert!(vote(&memory, &[1.0, 0.0], "tool", 1).unwrap().sum > 0.6);
+    }
+
+    #[test]
+    fn others_count_once_enough_people_agree() {
+        let mut memory = Memory::default();
+        for (person, needed) in [("a", None), ("b", None), ("c", Some(()))] {
+            for message in 0..20 {
+                add(&mut memory, &format!("{person}{message}"), &[1.0, 0.0], person, "right", EvidenceKind::Called);
+            }
+            assert_eq!(vote(&memory, &[1.0, 0.0], "right", 3).map(drop), needed, "{person}");
+        }
+    }
+
+    /// Five accounts among fifty write the message itself again and again, each time with other wrong tools.
+    #[test]
+    fn few_accounts_do_not_outvote_many() {
+        let mut memory = Memory::default();
+        for person in 0..45 {
+            add(&mut memory, &format!("p{person}"), &[1.0, 0.6], &format!("p{person}"), "right", EvidenceKind::Called);
+        }
+        for (message, person) in (0..250).map(|message| (message, message % 5)) {
+            for wrong in 0..8 {
+                add(&mut memory, &format!("m{message}"), &[1.0, 0.0], &format!("bad{person}"), &format!("w{wrong}"), EvidenceKind::Called);
+            }
+        }
+        let votes = memory.votes(&vector(&[1.0, 0.0]), &parameters(3));
+        assert_eq!(votes.keys().collect::<Vec<_>>(), [&tool("right")]);
+    }
+
+    /// Nobody else writes about the topic.
+    #[test]
+    fn agreeing_accounts_raise_few_tools() {
+        let mut memory = Memory::default();
+        for (person, wrong) in (0..5).flat_map(|person| (0..8).map(move |wrong| (person, wrong))) {
+            add(&mut memory, &format!("m{person}"), &[1.0, 0.0], &format!("bad{person}"), &format!("w{wrong}"), EvidenceKind::Called);
+        }
+        let votes = memory.votes(&vector(&[1.0, 0.0]), &parameters(3));
+        assert_eq!(votes.len(), 2);
+        assert!(votes.values().all(|vote| vote.sum < 0.7), "{votes:?}");
+    }
+
+    #[test]
+    fn a_flood_by_one_person_displaces_nobody() {
+        let mut memory = Memory::default();
+        for person in 0..10 {
+            add(&mut memory, &format!("p{person}"), &[1.0, 0.0], &format!("p{person}"), "right", EvidenceKind::Called);
+        }
+        let before = memory.votes(&vector(&[1.0, 0.1]), &parameters(10));
+        for message in 0..2 * MOST {
+            add(&mut memory, &format!("m{message}"), &[1.0, 0.1], "attacker", "wrong", EvidenceKind::Called);
+        }
+        let after = memory.votes(&vector(&[1.0, 0.1]), &parameters(10));
+        assert_eq!((before.len(), after.len(), memory.messages()), (1, 1, 260));
+        assert!((before[&tool("right")].sum - after[&tool("right")].sum).abs() < 1e-6, "{before:?} {after:?}");
+    }
+
+    #[test]
+    fn old_evidence_fades() {
+        let mut memory = Memory::default();
+        add(&mut memory, "1", &[1.0, 0.0], "a", "right", EvidenceKind::Called);
+        let later = VoteParameters { now: Minute(NOW.0 + 60 * 24 * 300), ..parameters(1) };
+        assert!(memory.votes(&vector(&[1.0, 0.0]), &later)[&tool("right")].sum < 0.002);
+    }
+
+    #[test]
+    fn what_is_forgotten_votes_no_more() {
+        let mut memory = Memory::default();
+        add(&mut memory, "1", &[1.0, 0.0], "a", "one", EvidenceKind::Called);
+        add(&mut memory, "1", &[1.0, 0.0], "a", "two", EvidenceKind::Called);
+        add(&mut memory, "2", &[1.0, 0.0], "b", "one", EvidenceKind::Called);
+        assert!(memory.holds("1", &tool("two")) && !memory.holds("2", &tool("two")));
+        assert_eq!(memory.retain(|_, evidence| evidence.tool != tool("two")), 1);
+        assert_eq!(memory.retain(|person, _| person != "a"), 1);
+        assert_eq!((memory.messages(), memory.uses()), (1, 1));
+        assert!(vote(&memory, &[1.0, 0.0], "one", 1).is_some() && vote(&memory, &[1.0, 0.0], "two", 1).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn one_person_never_decides_for_others(uses in prop::collection::vec((0_usize..30, 0_usize..4, 0_usize..8), 1..60)) {
+            let mut memory = Memory::default();
+            for (number, name, kind) in &uses {
+                let values = [1.0, *number as f32 / 10.0];
+                add(&mut memory, &number.to_string(), &values, "a", &name.to_string(), EvidenceKind::ALL[*kind]);
+            }
+            prop_assert!(memory.votes(&vector(&[1.0, 0.0]), &parameters(2)).is_empty());
+            for vote in memory.votes(&vector(&[1.0, 0.0]), &parameters(1)).values() {
+                prop_assert!(vote.sum.abs() <= 1.5 && vote.sum.is_finite());
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Shows administrators what was learned from use, and forgets it.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use actix_web::{HttpResponse, delete, get, web};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::principal;
+use crate::domain::catalog::tool::ToolId;
+use crate::domain::learning::boost::delta;
+use crate::domain::learning::scope::Scope;
+use crate::domain::learning::votes::Vote;
+use crate::http::caller::Administrator;
+use crate::http::problem::{Answer, Code, Problem};
+use crate::http::query::Query;
+use crate::http::state::State;
+use crate::service::learning::learn::LearnedEvidence;
+use crate::service::ports::{AuditAction, AuditEntry, Forgotten};
+
+const SECONDS_PER_DAY: f64 = 86_400.0;
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct LearningQuery {
+    /// The public name of a tool: shows the evidence on it.
+    tool: Option<String>,
+    /// The text of a message: shows which tools would rank higher or lower for it. Requires `principal`.
+    message: Option<String>,
+    /// The caller of the message, such as `user:ID`. What its groups learned isn't shown.
+    principal: Option<String>,
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct ForgetQuery {
+    /// Forgets what this caller's messages taught: `user:ID` or `key:NAME`.
+    principal: Option<String>,
+    /// Forgets all evidence on a tool: its public name, or `SERVER/TOOL` for a tool that no longer exists.
+    tool: Option<String>,
+    /// Forgets what counts for a scope, as GET lists it. What its messages taught in other scopes stays.
+    scope: Option<String>,
+    /// `true` forgets everything.
+    all: Option<bool>,
+}
+
+/// What is learned.
+#[derive(Serialize, ToSchema)]
+struct LearningBody {
+    /// `always` or `off`.
+    mode: &'static str,
+    /// The embedding model. Only messages that it embedded are compared.
+    model: String,
+    scopes: Vec<ScopeBody>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct ScopeBody {
+    /// For whom the evidence counts: the id of the key (`-` without a named key), then `caller=ID`, `group=NAME` or `all`.
+    scope: String,
+    /// Number of remembered messages.
+    messages: usize,
+    /// Number of pieces of evidence.
+    uses: usize,
+}
+
+#[derive(Serialize, ToSchema)]
+struct LearnedToolsBody {
+    tools: Vec<LearnedToolBody>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct LearnedToolBody {
+    name: String,
+    /// The change of the tool's score for the message, in standard deviations of the candidates. Absent without a message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delta: Option<f32>,
+    evidence: Vec<EvidenceBody>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct EvidenceBody {
+    /// `called`, `found`, `invalid`, `failed`, `helpful`, `missing`, `wrong` or `passed_over`.
+    kind: &'static str,
+    count: usize,
+    /// The age of the newest piece, in days.
+    age_days: f64,
+    scope: String,
+}
+
+#[derive(Serialize, ToSchema)]
+struct ForgottenBody {
+    /// Number of pieces of evidence.
+    removed: u64,
+}
+
+/// Shows what was learned from use. Without parameters, lists all scopes. With `tool`, shows the evidence on a tool. With `message` and
+/// `principal`, shows how learning changes the ranking for a message.
+#[utoipa::path(
+    params(LearningQuery),
+    responses(
+        (status = 200, description = "All scopes, or the tools with their evidence (`LearnedToolsBody`)", body = LearningBody),
+        (status = 404, description = "The tool is unknown"),
+        (status = 422, description = "A parameter is invalid or missing")
+    )
+)]
+#[get("/v1/admin/learning")]
+pub async fn show_learning(state: web::Data<State>, _: Administrator, Query(query): Query<LearningQuery>) -> Answer {
+    let learning = &state.learning;
+    match query {
+        LearningQuery { tool: Some(name), message: None, principal: None } => {
+            let tool = tool(&state, &name)?;
+            let evidence = learning.evidence(&tool, None).iter().map(EvidenceBody::of).collect();
+            Ok(HttpResponse::Ok().json(LearnedToolsBody { tools: vec![LearnedToolBody { name, delta: None, evidence }] }))
+        }
+        LearningQuery { tool: None, message: Some(message), principal: Some(name) } => {
+            let caller = principal(&name)?;
+            let vector = state.find.retrieve.message_vector(&message).await;
+            let vector = vector.map_err(|_| Problem::new(Code::Internal, "The embedder does not answer; try again later."))?;
+            let votes: BTreeMap<ToolId, Vote> =
+                vector.map(|vector| learning.votes_for(caller.as_str(), &vector)).unwrap_or_default().into_iter().collect();
+            let catalog = state.current.snapshot();
+            let shown = |(tool, vote): (ToolId, Vote)| LearnedToolBody {
+                name: catalog.tool(&tool).map_or_else(|| tool.to_string(), |tool| tool.operation_id.to_string()),
+                delta: Some(delta(vote.sum)),
+                evidence: learning.evidence(&tool, Some(caller.as_str())).iter().map(EvidenceBody::of).collect(),
+            };
+            let mut tools: Vec<LearnedToolBody> = votes.into_iter().map(shown).collect();
+            tools.sort_by(|one, other| other.delta.unwrap_or_default().total_cmp(&one.delta.unwrap_or_default()));
+            Ok(HttpResponse::Ok().json(LearnedToolsBody { tools }))
+        }
+        LearningQuery { tool: None, message: None, principal: None } => {
+            let scopes = learning.scopes().into_iter().map(|known| ScopeBody {
+                scope: known.scope.to_string(),
+                messages: known.messages,
+                uses: known.uses,
+            });
+            let body = LearningBody { mode: learning.mode().name(), model: learning.model().to_owned(), scopes: scopes.collect() };
+            Ok(HttpResponse::Ok().json(body))
+        }
+        _ => Err(Problem::invalid("message", "give tool, or both message and principal, or nothing.")),
+    }
+}
+
+/// Forgets what was learned from use: of a caller, on a tool, in a scope, or everything. Messages in the log of events stay.
+#[utoipa::path(
+    params(ForgetQuery),
+    responses(
+        (status = 200, description = "The number of deleted pieces of evidence", body = ForgottenBody),
+        (status = 404, description = "The tool is unknown"),
+        (status = 422, description = "Not exactly one parameter is given, or it is invalid")
+    )
+)]
+#[delete("/v1/admin/learning")]
+pub async fn forget_learning(state: web::Data<State>, caller: Administrator, Query(query): Query<ForgetQuery>) -> Answer {
+    let (forgotten, named) = match query {
+        ForgetQuery { principal: Some(name), tool: None, scope: None, all: None } => (Forgotten::Caller(principal(&name)?), name),
+        ForgetQuery { principal: None, tool: Some(name), scope: None, all: None } => (Forgotten::Tool(tool(&state, &name)?), name),
+        ForgetQuery { principal: None, tool: None, scope: Some(name), all: None } => {
+            let scope = Scope::read(&name).ok_or_else(|| Problem::invalid("scope", "write a scope as GET /v1/admin/learning lists it."))?;
+            (Forgotten::Scope(scope), name)
+        }
+        ForgetQuery { principal: None, tool: None, scope: None, all: Some(true) } => (Forgotten::All, "all".to_owned()),
+        _ => return Err(Problem::invalid("principal", "give exactly one of principal, tool, scope and all=true.")),
+    };
+    let removed = state.learning.forget(&forgotten).await?;
+    tracing::info!(named, removed, "what was learned was forgotten");
+    state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::LearningForget, named));
+    Ok(HttpResponse::Ok().json(ForgottenBody { removed }))
+}
+
+/// A tool by its published name, or by its server and its own name.
+fn tool(state: &State, name: &str) -> Result<ToolId, Problem> {
+    let known = state.current.snapshot().operation(name).map(|tool| tool.id.clone());
+    let former = || name.split_once('/').map(|(server, tool)| ToolId::new(server, tool));
+    known.or_else(former).ok_or_else(|| Problem::new(Code::NotFound, format!("There is no tool `{name}`.")))
+}
+
+impl EvidenceBody {
+    fn of(evidence: &LearnedEvidence) -> Self {
+        let age = SystemTime::now().duration_since(evidence.newest).unwrap_or_default().as_secs_f64() / SECONDS_PER_DAY;
+        Self { kind: evidence.kind.name(), count: evidence.count, age_days: (age * 10.0).round() / 10.0, scope: evidence.scope.to_string() }
+    }
+}

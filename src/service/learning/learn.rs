@@ -1,0 +1,260 @@
+//! Learns from uses, and lets remembered messages vote. What is learned is in memory at once, and stored soon after.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::domain::access::principal::Principal;
+use crate::domain::catalog::tool::ToolId;
+use crate::domain::learning::evidence::{Evidence, EvidenceKind, Minute};
+use crate::domain::learning::memory::{MOST, RememberedMessage};
+use crate::domain::learning::scope::{Audience, Scope};
+use crate::domain::learning::vector::MessageVector;
+use crate::domain::learning::votes::{Vote, VoteParameters};
+use crate::service::learning::memories::Memories;
+use crate::service::ports::{Forgotten, LearnedUse, LearningStore, StoreError};
+use crate::service::write_behind::{BatchWriter, Queue};
+use crate::settings::{LearningMode, LearningSettings};
+
+/// Maximum number of messages in memory, counted once per scope: about 60 MiB with 384 dimensions.
+const MOST_IN_MEMORY: usize = 100_000;
+/// Number of messages that are read at the start.
+const MOST_READ: usize = 100_000;
+
+/// What use has taught.
+#[derive(Clone)]
+pub struct Learning {
+    memories: Arc<Memories>,
+    queue: Queue<LearnedUse>,
+    store: Arc<dyn LearningStore>,
+    /// Held while the store is written, so that forgotten evidence isn't stored afterwards.
+    writing: Arc<tokio::sync::Mutex<()>>,
+    settings: LearningSettings,
+    model: Arc<str>,
+}
+
+/// A finished call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Used<'a> {
+    pub(crate) tool: &'a ToolId,
+    pub(crate) kind: EvidenceKind,
+    /// The tool that was offered first, if the call surely belongs to its message.
+    pub(crate) first: Option<&'a ToolId>,
+}
+
+/// A scope, for administrators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LearnedScope {
+    pub scope: Scope,
+    pub messages: usize,
+    pub uses: usize,
+}
+
+/// Equal pieces of evidence on a tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LearnedEvidence {
+    pub scope: Scope,
+    pub kind: EvidenceKind,
+    pub count: usize,
+    /// The time of the newest piece.
+    pub newest: SystemTime,
+}
+
+impl Learning {
+    /// Reads what was learned, and starts the writer. After `stop`, it writes what is queued and ends. If learning is off, nothing is
+    /// read, but stored data can still be forgotten.
+    pub async fn start(
+        store: Arc<dyn LearningStore>,
+        settings: LearningSettings,
+        (model, retention): (&str, Duration),
+        stop: CancellationToken,
+    ) -> (Self, JoinHandle<()>) {
+        let (memories, writing) = (Arc::<Memories>::default(), Arc::default());
+        let model: Arc<str> = model.into();
+        if settings.mode != LearningMode::Off {
+            match store.learned(&model, (MOST_READ, MOST)).await {
+                Ok(uses) => memories.load(&uses),
+                Err(error) => tracing::warn!(%error, "what was learned can't be read; learning starts anew"),
+            }
+            memories.shrink_to(MOST_IN_MEMORY);
+        }
+        let writer = Writer {
+            memories: Arc::clone(&memories),
+            store: Arc::clone(&store),
+            writing: Arc::clone(&writing),
+            model: Arc::clone(&model),
+            retention,
+        };
+        let (queue, task) = writer.start(stop);
+        (Self { memories, queue, store, writing, settings, model }, task)
+    }
+
+    /// This, unless learning is off.
+    pub fn if_on(&self) -> Option<Self> {
+        (self.settings.mode != LearningMode::Off).then(|| self.clone())
+    }
+
+    /// The model whose vectors are compared.
+    pub fn model(&self) -> &str {
+        &self.model
+    }
+
+    pub fn mode(&self) -> LearningMode {
+        self.settings.mode
+    }
+
+    /// Learns from a finished call after a caller's message.
+    pub(crate) fn learn_call(&self, caller: &Principal, message: &RememberedMessage, used: &Used<'_>) {
+        let Used { tool, kind, first } = *used;
+        self.learn(caller, message, tool.clone(), kind);
+        if let Some(first) = first.filter(|first| *first != tool && matches!(kind, EvidenceKind::Called | EvidenceKind::Found)) {
+            self.learn(caller, message, first.clone(), EvidenceKind::PassedOver);
+        }
+    }
+
+    /// Learns from what happened to a tool after a caller's message.
+    pub(in crate::service) fn learn(&self, principal: &Principal, message: &RememberedMessage, tool: ToolId, kind: EvidenceKind) {
+        let scopes = Scope::of(principal);
+        if scopes.is_empty() {
+            return;
+        }
+        let evidence = Evidence { tool, kind, at: Minute::of(SystemTime::now()) };
+        let person = principal.id.as_str().into();
+        let one = LearnedUse { message: message.clone(), principal: person, scopes: scopes.into(), evidence };
+        self.memories.add(&one);
+        self.queue.push(one);
+    }
+
+    /// The votes of what a caller may learn from, for a message.
+    pub(in crate::service) fn votes(&self, principal: &Principal, message: &MessageVector) -> HashMap<ToolId, Vote> {
+        self.votes_of(&Scope::of(principal), message)
+    }
+
+    /// The votes of the own scope, plus the stronger vote of the others.
+    fn votes_of(&self, scopes: &[Scope], message: &MessageVector) -> HashMap<ToolId, Vote> {
+        let (mut own, mut shared) = (HashMap::<ToolId, Vote>::new(), HashMap::<ToolId, Vote>::new());
+        for scope in scopes {
+            let (people, votes) = match scope.audience {
+                Audience::Caller(_) => (1, &mut own),
+                Audience::Group(_) => (self.settings.group_people, &mut shared),
+                Audience::All => (self.settings.all_people, &mut shared),
+            };
+            let parameters = VoteParameters { people, half_life: self.settings.half_life, now: Minute::of(SystemTime::now()) };
+            for (tool, vote) in self.memories.votes(scope, message, &parameters) {
+                let known = votes.entry(tool).or_default();
+                if vote.sum.abs() > known.sum.abs() {
+                    *known = vote;
+                }
+            }
+        }
+        for (tool, vote) in shared {
+            let known = own.entry(tool).or_default();
+            *known = Vote { sum: known.sum + vote.sum, messages: known.messages.max(vote.messages) };
+        }
+        own
+    }
+
+    /// The votes for a message of a caller that is known only by its id. Its groups don't count.
+    pub fn votes_for(&self, principal: &str, message: &MessageVector) -> HashMap<ToolId, Vote> {
+        self.votes_of(&self.memories.scopes_of(principal), message)
+    }
+
+    /// All scopes, ordered by name.
+    pub fn scopes(&self) -> Vec<LearnedScope> {
+        let mut scopes = Vec::new();
+        self.memories.each(|scope, memory| {
+            scopes.push(LearnedScope { scope: scope.clone(), messages: memory.messages(), uses: memory.uses() });
+        });
+        scopes.sort_unstable_by(|one, other| one.scope.cmp(&other.scope));
+        scopes
+    }
+
+    /// Number of remembered messages. A message counts once per scope.
+    pub fn messages(&self) -> usize {
+        self.memories.messages()
+    }
+
+    /// Number of uses that were not stored since the start, because the store was slow or failed.
+    pub fn lost(&self) -> u64 {
+        self.queue.lost()
+    }
+
+    /// The evidence on a tool, in the scopes of this caller if one is given.
+    pub fn evidence(&self, tool: &ToolId, principal: Option<&str>) -> Vec<LearnedEvidence> {
+        let scopes = principal.map(|principal| self.memories.scopes_of(principal));
+        let mut found: BTreeMap<(Scope, EvidenceKind), (usize, Minute)> = BTreeMap::new();
+        let is_wanted = |scope: &Scope| scopes.as_ref().is_none_or(|scopes| scopes.contains(scope));
+        self.memories.evidence(is_wanted, |scope, known, kind, at| {
+            if known == tool {
+                let (count, newest) = found.entry((scope.clone(), kind)).or_default();
+                *count += 1;
+                *newest = (*newest).max(at);
+            }
+        });
+        let evidence = |((scope, kind), (count, newest)): ((Scope, EvidenceKind), (usize, Minute))| LearnedEvidence {
+            scope,
+            kind,
+            count,
+            newest: newest.time(),
+        };
+        found.into_iter().map(evidence).collect()
+    }
+
+    /// Forgets evidence, in memory and in the store. Returns the number of stored pieces.
+    ///
+    /// # Errors
+    /// The store fails. Then the evidence is forgotten until the next start.
+    pub async fn forget(&self, forgotten: &Forgotten) -> Result<u64, StoreError> {
+        let _writing = self.writing.lock().await;
+        // What is queued is not stored any more, because it isn't in memory.
+        self.memories.forget(forgotten);
+        self.store.forget_learned(forgotten).await
+    }
+}
+
+struct Writer {
+    memories: Arc<Memories>,
+    store: Arc<dyn LearningStore>,
+    writing: Arc<tokio::sync::Mutex<()>>,
+    model: Arc<str>,
+    retention: Duration,
+}
+
+impl BatchWriter for Writer {
+    type Item = LearnedUse;
+
+    const NAME: &str = "learning";
+    const CAPACITY: usize = 16_384;
+    const BATCH: usize = 1_024;
+    const GATHER: Duration = Duration::from_millis(300);
+
+    fn report_lost(lost: u64) {
+        tracing::warn!(lost, "uses will be forgotten at the next start: the store fails or is too slow");
+    }
+
+    async fn save(&self, batch: &[LearnedUse]) -> bool {
+        let _writing = self.writing.lock().await;
+        let held = |one: &LearnedUse| LearnedUse { scopes: self.memories.holding(one), ..one.clone() };
+        let uses: Vec<LearnedUse> = batch.iter().map(held).filter(|one| !one.scopes.is_empty()).collect();
+        let saved = self.store.save_learned(&self.model, &uses).await;
+        if self.memories.messages() > MOST_IN_MEMORY {
+            self.memories.shrink_to(MOST_IN_MEMORY);
+        }
+        saved.inspect_err(|error| tracing::warn!(%error, "uses were not stored")).is_ok()
+    }
+
+    async fn forget(&self) {
+        let before = SystemTime::now().checked_sub(self.retention).unwrap_or(SystemTime::UNIX_EPOCH);
+        let forgotten = Forgotten::Before(before);
+        let _writing = self.writing.lock().await;
+        self.memories.forget(&forgotten);
+        match self.store.forget_learned(&forgotten).await {
+            Ok(0) => {}
+            Ok(uses) => tracing::info!(uses, "what was learned before the retention was removed"),
+            Err(error) => tracing::warn!(%error, "what was learned before the retention was not removed"),
+        }
+    }
+}

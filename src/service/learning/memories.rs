@@ -1,0 +1,138 @@
+//! The memories of all scopes, behind locks that are held for microseconds.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+use crate::domain::catalog::tool::ToolId;
+use crate::domain::learning::evidence::{Evidence, EvidenceKind, Minute};
+use crate::domain::learning::memory::{MOST, MOST_OF_ONE, Memory};
+use crate::domain::learning::scope::{Audience, Scope};
+use crate::domain::learning::vector::MessageVector;
+use crate::domain::learning::votes::{Vote, VoteParameters};
+use crate::service::ports::{Forgotten, LearnedUse};
+
+const SHARDS: usize = 16;
+
+/// One memory per scope. Scopes are spread over several locks, so that callers rarely wait for each other.
+#[derive(Default)]
+pub(super) struct Memories {
+    hasher: ahash::RandomState,
+    shards: [RwLock<HashMap<Scope, Memory>>; SHARDS],
+}
+
+impl Memories {
+    fn shard(&self, scope: &Scope) -> &RwLock<HashMap<Scope, Memory>> {
+        let number = self.hasher.hash_one(scope) % SHARDS as u64;
+        &self.shards[usize::try_from(number).unwrap_or_default()]
+    }
+
+    pub(super) fn add(&self, one: &LearnedUse) {
+        for scope in one.scopes.iter() {
+            let most_of_one = if scope.is_own() { MOST } else { MOST_OF_ONE };
+            let mut shard = self.shard(scope).write();
+            shard.entry(scope.clone()).or_default().add(&one.message, &one.principal, &one.evidence, most_of_one);
+        }
+    }
+
+    /// Adds stored evidence, newest first. Old messages that don't fit are left out.
+    pub(super) fn load(&self, newest_first: &[LearnedUse]) {
+        for one in newest_first {
+            for scope in one.scopes.iter() {
+                let most_of_one = if scope.is_own() { MOST } else { MOST_OF_ONE };
+                let mut shard = self.shard(scope).write();
+                let memory = shard.entry(scope.clone()).or_default();
+                if !memory.is_full_for(&one.message.id, &one.principal, most_of_one) {
+                    memory.add(&one.message, &one.principal, &one.evidence, most_of_one);
+                }
+            }
+        }
+    }
+
+    /// The votes of one scope.
+    pub(super) fn votes(&self, scope: &Scope, message: &MessageVector, parameters: &VoteParameters) -> HashMap<ToolId, Vote> {
+        self.shard(scope).read().get(scope).map(|memory| memory.votes(message, parameters)).unwrap_or_default()
+    }
+
+    /// The scopes in which a use is remembered.
+    pub(super) fn holding(&self, one: &LearnedUse) -> Arc<[Scope]> {
+        let is_held =
+            |scope: &&Scope| self.shard(scope).read().get(*scope).is_some_and(|memory| memory.holds(&one.message.id, &one.evidence.tool));
+        one.scopes.iter().filter(is_held).cloned().collect()
+    }
+
+    /// Forgets evidence. Returns how many pieces were removed, over all scopes.
+    pub(super) fn forget(&self, forgotten: &Forgotten) -> usize {
+        let keep = |person: &str, evidence: &Evidence| match forgotten {
+            Forgotten::Caller(id) => person != id.as_str(),
+            Forgotten::Tool(tool) => evidence.tool != *tool,
+            Forgotten::Before(time) => evidence.at >= Minute::of(*time),
+            Forgotten::Scope(_) => true,
+            Forgotten::All => false,
+        };
+        let mut removed = 0;
+        for shard in &self.shards {
+            let mut shard = shard.write();
+            shard.retain(|scope, memory| {
+                if matches!(forgotten, Forgotten::Scope(forgotten) if forgotten == scope) {
+                    removed += memory.uses();
+                    return false;
+                }
+                if !matches!(forgotten, Forgotten::Scope(_)) {
+                    removed += memory.retain(keep);
+                }
+                memory.messages() > 0
+            });
+        }
+        removed
+    }
+
+    /// Forgets the scopes that were used least recently, until at most `most` messages remain.
+    pub(super) fn shrink_to(&self, most: usize) {
+        let mut scopes: Vec<(Minute, Scope, usize)> = Vec::new();
+        self.each(|scope, memory| scopes.push((memory.newest(), scope.clone(), memory.messages())));
+        let mut messages: usize = scopes.iter().map(|(_, _, messages)| messages).sum();
+        scopes.sort_unstable();
+        for (_, scope, count) in scopes {
+            if messages <= most {
+                return;
+            }
+            self.shard(&scope).write().remove(&scope);
+            messages -= count;
+        }
+    }
+
+    /// Number of remembered messages. A message counts once per scope.
+    pub(super) fn messages(&self) -> usize {
+        let mut messages = 0;
+        self.each(|_, memory| messages += memory.messages());
+        messages
+    }
+
+    pub(super) fn each(&self, mut each: impl FnMut(&Scope, &Memory)) {
+        for shard in &self.shards {
+            shard.read().iter().for_each(|(scope, memory)| each(scope, memory));
+        }
+    }
+
+    /// Calls `each` with all evidence of these scopes.
+    pub(super) fn evidence(&self, is_wanted: impl Fn(&Scope) -> bool, mut each: impl FnMut(&Scope, &ToolId, EvidenceKind, Minute)) {
+        self.each(|scope, memory| {
+            if is_wanted(scope) {
+                memory.evidence(|tool, kind, at| each(scope, tool, kind, at));
+            }
+        });
+    }
+
+    /// The scopes of a caller that are known by its id alone: its own, and those of all callers of the same keys.
+    pub(super) fn scopes_of(&self, principal: &str) -> Vec<Scope> {
+        let mut scopes = Vec::new();
+        self.each(|scope, _| {
+            if matches!(&scope.audience, Audience::Caller(id) if **id == *principal) {
+                scopes.extend([scope.clone(), Scope { key: Arc::clone(&scope.key), audience: Audience::All }]);
+            }
+        });
+        scopes
+    }
+}

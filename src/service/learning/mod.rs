@@ -1,0 +1,4 @@
+//! Learning from use: remembers messages with the tools that helped, and lets them vote.
+
+mod memories;
+pub mod learn;

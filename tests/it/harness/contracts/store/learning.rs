@@ -1,0 +1,64 @@
+//! What use has taught.
+
+use std::sync::Arc;
+
+use toolsieve::domain::access::principal::PrincipalId;
+use toolsieve::domain::catalog::tool::ToolId;
+use toolsieve::domain::learning::evidence::{Evidence, EvidenceKind, Minute};
+use toolsieve::domain::learning::memory::RememberedMessage;
+use toolsieve::domain::learning::scope::Scope;
+use toolsieve::domain::learning::vector::MessageVector;
+use toolsieve::service::ports::{Forgotten, LearnedUse, Store};
+
+const MODEL: &str = "model";
+
+fn used(id: &str, principal: &str, tool: &str, kind: EvidenceKind, minute: u32) -> LearnedUse {
+    let scopes: Vec<Scope> = [format!("-/caller={principal}"), "-/all".to_owned()].iter().filter_map(|text| Scope::read(text)).collect();
+    LearnedUse {
+        message: RememberedMessage { id: id.into(), vector: MessageVector::of(&[0.6, -0.8, 0.0]).unwrap() },
+        principal: Arc::from(principal),
+        scopes: scopes.into(),
+        evidence: Evidence { tool: ToolId::new("server", tool), kind, at: Minute(minute) },
+    }
+}
+
+pub(crate) async fn what_was_learned_comes_back_by_model(store: &dyn Store) {
+    let (old, new) = (used("b", "user:b", "one", EvidenceKind::Called, 10), used("a", "user:a", "two", EvidenceKind::Wrong, 20));
+    store.save_learned(MODEL, &[new.clone(), old.clone()]).await.unwrap();
+    store.save_learned("other", &[used("c", "user:a", "two", EvidenceKind::Called, 5)]).await.unwrap();
+    let sorted = |mut uses: Vec<LearnedUse>| {
+        for one in &mut uses {
+            let mut scopes = one.scopes.to_vec();
+            scopes.sort_unstable();
+            one.scopes = scopes.into();
+        }
+        uses
+    };
+    assert_eq!(sorted(store.learned(MODEL, (10, 10)).await.unwrap()), sorted(vec![new.clone(), old]));
+    let later = used("a", "user:a", "two", EvidenceKind::Helpful, 30);
+    store.save_learned(MODEL, std::slice::from_ref(&later)).await.unwrap();
+    assert_eq!(sorted(store.learned(MODEL, (1, 10)).await.unwrap()), sorted(vec![later]), "the newest verdict of the newest message");
+    let by_one: Vec<LearnedUse> =
+        (100..110).map(|minute| used(&format!("flood{minute}"), "user:f", "one", EvidenceKind::Called, minute)).collect();
+    store.save_learned(MODEL, &by_one).await.unwrap();
+    let kept = store.learned(MODEL, (3, 2)).await.unwrap();
+    let kept: Vec<&str> = kept.iter().map(|one| &*one.message.id).collect();
+    assert_eq!(kept, ["flood109", "flood108", "a"], "a flood by one caller displaces nobody");
+}
+
+pub(crate) async fn what_was_learned_is_forgotten(store: &dyn Store) {
+    let uses = [
+        used("a", "user:a", "one", EvidenceKind::Called, 10),
+        used("a", "user:a", "two", EvidenceKind::PassedOver, 10),
+        used("b", "user:b", "one", EvidenceKind::Called, 20),
+        used("c", "user:c", "one", EvidenceKind::Called, 30),
+    ];
+    store.save_learned(MODEL, &uses).await.unwrap();
+    let forget = async |forgotten| store.forget_learned(&forgotten).await.unwrap();
+    assert_eq!(forget(Forgotten::Tool(ToolId::new("server", "two"))).await, 1);
+    assert_eq!(forget(Forgotten::Caller(PrincipalId::new("user:a"))).await, 1);
+    assert_eq!(forget(Forgotten::Before(Minute(25).time())).await, 1);
+    assert_eq!(forget(Forgotten::Scope(Scope::read("-/caller=user:c").unwrap())).await, 0, "it still counts for all");
+    assert_eq!(store.learned(MODEL, (10, 10)).await.unwrap()[0].scopes[..], [Scope::read("-/all").unwrap()]);
+    assert_eq!((forget(Forgotten::All).await, store.learned(MODEL, (10, 10)).await.unwrap().len()), (1, 0));
+}

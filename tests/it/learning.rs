@@ -1,0 +1,231 @@
+//! What use teaches: for whom it counts, and how it is forgotten.
+//!
+//! Two servers have the same tools, one of which comes first without learning.
+
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde_json::{Value, json};
+
+use crate::harness::keys::{ADMIN, KEY, administer, command, create, with_key};
+use crate::harness::{Running, Start, stdio};
+
+const MESSAGE: &str = "please say the arguments again, those of order 7";
+const ALIKE: &str = "please say the arguments again, those of order 9";
+
+async fn start(environment: &[(&'static str, &'static str)], folder: Option<tempfile::TempDir>) -> Running {
+    let servers = json!({"left": stdio(&["list=small"]), "right": stdio(&["list=small"]), "mail": stdio(&["list=mail"])});
+    let always = [
+        ("TOOLSIEVE_LEARNING__MODE", "always"),
+        ("TOOLSIEVE_ADMIN_KEY", ADMIN),
+        ("TOOLSIEVE_SELECTION__GATE", "false"),
+        ("TOOLSIEVE_ACCESS__TRUST_USERS", "true"),
+    ];
+    let environment = always.into_iter().chain(environment.iter().copied()).collect();
+    let running = Start { servers, key: Some(KEY), environment, folder, ..Start::default() }.start().await;
+    running.settled().await;
+    running
+}
+
+/// A caller: a key, and a user with groups if the key may name one.
+#[derive(Clone, Copy)]
+struct Who<'a> {
+    key: &'a str,
+    user: &'a str,
+    groups: &'a str,
+}
+
+fn user(user: &str) -> Who<'_> {
+    Who { key: KEY, user, groups: "" }
+}
+
+impl Who<'_> {
+    fn request(self, service: &Running, path: &str) -> RequestBuilder {
+        let mut request = with_key(service, Method::POST, path, self.key);
+        for (name, value) in [("X-OpenWebUI-User-Id", self.user), ("X-OpenWebUI-User-Groups", self.groups)] {
+            if !value.is_empty() {
+                request = request.header(name, value);
+            }
+        }
+        request
+    }
+}
+
+async fn select(service: &Running, who: Who<'_>, chat: Option<&str>, message: &str) -> Value {
+    let body = json!({"messages": [{"role": "user", "content": message}], "chat_id": chat});
+    let response = who.request(service, "/v1/filter").json(&body).send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    response.json().await.unwrap()
+}
+
+async fn call(service: &Running, who: Who<'_>, chat: &str, tool: &str) {
+    let request = who.request(service, &format!("/{}", tool.replace("__", "/"))).header("X-OpenWebUI-Chat-Id", chat);
+    assert_eq!(request.json(&json!({"text": "a"})).send().await.unwrap().status(), StatusCode::OK);
+}
+
+/// A message in a chat of its own, and the call that it led to.
+async fn use_tool(service: &Running, who: Who<'_>, chat: &str, tool: &str) {
+    select(service, who, Some(chat), MESSAGE).await;
+    call(service, who, chat, tool).await;
+}
+
+async fn found(service: &Running, who: Who<'_>, message: &str) -> Value {
+    let response = who.request(service, "/v1/tools/search").json(&json!({"queries": [message], "limit": 5})).send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    response.json::<Value>().await.unwrap()["tools"].clone()
+}
+
+async fn first(service: &Running, who: Who<'_>) -> String {
+    found(service, who, ALIKE).await[0]["name"].as_str().unwrap().to_owned()
+}
+
+/// The tool that comes first without learning, and its twin.
+async fn twins(service: &Running) -> [String; 2] {
+    let first = first(service, user("newcomer")).await;
+    let other = if first == "left__echo" { "right__echo" } else { "left__echo" };
+    assert!(["left__echo", "right__echo"].contains(&first.as_str()), "{first}");
+    [first, other.to_owned()]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_user_called_comes_first_for_that_user_alone() {
+    let service = start(&[], None).await;
+    let [plain, other] = twins(&service).await;
+    let (anna, ben, nobody) = (user("anna"), user("ben"), user(""));
+    let before = found(&service, ben, ALIKE).await;
+    assert_eq!((first(&service, anna).await, first(&service, ben).await), (plain.clone(), plain.clone()));
+    use_tool(&service, anna, "a1", &other).await;
+    assert_eq!(first(&service, anna).await, other);
+    let selected = select(&service, anna, None, ALIKE).await;
+    let tool = selected["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == other).unwrap();
+    assert_eq!(tool["reason"], json!("used after 1 message like this one (rank 1)"), "{selected}");
+    assert_eq!(found(&service, ben, ALIKE).await, before, "another user");
+    assert_eq!(first(&service, nobody).await, plain, "people whom the key doesn't name");
+    // A message about something else stays as it was.
+    let (of_anna, of_ben) = (found(&service, anna, "send an email to Zoe").await, found(&service, ben, "send an email to Zoe").await);
+    assert_eq!((&of_anna[0]["name"], &of_ben[0]["name"]), (&json!("mail__send_email"), &json!("mail__send_email")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_short_follow_up_counts_for_the_message_before() {
+    let service = start(&[], None).await;
+    let [_, other] = twins(&service).await;
+    let anna = user("anna");
+    select(&service, anna, Some("a1"), MESSAGE).await;
+    select(&service, anna, Some("a2"), "send an email to Zoe").await;
+    let turns =
+        json!([{"role": "user", "content": MESSAGE}, {"role": "assistant", "content": "Shall I?"}, {"role": "user", "content": "do it"}]);
+    let body = json!({"messages": turns, "chat_id": "a1"});
+    assert_eq!(anna.request(&service, "/v1/filter").json(&body).send().await.unwrap().status(), StatusCode::OK);
+    call(&service, anna, "a1", &other).await;
+    assert_eq!(first(&service, anna).await, other);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn others_count_once_enough_people_agree() {
+    let service = start(&[("TOOLSIEVE_LEARNING__ALL_PEOPLE", "5")], None).await;
+    let [plain, other] = twins(&service).await;
+    let of_ops = |user| Who { groups: "ops", ..self::user(user) };
+    for (number, person) in ["a", "b", "c"].into_iter().enumerate() {
+        assert_eq!(first(&service, of_ops("member")).await, plain, "after {number} people");
+        for chat in 0..3 {
+            use_tool(&service, of_ops(person), &format!("{person}{chat}"), &other).await;
+        }
+    }
+    assert_eq!(first(&service, of_ops("member")).await, other);
+    assert_eq!(first(&service, user("stranger")).await, plain, "three of five");
+    for person in ["d", "e"] {
+        use_tool(&service, user(person), person, &other).await;
+    }
+    assert_eq!(first(&service, user("stranger")).await, other);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_by_one_caller_moves_nobody_else() {
+    let service = start(&[], None).await;
+    let [_, other] = twins(&service).await;
+    let (_, key) = create(&service, json!({"name": "bot"})).await;
+    let bot = Who { key: &key, user: "anna", groups: "ops" };
+    let before = found(&service, user("anna"), ALIKE).await;
+    for chat in 0..100 {
+        use_tool(&service, bot, &chat.to_string(), &other).await;
+        use_tool(&service, user("mallory"), &chat.to_string(), &other).await;
+    }
+    assert_eq!(first(&service, bot).await, other, "an untrusted key learns for itself");
+    assert_eq!(found(&service, user("anna"), ALIKE).await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn switched_off_nothing_is_learned() {
+    let service = start(&[("TOOLSIEVE_LEARNING__MODE", "off")], None).await;
+    let [_, other] = twins(&service).await;
+    let anna = user("anna");
+    let before = (found(&service, anna, ALIKE).await, select(&service, anna, None, ALIKE).await["tools"].clone());
+    for chat in 0..3 {
+        use_tool(&service, anna, &chat.to_string(), &other).await;
+    }
+    assert_eq!((found(&service, anna, ALIKE).await, select(&service, anna, None, ALIKE).await["tools"].clone()), before);
+    let (_, shown) = administer(&service, Method::GET, "/v1/admin/learning", &json!({})).await;
+    assert_eq!((&shown["mode"], &shown["scopes"]), (&json!("off"), &json!([])));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_learned_is_shown_kept_and_forgotten() {
+    let service = start(&[], None).await;
+    let [plain, other] = twins(&service).await;
+    use_tool(&service, user("anna"), "a1", &other).await;
+    use_tool(&service, user("ben"), "b1", &other).await;
+    let service = start(&[], Some(service.stop().await)).await;
+    assert_eq!((first(&service, user("anna")).await, first(&service, user("carl")).await), (other.clone(), plain.clone()));
+
+    let (_, shown) = administer(&service, Method::GET, "/v1/admin/learning", &json!({})).await;
+    let scopes: Vec<&Value> = shown["scopes"].as_array().unwrap().iter().map(|scope| &scope["scope"]).collect();
+    assert_eq!(scopes, ["-/caller=user:anna", "-/caller=user:ben", "-/all"], "{shown}");
+    // The tool that was found, and the one that was first.
+    assert_eq!((&shown["scopes"][0]["messages"], &shown["scopes"][0]["uses"]), (&json!(1), &json!(2)), "{shown}");
+    let (_, of_tool) = administer(&service, Method::GET, &format!("/v1/admin/learning?tool={other}"), &json!({})).await;
+    let evidence = of_tool["tools"][0]["evidence"].as_array().unwrap();
+    assert_eq!((evidence.len(), &evidence[2]["kind"], &evidence[2]["count"]), (3, &json!("found"), &json!(2)), "{of_tool}");
+    let path = "/v1/admin/learning?principal=user%3Aanna&message=say%20the%20arguments%20again";
+    let (_, of_message) = administer(&service, Method::GET, path, &json!({})).await;
+    assert_eq!(of_message["tools"][0]["name"], json!(other), "{of_message}");
+    assert!(of_message["tools"][0]["delta"].as_f64().unwrap() > 0.0, "{of_message}");
+
+    for wrong in ["", "?all=false", "?scope=all", "?principal=anna", "?all=true&tool=left__echo"] {
+        let (status, problem) = administer(&service, Method::DELETE, &format!("/v1/admin/learning{wrong}"), &json!({})).await;
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{wrong}: {problem}");
+    }
+    let (status, _) = administer(&service, Method::DELETE, "/v1/admin/learning?tool=no_such", &json!({})).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    let refused = with_key(&service, Method::DELETE, "/v1/admin/learning?all=true", KEY).send().await.unwrap();
+    assert!(refused.status().is_client_error());
+
+    let (code, text, errors) = command(&service, &["learn", "forget", "--principal", "user:anna"]);
+    assert!(code == Some(0) && text == "Forgot 2 learned uses.", "{text} {errors}");
+    assert_eq!((first(&service, user("anna")).await, first(&service, user("ben")).await), (plain.clone(), other.clone()));
+    let (code, text, errors) = command(&service, &["learn", "show"]);
+    assert!(code == Some(0) && text.contains("user:ben") && !text.contains("user:anna"), "{text} {errors}");
+    // Nor does it come back.
+    let service = start(&[], Some(service.stop().await)).await;
+    assert_eq!((first(&service, user("anna")).await, first(&service, user("ben")).await), (plain.clone(), other.clone()));
+    let (_, removed) = administer(&service, Method::DELETE, "/v1/admin/learning?all=true", &json!({})).await;
+    assert_eq!((removed, first(&service, user("ben")).await), (json!({"removed": 2}), plain.clone()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn verdicts_teach() {
+    let service = start(&[], None).await;
+    let [plain, other] = twins(&service).await;
+    let anna = user("anna");
+    let selected = select(&service, anna, None, MESSAGE).await;
+    let give = async |tool: &str, verdict: &str| {
+        let body = json!({"selection_id": selected["selection_id"], "tool": tool, "verdict": verdict});
+        let response = anna.request(&service, "/v1/feedback").json(&body).send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+    };
+    give(&other, "missing").await;
+    assert_eq!(first(&service, anna).await, other);
+    give(&other, "wrong").await;
+    assert_eq!(first(&service, anna).await, plain, "a later verdict replaces the earlier one");
+    give(&plain, "wrong").await;
+    give(&other, "helpful").await;
+    assert_eq!(first(&service, anna).await, other);
+}

@@ -1,0 +1,223 @@
+//! The whole service with its state in PostgreSQL.
+
+use std::process::{Command, Output};
+
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::harness::keys::{ADMIN, KEY, administer, create, with_key};
+use crate::harness::process::{Service, command, write_config};
+use crate::harness::servers::postgres::{Postgres, schema, shared};
+use crate::harness::wait::{eventually, when};
+use crate::harness::{Running, Start, stdio};
+
+fn leaked(text: String) -> &'static str {
+    Box::leak(text.into_boxed_str())
+}
+
+/// The variables that choose a schema of the shared server.
+fn on(schema: &str) -> Vec<(&'static str, &'static str)> {
+    vec![("DATABASE_URL", leaked(shared().url())), ("TOOLSIEVE_STORE__SCHEMA", leaked(schema.to_owned()))]
+}
+
+async fn start(environment: Vec<(&'static str, &'static str)>, folder: Option<TempDir>) -> Running {
+    let environment = [vec![("TOOLSIEVE_ADMIN_KEY", ADMIN)], environment].concat();
+    let servers = json!({"one": stdio(&[]), "time": stdio(&["list=time"])});
+    let running = Start { servers, key: Some(KEY), environment, folder, ..Start::default() }.start().await;
+    running.settled().await;
+    running
+}
+
+async fn calls(service: &Running, key: &str) -> StatusCode {
+    with_key(service, Method::POST, "/one/echo", key).json(&json!({"text": "a"})).send().await.unwrap().status()
+}
+
+async fn names(service: &Running) -> Vec<String> {
+    let (_, keys) = administer(service, Method::GET, "/v1/admin/keys", &Value::Null).await;
+    keys["keys"].as_array().unwrap().iter().map(|key| key["name"].as_str().unwrap().to_owned()).collect()
+}
+
+async fn block(service: &Running) -> StatusCode {
+    let rules = json!({"rules": [{"effect": "block", "tools": ["fail"]}]});
+    administer(service, Method::PUT, "/v1/admin/policy", &rules).await.0
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_and_rules_survive_a_restart_and_hold_in_every_service() {
+    let name = schema();
+    let service = start(on(&name), None).await;
+    let (_, key) = create(&service, json!({"name": "first"})).await;
+    assert_eq!(calls(&service, &key).await, StatusCode::OK);
+    assert_eq!(block(&service).await, StatusCode::OK);
+    let blocked = with_key(&service, Method::POST, "/one/fail", &key).json(&json!({})).send().await.unwrap();
+    assert_eq!(blocked.status(), StatusCode::NOT_FOUND);
+    let message = json!({"messages": [{"role": "user", "content": "what time is it in Tokyo?"}], "chat_id": "chat"});
+    let (status, chosen) = service.post("/v1/filter", &message).await;
+    assert_eq!((status, &chosen["warnings"]), (StatusCode::OK, &json!([])), "{chosen}");
+    let offered = chosen["tools"].clone();
+
+    // A second service with a folder of its own, on the same database.
+    let second = start(on(&name), None).await;
+    assert_eq!(calls(&second, &key).await, StatusCode::OK);
+    let blocked = with_key(&second, Method::POST, "/one/fail", &key).json(&json!({})).send().await.unwrap();
+    assert_eq!(blocked.status(), StatusCode::NOT_FOUND);
+    let (_, other) = create(&second, json!({"name": "second"})).await;
+    // A chat goes on where another service has begun it.
+    let thanks = json!({"messages": [{"role": "user", "content": "thanks!"}], "chat_id": "chat"});
+    let (_, answer) = eventually("the chat's set is written", async || {
+        when(second.post("/v1/filter", &thanks).await, |(_, answer)| {
+            let names =
+                |answer: &Value| -> Vec<Value> { answer["tools"].as_array().unwrap().iter().map(|tool| tool["name"].clone()).collect() };
+            names(&json!({"tools": offered})).iter().all(|name| names(answer).contains(name))
+        })
+        .map_err(|(_, answer)| answer)
+    })
+    .await;
+    assert_eq!(answer["warnings"], json!([]));
+
+    let folder = service.stop().await;
+    assert!(!folder.path().join("data/toolsieve.db").exists(), "a file beside the database");
+    let service = start(on(&name), Some(folder)).await;
+    assert_eq!(names(&service).await, ["first", "second"]);
+    assert_eq!(calls(&service, &other).await, StatusCode::OK);
+    let (_, usage) = administer(&service, Method::GET, "/v1/admin/usage", &Value::Null).await;
+    assert!(usage.to_string().contains("echo"), "{usage}");
+    drop((service, second));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_server_answers_go_on_and_nothing_is_lost() {
+    let mut server = tokio::task::block_in_place(Postgres::start);
+    let service = start(vec![("DATABASE_URL", leaked(server.url()))], None).await;
+    let (_, key) = create(&service, json!({"name": "kept"})).await;
+    let message = |chat: &str| json!({"messages": [{"role": "user", "content": "what time is it in Tokyo?"}], "chat_id": chat});
+    let (_, before) = service.post("/v1/filter", &message("before")).await;
+    assert_eq!(before["warnings"], json!([]));
+    tokio::task::block_in_place(|| server.crash());
+
+    let (status, answer) = service.post("/v1/filter", &message("during")).await;
+    assert_eq!((status, &answer["tools"]), (StatusCode::OK, &before["tools"]), "{answer}");
+    assert!(answer["warnings"].to_string().contains("store"), "{answer}");
+    assert_eq!(calls(&service, &key).await, StatusCode::OK);
+    let (status, refused) = administer(&service, Method::POST, "/v1/admin/keys", &json!({"name": "lost"})).await;
+    assert!(status.is_server_error(), "{status} {refused}");
+    let text = refused.to_string();
+    assert!(!text.contains("geheim"), "{text}");
+    let (_, ready) = service.get("/readyz").await;
+    assert_eq!(ready["store"]["state"], "failed", "{ready}");
+
+    tokio::task::block_in_place(|| server.resume());
+    eventually("a key can be created again", async || {
+        let (status, answer) = administer(&service, Method::POST, "/v1/admin/keys", &json!({"name": "after"})).await;
+        if status == StatusCode::CREATED { Ok(()) } else { Err(answer) }
+    })
+    .await;
+    let folder = service.stop().await;
+    let service = start(vec![("DATABASE_URL", leaked(server.url()))], Some(folder)).await;
+    assert_eq!(names(&service).await, ["kept", "after"]);
+    assert_eq!(calls(&service, &key).await, StatusCode::OK);
+    service.stop().await;
+}
+
+fn output(folder: &TempDir, words: &[&str], environment: &[(&str, &str)]) -> (Option<i32>, String) {
+    write_config(folder.path(), &json!({}));
+    let mut command: Command = if words == ["serve"] { command(folder.path()) } else { crate::harness::process::built::toolsieve() };
+    if words == ["serve"] {
+        command.args(["--port", "0"]);
+    } else {
+        command.args(words).arg("--data-dir").arg(folder.path().join("data"));
+    }
+    let Output { status, stdout, stderr } = command.envs(environment.iter().copied()).output().unwrap();
+    let text = [stdout, stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+    assert!(!text.contains("geheim"), "{text}");
+    (status.code(), text)
+}
+
+#[test]
+fn what_prevents_the_start_ends_the_process_with_a_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let serve = |url: &str| output(&folder, &["serve"], &[("DATABASE_URL", url)]);
+    let (code, text) = serve("mysql://root:geheim@db/toolsieve");
+    assert!(code == Some(2) && text.contains("store.url") && text.contains("postgres://"), "{code:?} {text}");
+    let (code, text) = serve(&shared().url_of("tester:geheim", "postgres"));
+    assert!(code == Some(2) && text.contains("refuses the user"), "{code:?} {text}");
+    let (code, text) = serve("postgres://tester:geheim@127.0.0.1:1/toolsieve");
+    assert!(code == Some(1) && text.contains("can't be reached"), "{code:?} {text}");
+    let (code, text) = output(&folder, &["serve"], &[("DATABASE_URL", &shared().url()), ("TOOLSIEVE_STORE__SCHEMA", "No \"quotes\"")]);
+    assert!(code == Some(2) && text.contains("store.schema"), "{code:?} {text}");
+
+    let url = shared().url();
+    let (code, text) = output(&folder, &["backup", "file.tar.gz"], &[("DATABASE_URL", &url)]);
+    assert!(code == Some(2) && text.contains("pg_dump"), "{code:?} {text}");
+    let (code, text) = output(&folder, &["restore", "file.tar.gz"], &[("DATABASE_URL", &url)]);
+    assert!(code == Some(2) && text.contains("pg_restore"), "{code:?} {text}");
+}
+
+/// Its rules would be missing.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_database_of_another_installation_is_refused() {
+    let (one, other) = (schema(), schema());
+    let service = start(on(&one), None).await;
+    assert_eq!(block(&service).await, StatusCode::OK);
+    let folder = service.stop().await;
+    let with_keys = start(on(&other), None).await;
+    create(&with_keys, json!({"name": "theirs"})).await;
+    with_keys.stop().await;
+    for (name, reason) in [(other, "another installation"), (schema(), "it is empty")] {
+        let (code, text) = output(&folder, &["serve"], &on(&name));
+        assert!(code == Some(2) && text.contains(reason) && text.contains("store.url"), "{code:?} {text}");
+    }
+    // The right one is still taken.
+    start(on(&one), Some(folder)).await.stop().await;
+}
+
+/// Commands read the tools from the database.
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_read_the_database() {
+    let name = schema();
+    let folder = start(on(&name), None).await.stop().await;
+    let (code, text) = output(&folder, &["tools", "--offline"], &on(&name));
+    assert!(code == Some(0) && text.contains("echo"), "{code:?} {text}");
+    let (code, text) = output(&folder, &["search", "what time is it?"], &on(&name));
+    assert!(code == Some(0) && text.contains("time"), "{code:?} {text}");
+}
+
+/// A service moves from its folder to a database, and back.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_installation_moves_to_the_database_and_back() {
+    let name = schema();
+    let service = start(Vec::new(), None).await;
+    let (_, key) = create(&service, json!({"name": "moved"})).await;
+    let copying = |folder: &TempDir, from: &str, to: &str| output(folder, &["store", "copy", "--from", from, "--to", to], &on(&name));
+    let folder = service.stop().await;
+    let (code, text) = output(&folder, &["store", "copy", "--from", "folder", "--to", "database"], &[]);
+    assert!(code == Some(2) && text.contains("DATABASE_URL"), "{code:?} {text}");
+    let (code, text) = copying(&folder, "folder", "database");
+    assert!(code == Some(0) && text.contains("api_key") && text.contains("compared"), "{code:?} {text}");
+    let (code, text) = copying(&folder, "folder", "database");
+    assert!(code == Some(2) && text.contains("not empty"), "{code:?} {text}");
+
+    let service = start(on(&name), Some(folder)).await;
+    assert_eq!((names(&service).await, calls(&service, &key).await), (vec!["moved".to_owned()], StatusCode::OK));
+    create(&service, json!({"name": "later"})).await;
+    let folder = service.stop().await;
+    std::fs::remove_file(folder.path().join("data/toolsieve.db")).unwrap();
+    let (code, text) = copying(&folder, "database", "folder");
+    assert_eq!(code, Some(0), "{text}");
+    let service = start(Vec::new(), Some(folder)).await;
+    assert_eq!(names(&service).await, ["moved", "later"]);
+    service.stop().await;
+}
+
+/// The binary says where its state is, and stops in order.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_names_the_database_without_its_password() {
+    let (folder, name) = (tempfile::tempdir().unwrap(), schema());
+    let mut service = Service::start(folder.path(), &json!({}), |command| {
+        command.envs(on(&name)).env("TOOLSIEVE_LOG", "debug");
+    });
+    let log = service.until_logged("PostgreSQL database");
+    assert!(log.contains(&shared().port.to_string()) && !log.contains("geheim"), "{log}");
+    assert!(service.stop().success());
+}
