@@ -35,8 +35,16 @@ pub(super) struct Show {
 }
 
 #[derive(Args)]
-#[group(required = true, multiple = false)]
 pub(super) struct Forget {
+    #[command(flatten)]
+    what: Forgotten,
+    #[command(flatten)]
+    access: ServiceAccess,
+}
+
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct Forgotten {
     /// Caller whose messages to forget: user:ID or key:NAME
     #[arg(long, value_name = "PRINCIPAL")]
     principal: Option<String>,
@@ -49,8 +57,6 @@ pub(super) struct Forget {
     /// Forget everything
     #[arg(long)]
     all: bool,
-    #[command(flatten)]
-    access: ServiceAccess,
 }
 
 impl Learn {
@@ -72,9 +78,9 @@ impl Show {
 
 impl Forget {
     fn run(self) -> Outcome {
-        let all = self.all.then_some("true");
-        let named =
-            [("principal", self.principal.as_deref()), ("tool", self.tool.as_deref()), ("scope", self.scope.as_deref()), ("all", all)];
+        let Forgotten { principal, tool, scope, all } = &self.what;
+        let all = all.then_some("true");
+        let named = [("principal", principal.as_deref()), ("tool", tool.as_deref()), ("scope", scope.as_deref()), ("all", all)];
         let answer = self.access.ask(Method::DELETE, &path(&named), None)?;
         print(&format!("Forgot {} learned uses.", answer["removed"]))
     }

@@ -277,7 +277,7 @@ impl Settings {
         {
             values.add_file(path, &text, &sources.environment, &mut findings);
         }
-        values.add_environment(&sources.environment, &mut findings);
+        values.add_environment(&sources.environment, sources.mcpo.is_some(), &mut findings);
         sources.overrides.add_to(&mut values, &mut findings);
         values.read_files(&mut findings);
 

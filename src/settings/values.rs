@@ -26,9 +26,10 @@ use crate::settings::secret_file;
 pub const DEFAULTS: &str = include_str!("defaults.toml");
 
 const PREFIX: &str = "TOOLSIEVE_";
+const DATABASE_URL: &str = "DATABASE_URL";
 /// Short variable names for the most common settings.
 const SHORT_NAMES: [(&str, &str); 21] = [
-    ("DATABASE_URL", "store.url"),
+    (DATABASE_URL, "store.url"),
     ("EMBEDDER_API_KEY", "embedder.api_key"),
     ("EMBEDDER_FOLDER", "embedder.folder"),
     ("EMBEDDER_MODEL", "embedder.model"),
@@ -357,8 +358,10 @@ impl Values {
 
     /// Overrides the current values with variables: `TOOLSIEVE_SECTION__KEY`, the short names and, for texts, both with
     /// `_FILE`. An empty variable counts as unset, because compose files and unit files often contain empty variables.
-    pub(super) fn add_environment(&mut self, environment: &Environment, findings: &mut Findings) {
-        let known = || SHORT_NAMES.iter().map(|(name, key)| ((*name).to_owned(), (*key).to_owned()));
+    /// In mcpo mode, `DATABASE_URL` is no setting, because mcpo's users have that variable for one of their servers.
+    pub(super) fn add_environment(&mut self, environment: &Environment, is_mcpo: bool, findings: &mut Findings) {
+        let is_known = |name: &str| !(is_mcpo && name == DATABASE_URL);
+        let known = || SHORT_NAMES.iter().filter(|(name, _)| is_known(name)).map(|(name, key)| ((*name).to_owned(), (*key).to_owned()));
         let long_names: Vec<_> = self.defaults.keys().map(|key| (variable(key), key.clone())).collect();
         // The long names come last, so that they win if both are set.
         let names: Vec<(String, String)> = known().chain(long_names).collect();

@@ -1,13 +1,14 @@
 //! The whole service with its state in PostgreSQL.
 
-use std::process::{Command, Output};
+use std::process::Output;
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::harness::keys::{ADMIN, KEY, administer, create, with_key};
-use crate::harness::process::{Service, command, write_config};
+use crate::harness::process::built::toolsieve;
+use crate::harness::process::{Service, write_config};
 use crate::harness::servers::postgres::{Postgres, schema, shared};
 use crate::harness::wait::{eventually, when};
 use crate::harness::{Running, Start, stdio};
@@ -121,12 +122,11 @@ async fn without_the_server_answers_go_on_and_nothing_is_lost() {
 }
 
 fn output(folder: &TempDir, words: &[&str], environment: &[(&str, &str)]) -> (Option<i32>, String) {
-    write_config(folder.path(), &json!({}));
-    let mut command: Command = if words == ["serve"] { command(folder.path()) } else { crate::harness::process::built::toolsieve() };
-    if words == ["serve"] {
-        command.args(["--port", "0"]);
-    } else {
-        command.args(words).arg("--data-dir").arg(folder.path().join("data"));
+    write_config(folder.path(), &json!({"one": stdio(&[])}));
+    let mut command = toolsieve();
+    command.args(words).arg("--data-dir").arg(folder.path().join("data"));
+    if let ["serve" | "tools" | "search", ..] = words {
+        command.arg("--config").arg(folder.path().join("mcp.json"));
     }
     let Output { status, stdout, stderr } = command.envs(environment.iter().copied()).output().unwrap();
     let text = [stdout, stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
@@ -137,14 +137,15 @@ fn output(folder: &TempDir, words: &[&str], environment: &[(&str, &str)]) -> (Op
 #[test]
 fn what_prevents_the_start_ends_the_process_with_a_remedy() {
     let folder = tempfile::tempdir().unwrap();
-    let serve = |url: &str| output(&folder, &["serve"], &[("DATABASE_URL", url)]);
+    let serve = |url: &str| output(&folder, &["serve", "--port", "0"], &[("DATABASE_URL", url)]);
     let (code, text) = serve("mysql://root:geheim@db/toolsieve");
     assert!(code == Some(2) && text.contains("store.url") && text.contains("postgres://"), "{code:?} {text}");
     let (code, text) = serve(&shared().url_of("tester:geheim", "postgres"));
     assert!(code == Some(2) && text.contains("refuses the user"), "{code:?} {text}");
     let (code, text) = serve("postgres://tester:geheim@127.0.0.1:1/toolsieve");
     assert!(code == Some(1) && text.contains("can't be reached"), "{code:?} {text}");
-    let (code, text) = output(&folder, &["serve"], &[("DATABASE_URL", &shared().url()), ("TOOLSIEVE_STORE__SCHEMA", "No \"quotes\"")]);
+    let (code, text) =
+        output(&folder, &["serve", "--port", "0"], &[("DATABASE_URL", &shared().url()), ("TOOLSIEVE_STORE__SCHEMA", "No \"quotes\"")]);
     assert!(code == Some(2) && text.contains("store.schema"), "{code:?} {text}");
 
     let url = shared().url();
@@ -165,7 +166,7 @@ async fn the_database_of_another_installation_is_refused() {
     create(&with_keys, json!({"name": "theirs"})).await;
     with_keys.stop().await;
     for (name, reason) in [(other, "another installation"), (schema(), "it is empty")] {
-        let (code, text) = output(&folder, &["serve"], &on(&name));
+        let (code, text) = output(&folder, &["serve", "--port", "0"], &on(&name));
         assert!(code == Some(2) && text.contains(reason) && text.contains("store.url"), "{code:?} {text}");
     }
     // The right one is still taken.
@@ -214,7 +215,7 @@ async fn an_installation_moves_to_the_database_and_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_log_names_the_database_without_its_password() {
     let (folder, name) = (tempfile::tempdir().unwrap(), schema());
-    let mut service = Service::start(folder.path(), &json!({}), |command| {
+    let mut service = Service::start(folder.path(), &json!({"one": stdio(&[])}), |command| {
         command.envs(on(&name)).env("TOOLSIEVE_LOG", "debug");
     });
     let log = service.until_logged("PostgreSQL database");

@@ -320,6 +320,12 @@ async fn every_answer_is_as_described() {
     world.good("approve_server_definition", &["one"], ADMIN, fingerprint).await;
     world.good("remove_toolset", &["letters"], ADMIN, Value::Null).await;
 
+    // Learning.
+    world.good("show_learning", &[], ADMIN, Value::Null).await;
+    let operation = world.document.operation("forget_learning");
+    let everything = world.request(&operation, &[], ADMIN).query(&[("all", "true")]);
+    assert_eq!(world.checked(&operation, everything).await, (StatusCode::OK, json!({"removed": 0})));
+
     // Records.
     for records in ["list_audit", "show_usage", "show_report"] {
         world.good(records, &[], ADMIN, Value::Null).await;
