@@ -22,6 +22,7 @@ use crate::service::cleaning::Cleaning;
 use crate::service::mcp::mcp_sessions::McpSessions;
 use crate::service::ports::{ComputedStore, recovered};
 use crate::service::selection::retrieve::Retrieve;
+use crate::service::sharing::SharedState;
 use crate::service::supervision::Supervised;
 
 /// How often to look for expired keys.
@@ -87,6 +88,14 @@ pub(super) fn list_shared(connections: Arc<Connections>, stop: CancellationToken
             }
         };
         while part.panicked(work()).await {}
+    })
+}
+
+/// Takes over what other services on the same store change.
+pub(super) fn follow_others(shared: Arc<SharedState>, stop: CancellationToken) -> JoinHandle<()> {
+    until(stop, async move {
+        let mut part = Supervised::new("changes by other services");
+        while part.panicked(shared.follow()).await {}
     })
 }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use actix_http::{HttpService, Protocol};
 use actix_service::{IntoServiceFactory as _, Service, ServiceFactory, ServiceFactoryExt as _, fn_factory, fn_service, map_config};
 use actix_web::dev::{AppConfig, Server};
+use actix_web::http::header::HeaderValue;
 use actix_web::{App, middleware, web};
 use arc_swap::ArcSwap;
 use rustls::ServerConfig;
@@ -55,6 +56,12 @@ fn access(settings: &StartSettings) -> Access {
         (None, _) if http.insecure => Access::Everybody,
         (None, _) => Access::Loopback,
     }
+}
+
+/// The name of this process in responses. By default, it tells nothing about the machine.
+pub(super) fn replica(name: Option<&str>) -> HeaderValue {
+    let random = || format!("{:08x}", rand::random::<u32>());
+    HeaderValue::from_str(&name.map_or_else(random, str::to_owned)).unwrap_or(HeaderValue::from_static("-"))
 }
 
 pub(super) fn admission(start: &StartSettings, live: &LiveSettings, keys: &Arc<Keys>) -> Admission {

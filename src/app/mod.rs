@@ -22,8 +22,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use self::background::{clean, end_sessions, export_spans, follow_changes, follow_stops, keep_indexed, list_shared, reseal, teach};
-use self::listening::{admission, bind, listen};
+use self::background::{
+    clean, end_sessions, export_spans, follow_changes, follow_others, follow_stops, keep_indexed, list_shared, reseal, teach,
+};
+use self::listening::{admission, bind, listen, replica};
 pub(crate) use self::parts::mcp_options;
 use self::parts::{apply, apply_to_keys, apply_to_tools, enrichment, files, judges, open_index, record_enrichment, retention};
 pub use self::parts::{publish_options, select};
@@ -85,6 +87,7 @@ use crate::service::selection::message_selections::MessageSelections;
 use crate::service::selection::offers::OfferCache;
 use crate::service::selection::retrieve::Retrieve;
 use crate::service::selection::select::Select;
+use crate::service::sharing::{SharedParts, SharedState};
 use crate::service::toolsets::loading::Loading;
 use crate::service::toolsets::sessions::Sessions;
 use crate::service::toolsets::toolsets::Toolsets;
@@ -196,6 +199,8 @@ impl Application {
         opened.make_shrinkable().await;
         opened.set_mark(installation::settled(&opened, data_dir.installation()).await?);
         let store = opened.port();
+        // Comes before the parts are loaded, so that no change in between is missed.
+        let versions = store.state_versions().await.map_err(StartError::Keys)?;
         let meters = Arc::new(Meters::new(start.metrics.per_tool));
         let (tracer, span_export) = telemetry::open(&start.telemetry, &meters).map_err(StartError::Client)?.unzip();
         let exporting = export_spans(span_export, stop.clone());
@@ -361,6 +366,16 @@ impl Application {
             draining: draining.clone(),
             cached: tokio::sync::Mutex::default(),
         };
+        let parts = SharedParts {
+            keys: Arc::clone(&keys),
+            policies: Arc::clone(&policies),
+            toolsets: Arc::clone(&toolsets),
+            overrides: Arc::clone(&overrides),
+            definitions: Arc::clone(&definitions),
+            rebuilds: rebuilds.clone(),
+        };
+        let shared = Arc::new(SharedState::new(store.clone(), parts, versions));
+        let sharing = follow_others(Arc::clone(&shared), stop.clone());
         let methods = Methods::new(&service_document(), publish.layout());
         let state = web::Data::new(State {
             admission,
@@ -373,6 +388,8 @@ impl Application {
             bodies: Bodies::new(start.http.max_body_bytes, start.http.body_timeout, start.http.max_bodies_bytes),
             origins: Origins::new(&start.http.cors_origins, start.http.public_url.as_ref(), start.http.tls.is_some()),
             trusted_proxies: start.http.trusted_proxies.clone(),
+            shared,
+            replica: replica(start.http.replica.as_deref()),
             console: ConsoleSessions::default(),
             wrong_keys: WrongKeys::new(audit, Arc::clone(&meters)),
             methods,
@@ -463,6 +480,7 @@ impl Application {
                 cleaning,
                 resealing,
                 listing_shared,
+                sharing,
                 following,
                 indexing,
                 enriching,

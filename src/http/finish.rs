@@ -4,15 +4,18 @@
 //! it was stored and before the service's memory and the audit log reflect it. So requests that change something run as
 //! separate tasks.
 
+use std::sync::Arc;
+
 use actix_web::Error;
 use actix_web::body::MessageBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::Method;
 use actix_web::middleware::Next;
-use actix_web::rt;
+use actix_web::{rt, web};
 
 use crate::domain::publishing::address::AddressPrefix;
 use crate::http::problem::{Code, Problem};
+use crate::http::state::State;
 use crate::service::spans;
 
 /// Requests below these paths change stored data, unless their method is GET or HEAD.
@@ -29,7 +32,16 @@ pub(crate) async fn finish(
     if !is_change(request.method(), request.path()) {
         return next.call(request).await;
     }
-    rt::spawn(spans::within(spans::current(), async move { next.call(request).await })).await.unwrap_or_else(|error| {
+    let shared = request.app_data::<web::Data<State>>().map(|state| Arc::clone(&state.shared));
+    let changing = async move {
+        let response = next.call(request).await?;
+        if let Some(shared) = shared.filter(|_| response.status().is_success()) {
+            // The response's number includes this change.
+            shared.has_changed().await;
+        }
+        Ok(response)
+    };
+    rt::spawn(spans::within(spans::current(), changing)).await.unwrap_or_else(|error| {
         tracing::error!(%error, "a change failed before its end");
         Err(Problem::new(Code::Internal, "The service failed during this change. Read the current state again.").into())
     })

@@ -21,8 +21,14 @@ use crate::http::state::State;
 use crate::http::{meter, pages};
 
 const REQUEST_ID: &str = "x-request-id";
+/// The process that has answered.
+const REPLICA: HeaderName = HeaderName::from_static("x-toolsieve-replica");
+/// The number of the last change that its state contains.
+const STATE: HeaderName = HeaderName::from_static("x-toolsieve-state");
 /// Response headers that web pages on allowed sites may read.
-const EXPOSED: HeaderValue = HeaderValue::from_static("etag, retry-after, mcp-session-id, x-request-id, x-toolsieve-repairs");
+const EXPOSED: HeaderValue = HeaderValue::from_static(
+    "etag, retry-after, mcp-session-id, x-request-id, x-toolsieve-repairs, x-toolsieve-replica, x-toolsieve-state",
+);
 
 /// Rejects requests from other sites' pages, counts each request by its outcome, and closes a connection whose request
 /// body was not read. While the service stops, each connection closes after its response.
@@ -53,9 +59,13 @@ pub(crate) async fn enter(request: ServiceRequest, next: Next<impl MessageBody +
                 connection.end_after_answer();
             }
         }
-        if state.is_some_and(|state| state.draining.is_cancelled()) {
-            // The client opens a new connection for its next request, which another process may answer.
-            response.response_mut().head_mut().set_connection_type(ConnectionType::Close);
+        if let Some(state) = &state {
+            response.headers_mut().insert(REPLICA, state.replica.clone());
+            response.headers_mut().insert(STATE, HeaderValue::from(state.shared.number()));
+            if state.draining.is_cancelled() {
+                // The client opens a new connection for its next request, which another process may answer.
+                response.response_mut().head_mut().set_connection_type(ConnectionType::Close);
+            }
         }
         pages::protect(response.headers_mut());
         if response.headers().contains_key(header::ACCESS_CONTROL_ALLOW_ORIGIN) {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use actix_web::http::header::HeaderValue;
 use ipnet::IpNet;
 use tokio_util::sync::CancellationToken;
 
@@ -44,6 +45,7 @@ use crate::service::records::usage::Usage;
 use crate::service::selection::message_selections::MessageSelections;
 use crate::service::selection::offers::OfferCache;
 use crate::service::selection::select::Select;
+use crate::service::sharing::SharedState;
 use crate::service::toolsets::loading::Loading;
 use crate::service::toolsets::sessions::Sessions;
 use crate::service::toolsets::toolsets::Toolsets;
@@ -65,6 +67,10 @@ pub(crate) struct State {
     pub files: Option<Arc<Files>>,
     pub audit: Audit,
     pub keys: Arc<Keys>,
+    /// What other services on the same store change.
+    pub shared: Arc<SharedState>,
+    /// The name of this process in responses.
+    pub replica: HeaderValue,
     /// Who is signed in to the console.
     pub console: ConsoleSessions,
     pub secrets: Arc<Secrets>,

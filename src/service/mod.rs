@@ -14,5 +14,6 @@ pub(crate) mod execution;
 pub mod publishing;
 pub mod selection;
 pub(crate) mod toolsets;
+pub(crate) mod sharing;
 pub(crate) mod mcp;
 pub(crate) mod meta_tools;

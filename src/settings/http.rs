@@ -35,6 +35,8 @@ section! {
         pub shutdown_delay: Duration = reader.seconds("http.shutdown_delay_seconds", 0..=600),
         /// How long running requests may continue after that.
         pub shutdown_timeout: Duration = reader.seconds("http.shutdown_timeout_seconds", 1..=3600),
+        /// The name of this process in responses; `None` for a random one.
+        pub replica: Option<String> = replica(reader),
         /// Proxies whose headers contain clients' addresses.
         pub trusted_proxies: Vec<IpNet> = trusted_proxies(reader),
         /// Origins of web pages that may call the service, as browsers send them, or `*`.
@@ -42,6 +44,15 @@ section! {
         /// The TLS certificate and its key; `None` for plain HTTP.
         pub tls: Option<Tls> = Tls::read(reader),
     }
+}
+
+fn replica(reader: &mut Reader<'_>) -> Option<String> {
+    const KEY: &str = "http.replica";
+    let name = reader.optional_text(KEY)?;
+    if name.len() > 64 || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte)) {
+        reader.problem(KEY, "not a plain name", "write at most 64 letters, digits, dots, hyphens and underscores");
+    }
+    Some(name)
 }
 
 impl HttpSettings {

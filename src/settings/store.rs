@@ -13,6 +13,8 @@ use crate::settings::values::{Reader, section};
 pub struct PostgresSettings {
     /// The address, which may contain the password.
     pub url: SecretString,
+    /// The address for notifications, if a connection pooler at `url` doesn't pass them on.
+    pub listen_url: Option<SecretString>,
     /// The schema that contains the tables.
     pub schema: String,
     pub max_connections: u32,
@@ -56,9 +58,10 @@ fn postgres(reader: &mut Reader<'_>) -> Option<PostgresSettings> {
     let max_connections = reader.whole("store.max_connections", 2..=1000);
     let connect_timeout = reader.milliseconds("store.connect_timeout_ms", 100..=60_000);
     let statement_timeout = reader.milliseconds("store.statement_timeout_ms", 100..=3_600_000);
-    let url = url(reader)?;
+    let listen_url = url(reader, "store.listen_url");
+    let url = url(reader, "store.url")?;
     let max_connections = u32::try_from(max_connections).unwrap_or(u32::MAX);
-    Some(PostgresSettings { url, schema, max_connections, connect_timeout, statement_timeout })
+    Some(PostgresSettings { url, listen_url, schema, max_connections, connect_timeout, statement_timeout })
 }
 
 /// The name of a schema. PostgreSQL would cut a longer one.
@@ -74,15 +77,14 @@ fn schema(reader: &mut Reader<'_>) -> String {
     name
 }
 
-fn url(reader: &mut Reader<'_>) -> Option<SecretString> {
-    const KEY: &str = "store.url";
-    let text = reader.optional_text(KEY)?;
+fn url(reader: &mut Reader<'_>, key: &'static str) -> Option<SecretString> {
+    let text = reader.optional_text(key)?;
     let url = Url::parse(&text).ok();
     if !url.as_ref().is_some_and(|url| matches!(url.scheme(), "postgres" | "postgresql")) {
         // The message omits the address, because it may contain a password.
         let remedy = "write it as postgres://USER:PASSWORD@HOST:5432/DATABASE, with special characters in the password percent-encoded; \
                       without it, the state is stored in a file in the data folder";
-        reader.problem(KEY, "not the address of a PostgreSQL database", remedy);
+        reader.problem(key, "not the address of a PostgreSQL database", remedy);
     }
     Some(SecretString::from(text))
 }

@@ -87,6 +87,57 @@ async fn keys_and_rules_survive_a_restart_and_hold_in_every_service() {
     drop((service, second));
 }
 
+/// The number of the last change that a service's state contains, and the name of its process.
+async fn state(service: &Running) -> (u64, String) {
+    let response = reqwest::get(format!("{}/healthz", service.url)).await.unwrap();
+    let header = |name: &str| response.headers()[name].to_str().unwrap().to_owned();
+    (header("x-toolsieve-state").parse().unwrap(), header("x-toolsieve-replica"))
+}
+
+/// Keys, rules, toolsets, overrides and approvals apply in every service, not only in the one that stored them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_applies_in_every_service() {
+    let name = schema();
+    let (one, two) = (start(on(&name), None).await, start(on(&name), None).await);
+    let names = [state(&one).await.1, state(&two).await.1];
+    assert_ne!(names[0], names[1]);
+    // What `one` is told to change is in `two` as soon as its state has the number of the answer.
+    let changed = async |method: Method, path: &str, body: Value| {
+        let request = with_key(&one, method, path, ADMIN).json(&body);
+        let response = request.send().await.unwrap();
+        assert!(response.status().is_success(), "{path}: {}", response.status());
+        let number: u64 = response.headers()["x-toolsieve-state"].to_str().unwrap().parse().unwrap();
+        let begun = std::time::Instant::now();
+        eventually("the change is in the other service", async || when(state(&two).await.0, |seen| *seen >= number)).await;
+        println!("{path}: after {:?}", begun.elapsed());
+        response.json::<Value>().await.unwrap_or_default()
+    };
+    let key = changed(Method::POST, "/v1/admin/keys", json!({"name": "new"})).await;
+    let (text, id) = (key["key"].as_str().unwrap(), key["id"].as_str().unwrap());
+    assert_eq!(calls(&two, text).await, StatusCode::OK);
+
+    changed(Method::PUT, "/v1/admin/policy", json!({"rules": [{"effect": "block", "tools": ["echo"]}]})).await;
+    assert_eq!(calls(&two, text).await, StatusCode::NOT_FOUND);
+    changed(Method::PUT, "/v1/admin/policy", json!({"rules": []})).await;
+    assert_eq!(calls(&two, text).await, StatusCode::OK);
+
+    changed(Method::PUT, "/v1/admin/toolsets/words", json!({"tools": ["echo"]})).await;
+    let (_, toolset) = administer(&two, Method::GET, "/v1/admin/toolsets/words", &Value::Null).await;
+    assert_eq!(toolset["members"], json!(["one__echo"]));
+
+    changed(Method::PUT, "/v1/admin/tools/one/echo", json!({"description": "Says it once more."})).await;
+    let (_, document) = administer(&two, Method::GET, "/openapi.json", &Value::Null).await;
+    assert!(document.to_string().contains("Says it once more."), "{document}");
+
+    changed(Method::DELETE, &format!("/v1/admin/keys/{id}"), Value::Null).await;
+    assert_eq!(calls(&two, text).await, StatusCode::UNAUTHORIZED);
+    // A service that starts later has the same number.
+    let last = state(&one).await.0;
+    let three = start(on(&name), None).await;
+    assert_eq!(state(&three).await.0, last);
+    drop((one, two, three));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_server_answers_go_on_and_nothing_is_lost() {
     let mut server = tokio::task::block_in_place(Postgres::start);
@@ -109,11 +160,17 @@ async fn without_the_server_answers_go_on_and_nothing_is_lost() {
     assert_eq!(ready["store"]["state"], "failed", "{ready}");
 
     tokio::task::block_in_place(|| server.resume());
+    let second = start(vec![("DATABASE_URL", leaked(server.url()))], None).await;
     eventually("a key can be created again", async || {
         let (status, answer) = administer(&service, Method::POST, "/v1/admin/keys", &json!({"name": "after"})).await;
         if status == StatusCode::CREATED { Ok(()) } else { Err(answer) }
     })
     .await;
+    // Notifications arrive again too.
+    block(&second).await;
+    let blocked = async || with_key(&service, Method::POST, "/one/fail", &key).json(&json!({})).send().await.unwrap().status();
+    eventually("the rule is in the first service", async || when(blocked().await, |status| *status == StatusCode::NOT_FOUND)).await;
+    second.stop().await;
     let folder = service.stop().await;
     let service = start(vec![("DATABASE_URL", leaked(server.url()))], Some(folder)).await;
     assert_eq!(names(&service).await, ["kept", "after"]);

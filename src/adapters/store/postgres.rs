@@ -14,6 +14,7 @@ mod place;
 mod errors;
 mod opening;
 mod outage;
+mod changes;
 #[expect(clippy::duplicate_mod, reason = "compiled once per database, with its types")]
 #[path = "tables/mod.rs"]
 mod tables;
@@ -26,6 +27,7 @@ use std::time::Duration;
 use sqlx::postgres::{PgPool, PgRow};
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, QueryBuilder, Transaction};
 
+use self::changes::Changes;
 use self::errors::{is_conflict, is_lost};
 use self::outage::Outage;
 use self::tables::Failures;
@@ -62,6 +64,7 @@ pub struct PostgresStore {
     mark: OnceLock<AccessMark>,
     pool: PgPool,
     outage: Outage,
+    changes: Changes,
     /// How long an operation may take until the server counts as unreachable.
     patience: Duration,
     failures: Failures,
@@ -74,11 +77,12 @@ impl PostgresStore {
     /// # Errors
     /// [`PostgresOpenError`], with a remedy.
     pub async fn open(settings: &PostgresSettings) -> Result<Self, PostgresOpenError> {
-        let (place, pool) = opening::open(settings).await?;
+        let (place, pool, listening) = opening::open(settings).await?;
         Ok(Self {
             place,
             mark: OnceLock::new(),
             outage: Outage::of(pool.clone()),
+            changes: Changes::over(listening),
             pool,
             patience: settings.connect_timeout + settings.statement_timeout + ROUND_TRIPS,
             failures: Failures::default(),
@@ -99,6 +103,7 @@ impl PostgresStore {
 
     /// Waits for running statements, and disconnects. Doesn't wait for a server that is away.
     pub async fn close(&self) {
+        self.changes.close().await;
         if tokio::time::timeout(CLOSING, self.pool.close()).await.is_err() {
             tracing::warn!("the connections to the database did not end in time");
         }
@@ -185,7 +190,7 @@ impl PostgresStore {
         // The table of a reference comes first in the alphabet: model and vector, session and session_group.
         let rows: Vec<(String, String, String)> = sqlx::query_as(
             "SELECT table_name::text, column_name::text, data_type::text FROM information_schema.columns \
-             WHERE table_schema = current_schema() AND table_name NOT IN ('installation', '_sqlx_migrations') \
+             WHERE table_schema = current_schema() AND table_name NOT IN ('installation', 'state_version', '_sqlx_migrations') \
              ORDER BY table_name COLLATE \"C\", ordinal_position",
         )
         .fetch_all(&self.pool)

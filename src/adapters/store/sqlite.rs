@@ -21,11 +21,13 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use sqlx::migrate::Migrator;
 use sqlx::sqlite::{
     SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
 };
 use sqlx::{ConnectOptions, Connection, QueryBuilder, Sqlite, SqliteConnection, Transaction};
+use tokio::sync::watch;
 
 use self::errors::GoneError;
 use self::file::Identity;
@@ -34,7 +36,7 @@ use self::transaction::{Durability, Write};
 use crate::adapters::installation::AccessMark;
 use crate::adapters::store::encoding::signed;
 use crate::adapters::store::rows::Table;
-use crate::service::ports::StoreError;
+use crate::service::ports::{ChangeStore, StateVersions, StoreError};
 pub use errors::SqliteOpenError;
 pub use file::{BackupError, CopyContents, CopyError, back_up, inspect};
 
@@ -191,6 +193,18 @@ impl SqliteStore {
     fn failed(&self, action: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
         let path = self.path.clone();
         move |source| StoreError::Failed { action, source: errors::during_use(&path, source) }
+    }
+}
+
+/// One process at a time opens the file, so nobody else changes anything.
+#[async_trait]
+impl ChangeStore for SqliteStore {
+    fn changes(&self) -> Option<watch::Receiver<()>> {
+        None
+    }
+
+    async fn state_versions(&self) -> Result<StateVersions, StoreError> {
+        Ok(StateVersions::default())
     }
 }
 

@@ -120,6 +120,18 @@ impl Keys {
         self.changed.send_replace(());
     }
 
+    /// Takes over the stored keys, which another service may have changed.
+    ///
+    /// # Errors
+    /// [`StoreError`]. The keys are then unchanged.
+    pub async fn refresh(&self) -> Result<(), StoreError> {
+        let _one = self.changing.lock().await;
+        let stored = self.store.api_keys().await?;
+        self.table.rcu(|table| table.with_stored(&stored));
+        self.changed.send_replace(());
+        Ok(())
+    }
+
     /// Whether a file has defined a key since the start, so that all callers need a key.
     pub fn are_required(&self) -> bool {
         self.required.load(Ordering::Relaxed)
@@ -326,6 +338,18 @@ impl Table {
             table.of_files.insert(key.hash, key.id.clone());
             table.names_in_files.insert(key.name.clone());
             table.by_id.insert(key.id.clone(), Entry::of(ApiKey { last_used_at, ..key }));
+        }
+        table
+    }
+
+    /// The table with these stored keys in place of the former ones. Later times of their last use stay.
+    fn with_stored(&self, stored: &[ApiKey]) -> Self {
+        let mut table = self.clone();
+        table.by_id.retain(|_, entry| entry.key.managed_by() == ManagedBy::File);
+        for key in stored {
+            let used_here = self.by_id.get(&key.id).and_then(|entry| entry.key().last_used_at);
+            let key = ApiKey { last_used_at: key.last_used_at.max(used_here), ..key.clone() };
+            table.by_id.entry(key.id.clone()).or_insert_with(|| Entry::of(key));
         }
         table
     }

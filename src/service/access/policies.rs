@@ -173,6 +173,19 @@ impl Policies {
         self.current.set_policy(parts.policy(&parts.given));
     }
 
+    /// Takes over the stored policy, which another service may have changed.
+    ///
+    /// # Errors
+    /// [`PolicyError`]. The policy is then unchanged.
+    pub(crate) async fn refresh(&self) -> Result<(), PolicyError> {
+        let _one = self.changing.lock().await;
+        let given = stored(self.store.as_ref()).await?;
+        if given.version != self.parts.read().given.version {
+            self.put_in_force(given);
+        }
+        Ok(())
+    }
+
     pub(crate) fn view(&self) -> PolicyView {
         let parts = self.parts.read();
         parts.view(&parts.given, &self.current)

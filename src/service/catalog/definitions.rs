@@ -396,6 +396,28 @@ impl Definitions {
         counts
     }
 
+    /// Takes over approvals by other services. Returns the servers whose tools they concern.
+    ///
+    /// # Errors
+    /// [`StoreError`]. The approvals are then unchanged.
+    pub async fn refresh(&self) -> Result<BTreeSet<ServerName>, StoreError> {
+        let _one = self.approving.lock().await;
+        let stored = self.store.definitions().await?;
+        let mut state = self.state.write();
+        let mut servers = BTreeSet::new();
+        for stored in stored.into_iter().filter(|stored| stored.approved.is_some()) {
+            let known = state.known.entry(stored.tool.server.clone()).or_default();
+            let is_new = known.get(&stored.tool.name).is_none_or(|known| {
+                (known.fingerprint, known.is_new, known.approved) != (stored.fingerprint, stored.is_new, stored.approved)
+            });
+            if is_new {
+                servers.insert(stored.tool.server.clone());
+                known.insert(Arc::clone(&stored.tool.name), stored);
+            }
+        }
+        Ok(servers)
+    }
+
     /// Deletes unapproved definitions of tools that no server has listed since `time`. Returns their number.
     pub async fn forget_unseen_before(&self, time: SystemTime) -> Result<u64, StoreError> {
         let _one = self.approving.lock().await;

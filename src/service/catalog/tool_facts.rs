@@ -2,7 +2,7 @@
 //!
 //! A change is stored before it is acknowledged, and applies to every later request.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -89,6 +89,30 @@ impl ToolOverrides {
         if self.overlays.load().of_files.contains_key(tool) {
             let entry = format!("the metadata of {}", visible(&tool.to_string()));
             return Err(ManagedInFile::new(entry, &self.file.load()));
+        }
+        Ok(())
+    }
+
+    /// Takes over the stored overrides, which another service may have changed.
+    ///
+    /// # Errors
+    /// [`StoreError`]. The overrides are then unchanged.
+    pub async fn refresh(&self) -> Result<(), StoreError> {
+        let changed = {
+            let _one = self.changing.lock().await;
+            let stored = self.store.tool_overrides().await?;
+            let present: HashSet<ToolId> = stored.iter().map(|stored| stored.tool.clone()).collect();
+            self.versions.write().retain(|tool, _| present.contains(tool));
+            let is_changed = |stored: &StoredToolOverride| stored.version != self.version(&stored.tool);
+            let changed: Vec<StoredToolOverride> = stored.into_iter().filter(is_changed).collect();
+            let servers: BTreeSet<ServerName> = changed.iter().map(|stored| stored.tool.server.clone()).collect();
+            for stored in changed {
+                self.take(stored);
+            }
+            servers
+        };
+        for server in &changed {
+            self.rebuilds.of(server).await;
         }
         Ok(())
     }

@@ -39,10 +39,10 @@ pub use self::servers::{
     ToolServers,
 };
 pub use self::store::{
-    AuditStore, ChatStore, ComputedStore, ConnectVisit, ConnectionStore, DefinitionStore, EnrichmentStore, EventStore, FeedbackStore,
-    Forgotten, KeyStore, LearnedUse, LearningStore, ListingStore, PendingSignIn, PolicyStore, SecretStore, SessionCaps, SessionSaved,
-    SessionStore, Store, StoreError, StoreFailures, StoredChat, StoredConnection, StoredDefinition, StoredPolicy, StoredToolOverride,
-    ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore,
+    AuditStore, ChangeStore, ChatStore, ComputedStore, ConnectVisit, ConnectionStore, DefinitionStore, EnrichmentStore, EventStore,
+    FeedbackStore, Forgotten, KeyStore, LearnedUse, LearningStore, ListingStore, PendingSignIn, PolicyStore, SecretStore, SessionCaps,
+    SessionSaved, SessionStore, StatePart, StateVersions, Store, StoreError, StoreFailures, StoredChat, StoredConnection, StoredDefinition,
+    StoredPolicy, StoredToolOverride, ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore,
 };
 pub use self::tracer::{Span, SpanKind, SpanValue, TraceContext, Tracer};
 pub use crate::domain::catalog::catalog::{ServerListing, SkippedTool};

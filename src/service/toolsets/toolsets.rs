@@ -88,7 +88,7 @@ impl Toolsets {
     /// # Errors
     /// [`StoreError`], because keys may be limited to toolsets that can't be read.
     pub(crate) async fn start(current: Arc<CurrentCatalog>, store: Arc<dyn ToolsetStore>, live: &LiveSettings) -> Result<Self, StoreError> {
-        let given = store.toolsets().await?.into_iter().map(|toolset| (toolset.name, toolset.definition)).collect();
+        let given = stored(store.as_ref()).await?;
         let parts = Parts { settings: live.toolsets.clone(), file: Arc::clone(&live.file), given };
         parts.warn();
         current.set_toolsets(parts.ready());
@@ -102,6 +102,19 @@ impl Toolsets {
         parts.file = Arc::clone(&live.file);
         parts.warn();
         self.current.set_toolsets(parts.ready());
+    }
+
+    /// Takes over the stored toolsets, which another service may have changed.
+    ///
+    /// # Errors
+    /// [`StoreError`]. The toolsets are then unchanged.
+    pub(crate) async fn refresh(&self) -> Result<(), StoreError> {
+        let _one = self.changing.lock().await;
+        let given = stored(self.store.as_ref()).await?;
+        let mut parts = self.parts.write();
+        parts.given = given;
+        self.current.set_toolsets(parts.ready());
+        Ok(())
     }
 
     /// All toolsets, sorted by name.
@@ -209,6 +222,11 @@ impl Toolsets {
             warnings,
         }
     }
+}
+
+/// Loads the toolsets that were created over the API.
+async fn stored(store: &dyn ToolsetStore) -> Result<BTreeMap<ToolsetName, ToolsetDefinition>, StoreError> {
+    Ok(store.toolsets().await?.into_iter().map(|toolset| (toolset.name, toolset.definition)).collect())
 }
 
 impl Parts {

@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use secrecy::ExposeSecret;
+use secrecy::{ExposeSecret, SecretString};
 use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, PgConnection};
@@ -22,11 +22,10 @@ const IDLE: Duration = Duration::from_mins(5);
 /// The comment of the table `installation`, which distinguishes our schema from others.
 const OURS: &str = "toolsieve";
 
-/// Opens the schema. Returns its place, and a pool of connections that use it.
-pub(super) async fn open(settings: &PostgresSettings) -> Result<(Arc<PostgresPlace>, PgPool), PostgresOpenError> {
-    let options = PgConnectOptions::from_str(settings.url.expose_secret()).map_err(|_| PostgresOpenError::Address)?;
-    // A statement may contain texts of callers.
-    let options = options.application_name("toolsieve").disable_statement_logging();
+/// Opens the schema. Returns its place, a pool of connections that use it, and a pool of one connection that listens to
+/// notifications.
+pub(super) async fn open(settings: &PostgresSettings) -> Result<(Arc<PostgresPlace>, PgPool, PgPool), PostgresOpenError> {
+    let options = options(&settings.url)?;
     let place = Arc::new(PostgresPlace {
         host: options.get_socket().map_or_else(|| options.get_host().to_owned(), |path| path.display().to_string()),
         port: options.get_port(),
@@ -37,17 +36,27 @@ pub(super) async fn open(settings: &PostgresSettings) -> Result<(Arc<PostgresPla
     let connect = tokio::time::timeout(settings.connect_timeout, options.connect());
     let connection = connect.await.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map_err(|source| PostgresOpenError::of(&place, source))?;
     prepare(connection, &place).await?;
+    let listening = settings.listen_url.as_ref().map_or_else(|| Ok(options.clone()), self::options)?;
+    Ok((place, pool(options, settings, settings.max_connections), pool(listening, settings, 1)))
+}
+
+fn options(url: &SecretString) -> Result<PgConnectOptions, PostgresOpenError> {
+    let options = PgConnectOptions::from_str(url.expose_secret()).map_err(|_| PostgresOpenError::Address)?;
+    // A statement may contain texts of callers.
+    Ok(options.application_name("toolsieve").disable_statement_logging())
+}
+
+fn pool(options: PgConnectOptions, settings: &PostgresSettings, max_connections: u32) -> PgPool {
     let setup = session(settings);
-    let pool = PgPoolOptions::new()
-        .max_connections(settings.max_connections)
+    PgPoolOptions::new()
+        .max_connections(max_connections)
         .acquire_timeout(settings.connect_timeout)
         .idle_timeout(IDLE)
         .after_connect(move |connection, _| {
             let setup = setup.clone();
             Box::pin(async move { connection.execute(AssertSqlSafe(setup)).await.map(drop) })
         })
-        .connect_lazy_with(options);
-    Ok((place, pool))
+        .connect_lazy_with(options)
 }
 
 /// The statements that begin each connection of the pool. A server that acknowledges commits before they are flushed would lose

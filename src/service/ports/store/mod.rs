@@ -7,6 +7,7 @@
 //! *durable* one also survives a power cut.
 
 mod audit;
+mod changes;
 mod chats;
 mod computed;
 mod connections;
@@ -26,6 +27,7 @@ mod upkeep;
 mod usage;
 
 pub use self::audit::AuditStore;
+pub use self::changes::{ChangeStore, StatePart, StateVersions};
 pub use self::chats::{ChatStore, StoredChat};
 pub use self::computed::ComputedStore;
 pub use self::connections::{ConnectVisit, ConnectionStore, PendingSignIn, StoredConnection};
@@ -54,7 +56,7 @@ macro_rules! store {
 }
 
 store! {
-    AuditStore, ChatStore, ComputedStore, ConnectionStore, DefinitionStore, EnrichmentStore, EventStore, FeedbackStore, KeyStore,
+    AuditStore, ChangeStore, ChatStore, ComputedStore, ConnectionStore, DefinitionStore, EnrichmentStore, EventStore, FeedbackStore, KeyStore,
     LearningStore, ListingStore, PolicyStore, SecretStore, SessionStore, ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore,
 }
 

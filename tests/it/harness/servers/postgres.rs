@@ -170,6 +170,7 @@ impl Postgres {
     pub(crate) fn settings(&self, schema: &str) -> PostgresSettings {
         PostgresSettings {
             url: SecretString::from(self.url()),
+            listen_url: None,
             schema: schema.to_owned(),
             max_connections: 10,
             connect_timeout: Duration::from_secs(10),

@@ -1,0 +1,106 @@
+//! Notifications of changes by other services: `NOTIFY`, which the triggers of the tables send with each commit.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::Row;
+use sqlx::postgres::{PgListener, PgPool, PgRow};
+use tokio::sync::watch;
+
+use super::PostgresStore;
+use crate::adapters::store::encoding::odd;
+use crate::service::ports::{ChangeStore, StatePart, StateVersions, StoreError};
+
+/// How long to wait until the next attempt to listen.
+const RETRY: Duration = Duration::from_secs(1);
+/// The name of the row with the number of the last change of any part.
+const ALL: &str = "all";
+/// The channel, as the function `note_change` of the schema computes it.
+const CHANNEL: &str = "SELECT 'toolsieve_' || left(current_schema(), 50)";
+
+/// Listens, from the first request for a receiver on.
+#[derive(Debug)]
+pub(super) struct Changes {
+    pool: PgPool,
+    heard: OnceLock<watch::Sender<()>>,
+}
+
+impl Changes {
+    /// `pool` has one connection, which is used only for listening.
+    pub(super) fn over(pool: PgPool) -> Self {
+        Self { pool, heard: OnceLock::new() }
+    }
+
+    fn receiver(&self) -> watch::Receiver<()> {
+        let heard = self.heard.get_or_init(|| {
+            let (pool, heard) = (self.pool.clone(), watch::Sender::new(()));
+            tokio::spawn(listen_always(pool, heard.clone()));
+            heard
+        });
+        heard.subscribe()
+    }
+
+    pub(super) async fn close(&self) {
+        // The listener gives its connection back when the pool closes. A server that is away does not keep the service.
+        let _ = tokio::time::timeout(RETRY, self.pool.close()).await;
+    }
+}
+
+async fn listen_always(pool: PgPool, heard: watch::Sender<()>) {
+    let mut fails = false;
+    while let Err(error) = listen(&pool, &heard, &mut fails).await {
+        if pool.is_closed() {
+            return;
+        }
+        if !fails {
+            tracing::warn!(%error, "notifications of changes can't be received: changes by other services apply up to 2 s later");
+        }
+        fails = true;
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// Listens until the pool closes, or until an error.
+async fn listen(pool: &PgPool, heard: &watch::Sender<()>, fails: &mut bool) -> Result<(), sqlx::Error> {
+    let mut listener = PgListener::connect_with(pool).await?;
+    let channel: String = sqlx::query_scalar(CHANNEL).fetch_one(&mut listener).await?;
+    listener.listen(&channel).await?;
+    if std::mem::take(fails) {
+        tracing::info!("notifications of changes are received again");
+    }
+    // There may have been changes before.
+    heard.send_replace(());
+    loop {
+        // Without a notification, the connection was lost and is open again.
+        listener.try_recv().await?;
+        heard.send_replace(());
+    }
+}
+
+#[async_trait]
+impl ChangeStore for PostgresStore {
+    fn changes(&self) -> Option<watch::Receiver<()>> {
+        Some(self.changes.receiver())
+    }
+
+    async fn state_versions(&self) -> Result<StateVersions, StoreError> {
+        let query = sqlx::query("SELECT part, version FROM state_version");
+        let rows = self.reading(query.fetch_all(self.readers())).await;
+        rows.and_then(|rows| read(&rows)).map_err(self.failed("read the numbers of changes"))
+    }
+}
+
+fn read(rows: &[PgRow]) -> Result<StateVersions, sqlx::Error> {
+    let mut versions = StateVersions::default();
+    for row in rows {
+        let number: i64 = row.try_get("version")?;
+        let number = u64::try_from(number).map_err(|_| odd("a negative number of a change"))?;
+        match row.try_get("part")? {
+            ALL => versions.latest = number,
+            // A later version of the service may know further parts.
+            name => versions.parts.extend(StatePart::of_name(name).map(|part| (part, number))),
+        }
+    }
+    Ok(versions)
+}

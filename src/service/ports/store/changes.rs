@@ -1,0 +1,40 @@
+//! Changes that several services on one store tell each other about.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+
+use super::StoreError;
+use crate::domain::text::named::named;
+
+named! {
+    /// A part of the stored state that every service keeps in memory.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum StatePart {
+        Keys = "keys",
+        Policy = "policy",
+        Toolsets = "toolsets",
+        ToolOverrides = "tools",
+        Definitions = "definitions",
+    }
+}
+
+/// The numbers of the last changes. Every change of a part gets the next number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StateVersions {
+    /// The number of the last change of any part; 0 if there never was one.
+    pub latest: u64,
+    /// The number of the last change of each part.
+    pub parts: BTreeMap<StatePart, u64>,
+}
+
+#[async_trait]
+pub trait ChangeStore: Send + Sync {
+    /// A receiver that is notified soon after another service may have changed a part. `None` if no other service can use the
+    /// store. Notifications can get lost, so compare [`Self::state_versions`] now and then.
+    fn changes(&self) -> Option<watch::Receiver<()>>;
+
+    /// The numbers of the last changes that are committed. A store that no other service can use has none.
+    async fn state_versions(&self) -> Result<StateVersions, StoreError>;
+}

@@ -1,0 +1,118 @@
+//! Takes over what other services on the same store change: keys, rules, toolsets, overrides of tools and approvals.
+//!
+//! A change has a number, and so has the state of this service: the number of the last change that it contains. A change that
+//! this service makes itself is acknowledged with a number that includes it. So whoever changes something can tell whether
+//! another service has the change already.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use crate::service::access::keys::Keys;
+use crate::service::access::policies::{Policies, PolicyError};
+use crate::service::catalog::definitions::Definitions;
+use crate::service::catalog::rebuild::Rebuilds;
+use crate::service::catalog::tool_facts::ToolOverrides;
+use crate::service::ports::{ChangeStore, StatePart, StateVersions};
+use crate::service::toolsets::toolsets::Toolsets;
+
+/// How often to look for changes whose notification was lost.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// The use cases that keep a part of the state in memory.
+pub(crate) struct SharedParts {
+    pub keys: Arc<Keys>,
+    pub policies: Arc<Policies>,
+    pub toolsets: Arc<Toolsets>,
+    pub overrides: Arc<ToolOverrides>,
+    pub definitions: Arc<Definitions>,
+    pub rebuilds: Rebuilds,
+}
+
+/// The number of the state, and how to renew it.
+pub(crate) struct SharedState {
+    store: Arc<dyn ChangeStore>,
+    parts: SharedParts,
+    /// Whether other services can use the store.
+    is_shared: bool,
+    /// The numbers of the changes in memory.
+    known: Mutex<StateVersions>,
+    number: AtomicU64,
+}
+
+impl SharedState {
+    /// `known` are the numbers from before the parts were loaded.
+    pub(crate) fn new(store: Arc<dyn ChangeStore>, parts: SharedParts, known: StateVersions) -> Self {
+        let (is_shared, number) = (store.changes().is_some(), AtomicU64::new(known.latest));
+        Self { store, parts, is_shared, known: Mutex::new(known), number }
+    }
+
+    /// The number of the last change that this service's state contains.
+    pub(crate) fn number(&self) -> u64 {
+        self.number.load(Ordering::Acquire)
+    }
+
+    /// Notes that this service has stored a change, and takes over what others have changed before.
+    pub(crate) async fn has_changed(&self) {
+        if !self.is_shared {
+            self.number.fetch_add(1, Ordering::AcqRel);
+        } else if let Err(error) = self.catch_up().await {
+            tracing::debug!(%error, "the number of a change could not be read");
+        }
+    }
+
+    /// Takes over changes as they happen.
+    pub(crate) async fn follow(&self) {
+        let Some(mut changes) = self.store.changes() else { return };
+        let mut fails = false;
+        loop {
+            match self.catch_up().await {
+                Ok(()) => fails = false,
+                Err(error) => {
+                    if !fails {
+                        tracing::warn!(%error, "changes by other services are not applied until the store can be read");
+                    }
+                    fails = true;
+                }
+            }
+            if let Ok(Err(_)) = timeout(LOOK, changes.changed()).await {
+                // Nobody notifies any more. Changes are still found, only later.
+                tokio::time::sleep(LOOK).await;
+            }
+        }
+    }
+
+    /// Takes over all changes that are committed now.
+    async fn catch_up(&self) -> Result<(), PolicyError> {
+        let mut known = self.known.lock().await;
+        let current = self.store.state_versions().await?;
+        for (part, version) in &current.parts {
+            if known.parts.get(part) < Some(version) {
+                self.refresh(*part).await?;
+                known.parts.insert(*part, *version);
+            }
+        }
+        known.latest = current.latest;
+        self.number.store(current.latest, Ordering::Release);
+        Ok(())
+    }
+
+    async fn refresh(&self, part: StatePart) -> Result<(), PolicyError> {
+        let SharedParts { keys, policies, toolsets, overrides, definitions, rebuilds } = &self.parts;
+        match part {
+            StatePart::Keys => keys.refresh().await?,
+            StatePart::Policy => policies.refresh().await?,
+            StatePart::Toolsets => toolsets.refresh().await?,
+            StatePart::ToolOverrides => overrides.refresh().await?,
+            StatePart::Definitions => {
+                for server in definitions.refresh().await? {
+                    rebuilds.of(&server).await;
+                }
+            }
+        }
+        Ok(())
+    }
+}
