@@ -2,8 +2,9 @@
 //   ACCESS_SECONDS   how long access tokens last; an hour by default
 //   GRACE_SECONDS    how long a used refresh token is accepted again; by default its reuse ends the sign-in at once
 //   ANSWER_MS        the longest delay of a token response after the tokens were issued
-// Below `/control/` of the issuer: `expire` ends all access tokens, `hold` keeps token responses back until `release`, `counts` says
-// how often tokens were refreshed and revoked, and `issued` lists every token, code and secret.
+// Below `/control/` of the issuer: `expire` ends all access tokens, `hold` keeps token responses back until `release`, `issued` lists every
+// token, code and secret, and `counts` says how often tokens were refreshed and revoked, used refresh tokens came back, and the client
+// had gone before the answer.
 import { createServer } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Provider } from 'oidc-provider';
@@ -19,7 +20,7 @@ const { ACCESS_SECONDS = '3600', GRACE_SECONDS, ANSWER_MS = '0' } = process.env;
 const accessTokenTTL = Number(ACCESS_SECONDS);
 const tokens = new Map();
 const issued = new Set();
-const counts = { refreshed: 0, revoked: 0, reused: 0 };
+const counts = { refreshed: 0, revoked: 0, reused: 0, lost: 0 };
 let held;
 const provider = new Provider(issuer, {
   clients: [],
@@ -27,7 +28,7 @@ const provider = new Provider(issuer, {
   pkce: { required: () => true },
   rotateRefreshToken: true,
   issueRefreshToken: async () => true,
-  ttl: { AccessToken: 3600, RefreshToken: 86400, Session: 3600, Grant: 86400, Interaction: 600, IdToken: 600 },
+  ttl: { AccessToken: accessTokenTTL, RefreshToken: 86400, Session: 3600, Grant: 86400, Interaction: 600, IdToken: 600 },
   findAccount: async (_, id) => ({ accountId: id, claims: async () => ({ sub: id }) }),
   features: {
     devInteractions: { enabled: true },
@@ -38,7 +39,7 @@ const provider = new Provider(issuer, {
       useGrantedResource: async () => true,
       getResourceServerInfo: async (_, indicator) => {
         if (indicator !== resource) throw new Error('another resource');
-        return { scope: 'read', audience: resource, accessTokenFormat: 'opaque', accessTokenTTL };
+        return { scope: 'read', audience: resource, accessTokenFormat: 'opaque' };
       },
     },
   },
@@ -69,6 +70,7 @@ provider.use(async (context, next) => {
   if (!access_token) return;
   if (held) await held.promise;
   await sleep(Math.random() * Number(ANSWER_MS));
+  if (context.req.socket.destroyed) counts.lost += 1;
 });
 
 const control = {
