@@ -153,7 +153,7 @@ export class Service {
       const { status, body } = await this.admin(page);
       assert.equal(status, 200);
       audit.push(...body.entries);
-      page = body.next && `/v1/admin/audit?limit=1000&after=${encodeURIComponent(body.next)}`;
+      page = body.next && `/v1/admin/audit?limit=1000&before=${encodeURIComponent(body.next)}`;
     }
     assert.ok(audit.length > 0, 'the audit log has entries');
     const places = new Map([['the audit log', JSON.stringify(audit)], ['the log', readFileSync(this.log, 'latin1')]]);
