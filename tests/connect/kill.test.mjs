@@ -17,7 +17,7 @@ const SOON = 15;
 /** A service in front of servers of these peers, with users who have signed in. */
 async function signedIn(peers, users) {
   const servers = Object.entries(peers).map(([name, peer]) => [name, { type: 'http', url: peer.resource, auth: 'oauth' }]);
-  const service = await Service.start(Object.fromEntries(servers), { TOOLSIEVE_LOGGING__LEVEL: 'info' });
+  const service = await Service.start(Object.fromEntries(servers));
   for (const name of Object.keys(peers)) {
     for (const user of users) {
       const { body } = await service.request('/v1/connections', { user });
@@ -43,10 +43,10 @@ async function killBeforeStorage(service, peer, server) {
 }
 
 /** The first call after a start, once the server has connected. */
-async function firstCall(service, server) {
+async function firstCall(service, server, user = 'anna') {
   const began = Date.now();
   const answer = await until(async () => {
-    const answer = await service.whoami(server, 'anna');
+    const answer = await service.whoami(server, user);
     return answer.status < 500 && answer;
   }, `${server} answers`, 90);
   return { answer, seconds: (Date.now() - began) / 1000 };
@@ -82,6 +82,25 @@ test('killed between the refresh and its storage: without a grace period the use
   await signIn(service.url, 'anna', answer.body.sign_in_url, 'strict');
   assert.equal((await service.whoami('strict', 'anna')).body.sub, 'anna');
   assert.ok(seconds < SOON, `the first call took ${seconds} s`);
+  await service.stop();
+});
+
+test('killed between the exchange of a code and its storage: the person begins again', async () => {
+  const service = await signedIn({ strict }, ['anna']);
+  const { exchanged } = await strict.control('counts');
+  const refused = await service.whoami('strict', 'bob');
+  assert.equal(refused.body.code, 'sign_in_needed');
+  await strict.control('hold', 'POST');
+  const page = signIn(service.url, 'bob', refused.body.sign_in_url, 'strict').catch(() => 'killed');
+  await until(async () => (await strict.control('counts')).exchanged > exchanged, 'the code is exchanged');
+  await service.kill();
+  assert.equal(await page, 'killed');
+  await strict.control('release', 'POST');
+  await service.restart();
+  const { answer } = await firstCall(service, 'strict', 'bob');
+  assert.equal(answer.body.code, 'sign_in_needed');
+  await signIn(service.url, 'bob', answer.body.sign_in_url, 'strict');
+  for (const user of ['anna', 'bob']) assert.equal((await service.whoami('strict', user)).body.sub, user);
   await service.stop();
 });
 
