@@ -194,8 +194,8 @@ impl Application {
         let data_dir = DataDir::open(&start.store.data_dir)?;
         let opened = OpenedStore::open(start.store.postgres.as_ref(), &data_dir.database()).await?;
         opened.make_shrinkable().await;
-        opened.end_claims().await;
         opened.set_mark(installation::settled(&opened, data_dir.installation()).await?);
+        opened.end_claims().await;
         let store = opened.port();
         let meters = Arc::new(Meters::new(start.metrics.per_tool));
         let (tracer, span_export) = telemetry::open(&start.telemetry, &meters).map_err(StartError::Client)?.unzip();

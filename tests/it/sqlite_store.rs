@@ -19,8 +19,8 @@ use toolsieve::domain::selection::experiment::Arm;
 use toolsieve::service::access::keys::{Keys, NewKey};
 use toolsieve::service::catalog::definitions::{DefinitionCounts, Definitions};
 use toolsieve::service::ports::{
-    ChatStore, ComputedStore, ConnectionStore, EnrichmentStore, EventMessage, EventStore, KeyStore, ListingStore, OfferedTools, SelectionEvent,
-    SelectionEventKind, StoreFailures, ToolOverrideStore, UpkeepStore,
+    ChatStore, ComputedStore, ConnectionStore, EnrichmentStore, EventMessage, EventStore, KeyStore, ListingStore, OfferedTools,
+    SelectionEvent, SelectionEventKind, StoreFailures, ToolOverrideStore, UpkeepStore,
 };
 use toolsieve::settings::{DefinitionChanges, DefinitionSettings};
 
