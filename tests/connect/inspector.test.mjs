@@ -1,9 +1,11 @@
-// The official MCP Inspector, by its command line, with a named key: it gets the link, the person signs in, and the call succeeds.
+// The official MCP Inspector, by its command line, with a named key: it gets the link, the person signs in, and the call succeeds. The
+// official client for TypeScript supports the elicitation of a URL, and gets the link so.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { mkdtempSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
+import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
 import { Peer, Service, note, signIn, stopAll } from './world.mjs';
 
 const INSPECTOR = new URL('node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js', import.meta.url).pathname;
@@ -53,6 +55,41 @@ for (const era of ['legacy', 'modern']) {
     assert.match(done.text, new RegExp(`"sub": ?"of-${era}"`));
   });
 }
+
+/** A connected client with the key of a new name, and the way in which it shows a URL to its person. */
+async function connected(name, mode, elicit) {
+  const { body: { key } } = await service.admin('/v1/admin/keys', { body: { name } });
+  const client = new Client({ name, version: '1' }, { capabilities: { elicitation: { url: {} } }, versionNegotiation: { mode } });
+  client.setRequestHandler('elicitation/create', elicit);
+  const headers = { authorization: `Bearer ${key}` };
+  await client.connect(new StreamableHTTPClientTransport(new URL(`${service.url}/mcp?mode=full`), { requestInit: { headers } }));
+  return client;
+}
+
+test('legacy: the client gets an error that requires an elicitation', async () => {
+  const client = await connected('client-legacy', 'legacy', () => ({ action: 'decline' }));
+  const call = () => client.callTool({ name: 'tickets__whoami', arguments: {} });
+  const error = await call().then((result) => assert.fail(JSON.stringify(result)), (error) => error);
+  assert.equal(error.code, -32042, String(error));
+  const [{ mode, url }] = error.data.elicitations;
+  assert.equal(mode, 'url');
+  await signIn(service.url, 'of-the-client', url, 'tickets');
+  assert.equal((await call()).structuredContent.sub, 'of-the-client');
+  await client.close();
+});
+
+test('modern: the client shows the link, and repeats the call by itself', async () => {
+  const asked = [];
+  const client = await connected('client-modern', 'auto', async ({ params }) => {
+    asked.push(params);
+    await signIn(service.url, 'of-the-new-client', params.url, 'tickets');
+    return { action: 'accept' };
+  });
+  const result = await client.callTool({ name: 'tickets__whoami', arguments: {} });
+  assert.equal(result.structuredContent?.sub, 'of-the-new-client', JSON.stringify(result));
+  assert.deepEqual(asked.map(({ mode }) => mode), ['url']);
+  await client.close();
+});
 
 test('no token, code or secret is in a log, the audit log, an answer or readable in the data', async () => {
   const issued = await peer.control('issued');

@@ -2,9 +2,9 @@
 //   ACCESS_SECONDS   how long access tokens last; an hour by default
 //   GRACE_SECONDS    how long a used refresh token is accepted again; by default its reuse ends the sign-in at once
 //   ANSWER_MS        the longest delay of a token response after the tokens were issued
-// Below `/control/` of the issuer: `expire` ends all access tokens, `hold` keeps token responses back until `release`, `issued` lists every
-// token, code and secret, and `counts` says how often tokens were refreshed and revoked, used refresh tokens came back, and the client
-// had gone before the answer.
+// Below `/control/` of the issuer: `expire` ends all access tokens, `revoke` all tokens, `hold` keeps token responses back until `release`,
+// `issued` lists every token, code and secret, and `counts` says how often codes were exchanged, tokens were refreshed and revoked, used
+// refresh tokens came back, and the client had gone before the answer.
 import { createServer } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Provider } from 'oidc-provider';
@@ -19,8 +19,9 @@ const issuer = `http://127.0.0.1:${server.address().port}`;
 const { ACCESS_SECONDS = '3600', GRACE_SECONDS, ANSWER_MS = '0' } = process.env;
 const accessTokenTTL = Number(ACCESS_SECONDS);
 const tokens = new Map();
+const refreshTokens = new Set();
 const issued = new Set();
-const counts = { refreshed: 0, revoked: 0, reused: 0, lost: 0 };
+const counts = { exchanged: 0, refreshed: 0, revoked: 0, reused: 0, lost: 0 };
 let held;
 const provider = new Provider(issuer, {
   clients: [],
@@ -46,8 +47,9 @@ const provider = new Provider(issuer, {
 });
 provider.on('access_token.saved', (token) => tokens.set(token.jti, token));
 provider.on('access_token.issued', (token) => tokens.set(token.jti, token));
+provider.on('refresh_token.saved', (token) => refreshTokens.add(token));
 provider.on('grant.success', (context) => {
-  if (context.oidc.params.grant_type === 'refresh_token') counts.refreshed += 1;
+  counts[context.oidc.params.grant_type === 'refresh_token' ? 'refreshed' : 'exchanged'] += 1;
 });
 provider.on('grant.revoked', () => { counts.revoked += 1; });
 provider.on('grant.error', (_, error) => {
@@ -77,6 +79,10 @@ const control = {
   async expire() {
     await Promise.all([...tokens.values()].map((token) => token.destroy()));
     tokens.clear();
+  },
+  async revoke() {
+    await control.expire();
+    await Promise.all([...refreshTokens].map((token) => token.destroy()));
   },
   hold() {
     held = Promise.withResolvers();

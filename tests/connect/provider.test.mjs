@@ -34,6 +34,20 @@ test('two users call in their own names, with one refresh for many calls', async
   }
 });
 
+test('a revoked sign-in gives a link, and the tools stay listed', async () => {
+  const tools = async () => Object.keys((await service.request('/tickets/openapi.json', { user: 'anna' })).body.paths);
+  const before = await tools();
+  assert.ok(before.includes('/whoami'), before.join());
+  await peer.control('revoke', 'POST');
+  const refused = await call('anna');
+  assert.deepEqual([refused.status, refused.body.code], [403, 'sign_in_needed'], JSON.stringify(refused));
+  assert.deepEqual(await tools(), before);
+  for (const user of ['anna', 'bob']) {
+    await signIn(service.url, user, (await call(user)).body.sign_in_url, 'tickets');
+    assert.equal((await call(user)).body.sub, user);
+  }
+});
+
 test('a user who leaves is signed out at the provider', async () => {
   const { body } = await service.admin('/v1/admin/secrets/user%3Aanna', { method: 'DELETE' });
   assert.equal(body.sign_ins, 1);

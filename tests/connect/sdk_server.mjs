@@ -1,8 +1,8 @@
 // An MCP server with sign-ins of the official TypeScript SDK, whose router is also the authorization server. Prints the address of both.
 // What the SDK leaves to its users is here: a sign-in form, and tokens in memory that last an hour. Refresh tokens are used once. Its
 // own example of a provider refreshes no tokens.
-// Below `/control/`: `expire` ends all access tokens, `counts` says how often tokens were refreshed and revoked, and `issued` lists
-// every token, code and secret.
+// Below `/control/`: `expire` ends all access tokens, `counts` says how often clients were registered and tokens were refreshed and
+// revoked, and `issued` lists every token, code and secret.
 import { randomBytes } from 'node:crypto';
 import express from 'express';
 import { InvalidGrantError, InvalidTokenError } from '@modelcontextprotocol/sdk/server/auth/errors.js';
@@ -22,12 +22,13 @@ class Provider {
   access = new Map();
   refresh = new Map();
   issued = [];
-  counts = { refreshed: 0, revoked: 0 };
+  counts = { registered: 0, refreshed: 0, revoked: 0 };
 
   clientsStore = {
     getClient: (id) => this.clients.get(id),
     registerClient: (client) => {
       this.clients.set(client.client_id, client);
+      this.counts.registered += 1;
       if (client.client_secret) this.issued.push(client.client_secret);
       return client;
     },

@@ -1,10 +1,10 @@
 """
-An MCP server with sign-ins of the official Python SDK, and an authorization server with the routes of the same SDK, which is another
-program to a client: it has a port of its own. Prints the addresses of both.
+An MCP server with sign-ins of the official Python SDK, and an authorization server with the routes of the same SDK. The
+authorization server has a port of its own, so it is another program to a client. Prints the addresses of both.
 
-What the SDK leaves to its users is here: a sign-in form, and tokens in memory that last an hour. Refresh tokens are used once.
-Below `/control/` of the issuer: `expire` ends all access tokens, `counts` says how often tokens were refreshed and revoked, and `issued`
-lists every token, code and secret.
+What the SDK leaves to its users is here: a sign-in form, and tokens in memory that last an hour. Refresh tokens are
+used once. Below `/control/` of the issuer: `expire` ends all access tokens, `counts` says how often clients were
+registered and tokens were refreshed and revoked, and `issued` lists every token, code and secret.
 """
 
 import asyncio
@@ -40,8 +40,8 @@ from starlette.routing import Route
 SCOPE = "read"
 SECONDS = 3600
 FORM = """<!doctype html><title>Sign in</title><form method="post" action="/login">
-<input type="hidden" name="request" value="{request}"><input name="login"><input name="password" type="password"><button>Sign in</button>
-</form>"""
+<input type="hidden" name="request" value="{request}"><input name="login"><input name="password" type="password">
+<button>Sign in</button></form>"""
 
 
 class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
@@ -55,7 +55,7 @@ class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
         self.access: dict[str, AccessToken] = {}
         self.refresh: dict[str, RefreshToken] = {}
         self.issued: list[str] = []
-        self.counts: Counter[str] = Counter(refreshed=0, revoked=0)
+        self.counts: Counter[str] = Counter(registered=0, refreshed=0, revoked=0)
 
     def new(self) -> str:
         text = secrets.token_urlsafe(32)
@@ -68,6 +68,7 @@ class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
     async def register_client(self, client_info: OAuthClientInformationFull) -> None:
         assert client_info.client_id
         self.clients[client_info.client_id] = client_info
+        self.counts["registered"] += 1
         if client_info.client_secret:
             self.issued.append(client_info.client_secret)
 

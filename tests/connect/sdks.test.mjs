@@ -28,6 +28,7 @@ for (const name of Object.keys(SDKS)) {
     assert.ok(refused.body.detail.includes(refused.body.sign_in_url), refused.body.detail);
     await signIn(service.url, 'bob', refused.body.sign_in_url, name);
     assert.equal((await service.whoami(name, 'bob')).body.sub, 'bob');
+    assert.equal((await peers[name].control('counts')).registered, 1, 'both users sign in with the same client');
 
     for (const round of [1, 2]) {
       await peers[name].control('expire', 'POST');

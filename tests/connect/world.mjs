@@ -2,9 +2,11 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { appendFileSync, mkdirSync, openSync, readFileSync, readdirSync, statSync, writeFileSync } from 'node:fs';
+import { createServer as createCollector } from 'node:http';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { gunzipSync } from 'node:zlib';
 
 const { TOOLSIEVE_BIN: binary, CONNECT_WORK: work, CONNECT_PYTHON: python } = process.env;
 const KEY = 'connect-suite-key';
@@ -75,6 +77,7 @@ export class Service {
   static async start(servers, env = {}) {
     const service = new Service();
     Service.all.push(service);
+    await service.collectTraces();
     service.folder = join(work, `service-${Service.all.length}`);
     mkdirSync(service.folder);
     service.log = join(work, `service-${Service.all.length}.log`);
@@ -90,11 +93,27 @@ export class Service {
       TOOLSIEVE_HTTP__PUBLIC_URL: service.url,
       TOOLSIEVE_CALLS__COMPACT_RESULTS: 'false',
       TOOLSIEVE_LOGGING__LEVEL: 'debug',
+      TOOLSIEVE_TELEMETRY__ENDPOINT: `http://127.0.0.1:${service.collector.address().port}`,
+      TOOLSIEVE_TELEMETRY__CAPTURE_CONTENT: 'true',
       TOOLSIEVE_SECRETS_KEY: execFileSync(binary, ['secrets', 'new-key'], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim(),
       ...env,
     };
     await service.restart();
     return service;
+  }
+
+  /** Keeps the traces of the service, with all texts. */
+  async collectTraces() {
+    this.traces = '';
+    this.collector = createCollector(async (request, response) => {
+      const chunks = [];
+      for await (const chunk of request) chunks.push(chunk);
+      const body = Buffer.concat(chunks);
+      this.traces += (request.headers['content-encoding'] === 'gzip' ? gunzipSync(body) : body).toString('latin1');
+      response.writeHead(200, { 'content-type': 'application/json' }).end('{}');
+    });
+    this.collector.unref();
+    await new Promise((done) => this.collector.listen(0, '127.0.0.1', done));
   }
 
   async restart() {
@@ -145,7 +164,7 @@ export class Service {
     }, `${server} lists its tools`);
   }
 
-  /** Fails if one of these texts is in a log, the audit log, an answer, or plain in the stored data. */
+  /** Fails if one of these texts is in the log, the audit log, a trace, an answer, a page, or plain in the stored data. */
   async assertKeepsSecret(texts) {
     assert.ok(texts.length > 0 && texts.every((text) => text.length >= 16), 'there is something to search for');
     const audit = [];
@@ -156,7 +175,11 @@ export class Service {
       page = body.next && `/v1/admin/audit?limit=1000&before=${encodeURIComponent(body.next)}`;
     }
     assert.ok(audit.length > 0, 'the audit log has entries');
-    const places = new Map([['the audit log', JSON.stringify(audit)], ['the log', readFileSync(this.log, 'latin1')]]);
+    await until(() => this.traces.includes('whoami'), 'the traces arrive');
+    const log = readFileSync(this.log, 'latin1');
+    assert.ok(log.includes('a user has signed in'), 'the log is that of the sign-ins');
+    const pages = Browser.pages.filter(({ address }) => address.startsWith(this.url)).map(({ text }) => text);
+    const places = new Map([['the audit log', JSON.stringify(audit)], ['the log', log], ['a trace', this.traces], ['a page', pages.join('\n')]]);
     for (const path of ['/readyz', '/metrics', '/v1/admin/servers', '/openapi.json']) {
       const headers = { authorization: `Bearer ${ADMIN_KEY}` };
       places.set(path, await (await fetch(`${this.url}${path}`, { headers })).text());
@@ -182,10 +205,13 @@ export class Service {
 /** Ends everything that was started. */
 export async function stopAll() {
   for (const each of [...Service.all, ...Peer.all]) await each.stop().catch(() => {});
+  for (const { collector } of Service.all) collector.closeAllConnections();
 }
 
 /** A browser: keeps cookies by host, and follows no redirect by itself. */
 export class Browser {
+  /** Every page that a browser got. */
+  static pages = [];
   cookies = new Map();
 
   async send(address, form) {
@@ -200,7 +226,9 @@ export class Browser {
       jar.set(name, value.join('='));
     }
     const location = response.headers.get('location');
-    return { status: response.status, location: location && new URL(location, address).href, text: await response.text(), address };
+    const page = { status: response.status, location: location && new URL(location, address).href, text: await response.text(), address };
+    Browser.pages.push(page);
+    return page;
   }
 
   /** Follows redirects until a page appears. */
