@@ -1,0 +1,256 @@
+#!/usr/bin/env python3
+"""Three replicas of Toolsieve on one PostgreSQL, under load, while parts of it fail; and a comparison afterwards.
+
+    TOOLSIEVE_BIN=… tests/cluster/run [--faults 6] [--minutes 4] [--seed 1]
+
+A load balancer that knows only TCP stands in front of three replicas, and a TCP proxy between each replica and PostgreSQL. Chats,
+callers, readers of lists and administrators work through the load balancer. Faults are chosen by a generator with a seed. After each
+fault, and at the end after a restart of everything, these must hold, or the exit code is 1:
+
+- each acknowledged key is accepted by each replica, and each revoked key is refused by each replica;
+- the acknowledged rules and toolsets apply on each replica: within 100 ms while nothing is broken, within 2.5 s after a fault;
+- no denied tool is in a list or is called once a replica has the number of the change;
+- no call ran twice, and each acknowledged call ran once;
+- each message was answered. Only requests in flight at a killed replica may fail, and in a rolling restart none may.
+"""
+
+import argparse
+import asyncio
+import base64
+import os
+import random
+import secrets
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from checker import Checker
+from faults import FAULTS, HARMLESS, Bed
+from ledger import Ledger
+from network import Balancer, StoreProxy
+from programs import SERVER, Postgres, Replica, clock_library, free_port, start_http_server
+from wire import Client
+from workload import ADMIN, DENIABLE, SERVER_OF, SPREAD_SECONDS, TOOLSET, Workload
+
+REPLICAS = 3
+# A partition of this length occurs in a long run.
+PARTITION_SECONDS = 30.0
+# The share of changes that may take longer than 100 ms while nothing is broken, for what else runs on the machine.
+LATE_SHARE = 0.01
+
+
+def table(heads: list[str], rows: list[list[str]]) -> str:
+    widths = [max(len(row[place]) for row in [heads, *rows]) for place in range(len(heads))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in [heads, *rows]]
+    return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
+
+
+def percentile(values: list[float], part: float) -> float:
+    return sorted(values)[min(int(len(values) * part), len(values) - 1)] if values else 0.0
+
+
+class Run:
+    def __init__(self, options: argparse.Namespace, folder: Path) -> None:
+        self.options, self.folder = options, folder
+        self.ledger = Ledger()
+        self.chance = random.Random(options.seed)
+        self.journal = folder / "journal"
+        self.journal.touch()
+        self.postgres = Postgres(folder / "postgres")
+        self.replicas: list[Replica] = []
+        self.rows: list[list[str]] = []
+        self.left_out: list[str] = []
+        self._http = None
+
+    async def prepare(self) -> Bed:
+        self.postgres.create()
+        self.postgres.start()
+        http_port = free_port()
+        self._http = start_http_server(self.journal, http_port, self.folder / "ledger.log")
+        servers = {
+            "desk": {"command": sys.executable, "args": [str(SERVER), "stdio", str(self.journal)]},
+            "ledger": {"type": "streamable-http", "url": f"http://127.0.0.1:{http_port}/mcp"},
+        }
+        clock = clock_library(self.folder)
+        if clock is None:
+            self.left_out.append("clock jump (there is no C compiler)")
+        key = base64.b64encode(secrets.token_bytes(32)).decode()
+        proxies = {}
+        for number in range(1, REPLICAS + 1):
+            proxy = StoreProxy(self.postgres.port)
+            await proxy.start()
+            replica = Replica(f"replica-{number}", self.folder / f"replica-{number}", self.options.binary, proxy.port, servers, key, clock=clock)
+            replica.prepare(small_disk=number == REPLICAS)
+            proxies[replica.name] = proxy
+            self.replicas.append(replica)
+        if not any(replica.has_disk for replica in self.replicas):
+            self.left_out.append("full disk (a tmpfs needs root)")
+        while not self.postgres.is_ready():
+            await asyncio.sleep(0.05)
+        for replica in self.replicas:
+            replica.start()
+        await asyncio.gather(*(replica.wait_ready() for replica in self.replicas))
+        balancer = Balancer(self.replicas, self.ledger.note)
+        await balancer.start()
+        workload = Workload(self.ledger, balancer, self.replicas, self.chance)
+        checker = Checker(self.ledger, workload, self.replicas, self.journal, self.chance)
+        share = self.options.minutes * 60 / max(self.options.faults, 1)
+        bed = Bed(self.replicas, proxies, self.postgres, balancer, self.ledger, workload, checker, PARTITION_SECONDS, 4.0)
+        if share < 2 * PARTITION_SECONDS and self.options.faults <= len(FAULTS):
+            bed.partition_seconds = share / 3
+        await bed.wait_balanced()
+        await self.begin(bed)
+        return bed
+
+    async def begin(self, bed: Bed) -> None:
+        """The first toolset and the first rules."""
+        client = Client(bed.balancer.port, ADMIN)
+        for versions, path, body in (
+            (self.ledger.toolset, f"/v1/admin/toolsets/{TOOLSET}", {"tools": sorted(SERVER_OF)}),
+            (self.ledger.policy, "/v1/admin/policy", {"rules": []}),
+        ):
+            change = versions.begin(frozenset(SERVER_OF) if versions is self.ledger.toolset else frozenset())
+            response = await client.ask("PUT", path, body)
+            if not response.is_fine:
+                raise SystemExit(f"{path}: {response.status} {response.json()}")
+            change.number = response.state
+            versions.changes = [change]
+            change.number = 0
+        client.close()
+        await bed.checker.catch_up()
+
+    def deck(self) -> list[str]:
+        """The faults in an order that the seed decides. Each occurs equally often."""
+        names = [name for name in FAULTS if not any(name in one for one in self.left_out)]
+        if self.options.only:
+            names = [name for name in names if name in self.options.only]
+        deck: list[str] = []
+        while len(deck) < self.options.faults:
+            deck += self.chance.sample(names, len(names))
+        return deck[: self.options.faults]
+
+    async def fault(self, bed: Bed, number: int, name: str) -> None:
+        ledger = self.ledger
+        begun, answered, failed, wrong = time.monotonic(), ledger.answered.total(), len(ledger.failures), len(ledger.violations)
+        ledger.fault = name
+        bed.workload.is_whole = name in HARMLESS
+        note = ""
+        try:
+            note = await FAULTS[name](bed)
+        except (TimeoutError, RuntimeError) as error:
+            ledger.violation(f"{name}: {error}")
+        bed.workload.is_whole = True
+        await bed.checker.verify()
+        await bed.progress()
+        failures = Counter(failure.kind.partition(" ")[0] for failure in ledger.failures[failed:])
+        text = ", ".join(f"{count} {kind}" for kind, count in sorted(failures.items())) or "none"
+        took = [one for (fault, kind), all_ in ledger.latencies.items() if fault == name and kind == "chat" for one in all_]
+        row = [str(number), name, f"{time.monotonic() - begun:.1f}", str(ledger.answered.total() - answered), text]
+        row += [f"{percentile(took, 0.5) * 1e3:.0f} / {max(took, default=0) * 1e3:.0f}", str(len(ledger.violations) - wrong), note]
+        self.rows.append(row)
+        print("  ".join(row), flush=True)
+        ledger.fault = "nothing"
+
+    async def run(self) -> bool:
+        begun = time.monotonic()
+        bed = await self.prepare()
+        print(f"PostgreSQL {self.postgres.version}, {REPLICAS} replicas, ready after {time.monotonic() - begun:.0f} s", flush=True)
+        bed.workload.start()
+        await bed.progress()
+        deadline = begun + self.options.minutes * 60
+        for number, name in enumerate(self.deck(), 1):
+            if time.monotonic() > deadline:
+                self.ledger.violations.append(f"only {number - 1} of {self.options.faults} faults in {self.options.minutes} minutes")
+                break
+            await self.fault(bed, number, name)
+        await bed.workload.stop()
+        await self.restart_all(bed)
+        self.report(time.monotonic() - begun, bed)
+        return not self.ledger.violations
+
+    async def restart_all(self, bed: Bed) -> None:
+        """Everything must be in the database: all processes are killed, and started again."""
+        self.ledger.fault = "restart of everything"
+        for replica in self.replicas:
+            replica.kill()
+        await self.postgres.crash()
+        self.postgres.start()
+        while not self.postgres.is_ready():
+            await asyncio.sleep(0.05)
+        for replica in self.replicas:
+            replica.start()
+        await asyncio.gather(*(replica.wait_ready() for replica in self.replicas))
+        await bed.checker.verify()
+
+    def report(self, took: float, bed: Bed) -> None:
+        ledger = self.ledger
+        heads = ["#", "fault", "s", "answered", "failed in flight", "chat p50 / max ms", "violations", "measured"]
+        print("\n" + table(heads, self.rows))
+        spread = ledger.spread
+        figures = " / ".join(f"{percentile(spread, part) * 1e3:.0f}" for part in (0.5, 0.9, 0.99, 1.0))
+        print(f"\nfrom an acknowledged change to each replica, nothing broken: {len(spread)} times, p50 / p90 / p99 / max {figures} ms")
+        if len(ledger.late) > LATE_SHARE * len(spread) + 1:
+            ledger.violations.append(f"{len(ledger.late)} of {len(spread)} changes took more than {SPREAD_SECONDS * 1e3:.0f} ms: {ledger.late[:5]}")
+        elif ledger.late:
+            print(f"later than {SPREAD_SECONDS * 1e3:.0f} ms: {ledger.late}")
+        by_fault = Counter((failure.fault, failure.kind, failure.reason[:90]) for failure in ledger.failures)
+        if by_fault:
+            print("\n" + table(["times", "fault", "request", "failure"], [[str(count), *what] for what, count in sorted(by_fault.items())]))
+        chats = [one for (_, kind), all_ in ledger.latencies.items() if kind == "chat" for one in all_]
+        print(f"\nanswered: {dict(sorted(ledger.answered.items()))}; chats p50 {statistics.median(chats) * 1e3:.0f} ms")
+        print(f"chats that lost a tool without a warning: {ledger.forgotten} of {ledger.answered['chat']} turns; warnings: {dict(ledger.warned)}")
+        print(f"keys: {len(ledger.active_keys())} active, {len(ledger.revoked_keys())} revoked; calls sent: {len(ledger.calls)}")
+        print(f"{bed.checker.checks} checks in {took:.0f} s, seed {self.options.seed}, denied at times: {len(DENIABLE)} tools")
+        for left_out in self.left_out:
+            print(f"left out: {left_out}")
+        for violation in ledger.violations:
+            print(f"violation: {violation}")
+        print(f"{len(ledger.violations)} violations" if ledger.violations else "no violation")
+
+    def end(self) -> None:
+        for replica in self.replicas:
+            replica.end()
+        self.postgres.end()
+        if self._http:
+            self._http.kill()
+            self._http.wait()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--binary", type=Path, default=os.environ.get("TOOLSIEVE_BIN"), help="the built binary ($TOOLSIEVE_BIN)")
+    parser.add_argument("--faults", type=int, default=6)
+    parser.add_argument("--minutes", type=float, default=4, help="the limit for all faults together")
+    parser.add_argument("--seed", type=int, default=None, help="repeats the choices of a former run")
+    parser.add_argument("--only", action="append", choices=list(FAULTS), help="only this fault; may be repeated")
+    parser.add_argument("--keep", action="store_true", help="keep the folder with all logs; it is kept after a violation in any case")
+    options = parser.parse_args()
+    if options.binary is None:
+        parser.error("set TOOLSIEVE_BIN, or --binary")
+    options.binary = Path(options.binary).resolve()
+    options.seed = secrets.randbelow(10_000) if options.seed is None else options.seed
+    # Whoever ends this ends all programs too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    folder = Path(tempfile.mkdtemp(prefix="toolsieve-cluster-"))
+    # PostgreSQL runs as another user.
+    folder.chmod(0o711)
+    run = Run(options, folder)
+    is_fine = False
+    try:
+        is_fine = asyncio.run(run.run())
+    finally:
+        run.end()
+        if is_fine and not options.keep:
+            shutil.rmtree(folder)
+        else:
+            print(f"the logs are in {folder}")
+    sys.exit(0 if is_fine else 1)
+
+
+if __name__ == "__main__":
+    main()
