@@ -33,7 +33,7 @@ from checker import Checker
 from faults import FAULTS, HARMLESS, Bed
 from ledger import Ledger
 from network import Balancer, StoreProxy
-from programs import SERVER, Postgres, Replica, clock_library, free_port, start_http_server
+from programs import SERVER, BedError, Postgres, Replica, clock_library, free_port, start_http_server
 from wire import Client
 from workload import ADMIN, DENIABLE, SERVER_OF, SPREAD_SECONDS, TOOLSET, Workload
 
@@ -117,7 +117,7 @@ class Run:
             change = versions.begin(frozenset(SERVER_OF) if versions is self.ledger.toolset else frozenset())
             response = await client.ask("PUT", path, body)
             if not response.is_fine:
-                raise SystemExit(f"{path}: {response.status} {response.json()}")
+                raise BedError(f"{path}: {response.status} {response.json()}")
             change.number = response.state
             versions.changes = [change]
             change.number = 0
@@ -243,6 +243,8 @@ def main() -> None:
     is_fine = False
     try:
         is_fine = asyncio.run(run.run())
+    except BedError as error:
+        print(f"the bed can't go on: {error}")
     finally:
         run.end()
         if is_fine and not options.keep:

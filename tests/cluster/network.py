@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Protocol
 
 from wire import BrokenError, Client
@@ -21,6 +21,26 @@ def abort(writer: asyncio.StreamWriter) -> None:
         writer.transport.abort()
 
 
+class Listener:
+    """Serves each connection in a task of its own."""
+
+    def __init__(self, serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[None, None, None]]) -> None:
+        self._serve = serve
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> int:
+        """Listens on a free port, and returns it."""
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=1 << 20)
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
 class StoreProxy:
     """Forwards connections to the database. It can stall them, delay them and cut them."""
 
@@ -30,11 +50,10 @@ class StoreProxy:
         self._flows = asyncio.Event()
         self._flows.set()
         self._writers: set[asyncio.StreamWriter] = set()
-        self._server: asyncio.Server | None = None
+        self._listener = Listener(self._serve)
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self.port = await self._listener.start()
 
     def stall(self) -> None:
         """Lets nothing through any more, without a reset: what a partition looks like from both ends."""
@@ -88,8 +107,7 @@ class StoreProxy:
                 await asyncio.sleep(max(0.0, due - loop.time()))
                 await self._flows.wait()
                 if not part:
-                    abort_quietly = writer.can_write_eof() and not writer.is_closing()
-                    if abort_quietly:
+                    if not writer.is_closing():
                         writer.write_eof()
                     return
                 writer.write(part)
@@ -117,12 +135,11 @@ class Balancer:
         self.served: dict[int, str] = {}
         self._note = note
         self._turn = itertools.count()
-        self._server: asyncio.Server | None = None
+        self._listener = Listener(self._serve)
         self._looks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self.port = await self._listener.start()
         self._looks = [asyncio.create_task(self._look(target)) for target in self.targets]
 
     async def _look(self, target: Target) -> None:

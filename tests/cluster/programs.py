@@ -49,6 +49,10 @@ level = "{{level}}"
 """
 
 
+class BedError(Exception):
+    """The bed can't go on."""
+
+
 def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -120,7 +124,7 @@ class Postgres:
         found = [path for path in Path("/usr/lib/postgresql").glob("*/bin/postgres") if path.parts[-3].isdigit()]
         newest = max(found, key=lambda path: int(path.parts[-3]), default=None)
         if newest is None or int(newest.parts[-3]) < OLDEST_POSTGRES:
-            raise SystemExit("PostgreSQL 15 or later is missing: apt-get install postgresql")
+            raise BedError("PostgreSQL 15 or later is missing: apt-get install postgresql")
         self.programs = newest.parent
         self.version = newest.parts[-3]
         self._environment = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
@@ -135,7 +139,7 @@ class Postgres:
         command = [self.programs / "initdb", "--auth=scram-sha-256", "--encoding=UTF8", "--no-sync", "--username", USER]
         command += ["--pwfile=password", "--pgdata", self.folder / "data"]
         if spawn(command, self.log, self._environment, as_nobody=True).wait():
-            raise SystemExit(f"initdb failed:\n{self.log.read_text()}")
+            raise BedError(f"initdb failed:\n{self.log.read_text()}")
 
     def start(self) -> None:
         command = [self.programs / "postgres", "-D", self.folder / "data"]
@@ -223,7 +227,7 @@ class Replica:
         client, deadline, state = Client(self.port), time.monotonic() + START_SECONDS, None
         while time.monotonic() < deadline:
             if self.process and self.process.poll() is not None:
-                raise SystemExit(f"{self.name} ended with {self.process.returncode}:\n{self.log_end()}")
+                raise BedError(f"{self.name} ended with {self.process.returncode}:\n{self.log_end()}")
             with contextlib.suppress(BrokenError):
                 response = await client.ask("GET", "/readyz", key=ADMIN, patience=5)
                 state = response.json()
@@ -231,7 +235,7 @@ class Replica:
                     client.close()
                     return
             await asyncio.sleep(POLL_SECONDS)
-        raise SystemExit(f"{self.name} was not ready after {START_SECONDS:.0f} s: {state}\n{self.log_end()}")
+        raise BedError(f"{self.name} was not ready after {START_SECONDS:.0f} s: {state}\n{self.log_end()}")
 
     def kill(self) -> None:
         assert self.process
