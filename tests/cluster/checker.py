@@ -18,7 +18,9 @@ REVOKED = 40
 
 
 class Checker:
-    def __init__(self, ledger: Ledger, workload: Workload, replicas: list[Replica], journal: Path, chance: random.Random) -> None:
+    def __init__(
+        self, ledger: Ledger, workload: Workload, replicas: list[Replica], journal: Path, chance: random.Random
+    ) -> None:
         self.ledger, self.workload, self.replicas, self.journal = ledger, workload, replicas, journal
         self.random = chance
         self.checks = 0

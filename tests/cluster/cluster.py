@@ -23,6 +23,7 @@ import secrets
 import shutil
 import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -33,9 +34,9 @@ from checker import Checker
 from faults import FAULTS, HARMLESS, Bed
 from ledger import Ledger
 from network import Balancer, StoreProxy
-from programs import SERVER, BedError, Postgres, Replica, clock_library, free_port, start_http_server
+from programs import ADMIN, SERVER, BedError, Postgres, Replica, clock_library, free_port, start_http_server
 from wire import Client
-from workload import ADMIN, DENIABLE, SERVER_OF, SPREAD_SECONDS, TOOLSET, Workload
+from workload import DENIABLE, SERVER_OF, SPREAD_SECONDS, TOOLSET, Workload
 
 REPLICAS = 3
 # A partition of this length occurs in a long run.
@@ -46,7 +47,9 @@ LATE_SHARE = 0.01
 
 def table(heads: list[str], rows: list[list[str]]) -> str:
     widths = [max(len(row[place]) for row in [heads, *rows]) for place in range(len(heads))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in [heads, *rows]]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in [heads, *rows]
+    ]
     return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
 
 
@@ -65,7 +68,7 @@ class Run:
         self.replicas: list[Replica] = []
         self.rows: list[list[str]] = []
         self.left_out: list[str] = []
-        self._http = None
+        self._http: subprocess.Popen[bytes] | None = None
 
     async def prepare(self) -> Bed:
         self.postgres.create()
@@ -84,7 +87,15 @@ class Run:
         for number in range(1, REPLICAS + 1):
             proxy = StoreProxy(self.postgres.port)
             await proxy.start()
-            replica = Replica(f"replica-{number}", self.folder / f"replica-{number}", self.options.binary, proxy.port, servers, key, clock=clock)
+            replica = Replica(
+                f"replica-{number}",
+                self.folder / f"replica-{number}",
+                self.options.binary,
+                proxy.port,
+                servers,
+                key,
+                clock=clock,
+            )
             replica.prepare(small_disk=number == REPLICAS)
             proxies[replica.name] = proxy
             self.replicas.append(replica)
@@ -100,7 +111,9 @@ class Run:
         workload = Workload(self.ledger, balancer, self.replicas, self.chance)
         checker = Checker(self.ledger, workload, self.replicas, self.journal, self.chance)
         share = self.options.minutes * 60 / max(self.options.faults, 1)
-        bed = Bed(self.replicas, proxies, self.postgres, balancer, self.ledger, workload, checker, PARTITION_SECONDS, 4.0)
+        bed = Bed(
+            self.replicas, proxies, self.postgres, balancer, self.ledger, workload, checker, PARTITION_SECONDS, 4.0
+        )
         if share < 2 * PARTITION_SECONDS and self.options.faults <= len(FAULTS):
             bed.partition_seconds = share / 3
         await bed.wait_balanced()
@@ -136,7 +149,12 @@ class Run:
 
     async def fault(self, bed: Bed, number: int, name: str) -> None:
         ledger = self.ledger
-        begun, answered, failed, wrong = time.monotonic(), ledger.answered.total(), len(ledger.failures), len(ledger.violations)
+        begun, answered, failed, wrong = (
+            time.monotonic(),
+            ledger.answered.total(),
+            len(ledger.failures),
+            len(ledger.violations),
+        )
         ledger.fault = name
         bed.workload.is_whole = name in HARMLESS
         note = ""
@@ -149,9 +167,15 @@ class Run:
         await bed.progress()
         failures = Counter(failure.kind.partition(" ")[0] for failure in ledger.failures[failed:])
         text = ", ".join(f"{count} {kind}" for kind, count in sorted(failures.items())) or "none"
-        took = [one for (fault, kind), all_ in ledger.latencies.items() if fault == name and kind == "chat" for one in all_]
+        took = [
+            one for (fault, kind), all_ in ledger.latencies.items() if fault == name and kind == "chat" for one in all_
+        ]
         row = [str(number), name, f"{time.monotonic() - begun:.1f}", str(ledger.answered.total() - answered), text]
-        row += [f"{percentile(took, 0.5) * 1e3:.0f} / {max(took, default=0) * 1e3:.0f}", str(len(ledger.violations) - wrong), note]
+        row += [
+            f"{percentile(took, 0.5) * 1e3:.0f} / {max(took, default=0) * 1e3:.0f}",
+            str(len(ledger.violations) - wrong),
+            note,
+        ]
         self.rows.append(row)
         print("  ".join(row), flush=True)
         ledger.fault = "nothing"
@@ -159,13 +183,18 @@ class Run:
     async def run(self) -> bool:
         begun = time.monotonic()
         bed = await self.prepare()
-        print(f"PostgreSQL {self.postgres.version}, {REPLICAS} replicas, ready after {time.monotonic() - begun:.0f} s", flush=True)
+        print(
+            f"PostgreSQL {self.postgres.version}, {REPLICAS} replicas, ready after {time.monotonic() - begun:.0f} s",
+            flush=True,
+        )
         bed.workload.start()
         await bed.progress()
         deadline = begun + self.options.minutes * 60
         for number, name in enumerate(self.deck(), 1):
             if time.monotonic() > deadline:
-                self.ledger.violations.append(f"only {number - 1} of {self.options.faults} faults in {self.options.minutes} minutes")
+                self.ledger.violations.append(
+                    f"only {number - 1} of {self.options.faults} faults in {self.options.minutes} minutes"
+                )
                 break
             await self.fault(bed, number, name)
         await bed.workload.stop()
@@ -193,19 +222,35 @@ class Run:
         print("\n" + table(heads, self.rows))
         spread = ledger.spread
         figures = " / ".join(f"{percentile(spread, part) * 1e3:.0f}" for part in (0.5, 0.9, 0.99, 1.0))
-        print(f"\nfrom an acknowledged change to each replica, nothing broken: {len(spread)} times, p50 / p90 / p99 / max {figures} ms")
+        print(
+            f"\nfrom an acknowledged change to each replica, nothing broken: {len(spread)} times, p50 / p90 / p99 / max {figures} ms"
+        )
         if len(ledger.late) > LATE_SHARE * len(spread) + 1:
-            ledger.violations.append(f"{len(ledger.late)} of {len(spread)} changes took more than {SPREAD_SECONDS * 1e3:.0f} ms: {ledger.late[:5]}")
+            ledger.violations.append(
+                f"{len(ledger.late)} of {len(spread)} changes took more than {SPREAD_SECONDS * 1e3:.0f} ms: {ledger.late[:5]}"
+            )
         elif ledger.late:
             print(f"later than {SPREAD_SECONDS * 1e3:.0f} ms: {ledger.late}")
         by_fault = Counter((failure.fault, failure.kind, failure.reason[:90]) for failure in ledger.failures)
         if by_fault:
-            print("\n" + table(["times", "fault", "request", "failure"], [[str(count), *what] for what, count in sorted(by_fault.items())]))
+            print(
+                "\n"
+                + table(
+                    ["times", "fault", "request", "failure"],
+                    [[str(count), *what] for what, count in sorted(by_fault.items())],
+                )
+            )
         chats = [one for (_, kind), all_ in ledger.latencies.items() if kind == "chat" for one in all_]
         print(f"\nanswered: {dict(sorted(ledger.answered.items()))}; chats p50 {statistics.median(chats) * 1e3:.0f} ms")
-        print(f"chats that lost a tool without a warning: {ledger.forgotten} of {ledger.answered['chat']} turns; warnings: {dict(ledger.warned)}")
-        print(f"keys: {len(ledger.active_keys())} active, {len(ledger.revoked_keys())} revoked; calls sent: {len(ledger.calls)}")
-        print(f"{bed.checker.checks} checks in {took:.0f} s, seed {self.options.seed}, denied at times: {len(DENIABLE)} tools")
+        print(
+            f"chats that lost a tool without a warning: {ledger.forgotten} of {ledger.answered['chat']} turns; warnings: {dict(ledger.warned)}"
+        )
+        print(
+            f"keys: {len(ledger.active_keys())} active, {len(ledger.revoked_keys())} revoked; calls sent: {len(ledger.calls)}"
+        )
+        print(
+            f"{bed.checker.checks} checks in {took:.0f} s, seed {self.options.seed}, denied at times: {len(DENIABLE)} tools"
+        )
         for left_out in self.left_out:
             print(f"left out: {left_out}")
         for violation in ledger.violations:
@@ -223,12 +268,16 @@ class Run:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--binary", type=Path, default=os.environ.get("TOOLSIEVE_BIN"), help="the built binary ($TOOLSIEVE_BIN)")
+    parser.add_argument(
+        "--binary", type=Path, default=os.environ.get("TOOLSIEVE_BIN"), help="the built binary ($TOOLSIEVE_BIN)"
+    )
     parser.add_argument("--faults", type=int, default=6)
     parser.add_argument("--minutes", type=float, default=4, help="the limit for all faults together")
     parser.add_argument("--seed", type=int, default=None, help="repeats the choices of a former run")
     parser.add_argument("--only", action="append", choices=list(FAULTS), help="only this fault; may be repeated")
-    parser.add_argument("--keep", action="store_true", help="keep the folder with all logs; it is kept after a violation in any case")
+    parser.add_argument(
+        "--keep", action="store_true", help="keep the folder with all logs; it is kept after a violation in any case"
+    )
     options = parser.parse_args()
     if options.binary is None:
         parser.error("set TOOLSIEVE_BIN, or --binary")

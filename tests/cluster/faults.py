@@ -38,14 +38,20 @@ class Bed:
     async def progress(self) -> None:
         """Waits until the load has been answered for a while."""
         before = self.ledger.answered.total()
-        await until(lambda: self.ledger.answered.total() >= before + PROGRESS, PATIENCE_SECONDS, "requests are answered")
+        await until(
+            lambda: self.ledger.answered.total() >= before + PROGRESS, PATIENCE_SECONDS, "requests are answered"
+        )
 
     async def hold(self) -> None:
         await asyncio.sleep(self.workload.random.uniform(0.3, 1.0) * self.hold_seconds)
         await self.progress()
 
     async def wait_balanced(self) -> None:
-        await until(lambda: len(self.balancer.ready) == len(self.replicas), PATIENCE_SECONDS, "the load balancer uses all replicas")
+        await until(
+            lambda: len(self.balancer.ready) == len(self.replicas),
+            PATIENCE_SECONDS,
+            "the load balancer uses all replicas",
+        )
 
     async def wait_store(self, replica: Replica) -> float:
         """Creates a key at this replica as soon as that is possible. Returns how long it took."""
@@ -70,7 +76,9 @@ class Bed:
         return took
 
     async def wait_stores(self) -> str:
-        caught_up, *stored = await asyncio.gather(self.checker.catch_up(), *(self.wait_store(one) for one in self.replicas))
+        caught_up, *stored = await asyncio.gather(
+            self.checker.catch_up(), *(self.wait_store(one) for one in self.replicas)
+        )
         return f"changes known after {caught_up:.2f} s, stored again after {max(stored):.2f} s"
 
 
@@ -104,7 +112,11 @@ async def kill_stdio_server(bed: Bed) -> str:
     bed.workload.stdio_killed[victim.name] = time.monotonic()
     kill_all(pids)
     begun = time.monotonic()
-    await until(lambda: all(is_gone(pid) for pid in pids) and bool(victim.stdio_servers()), PATIENCE_SECONDS, "the server is started again")
+    await until(
+        lambda: all(is_gone(pid) for pid in pids) and bool(victim.stdio_servers()),
+        PATIENCE_SECONDS,
+        "the server is started again",
+    )
     took = time.monotonic() - begun
     await victim.wait_ready()
     bed.workload.stdio_killed[victim.name] = time.monotonic()

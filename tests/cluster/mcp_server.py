@@ -1,7 +1,7 @@
 """An MCP server that appends the id of each call to a file, before it answers: so it shows whether a call ran twice.
 
-    mcp_server.py stdio JOURNAL        one process of a replica
-    mcp_server.py http JOURNAL PORT    one process for all replicas
+mcp_server.py stdio JOURNAL        one process of a replica
+mcp_server.py http JOURNAL PORT    one process for all replicas
 """
 
 import json
@@ -32,7 +32,11 @@ SLOW_SECONDS = 0.3
 
 
 def tools(table: dict[str, str]) -> list[dict[str, Any]]:
-    schema = {"type": "object", "properties": {"id": {"type": "string", "description": "The id of the call."}}, "required": ["id"]}
+    schema = {
+        "type": "object",
+        "properties": {"id": {"type": "string", "description": "The id of the call."}},
+        "required": ["id"],
+    }
     return [{"name": name, "description": text, "inputSchema": schema} for name, text in table.items()]
 
 
@@ -46,7 +50,11 @@ class Server:
             return None
         reply: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
         result = self.result(message["method"], message.get("params") or {})
-        return {**reply, "result": result} if result is not None else {**reply, "error": {"code": -32601, "message": "Method not found"}}
+        return (
+            {**reply, "result": result}
+            if result is not None
+            else {**reply, "error": {"code": -32601, "message": "Method not found"}}
+        )
 
     def result(self, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
         if method == "initialize":

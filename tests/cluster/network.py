@@ -24,7 +24,9 @@ def abort(writer: asyncio.StreamWriter) -> None:
 class Listener:
     """Serves each connection in a task of its own."""
 
-    def __init__(self, serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[None, None, None]]) -> None:
+    def __init__(
+        self, serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[None, None, None]]
+    ) -> None:
         self._serve = serve
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None

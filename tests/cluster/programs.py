@@ -75,7 +75,9 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def spawn(command: Sequence[str | Path], log: Path, environment: Mapping[str, str], *, as_nobody: bool = False) -> subprocess.Popen[bytes]:
+def spawn(
+    command: Sequence[str | Path], log: Path, environment: Mapping[str, str], *, as_nobody: bool = False
+) -> subprocess.Popen[bytes]:
     user = NOBODY if as_nobody and os.geteuid() == 0 else None
     with log.open("ab") as output:
         return subprocess.Popen(
@@ -88,7 +90,7 @@ def spawn(command: Sequence[str | Path], log: Path, environment: Mapping[str, st
             user=user,
             group=user,
             extra_groups=None if user is None else [],
-            preexec_fn=die_with_parent,
+            preexec_fn=die_with_parent,  # The bed has one thread.
         )
 
 
@@ -136,13 +138,20 @@ class Postgres:
         if os.geteuid() == 0:
             for path in (self.folder, self.folder / "password", self.log):
                 os.chown(path, NOBODY, NOBODY)
-        command = [self.programs / "initdb", "--auth=scram-sha-256", "--encoding=UTF8", "--no-sync", "--username", USER]
+        command: list[str | Path] = [
+            self.programs / "initdb",
+            "--auth=scram-sha-256",
+            "--encoding=UTF8",
+            "--no-sync",
+            "--username",
+            USER,
+        ]
         command += ["--pwfile=password", "--pgdata", self.folder / "data"]
         if spawn(command, self.log, self._environment, as_nobody=True).wait():
             raise BedError(f"initdb failed:\n{self.log.read_text()}")
 
     def start(self) -> None:
-        command = [self.programs / "postgres", "-D", self.folder / "data"]
+        command: list[str | Path] = [self.programs / "postgres", "-D", self.folder / "data"]
         # Without flushes: the machine does not crash, only the server.
         settings = ["listen_addresses=127.0.0.1", f"port={self.port}", f"unix_socket_directories={self.folder}"]
         settings += ["max_connections=200", "fsync=off", "shared_buffers=64MB"]
@@ -213,12 +222,25 @@ class Replica:
             self.has_disk = subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0
 
     def start(self) -> None:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("TOOLSIEVE_", "PG", "DATABASE_"))}
-        environment |= {"TOOLSIEVE_API_KEY": KEY, "TOOLSIEVE_ADMIN_KEY": ADMIN, "TOOLSIEVE_SECRETS_KEY": self.secrets_key}
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(("TOOLSIEVE_", "PG", "DATABASE_"))
+        }
+        environment |= {
+            "TOOLSIEVE_API_KEY": KEY,
+            "TOOLSIEVE_ADMIN_KEY": ADMIN,
+            "TOOLSIEVE_SECRETS_KEY": self.secrets_key,
+        }
         environment["DATABASE_URL"] = f"postgres://{USER}:{PASSWORD}@127.0.0.1:{self.store_port}/postgres"
         if self.clock:
             environment |= {"LD_PRELOAD": str(self.clock), "SOAK_CLOCK": str(self.folder / "offset")}
-        command = [self.binary, "serve", "--config", self.folder / "mcp.json", "--settings", self.folder / "toolsieve.toml"]
+        command: list[str | Path] = [
+            self.binary,
+            "serve",
+            "--config",
+            self.folder / "mcp.json",
+            "--settings",
+            self.folder / "toolsieve.toml",
+        ]
         command += ["--data-dir", self.data, "--port", str(self.port)]
         self.process = spawn(command, self.log, environment)
 

@@ -102,7 +102,12 @@ class Client:
             self._stream = await asyncio.open_connection("127.0.0.1", self.port, local_addr=address, limit=1 << 22)
         reader, writer = self._stream
         text = b"" if body is None else json.dumps(body).encode()
-        head = [f"{method} {path} HTTP/1.1", "Host: localhost", "Accept: application/json", f"Content-Length: {len(text)}"]
+        head = [
+            f"{method} {path} HTTP/1.1",
+            "Host: localhost",
+            "Accept: application/json",
+            f"Content-Length: {len(text)}",
+        ]
         head += [f"{name}: {value}" for name, value in headers.items()]
         if text:
             head.append("Content-Type: application/json")

@@ -5,6 +5,7 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from ledger import Call, Failure, Key, Ledger, Versions
@@ -29,6 +30,7 @@ CHATS, CHATTERS, CALLERS, READERS = 100, 8, 6, 2
 # How long each worker pauses on average, in seconds.
 PAUSE = 0.08
 ADMIN_PAUSE = 0.25
+READING_SECONDS = 1.0
 # A message in Open WebUI waits for at most 1.5 s (the filter's default). Calls and lists have this limit too, beside the time of the tool.
 PROMPT_SECONDS = 5.0
 # A request that begins this shortly after a kill may still use a connection to the killed process.
@@ -50,6 +52,15 @@ def own_names(names: Iterable[str]) -> frozenset[str]:
 
 def published(document: Any) -> frozenset[str]:
     return own_names(item["post"]["operationId"] for item in document["paths"].values() if "post" in item)
+
+
+@dataclass
+class Chat:
+    messages: list[str] = field(default_factory=list)
+    offered: frozenset[str] = frozenset()
+    # Whether the last answer had a warning.
+    is_degraded: bool = False
+    answered: float = 0.0
 
 
 class Lag:
@@ -78,7 +89,8 @@ class Workload:
         self.random = chance
         self.lag = Lag()
         self.direct = {replica.name: Client(replica.port, ADMIN) for replica in replicas}
-        self.turns: dict[str, tuple[list[str], frozenset[str]]] = {}
+        # Each chat's last messages, the tools that it was offered, and when. A chat that waits for an answer is not among them.
+        self.chats = {f"chat-{number}": Chat() for number in range(CHATS)}
         # Held by an administrator during a change, and by the checker, so that nothing changes under it.
         self.changing = {name: asyncio.Lock() for name in ("policy", "toolset", "keys")}
         # Whether nothing is broken, so that every replica must have a change at once.
@@ -90,7 +102,7 @@ class Workload:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        works: list[Callable[[], Any]] = [self.chat] * CHATTERS + [self.call] * CALLERS + [self.read] * READERS
+        works: list[Callable[[Client], Any]] = [self.chat] * CHATTERS + [self.call] * CALLERS + [self.read] * READERS
         self._tasks = [asyncio.create_task(self.repeat(work, PAUSE)) for work in works]
         for work in (self.change_policy, self.change_toolset, self.change_keys):
             self._tasks.append(asyncio.create_task(self.repeat(work, ADMIN_PAUSE)))
@@ -115,7 +127,9 @@ class Workload:
             await asyncio.sleep(self.random.uniform(0, 2 * pause))
         client.close()
 
-    async def send(self, kind: str, client: Client, method: str, path: str, body: Any = None, **more: Any) -> Response | None:
+    async def send(
+        self, kind: str, client: Client, method: str, path: str, body: Any = None, **more: Any
+    ) -> Response | None:
         """Sends a request once, and accounts for it. Without a response, returns nothing."""
         begun = time.monotonic()
         try:
@@ -145,7 +159,9 @@ class Workload:
         if kind == "change":
             # An error of the store is the right answer while it is away.
             is_allowed |= not self.is_whole
-        self.ledger.failures.append(Failure(kind, reason, self.ledger.fault, replica, is_allowed, now - self.ledger.began))
+        self.ledger.failures.append(
+            Failure(kind, reason, self.ledger.fault, replica, is_allowed, now - self.ledger.began)
+        )
         if not is_allowed:
             self.ledger.violation(f"{kind} at {replica} failed after {now - begun:.2f} s: {reason}")
 
@@ -161,12 +177,20 @@ class Workload:
 
     async def chat(self, client: Client) -> None:
         """One turn of a chat. A message is sent again until it is answered, because that is safe."""
-        chat = f"chat-{self.random.randrange(CHATS)}"
-        turns, offered = self.turns.get(chat, ([], frozenset()))
-        turns = [*turns, self.random.choice(MESSAGES)][-3:]
-        body = {"messages": [{"role": "user", "content": text} for text in turns], "chat_id": chat, "limit": 4}
+        # People read an answer before they write again.
+        resting = [name for name, chat in self.chats.items() if time.monotonic() - chat.answered > READING_SECONDS]
+        if not resting:
+            return
+        name = self.random.choice(resting)
+        chat = self.chats.pop(name)
+        chat.messages = [*chat.messages, self.random.choice(MESSAGES)][-3:]
+        body = {"messages": [{"role": "user", "content": text} for text in chat.messages], "chat_id": name, "limit": 4}
         while (response := await self.send("chat", client, "POST", "/v1/filter", body)) is None:
             continue
+        self.chats[name] = chat
+        self.judge_chat(chat, response)
+
+    def judge_chat(self, chat: "Chat", response: Response) -> None:
         answer = response.json()
         if response.status != 200:
             self.fail("chat", time.monotonic(), response.replica, f"{response.status} {str(answer)[:200]}")
@@ -177,8 +201,10 @@ class Workload:
         denied = self.versions(self.ledger.policy, response)
         if all(shown & one for one in denied):
             self.wrong("chat", response, f"{sorted(shown)} was offered, denied is {[sorted(one) for one in denied]}")
-        self.ledger.forgotten += bool(offered - shown - frozenset().union(*denied)) and not answer["warnings"]
-        self.turns[chat] = (turns, shown)
+        # What was denied at times may be missing. Losing the rest costs nothing but the provider's prompt cache, so it is only counted.
+        lost = chat.offered - shown - frozenset().union(*denied)
+        self.ledger.forgotten += bool(lost) and not chat.is_degraded and not answer["warnings"]
+        chat.offered, chat.is_degraded, chat.answered = shown, bool(answer["warnings"]), time.monotonic()
 
     # Calls
 
@@ -204,7 +230,9 @@ class Workload:
             if not any(tool in one for one in denied):
                 self.wrong(kind, response, f"{tool} is unknown although it is allowed")
         else:
-            self.fail(kind, time.monotonic() - 0.01, response.replica, f"{response.status} {str(response.json())[:300]}")
+            self.fail(
+                kind, time.monotonic() - 0.01, response.replica, f"{response.status} {str(response.json())[:300]}"
+            )
 
     # Lists
 
@@ -218,7 +246,9 @@ class Workload:
         if response is None:
             return
         if response.status != 200:
-            self.fail("list", time.monotonic(), response.replica, f"{path}: {response.status} {str(response.json())[:200]}")
+            self.fail(
+                "list", time.monotonic(), response.replica, f"{path}: {response.status} {str(response.json())[:200]}"
+            )
             return
         self.ledger.answered["list"] += 1
         self.judge_list(path, response)
@@ -233,7 +263,9 @@ class Workload:
             whole = [frozenset(SERVER_OF)] if path == "/openapi.json" else self.versions(self.ledger.toolset, response)
             fits = any(found == tools - one for tools in whole for one in denied)
         if not fits:
-            self.wrong(path, response, f"{sorted(found)} does not fit the rules: denied {[sorted(one) for one in denied]}")
+            self.wrong(
+                path, response, f"{sorted(found)} does not fit the rules: denied {[sorted(one) for one in denied]}"
+            )
 
     # Administrators
 
@@ -296,7 +328,9 @@ class Workload:
         response = await self.send("change", client, method, path, body, key=ADMIN, patience=ADMIN_PATIENCE, **more)
         if response is None or response.status >= 500:
             if response is not None:
-                self.fail("change", time.monotonic(), response.replica, f"{response.status} {str(response.json())[:200]}")
+                self.fail(
+                    "change", time.monotonic(), response.replica, f"{response.status} {str(response.json())[:200]}"
+                )
             # Another replica may be able to store it.
             client.close()
             await asyncio.sleep(0.05)
@@ -338,6 +372,6 @@ class Workload:
         expected = 401 if key.is_revoked else 200
         if response.status != expected:
             state = f"state {response.state}"
-            self.ledger.violation(f"{replica.name} answers the {'revoked' if key.is_revoked else 'active'} {key.name} with {response.status}, {state}")
-
-
+            self.ledger.violation(
+                f"{replica.name} answers the {'revoked' if key.is_revoked else 'active'} {key.name} with {response.status}, {state}"
+            )
