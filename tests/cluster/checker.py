@@ -1,4 +1,4 @@
-"""Compares what was acknowledged with what each replica does, and with the file in which the MCP servers note each call."""
+"""Compares what was acknowledged with what each replica does, and with the calls that the MCP servers have noted."""
 
 import asyncio
 import random
@@ -65,7 +65,7 @@ class Checker:
         client = Client(replica.port, KEY)
         try:
             await self._lists(client, replica)
-            await self._keys(client, replica)
+            await self._keys(replica)
         except BrokenError as error:
             self.ledger.violation(f"{replica.name} did not answer the checker: {error}")
         finally:
@@ -78,8 +78,8 @@ class Checker:
             found = published(response.json()) if response.is_fine else frozenset()
             self.checks += 1
             if found != expected - denied:
-                text = f"{path} at {replica.name} lists {sorted(found)}, expected {sorted(expected - denied)} (state {response.state})"
-                self.ledger.violation(text)
+                about = f"{path} at {replica.name} with state {response.state}"
+                self.ledger.violation(f"{about} lists {sorted(found)}, expected {sorted(expected - denied)}")
         for tool in denied:
             call = Call(f"check-{replica.name}-{self.checks}", tool, is_refused=True)
             self.ledger.calls[call.id] = call
@@ -88,10 +88,10 @@ class Checker:
             if response.status != 404:
                 self.ledger.violation(f"a call of {tool}, which is denied, got {response.status} at {replica.name}")
 
-    async def _keys(self, client: Client, replica: Replica) -> None:
+    async def _keys(self, replica: Replica) -> None:
         revoked = self.ledger.revoked_keys()
         for key in [*self.ledger.active_keys(), *self.random.sample(revoked, min(REVOKED, len(revoked)))]:
-            await self.workload.try_key(client, replica, key)
+            await self.workload.try_key(replica, key)
             self.checks += 1
 
     def judge_journal(self) -> None:

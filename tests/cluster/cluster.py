@@ -3,12 +3,13 @@
 
     TOOLSIEVE_BIN=… tests/cluster/run [--faults 6] [--minutes 4] [--seed 1]
 
-A load balancer that knows only TCP stands in front of three replicas, and a TCP proxy between each replica and PostgreSQL. Chats,
-callers, readers of lists and administrators work through the load balancer. Faults are chosen by a generator with a seed. After each
+A TCP load balancer stands in front of three replicas, and a TCP proxy between each replica and PostgreSQL. Chats,
+callers, readers of lists and administrators work through the load balancer. A seed decides the faults. After each
 fault, and at the end after a restart of everything, these must hold, or the exit code is 1:
 
 - each acknowledged key is accepted by each replica, and each revoked key is refused by each replica;
-- the acknowledged rules and toolsets apply on each replica: within 100 ms while nothing is broken, within 2.5 s after a fault;
+- the acknowledged rules and toolsets apply on each replica: within 100 ms while nothing is broken, and within 2.5 s
+  after a fault;
 - no denied tool is in a list or is called once a replica has the number of the change;
 - no call ran twice, and each acknowledged call ran once;
 - each message was answered. Only requests in flight at a killed replica may fail, and in a rolling restart none may.
@@ -22,7 +23,6 @@ import random
 import secrets
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -34,34 +34,32 @@ from checker import Checker
 from faults import FAULTS, HARMLESS, Bed
 from ledger import Ledger
 from network import Balancer, StoreProxy
-from programs import ADMIN, SERVER, BedError, Postgres, Replica, clock_library, free_port, start_http_server
+from programs import (
+    ADMIN,
+    SERVER,
+    START_SECONDS,
+    BedError,
+    Postgres,
+    Replica,
+    clock_library,
+    free_port,
+    start_http_server,
+    until,
+)
+from report import percentile, report
 from wire import Client
-from workload import DENIABLE, SERVER_OF, SPREAD_SECONDS, TOOLSET, Workload
+from workload import SERVER_OF, TOOLSET, Workload
 
 REPLICAS = 3
 # A partition of this length occurs in a long run.
 PARTITION_SECONDS = 30.0
-# The share of changes that may take longer than 100 ms while nothing is broken, for what else runs on the machine.
-LATE_SHARE = 0.01
-
-
-def table(heads: list[str], rows: list[list[str]]) -> str:
-    widths = [max(len(row[place]) for row in [heads, *rows]) for place in range(len(heads))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in [heads, *rows]
-    ]
-    return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
-
-
-def percentile(values: list[float], part: float) -> float:
-    return sorted(values)[min(int(len(values) * part), len(values) - 1)] if values else 0.0
 
 
 class Run:
     def __init__(self, options: argparse.Namespace, folder: Path) -> None:
         self.options, self.folder = options, folder
         self.ledger = Ledger()
-        self.chance = random.Random(options.seed)
+        self.chance = random.Random(options.seed)  # noqa: S311
         self.journal = folder / "journal"
         self.journal.touch()
         self.postgres = Postgres(folder / "postgres")
@@ -101,8 +99,7 @@ class Run:
             self.replicas.append(replica)
         if not any(replica.has_disk for replica in self.replicas):
             self.left_out.append("full disk (a tmpfs needs root)")
-        while not self.postgres.is_ready():
-            await asyncio.sleep(0.05)
+        await until(self.postgres.is_ready, START_SECONDS, "PostgreSQL is ready")
         for replica in self.replicas:
             replica.start()
         await asyncio.gather(*(replica.wait_ready() for replica in self.replicas))
@@ -199,7 +196,10 @@ class Run:
             await self.fault(bed, number, name)
         await bed.workload.stop()
         await self.restart_all(bed)
-        self.report(time.monotonic() - begun, bed)
+        report(self.ledger, self.rows, self.left_out)
+        checks = f"{bed.checker.checks} checks in {time.monotonic() - begun:.0f} s"
+        print(f"{checks}, seed {self.options.seed}")
+        print(f"{len(self.ledger.violations)} violations" if self.ledger.violations else "no violation")
         return not self.ledger.violations
 
     async def restart_all(self, bed: Bed) -> None:
@@ -209,53 +209,11 @@ class Run:
             replica.kill()
         await self.postgres.crash()
         self.postgres.start()
-        while not self.postgres.is_ready():
-            await asyncio.sleep(0.05)
+        await until(self.postgres.is_ready, START_SECONDS, "PostgreSQL is ready")
         for replica in self.replicas:
             replica.start()
         await asyncio.gather(*(replica.wait_ready() for replica in self.replicas))
         await bed.checker.verify()
-
-    def report(self, took: float, bed: Bed) -> None:
-        ledger = self.ledger
-        heads = ["#", "fault", "s", "answered", "failed in flight", "chat p50 / max ms", "violations", "measured"]
-        print("\n" + table(heads, self.rows))
-        spread = ledger.spread
-        figures = " / ".join(f"{percentile(spread, part) * 1e3:.0f}" for part in (0.5, 0.9, 0.99, 1.0))
-        print(
-            f"\nfrom an acknowledged change to each replica, nothing broken: {len(spread)} times, p50 / p90 / p99 / max {figures} ms"
-        )
-        if len(ledger.late) > LATE_SHARE * len(spread) + 1:
-            ledger.violations.append(
-                f"{len(ledger.late)} of {len(spread)} changes took more than {SPREAD_SECONDS * 1e3:.0f} ms: {ledger.late[:5]}"
-            )
-        elif ledger.late:
-            print(f"later than {SPREAD_SECONDS * 1e3:.0f} ms: {ledger.late}")
-        by_fault = Counter((failure.fault, failure.kind, failure.reason[:90]) for failure in ledger.failures)
-        if by_fault:
-            print(
-                "\n"
-                + table(
-                    ["times", "fault", "request", "failure"],
-                    [[str(count), *what] for what, count in sorted(by_fault.items())],
-                )
-            )
-        chats = [one for (_, kind), all_ in ledger.latencies.items() if kind == "chat" for one in all_]
-        print(f"\nanswered: {dict(sorted(ledger.answered.items()))}; chats p50 {statistics.median(chats) * 1e3:.0f} ms")
-        print(
-            f"chats that lost a tool without a warning: {ledger.forgotten} of {ledger.answered['chat']} turns; warnings: {dict(ledger.warned)}"
-        )
-        print(
-            f"keys: {len(ledger.active_keys())} active, {len(ledger.revoked_keys())} revoked; calls sent: {len(ledger.calls)}"
-        )
-        print(
-            f"{bed.checker.checks} checks in {took:.0f} s, seed {self.options.seed}, denied at times: {len(DENIABLE)} tools"
-        )
-        for left_out in self.left_out:
-            print(f"left out: {left_out}")
-        for violation in ledger.violations:
-            print(f"violation: {violation}")
-        print(f"{len(ledger.violations)} violations" if ledger.violations else "no violation")
 
     def end(self) -> None:
         for replica in self.replicas:

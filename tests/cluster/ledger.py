@@ -1,8 +1,8 @@
 """What was sent and acknowledged, and what each response proves.
 
-A response carries the name of its replica and the number N of the last change in its state. So when a request begins, at least the
-changes up to the highest N that this replica has sent before are in force for it; and no change is that was not begun before its end.
-Every response must fit one of the states between.
+A response carries the name of its replica and the number N of the last change in its state. So the changes up to the
+highest N that this replica has sent before a request are in force for this request. Changes that begin after its end
+are not. The response must fit one of the versions between.
 """
 
 import bisect

@@ -101,9 +101,10 @@ def serve_http(server: Server, port: int) -> None:
             self.send_header("Content-Length", "0")
             self.end_headers()
 
-        do_DELETE = do_GET
+        def do_DELETE(self) -> None:
+            self.do_GET()
 
-        def log_message(self, format: str, *args: object) -> None:
+        def log_message(self, *_: object) -> None:
             """Requests are not logged."""
 
     ThreadingHTTPServer.request_queue_size = 128

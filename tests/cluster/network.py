@@ -1,4 +1,4 @@
-"""The network of the bed: a TCP load balancer in front of the replicas, and a TCP proxy between each replica and the database."""
+"""The network of the bed: a TCP load balancer in front of the replicas, and a TCP proxy from each to the database."""
 
 import asyncio
 import contextlib
@@ -62,7 +62,7 @@ class StoreProxy:
         self._flows.clear()
 
     def heal(self, *, cut: bool) -> None:
-        """Ends the partition. With `cut`, the old connections are lost. Otherwise, they go on, as after a retransmission."""
+        """Ends the partition. With `cut`, the old connections are lost. Otherwise, they go on."""
         if cut:
             self.cut()
         self._flows.set()

@@ -304,7 +304,7 @@ class Replica:
             self.process.kill()
             self.process.wait()
         if self.has_disk:
-            subprocess.run(["umount", "-l", str(self.data)], check=False)
+            subprocess.run(["umount", "-l", str(self.data)], check=False)  # noqa: S607
 
 
 def clock_library(folder: Path) -> Path | None:

@@ -62,8 +62,9 @@ class Client:
     ) -> Response:
         """Sends a request once.
 
-        A connection that the service has closed before is replaced. It closes its idle connections when it stops, so a request can cross
-        with that. HTTP clients repeat such a request if it is safe to repeat (RFC 9110, 9.2.2), and this one does the same.
+        A connection that the service has closed before is replaced. The service closes its idle connections when it
+        stops, and a request may cross with that. HTTP clients repeat such a request if it is safe to repeat (RFC 9110,
+        9.2.2), and this one does the same.
         """
         is_safe = method == "GET" or path == "/v1/filter" or path.startswith("/v1/tools/search")
         for is_last in (not is_safe, True):

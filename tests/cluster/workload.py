@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +31,7 @@ CHATS, CHATTERS, CALLERS, READERS = 100, 8, 6, 2
 PAUSE = 0.08
 ADMIN_PAUSE = 0.25
 READING_SECONDS = 1.0
-# A message in Open WebUI waits for at most 1.5 s (the filter's default). Calls and lists have this limit too, beside the time of the tool.
+# No answer may take longer, whatever is broken.
 PROMPT_SECONDS = 5.0
 # A request that begins this shortly after a kill may still use a connection to the killed process.
 NOTICE_SECONDS = 0.5
@@ -88,8 +88,7 @@ class Workload:
         self.ledger, self.balancer, self.replicas = ledger, balancer, replicas
         self.random = chance
         self.lag = Lag()
-        self.direct = {replica.name: Client(replica.port, ADMIN) for replica in replicas}
-        # Each chat's last messages, the tools that it was offered, and when. A chat that waits for an answer is not among them.
+        # The chats that don't wait for an answer.
         self.chats = {f"chat-{number}": Chat() for number in range(CHATS)}
         # Held by an administrator during a change, and by the checker, so that nothing changes under it.
         self.changing = {name: asyncio.Lock() for name in ("policy", "toolset", "keys")}
@@ -102,7 +101,9 @@ class Workload:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        works: list[Callable[[Client], Any]] = [self.chat] * CHATTERS + [self.call] * CALLERS + [self.read] * READERS
+        works: Sequence[Callable[[Client], Any]] = (
+            [self.chat] * CHATTERS + [self.call] * CALLERS + [self.read] * READERS
+        )
         self._tasks = [asyncio.create_task(self.repeat(work, PAUSE)) for work in works]
         for work in (self.change_policy, self.change_toolset, self.change_keys):
             self._tasks.append(asyncio.create_task(self.repeat(work, ADMIN_PAUSE)))
@@ -201,7 +202,7 @@ class Workload:
         denied = self.versions(self.ledger.policy, response)
         if all(shown & one for one in denied):
             self.wrong("chat", response, f"{sorted(shown)} was offered, denied is {[sorted(one) for one in denied]}")
-        # What was denied at times may be missing. Losing the rest costs nothing but the provider's prompt cache, so it is only counted.
+        # What was denied at times may be missing. A loss costs only the provider's prompt cache, so it is counted.
         lost = chat.offered - shown - frozenset().union(*denied)
         self.ledger.forgotten += bool(lost) and not chat.is_degraded and not answer["warnings"]
         chat.offered, chat.is_degraded, chat.answered = shown, bool(answer["warnings"]), time.monotonic()
@@ -278,7 +279,7 @@ class Workload:
                 headers = {"If-Match": self._tag} if self._tag else {}
                 response = await self.admin(client, "PUT", "/v1/admin/policy", body, headers=headers)
                 if response is not None and response.status == 412:
-                    # A former attempt, whose outcome was unknown, was stored. Or this replica does not know the latest rules.
+                    # A former attempt was stored, although its outcome was unknown.
                     response = await self.admin(client, "GET", "/v1/admin/policy", None)
                     if response is not None and response.is_fine:
                         self._tag = response.headers["etag"]
@@ -341,7 +342,7 @@ class Workload:
         return response
 
     async def follow(self, what: str, number: int, key: Key | None = None) -> None:
-        """Waits until each replica has the change, and looks there for its effect. Nothing must be broken meanwhile for a verdict."""
+        """Waits until each replica has the change, and looks there for its effect, unless something is broken."""
         begun = time.monotonic()
         await asyncio.gather(*(self._arrive(what, replica, number, begun, key) for replica in self.replicas))
 
@@ -360,10 +361,10 @@ class Workload:
                     break
                 await asyncio.sleep(0.002)
             if key and self.is_whole:
-                await self.try_key(client, replica, key)
+                await self.try_key(replica, key)
         client.close()
 
-    async def try_key(self, client: Client, replica: Replica, key: Key) -> None:
+    async def try_key(self, replica: Replica, key: Key) -> None:
         """A replica that has the number of the change must accept an active key, and refuse a revoked one."""
         source = f"127.1.{self.random.randrange(256)}.{self.random.randrange(1, 255)}"
         one = Client(replica.port, source=source)
@@ -371,7 +372,6 @@ class Workload:
         one.close()
         expected = 401 if key.is_revoked else 200
         if response.status != expected:
-            state = f"state {response.state}"
-            self.ledger.violation(
-                f"{replica.name} answers the {'revoked' if key.is_revoked else 'active'} {key.name} with {response.status}, {state}"
-            )
+            kind = "revoked" if key.is_revoked else "active"
+            about = f"{replica.name} with state {response.state}"
+            self.ledger.violation(f"{about} answers the {kind} key {key.name} with {response.status}")
