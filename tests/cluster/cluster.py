@@ -23,7 +23,6 @@ import random
 import secrets
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -41,9 +40,8 @@ from programs import (
     BedError,
     Postgres,
     Replica,
+    SharedServer,
     clock_library,
-    free_port,
-    start_http_server,
     until,
 )
 from report import percentile, report
@@ -51,8 +49,6 @@ from wire import Client
 from workload import SERVER_OF, TOOLSET, Workload
 
 REPLICAS = 3
-# A partition of this length occurs in a long run.
-PARTITION_SECONDS = 30.0
 
 
 class Run:
@@ -66,16 +62,15 @@ class Run:
         self.replicas: list[Replica] = []
         self.rows: list[list[str]] = []
         self.left_out: list[str] = []
-        self._http: subprocess.Popen[bytes] | None = None
+        self.shared = SharedServer(self.journal, folder / "ledger.log")
 
     async def prepare(self) -> Bed:
         self.postgres.create()
         self.postgres.start()
-        http_port = free_port()
-        self._http = start_http_server(self.journal, http_port, self.folder / "ledger.log")
+        self.shared.start()
         servers = {
             "desk": {"command": sys.executable, "args": [str(SERVER), "stdio", str(self.journal)]},
-            "ledger": {"type": "streamable-http", "url": f"http://127.0.0.1:{http_port}/mcp"},
+            "ledger": {"type": "streamable-http", "url": f"http://127.0.0.1:{self.shared.port}/mcp"},
         }
         clock = clock_library(self.folder)
         if clock is None:
@@ -108,10 +103,8 @@ class Run:
         workload = Workload(self.ledger, balancer, self.replicas, self.chance)
         checker = Checker(self.ledger, workload, self.replicas, self.journal, self.chance)
         share = self.options.minutes * 60 / max(self.options.faults, 1)
-        bed = Bed(
-            self.replicas, proxies, self.postgres, balancer, self.ledger, workload, checker, PARTITION_SECONDS, 4.0
-        )
-        if share < 2 * PARTITION_SECONDS and self.options.faults <= len(FAULTS):
+        bed = Bed(self.replicas, proxies, self.postgres, self.shared, balancer, self.ledger, workload, checker)
+        if share < 2 * bed.partition_seconds and self.options.faults <= len(FAULTS):
             bed.partition_seconds = share / 3
         await bed.wait_balanced()
         await self.begin(bed)
@@ -219,9 +212,7 @@ class Run:
         for replica in self.replicas:
             replica.end()
         self.postgres.end()
-        if self._http:
-            self._http.kill()
-            self._http.wait()
+        self.shared.kill()
 
 
 def main() -> None:

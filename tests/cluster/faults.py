@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from checker import CATCH_UP_SECONDS, Checker
 from ledger import Key, Ledger
 from network import Balancer, StoreProxy
-from programs import ADMIN, DELAY_SECONDS, DRAIN_SECONDS, Postgres, Replica, is_gone, kill_all, until
+from programs import ADMIN, DELAY_SECONDS, DRAIN_SECONDS, Postgres, Replica, SharedServer, is_gone, kill_all, until
 from wire import BrokenError, Client
 from workload import Workload
 
@@ -24,13 +24,14 @@ class Bed:
     replicas: list[Replica]
     proxies: dict[str, StoreProxy]
     postgres: Postgres
+    shared: SharedServer
     balancer: Balancer
     ledger: Ledger
     workload: Workload
     checker: Checker
-    # The longest partition, and how long other faults last.
-    partition_seconds: float
-    hold_seconds: float
+    # The longest partition, and the longest time that other faults last.
+    partition_seconds: float = 30.0
+    hold_seconds: float = 4.0
 
     def pick(self) -> Replica:
         return self.workload.random.choice(self.replicas)
@@ -124,6 +125,22 @@ async def kill_stdio_server(bed: Bed) -> str:
     return f"at {victim.name}, started again after {took:.1f} s"
 
 
+async def kill_http_server(bed: Bed) -> str:
+    """Kills the server that all replicas share."""
+    bed.workload.is_shared_down = True
+    bed.shared.kill()
+    await bed.hold()
+    bed.shared.start()
+    before = bed.ledger.answered["call ledger"]
+    begun = time.monotonic()
+    await until(lambda: bed.ledger.answered["call ledger"] > before, PATIENCE_SECONDS, "the server is called again")
+    took = time.monotonic() - begun
+    await asyncio.gather(*(replica.wait_ready() for replica in bed.replicas))
+    ready = time.monotonic() - begun
+    bed.workload.is_shared_down = False
+    return f"called again {took:.1f} s after its start, by all replicas after {ready:.1f} s"
+
+
 async def partition(bed: Bed) -> str:
     victim = bed.pick()
     seconds = bed.workload.random.uniform(0.2, 1.0) * bed.partition_seconds
@@ -188,6 +205,7 @@ FAULTS: dict[str, Callable[[Bed], Awaitable[str]]] = {
     "replica killed": kill_replica,
     "PostgreSQL killed": kill_postgres,
     "stdio server killed": kill_stdio_server,
+    "HTTP server killed": kill_http_server,
     "partition": partition,
     "slow store": slow_store,
     "rolling restart": rolling_restart,
@@ -195,4 +213,4 @@ FAULTS: dict[str, Callable[[Bed], Awaitable[str]]] = {
     "clock jump": clock_jump,
 }
 # Without these, everything stays whole for changes by administrators.
-HARMLESS = {"stdio server killed", "clock jump", "full disk"}
+HARMLESS = {"stdio server killed", "HTTP server killed", "clock jump", "full disk"}

@@ -316,5 +316,19 @@ def clock_library(folder: Path) -> Path | None:
     return library
 
 
-def start_http_server(journal: Path, port: int, log: Path) -> subprocess.Popen[bytes]:
-    return spawn([sys.executable, SERVER, "http", journal, str(port)], log, os.environ)
+class SharedServer:
+    """An MCP server that all replicas reach over HTTP."""
+
+    def __init__(self, journal: Path, log: Path) -> None:
+        self.port = free_port()
+        self._journal, self._log = journal, log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command: list[str | Path] = [sys.executable, SERVER, "http", self._journal, str(self.port)]
+        self._process = spawn(command, self._log, os.environ)
+
+    def kill(self) -> None:
+        if self._process:
+            self._process.kill()
+            self._process.wait()
