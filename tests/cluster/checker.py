@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from ledger import Call, Ledger
-from programs import KEY, Replica
+from programs import ADMIN, KEY, Replica
 from wire import BrokenError, Client
 from workload import SERVER_OF, TOOLSET, Workload, published
 
@@ -93,6 +93,30 @@ class Checker:
         for key in [*self.ledger.active_keys(), *self.random.sample(revoked, min(REVOKED, len(revoked)))]:
             await self.workload.try_key(replica, key)
             self.checks += 1
+
+    async def lost(self) -> Counter[str]:
+        """How many entries the replicas say that they could not write, since their last start."""
+        found = Counter[str]()
+        for replica in self.replicas:
+            client = Client(replica.port, ADMIN)
+            for line in (await client.ask("GET", "/metrics")).body.decode().splitlines():
+                name, _, value = line.partition(" ")
+                if name in ("toolsieve_audit_entries_lost_total", "toolsieve_events_lost_total"):
+                    found[name] += int(float(value))
+            client.close()
+        return found
+
+    async def audited(self, action: str) -> int:
+        """How many successes of this action the audit log contains."""
+        client, count, before = Client(self.replicas[0].port, ADMIN), 0, ""
+        while True:
+            path = f"/v1/admin/audit?action={action}&outcome=success&limit=1000{before}"
+            page = (await client.ask("GET", path)).json()
+            count += len(page["entries"])
+            if not page["next"]:
+                client.close()
+                return count
+            before = f"&before={page['next']}"
 
     def judge_journal(self) -> None:
         """Each acknowledged call ran once, each other call at most once, and a refused one never."""

@@ -188,12 +188,21 @@ class Run:
                 break
             await self.fault(bed, number, name)
         await bed.workload.stop()
+        lost = await bed.checker.lost()
         await self.restart_all(bed)
         report(self.ledger, self.rows, self.left_out)
+        await self.print_audit(bed, lost)
         checks = f"{bed.checker.checks} checks in {time.monotonic() - begun:.0f} s"
         print(f"{checks}, seed {self.options.seed}")
         print(f"{len(self.ledger.violations)} violations" if self.ledger.violations else "no violation")
         return not self.ledger.violations
+
+    async def print_audit(self, bed: Bed, lost: Counter[str]) -> None:
+        """The audit log is written behind, so entries of the last moment before a kill may be missing."""
+        called, created = await bed.checker.audited("call"), await bed.checker.audited("key_create")
+        acknowledged = sum(call.is_acknowledged for call in self.ledger.calls.values())
+        print(f"audit log: {called} calls of {acknowledged} acknowledged, {created} keys of {len(self.ledger.keys)}")
+        print(f"entries that the replicas could not write since their last start: {dict(lost)}")
 
     async def restart_all(self, bed: Bed) -> None:
         """Everything must be in the database: all processes are killed, and started again."""
