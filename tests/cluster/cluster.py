@@ -152,6 +152,7 @@ class Run:
             note = await FAULTS[name](bed)
         except (TimeoutError, RuntimeError) as error:
             ledger.violation(f"{name}: {error}")
+        prompt = await bed.wait_prompt()
         bed.workload.is_whole = True
         await bed.checker.verify()
         await bed.progress()
@@ -164,6 +165,7 @@ class Run:
         row += [
             f"{percentile(took, 0.5) * 1e3:.0f} / {max(took, default=0) * 1e3:.0f}",
             str(len(ledger.violations) - wrong),
+            f"{prompt:.1f}",
             note,
         ]
         self.rows.append(row)

@@ -1,6 +1,7 @@
 """What goes wrong. Each fault ends with everything whole again, and returns what it measured."""
 
 import asyncio
+import itertools
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -10,13 +11,15 @@ from ledger import Key, Ledger
 from network import Balancer, StoreProxy
 from programs import ADMIN, DELAY_SECONDS, DRAIN_SECONDS, Postgres, Replica, SharedServer, is_gone, kill_all, until
 from wire import BrokenError, Client
-from workload import Workload
+from workload import SPREAD_SECONDS, Workload
 
 SLOW_SECONDS = 0.5
 HOUR = 3_600
 # Requests that must be answered while something is broken.
 PROGRESS = 60
 PATIENCE_SECONDS = 60.0
+# After a fault, changes must arrive at once again within this time.
+PROMPT_AGAIN_SECONDS = 5.0
 
 
 @dataclass
@@ -54,27 +57,52 @@ class Bed:
             "the load balancer uses all replicas",
         )
 
+    async def create_key(self, client: Client, name: str) -> int | None:
+        """Creates a key. Returns the number of this change, or nothing if it is not acknowledged."""
+        try:
+            response = await client.ask("POST", "/v1/admin/keys", {"name": name}, patience=5)
+        except BrokenError:
+            return None
+        if not response.is_fine:
+            return None
+        body = response.json()
+        self.ledger.note(response.replica, response.state)
+        self.ledger.keys[body["id"]] = Key(body["name"], body["id"], body["key"])
+        return response.state
+
     async def wait_store(self, replica: Replica) -> float:
         """Creates a key at this replica as soon as that is possible. Returns how long it took."""
-        begun, client, number = time.monotonic(), Client(replica.port, ADMIN), 0
-        while time.monotonic() - begun < PATIENCE_SECONDS:
-            number += 1
-            name = f"after-{replica.name}-{int(begun * 1e3)}-{number}"
-            try:
-                response = await client.ask("POST", "/v1/admin/keys", {"name": name}, patience=5)
-            except BrokenError:
-                continue
-            if response.is_fine:
-                body = response.json()
-                self.ledger.note(response.replica, response.state)
-                self.ledger.keys[body["id"]] = Key(body["name"], body["id"], body["key"])
+        begun, client = time.monotonic(), Client(replica.port, ADMIN)
+        for attempt in itertools.count():
+            name = f"stored-{replica.name}-{begun:.3f}-{attempt}"
+            if await self.create_key(client, name) is not None or time.monotonic() - begun > PATIENCE_SECONDS:
                 break
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(POLL_SECONDS)
         client.close()
         took = time.monotonic() - begun
         if took - self.workload.lag.since(begun) > CATCH_UP_SECONDS:
             self.ledger.violation(f"{replica.name} stores changes again only {took:.1f} s after the store is back")
         return took
+
+    async def wait_prompt(self) -> float:
+        """Waits until changes arrive everywhere at once again: the replicas listen for notifications. Returns how long
+        that took."""
+        begun = time.monotonic()
+        for attempt in itertools.count():
+            client = Client(self.pick().port, ADMIN)
+            number = await self.create_key(client, f"prompt-{begun:.3f}-{attempt}")
+            client.close()
+            acknowledged = time.monotonic()
+            if number is not None and await self.checker.catch_up() < SPREAD_SECONDS + self.workload.lag.since(
+                acknowledged
+            ):
+                break
+            if time.monotonic() - begun > PROMPT_AGAIN_SECONDS:
+                self.ledger.violation(
+                    f"changes still arrive late {PROMPT_AGAIN_SECONDS:.0f} s after {self.ledger.fault}"
+                )
+                break
+        return time.monotonic() - begun
 
     async def wait_stores(self) -> str:
         caught_up, *stored = await asyncio.gather(

@@ -21,7 +21,17 @@ def percentile(values: list[float], part: float) -> float:
 
 
 def report(ledger: Ledger, rows: list[list[str]], left_out: list[str]) -> None:
-    heads = ["#", "fault", "s", "answered", "failed in flight", "chat p50 / max ms", "violations", "measured"]
+    heads = [
+        "#",
+        "fault",
+        "s",
+        "answered",
+        "failed in flight",
+        "chat p50 / max ms",
+        "violations",
+        "prompt again s",
+        "measured",
+    ]
     print("\n" + table(heads, rows))
     figures = " / ".join(f"{percentile(ledger.spread, part) * 1e3:.0f}" for part in (0.5, 0.9, 0.99, 1.0))
     print("\nfrom an acknowledged change to each replica, nothing broken:")
