@@ -9,7 +9,18 @@ from dataclasses import dataclass
 from checker import CATCH_UP_SECONDS, Checker
 from ledger import Key, Ledger
 from network import Balancer, StoreProxy
-from programs import ADMIN, DELAY_SECONDS, DRAIN_SECONDS, Postgres, Replica, SharedServer, is_gone, kill_all, until
+from programs import (
+    ADMIN,
+    DELAY_SECONDS,
+    DRAIN_SECONDS,
+    POLL_SECONDS,
+    Postgres,
+    Replica,
+    SharedServer,
+    is_gone,
+    kill_all,
+    until,
+)
 from wire import BrokenError, Client
 from workload import SPREAD_SECONDS, Workload
 
