@@ -172,6 +172,13 @@ class Run:
         print("  ".join(row), flush=True)
         ledger.fault = "nothing"
 
+    async def run_to_end(self) -> bool:
+        try:
+            return await self.run()
+        finally:
+            # The replicas must not connect again while the proxies end.
+            self.end()
+
     async def run(self) -> bool:
         begun = time.monotonic()
         bed = await self.prepare()
@@ -251,11 +258,10 @@ def main() -> None:
     run = Run(options, folder)
     is_fine = False
     try:
-        is_fine = asyncio.run(run.run())
+        is_fine = asyncio.run(run.run_to_end())
     except BedError as error:
         print(f"the bed can't go on: {error}")
     finally:
-        run.end()
         if is_fine and not options.keep:
             shutil.rmtree(folder)
         else:

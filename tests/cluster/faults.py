@@ -29,6 +29,8 @@ HOUR = 3_600
 # Requests that must be answered while something is broken.
 PROGRESS = 60
 PATIENCE_SECONDS = 60.0
+# After a failover, each connection must be found to be silent.
+FAILOVER_SECONDS = 10.0
 # After a fault, changes must arrive at once again within this time.
 PROMPT_AGAIN_SECONDS = 5.0
 
@@ -81,7 +83,7 @@ class Bed:
         self.ledger.keys[body["id"]] = Key(body["name"], body["id"], body["key"])
         return response.state
 
-    async def wait_store(self, replica: Replica) -> float:
+    async def wait_store(self, replica: Replica, limit: float) -> float:
         """Creates a key at this replica as soon as that is possible. Returns how long it took."""
         begun, client = time.monotonic(), Client(replica.port, ADMIN)
         for attempt in itertools.count():
@@ -91,7 +93,7 @@ class Bed:
             await asyncio.sleep(POLL_SECONDS)
         client.close()
         took = time.monotonic() - begun
-        if took - self.workload.lag.since(begun) > CATCH_UP_SECONDS:
+        if took - self.workload.lag.since(begun) > limit:
             self.ledger.violation(f"{replica.name} stores changes again only {took:.1f} s after the store is back")
         return took
 
@@ -115,9 +117,9 @@ class Bed:
                 break
         return time.monotonic() - begun
 
-    async def wait_stores(self) -> str:
+    async def wait_stores(self, limit: float = CATCH_UP_SECONDS) -> str:
         caught_up, *stored = await asyncio.gather(
-            self.checker.catch_up(), *(self.wait_store(one) for one in self.replicas)
+            self.checker.catch_up(limit), *(self.wait_store(one, limit) for one in self.replicas)
         )
         return f"changes known after {caught_up:.2f} s, stored again after {max(stored):.2f} s"
 
@@ -193,6 +195,15 @@ async def partition(bed: Bed) -> str:
     return f"{victim.name} for {seconds:.0f} s, old connections {'lost' if is_cut else 'go on'}: {measured}"
 
 
+async def failover(bed: Bed) -> str:
+    """The database moves to another machine: the old connections stay silent for ever, without a reset."""
+    for proxy in bed.proxies.values():
+        proxy.silence()
+    measured = await bed.wait_stores(FAILOVER_SECONDS)
+    await bed.hold()
+    return measured
+
+
 async def slow_store(bed: Bed) -> str:
     for proxy in bed.proxies.values():
         proxy.delay = SLOW_SECONDS
@@ -246,6 +257,7 @@ FAULTS: dict[str, Callable[[Bed], Awaitable[str]]] = {
     "stdio server killed": kill_stdio_server,
     "HTTP server killed": kill_http_server,
     "partition": partition,
+    "failover": failover,
     "slow store": slow_store,
     "rolling restart": rolling_restart,
     "full disk": full_disk,

@@ -21,6 +21,12 @@ def abort(writer: asyncio.StreamWriter) -> None:
         writer.transport.abort()
 
 
+def flowing() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
+
+
 class Listener:
     """Serves each connection in a task of its own."""
 
@@ -49,8 +55,10 @@ class StoreProxy:
     def __init__(self, target: int) -> None:
         self.target, self.port = target, 0
         self.delay = 0.0
-        self._flows = asyncio.Event()
-        self._flows.set()
+        # Set while connections can be opened.
+        self._opens = flowing()
+        # The connections of one time. When they are silenced, later connections get another one.
+        self._flows = flowing()
         self._writers: set[asyncio.StreamWriter] = set()
         self._listener = Listener(self._serve)
 
@@ -59,13 +67,20 @@ class StoreProxy:
 
     def stall(self) -> None:
         """Lets nothing through any more, without a reset: what a partition looks like from both ends."""
+        self._opens.clear()
         self._flows.clear()
+
+    def silence(self) -> None:
+        """Lets nothing through on the present connections, for ever. New ones work: the server was replaced."""
+        self._flows.clear()
+        self._flows = flowing()
 
     def heal(self, *, cut: bool) -> None:
         """Ends the partition. With `cut`, the old connections are lost. Otherwise, they go on."""
         if cut:
             self.cut()
         self._flows.set()
+        self._opens.set()
 
     def cut(self) -> None:
         for writer in list(self._writers):
@@ -75,7 +90,8 @@ class StoreProxy:
         self._writers.add(writer)
         back = None
         try:
-            await self._flows.wait()
+            await self._opens.wait()
+            flows = self._flows
             try:
                 back = await asyncio.open_connection("127.0.0.1", self.target)
             except OSError:
@@ -83,15 +99,17 @@ class StoreProxy:
                 return
             self._writers.add(back[1])
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._pump(reader, back[1], is_delayed=False))
-                group.create_task(self._pump(back[0], writer, is_delayed=True))
+                group.create_task(self._pump(reader, back[1], flows, is_delayed=False))
+                group.create_task(self._pump(back[0], writer, flows, is_delayed=True))
         finally:
             for one in (writer, back[1] if back else None):
                 if one:
                     self._writers.discard(one)
                     abort(one)
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_delayed: bool) -> None:
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, flows: asyncio.Event, *, is_delayed: bool
+    ) -> None:
         """Each part arrives `delay` after it was sent. Parts that follow each other are not delayed twice."""
         loop = asyncio.get_running_loop()
         queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
@@ -107,7 +125,7 @@ class StoreProxy:
             while True:
                 due, part = await queue.get()
                 await asyncio.sleep(max(0.0, due - loop.time()))
-                await self._flows.wait()
+                await flows.wait()
                 if not part:
                     if not writer.is_closing():
                         writer.write_eof()

@@ -304,6 +304,7 @@ class Replica:
             self.process.kill()
             self.process.wait()
         if self.has_disk:
+            self.has_disk = False
             subprocess.run(["umount", "-l", str(self.data)], check=False)  # noqa: S607
 
 
