@@ -21,6 +21,8 @@ use crate::service::toolsets::toolsets::Toolsets;
 
 /// How often to look for changes whose notification was lost.
 const LOOK: Duration = Duration::from_secs(2);
+/// How long taking over all changes may take. A connection to a database that is away may stay silent for longer.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The use cases that keep a part of the state in memory.
 pub(crate) struct SharedParts {
@@ -69,15 +71,15 @@ impl SharedState {
         let Some(mut changes) = self.store.changes() else { return };
         let mut fails = false;
         loop {
-            match self.catch_up().await {
-                Ok(()) => fails = false,
-                Err(error) => {
-                    if !fails {
-                        tracing::warn!(%error, "changes by other services are not applied until the store can be read");
-                    }
-                    fails = true;
-                }
+            let error = match timeout(PATIENCE, self.catch_up()).await {
+                Ok(Ok(())) => None,
+                Ok(Err(error)) => Some(error.to_string()),
+                Err(_) => Some(format!("no response within {} s", PATIENCE.as_secs())),
+            };
+            if let Some(error) = error.as_ref().filter(|_| !fails) {
+                tracing::warn!(%error, "changes by other services are not applied until the store can be read");
             }
+            fails = error.is_some();
             if let Ok(Err(_)) = timeout(LOOK, changes.changed()).await {
                 // Nobody notifies any more. Changes are still found, only later.
                 tokio::time::sleep(LOOK).await;

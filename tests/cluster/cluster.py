@@ -208,7 +208,7 @@ class Run:
 
     async def print_audit(self, bed: Bed, lost: Counter[str]) -> None:
         """The audit log is written behind, so entries of the last moment before a kill may be missing."""
-        called, created = await bed.checker.audited("call"), await bed.checker.audited("key_create")
+        called, created = await bed.checker.audited("call&outcome=success"), await bed.checker.audited("key_create")
         acknowledged = sum(call.is_acknowledged for call in self.ledger.calls.values())
         print(f"audit log: {called} calls of {acknowledged} acknowledged, {created} keys of {len(self.ledger.keys)}")
         print(f"entries that the replicas could not write since their last start: {dict(lost)}")
