@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Three replicas of Toolsieve on one PostgreSQL, under load, while parts of it fail; and a comparison afterwards.
 
-    TOOLSIEVE_BIN=… tests/cluster/run [--faults 6] [--minutes 4] [--seed 1]
+    TOOLSIEVE_BIN=… tests/cluster/run [--faults 6] [--minutes 4] [--seed 1] [--other FORMER_VERSION]
 
 A TCP load balancer stands in front of three replicas, and a TCP proxy between each replica and PostgreSQL. Chats,
 callers, readers of lists and administrators work through the load balancer. A seed decides the faults. After each
@@ -104,6 +104,7 @@ class Run:
         checker = Checker(self.ledger, workload, self.replicas, self.journal, self.chance)
         share = self.options.minutes * 60 / max(self.options.faults, 1)
         bed = Bed(self.replicas, proxies, self.postgres, self.shared, balancer, self.ledger, workload, checker)
+        bed.other = self.options.other
         if share < 2 * bed.partition_seconds and self.options.faults <= len(FAULTS):
             bed.partition_seconds = share / 3
         await bed.wait_balanced()
@@ -145,6 +146,7 @@ class Run:
             len(ledger.failures),
             len(ledger.violations),
         )
+        earlier = len(ledger.latencies[name, "chat"])
         ledger.fault = name
         bed.workload.is_whole = name in HARMLESS
         note = ""
@@ -158,9 +160,7 @@ class Run:
         await bed.progress()
         failures = Counter(failure.kind.partition(" ")[0] for failure in ledger.failures[failed:])
         text = ", ".join(f"{count} {kind}" for kind, count in sorted(failures.items())) or "none"
-        took = [
-            one for (fault, kind), all_ in ledger.latencies.items() if fault == name and kind == "chat" for one in all_
-        ]
+        took = ledger.latencies[name, "chat"][earlier:]
         row = [str(number), name, f"{time.monotonic() - begun:.1f}", str(ledger.answered.total() - answered), text]
         row += [
             f"{percentile(took, 0.5) * 1e3:.0f} / {max(took, default=0) * 1e3:.0f}",
@@ -238,6 +238,9 @@ def main() -> None:
     parser.add_argument(
         "--binary", type=Path, default=os.environ.get("TOOLSIEVE_BIN"), help="the built binary ($TOOLSIEVE_BIN)"
     )
+    parser.add_argument(
+        "--other", type=Path, help="another version: rolling restarts go from one to the other and back"
+    )
     parser.add_argument("--faults", type=int, default=6)
     parser.add_argument("--minutes", type=float, default=4, help="the limit for all faults together")
     parser.add_argument("--seed", type=int, default=None, help="repeats the choices of a former run")
@@ -249,6 +252,7 @@ def main() -> None:
     if options.binary is None:
         parser.error("set TOOLSIEVE_BIN, or --binary")
     options.binary = Path(options.binary).resolve()
+    options.other = options.other.resolve() if options.other else options.binary
     options.seed = secrets.randbelow(10_000) if options.seed is None else options.seed
     # Whoever ends this ends all programs too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -5,6 +5,7 @@ import itertools
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from checker import CATCH_UP_SECONDS, Checker
 from ledger import Key, Ledger
@@ -45,6 +46,8 @@ class Bed:
     ledger: Ledger
     workload: Workload
     checker: Checker
+    # The version that a rolling restart changes to.
+    other: Path = Path()
     # The longest partition, and the longest time that other faults last.
     partition_seconds: float = 30.0
     hold_seconds: float = 4.0
@@ -218,6 +221,7 @@ async def rolling_restart(bed: Bed) -> str:
     """Restarts one replica after the other. No request may fail."""
     before = len(bed.ledger.failures)
     longest = 0.0
+    version, bed.other = bed.other, bed.replicas[0].binary
     for replica in bed.replicas:
         begun = time.monotonic()
         code = await replica.stop(DELAY_SECONDS + DRAIN_SECONDS + 10)
@@ -225,6 +229,7 @@ async def rolling_restart(bed: Bed) -> str:
         if code != 0:
             bed.ledger.violation(f"{replica.name} ended with {code} after SIGTERM\n{replica.log_end(10)}")
             replica.kill()
+        replica.binary = version
         replica.start()
         await replica.wait_ready()
         await bed.wait_balanced()
