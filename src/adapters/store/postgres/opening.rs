@@ -19,6 +19,9 @@ static MIGRATIONS: Migrator = sqlx::migrate!("src/adapters/store/migrations/post
 const MIGRATION_WAIT: Duration = Duration::from_mins(2);
 /// A connection that is unused for this long is closed.
 const IDLE: Duration = Duration::from_mins(5);
+/// How long a transaction may wait for its next statement. Other services wait for its locks, and its own service may be gone without
+/// the server noticing.
+const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(5);
 /// The comment of the table `installation`, which distinguishes our schema from others.
 const OURS: &str = "toolsieve";
 
@@ -63,10 +66,11 @@ fn pool(options: PgConnectOptions, settings: &PostgresSettings, max_connections:
 /// acknowledged writes.
 fn session(settings: &PostgresSettings) -> String {
     format!(
-        "SET search_path TO {}; SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {1}; \
+        "SET search_path TO {}; SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}; \
          SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'",
         quoted(&settings.schema),
         settings.statement_timeout.as_millis(),
+        IDLE_IN_TRANSACTION.min(settings.statement_timeout).as_millis(),
     )
 }
 
