@@ -57,13 +57,15 @@ impl SharedState {
         self.number.load(Ordering::Acquire)
     }
 
-    /// Notes that this service has stored a change, and takes over what others have changed before.
-    pub(crate) async fn has_changed(&self) {
+    /// Notes that this service has stored a change, and takes over what others have changed before. Returns whether the number
+    /// includes the change: the store may fail after it.
+    pub(crate) async fn has_changed(&self) -> bool {
         if !self.is_shared {
             self.number.fetch_add(1, Ordering::AcqRel);
-        } else if let Err(error) = self.catch_up().await {
-            tracing::debug!(%error, "the number of a change could not be read");
+            return true;
         }
+        let caught_up = self.catch_up().await;
+        caught_up.inspect_err(|error| tracing::debug!(%error, "the number of a change could not be read")).is_ok()
     }
 
     /// Takes over changes as they happen.

@@ -32,6 +32,7 @@ from pathlib import Path
 from checker import Checker
 from faults import FAULTS, HARMLESS, Bed
 from ledger import Ledger
+from mcp_sessions import McpCaller
 from network import Balancer, StoreProxy
 from programs import (
     ADMIN,
@@ -48,7 +49,7 @@ from report import percentile, report
 from wire import Client
 from workload import SERVER_OF, TOOLSET, Workload
 
-REPLICAS = 3
+REPLICAS, MCP_CALLERS = 3, 3
 
 
 class Run:
@@ -186,7 +187,7 @@ class Run:
             f"PostgreSQL {self.postgres.version}, {REPLICAS} replicas, ready after {time.monotonic() - begun:.0f} s",
             flush=True,
         )
-        bed.workload.start()
+        bed.workload.start([McpCaller(bed.workload).call for _ in range(MCP_CALLERS)])
         await bed.progress()
         deadline = begun + self.options.minutes * 60
         for number, name in enumerate(self.deck(), 1):

@@ -79,7 +79,7 @@ class Bed:
             response = await client.ask("POST", "/v1/admin/keys", {"name": name}, patience=5)
         except BrokenError:
             return None
-        if not response.is_fine:
+        if not response.is_fine or response.state < 0:
             return None
         body = response.json()
         self.ledger.note(response.replica, response.state)

@@ -18,6 +18,7 @@ class Change:
 
     value: frozenset[str]
     begun: float
+    # The number of the acknowledged change. If it is -1, the response did not contain it.
     number: int | None = None
 
 
@@ -37,7 +38,8 @@ class Versions:
 
     def possible(self, known: int, ended: float) -> list[frozenset[str]]:
         """The versions that a response may show: `known` is the number that its replica had sent before the request."""
-        first = max(place for place, one in enumerate(self.changes) if one.number is not None and one.number <= known)
+        numbers = [(place, one.number) for place, one in enumerate(self.changes) if one.number is not None]
+        first = max(place for place, number in numbers if 0 <= number <= known)
         return [one.value for one in self.changes[first:] if one.begun <= ended]
 
 

@@ -36,7 +36,8 @@ class Response:
 
     @property
     def state(self) -> int:
-        return int(self.headers.get("x-toolsieve-state", "0"))
+        """The number of the last change in the replica's state; -1 if the response doesn't contain it."""
+        return int(self.headers.get("x-toolsieve-state", "-1"))
 
     @property
     def is_fine(self) -> bool:
@@ -106,7 +107,7 @@ class Client:
         head = [
             f"{method} {path} HTTP/1.1",
             "Host: localhost",
-            "Accept: application/json",
+            "Accept: application/json, text/event-stream",
             f"Content-Length: {len(text)}",
         ]
         head += [f"{name}: {value}" for name, value in headers.items()]
