@@ -198,6 +198,7 @@ impl Application {
         let opened = OpenedStore::open(start.store.postgres.as_ref(), &data_dir.database()).await?;
         opened.make_shrinkable().await;
         opened.set_mark(installation::settled(&opened, data_dir.installation()).await?);
+        opened.end_claims().await;
         let store = opened.port();
         // Comes before the parts are loaded, so that no change in between is missed.
         let versions = store.state_versions().await.map_err(StartError::Keys)?;

@@ -1,8 +1,9 @@
-//! Takes over what other services on the same store change: keys, rules, toolsets, overrides of tools and approvals.
+//! Takes over what other services on the same store change.
 //!
-//! A change has a number, and so has the state of this service: the number of the last change that it contains. A change that
-//! this service makes itself is acknowledged with a number that includes it. So whoever changes something can tell whether
-//! another service has the change already.
+//! These are keys, rules, toolsets, overrides of tools and approvals, which every service keeps in memory. A change has a number,
+//! and so has the state of this service: the number of the last change that it contains. A change that this service makes itself
+//! is acknowledged with a number that includes it. So whoever changes something can tell whether another service has the change
+//! already.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,6 +1,12 @@
-// The certified authorization server `oidc-provider`, and an MCP server that accepts its tokens. Prints the ports of both.
-// `POST /control/expire` ends all access tokens, and `GET /control/counts` says how often tokens were refreshed and revoked.
+// The certified authorization server `oidc-provider`, and an MCP server that accepts its tokens. Prints the addresses of both.
+//   ACCESS_SECONDS   how long access tokens last; an hour by default
+//   GRACE_SECONDS    how long a used refresh token is accepted again; by default its reuse ends the sign-in at once
+//   ANSWER_MS        the longest delay of a token response after the tokens were issued
+// Below `/control/` of the issuer: `expire` ends all access tokens, `revoke` all tokens, `hold` keeps token responses back until `release`,
+// `issued` lists every token, code and secret, and `counts` says how often codes were exchanged, tokens were refreshed and revoked, used
+// refresh tokens came back, and the client had gone before the answer.
 import { createServer } from 'node:http';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Provider } from 'oidc-provider';
 
 const mcp = createServer();
@@ -10,15 +16,20 @@ const server = createServer();
 await new Promise((done) => server.listen(0, '127.0.0.1', done));
 const issuer = `http://127.0.0.1:${server.address().port}`;
 
+const { ACCESS_SECONDS = '3600', GRACE_SECONDS, ANSWER_MS = '0' } = process.env;
+const accessTokenTTL = Number(ACCESS_SECONDS);
 const tokens = new Map();
-const counts = { refreshed: 0, revoked: 0 };
+const refreshTokens = new Set();
+const issued = new Set();
+const counts = { exchanged: 0, refreshed: 0, revoked: 0, reused: 0, lost: 0 };
+let held;
 const provider = new Provider(issuer, {
   clients: [],
   scopes: ['openid', 'offline_access', 'read'],
   pkce: { required: () => true },
   rotateRefreshToken: true,
   issueRefreshToken: async () => true,
-  ttl: { AccessToken: 3600, RefreshToken: 86400, Session: 3600, Grant: 86400, Interaction: 600, IdToken: 600 },
+  ttl: { AccessToken: accessTokenTTL, RefreshToken: 86400, Session: 3600, Grant: 86400, Interaction: 600, IdToken: 600 },
   findAccount: async (_, id) => ({ accountId: id, claims: async () => ({ sub: id }) }),
   features: {
     devInteractions: { enabled: true },
@@ -29,18 +40,65 @@ const provider = new Provider(issuer, {
       useGrantedResource: async () => true,
       getResourceServerInfo: async (_, indicator) => {
         if (indicator !== resource) throw new Error('another resource');
-        return { scope: 'read', audience: resource, accessTokenFormat: 'opaque', accessTokenTTL: 3600 };
+        return { scope: 'read', audience: resource, accessTokenFormat: 'opaque' };
       },
     },
   },
 });
 provider.on('access_token.saved', (token) => tokens.set(token.jti, token));
 provider.on('access_token.issued', (token) => tokens.set(token.jti, token));
+provider.on('refresh_token.saved', (token) => refreshTokens.add(token));
 provider.on('grant.success', (context) => {
-  if (context.oidc.params.grant_type === 'refresh_token') counts.refreshed += 1;
+  counts[context.oidc.params.grant_type === 'refresh_token' ? 'refreshed' : 'exchanged'] += 1;
 });
 provider.on('grant.revoked', () => { counts.revoked += 1; });
-server.on('request', provider.callback());
+provider.on('grant.error', (_, error) => {
+  if (error.error_detail === 'refresh token already used') counts.reused += 1;
+});
+if (GRACE_SECONDS) {
+  const { consume } = provider.RefreshToken.prototype;
+  provider.RefreshToken.prototype.consume = async function consumeLater() {
+    setTimeout(() => consume.call(this).catch(() => {}), Number(GRACE_SECONDS) * 1000).unref();
+  };
+}
+provider.use(async (context, next) => {
+  await next();
+  const { access_token, refresh_token, id_token, client_secret, registration_access_token } = context.body ?? {};
+  const [, code] = (context.response.get('location') ?? '').match(/[?&]code=([^&]+)/) ?? [];
+  const verifier = context.oidc?.params?.code_verifier;
+  for (const text of [access_token, refresh_token, id_token, client_secret, registration_access_token, code, verifier]) {
+    if (text) issued.add(text);
+  }
+  if (!access_token) return;
+  if (held) await held.promise;
+  await sleep(Math.random() * Number(ANSWER_MS));
+  if (context.req.socket.destroyed) counts.lost += 1;
+});
+
+const control = {
+  async expire() {
+    await Promise.all([...tokens.values()].map((token) => token.destroy()));
+    tokens.clear();
+  },
+  async revoke() {
+    await control.expire();
+    await Promise.all([...refreshTokens].map((token) => token.destroy()));
+  },
+  hold() {
+    held = Promise.withResolvers();
+  },
+  release() {
+    held?.resolve();
+    held = undefined;
+  },
+  counts: () => counts,
+  issued: () => [...issued],
+};
+const callback = provider.callback();
+server.on('request', async (request, response) => {
+  if (!request.url.startsWith('/control/')) return callback(request, response);
+  return answer(response, 200, await control[request.url.slice('/control/'.length)]() ?? {});
+});
 
 async function body(request) {
   let text = '';
@@ -78,12 +136,6 @@ mcp.on('request', async (request, response) => {
   if (request.url === '/.well-known/oauth-protected-resource/mcp') {
     return answer(response, 200, { resource, authorization_servers: [issuer], scopes_supported: ['read'] });
   }
-  if (request.url === '/control/expire') {
-    await Promise.all([...tokens.values()].map((token) => token.destroy()));
-    tokens.clear();
-    return answer(response, 200, {});
-  }
-  if (request.url === '/control/counts') return answer(response, 200, counts);
   return answer(response, 404);
 });
 console.log(JSON.stringify({ resource, issuer }));

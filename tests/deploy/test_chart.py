@@ -137,6 +137,8 @@ def test_the_service_accepts_what_the_pod_gets(file: Path, tmp_path: Path) -> No
     key.chmod(0o600)
 
     environment = {variable["name"]: variable.get("value", "a-text") for variable in container["env"]}
+    if "DATABASE_URL" in environment:
+        environment["DATABASE_URL"] = "postgres://toolsieve:password@db:5432/toolsieve"
     environment |= {"TOOLSIEVE_DATA_DIR": str(tmp_path / "data"), "CREDENTIALS_DIRECTORY": str(tmp_path)}
     command, *arguments = [argument.replace("/etc/toolsieve", str(tmp_path)) for argument in container["args"]]
     assert command == "serve"
@@ -164,6 +166,29 @@ def test_the_configuration_is_what_was_written() -> None:
     servers = json.loads(files["mcp.json"])["mcpServers"]
     assert servers["issues"]["headers"] == {"Authorization": "Bearer ${ISSUES_TOKEN}"}
     assert tomllib.loads(files["toolsieve.toml"])["calls"] == {"timeout_seconds": 90}
+
+
+def test_several_pods_share_a_database_and_are_replaced_one_after_the_other() -> None:
+    least, several = render(LEAST), render(HERE / "accepted/three_replicas.yaml")
+    assert least["Deployment"]["spec"]["strategy"] == {"type": "Recreate"}
+    assert not {"PodDisruptionBudget", "HorizontalPodAutoscaler"} & least.keys()
+    spec = several["Deployment"]["spec"]
+    assert (spec["replicas"], spec["strategy"]["rollingUpdate"]["maxUnavailable"]) == (3, 0)
+    assert "PersistentVolumeClaim" not in several
+    labels = spec["selector"]["matchLabels"]
+    assert several["PodDisruptionBudget"]["spec"] == {"maxUnavailable": 1, "selector": {"matchLabels": labels}}
+    spread = spec["template"]["spec"]["topologySpreadConstraints"]
+    assert [constraint["labelSelector"]["matchLabels"] for constraint in spread] == [labels]
+    variables = {variable["name"]: variable for variable in spec["template"]["spec"]["containers"][0]["env"]}
+    secret = {"secretKeyRef": {"name": "toolsieve-database", "key": "address"}}
+    assert variables["DATABASE_URL"]["valueFrom"] == secret
+    assert variables["TOOLSIEVE_HTTP__SHUTDOWN_DELAY_SECONDS"]["value"] == "5"
+
+    scaled = render(HERE / "accepted/scaled_by_load.yaml")
+    assert "replicas" not in scaled["Deployment"]["spec"], "a new release would undo what the autoscaler decided"
+    autoscaler = scaled["HorizontalPodAutoscaler"]["spec"]
+    assert (autoscaler["minReplicas"], autoscaler["maxReplicas"]) == (3, 12)
+    assert autoscaler["scaleTargetRef"]["name"] == scaled["Deployment"]["metadata"]["name"]
 
 
 def test_the_claim_stays_after_the_release() -> None:

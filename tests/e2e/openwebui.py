@@ -60,6 +60,8 @@ def start(folder: Path, provider_url: str) -> tuple[Program, str]:
         # Every user may use the scripted model.
         "BYPASS_MODEL_ACCESS_CONTROL": "True",
         "ENABLE_API_KEYS": "True",
+        # Tool servers learn for whom a call is. Only keys that are trusted may name users.
+        "ENABLE_FORWARD_USER_INFO_HEADERS": "True",
         "NO_PROXY": "127.0.0.1,localhost",
     }
     command: list[str | Path] = [

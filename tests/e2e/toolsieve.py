@@ -4,6 +4,7 @@ import json
 import os
 import secrets
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +27,20 @@ class Toolsieve:
     """
     A running service. `TOOLSIEVE_BIN` is the binary, `TOOLSIEVE_QUICKSTART_CONFIG` the file of MCP servers.
 
-    It can be stopped and started again, on the same port and data.
+    It can be stopped and started again, on the same port and data. With a `config` of its own, it need not list all
+    servers at first.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, config: Path | None = None, env: Mapping[str, str] | None = None) -> None:
         self.binary = _from_environment("TOOLSIEVE_BIN", "the built binary")
-        self.config = _from_environment("TOOLSIEVE_QUICKSTART_CONFIG", "a file with the quickstart's mcpServers")
-        self.servers = list(json.loads(self.config.read_text(encoding="utf-8"))["mcpServers"])
+        quickstart = "a file with the quickstart's mcpServers"
+        self.config = config or _from_environment("TOOLSIEVE_QUICKSTART_CONFIG", quickstart)
+        self.servers = [] if config else list(json.loads(self.config.read_text(encoding="utf-8"))["mcpServers"])
         self.key = secrets.token_hex(16)
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
+        self.log = folder / "toolsieve.log"
+        self._env = {"TOOLSIEVE_HTTP__PUBLIC_URL": self.url, **env} if env else {}
         self._folder = folder
         self._program: Program | None = None
 
@@ -53,7 +58,7 @@ class Toolsieve:
         settings.write_text(SETTINGS, encoding="utf-8")
         files = ["--config", self.config, "--settings", settings]
         command: list[str | Path] = [self.binary, "serve", *files, *place, "--api-key", self.key]
-        self._program = Program(command, log=self._folder / "toolsieve.log")
+        self._program = Program(command, log=self.log, env=self._env)
         try:
             ready = f"{self.url}/readyz"
             self._program.wait_until(lambda: answers(ready), START_SECONDS, "Toolsieve is not ready")

@@ -19,11 +19,12 @@ use toolsieve::domain::selection::experiment::Arm;
 use toolsieve::service::access::keys::{Keys, NewKey};
 use toolsieve::service::catalog::definitions::{DefinitionCounts, Definitions};
 use toolsieve::service::ports::{
-    ChatStore, ComputedStore, EnrichmentStore, EventMessage, EventStore, KeyStore, ListingStore, OfferedTools, SelectionEvent,
-    SelectionEventKind, StoreFailures, ToolOverrideStore, UpkeepStore,
+    ChatStore, ComputedStore, ConnectionStore, EnrichmentStore, EventMessage, EventStore, KeyStore, ListingStore, OfferedTools,
+    SelectionEvent, SelectionEventKind, StoreFailures, ToolOverrideStore, UpkeepStore,
 };
 use toolsieve::settings::{DefinitionChanges, DefinitionSettings};
 
+use crate::harness::contracts::store::connections::connection;
 use crate::harness::contracts::store::{chat, events, listing, set, store_contract, text, vector, written};
 use crate::harness::process::database::{change, connect};
 
@@ -87,6 +88,20 @@ async fn two_handles_on_one_file_agree() {
     futures::future::join_all(work).await;
     let wanted: Vec<_> = (0..50).map(text).collect();
     assert_eq!(one.vectors("model", &wanted).await.unwrap(), two.vectors("model", &wanted).await.unwrap());
+}
+
+#[tokio::test]
+async fn the_claims_of_a_killed_process_end() {
+    let (killed, folder) = empty_store().await;
+    let (signed_in, now) = (connection("user:anna", "a", "k1"), SystemTime::UNIX_EPOCH);
+    let claim = async |store: &SqliteStore| store.claim_refresh(&signed_in, now, now + Duration::from_secs(40)).await.unwrap();
+    killed.save_connection(&signed_in).await.unwrap();
+    assert!(claim(&killed).await);
+
+    let store = SqliteStore::open(&folder.path().join("toolsieve.db")).await.unwrap();
+    assert!(!claim(&store).await, "a command that opens the file changes nothing");
+    store.end_claims().await;
+    assert!(claim(&store).await);
 }
 
 /// Runs itself as a child that writes and says so after each write, kills the child in the middle, and looks for

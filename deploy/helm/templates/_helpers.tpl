@@ -42,14 +42,34 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if or .Values.servers.inline (ne (trim .Values.settings) "") -}}true{{- end -}}
 {{- end -}}
 
+{{/* Whether there can be more than one pod. */}}
+{{- define "toolsieve.hasSeveralPods" -}}
+{{- if or .Values.autoscaling.enabled (gt (int .Values.replicas) 1) -}}true{{- end -}}
+{{- end -}}
+
 {{/* Rejects contradictory values, and reports all problems together. */}}
 {{- define "toolsieve.validate" -}}
 {{- $problems := list -}}
 {{- if not .Values.image.repository -}}
 {{- $problems = append $problems "image.repository: is empty; set it to the image that you built with deploy/Dockerfile" -}}
 {{- end -}}
-{{- if ne (int .Values.replicas) 1 -}}
-{{- $problems = append $problems "replicas: only one process can use a data folder; set it to 1" -}}
+{{- if include "toolsieve.hasSeveralPods" . -}}
+{{- $many := ternary "autoscaling" "replicas" .Values.autoscaling.enabled -}}
+{{- if not .Values.database.existingSecret -}}
+{{- $problems = append $problems (printf "%s: several pods need a database for their state; set database.existingSecret, or use one pod" $many) -}}
+{{- end -}}
+{{- if .Values.persistence.enabled -}}
+{{- $problems = append $problems (printf "%s: only one pod can use a data folder; set persistence.enabled to false, so that each pod has its own" $many) -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.autoscaling.enabled (gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas)) -}}
+{{- $problems = append $problems "autoscaling: minReplicas is greater than maxReplicas; lower it" -}}
+{{- end -}}
+{{- if and .Values.autoscaling.enabled (ne (int .Values.replicas) 1) -}}
+{{- $problems = append $problems "replicas: has no effect with autoscaling; set autoscaling.minReplicas instead" -}}
+{{- end -}}
+{{- if and .Values.database.existingSecret (ge (add (int .Values.shutdownDelaySeconds) 5) (int .Values.terminationGracePeriodSeconds)) -}}
+{{- $problems = append $problems "shutdownDelaySeconds: the pod is killed before its requests are complete; raise terminationGracePeriodSeconds to more than five seconds above it" -}}
 {{- end -}}
 
 {{- $sources := list -}}
@@ -127,12 +147,19 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if and .Values.podMonitor.enabled (hasKey $metrics "enabled") (not (get $metrics "enabled")) -}}
 {{- $problems = append $problems "podMonitor: is enabled, but the settings disable the metrics; keep one of them" -}}
 {{- end -}}
+{{- if and (hasKey $store "url") .Values.database.existingSecret -}}
+{{- $problems = append $problems "settings: contains store.url, but database.existingSecret is set; keep one of them" -}}
+{{- end -}}
+{{- if and (hasKey $http "shutdown_delay_seconds") .Values.database.existingSecret -}}
+{{- $problems = append $problems "settings: contains http.shutdown_delay_seconds; use shutdownDelaySeconds instead" -}}
+{{- end -}}
 {{- if hasKey $store "data_dir" -}}
 {{- $problems = append $problems "settings: the chart sets store.data_dir; remove it" -}}
 {{- end -}}
 {{- end -}}
 
-{{- $reserved := list "TOOLSIEVE_HOST" "TOOLSIEVE_PORT" "TOOLSIEVE_DATA_DIR" "TOOLSIEVE_HTTP__HOST" "TOOLSIEVE_HTTP__PORT" "TOOLSIEVE_HTTP__PUBLIC_URL" "TOOLSIEVE_HTTP__INSECURE" "TOOLSIEVE_STORE__DATA_DIR" "CREDENTIALS_DIRECTORY" "HOME" -}}
+{{- $reserved := list "TOOLSIEVE_HOST" "TOOLSIEVE_PORT" "TOOLSIEVE_DATA_DIR" "TOOLSIEVE_HTTP__HOST" "TOOLSIEVE_HTTP__PORT" "TOOLSIEVE_HTTP__PUBLIC_URL" "TOOLSIEVE_HTTP__INSECURE" "TOOLSIEVE_HTTP__REPLICA" "TOOLSIEVE_STORE__DATA_DIR" "CREDENTIALS_DIRECTORY" "HOME" -}}
+{{- if .Values.database.existingSecret }}{{ $reserved = concat $reserved (list "DATABASE_URL" "TOOLSIEVE_STORE__URL" "TOOLSIEVE_HTTP__SHUTDOWN_DELAY_SECONDS") }}{{ end -}}
 {{- range .Values.env -}}
 {{- if has .name $reserved -}}
 {{- $problems = append $problems (printf "env: the chart sets %s; remove it" .name) -}}

@@ -53,7 +53,7 @@ pub(super) async fn register(
         "redirect_uris": [redirect_uri],
         "grant_types": ["authorization_code", "refresh_token"],
         "response_types": ["code"],
-        "token_endpoint_auth_method": public_method(at).unwrap_or("none"),
+        "token_endpoint_auth_method": secret_method(&at.client_methods).unwrap_or("none"),
         "application_type": "web",
     });
     if !scopes.is_empty() {
@@ -75,13 +75,13 @@ pub(super) async fn register(
     Ok(OAuthClient { id, secret, method, expires_at })
 }
 
-/// The method to ask for, if the server doesn't support public clients.
-fn public_method(at: &AuthorizationServer) -> Option<&'static str> {
-    let supports = |method: &str| at.client_methods.iter().any(|supported| supported == method);
-    if at.client_methods.is_empty() || supports("none") {
+/// The method to ask for, if the server doesn't support public clients: the first one that it names. The MCP SDK for Python names both,
+/// and its servers reject the second one, `client_secret_basic`, without a `client_id` in the form.
+fn secret_method(methods: &[String]) -> Option<&'static str> {
+    if methods.iter().any(|method| method == "none") {
         return None;
     }
-    ["client_secret_basic", "client_secret_post"].into_iter().find(|method| supports(method))
+    methods.iter().find_map(|method| ["client_secret_basic", "client_secret_post"].into_iter().find(|known| method == known))
 }
 
 pub(super) async fn request(
@@ -198,7 +198,16 @@ mod tests {
     use secrecy::ExposeSecret;
     use serde_json::{Value, json};
 
-    use super::read;
+    use super::{read, secret_method};
+
+    #[test]
+    fn a_client_authenticates_as_the_server_prefers() {
+        let chosen = |methods: &[&str]| secret_method(&methods.iter().map(|method| (*method).to_owned()).collect::<Vec<_>>());
+        assert_eq!(chosen(&[]), None);
+        assert_eq!(chosen(&["client_secret_basic", "none"]), None);
+        assert_eq!(chosen(&["private_key_jwt", "client_secret_post", "client_secret_basic"]), Some("client_secret_post"));
+        assert_eq!(chosen(&["client_secret_basic", "client_secret_post"]), Some("client_secret_basic"));
+    }
 
     #[test]
     fn only_a_bearer_token_that_fits_a_header_is_taken() {

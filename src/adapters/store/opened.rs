@@ -92,6 +92,14 @@ impl OpenedStore {
         }
     }
 
+    /// Ends what a killed process has claimed in a file. In a database, the claims may be those of another replica, and expire.
+    pub async fn end_claims(&self) {
+        match self {
+            Self::Sqlite(store) => store.end_claims().await,
+            Self::Postgres(_) => {}
+        }
+    }
+
     /// Waits for running statements, and closes the store.
     pub async fn close(&self) {
         match self {

@@ -119,6 +119,16 @@ impl SqliteStore {
         let _ = self.mark.set(mark);
     }
 
+    /// Ends all claims to refresh a sign-in. Only for the process that holds the lock of the data folder: whoever made the claims was
+    /// killed, and calls would wait until the claims expire.
+    pub async fn end_claims(&self) {
+        let query = || sqlx::query("UPDATE connection SET claimed_until = NULL WHERE claimed_until IS NOT NULL");
+        let end = || async move |writer: &mut SqliteConnection| query().execute(writer).await.map(drop);
+        if let Err(error) = self.write("end the claims of a killed process", end).await {
+            tracing::warn!(%error, "some calls wait until the claim of a killed process expires");
+        }
+    }
+
     /// Waits for running statements, moves the write-ahead log into the file (checkpoint) and closes it. If this is not called,
     /// the next start does the checkpoint.
     pub async fn close(&self) {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::domain::catalog::schema::form::Form;
 use crate::domain::catalog::schema::translation::{Step, Translation};
-use crate::domain::catalog::schema::values::allow_null;
+use crate::domain::catalog::schema::values::{allow_null, is_only_null};
 use crate::domain::text::canonical::{Fingerprint, fingerprint};
 
 impl<'a> Translation<'a> {
@@ -84,11 +84,7 @@ impl<'a> Translation<'a> {
 /// Removes alternatives that allow only null. Returns whether there were any.
 pub(super) fn take_null(schema: &mut Map<String, Value>) -> bool {
     let Some(Value::Array(variants)) = schema.get_mut("anyOf") else { return false };
-    let is_null = |variant: &Value| match variant.get("type") {
-        Some(Value::String(kind)) => kind == "null",
-        Some(Value::Array(kinds)) => kinds.len() == 1 && kinds[0] == "null",
-        _ => false,
-    };
+    let is_null = |variant: &Value| variant.as_object().is_some_and(is_only_null);
     let before = variants.len();
     if variants.iter().all(is_null) {
         variants.truncate(1);

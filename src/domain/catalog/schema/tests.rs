@@ -337,6 +337,23 @@ fn old_drafts_say_the_same() {
     assert_eq!(property(&json!({"type": "string", "example": "x"})), json!({"type": "string", "examples": ["x"]}));
 }
 
+/// Regression test: null was published as two alternatives, and as one when the published form was published again.
+#[test]
+fn null_with_conditions_for_other_values_is_null() {
+    let inner = json!({"type": "object", "not": {"required": ["x"]}, "allOf": [{"type": "object", "nullable": true}]});
+    let schema = compile(json!({
+        "type": "object",
+        "properties": {"x": {
+            "type": "object",
+            "properties": {"x": inner},
+            "anyOf": [{"type": "object", "properties": {"x": {"type": "null"}}}],
+        }},
+    }));
+    assert_eq!(schema.published["properties"]["x"]["properties"]["x"], json!({"type": "null"}));
+    let again = InputSchema::compile(Arc::clone(&schema.published));
+    assert_eq!(again.published, schema.published);
+}
+
 #[test]
 fn references_are_found_by_anchor_identifier_and_moved_definitions() {
     let schema = compile(json!({

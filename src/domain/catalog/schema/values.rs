@@ -48,6 +48,12 @@ pub(super) fn allow_null(schema: &mut Map<String, Value>) {
     {
         values.push(Value::Null);
     }
+    if is_only_null(schema) {
+        // What it excludes doesn't count: null is allowed, and nothing else is.
+        for keyword in ["not", "if", "then", "else"] {
+            schema.remove(keyword);
+        }
+    }
     if schema.contains_key("not") || schema.contains_key("if") {
         let mut outer: Map<String, Value> = Map::new();
         for keyword in ANNOTATIONS {
@@ -55,6 +61,15 @@ pub(super) fn allow_null(schema: &mut Map<String, Value>) {
         }
         outer.insert("anyOf".into(), json!([schema, {"type": ["null"]}]));
         *schema = outer;
+    }
+}
+
+/// Whether the type allows only null.
+pub(super) fn is_only_null(schema: &Map<String, Value>) -> bool {
+    match schema.get("type") {
+        Some(Value::String(kind)) => kind == "null",
+        Some(Value::Array(kinds)) => kinds.len() == 1 && kinds[0] == "null",
+        _ => false,
     }
 }
 

@@ -254,13 +254,13 @@ impl Connections {
         })
     }
 
-    /// The configured client, with the method that the authorization server supports.
+    /// The configured client, with the method that the authorization server names first.
     pub(super) fn fixed_client(settings: &ConnectSettings, at: &AuthorizationServer) -> Option<OAuthClient> {
         let id = settings.client_id.clone()?;
-        let supports = |method: &str| at.client_methods.iter().any(|supported| supported == method);
+        let first = at.client_methods.iter().find(|method| matches!(method.as_str(), "client_secret_basic" | "client_secret_post"));
         let method = match &settings.client_secret {
             None => ClientMethod::None,
-            Some(_) if supports("client_secret_post") && !supports("client_secret_basic") => ClientMethod::Post,
+            Some(_) if first.is_some_and(|method| method == "client_secret_post") => ClientMethod::Post,
             Some(_) => ClientMethod::Basic,
         };
         Some(OAuthClient { id, secret: settings.client_secret.clone(), method, expires_at: None })

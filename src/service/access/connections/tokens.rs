@@ -3,7 +3,7 @@
 //! A refresh is claimed in the store until a deadline. Whoever holds the claim sends the refresh token and stores the answer; everybody
 //! else waits for the stored result. The former refresh token stays in the store until the new one replaces it. So after a crash
 //! between the two, the next attempt uses the former one, which servers with a grace period still accept. If the server does not,
-//! the user must sign in again: no client can prevent that.
+//! the user must sign in again: no client can prevent that. A new process on the same data folder does not wait for a killed one's claim.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

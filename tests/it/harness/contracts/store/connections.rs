@@ -13,7 +13,7 @@ fn after(seconds: u64) -> SystemTime {
     NOW + Duration::from_secs(seconds)
 }
 
-fn connection(owner: &str, server: &str, key_id: &str) -> StoredConnection {
+pub(crate) fn connection(owner: &str, server: &str, key_id: &str) -> StoredConnection {
     StoredConnection {
         sealed: secret(owner, server, "oauth.grant", key_id, 1),
         sign_in: "one".to_owned(),
