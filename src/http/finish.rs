@@ -6,12 +6,11 @@
 
 use std::sync::Arc;
 
-use actix_web::Error;
 use actix_web::body::MessageBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::Method;
 use actix_web::middleware::Next;
-use actix_web::{rt, web};
+use actix_web::{Error, HttpMessage as _, rt, web};
 
 use crate::domain::publishing::address::AddressPrefix;
 use crate::http::problem::{Code, Problem};
@@ -20,6 +19,9 @@ use crate::service::spans;
 
 /// Requests below these paths change stored data, unless their method is GET or HEAD.
 const CHANGES: [&str; 5] = ["/v1/admin/", "/v1/secrets/", "/v1/sessions", "/v1/toolsets/", "/v1/feedback"];
+
+/// In a request whose change is stored, while its number could not be read.
+pub(crate) struct UnknownNumber;
 
 /// Forwards a request. If the request changes stored data, it is completed even if its caller disconnects.
 ///
@@ -35,9 +37,11 @@ pub(crate) async fn finish(
     let shared = request.app_data::<web::Data<State>>().map(|state| Arc::clone(&state.shared));
     let changing = async move {
         let response = next.call(request).await?;
-        if let Some(shared) = shared.filter(|_| response.status().is_success()) {
-            // The response's number includes this change.
-            shared.has_changed().await;
+        // The response's number includes this change.
+        if let Some(shared) = shared.filter(|_| response.status().is_success())
+            && !shared.has_changed().await
+        {
+            response.request().extensions_mut().insert(UnknownNumber);
         }
         Ok(response)
     };

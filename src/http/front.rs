@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use crate::http::body::{Held, is_announced};
 use crate::http::connections::{Connection, Sent};
+use crate::http::finish::UnknownNumber;
 use crate::http::meter::Refused;
 use crate::http::origin::Standing;
 use crate::http::problem::{Code, Problem};
@@ -61,7 +62,9 @@ pub(crate) async fn enter(request: ServiceRequest, next: Next<impl MessageBody +
         }
         if let Some(state) = &state {
             response.headers_mut().insert(REPLICA, state.replica.clone());
-            response.headers_mut().insert(STATE, HeaderValue::from(state.shared.number()));
+            if !response.request().extensions().contains::<UnknownNumber>() {
+                response.headers_mut().insert(STATE, HeaderValue::from(state.shared.number()));
+            }
             if state.draining.is_cancelled() {
                 // The client opens a new connection for its next request, which another process may answer.
                 response.response_mut().head_mut().set_connection_type(ConnectionType::Close);

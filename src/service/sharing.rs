@@ -22,6 +22,8 @@ use crate::service::toolsets::toolsets::Toolsets;
 
 /// How often to look for changes whose notification was lost.
 const LOOK: Duration = Duration::from_secs(2);
+/// How long taking over all changes may take. A connection to a database that is away may stay silent for longer.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The use cases that keep a part of the state in memory.
 pub(crate) struct SharedParts {
@@ -56,13 +58,15 @@ impl SharedState {
         self.number.load(Ordering::Acquire)
     }
 
-    /// Notes that this service has stored a change, and takes over what others have changed before.
-    pub(crate) async fn has_changed(&self) {
+    /// Notes that this service has stored a change, and takes over what others have changed before. Returns whether the number
+    /// includes the change: the store may fail after it.
+    pub(crate) async fn has_changed(&self) -> bool {
         if !self.is_shared {
             self.number.fetch_add(1, Ordering::AcqRel);
-        } else if let Err(error) = self.catch_up().await {
-            tracing::debug!(%error, "the number of a change could not be read");
+            return true;
         }
+        let caught_up = self.catch_up().await;
+        caught_up.inspect_err(|error| tracing::debug!(%error, "the number of a change could not be read")).is_ok()
     }
 
     /// Takes over changes as they happen.
@@ -70,15 +74,15 @@ impl SharedState {
         let Some(mut changes) = self.store.changes() else { return };
         let mut fails = false;
         loop {
-            match self.catch_up().await {
-                Ok(()) => fails = false,
-                Err(error) => {
-                    if !fails {
-                        tracing::warn!(%error, "changes by other services are not applied until the store can be read");
-                    }
-                    fails = true;
-                }
+            let error = match timeout(PATIENCE, self.catch_up()).await {
+                Ok(Ok(())) => None,
+                Ok(Err(error)) => Some(error.to_string()),
+                Err(_) => Some(format!("no response within {} s", PATIENCE.as_secs())),
+            };
+            if let Some(error) = error.as_ref().filter(|_| !fails) {
+                tracing::warn!(%error, "changes by other services are not applied until the store can be read");
             }
+            fails = error.is_some();
             if let Ok(Err(_)) = timeout(LOOK, changes.changed()).await {
                 // Nobody notifies any more. Changes are still found, only later.
                 tokio::time::sleep(LOOK).await;

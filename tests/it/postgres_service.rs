@@ -138,6 +138,22 @@ async fn a_change_applies_in_every_service() {
     drop((one, two, three));
 }
 
+/// A service that does not know a key yet must not answer that there is none.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_is_revoked_where_its_creation_is_not_known_yet() {
+    let name = schema();
+    let (one, two) = (start(on(&name), None).await, start(on(&name), None).await);
+    shared().run(&format!("ALTER TABLE \"{name}\".api_key DISABLE TRIGGER USER")).await;
+    let (id, key) = create(&one, json!({"name": "new"})).await;
+    assert_eq!(calls(&two, &key).await, StatusCode::UNAUTHORIZED);
+    let (status, revoked) = administer(&two, Method::DELETE, &format!("/v1/admin/keys/{id}"), &Value::Null).await;
+    assert_eq!((status, &revoked["state"]), (StatusCode::OK, &json!("revoked")), "{revoked}");
+    // Nor may one that does not know the revocation yet give the key a new secret.
+    let (status, rotated) = administer(&one, Method::POST, &format!("/v1/admin/keys/{id}/rotate"), &json!({})).await;
+    assert_eq!(status, StatusCode::NOT_FOUND, "{rotated}");
+    drop((one, two));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_server_answers_go_on_and_nothing_is_lost() {
     let mut server = tokio::task::block_in_place(Postgres::start);

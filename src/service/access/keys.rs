@@ -233,7 +233,7 @@ impl Keys {
         let now = SystemTime::now();
         let _one = self.changing.lock().await;
         self.check_stored(id)?;
-        let mut key = self.get(id)?;
+        let mut key = self.current(id).await?;
         key.expires_at = expires_at.or(key.expires_at);
         match key.state(now) {
             KeyState::Active => {}
@@ -254,7 +254,7 @@ impl Keys {
     pub async fn revoke(&self, id: &KeyId) -> Result<(ApiKey, bool), KeyError> {
         let _one = self.changing.lock().await;
         self.check_stored(id)?;
-        let mut key = self.get(id)?;
+        let mut key = self.current(id).await?;
         if key.revoked_at.is_some() {
             return Ok((key, false));
         }
@@ -304,6 +304,13 @@ impl Keys {
             });
         }
         Ok(gone.len() as u64)
+    }
+
+    /// The key as it is stored now. Another service may have created or revoked it a moment ago.
+    async fn current(&self, id: &KeyId) -> Result<ApiKey, KeyError> {
+        let stored = self.store.api_keys().await?;
+        self.table.rcu(|table| table.with_stored(&stored));
+        self.get(id)
     }
 
     fn get(&self, id: &KeyId) -> Result<ApiKey, KeyError> {

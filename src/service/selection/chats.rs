@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use moka::future::Cache;
 use tokio::sync::{Mutex, mpsc};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::domain::access::principal::PrincipalId;
@@ -21,6 +21,8 @@ use crate::service::supervision::Supervised;
 const HELD: u64 = 10_000;
 const IDLE: Duration = Duration::from_hours(2);
 const QUEUE: usize = 4_096;
+/// How long a message waits for the store. Longer than two round trips to a slow one, and shorter than clients wait for an answer.
+const PATIENCE: Duration = Duration::from_millis(1_200);
 /// How long changes are collected before a write.
 const GATHER: Duration = Duration::from_millis(100);
 
@@ -174,12 +176,14 @@ impl Held {
         if self.is_changed {
             return true;
         }
-        match store.chat(key).await {
-            Ok(stored) => {
+        match timeout(PATIENCE, store.chat(key)).await {
+            Ok(Ok(stored)) => {
                 let StoredChat { set, version } = stored.unwrap_or_default();
                 *self = Self { set, version, is_known: true, is_changed: false, removed: HashSet::new(), is_gone: self.is_gone };
             }
-            Err(error) => tracing::warn!(error = %error, "a chat's tools could not be read"),
+            Ok(Err(error)) => tracing::warn!(error = %error, "a chat's tools could not be read"),
+            // The store may not know yet that its server is away: nothing arrives, not even an error.
+            Err(_) => tracing::warn!(patience = ?PATIENCE, "a chat's tools could not be read in time"),
         }
         self.is_known
     }

@@ -1,5 +1,6 @@
 //! Notifications of changes by other services: `NOTIFY`, which the triggers of the tables send with each commit.
 
+use std::io;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use async_trait::async_trait;
 use sqlx::Row;
 use sqlx::postgres::{PgListener, PgPool, PgRow};
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::PostgresStore;
 use crate::adapters::store::encoding::odd;
@@ -14,6 +16,11 @@ use crate::service::ports::{ChangeStore, StatePart, StateVersions, StoreError};
 
 /// How long to wait until the next attempt to listen.
 const RETRY: Duration = Duration::from_secs(1);
+/// How often to check a connection on which nothing arrives, and how long to wait for the response. The connection to a server that was
+/// replaced may stay open without ever receiving anything.
+const CHECK: Duration = Duration::from_secs(2);
+/// How long to wait for the numbers of changes. The poll must notice a silent connection earlier than other operations do.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// The name of the row with the number of the last change of any part.
 const ALL: &str = "all";
 /// The channel, as the function `note_change` of the schema computes it.
@@ -27,7 +34,7 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// `pool` has one connection, which is used only for listening.
+    /// `pool` describes the connection for listening. It opens none itself.
     pub(super) fn over(pool: PgPool) -> Self {
         Self { pool, heard: OnceLock::new() }
     }
@@ -42,17 +49,17 @@ impl Changes {
     }
 
     pub(super) async fn close(&self) {
-        // The listener gives its connection back when the pool closes. A server that is away does not keep the service.
-        let _ = tokio::time::timeout(RETRY, self.pool.close()).await;
+        // This ends the listener.
+        self.pool.close().await;
     }
 }
 
 async fn listen_always(pool: PgPool, heard: watch::Sender<()>) {
     let mut fails = false;
-    while let Err(error) = listen(&pool, &heard, &mut fails).await {
-        if pool.is_closed() {
-            return;
-        }
+    loop {
+        // Each attempt has a pool of its own: a silent connection of a former one would never give its place back.
+        let own = pool.options().clone().connect_lazy_with((*pool.connect_options()).clone());
+        let Ok(Err(error)) = pool.close_event().do_until(listen(&own, &heard, &mut fails)).await else { return };
         if !fails {
             tracing::warn!(%error, "notifications of changes can't be received: changes by other services apply up to 2 s later");
         }
@@ -61,7 +68,7 @@ async fn listen_always(pool: PgPool, heard: watch::Sender<()>) {
     }
 }
 
-/// Listens until the pool closes, or until an error.
+/// Listens until an error.
 async fn listen(pool: &PgPool, heard: &watch::Sender<()>, fails: &mut bool) -> Result<(), sqlx::Error> {
     let mut listener = PgListener::connect_with(pool).await?;
     let channel: String = sqlx::query_scalar(CHANNEL).fetch_one(&mut listener).await?;
@@ -72,9 +79,17 @@ async fn listen(pool: &PgPool, heard: &watch::Sender<()>, fails: &mut bool) -> R
     // There may have been changes before.
     heard.send_replace(());
     loop {
-        // Without a notification, the connection was lost and is open again.
-        listener.try_recv().await?;
-        heard.send_replace(());
+        match timeout(CHECK, listener.try_recv()).await {
+            Ok(received) => {
+                // Without a notification, the connection was lost and is open again.
+                received?;
+                heard.send_replace(());
+            }
+            Err(_) => {
+                let silent = |_| io::Error::new(io::ErrorKind::TimedOut, "the connection is silent");
+                timeout(CHECK, sqlx::query("SELECT 1").execute(&mut listener)).await.map_err(silent)??;
+            }
+        }
     }
 }
 
@@ -86,7 +101,8 @@ impl ChangeStore for PostgresStore {
 
     async fn state_versions(&self) -> Result<StateVersions, StoreError> {
         let query = sqlx::query("SELECT part, version FROM state_version");
-        let rows = self.reading(query.fetch_all(self.readers())).await;
+        let rows = async { timeout(PATIENCE, query.fetch_all(self.readers())).await.unwrap_or(Err(sqlx::Error::PoolTimedOut)) };
+        let rows = self.reading(rows).await;
         rows.and_then(|rows| read(&rows)).map_err(self.failed("read the numbers of changes"))
     }
 }

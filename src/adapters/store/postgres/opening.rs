@@ -19,6 +19,13 @@ static MIGRATIONS: Migrator = sqlx::migrate!("src/adapters/store/migrations/post
 const MIGRATION_WAIT: Duration = Duration::from_mins(2);
 /// A connection that is unused for this long is closed.
 const IDLE: Duration = Duration::from_mins(5);
+/// How long to wait for a sign of life when a connection is taken from the pool. Longer than a round trip to a slow server.
+const TAKEN: Duration = Duration::from_secs(1);
+/// The same when it is given back, after what it may still have to do.
+const GIVEN_BACK: Duration = Duration::from_secs(5);
+/// How long a transaction may wait for its next statement. Other services wait for its locks, and its own service may be gone without
+/// the server noticing.
+const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(5);
 /// The comment of the table `installation`, which distinguishes our schema from others.
 const OURS: &str = "toolsieve";
 
@@ -52,6 +59,10 @@ fn pool(options: PgConnectOptions, settings: &PostgresSettings, max_connections:
         .max_connections(max_connections)
         .acquire_timeout(settings.connect_timeout)
         .idle_timeout(IDLE)
+        // sqlx would wait without a limit. The connection to a server that was replaced may stay silent for ever, and would keep its place.
+        .test_before_acquire(false)
+        .before_acquire(|connection, _| Box::pin(async move { Ok(responds(connection, TAKEN).await) }))
+        .after_release(|connection, _| Box::pin(async move { Ok(responds(connection, GIVEN_BACK).await) }))
         .after_connect(move |connection, _| {
             let setup = setup.clone();
             Box::pin(async move { connection.execute(AssertSqlSafe(setup)).await.map(drop) })
@@ -59,14 +70,19 @@ fn pool(options: PgConnectOptions, settings: &PostgresSettings, max_connections:
         .connect_lazy_with(options)
 }
 
+async fn responds(connection: &mut PgConnection, patience: Duration) -> bool {
+    tokio::time::timeout(patience, connection.ping()).await.is_ok_and(|response| response.is_ok())
+}
+
 /// The statements that begin each connection of the pool. A server that acknowledges commits before they are flushed would lose
 /// acknowledged writes.
 fn session(settings: &PostgresSettings) -> String {
     format!(
-        "SET search_path TO {}; SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {1}; \
+        "SET search_path TO {}; SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}; \
          SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'",
         quoted(&settings.schema),
         settings.statement_timeout.as_millis(),
+        IDLE_IN_TRANSACTION.min(settings.statement_timeout).as_millis(),
     )
 }
 
