@@ -8,7 +8,7 @@
 //! lock ([`one_at_a_time`]). A transaction that the server aborts because of another one runs again.
 //!
 //! **Outages.** Without a server, a pool of connections would keep every caller waiting for its time-out. So after the first
-//! failure, operations fail at once until the server responds again ([`outage`]), and so do those that wait for it.
+//! failure, operations fail at once until the server responds again ([`outage`]).
 
 mod place;
 mod errors;
@@ -113,16 +113,11 @@ impl PostgresStore {
         &self.pool
     }
 
-    /// Fails at once during an outage, and notices its beginning. If another operation notices it, this one fails too: its connection may
-    /// be silent for ever.
+    /// Fails at once during an outage, and notices its beginning.
     async fn reading<T>(&self, work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
-        let begins = self.outage.begins();
         self.outage.check()?;
         let silent = || io::Error::new(io::ErrorKind::TimedOut, format!("no response within {} s", self.patience.as_secs()));
-        let done = tokio::select! {
-            done = tokio::time::timeout(self.patience, work) => done.unwrap_or_else(|_| Err(silent().into())),
-            () = begins => return Err(io::Error::new(io::ErrorKind::NotConnected, "the server has stopped responding").into()),
-        };
+        let done = tokio::time::timeout(self.patience, work).await.unwrap_or_else(|_| Err(silent().into()));
         done.inspect_err(|error| {
             if is_lost(error) {
                 self.outage.begin(error);

@@ -79,16 +79,13 @@ async fn listen(pool: &PgPool, heard: &watch::Sender<()>, fails: &mut bool) -> R
     // There may have been changes before.
     heard.send_replace(());
     loop {
-        match timeout(CHECK, listener.try_recv()).await {
-            Ok(received) => {
-                // Without a notification, the connection was lost and is open again.
-                received?;
-                heard.send_replace(());
-            }
-            Err(_) => {
-                let silent = |_| io::Error::new(io::ErrorKind::TimedOut, "the connection is silent");
-                timeout(CHECK, sqlx::query("SELECT 1").execute(&mut listener)).await.map_err(silent)??;
-            }
+        if let Ok(received) = timeout(CHECK, listener.try_recv()).await {
+            // Without a notification, the connection was lost and is open again.
+            received?;
+            heard.send_replace(());
+        } else {
+            let silent = |_| io::Error::new(io::ErrorKind::TimedOut, "the connection is silent");
+            timeout(CHECK, sqlx::query("SELECT 1").execute(&mut listener)).await.map_err(silent)??;
         }
     }
 }

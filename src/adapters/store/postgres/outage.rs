@@ -6,8 +6,6 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sqlx::postgres::PgPool;
-use tokio::sync::Notify;
-use tokio::sync::futures::Notified;
 
 /// How often to try again during an outage.
 const RETRY: Duration = Duration::from_millis(250);
@@ -18,13 +16,11 @@ pub(super) struct Outage {
     pool: PgPool,
     /// The reason of the current outage.
     reason: Arc<Mutex<Option<String>>>,
-    /// Wakes the operations that wait for the server when an outage begins.
-    begins: Notify,
 }
 
 impl Outage {
     pub(super) fn of(pool: PgPool) -> Self {
-        Self { pool, reason: Arc::default(), begins: Notify::new() }
+        Self { pool, reason: Arc::default() }
     }
 
     /// Fails during an outage.
@@ -35,11 +31,6 @@ impl Outage {
         }
     }
 
-    /// Waits for the next outage that begins after this call.
-    pub(super) fn begins(&self) -> Notified<'_> {
-        self.begins.notified()
-    }
-
     /// Begins an outage. It ends as soon as the server accepts a connection, which a task of its own tries.
     pub(super) fn begin(&self, error: &sqlx::Error) {
         let mut reason = self.reason.lock();
@@ -48,7 +39,6 @@ impl Outage {
         }
         *reason = Some(error.to_string());
         drop(reason);
-        self.begins.notify_waiters();
         tracing::warn!(%error, "the database server does not respond");
         let (pool, reason) = (self.pool.clone(), Arc::clone(&self.reason));
         tokio::spawn(async move {
