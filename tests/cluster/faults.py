@@ -30,8 +30,8 @@ HOUR = 3_600
 # Requests that must be answered while something is broken.
 PROGRESS = 60
 PATIENCE_SECONDS = 60.0
-# After a failover, each connection must be found to be silent.
-FAILOVER_SECONDS = 10.0
+# After a failover, changes that were running wait until their connections count as silent: 3 + 30 + 5 seconds.
+FAILOVER_SECONDS = 45.0
 # After a fault, changes must arrive at once again within this time.
 PROMPT_AGAIN_SECONDS = 5.0
 
