@@ -45,7 +45,7 @@ pub(crate) fn apply(ranked: &mut Vec<Ranked<u32>>, votes: &HashMap<u32, Vote>) -
         one.fused += vote.delta;
         one.alone += vote.delta;
         learned.deltas.insert(one.key, vote.delta);
-        learned.is_certain |= vote.is_certain && vote.delta > 0.0;
+        learned.is_certain |= vote.is_certain;
         if vote.delta >= NOTABLE && vote.messages > 0 {
             learned.messages.insert(one.key, vote.messages);
         }

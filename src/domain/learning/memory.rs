@@ -31,7 +31,7 @@ pub struct RememberedMessage {
 }
 
 /// The remembered messages of a scope. All vectors are in one array, which is read from front to back.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Memory {
     pub(super) dimension: usize,
     pub(super) vectors: Vec<i8>,
@@ -51,6 +51,7 @@ pub struct Memory {
 }
 
 /// What all messages of a scope teach.
+#[derive(Debug)]
 pub struct Refitted {
     fit: Fit,
     /// For each message, by its place.
@@ -58,7 +59,7 @@ pub struct Refitted {
     version: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) id: Arc<str>,
     pub(super) scale: f32,
@@ -254,7 +255,8 @@ impl Memory {
             return 0;
         }
         let before = self.uses();
-        let old = std::mem::replace(self, Self { is_of_one: self.is_of_one, version: self.version + 1, ..Self::default() });
+        let emptied = Self { is_of_one: self.is_of_one, version: self.version + 1, ..Self::default() };
+        let old = std::mem::replace(self, emptied);
         for (place, row) in old.rows.into_iter().enumerate() {
             let person = &old.people[row.person];
             let values = old.vectors[place * old.dimension..(place + 1) * old.dimension].into();

@@ -63,7 +63,9 @@ impl Memories {
             }
         });
         for scope in due {
-            let refitted = self.shard(&scope).read().get(&scope).map(Memory::refitted);
+            // A copy, so that neither readers nor writers wait.
+            let copy = self.shard(&scope).read().get(&scope).cloned();
+            let refitted = copy.as_ref().map(Memory::refitted);
             if let (Some(refitted), Some(memory)) = (refitted, self.shard(&scope).write().get_mut(&scope)) {
                 let before = memory.gain();
                 memory.take(refitted);
