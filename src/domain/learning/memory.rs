@@ -135,6 +135,11 @@ impl Memory {
         self.is_of_one.then(|| self.fit.gain())
     }
 
+    /// Whether these messages help. Those of several people always vote.
+    pub fn helps(&self) -> bool {
+        !self.is_of_one || self.fit.helps()
+    }
+
     /// Whether so much has changed that [`Self::refitted`] is worth its time.
     pub fn is_due(&self) -> bool {
         self.is_of_one && self.changes > self.rows.len() / 8

@@ -193,7 +193,7 @@ impl Learning {
             let on = match self.settings.mode {
                 LearningMode::Off => false,
                 LearningMode::Always => true,
-                LearningMode::Auto => gain.is_none_or(|gain| gain > 0.0),
+                LearningMode::Auto => memory.helps(),
             };
             scopes.push(LearnedScope { scope: scope.clone(), messages: memory.messages(), uses: memory.uses(), gain, on });
         });

@@ -67,9 +67,11 @@ impl Memories {
             let copy = self.shard(&scope).read().get(&scope).cloned();
             let refitted = copy.as_ref().map(Memory::refitted);
             if let (Some(refitted), Some(memory)) = (refitted, self.shard(&scope).write().get_mut(&scope)) {
-                let before = memory.gain();
+                let before = memory.helps();
                 memory.take(refitted);
-                log(&scope, before, memory.gain());
+                if memory.helps() != before {
+                    log(&scope, memory);
+                }
             }
         }
     }
@@ -164,15 +166,12 @@ impl Memories {
     }
 }
 
-/// Reports when learning starts or stops to help a scope.
-fn log(scope: &Scope, before: Option<f32>, after: Option<f32>) {
-    let (Some(before), Some(after)) = (before, after) else { return };
-    if (before > 0.0) != (after > 0.0) {
-        let gain = format!("{after:+.3}");
-        if after > 0.0 {
-            tracing::info!(%scope, gain, "learning from use helps this scope");
-        } else {
-            tracing::info!(%scope, gain, "learning from use doesn't help this scope; with mode \"auto\" it changes nothing there");
-        }
+/// Reports that learning starts or stops to help a scope.
+fn log(scope: &Scope, memory: &Memory) {
+    let gain = memory.gain().map(|gain| format!("{gain:+.3}"));
+    if memory.helps() {
+        tracing::info!(%scope, gain, "learning from use helps this scope");
+    } else {
+        tracing::info!(%scope, gain, "learning from use doesn't help this scope; with mode \"auto\" it changes nothing there");
     }
 }
