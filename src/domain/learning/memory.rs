@@ -312,6 +312,8 @@ impl Row {
         let is_replaced =
             |kind: EvidenceKind| kind.aspect() == evidence.kind.aspect() || (kind == EvidenceKind::PassedOver && helped(evidence.kind));
         self.evidence.retain(|(known, kind, _)| *known != tool || !is_replaced(*kind));
+        // Usually one or two pieces.
+        self.evidence.reserve_exact(1);
         self.evidence.push((tool, evidence.kind, evidence.at));
     }
 }

@@ -90,24 +90,32 @@ impl Memory {
         if parameters.must_help && !self.fit.helps() {
             return Vec::new();
         }
-        let mut votes = vec![Vote::default(); self.tools.len()];
+        let mut deltas = vec![0.0_f32; self.tools.len()];
+        let mut alike: HashMap<usize, Vote> = HashMap::new();
         let offset = self.fit.offset(message.values(), message.scale());
+        // Many messages in a row have the same age in minutes.
+        let (mut at, mut faded) = (Minute(u32::MAX), 1.0);
         for (row, cosine) in self.rows.iter().zip(self.cosines(message)) {
-            let fading = fading(row.at, parameters.now, parameters.half_life);
-            let kernel = self.fit.kernel(cosine, offset + row.offset) * fading;
+            if row.at != at {
+                (at, faded) = (row.at, fading(row.at, parameters.now, parameters.half_life));
+            }
+            let kernel = self.fit.kernel(cosine, offset + row.offset) * faded;
             for stake in &row.stakes {
-                votes[stake.tool()].delta += kernel * stake.pull();
+                deltas[stake.tool()] += kernel * stake.pull();
             }
             if cosine >= ALIKE {
                 for (tool, weight) in row.weights(parameters) {
-                    votes[tool].messages += u32::from(weight > 0.0);
-                    votes[tool].is_certain |= cosine >= NEARLY_THE_SAME && weight >= AGREED;
+                    let vote = alike.entry(tool).or_default();
+                    vote.messages += u32::from(weight > 0.0);
+                    vote.is_certain |= cosine >= NEARLY_THE_SAME && weight >= AGREED;
                 }
             }
         }
-        let counts = |(_, vote): &(usize, Vote)| vote.delta.abs() >= LEAST || vote.messages > 0;
-        let bounded = |(tool, vote): (usize, Vote)| (tool, Vote { delta: vote.delta.clamp(-MOST, MOST), ..vote });
-        votes.into_iter().enumerate().filter(counts).map(bounded).collect()
+        let vote = |(tool, delta): (usize, f32)| {
+            let vote = Vote { delta: delta.clamp(-MOST, MOST), ..alike.get(&tool).copied().unwrap_or_default() };
+            (vote.delta.abs() >= LEAST || vote.messages > 0).then_some((tool, vote))
+        };
+        deltas.into_iter().enumerate().filter_map(vote).collect()
     }
 
     /// The votes of a scope of several people: each person has one vote, by the nearest message, and enough of them must agree.

@@ -49,7 +49,7 @@ pub(crate) struct Used<'a> {
 }
 
 /// A scope, for administrators.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct LearnedScope {
     pub scope: Scope,
     pub messages: usize,
