@@ -234,8 +234,7 @@ fn centre(lessons: &[Lesson<'_>], dimension: usize) -> Vec<f32> {
         centre.iter_mut().zip(lesson.vector).for_each(|(sum, value)| *sum += f32::from(*value) * lesson.scale);
     }
     let factor = COMMON / (lessons.len() as f32 + FEW);
-    centre.iter_mut().for_each(|value| *value *= factor);
-    centre
+    centre.into_iter().map(|sum| sum * factor).collect()
 }
 
 fn softmax(scores: &[f32], sharpness: f32) -> Vec<f32> {

@@ -8,7 +8,7 @@ use indexmap::IndexSet;
 use super::evidence::{Aspect, Evidence, EvidenceKind, Minute};
 use super::fit::{Fit, Lesson};
 use super::stake::Stake;
-use super::vector::{MessageVector, dot};
+use super::vector::{MessageVector, dot, widened};
 use crate::domain::catalog::tool::ToolId;
 
 /// Maximum number of remembered messages per scope.
@@ -179,16 +179,17 @@ impl Memory {
     fn settle(&mut self, place: usize) {
         let lesson = self.lesson(place);
         let offset = self.fit.offset(lesson.vector, lesson.scale);
+        let values = widened(lesson.vector);
         let mut sums = vec![0.0_f32; self.tools.len()];
         for (other, (vector, row)) in self.vectors.chunks_exact(self.dimension.max(1)).zip(&self.rows).enumerate() {
             if other != place {
-                let cosine = dot(vector, lesson.vector) as f32 * lesson.scale * row.scale;
+                let cosine = dot(vector, &values) as f32 * lesson.scale * row.scale;
                 let kernel = self.fit.kernel(cosine, offset + row.offset);
                 row.stakes.iter().for_each(|stake| sums[stake.tool()] += kernel * stake.pull());
             }
         }
         let deltas: Vec<f32> = lesson.stakes.iter().map(|stake| sums[stake.tool()]).collect();
-        let square = dot(lesson.vector, lesson.vector) as f32 * lesson.scale * lesson.scale;
+        let square = dot(lesson.vector, &values) as f32 * lesson.scale * lesson.scale;
         let pulls = self.fit.settled(&lesson, &deltas, self.fit.kernel(square, 2.0 * offset));
         let row = &mut self.rows[place];
         row.offset = offset;

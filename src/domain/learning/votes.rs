@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::evidence::{Minute, fading};
 use super::memory::{Memory, Row};
-use super::vector::{MessageVector, dot};
+use super::vector::{MessageVector, dot, widened};
 use crate::domain::catalog::tool::ToolId;
 
 /// How far unanimous votes of people move a tool up, in standard deviations of the candidates. The best tool is usually 2 to 5 above the
@@ -157,11 +157,11 @@ impl Memory {
     }
 
     fn cosines(&self, message: &MessageVector) -> impl Iterator<Item = f32> {
-        let (values, scale) = (message.values(), message.scale());
+        let (values, scale) = (widened(message.values()), message.scale());
         self.vectors
             .chunks_exact(self.dimension.max(1))
             .zip(&self.rows)
-            .map(move |(vector, row)| dot(vector, values) as f32 * scale * row.scale)
+            .map(move |(vector, row)| dot(vector, &values) as f32 * scale * row.scale)
     }
 }
 
