@@ -12,7 +12,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use toolsieve::domain::catalog::tool::ToolId;
 use toolsieve::domain::learning::evidence::{Evidence, EvidenceKind, Minute};
-use toolsieve::domain::learning::memory::{Memory, RememberedMessage};
+use toolsieve::domain::learning::memory::{Memory, RIVALS, RememberedMessage};
 use toolsieve::domain::learning::vector::MessageVector;
 use toolsieve::domain::learning::votes::VoteParameters;
 
@@ -37,14 +37,25 @@ fn vector(random: &mut StdRng) -> MessageVector {
     MessageVector::of(&values.iter().map(|value| value / length).collect::<Vec<_>>()).unwrap()
 }
 
-fn memory(random: &mut StdRng, tools: &[ToolId], people: &[Arc<str>]) -> Memory {
-    let mut memory = Memory::default();
+fn rivals(random: &mut StdRng, tools: &[ToolId]) -> Arc<[(ToolId, f32)]> {
+    (0..RIVALS).map(|_| (tools[random.random_range(0..TOOLS)].clone(), random.random_range(0.0..4.0))).collect()
+}
+
+fn memory(random: &mut StdRng, tools: &[ToolId], people: &[Arc<str>], is_of_one: bool) -> Memory {
+    let mut memory = if is_of_one { Memory::of_one() } else { Memory::default() };
     for number in 0..MESSAGES {
-        let message = RememberedMessage { id: format!("0198c2a1-7d5e-7000-8000-{number:012}").into(), vector: vector(random) };
+        let message = RememberedMessage {
+            id: format!("0198c2a1-7d5e-7000-8000-{number:012}").into(),
+            vector: vector(random),
+            rivals: rivals(random, tools),
+        };
         for kind in [EvidenceKind::Called, EvidenceKind::PassedOver] {
             let evidence = Evidence { tool: tools[random.random_range(0..TOOLS)].clone(), kind, at: NOW };
-            memory.add(&message, &people[number % PEOPLE], &evidence, MESSAGES);
+            memory.insert(&message, &people[number % PEOPLE], &evidence, MESSAGES);
         }
+    }
+    if is_of_one {
+        memory.refit();
     }
     memory
 }
@@ -54,10 +65,10 @@ fn votes(criterion: &mut Criterion) {
     let tools: Vec<ToolId> = (0..TOOLS).map(|number| ToolId::new("server", format!("tool{number}"))).collect();
     let people: Vec<Arc<str>> = (0..PEOPLE).map(|number| format!("user:{number}").into()).collect();
     let before = resident();
-    let memories: Vec<Memory> = (0..SCOPES).map(|_| memory(&mut random, &tools, &people)).collect();
+    let memories: Vec<Memory> = (0..SCOPES).map(|number| memory(&mut random, &tools, &people, number % OF_CALLER == 0)).collect();
     println!("{} messages: {:.1} MiB", SCOPES * MESSAGES, resident() - before);
     let message = vector(&mut random);
-    let of = |people| VoteParameters { people, half_life: Duration::from_hours(720), now: NOW };
+    let of = |people| VoteParameters { people, half_life: Duration::from_hours(720), now: NOW, must_help: false };
     criterion.bench_function("votes of a full scope of one caller", |bench| bench.iter(|| black_box(memories[0].votes(&message, &of(1)))));
     criterion.bench_function("votes of the six full scopes of a caller", |bench| {
         bench.iter(|| {
@@ -68,11 +79,11 @@ fn votes(criterion: &mut Criterion) {
         });
     });
     criterion.bench_function("one more message in a full scope", |bench| {
-        let mut memory = memory(&mut random, &tools, &people);
+        let mut memory = memory(&mut random, &tools, &people, true);
         let mut number = 0;
         bench.iter(|| {
             number += 1;
-            let message = RememberedMessage { id: format!("new{number}").into(), vector: message.clone() };
+            let message = RememberedMessage { id: format!("new{number}").into(), vector: message.clone(), rivals: [].into() };
             memory.add(&message, &people[0], &Evidence { tool: tools[0].clone(), kind: EvidenceKind::Called, at: NOW }, MESSAGES);
         });
     });

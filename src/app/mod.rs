@@ -267,6 +267,7 @@ impl Application {
             connections: Arc::clone(&connections),
             overrides: Arc::clone(&overrides),
             definitions: Arc::clone(&definitions),
+            learning: learning.clone(),
             keys_kept: start.store.key_retention,
             definitions_kept: start.store.definition_retention,
         };

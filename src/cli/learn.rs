@@ -95,8 +95,10 @@ fn path(parameters: &[(&str, Option<&str>)]) -> String {
 }
 
 fn of_scopes(answer: &Value) -> String {
-    let rows = table::of_list(&["Scope", "Messages", "Uses"], &answer["scopes"], |scope| {
-        [text(&scope["scope"]), text(&scope["messages"]), text(&scope["uses"])]
+    let rows = table::of_list(&["Scope", "Messages", "Uses", "Count", "Gain"], &answer["scopes"], |scope| {
+        let count = if scope["on"] == true { "yes" } else { "no" };
+        let gain = scope["gain"].as_f64().map_or_else(|| "-".to_owned(), |gain| format!("{gain:+.3}"));
+        [text(&scope["scope"]), text(&scope["messages"]), text(&scope["uses"]), count.to_owned(), gain]
     });
     format!("{rows}\nLearning is {}. Messages are compared by {}.", text(&answer["mode"]), text(&answer["model"]))
 }

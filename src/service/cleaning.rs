@@ -13,7 +13,8 @@ use crate::service::access::connections::Connections;
 use crate::service::access::keys::Keys;
 use crate::service::catalog::definitions::Definitions;
 use crate::service::catalog::tool_facts::ToolOverrides;
-use crate::service::ports::{Store, StoreError};
+use crate::service::learning::learn::Learning;
+use crate::service::ports::{Forgotten, Store, StoreError};
 
 const HOUR: Duration = Duration::from_hours(1);
 
@@ -23,6 +24,7 @@ pub(crate) struct Cleaning {
     pub connections: Arc<Connections>,
     pub overrides: Arc<ToolOverrides>,
     pub definitions: Arc<Definitions>,
+    pub learning: Learning,
     /// How long revoked and expired keys are kept.
     pub keys_kept: Duration,
     /// How long unlisted definitions and deleted overrides are kept.
@@ -56,11 +58,15 @@ impl Cleaning {
     /// Deletes keys that ended before `time`, and revokes the tokens of their sign-ins.
     async fn forget_keys(&self, time: SystemTime) -> Result<u64, StoreError> {
         let mut sign_ins = Vec::new();
-        for owner in self.keys.owners_ended_before(time) {
-            sign_ins.extend(self.connections.of(&owner).await?);
+        let ended = self.keys.ended_before(time);
+        for (_, owner) in &ended {
+            sign_ins.extend(self.connections.of(owner).await?);
         }
         let keys = self.keys.forget_ended_before(time).await?;
         self.connections.part(sign_ins).await;
+        for (key, _) in ended {
+            self.learning.forget(&Forgotten::Key(key)).await?;
+        }
         Ok(keys)
     }
 }

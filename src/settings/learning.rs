@@ -9,6 +9,8 @@ named! {
     /// Whether tools that helped are found first for similar messages.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum LearningMode {
+        /// Only where learning from the recorded uses predicts better than no learning.
+        Auto = "auto",
         Always = "always",
         #[default]
         Off = "off",
@@ -19,7 +21,7 @@ section! {
     /// Section `[learning]`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct LearningSettings = read(reader) {
-        pub mode: LearningMode = reader.choice("learning.mode", LearningMode::of_name, ("unknown value", "write \"always\" or \"off\"")),
+        pub mode: LearningMode = reader.choice("learning.mode", LearningMode::of_name, ("unknown value", "write \"auto\", \"always\" or \"off\"")),
         /// After this time, evidence counts half.
         pub half_life: Duration = reader.days("learning.half_life_days", 1..=3650),
         /// Number of different people of a group whose uses must agree before they count for the group.

@@ -229,3 +229,44 @@ async fn verdicts_teach() {
     give(&other, "helpful").await;
     assert_eq!(first(&service, anna).await, other);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_deleted_key_taught_is_forgotten_at_once() {
+    let service = start(&[], None).await;
+    let [_, other] = twins(&service).await;
+    let (id, key) = create(&service, json!({"name": "bot"})).await;
+    let bot = Who { key: &key, user: "", groups: "" };
+    use_tool(&service, bot, "b1", &other).await;
+    use_tool(&service, user("anna"), "a1", &other).await;
+    let scopes = async || {
+        let (_, shown) = administer(&service, Method::GET, "/v1/admin/learning", &json!({})).await;
+        shown["scopes"].as_array().unwrap().iter().map(|scope| scope["scope"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(scopes().await.iter().filter(|scope| scope.starts_with(&id)).count(), 2, "the key's own scope, and its users'");
+    let (status, _) = administer(&service, Method::DELETE, &format!("/v1/admin/keys/{id}"), &json!({})).await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(scopes().await, ["-/caller=user:anna", "-/all"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_after_smart_select_teach() {
+    let service = start(&[], None).await;
+    let [_, other] = twins(&service).await;
+    let anna = user("anna");
+    let request = anna.request(&service, "/v1/tools/smart_select").header("X-OpenWebUI-Chat-Id", "a1");
+    assert_eq!(request.json(&json!({"task": MESSAGE})).send().await.unwrap().status(), StatusCode::OK);
+    call(&service, anna, "a1", &other).await;
+    assert_eq!(first(&service, anna).await, other);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_auto_each_scope_shows_whether_it_counts() {
+    let service = start(&[("TOOLSIEVE_LEARNING__MODE", "auto")], None).await;
+    let [_, other] = twins(&service).await;
+    use_tool(&service, user("anna"), "a1", &other).await;
+    assert_eq!(first(&service, user("anna")).await, other, "the first use counts");
+    let (_, shown) = administer(&service, Method::GET, "/v1/admin/learning", &json!({})).await;
+    let [own, all] = [0, 1].map(|place| &shown["scopes"][place]);
+    assert_eq!((&shown["mode"], &own["on"], &all["on"]), (&json!("auto"), &json!(true), &json!(true)), "{shown}");
+    assert!(own["gain"].as_f64().unwrap() > 0.0 && all.get("gain").is_none(), "{shown}");
+}

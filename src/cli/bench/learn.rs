@@ -95,7 +95,8 @@ impl Replay {
         vectors: &VectorStore,
     ) -> Result<Vec<Curve>, Failure> {
         let scratch = VectorStore::passing().await?;
-        let options = LearningSettings { mode: LearningMode::Always, ..settings.start.learning };
+        let mode = if settings.start.learning.mode == LearningMode::Off { LearningMode::Auto } else { settings.start.learning.mode };
+        let options = LearningSettings { mode, ..settings.start.learning };
         let stop = CancellationToken::new();
         let model = open_embedder(settings)?.model().to_owned();
         let kept = (model.as_str(), settings.start.store.event_retention);
@@ -132,7 +133,8 @@ impl Replay {
             // Drawn for every message, so that all points of a curve have the same wrong calls.
             let (is_wrong, wrong) = (random.random_range(0..100) < noise, random.random_range(0..WRONG));
             let Some(vector) = before.vector.as_deref().and_then(MessageVector::of) else { continue };
-            let message = RememberedMessage { id: query.id.as_str().into(), vector };
+            let rivals = before.plain.iter().filter_map(|(id, score)| Some((prepared.tools.get(id)?.clone(), *score)));
+            let message = RememberedMessage { id: query.id.as_str().into(), vector, rivals: rivals.collect() };
             let caller = self.caller(replayed);
             let mut is_replayed = false;
             for right in query.groups.iter().filter_map(|group| group.iter().find(|id| prepared.tools.contains_key(*id))) {
@@ -151,6 +153,7 @@ impl Replay {
             }
             replayed += usize::from(is_replayed);
         }
+        learning.refit();
         replayed
     }
 

@@ -70,6 +70,8 @@ pub(super) struct Answer {
     is_nothing: bool,
     /// Ids of the tools that the model would get.
     pub(super) chosen: Vec<String>,
+    /// Ids of the best tools without learning, with their scores. Empty if learning is off.
+    pub(super) plain: Vec<(String, f32)>,
     /// The vector of the message.
     pub(super) vector: Option<Arc<[f32]>>,
     needs_tool: bool,
@@ -258,6 +260,7 @@ pub(super) async fn answer(message: &str, corpus: &Corpus, retrieval: &Retrieval
         is_nothing: ranked.iter().all(|(_, ranked)| is_weak(ranked, floor) && !shares_word(ranked)),
         ranked: ranked.into_iter().map(|(id, _)| id).collect(),
         chosen: selection.tools.iter().filter(|tool| is_new(tool.reason)).filter_map(|tool| id(tool.id.as_ref()?)).collect(),
+        plain: ranking.plain.iter().filter_map(|&(key, score)| Some((id(&catalog.tools().get(key as usize)?.id)?, score))).collect(),
         vector: ranking.vector.clone(),
         needs_tool: retrieval.retrieve.needs_tool(&ranking, catalog.tools().len()),
         tokens_before: selection.tokens_before,

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use indexmap::IndexSet;
 
 use super::evidence::{Aspect, Evidence, EvidenceKind, Minute};
-use super::vector::MessageVector;
+use super::fit::{Fit, Lesson};
+use super::stake::Stake;
+use super::vector::{MessageVector, dot, widened};
 use crate::domain::catalog::tool::ToolId;
 
 /// Maximum number of remembered messages per scope.
@@ -14,15 +16,22 @@ pub(crate) const MOST: usize = 5_000;
 /// Maximum number of one person's messages in a scope of several people, so that nobody can displace the others.
 pub(crate) const MOST_OF_ONE: usize = 250;
 
+/// Up to this many messages, all of them are learned from again with each use.
+const FEW: usize = 32;
+/// Maximum number of a message's best tools that are remembered.
+pub const RIVALS: usize = 12;
+
 /// A message to remember.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RememberedMessage {
     pub id: Arc<str>,
     pub vector: MessageVector,
+    /// The best tools without learning, with their scores. Empty if they are unknown.
+    pub rivals: Arc<[(ToolId, f32)]>,
 }
 
 /// The remembered messages of a scope. All vectors are in one array, which is read from front to back.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Memory {
     pub(super) dimension: usize,
     pub(super) vectors: Vec<i8>,
@@ -32,19 +41,44 @@ pub struct Memory {
     /// Number of messages of each person.
     counts: Vec<usize>,
     pub(super) tools: IndexSet<ToolId>,
+    /// Whether all messages are one person's. Then they pull tools by what plain relevance got wrong.
+    pub(super) is_of_one: bool,
+    pub(super) fit: Fit,
+    /// Number of changes since the last fit.
+    changes: usize,
+    /// Changes with every message and every piece of evidence.
+    version: u64,
 }
 
+/// What all messages of a scope teach.
 #[derive(Debug)]
+pub struct Refitted {
+    fit: Fit,
+    /// For each message, by its place.
+    pulls: Vec<(usize, Vec<f32>)>,
+    version: u64,
+}
+
+#[derive(Clone, Debug)]
 pub(super) struct Row {
-    id: Arc<str>,
+    pub(super) id: Arc<str>,
     pub(super) scale: f32,
     pub(super) person: usize,
     /// The time of the newest evidence.
-    at: Minute,
+    pub(super) at: Minute,
     pub(super) evidence: Vec<(usize, EvidenceKind, Minute)>,
+    /// The tools that this message moves. Empty in a scope of several people.
+    pub(super) stakes: Box<[Stake]>,
+    /// The product of this message's vector with the centre of all messages.
+    pub(super) offset: f32,
 }
 
 impl Memory {
+    /// An empty memory for one person's messages.
+    pub fn of_one() -> Self {
+        Self { is_of_one: true, ..Self::default() }
+    }
+
     /// Number of remembered messages.
     pub fn messages(&self) -> usize {
         self.rows.len()
@@ -63,18 +97,110 @@ impl Memory {
     /// Adds evidence from a person's message. Ignores vectors of another length than the first. If the memory is full, the oldest message
     /// is forgotten. `most_of_one` limits the messages of a person.
     pub fn add(&mut self, message: &RememberedMessage, person: &Arc<str>, evidence: &Evidence, most_of_one: usize) {
+        if let Some(place) = self.insert(message, person, evidence, most_of_one)
+            && self.is_of_one
+        {
+            self.changes += 1;
+            if self.rows.len() <= FEW { self.refit() } else { self.settle(place) }
+        }
+    }
+
+    /// Adds evidence without learning from it, until [`Self::refit`]. Returns the place of the message.
+    pub fn insert(&mut self, message: &RememberedMessage, person: &Arc<str>, evidence: &Evidence, most_of_one: usize) -> Option<usize> {
         let vector = &message.vector;
         if self.rows.is_empty() {
             self.dimension = vector.dimension();
         }
         if vector.dimension() != self.dimension {
-            return;
+            return None;
         }
         let (person, _) = self.people.insert_full(Arc::clone(person));
         self.counts.resize(self.people.len(), 0);
         let (tool, _) = self.tools.insert_full(evidence.tool.clone());
         let place = self.places.get(&message.id).copied().unwrap_or_else(|| self.placed(message, person, most_of_one));
         self.rows[place].learn(tool, evidence);
+        self.version += 1;
+        if self.is_of_one {
+            let rivals = message.rivals.iter().take(RIVALS).map(|(tool, score)| (self.tools.insert_full(tool.clone()).0, *score));
+            let rivals: Vec<(usize, f32)> = rivals.collect();
+            let row = &mut self.rows[place];
+            row.stakes = Stake::joined(&row.stakes, &rivals, row.evidence.iter().map(|(tool, ..)| *tool));
+        }
+        Some(place)
+    }
+
+    /// By how much learning from these messages predicts better than no learning, as a mean difference of log likelihoods. `None` in a
+    /// scope of several people, whose messages vote.
+    pub fn gain(&self) -> Option<f32> {
+        self.is_of_one.then(|| self.fit.gain())
+    }
+
+    /// Whether these messages help. Those of several people always vote.
+    pub fn helps(&self) -> bool {
+        !self.is_of_one || self.fit.helps()
+    }
+
+    /// Whether so much has changed that [`Self::refitted`] is worth its time.
+    pub fn is_due(&self) -> bool {
+        self.is_of_one && self.changes > self.rows.len() / 8
+    }
+
+    /// Learns from all messages again.
+    pub fn refit(&mut self) {
+        let refitted = self.refitted();
+        self.take(refitted);
+    }
+
+    /// What all messages teach, to be taken over later. Takes a tenth of a second for thousands of messages.
+    pub fn refitted(&self) -> Refitted {
+        let mut order: Vec<usize> = (0..self.rows.len()).collect();
+        order.sort_by_key(|&place| self.rows[place].at);
+        let lessons: Vec<Lesson<'_>> = order.iter().map(|&place| self.lesson(place)).collect();
+        let (fit, pulls) = Fit::of(&lessons, self.dimension, self.tools.len());
+        Refitted { fit, pulls: order.into_iter().zip(pulls).collect(), version: self.version }
+    }
+
+    /// Takes over what messages teach, unless they have changed meanwhile.
+    pub fn take(&mut self, refitted: Refitted) {
+        if refitted.version != self.version {
+            return;
+        }
+        self.fit = refitted.fit;
+        self.changes = 0;
+        for (place, pulls) in refitted.pulls {
+            let vector = &self.vectors[place * self.dimension..(place + 1) * self.dimension];
+            let row = &mut self.rows[place];
+            row.offset = self.fit.offset(vector, row.scale);
+            row.stakes.iter_mut().zip(pulls).for_each(|(stake, pull)| *stake = stake.with_pull(pull));
+        }
+    }
+
+    /// Learns from one message.
+    fn settle(&mut self, place: usize) {
+        let lesson = self.lesson(place);
+        let offset = self.fit.offset(lesson.vector, lesson.scale);
+        let values = widened(lesson.vector);
+        let mut sums = vec![0.0_f32; self.tools.len()];
+        for (other, (vector, row)) in self.vectors.chunks_exact(self.dimension.max(1)).zip(&self.rows).enumerate() {
+            if other != place {
+                let cosine = dot(vector, &values) as f32 * lesson.scale * row.scale;
+                let kernel = self.fit.kernel(cosine, offset + row.offset);
+                row.stakes.iter().for_each(|stake| sums[stake.tool()] += kernel * stake.pull());
+            }
+        }
+        let deltas: Vec<f32> = lesson.stakes.iter().map(|stake| sums[stake.tool()]).collect();
+        let square = dot(lesson.vector, &values) as f32 * lesson.scale * lesson.scale;
+        let pulls = self.fit.settled(&lesson, &deltas, self.fit.kernel(square, 2.0 * offset));
+        let row = &mut self.rows[place];
+        row.offset = offset;
+        row.stakes.iter_mut().zip(pulls).for_each(|(stake, pull)| *stake = stake.with_pull(pull));
+    }
+
+    fn lesson(&self, place: usize) -> Lesson<'_> {
+        let row = &self.rows[place];
+        let weight = |stake: &Stake| row.weight(stake.tool());
+        let vector = &self.vectors[place * self.dimension..(place + 1) * self.dimension];
+        Lesson { vector, scale: row.scale, stakes: &row.stakes, weights: row.stakes.iter().map(weight).collect() }
     }
 
     /// Whether a message of this person would displace another one.
@@ -85,7 +211,15 @@ impl Memory {
 
     /// Finds a place for a new message.
     fn placed(&mut self, message: &RememberedMessage, person: usize, most_of_one: usize) -> usize {
-        let row = Row { id: Arc::clone(&message.id), scale: message.vector.scale(), person, at: Minute(0), evidence: Vec::new() };
+        let row = Row {
+            id: Arc::clone(&message.id),
+            scale: message.vector.scale(),
+            person,
+            at: Minute(0),
+            evidence: Vec::new(),
+            stakes: Box::default(),
+            offset: 0.0,
+        };
         let oldest = |is_candidate: &dyn Fn(&Row) -> bool| {
             let candidates = self.rows.iter().enumerate().filter(|(_, row)| is_candidate(row));
             candidates.min_by_key(|(_, row)| row.at).map(|(place, _)| place)
@@ -127,17 +261,22 @@ impl Memory {
             return 0;
         }
         let before = self.uses();
-        let old = std::mem::take(self);
+        let emptied = Self { is_of_one: self.is_of_one, version: self.version + 1, ..Self::default() };
+        let old = std::mem::replace(self, emptied);
         for (place, row) in old.rows.into_iter().enumerate() {
             let person = &old.people[row.person];
             let values = old.vectors[place * old.dimension..(place + 1) * old.dimension].into();
-            let message = RememberedMessage { id: row.id, vector: MessageVector::of_parts(values, row.scale) };
+            let rivals = row.stakes.iter().filter_map(|stake| Some((old.tools[stake.tool()].clone(), stake.score()?)));
+            let message = RememberedMessage { id: row.id, vector: MessageVector::of_parts(values, row.scale), rivals: rivals.collect() };
             for (tool, kind, at) in row.evidence {
                 let evidence = Evidence { tool: old.tools[tool].clone(), kind, at };
                 if keep(person, &evidence) {
-                    self.add(&message, person, &evidence, usize::MAX);
+                    self.insert(&message, person, &evidence, usize::MAX);
                 }
             }
+        }
+        if self.is_of_one {
+            self.refit();
         }
         before - self.uses()
     }
@@ -157,6 +296,13 @@ impl Memory {
 }
 
 impl Row {
+    /// The weight of the evidence for a tool, or against it if negative. What was passed over counts by the scores of the tools instead.
+    fn weight(&self, tool: usize) -> f32 {
+        let counts = |kind: EvidenceKind| kind != EvidenceKind::PassedOver;
+        let weights = self.evidence.iter().filter(|(known, kind, _)| *known == tool && counts(*kind)).map(|(_, kind, _)| kind.weight());
+        weights.sum::<f32>().clamp(-1.0, 1.5)
+    }
+
     fn learn(&mut self, tool: usize, evidence: &Evidence) {
         self.at = self.at.max(evidence.at);
         let helped = |kind: EvidenceKind| kind.aspect() == Aspect::Call && kind.weight() > 0.0;
@@ -167,6 +313,8 @@ impl Row {
         let is_replaced =
             |kind: EvidenceKind| kind.aspect() == evidence.kind.aspect() || (kind == EvidenceKind::PassedOver && helped(evidence.kind));
         self.evidence.retain(|(known, kind, _)| *known != tool || !is_replaced(*kind));
+        // Usually one or two pieces.
+        self.evidence.reserve_exact(1);
         self.evidence.push((tool, evidence.kind, evidence.at));
     }
 }
@@ -185,7 +333,8 @@ mod tests {
         let mut memory = Memory::default();
         for number in 0..MOST + 50 {
             let values: Vec<f32> = (0..384).map(|at| ((number * 31 + at * 17) % 101) as f32 - 50.0).collect();
-            let message = RememberedMessage { id: number.to_string().into(), vector: MessageVector::of(&values).unwrap() };
+            let message =
+                RememberedMessage { id: number.to_string().into(), vector: MessageVector::of(&values).unwrap(), rivals: [].into() };
             let evidence = Evidence { tool: ToolId::new("server", "tool"), kind: EvidenceKind::Called, at: Minute(1_000_000) };
             memory.add(&message, &Arc::from((number % 40).to_string()), &evidence, 250);
         }

@@ -53,16 +53,21 @@ fn quantised(value: f32) -> i8 {
     value.round() as i8
 }
 
-/// The dot product. Written so that compilers vectorise it: products of bytes fit 16 bits, and blocks of sums fit 32 bits.
-pub(super) fn dot(one: &[i8], other: &[i8]) -> i32 {
-    one.iter().zip(other).map(|(one, other)| i32::from(i16::from(*one) * i16::from(*other))).sum()
+/// A vector that is compared with many others, see [`dot`].
+pub(super) fn widened(values: &[i8]) -> Vec<i16> {
+    values.iter().map(|value| i16::from(*value)).collect()
+}
+
+/// The dot product. Written so that compilers vectorise it: processors multiply 16-bit numbers and add neighbouring products at once.
+pub(super) fn dot(one: &[i8], other: &[i16]) -> i32 {
+    one.iter().zip(other).map(|(one, other)| i32::from(i16::from(*one)) * i32::from(*other)).sum()
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::{MessageVector, dot};
+    use super::{MessageVector, dot, widened};
 
     proptest! {
         #[test]
@@ -77,7 +82,7 @@ mod tests {
             let (one, other) = (unit(&one), unit(&other));
             let exact: f32 = one.iter().zip(&other).map(|(one, other)| one * other).sum();
             if let (Some(one), Some(other)) = (MessageVector::of(&one), MessageVector::of(&other)) {
-                let near = dot(one.values(), other.values()) as f32 * one.scale() * other.scale();
+                let near = dot(one.values(), &widened(other.values())) as f32 * one.scale() * other.scale();
                 prop_assert!((near - exact).abs() < 0.02, "{near} {exact}");
                 prop_assert_eq!(MessageVector::from_bytes(&one.to_bytes()), Some(one));
             }

@@ -280,10 +280,10 @@ impl Keys {
         entry.map_or(Ok(()), |entry| Err(ManagedInFile::new(format_args!("the key `{}`", entry.key.name), &table.file)))
     }
 
-    /// The owners of what [`Self::forget_ended_before`] would delete together with expired keys.
-    pub(crate) fn owners_ended_before(&self, time: SystemTime) -> Vec<PrincipalId> {
+    /// What [`Self::forget_ended_before`] would delete together with expired keys: the keys, and the owners of their data.
+    pub(crate) fn ended_before(&self, time: SystemTime) -> Vec<(KeyId, PrincipalId)> {
         let ended = self.list().into_iter().filter(|key| expired_before(key, time) && !self.is_name_in_file(&key.name));
-        ended.map(|key| PrincipalId::of_key(&key.name)).collect()
+        ended.map(|key| (key.id, PrincipalId::of_key(&key.name))).collect()
     }
 
     /// Deletes keys that were revoked or expired before `time`. Returns their number.

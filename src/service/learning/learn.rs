@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::learning::evidence::{Evidence, EvidenceKind, Minute};
-use crate::domain::learning::memory::{MOST, RememberedMessage};
+use crate::domain::learning::memory::{MOST, Memory, RememberedMessage};
 use crate::domain::learning::scope::{Audience, Scope};
 use crate::domain::learning::vector::MessageVector;
 use crate::domain::learning::votes::{Vote, VoteParameters};
@@ -23,6 +23,9 @@ use crate::settings::{LearningMode, LearningSettings};
 const MOST_IN_MEMORY: usize = 100_000;
 /// Number of messages that are read at the start.
 const MOST_READ: usize = 100_000;
+
+/// Up to this many messages of a scope are learned from before the service starts. Larger scopes follow in the background.
+const FITTED_AT_START: usize = 256;
 
 /// What use has taught.
 #[derive(Clone)]
@@ -46,11 +49,16 @@ pub(crate) struct Used<'a> {
 }
 
 /// A scope, for administrators.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct LearnedScope {
     pub scope: Scope,
     pub messages: usize,
     pub uses: usize,
+    /// By how much learning from these uses predicts better than no learning, as a mean difference of log likelihoods. `None` for
+    /// scopes of several people.
+    pub gain: Option<f32>,
+    /// Whether these uses count.
+    pub on: bool,
 }
 
 /// Equal pieces of evidence on a tool.
@@ -76,7 +84,12 @@ impl Learning {
         let model: Arc<str> = model.into();
         if settings.mode != LearningMode::Off {
             match store.learned(&model, (MOST_READ, MOST)).await {
-                Ok(uses) => memories.load(&uses),
+                Ok(uses) => {
+                    memories.load(&uses);
+                    memories.refit(|memory| memory.messages() <= FITTED_AT_START);
+                    let rest = Arc::clone(&memories);
+                    tokio::task::spawn_blocking(move || rest.refit(|memory| memory.messages() > FITTED_AT_START));
+                }
                 Err(error) => tracing::warn!(%error, "what was learned can't be read; learning starts anew"),
             }
             memories.shrink_to(MOST_IN_MEMORY);
@@ -128,6 +141,11 @@ impl Learning {
         self.queue.push(one);
     }
 
+    /// Learns again where much has changed. The writer does the same soon after each use.
+    pub(crate) fn refit(&self) {
+        self.memories.refit(Memory::is_due);
+    }
+
     /// The votes of what a caller may learn from, for a message.
     pub(in crate::service) fn votes(&self, principal: &Principal, message: &MessageVector) -> HashMap<ToolId, Vote> {
         self.votes_of(&Scope::of(principal), message)
@@ -142,17 +160,22 @@ impl Learning {
                 Audience::Group(_) => (self.settings.group_people, &mut shared),
                 Audience::All => (self.settings.all_people, &mut shared),
             };
-            let parameters = VoteParameters { people, half_life: self.settings.half_life, now: Minute::of(SystemTime::now()) };
+            let parameters = VoteParameters {
+                people,
+                half_life: self.settings.half_life,
+                now: Minute::of(SystemTime::now()),
+                must_help: self.settings.mode == LearningMode::Auto,
+            };
             for (tool, vote) in self.memories.votes(scope, message, &parameters) {
                 let known = votes.entry(tool).or_default();
-                if vote.sum.abs() > known.sum.abs() {
+                if vote.delta.abs() > known.delta.abs() {
                     *known = vote;
                 }
             }
         }
         for (tool, vote) in shared {
             let known = own.entry(tool).or_default();
-            *known = Vote { sum: known.sum + vote.sum, messages: known.messages.max(vote.messages) };
+            *known = known.with(vote);
         }
         own
     }
@@ -166,7 +189,13 @@ impl Learning {
     pub fn scopes(&self) -> Vec<LearnedScope> {
         let mut scopes = Vec::new();
         self.memories.each(|scope, memory| {
-            scopes.push(LearnedScope { scope: scope.clone(), messages: memory.messages(), uses: memory.uses() });
+            let gain = memory.gain();
+            let on = match self.settings.mode {
+                LearningMode::Off => false,
+                LearningMode::Always => true,
+                LearningMode::Auto => memory.helps(),
+            };
+            scopes.push(LearnedScope { scope: scope.clone(), messages: memory.messages(), uses: memory.uses(), gain, on });
         });
         scopes.sort_unstable_by(|one, other| one.scope.cmp(&other.scope));
         scopes
@@ -243,6 +272,8 @@ impl BatchWriter for Writer {
         if self.memories.messages() > MOST_IN_MEMORY {
             self.memories.shrink_to(MOST_IN_MEMORY);
         }
+        let memories = Arc::clone(&self.memories);
+        let _ = tokio::task::spawn_blocking(move || memories.refit(Memory::is_due)).await;
         saved.inspect_err(|error| tracing::warn!(%error, "uses were not stored")).is_ok()
     }
 

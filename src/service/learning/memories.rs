@@ -32,7 +32,7 @@ impl Memories {
         for scope in one.scopes.iter() {
             let most_of_one = if scope.is_own() { MOST } else { MOST_OF_ONE };
             let mut shard = self.shard(scope).write();
-            shard.entry(scope.clone()).or_default().add(&one.message, &one.principal, &one.evidence, most_of_one);
+            Self::of(&mut shard, scope).add(&one.message, &one.principal, &one.evidence, most_of_one);
         }
     }
 
@@ -42,9 +42,35 @@ impl Memories {
             for scope in one.scopes.iter() {
                 let most_of_one = if scope.is_own() { MOST } else { MOST_OF_ONE };
                 let mut shard = self.shard(scope).write();
-                let memory = shard.entry(scope.clone()).or_default();
+                let memory = Self::of(&mut shard, scope);
                 if !memory.is_full_for(&one.message.id, &one.principal, most_of_one) {
-                    memory.add(&one.message, &one.principal, &one.evidence, most_of_one);
+                    memory.insert(&one.message, &one.principal, &one.evidence, most_of_one);
+                }
+            }
+        }
+    }
+
+    fn of<'a>(shard: &'a mut HashMap<Scope, Memory>, scope: &Scope) -> &'a mut Memory {
+        shard.entry(scope.clone()).or_insert_with(|| if scope.is_own() { Memory::of_one() } else { Memory::default() })
+    }
+
+    /// Learns again in the scopes in which much has changed. Takes up to a tenth of a second per scope, without blocking readers.
+    pub(super) fn refit(&self, is_wanted: impl Fn(&Memory) -> bool) {
+        let mut due = Vec::new();
+        self.each(|scope, memory| {
+            if memory.gain().is_some() && is_wanted(memory) {
+                due.push(scope.clone());
+            }
+        });
+        for scope in due {
+            // A copy, so that neither readers nor writers wait.
+            let copy = self.shard(&scope).read().get(&scope).cloned();
+            let refitted = copy.as_ref().map(Memory::refitted);
+            if let (Some(refitted), Some(memory)) = (refitted, self.shard(&scope).write().get_mut(&scope)) {
+                let before = memory.helps();
+                memory.take(refitted);
+                if memory.helps() != before {
+                    log(&scope, memory);
                 }
             }
         }
@@ -68,20 +94,23 @@ impl Memories {
             Forgotten::Caller(id) => person != id.as_str(),
             Forgotten::Tool(tool) => evidence.tool != *tool,
             Forgotten::Before(time) => evidence.at >= Minute::of(*time),
-            Forgotten::Scope(_) => true,
+            Forgotten::Scope(_) | Forgotten::Key(_) => true,
             Forgotten::All => false,
         };
         let mut removed = 0;
         for shard in &self.shards {
             let mut shard = shard.write();
             shard.retain(|scope, memory| {
-                if matches!(forgotten, Forgotten::Scope(forgotten) if forgotten == scope) {
+                let is_forgotten = match forgotten {
+                    Forgotten::Scope(forgotten) => forgotten == scope,
+                    Forgotten::Key(key) => *scope.key == *key.as_str(),
+                    _ => false,
+                };
+                if is_forgotten {
                     removed += memory.uses();
                     return false;
                 }
-                if !matches!(forgotten, Forgotten::Scope(_)) {
-                    removed += memory.retain(keep);
-                }
+                removed += memory.retain(keep);
                 memory.messages() > 0
             });
         }
@@ -134,5 +163,15 @@ impl Memories {
             }
         });
         scopes
+    }
+}
+
+/// Reports that learning starts or stops to help a scope.
+fn log(scope: &Scope, memory: &Memory) {
+    let gain = memory.gain().map(|gain| format!("{gain:+.3}"));
+    if memory.helps() {
+        tracing::info!(%scope, gain, "learning from use helps this scope");
+    } else {
+        tracing::info!(%scope, gain, "learning from use doesn't help this scope; with mode \"auto\" it changes nothing there");
     }
 }

@@ -92,7 +92,9 @@ impl SmartSelect {
         };
         let found = tools.iter().map(|(tool, _)| tool.id.clone()).collect();
         let message = self.recorder.message(&request.task);
-        self.recorder.searched(SearchKind::SmartSelect, here.caller, (message, None), found);
+        // Without learning, nothing needs the vector.
+        let vector = if self.recorder.learns() { self.retrieve.query_vector(&request.task).await.ok().flatten() } else { None };
+        self.recorder.searched(SearchKind::SmartSelect, here.caller, (message, vector), found);
         let loaded = self.loading.now(here).await.unwrap_or_default();
         let missing: Vec<&Arc<Tool>> = tools.iter().map(|(tool, _)| tool).filter(|tool| !loaded.contains(&tool.operation_id)).collect();
         let toolsets = proposed(&missing, &view.catalog, &view.visibility, missing.len());

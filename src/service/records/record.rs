@@ -105,13 +105,18 @@ impl Recorder {
         self.last.of(&caller.principal, caller.selection.as_deref(), caller.chat.as_deref())
     }
 
+    /// Whether calls teach something.
+    pub(in crate::service) fn learns(&self) -> bool {
+        self.learning.is_some()
+    }
+
     /// What calls after a selection may teach. A message that depends on earlier turns (`leans`) teaches nothing by itself, so the chat's
     /// message before it counts.
     pub(in crate::service) fn lesson(
         &self,
         (principal, chat): (&Principal, Option<&str>),
         (id, vector, leans): (&str, Option<&[f32]>, bool),
-        first: Option<ToolId>,
+        (first, rivals): (Option<ToolId>, Arc<[(ToolId, f32)]>),
     ) -> Lesson {
         if self.learning.is_none() {
             return Lesson::default();
@@ -119,7 +124,7 @@ impl Recorder {
         let message = if leans {
             self.last.of(principal, None, chat).and_then(|before| before.lesson.message.clone())
         } else {
-            vector.and_then(MessageVector::of).map(|vector| RememberedMessage { id: id.into(), vector })
+            vector.and_then(MessageVector::of).map(|vector| RememberedMessage { id: id.into(), vector, rivals })
         };
         Lesson { message, first }
     }
@@ -139,7 +144,7 @@ impl Recorder {
             && let Some(vector) = vector.as_deref().and_then(MessageVector::of)
             && let Some(conversation) = caller.conversation()
         {
-            let message = RememberedMessage { id: Uuid::now_v7().to_string().into(), vector };
+            let message = RememberedMessage { id: Uuid::now_v7().to_string().into(), vector, rivals: [].into() };
             self.searches.insert((caller.principal.id.clone(), conversation), message);
         }
         let recovered = followed.as_ref().zip(tools.first()).is_some_and(|(selection, best)| !selection.offered(best));
@@ -170,7 +175,7 @@ impl Recorder {
             Some(selection) => selection.lesson.message.clone(),
             None => of_search(),
         };
-        let Some(message) = message else { return };
+        let Some(mut message) = message else { return };
         let kind = match outcome {
             CallOutcome::Success if followed.is_some_and(|selection| selection.offered(tool)) => EvidenceKind::Called,
             CallOutcome::Success => EvidenceKind::Found,
@@ -179,6 +184,9 @@ impl Recorder {
             CallOutcome::Failed | CallOutcome::Cancelled | CallOutcome::Limited | CallOutcome::InputRequired => return,
         };
         // Without a chat, nobody knows which of several calls belong to the message.
+        if caller.chat.is_none() {
+            message.rivals = [].into();
+        }
         let first = followed.filter(|_| caller.chat.is_some()).and_then(|selection| selection.lesson.first.as_ref());
         learning.learn_call(&caller.principal, &message, &Used { tool, kind, first });
     }

@@ -90,6 +90,8 @@ pub(super) struct Chosen {
     pub(super) ranks: HashMap<u32, usize>,
     /// For tools that learning raised, the number of similar messages with evidence for them.
     pub(super) learned: HashMap<u32, u32>,
+    /// The best tools without learning, with their scores. Empty if learning is off.
+    pub(super) plain: Vec<(u32, f32)>,
     /// The vector of the message.
     pub(super) vector: Option<Arc<[f32]>>,
     /// Whether the message depends on earlier turns, so that its own match says little.
@@ -122,7 +124,7 @@ impl Choose {
         }
         let ranking = self.rank(message, &plan).await;
         let tools = offer.ours.len() + offer.judged.len();
-        let is_learned = settings.gate && ranking.learned.is_certain();
+        let is_learned = settings.gate && ranking.learned.is_certain;
         let needs_tool = !settings.gate || is_learned || self.retrieve.needs_tool(&ranking, tools);
         if let Some(trace) = message.trace {
             let gate = match (settings.gate, is_learned) {
@@ -137,6 +139,7 @@ impl Choose {
             kind: if ranking.warnings.is_empty() { SelectionKind::Chosen } else { SelectionKind::Degraded },
             scores,
             learned: ranking.learned.messages.clone(),
+            plain: ranking.plain.clone(),
             vector: ranking.vector.clone(),
             leans: ranking.in_context.is_some(),
             one_of: self.about_as_good(&ranking, catalog),
@@ -206,6 +209,7 @@ impl Choose {
             let first_foreign = catalog.tools().len();
             ranking.ranked.retain(|ranked| ranked.key as usize >= first_foreign || offer.has(ranked.key));
             ranking.learned.messages.retain(|&key, _| offer.has(key));
+            ranking.plain.retain(|&(key, _)| offer.has(key));
         }
         let used: HashSet<u32> = called.iter().filter_map(|tool| catalog.server_of(catalog.position(tool)?)).collect();
         if !used.is_empty() {
@@ -327,6 +331,7 @@ impl Chosen {
             not_judged: Vec::new(),
             ranks: HashMap::new(),
             learned: HashMap::new(),
+            plain: Vec::new(),
             vector: None,
             leans: false,
             judged: false,

@@ -14,6 +14,7 @@ use crate::domain::access::principal::Principal;
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::learning::boost::{Learned, apply};
+use crate::domain::learning::memory::RIVALS;
 use crate::domain::learning::vector::MessageVector;
 use crate::domain::learning::votes::Vote;
 use crate::domain::selection::builtins::Families;
@@ -65,6 +66,8 @@ pub struct Ranking {
     strictness: f32,
     /// What learning from use changed.
     pub(super) learned: Learned,
+    /// The best tools without learning, with their scores. Empty if learning is off.
+    pub(crate) plain: Vec<(u32, f32)>,
     /// Whether some tools or the message have no vectors, so that semantic results are incomplete.
     pub is_partial: bool,
     /// Whether the index failed.
@@ -206,9 +209,11 @@ impl Retrieve {
             let key = catalog.position(&tool).filter(|&key| visibility.allows(&catalog.tools()[key as usize]))?;
             // Near duplicates on available servers have taken the ranks of unavailable tools.
             let is_down = catalog.server_of(key).is_some_and(|server| ranking.is_down(server));
-            (vote.sum < 0.0 || !is_down).then_some((key, vote))
+            (vote.delta < 0.0 || !is_down).then_some((key, vote))
         };
         let votes: HashMap<u32, Vote> = votes.into_iter().filter_map(allowed).collect();
+        let is_ours = |one: &&Ranked<u32>| (one.key as usize) < catalog.tools().len();
+        ranking.plain = ranking.ranked.iter().filter(is_ours).take(RIVALS).map(|one| (one.key, one.fused)).collect();
         ranking.learned = apply(&mut ranking.ranked, &votes);
     }
 
@@ -217,12 +222,19 @@ impl Retrieve {
     /// # Errors
     /// The embedder fails.
     pub(crate) async fn message_vector(&self, message: &str) -> Result<Option<MessageVector>, EmbedError> {
-        let plan = QueryPlan::new(message);
+        Ok(self.query_vector(message).await?.as_deref().and_then(MessageVector::of))
+    }
+
+    /// The vector of a text. `None` for an empty one.
+    ///
+    /// # Errors
+    /// The embedder fails.
+    pub(crate) async fn query_vector(&self, text: &str) -> Result<Option<Arc<[f32]>>, EmbedError> {
+        let plan = QueryPlan::new(text);
         if plan.is_empty() {
             return Ok(None);
         }
-        let vectors = self.embedder.embed_queries(&[plan.whole()]).await?;
-        Ok(vectors.first().and_then(|vector| MessageVector::of(vector)))
+        Ok(self.embedder.embed_queries(&[plan.whole()]).await?.first().map(|vector| Arc::from(&vector[..])))
     }
 
     /// For each server that is called with a sign-in, whether the caller may call it at once.
@@ -447,6 +459,7 @@ impl Retrieve {
             in_context: plan.in_context().map(str::to_owned),
             left_open: plan.left_open(),
             learned: Learned::default(),
+            plain: Vec::new(),
             context_vector: vectors.get(1).filter(|_| plan.in_context().is_some() && !is_poor).cloned(),
             vector: vectors.into_iter().next().filter(|_| !is_poor),
             warnings,

@@ -259,7 +259,9 @@ impl Select {
         };
         let of_chat = (principal, request.chat.as_deref());
         let first = chosen.tools.first().map(|&position| view.catalog.tools()[position as usize].id.clone());
-        let lesson = self.recorder.lesson(of_chat, (id, chosen.vector.as_deref(), chosen.leans), first);
+        let tools = view.catalog.tools();
+        let rivals = chosen.plain.iter().map(|&(position, score)| (tools[position as usize].id.clone(), score)).collect();
+        let lesson = self.recorder.lesson(of_chat, (id, chosen.vector.as_deref(), chosen.leans), (first, rivals));
         self.recorder.record_selection(event, principal, lesson);
     }
 }

@@ -26,7 +26,7 @@ macro_rules! newest {
 }
 const SCOPES: &str = concat!("SELECT message, scope FROM learned_message_scope WHERE message IN (", newest!(), ") ORDER BY message, scope");
 const EVIDENCE: &str = concat!(
-    "SELECT learned_message.id, principal, vector, server, tool, kind, learned_message_evidence.at FROM learned_message ",
+    "SELECT learned_message.id, principal, vector, rivals, server, tool, kind, learned_message_evidence.at FROM learned_message ",
     "JOIN learned_message_evidence ON learned_message_evidence.message = learned_message.id WHERE learned_message.id IN (",
     newest!(),
     ") ORDER BY learned_message.at DESC, learned_message.id"
@@ -62,7 +62,7 @@ impl LearningStore for SqlStore {
                 let tool = ToolId::new(row.try_get::<&str, _>("server")?, row.try_get::<String, _>("tool")?);
                 Ok(LearnedUse {
                     scopes: scopes.get(&id).cloned().unwrap_or_default(),
-                    message: RememberedMessage { id: id.into(), vector },
+                    message: RememberedMessage { id: id.into(), vector, rivals: rivals(row.try_get("rivals")?) },
                     principal: row.try_get::<&str, _>("principal")?.into(),
                     evidence: Evidence { tool, kind, at: Minute::of(from_millis(row.try_get("at")?)) },
                 })
@@ -78,6 +78,12 @@ impl LearningStore for SqlStore {
                 let before = pieces(writer).await?;
                 match forgotten {
                     Forgotten::Caller(id) => remove_all(writer, id).await?,
+                    Forgotten::Key(key) => {
+                        // Scopes begin with the key's id and a slash. After the slash comes `0`.
+                        let (from, to) = (format!("{}/", key.as_str()), format!("{}0", key.as_str()));
+                        let query = sqlx::query("DELETE FROM learned_message_scope WHERE scope >= $1 AND scope < $2").bind(from).bind(to);
+                        query.execute(&mut *writer).await?;
+                    }
                     Forgotten::Tool(tool) => {
                         let query = sqlx::query("DELETE FROM learned_message_evidence WHERE server = $1 AND tool = $2");
                         query.bind(tool.server.as_str()).bind(&*tool.name).execute(&mut *writer).await?;
@@ -94,7 +100,7 @@ impl LearningStore for SqlStore {
                         sqlx::query("DELETE FROM learned_message").execute(&mut *writer).await?;
                     }
                 }
-                if matches!(forgotten, Forgotten::Tool(_) | Forgotten::Scope(_)) {
+                if matches!(forgotten, Forgotten::Key(_) | Forgotten::Tool(_) | Forgotten::Scope(_)) {
                     let unused = "DELETE FROM learned_message WHERE NOT EXISTS (SELECT 1 FROM learned_message_scope WHERE message = learned_message.id) \
                               OR NOT EXISTS (SELECT 1 FROM learned_message_evidence WHERE message = learned_message.id)";
                     sqlx::query(unused).execute(&mut *writer).await?;
@@ -113,13 +119,14 @@ async fn save(writer: &mut DbConnection, model: &str, one: &LearnedUse) -> Resul
     let LearnedUse { message, principal, scopes, evidence } = one;
     let at = to_millis(evidence.at.time());
     sqlx::query(
-        "INSERT INTO learned_message (id, model, principal, vector, at) VALUES ($1, $2, $3, $4, $5) \
+        "INSERT INTO learned_message (id, model, principal, vector, rivals, at) VALUES ($1, $2, $3, $4, $5, $6) \
          ON CONFLICT (id) DO UPDATE SET at = CASE WHEN learned_message.at > excluded.at THEN learned_message.at ELSE excluded.at END",
     )
     .bind(&*message.id)
     .bind(model)
     .bind(&**principal)
     .bind(message.vector.to_bytes())
+    .bind(encoded(&message.rivals))
     .bind(at)
     .execute(&mut *writer)
     .await?;
@@ -140,6 +147,17 @@ async fn save(writer: &mut DbConnection, model: &str, one: &LearnedUse) -> Resul
     .execute(writer)
     .await
     .map(drop)
+}
+
+/// `None` without rivals.
+fn encoded(rivals: &[(ToolId, f32)]) -> Option<String> {
+    let rivals: Vec<(&str, &str, f32)> = rivals.iter().map(|(tool, score)| (tool.server.as_str(), &*tool.name, *score)).collect();
+    (!rivals.is_empty()).then(|| serde_json::to_string(&rivals).ok()).flatten()
+}
+
+fn rivals(text: Option<&str>) -> Arc<[(ToolId, f32)]> {
+    let rivals: Vec<(String, String, f32)> = text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    rivals.into_iter().map(|(server, tool, score)| (ToolId::new(server.as_str(), tool), score)).collect()
 }
 
 async fn pieces(writer: &mut DbConnection) -> Result<u64, sqlx::Error> {

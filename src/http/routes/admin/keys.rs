@@ -21,7 +21,7 @@ use crate::http::caller::Administrator;
 use crate::http::problem::{Answer, Problem, read_json};
 use crate::http::state::State;
 use crate::service::access::keys::{KeyError, NewKey};
-use crate::service::ports::{AuditAction, AuditEntry};
+use crate::service::ports::{AuditAction, AuditEntry, Forgotten};
 
 /// Maximum number of servers, toolsets and groups of a key.
 pub(in crate::http) const MOST_NAMES: usize = 1_000;
@@ -183,6 +183,7 @@ pub async fn revoke_key(state: web::Data<State>, caller: Administrator, id: web:
         state.secrets.disconnect(&owner);
         state.connections.part(sign_ins).await;
         state.sessions.forget(&owner);
+        state.learning.forget(&Forgotten::Key(key.id.clone())).await?;
         state.loading.chats.forget(&owner).await;
     }
     Ok(HttpResponse::Ok().json(KeyBody::of(&key, &state)))

@@ -9,7 +9,6 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::principal;
 use crate::domain::catalog::tool::ToolId;
-use crate::domain::learning::boost::delta;
 use crate::domain::learning::scope::Scope;
 use crate::domain::learning::votes::Vote;
 use crate::http::caller::Administrator;
@@ -50,7 +49,7 @@ struct ForgetQuery {
 /// What is learned.
 #[derive(Serialize, ToSchema)]
 struct LearningBody {
-    /// `always` or `off`.
+    /// `auto`, `always` or `off`.
     mode: &'static str,
     /// The embedding model. Only messages that it embedded are compared.
     model: String,
@@ -65,6 +64,12 @@ struct ScopeBody {
     messages: usize,
     /// Number of pieces of evidence.
     uses: usize,
+    /// Whether these uses count. With `auto`, one caller's uses count if learning from them predicts better than no learning.
+    on: bool,
+    /// By how much learning from one caller's uses predicts better than no learning, as a mean difference of log likelihoods. Absent for
+    /// scopes of several people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gain: Option<f32>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -125,7 +130,7 @@ pub async fn show_learning(state: web::Data<State>, _: Administrator, Query(quer
             let catalog = state.current.snapshot();
             let shown = |(tool, vote): (ToolId, Vote)| LearnedToolBody {
                 name: catalog.tool(&tool).map_or_else(|| tool.to_string(), |tool| tool.operation_id.to_string()),
-                delta: Some(delta(vote.sum)),
+                delta: Some(vote.delta),
                 evidence: learning.evidence(&tool, Some(caller.as_str())).iter().map(EvidenceBody::of).collect(),
             };
             let mut tools: Vec<LearnedToolBody> = votes.into_iter().map(shown).collect();
@@ -137,6 +142,8 @@ pub async fn show_learning(state: web::Data<State>, _: Administrator, Query(quer
                 scope: known.scope.to_string(),
                 messages: known.messages,
                 uses: known.uses,
+                on: known.on,
+                gain: known.gain,
             });
             let body = LearningBody { mode: learning.mode().name(), model: learning.model().to_owned(), scopes: scopes.collect() };
             Ok(HttpResponse::Ok().json(body))

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 
 use super::StoreError;
+use crate::domain::access::api_key::KeyId;
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::learning::evidence::Evidence;
@@ -27,6 +28,8 @@ pub struct LearnedUse {
 pub enum Forgotten {
     /// All messages of a caller.
     Caller(PrincipalId),
+    /// What the messages of a deleted key taught: its own, and those of the users for whom it acted.
+    Key(KeyId),
     /// All evidence on a tool.
     Tool(ToolId),
     /// What counts for a scope. Messages that count for no other scope are deleted.

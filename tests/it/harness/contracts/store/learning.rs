@@ -15,7 +15,11 @@ const MODEL: &str = "model";
 fn used(id: &str, principal: &str, tool: &str, kind: EvidenceKind, minute: u32) -> LearnedUse {
     let scopes: Vec<Scope> = [format!("-/caller={principal}"), "-/all".to_owned()].iter().filter_map(|text| Scope::read(text)).collect();
     LearnedUse {
-        message: RememberedMessage { id: id.into(), vector: MessageVector::of(&[0.6, -0.8, 0.0]).unwrap() },
+        message: RememberedMessage {
+            id: id.into(),
+            vector: MessageVector::of(&[0.6, -0.8, 0.0]).unwrap(),
+            rivals: [(ToolId::new("server", "one"), 2.5), (ToolId::new("server", "two"), 1.25)].into(),
+        },
         principal: Arc::from(principal),
         scopes: scopes.into(),
         evidence: Evidence { tool: ToolId::new("server", tool), kind, at: Minute(minute) },

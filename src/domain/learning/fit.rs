@@ -1,0 +1,306 @@
+//! Learns from mistakes: how far each message of one person pulls its tools up and down.
+//!
+//! The pulls are the coefficients of a kernel softmax regression whose starting point is the ranking without learning. A message whose
+//! tool came first by far anyway pulls hardly at all, and one whose tool was missed pulls strongly: its tool up, and the tools that came
+//! before it down. The kernel is the dot product of two messages after what all of them have in common was subtracted.
+//!
+//! How much the ranking without learning is trusted differs between organisations, so it is measured: each message is predicted from the
+//! ones before it, for several degrees of trust, and the best degree is used. If none predicts better than no learning, learning from
+//! these messages doesn't help.
+
+use super::stake::Stake;
+
+/// How much a score of plain relevance weighs against pulls, and what predictions are assumed to gain by it before there are any. With
+/// the first evidence, pulls are moderate.
+const TRUSTS: [(f32, f32); 4] = [(0.7, 0.0), (1.2, 0.0), (2.0, 0.25), (4.0, 0.1)];
+/// The degree of trust before anything is measured.
+const FIRST_TRUST: f32 = 2.0;
+/// The gain from which learning helps. A smaller one may be chance.
+const LEAST_GAIN: f32 = 0.01;
+/// Number of imagined predictions that gain what is assumed.
+const ASSUMED: f32 = 5.0;
+/// The pull of a message that was predicted with a probability of 0.
+const STRENGTH: f32 = 2.0;
+/// How far pulls approach their aim in the first pass over the messages, and in each later one.
+const RATES: [f32; 6] = [0.5, 0.3, 0.3, 0.3, 0.3, 0.3];
+/// How much of the mean message is subtracted from all messages, and the number of messages with which it is half of that.
+const COMMON: f32 = 0.7;
+const FEW: f32 = 20.0;
+/// The similarity of messages that have nothing in common. So tools that are used often rank a little higher everywhere.
+const BIAS: f32 = 0.05;
+/// Maximum number of predictions that are measured: the newest half of the messages, or this many.
+const MEASURED: usize = 256;
+/// The sharpness of predictions when they are measured.
+const SHARPNESS: f32 = 1.5;
+/// The share of predictions that are expected to fail, because people sometimes call a wrong tool. Bounds what one of them counts.
+const CHANCE: f32 = 0.2;
+/// The score of an imagined rival, for messages of which nothing but the used tools is known. Theirs is 0.
+const RIVAL: f32 = 1.0;
+
+/// What all pulls of a scope have in common.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Fit {
+    /// What all messages have in common.
+    centre: Vec<f32>,
+    square: f32,
+    trust: f32,
+    gain: f32,
+}
+
+/// One message, as it is learned from.
+pub(super) struct Lesson<'a> {
+    pub(super) vector: &'a [i8],
+    pub(super) scale: f32,
+    pub(super) stakes: &'a [Stake],
+    /// For each stake, the weight of the evidence for it, or against it if negative.
+    pub(super) weights: Vec<f32>,
+}
+
+impl Default for Fit {
+    fn default() -> Self {
+        let gain = TRUSTS.iter().map(|(_, assumed)| assumed / ASSUMED).fold(0.0, f32::max);
+        Self { centre: Vec::new(), square: 0.0, trust: FIRST_TRUST, gain }
+    }
+}
+
+impl Fit {
+    /// Learns from messages in the order of time. Returns the pulls of each message.
+    pub(super) fn of(lessons: &[Lesson<'_>], dimension: usize, tools: usize) -> (Self, Vec<Vec<f32>>) {
+        let centre = centre(lessons, dimension);
+        let square = centre.iter().map(|value| value * value).sum();
+        let mut best: Option<(f32, Learner)> = None;
+        for (trust, assumed) in TRUSTS {
+            let mut learner = Learner::new(trust, dimension, tools, lessons.len());
+            let gain = learner.measured(lessons, &centre, assumed);
+            if best.as_ref().is_none_or(|(known, _)| gain > *known) {
+                best = Some((gain, learner));
+            }
+        }
+        let Some((gain, mut learner)) = best else { return (Self::default(), Vec::new()) };
+        for rate in &RATES[1..] {
+            learner.pass(lessons, &centre, *rate);
+        }
+        (Self { centre, square, trust: learner.trust, gain }, learner.pulls)
+    }
+
+    /// By how much learning predicts better than no learning, as a mean difference of log likelihoods.
+    pub(super) fn gain(&self) -> f32 {
+        self.gain
+    }
+
+    /// Whether learning predicts better than no learning.
+    pub(super) fn helps(&self) -> bool {
+        self.gain >= LEAST_GAIN
+    }
+
+    /// The product of a message's vector with the centre.
+    pub(super) fn offset(&self, vector: &[i8], scale: f32) -> f32 {
+        self.centre.iter().zip(vector).map(|(centre, value)| centre * f32::from(*value)).sum::<f32>() * scale
+    }
+
+    /// How much a pull counts between two messages, by their cosine and offsets.
+    pub(super) fn kernel(&self, cosine: f32, offsets: f32) -> f32 {
+        (cosine - offsets + self.square + BIAS) / self.trust
+    }
+
+    /// The pulls of one more message, by how far the others move its tools and by its kernel with itself.
+    pub(super) fn settled(&self, lesson: &Lesson<'_>, deltas: &[f32], itself: f32) -> Vec<f32> {
+        let mut pulls = vec![0.0; deltas.len()];
+        for rate in RATES {
+            let moved: Vec<f32> = deltas.iter().zip(&pulls).map(|(delta, pull)| delta + itself * pull).collect();
+            approach(&mut pulls, &lesson.aims(&moved, self.trust), rate);
+        }
+        pulls
+    }
+}
+
+impl Lesson<'_> {
+    /// The scores of the stakes, and of the imagined rival if nothing is known about other tools.
+    fn scores(&self, deltas: &[f32]) -> Vec<f32> {
+        let lowest = self.stakes.iter().filter_map(|stake| stake.score()).reduce(f32::min);
+        let scores = self.stakes.iter().zip(deltas).map(|(stake, delta)| stake.score().or(lowest).unwrap_or(0.0) + delta);
+        scores.chain(lowest.is_none().then_some(RIVAL)).collect()
+    }
+
+    /// What each pull should be: positive for used tools, as far as they weren't expected; negative for the others.
+    fn aims(&self, deltas: &[f32], trust: f32) -> Vec<f32> {
+        let expected = softmax(&self.scores(deltas), trust);
+        let total = self.positive();
+        let importance = total.min(1.0);
+        let aim = |(weight, expected): (&f32, &f32)| {
+            let wanted = if total > 0.0 { importance * (weight.max(0.0) / total - expected) } else { 0.0 };
+            STRENGTH * (wanted + weight.min(0.0) * expected)
+        };
+        self.weights.iter().zip(&expected).map(aim).collect()
+    }
+
+    fn positive(&self) -> f32 {
+        self.weights.iter().map(|weight| weight.max(0.0)).sum()
+    }
+
+    /// How likely the used tools are. Never near 0, because some uses are mistakes.
+    fn log_likelihood(&self, deltas: &[f32]) -> f32 {
+        let scores = self.scores(deltas);
+        let expected = softmax(&scores, SHARPNESS);
+        let used: f32 = self.weights.iter().zip(&expected).filter(|(weight, _)| **weight > 0.0).map(|(_, expected)| expected).sum();
+        ((1.0 - CHANCE) * used + CHANCE / 8.0).ln()
+    }
+
+    fn centred(&self, centre: &[f32]) -> Vec<f32> {
+        self.vector.iter().zip(centre).map(|(value, centre)| f32::from(*value) * self.scale - centre).collect()
+    }
+}
+
+/// Learns pulls. For each tool, keeps the sum of all vectors by their pulls, so that a pass over all messages takes linear time.
+struct Learner {
+    trust: f32,
+    dimension: usize,
+    /// For each tool, its place in `sums` and `totals`.
+    places: Vec<Option<usize>>,
+    sums: Vec<f32>,
+    totals: Vec<f32>,
+    pulls: Vec<Vec<f32>>,
+}
+
+impl Learner {
+    fn new(trust: f32, dimension: usize, tools: usize, lessons: usize) -> Self {
+        let (places, pulls) = (vec![None; tools], Vec::with_capacity(lessons));
+        Self { trust, dimension, places, sums: Vec::new(), totals: Vec::new(), pulls }
+    }
+
+    /// The first pass. Returns what the predictions gain: each message is predicted before it is learned from.
+    fn measured(&mut self, lessons: &[Lesson<'_>], centre: &[f32], assumed: f32) -> f32 {
+        let from = lessons.len() - lessons.len().div_ceil(2).min(MEASURED);
+        let (mut gains, mut count) = (assumed, ASSUMED);
+        for (place, lesson) in lessons.iter().enumerate() {
+            let vector = lesson.centred(centre);
+            let deltas = self.deltas(lesson, &vector);
+            if place >= from && lesson.positive() > 0.0 {
+                gains += lesson.log_likelihood(&deltas) - lesson.log_likelihood(&vec![0.0; deltas.len()]);
+                count += 1.0;
+            }
+            self.pulls.push(vec![0.0; deltas.len()]);
+            self.learn(place, lesson, (&vector, &deltas), RATES[0]);
+        }
+        gains / count
+    }
+
+    fn pass(&mut self, lessons: &[Lesson<'_>], centre: &[f32], rate: f32) {
+        for (place, lesson) in lessons.iter().enumerate() {
+            let vector = lesson.centred(centre);
+            let deltas = self.deltas(lesson, &vector);
+            self.learn(place, lesson, (&vector, &deltas), rate);
+        }
+    }
+
+    /// How far all messages so far move the tools of this one.
+    fn deltas(&self, lesson: &Lesson<'_>, vector: &[f32]) -> Vec<f32> {
+        let delta = |stake: &Stake| {
+            self.places[stake.tool()].map_or(0.0, |place| {
+                let sum = &self.sums[place * self.dimension..(place + 1) * self.dimension];
+                let product: f32 = sum.iter().zip(vector).map(|(one, other)| one * other).sum();
+                (product + BIAS * self.totals[place]) / self.trust
+            })
+        };
+        lesson.stakes.iter().map(delta).collect()
+    }
+
+    fn learn(&mut self, place: usize, lesson: &Lesson<'_>, (vector, deltas): (&[f32], &[f32]), rate: f32) {
+        let aims = lesson.aims(deltas, self.trust);
+        let before = self.pulls[place].clone();
+        approach(&mut self.pulls[place], &aims, rate);
+        for (at, stake) in lesson.stakes.iter().enumerate() {
+            let change = self.pulls[place][at] - before[at];
+            let known = &mut self.places[stake.tool()];
+            let sum = *known.get_or_insert_with(|| {
+                self.sums.resize(self.sums.len() + self.dimension, 0.0);
+                self.totals.push(0.0);
+                self.totals.len() - 1
+            });
+            self.totals[sum] += change;
+            let sum = &mut self.sums[sum * self.dimension..(sum + 1) * self.dimension];
+            sum.iter_mut().zip(vector).for_each(|(sum, value)| *sum += change * value);
+        }
+    }
+}
+
+fn approach(pulls: &mut [f32], aims: &[f32], rate: f32) {
+    pulls.iter_mut().zip(aims).for_each(|(pull, aim)| *pull += rate * (aim - *pull));
+}
+
+fn centre(lessons: &[Lesson<'_>], dimension: usize) -> Vec<f32> {
+    let mut centre = vec![0.0; dimension];
+    for lesson in lessons {
+        centre.iter_mut().zip(lesson.vector).for_each(|(sum, value)| *sum += f32::from(*value) * lesson.scale);
+    }
+    let factor = COMMON / (lessons.len() as f32 + FEW);
+    centre.into_iter().map(|sum| sum * factor).collect()
+}
+
+fn softmax(scores: &[f32], sharpness: f32) -> Vec<f32> {
+    let most = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let exponents: Vec<f32> = scores.iter().map(|score| (sharpness * (score - most)).exp()).collect();
+    let total: f32 = exponents.iter().sum();
+    exponents.into_iter().map(|one| one / total).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{Fit, Lesson, STRENGTH};
+    use crate::domain::learning::stake::Stake;
+
+    fn lesson<'a>(vector: &'a [i8], stakes: &'a [Stake], used: usize) -> Lesson<'a> {
+        let weights = stakes.iter().map(|stake| if stake.tool() == used { 1.0 } else { 0.0 }).collect();
+        Lesson { vector, scale: 0.01, stakes, weights }
+    }
+
+    fn stakes(scores: &[f32]) -> Box<[Stake]> {
+        Stake::joined(&[], &scores.iter().copied().enumerate().collect::<Vec<_>>(), std::iter::empty())
+    }
+
+    #[test]
+    fn mistakes_pull_and_hits_hardly_do() {
+        let stakes = stakes(&[3.0, 1.0, 0.0]);
+        let (_, hit) = Fit::of(&[lesson(&[100, 0], &stakes, 0)], 2, 3);
+        let (_, miss) = Fit::of(&[lesson(&[100, 0], &stakes, 1)], 2, 3);
+        assert!(hit[0].iter().all(|pull| pull.abs() < 0.2), "{hit:?}");
+        assert!(miss[0][1] > 0.5 && miss[0][0] < -0.5 && miss[0][2].abs() < 0.2, "{miss:?}");
+    }
+
+    #[test]
+    fn a_habit_that_the_ranking_misses_is_trusted_more_and_chance_is_not() {
+        let (stakes, vectors) = (stakes(&[1.0, 0.8]), [[100_i8, 0], [90, 40], [95, 20], [99, -10]]);
+        let fit = |used: &dyn Fn(usize) -> usize| {
+            let lessons: Vec<Lesson<'_>> = (0..40).map(|at| lesson(&vectors[at % 4], &stakes, used(at))).collect();
+            Fit::of(&lessons, 2, 2).0
+        };
+        let (habit, chance) = (fit(&|_| 1), fit(&|at| usize::from(at * at * 7 % 11 < 5)));
+        assert!(habit.gain() > 0.2 && habit.trust < 2.0, "{habit:?}");
+        assert!(chance.gain() < habit.gain() / 4.0, "{chance:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn pulls_are_bounded(
+            vectors in prop::collection::vec(prop::collection::vec(-127_i8..=127, 4), 1..12),
+            scores in prop::collection::vec(-3.0_f32..6.0, 0..4),
+            used in prop::collection::vec((0_usize..4, -1.5_f32..1.5), 12),
+        ) {
+            let stakes: Vec<Box<[Stake]>> = used.iter().map(|(tool, _)| {
+                Stake::joined(&[], &scores.iter().copied().enumerate().collect::<Vec<_>>(), std::iter::once(*tool))
+            }).collect();
+            let lessons: Vec<Lesson<'_>> = vectors.iter().zip(&stakes).zip(&used).map(|((vector, stakes), (tool, weight))| Lesson {
+                vector, scale: 1.0 / 127.0, stakes,
+                weights: stakes.iter().map(|stake| if stake.tool() == *tool { *weight } else { 0.0 }).collect(),
+            }).collect();
+            let (fit, pulls) = Fit::of(&lessons, 4, 4);
+            prop_assert!(fit.gain().is_finite());
+            prop_assert_eq!(pulls.len(), lessons.len());
+            for pull in pulls.iter().flatten() {
+                prop_assert!(pull.abs() <= 1.5 * STRENGTH + 1e-3, "{}", pull);
+            }
+        }
+    }
+}
