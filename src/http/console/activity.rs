@@ -139,7 +139,8 @@ fn filters(visit: &Visit<'_>, query: &Fields, problem: Option<&Problem>) -> Mark
 
 fn events_table(visit: &Visit<'_>, events: &[StoredEvent]) -> Markup {
     let texts = visit.texts;
-    let heads = [Head::Text(&texts.time), Head::Text(&texts.event), Head::Text(&texts.tools), Head::Text(&texts.caller), Head::Text(&texts.chat)];
+    let heads =
+        [Head::Text(&texts.time), Head::Text(&texts.event), Head::Text(&texts.tools), Head::Text(&texts.caller), Head::Text(&texts.chat)];
     let rows = html! {
         @for event in events {
             tr {
@@ -191,7 +192,9 @@ fn what(texts: &Texts, event: &StoredEvent) -> Markup {
     match &event.kind {
         StoredEventKind::Offered { all: Some(all), .. } => html! { (texts.kept_all) " (" (grouped(*all)) ")" },
         StoredEventKind::Offered { tools, all: None } => html! { (texts.selected) " (" (grouped(tools.len() as u64)) ")" },
-        StoredEventKind::Searched { recovered, .. } => html! { (texts.searched) @if *recovered { ", " span.notable { (texts.was_not_offered) } } },
+        StoredEventKind::Searched { recovered, .. } => {
+            html! { (texts.searched) @if *recovered { ", " span.notable { (texts.was_not_offered) } } }
+        }
         StoredEventKind::Called { outcome, took: time, recovered, .. } => html! {
             (texts.called) ", " (took(*time)) ": " (outcome_of(texts, *outcome))
             @if *recovered { ", " span.notable { (texts.was_not_offered) } }

@@ -100,7 +100,9 @@ mod tests {
         for to in ["/ui/tools?text=a+b&offset=50", "/ui/tool?server=a&tool=%2F%2Fb", "/ui"] {
             assert_eq!(destination(to), to);
         }
-        for to in ["", "https://evil.example/ui", "//evil.example/ui", "/ui//evil.example", "/ui/\\evil", "/ui/a\r\nb", "/uix", "/ui/me", "ui"] {
+        for to in
+            ["", "https://evil.example/ui", "//evil.example/ui", "/ui//evil.example", "/ui/\\evil", "/ui/a\r\nb", "/uix", "/ui/me", "ui"]
+        {
             assert_eq!(destination(to), CONSOLE, "{to}");
         }
     }

@@ -48,7 +48,8 @@ pub(super) fn savings(texts: &Texts, costs: &PricedCosts) -> Markup {
         (spent(&texts.cost_smart_select, &totals.smart_select))
         (spent(&texts.cost_own_keys, &totals.own_keys))
     };
-    let heads = [Head::Text(&texts.kind), Head::Number(&texts.messages_or_answers), Head::Number(&texts.tokens), Head::Number(&texts.money)];
+    let heads =
+        [Head::Text(&texts.kind), Head::Number(&texts.messages_or_answers), Head::Number(&texts.tokens), Head::Number(&texts.money)];
     html! {
         h2 { (texts.savings) }
         (table(&texts.savings, &heads, &rows))

@@ -73,9 +73,7 @@ pub(super) async fn approve(state: web::Data<State>, caller: Caller, request: Ht
     };
     match approved {
         Err(problem) => answer(&state, visit, &Fields::default(), Some(&problem)).await,
-        Ok(()) if fields.text("back") == "tool" => {
-            see(&state, &address(TOOL, &[("server", server), ("tool", tool), ("done", "approved")]))
-        }
+        Ok(()) if fields.text("back") == "tool" => see(&state, &address(TOOL, &[("server", server), ("tool", tool), ("done", "approved")])),
         Ok(()) => see(&state, &address(SERVERS, &[("done", "approved")])),
     }
 }
@@ -147,7 +145,8 @@ fn table_of_servers(visit: &Visit<'_>, found: &Found, offset: usize) -> Markup {
         Head::Text(&texts.last_listed),
         Head::Text(&texts.error),
     ];
-    let rows = html! { @for server in found.servers.iter().skip(offset).take(PAGE) { (row(visit, server, found.usage.get(&server.server))) } };
+    let rows =
+        html! { @for server in found.servers.iter().skip(offset).take(PAGE) { (row(visit, server, found.usage.get(&server.server))) } };
     html! {
         (table(&texts.servers, &heads, &rows))
         @if found.servers.len() > PAGE {
@@ -222,8 +221,7 @@ fn changed_tool(visit: &Visit<'_>, tool: &ToolView) -> Markup {
 
 fn changed_part(visit: &Visit<'_>, part: &ServerPart) -> Markup {
     let (texts, ServerPart { server, prompt, view }) = (visit.texts, part);
-    let approval =
-        Approval { server: server.as_str(), tool: "", prompt, fingerprint: &view.fingerprint, back: "servers" };
+    let approval = Approval { server: server.as_str(), tool: "", prompt, fingerprint: &view.fingerprint, back: "servers" };
     html! {
         section.change {
             h3 {

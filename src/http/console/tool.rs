@@ -14,6 +14,7 @@ use crate::domain::access::management::ManagedBy;
 use crate::domain::access::tool_facts::{TagSource, ToolOverride};
 use crate::domain::catalog::hidden_text::visible;
 use crate::domain::catalog::tool::ToolId;
+use crate::domain::records::usage::Latencies;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::pages::browser::{Fields, address, see};
@@ -21,7 +22,7 @@ use crate::http::problem::{Code, Problem};
 use crate::http::routes::admin::{quantile_milliseconds, tools};
 use crate::http::state::State;
 use crate::service::catalog::tool_admin::ToolView;
-use crate::service::ports::{ToolUsage, UsageQuery};
+use crate::service::ports::{ToolCounts, ToolUsage, UsageQuery};
 use crate::service::records::usage::UsageOrder;
 
 /// Maximum length of the raw definition, in characters.
@@ -77,8 +78,8 @@ async fn find(state: &State, id: &ToolId) -> Result<(ToolView, ToolUsage), Probl
     let usage = state.usage.report(&query, UsageOrder::Called, 1).await?.tools.into_iter().next();
     let none = ToolUsage {
         tool: id.clone(),
-        counts: Default::default(),
-        latencies: Default::default(),
+        counts: ToolCounts::default(),
+        latencies: Latencies::default(),
         called_at: None,
         helpful: 0,
         wrong: 0,
@@ -108,7 +109,13 @@ fn entered(fields: &Fields) -> ToolOverride {
     }
 }
 
-fn page(visit: Visit<'_>, view: &ToolView, usage: &ToolUsage, (given, problem): (&Fields, Option<&Problem>), said: &Markup) -> HttpResponse {
+fn page(
+    visit: Visit<'_>,
+    view: &ToolView,
+    usage: &ToolUsage,
+    (given, problem): (&Fields, Option<&Problem>),
+    said: &Markup,
+) -> HttpResponse {
     let texts = visit.texts;
     let body = html! {
         (said)

@@ -68,12 +68,7 @@ fn filter(query: &Fields) -> ToolFilter {
 
 fn search(visit: &Visit<'_>, query: &Fields) -> Markup {
     let (texts, form) = (visit.texts, Form::new(query, None));
-    let states = [
-        ("", texts.any.as_str()),
-        ("pinned", &texts.pinned),
-        ("changed", &texts.state_changed),
-        ("new", &texts.state_new),
-    ];
+    let states = [("", texts.any.as_str()), ("pinned", &texts.pinned), ("changed", &texts.state_changed), ("new", &texts.state_new)];
     html! {
         form.columns role="search" method="get" action=(visit.at(TOOLS)) {
             (form.input("text", &texts.search, &texts.search_hint, "search"))

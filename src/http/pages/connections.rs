@@ -121,7 +121,9 @@ mod tests {
             connected_at: None,
         };
         let to = Url::parse("https://a.example/?q=\"><script>alert(1)</script>").unwrap();
-        for page in [confirm("", evil, Some(evil), evil), list("", evil, &[known], evil), go_on("", evil, &to), message("", evil, evil, true)] {
+        for page in
+            [confirm("", evil, Some(evil), evil), list("", evil, &[known], evil), go_on("", evil, &to), message("", evil, evil, true)]
+        {
             assert!(!page.contains("<script") && !page.contains(evil), "{page}");
         }
     }

@@ -106,7 +106,9 @@ async fn show(state: web::Data<State>, request: HttpRequest) -> HttpResponse {
     }
     match session(&state, &request).await {
         Ok(Some((cookie, session))) => match state.connections.list(&session.owner, &session.servers).await {
-            Ok(known) => html(StatusCode::OK, pages::POLICY, pages::list(&base, &session.person, &known, COOKIE.form_token(&cookie).expose_secret())),
+            Ok(known) => {
+                html(StatusCode::OK, pages::POLICY, pages::list(&base, &session.person, &known, COOKIE.form_token(&cookie).expose_secret()))
+            }
             Err(error) => failed(&base, &Problem::from(error)),
         },
         Ok(None) => no_session(&base),

@@ -139,9 +139,20 @@ pub struct StoredEvent {
 #[derive(Clone, Debug, PartialEq)]
 pub enum StoredEventKind {
     /// Tools were selected. `all` is the number of tools if all were kept; they are then not listed.
-    Offered { tools: Vec<ToolId>, all: Option<u64> },
-    Called { tool: ToolId, outcome: CallOutcome, took: Duration, recovered: bool },
-    Searched { tools: Vec<ToolId>, recovered: bool },
+    Offered {
+        tools: Vec<ToolId>,
+        all: Option<u64>,
+    },
+    Called {
+        tool: ToolId,
+        outcome: CallOutcome,
+        took: Duration,
+        recovered: bool,
+    },
+    Searched {
+        tools: Vec<ToolId>,
+        recovered: bool,
+    },
 }
 
 /// Filters events. `None` matches everything.

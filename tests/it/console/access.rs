@@ -41,7 +41,8 @@ async fn a_rule_shows_who_loses_what_before_it_is_saved() {
     assert!(page.text.contains("\ntime\nfiles</textarea>"), "{}", page.text);
     let saved = browser.send_form("/ui/access", &[("version", "0"), ("do", "save"), ("draft", &draft)]).await;
     assert_eq!((saved.status, saved.location.as_deref()), (StatusCode::SEE_OTHER, Some("/ui/access?done=saved")), "{}", saved.text);
-    let rules = json!([{"effect": "allow", "servers": ["time", "files"]}, {"effect": "block", "servers": ["mail"], "groups": ["builders"]}]);
+    let rules =
+        json!([{"effect": "allow", "servers": ["time", "files"]}, {"effect": "block", "servers": ["mail"], "groups": ["builders"]}]);
     assert_eq!(policy(&service).await["rules"], rules);
 
     // A mistake is named in the words of the API, and the draft stays.
@@ -59,7 +60,8 @@ async fn a_rule_shows_who_loses_what_before_it_is_saved() {
     let page = browser.send_form("/ui/access", &[("version", "1"), ("do", "save"), ("draft", &draft)]).await;
     assert_eq!(page.status, StatusCode::PRECONDITION_FAILED, "{}", page.text);
     assert!(page.words().contains("somebody else has saved"), "{}", page.words());
-    let again = [("version", &*page.hidden("version")), ("do", "save"), ("draft", &*page.hidden("draft"))];
+    let (version, draft) = (page.hidden("version"), page.hidden("draft"));
+    let again = [("version", version.as_str()), ("do", "save"), ("draft", draft.as_str())];
     assert_eq!(browser.send_form("/ui/access", &again).await.status, StatusCode::SEE_OTHER);
     assert_eq!(policy(&service).await["rules"], json!([rules[0]]));
 }
@@ -70,7 +72,7 @@ async fn keys_are_created_and_revoked() {
     let mut browser = signed_in(&service).await;
     for (name, value) in [("name", "a b"), ("servers", "tiem"), ("toolsets", "none"), ("expires_in_days", "soon")] {
         let form = [("name", "ci"), (name, value)];
-        let form = if name == "name" { &form[1..] } else { &form };
+        let form = if name == "name" { &form[1..] } else { &form[..] };
         let page = browser.send_form("/ui/access/keys", form).await;
         let body = match name {
             "name" => json!({"name": value}),
@@ -117,7 +119,10 @@ async fn toolsets_are_written_and_removed() {
     let page = browser.send_form("/ui/access/toolset", &form).await;
     assert_eq!(page.location.as_deref(), Some("/ui/access/toolsets?done=saved"), "{}", page.text);
     let (_, view) = administer(&service, Method::GET, "/v1/admin/toolsets/clock", &json!({})).await;
-    assert_eq!((&view["servers"], &view["exclude"], &view["description"]), (&json!(["time"]), &json!(["{a,b}*", "c"]), &json!("Tells <b>time</b>.")));
+    assert_eq!(
+        (&view["servers"], &view["exclude"], &view["description"]),
+        (&json!(["time"]), &json!(["{a,b}*", "c"]), &json!("Tells <b>time</b>."))
+    );
     let page = browser.see("/ui/access/toolset?name=clock").await;
     assert!(page.words().contains("time__get_current_time") && !page.text.contains("<b>"), "{}", page.text);
     assert!(browser.see("/ui/access/toolsets").await.words().contains("clock"));

@@ -3,12 +3,16 @@
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::{servers, signed_in};
-use crate::harness::Running;
+use super::signed_in;
 use crate::harness::keys::{KEY, start_on, with_key};
 use crate::harness::wait::{eventually, when};
+use crate::harness::{Running, stdio};
 
 const TEXT: &str = "what time is it in <b>Tokyo</b>";
+
+fn servers() -> Value {
+    json!({"one": stdio(&[]), "time": stdio(&["list=time"]), "files": stdio(&["list=files"])})
+}
 
 async fn post(service: &Running, path: &str, user: &str, body: &Value) {
     let request = with_key(service, Method::POST, path, KEY).header("x-openwebui-user-id", user).header("x-openwebui-chat-id", "chat-1");
@@ -22,7 +26,7 @@ async fn events_are_filtered_and_a_chat_is_told_in_order() {
     let asked = json!({"messages": [{"role": "user", "content": TEXT}], "chat_id": "chat-1"});
     post(&service, "/v1/filter", "anna", &asked).await;
     post(&service, "/v1/tools/search", "anna", &json!({"queries": ["read a file"]})).await;
-    post(&service, "/time/get_current_time", "anna", &json!({"timezone": "Asia/Tokyo"})).await;
+    post(&service, "/one/echo", "anna", &json!({"text": "hello"})).await;
     post(&service, "/v1/filter", "bob", &asked).await;
     let mut browser = signed_in(&service).await;
     let rows = |text: &str| text.matches("<tr>").count() - 1;
@@ -39,8 +43,8 @@ async fn events_are_filtered_and_a_chat_is_told_in_order() {
         ("principal=user%3Aanna", 3),
         ("principal=user%3Abob", 1),
         ("outcome=success", 1),
-        ("tool=time__get_current_time&outcome=success", 1),
-        ("tool=time%2Fget_current_time&principal=user%3Aanna&chat=chat-1&outcome=success", 1),
+        ("tool=one__echo&outcome=success", 1),
+        ("tool=one%2Fecho&principal=user%3Aanna&chat=chat-1&outcome=success", 1),
     ] {
         let page = browser.see(&format!("/ui/activity?{filter}")).await;
         assert_eq!(rows(&page.text), count, "{filter}: {}", page.words());

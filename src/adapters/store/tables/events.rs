@@ -6,7 +6,9 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use sqlx::{QueryBuilder, Row};
 
-use super::{CHUNK, Db, DbConnection, DbRow, SqlStore, chats, conversation_figures, feedback, insert_numbered, snapshot, text, time, usage};
+use super::{
+    CHUNK, Db, DbConnection, DbRow, SqlStore, chats, conversation_figures, feedback, insert_numbered, snapshot, text, time, usage,
+};
 use crate::adapters::store::encoding::{odd, signed, to_millis};
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::text::canonical::Fingerprint;

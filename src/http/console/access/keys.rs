@@ -11,6 +11,8 @@ use serde_json::{Map, json};
 use super::{KEYS, names, navigation};
 use crate::domain::access::api_key::{ApiKey, KeyId, KeyState};
 use crate::domain::access::management::ManagedBy;
+use crate::domain::access::toolset::ToolsetName;
+use crate::domain::catalog::tool::ServerName;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::console::layout::{Place, Visit};
@@ -138,8 +140,8 @@ fn list(visit: &Visit<'_>, state: &State, all: &[ApiKey], offset: usize) -> Mark
 fn row(visit: &Visit<'_>, key: &ApiKey, state: KeyState) -> Markup {
     let texts = visit.texts;
     let (state_name, class) = state_of(texts, state);
-    let servers: Option<Vec<&str>> = key.servers.as_ref().map(|servers| servers.iter().map(|name| name.as_str()).collect());
-    let toolsets: Option<Vec<&str>> = key.toolsets.as_ref().map(|toolsets| toolsets.iter().map(|name| name.as_str()).collect());
+    let servers: Option<Vec<&str>> = key.servers.as_ref().map(|servers| servers.iter().map(ServerName::as_str).collect());
+    let toolsets: Option<Vec<&str>> = key.toolsets.as_ref().map(|toolsets| toolsets.iter().map(ToolsetName::as_str).collect());
     let groups: Vec<&String> = key.groups.iter().collect();
     html! {
         tr {

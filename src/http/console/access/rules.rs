@@ -281,7 +281,8 @@ fn described(texts: &Texts, rule: &Rule) -> Markup {
 fn effects(visit: &Visit<'_>, view: &PolicyView, draft: &Draft, effect: &Effect) -> Markup {
     let texts = visit.texts;
     let heads = [Head::Text(&texts.caller), Head::Text(&texts.loses), Head::Text(&texts.gains)];
-    let tools = |names_of: &[String]| html! { @if !names_of.is_empty() { strong { (grouped(names_of.len() as u64)) } ": " (names(names_of)) } };
+    let tools =
+        |names_of: &[String]| html! { @if !names_of.is_empty() { strong { (grouped(names_of.len() as u64)) } ": " (names(names_of)) } };
     let rows = html! {
         @for change in effect.changes.iter().take(CALLERS) {
             tr { th scope="row" { (caller(texts, change)) } td { (tools(&change.loses)) } td { (tools(&change.gains)) } }
@@ -320,7 +321,7 @@ fn caller(texts: &Texts, change: &CallerChange) -> Markup {
 fn other_version(texts: &Texts, view: &PolicyView) -> Markup {
     html! {
         section.notice {
-            h3 { (texts.other_version) }
+            h2 { (texts.other_version) }
             ol { @for rule in view.rules.iter().take(MOST) { li { (described(texts, rule)) } } }
         }
     }
