@@ -48,6 +48,7 @@ impl<'a> Visit<'a> {
     ///
     /// # Errors
     /// The redirect to the sign-in, which leads back to this page.
+    #[expect(clippy::result_large_err, reason = "the error is the response of the page")]
     pub(super) fn begin(state: &'a State, caller: &Caller, request: &HttpRequest) -> Result<Self, HttpResponse> {
         let texts = texts(request.headers());
         if let Some(session) = state.console.of(request.headers()) {
@@ -66,6 +67,7 @@ impl<'a> Visit<'a> {
     ///
     /// # Errors
     /// The redirect to the sign-in, or a page that says that the form is not from this session.
+    #[expect(clippy::result_large_err, reason = "the error is the response of the page")]
     pub(super) fn with_form(state: &'a State, request: &HttpRequest, body: &Body, page: &str) -> Result<(Self, Fields), HttpResponse> {
         let texts = texts(request.headers());
         let Some(session) = state.console.of(request.headers()) else { return Err(to_login(state, page)) };

@@ -58,13 +58,10 @@ pub(super) async fn change(state: web::Data<State>, caller: Caller, request: Htt
     let removes = fields.text("do") == "remove";
     let new = (!removes).then(|| entered(&fields));
     let expected = fields.text("version").parse().ok();
-    let problem = match tools::write(&state, &caller.0, &id, new, expected).await {
-        Ok(_) => {
-            let named = [("server", fields.text("server")), ("tool", fields.text("tool"))];
-            let done = ("done", if removes { "removed" } else { "saved" });
-            return see(&state, &address(TOOL, &[named.as_slice(), &[done]].concat()));
-        }
-        Err(problem) => problem,
+    let Err(problem) = tools::write(&state, &caller.0, &id, new, expected).await else {
+        let named = [("server", fields.text("server")), ("tool", fields.text("tool"))];
+        let done = ("done", if removes { "removed" } else { "saved" });
+        return see(&state, &address(TOOL, &[named.as_slice(), &[done]].concat()));
     };
     match find(&state, &id).await {
         Ok((view, usage)) => page(visit, &view, &usage, (&fields, Some(&problem)), &html! {}),

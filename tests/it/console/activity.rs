@@ -75,7 +75,7 @@ async fn without_stored_texts_the_story_says_so() {
     post(&service, "/v1/filter", "anna", &json!({"messages": [{"role": "user", "content": TEXT}], "chat_id": "chat-1"})).await;
     let page = eventually("the event is recorded", async || {
         let page = signed_in(&service).await.see("/ui/activity/chat?chat=chat-1").await;
-        when(page.words(), |words| words.contains("Tools"))
+        when(page.words(), |words| words.contains("Tools selected"))
     })
     .await;
     assert!(page.contains("learning.message_text") && !page.contains("Tokyo"), "{page}");
