@@ -21,7 +21,7 @@ const SUBJECT: &str = "console";
 
 pub(super) async fn show(state: web::Data<State>, caller: Caller, request: HttpRequest) -> HttpResponse {
     if state.console.has(request.headers()) || (caller.0.administers && state.admission.needs_no_key()) {
-        return see(&state, CONSOLE);
+        return see(&state, destination(Fields::of_query(&request).text("to")));
     }
     form(&state, &request, StatusCode::OK, (None, Fields::of_query(&request).text("to")))
 }
