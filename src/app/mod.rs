@@ -73,6 +73,7 @@ use crate::service::meta_tools::smart_select::SmartSelect;
 use crate::service::ports::{IndexError, StoreError, ToolServers};
 use crate::service::publishing::meta_tokens::MetaTokens;
 use crate::service::publishing::publish::Publish;
+use crate::service::records::activity::Activity;
 use crate::service::records::audit::Audit;
 use crate::service::records::costs::CostReports;
 use crate::service::records::feedback::Feedback;
@@ -428,6 +429,7 @@ impl Application {
             subscriptions,
             learning,
             feedback: Feedback { current: Arc::clone(&current), store: store.clone(), recorder },
+            activity: Activity { store: store.clone() },
             usage: Usage { store: store.clone() },
             report: Report { store: store.clone() },
             costs: CostReports { store: store.clone(), settings: usage_settings },

@@ -1,6 +1,9 @@
-//! Security headers for pages: what a page may load, who may embed it, and no content sniffing.
+//! Pages for browsers: what they share, and their security headers: what a page may load, who may embed it, and no content
+//! sniffing.
 
 pub(crate) mod plot;
+pub(crate) mod browser;
+pub(crate) mod dress;
 pub(crate) mod connections;
 
 use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};

@@ -35,6 +35,7 @@ use crate::service::meta_tools::find::Find;
 use crate::service::meta_tools::smart_select::SmartSelect;
 use crate::service::ports::Tracer;
 use crate::service::publishing::publish::Publish;
+use crate::service::records::activity::Activity;
 use crate::service::records::audit::Audit;
 use crate::service::records::costs::CostReports;
 use crate::service::records::feedback::Feedback;
@@ -105,6 +106,7 @@ pub(crate) struct State {
     pub subscriptions: Arc<Subscriptions>,
     pub learning: Learning,
     pub feedback: Feedback,
+    pub activity: Activity,
     pub usage: Usage,
     pub report: Report,
     pub costs: CostReports,

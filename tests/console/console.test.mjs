@@ -12,7 +12,10 @@ const URL_OF = process.env.TOOLSIEVE_URL;
 const KEY = "console-suite-admin-key";
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const MESSAGE = "What time is it in Tokyo? Then show the last commits of the repository.";
-const PAGES = ["/ui", "/ui/playground"];
+const PAGES = [
+  "/ui", "/ui/servers", "/ui/tools", "/ui/access", "/ui/access/keys", "/ui/access/toolsets", "/ui/access/toolset", "/ui/activity",
+  "/ui/playground",
+];
 
 let browser;
 
@@ -51,6 +54,23 @@ async function violations(page) {
   await page.evaluate(AXE);
   const { violations: found } = await page.evaluate(() => globalThis.axe.run());
   return found.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.html).join(" ")}`);
+}
+
+/** No violations, and nothing wider than the window. */
+async function isFine(page, name) {
+  assert.deepEqual(await violations(page), [], name);
+  const { width, seen, nodes } = await page.evaluate(() => ({
+    width: document.documentElement.scrollWidth, seen: innerWidth, nodes: document.querySelectorAll("*").length,
+  }));
+  assert.ok(width <= seen, `${name} is ${width} wide`);
+  assert.ok(nodes < 2000, `${name} has ${nodes} elements`);
+}
+
+/** The name of a tool of the quickstart, and the address of its page. */
+async function firstTool(page) {
+  await page.goto(`${URL_OF}/ui/tools`);
+  const link = page.locator("tbody th a").first();
+  return { name: await link.innerText(), address: await link.getAttribute("href") };
 }
 
 async function picture(page, name) {
@@ -92,19 +112,26 @@ for (const colorScheme of ["light", "dark"]) {
         let bytes = 0;
         page.on("response", async (response) => (bytes += (await response.body().catch(() => "")).length));
         await page.goto(`${URL_OF}${path}`, { waitUntil: "networkidle" });
-        assert.deepEqual(await violations(page), [], path);
-        const { width, seen } = await page.evaluate(() => ({ width: document.documentElement.scrollWidth, seen: innerWidth }));
-        assert.ok(width <= seen, `${path} is ${width} wide`);
+        await isFine(page, path);
         assert.ok(bytes > 0 && bytes <= 200 * 1024, `${path}: ${bytes} bytes`);
-        await picture(page, `${path.slice(1).replace("/", "-")}-${colorScheme}-${device}`);
+        await picture(page, `${path.slice(1).replaceAll("/", "-")}-${colorScheme}-${device}`);
       }
+      await page.goto(`${URL_OF}${(await firstTool(page)).address}`);
+      await isFine(page, "a tool");
+      await picture(page, `ui-tool-${colorScheme}-${device}`);
+      await page.goto(`${URL_OF}/ui/access`);
+      await page.getByLabel("Effect").selectOption("block");
+      await page.getByLabel("Callers").fill("service-key");
+      await page.getByRole("button", { name: "See the effect" }).last().click();
+      await page.getByRole("heading", { name: "Not saved yet" }).waitFor();
+      await isFine(page, "a draft");
+      await picture(page, `ui-access-draft-${colorScheme}-${device}`);
+      await page.goto(`${URL_OF}/ui/playground`);
       await page.getByLabel("Message").fill(MESSAGE);
       await page.getByLabel("strictness").fill("2");
       await page.getByRole("button", { name: "Select tools" }).click();
       await page.getByRole("heading", { name: "With these settings" }).waitFor();
-      assert.deepEqual(await violations(page), []);
-      const { width, seen } = await page.evaluate(() => ({ width: document.documentElement.scrollWidth, seen: innerWidth }));
-      assert.ok(width <= seen, `the result is ${width} wide`);
+      await isFine(page, "the result");
       await picture(page, `ui-playground-result-${colorScheme}-${device}`);
       assert.deepEqual(faults, []);
     });
@@ -133,12 +160,85 @@ test("texts of others are shown and never run", async () => {
   assert.deepEqual(faults, []);
 });
 
-test("an ended session leads to the sign-in", async () => {
+test("an ended session leads to the sign-in and back", async () => {
   const { page, context } = await open();
   await signIn(page);
   await page.goto(`${URL_OF}/ui/playground`);
   await page.getByLabel("Message").fill(MESSAGE);
   await context.clearCookies();
   await page.getByRole("button", { name: "Select tools" }).click();
-  await page.waitForURL(`${URL_OF}/ui/login`);
+  await page.waitForURL(`${URL_OF}/ui/login?*`);
+  await page.getByLabel("Admin key").fill(KEY);
+  await page.keyboard.press("Enter");
+  await page.waitForURL(`${URL_OF}/ui/playground`);
+});
+
+test("a synonym is written and found, and its error stands beside it", async () => {
+  const { page, faults } = await open();
+  await signIn(page);
+  const { name, address } = await firstTool(page);
+  await page.goto(`${URL_OF}${address}`);
+  await page.getByLabel("Synonyms").fill("the");
+  await page.getByRole("button", { name: "Save" }).click();
+  const described = await page.getByLabel("Synonyms").getAttribute("aria-describedby");
+  assert.match(await page.locator(`#${described}`).innerText(), /no searchable word/);
+  assert.deepEqual(await violations(page), []);
+  await page.getByLabel("Synonyms").fill("quokkalore");
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByRole("status").filter({ hasText: "saved" }).waitFor();
+  await page.getByRole("link", { name: "Tools", exact: true }).click();
+  await page.getByLabel("Search").fill("quokkalore");
+  await page.keyboard.press("Enter");
+  assert.deepEqual(await page.locator("tbody th a").allInnerTexts(), [name]);
+  await page.locator("tbody th a").click();
+  await page.getByRole("button", { name: "Remove all own texts" }).click();
+  await page.getByRole("status").filter({ hasText: "removed" }).waitFor();
+  // The refused form is the one message that browsers log.
+  assert.deepEqual(faults.filter((fault) => !fault.includes("422")), []);
+});
+
+test("a rule blocks a server for a key, with its effect shown before", async () => {
+  const { page, faults } = await open();
+  await signIn(page);
+  await page.getByRole("link", { name: "Access" }).click();
+  await page.getByRole("link", { name: "Keys" }).click();
+  await page.getByLabel("Name").fill("console-suite");
+  await page.getByRole("button", { name: "Create" }).click();
+  assert.match(await page.locator(".secret").innerText(), /^tsk_/);
+  assert.deepEqual(await violations(page), []);
+  await page.getByRole("link", { name: "Rules" }).click();
+  await page.getByLabel("Callers").fill("key:console-suite");
+  await page.getByLabel("Effect").selectOption("block");
+  await page.getByRole("button", { name: "See the effect" }).last().click();
+  assert.match(await page.getByRole("row", { name: "key:console-suite" }).first().innerText(), /\d/);
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByRole("status").filter({ hasText: "saved" }).waitFor();
+  await page.getByRole("button", { name: "Remove: Rule 1" }).click();
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.getByText("There are no rules here.").waitFor();
+  await page.getByRole("link", { name: "Keys" }).click();
+  await page.getByRole("link", { name: "Revoke: console-suite" }).click();
+  await page.getByRole("button", { name: "Revoke" }).click();
+  await page.getByRole("status").filter({ hasText: "revoked" }).waitFor();
+  assert.deepEqual(faults, []);
+});
+
+test("a chat is told as a story", async () => {
+  const headers = { authorization: `Bearer ${KEY}`, "content-type": "application/json" };
+  const body = JSON.stringify({ messages: [{ role: "user", content: MESSAGE }], chat_id: "console-suite-chat" });
+  assert.equal((await fetch(`${URL_OF}/v1/filter`, { method: "POST", headers, body })).status, 200);
+  const { page, faults } = await open();
+  await signIn(page);
+  const link = page.getByRole("link", { name: "console-suite-chat" });
+  for (let tries = 0; (await link.count()) === 0; tries += 1) {
+    assert.ok(tries < 50, "the selection is not recorded");
+    await sleep(100);
+    await page.goto(`${URL_OF}/ui/activity?chat=console-suite-chat`);
+  }
+  await isFine(page, "activity");
+  await link.first().click();
+  await page.getByText("Tools selected").waitFor();
+  await isFine(page, "a story");
+  await picture(page, "ui-story");
+  assert.deepEqual(faults, []);
 });

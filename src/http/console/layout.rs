@@ -1,15 +1,19 @@
-//! The frame of every page: head, navigation and security headers.
+//! The frame of every page, and the visit of an administrator, with whom every page begins.
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{self, HeaderValue};
-use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
-use maud::{DOCTYPE, Markup, html};
+use actix_web::http::header::HeaderValue;
+use actix_web::{HttpRequest, HttpResponse};
+use maud::{Markup, html};
 use secrecy::ExposeSecret;
 
-use super::session::{ConsoleSession, base};
-use super::text::Texts;
-use super::{CONSOLE, ICON, LOGIN, STYLE_SHEET};
-use crate::http::problem::Problem;
+use super::session::ConsoleSession;
+use super::text::{Texts, texts};
+use super::{ACCESS, ACTIVITY, CONSOLE, LOGIN, PLAYGROUND, SERVERS, TOOLS};
+use crate::http::body::Body;
+use crate::http::caller::Caller;
+use crate::http::pages::browser::{self, Fields, address, base, see, with_cookie};
+use crate::http::pages::dress::Page;
+use crate::http::problem::{Code, Problem};
 use crate::http::state::State;
 
 /// The pages load their style sheet, send forms to this service, and do nothing else.
@@ -21,24 +25,105 @@ const POLICY: HeaderValue = HeaderValue::from_static(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Overview,
+    Servers,
+    Tools,
+    Access,
+    Activity,
     Playground,
     /// A page outside the navigation.
     Elsewhere,
 }
 
-/// A page for a signed-in administrator.
-pub(super) fn page(state: &State, session: &ConsoleSession, texts: &Texts, place: Place, title: &str, body: &Markup) -> Markup {
-    let base = base(state);
-    let links = [(Place::Overview, CONSOLE, &texts.overview), (Place::Playground, "/ui/playground", &texts.playground)];
-    let navigation = html! {
-        nav aria-label=(texts.console) {
-            @for (of, path, name) in links {
-                a href={ (base) (path) } aria-current=[(of == place).then_some("page")] { (name) }
-            }
+/// A request of a signed-in administrator for a page.
+pub(super) struct Visit<'a> {
+    pub(super) state: &'a State,
+    pub(super) texts: &'static Texts,
+    session: ConsoleSession,
+    /// The cookie of a session that began with this request.
+    cookie: Option<HeaderValue>,
+}
+
+impl<'a> Visit<'a> {
+    /// Begins a visit that changes nothing. A service without keys opens a session for the people on its machine.
+    ///
+    /// # Errors
+    /// The redirect to the sign-in, which leads back to this page.
+    #[expect(clippy::result_large_err, reason = "the error is the response of the page")]
+    pub(super) fn begin(state: &'a State, caller: &Caller, request: &HttpRequest) -> Result<Self, HttpResponse> {
+        let texts = texts(request.headers());
+        if let Some(session) = state.console.of(request.headers()) {
+            return Ok(Self { state, texts, session, cookie: None });
         }
-        form method="post" action={ (base) "/ui/logout" } { (token(session)) button { (texts.sign_out) } }
-    };
-    frame(&base, texts, title, &navigation, body)
+        if !caller.0.administers || !state.admission.needs_no_key() {
+            let asked = request.uri().path_and_query().map_or(CONSOLE, |asked| asked.as_str());
+            return Err(to_login(state, asked));
+        }
+        let session = state.console.open();
+        let cookie = session.cookie(state, request);
+        Ok(Self { state, texts, session, cookie })
+    }
+
+    /// Begins a visit with a form. `page` is the path of the page with this form.
+    ///
+    /// # Errors
+    /// The redirect to the sign-in, or a page that says that the form is not from this session.
+    #[expect(clippy::result_large_err, reason = "the error is the response of the page")]
+    pub(super) fn with_form(state: &'a State, request: &HttpRequest, body: &Body, page: &str) -> Result<(Self, Fields), HttpResponse> {
+        let texts = texts(request.headers());
+        let Some(session) = state.console.of(request.headers()) else { return Err(to_login(state, page)) };
+        let (visit, fields) = (Self { state, texts, session, cookie: None }, Fields::of(&body.0));
+        if visit.session.allows(fields.text("token")) {
+            Ok((visit, fields))
+        } else {
+            Err(visit.failed(&Problem::new(Code::ForeignOrigin, texts.outdated_form.clone())))
+        }
+    }
+
+    /// A path of the console, as browsers see it.
+    pub(super) fn at(&self, path: &str) -> String {
+        format!("{}{path}", base(self.state))
+    }
+
+    /// A path of the console with a query.
+    pub(super) fn link(&self, path: &str, query: &[(&str, &str)]) -> String {
+        self.at(&address(path, query))
+    }
+
+    /// The hidden field without which no form of the console counts.
+    pub(super) fn token(&self) -> Markup {
+        html! { input type="hidden" name="token" value=(self.session.form_token().expose_secret()); }
+    }
+
+    pub(super) fn page(self, place: Place, title: &str, body: &Markup) -> HttpResponse {
+        self.page_with(StatusCode::OK, place, title, body)
+    }
+
+    pub(super) fn page_with(self, status: StatusCode, place: Place, title: &str, body: &Markup) -> HttpResponse {
+        let texts = self.texts;
+        let links = [
+            (Place::Overview, CONSOLE, &texts.overview),
+            (Place::Servers, SERVERS, &texts.servers),
+            (Place::Tools, TOOLS, &texts.tools),
+            (Place::Access, ACCESS, &texts.access),
+            (Place::Activity, ACTIVITY, &texts.activity),
+            (Place::Playground, PLAYGROUND, &texts.playground),
+        ];
+        let navigation = html! {
+            nav aria-label=(texts.console) {
+                @for (of, path, name) in links {
+                    a href=(self.at(path)) aria-current=[(of == place).then_some("page")] { (name) }
+                }
+            }
+            form method="post" action=(self.at("/ui/logout")) { (self.token()) button { (texts.sign_out) } }
+        };
+        with_cookie(respond(status, frame(&base(self.state), texts, title, &navigation, body)), self.cookie)
+    }
+
+    /// The page for a request that failed.
+    pub(super) fn failed(self, problem: &Problem) -> HttpResponse {
+        let (texts, body) = (self.texts, html! { p.bad role="alert" { (problem.detail) } });
+        self.page_with(problem.code.status(), Place::Elsewhere, &texts.failed, &body)
+    }
 }
 
 /// A page without navigation, for those who are not signed in.
@@ -46,74 +131,16 @@ pub(super) fn plain(state: &State, texts: &Texts, title: &str, body: &Markup) ->
     frame(&base(state), texts, title, &html! {}, body)
 }
 
-/// The hidden field without which no form of the console counts.
-pub(super) fn token(session: &ConsoleSession) -> Markup {
-    html! { input type="hidden" name="token" value=(session.form_token().expose_secret()); }
-}
-
 fn frame(base: &str, texts: &Texts, title: &str, navigation: &Markup, body: &Markup) -> Markup {
-    html! {
-        (DOCTYPE)
-        html lang=(texts.language) {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { (title) " – " (texts.console) }
-                link rel="stylesheet" href={ (base) (STYLE_SHEET) };
-                link rel="icon" type="image/svg+xml" href={ (base) (ICON) };
-            }
-            body {
-                header { a.skip href="#content" { (texts.skip) } strong { (texts.console) } (navigation) }
-                main #content { h1 { (title) } (body) }
-            }
-        }
-    }
+    let page = Page { base, language: &texts.language, of: &texts.console, title, skip: &texts.skip };
+    page.with(&html! {}, navigation, body)
 }
 
 pub(super) fn respond(status: StatusCode, page: Markup) -> HttpResponse {
-    HttpResponseBuilder::new(status)
-        .insert_header((header::CONTENT_TYPE, "text/html; charset=utf-8"))
-        .insert_header((header::CONTENT_SECURITY_POLICY, POLICY))
-        // With `no-referrer`, browsers would send forms without their origin.
-        .insert_header((header::REFERRER_POLICY, "same-origin"))
-        .insert_header((header::CACHE_CONTROL, "no-store"))
-        .body(page.into_string())
+    browser::html(status, POLICY, page.into_string())
 }
 
-/// A redirect to a page of the console.
-pub(super) fn see(state: &State, path: &str) -> HttpResponse {
-    let to = format!("{}{path}", base(state));
-    HttpResponse::SeeOther().insert_header((header::LOCATION, to)).insert_header((header::CACHE_CONTROL, "no-store")).finish()
-}
-
-/// The page for a request that failed.
-pub(super) fn failed(state: &State, session: &ConsoleSession, texts: &Texts, problem: &Problem) -> HttpResponse {
-    let body = html! { p.bad role="alert" { (problem.detail) } };
-    respond(problem.code.status(), page(state, session, texts, Place::Elsewhere, &texts.failed, &body))
-}
-
-/// The session of a request, with its cookie if it is new. A service without keys opens one for the people on its machine. `None`:
-/// the person must sign in.
-pub(super) fn entered(state: &State, request: &HttpRequest, administers: bool) -> Option<(ConsoleSession, Option<HeaderValue>)> {
-    if let Some(session) = state.console.of(request.headers()) {
-        return Some((session, None));
-    }
-    let is_open = administers && state.admission.needs_no_key();
-    is_open.then(|| {
-        let session = state.console.open();
-        let cookie = session.cookie(state, request);
-        (session, cookie)
-    })
-}
-
-pub(super) fn to_login(state: &State) -> HttpResponse {
-    see(state, LOGIN)
-}
-
-/// Adds the cookie of a new session.
-pub(super) fn with_cookie(mut response: HttpResponse, cookie: Option<HeaderValue>) -> HttpResponse {
-    if let Some(cookie) = cookie {
-        response.headers_mut().insert(header::SET_COOKIE, cookie);
-    }
-    response
+/// The sign-in, which leads on to `asked`.
+fn to_login(state: &State, asked: &str) -> HttpResponse {
+    see(state, &address(LOGIN, &[("to", if asked == CONSOLE { "" } else { asked })]))
 }

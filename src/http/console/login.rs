@@ -1,19 +1,18 @@
 //! Signs administrators in and out.
 
-use std::collections::HashMap;
-
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use maud::html;
 
-use super::layout::{plain, respond, see, with_cookie};
-use super::session::{base, no_cookie};
+use super::layout::{plain, respond};
+use super::session::no_cookie;
 use super::text::{Texts, texts};
 use super::{CONSOLE, LOGIN};
 use crate::domain::access::principal::Principal;
 use crate::http::address;
 use crate::http::body::Body;
-use crate::http::caller::Caller;
+use crate::http::caller::{Caller, is_console};
+use crate::http::pages::browser::{Fields, base, see, with_cookie};
 use crate::http::state::State;
 use crate::service::ports::{AuditAction, AuditEntry};
 
@@ -22,32 +21,32 @@ const SUBJECT: &str = "console";
 
 pub(super) async fn show(state: web::Data<State>, caller: Caller, request: HttpRequest) -> HttpResponse {
     if state.console.has(request.headers()) || (caller.0.administers && state.admission.needs_no_key()) {
-        return see(&state, CONSOLE);
+        return see(&state, destination(Fields::of_query(&request).text("to")));
     }
-    form(&state, &request, StatusCode::OK, None)
+    form(&state, &request, StatusCode::OK, (None, Fields::of_query(&request).text("to")))
 }
 
 /// Opens a session for the admin key.
 pub(super) async fn sign_in(state: web::Data<State>, request: HttpRequest, body: Body) -> HttpResponse {
     let texts = texts(request.headers());
-    let key = fields(&body).remove("key").unwrap_or_default();
-    if !state.admission.is_admin_key(key.trim()) {
+    let fields = Fields::of(&body.0);
+    if !state.admission.is_admin_key(fields.text("key")) {
         let client = address::client(request.peer_addr(), request.headers(), &state.trusted_proxies);
         let is_limited = state.wrong_keys.count(client).is_some();
         let (status, text) =
             if is_limited { (StatusCode::TOO_MANY_REQUESTS, &texts.too_many) } else { (StatusCode::FORBIDDEN, &texts.wrong_key) };
-        return form(&state, &request, status, Some(text));
+        return form(&state, &request, status, (Some(text), fields.text("to")));
     }
     let session = state.console.open();
     state.audit.record(AuditEntry::of_change(&Principal::admin_key(), AuditAction::SignIn, SUBJECT.to_owned()));
     tracing::info!("an administrator has signed in to the console");
     let cookie = session.cookie(&state, &request);
-    with_cookie(see(&state, CONSOLE), cookie)
+    with_cookie(see(&state, destination(fields.text("to"))), cookie)
 }
 
 pub(super) async fn sign_out(state: web::Data<State>, request: HttpRequest, body: Body) -> HttpResponse {
     if let Some(session) = state.console.of(request.headers())
-        && session.allows(&fields(&body).remove("token").unwrap_or_default())
+        && session.allows(Fields::of(&body.0).text("token"))
     {
         state.console.end(&session);
         state.audit.record(AuditEntry::of_change(&Principal::admin_key(), AuditAction::SignOut, SUBJECT.to_owned()));
@@ -56,13 +55,21 @@ pub(super) async fn sign_out(state: web::Data<State>, request: HttpRequest, body
     with_cookie(see(&state, LOGIN), cookie)
 }
 
-fn form(state: &State, request: &HttpRequest, status: StatusCode, error: Option<&str>) -> HttpResponse {
+/// The page after the sign-in. Only pages of the console count, because a link from elsewhere may have named it.
+fn destination(to: &str) -> &str {
+    let path = to.split('?').next().unwrap_or_default();
+    let is_plain = to.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\') && !path.contains("//");
+    if is_plain && is_console(path) { to } else { CONSOLE }
+}
+
+fn form(state: &State, request: &HttpRequest, status: StatusCode, (error, to): (Option<&str>, &str)) -> HttpResponse {
     let texts = texts(request.headers());
     let body = if let Some(why) = why_not(state, texts) {
         html! { p { (why) } }
     } else {
         html! {
             form.columns method="post" action={ (base(state)) (LOGIN) } {
+                input type="hidden" name="to" value=(to);
                 @if let Some(error) = error { p.all.bad role="alert" { (error) } }
                 label.all for="key" { (texts.admin_key) small { (texts.sign_in_hint) } }
                 input.all #key name="key" type="password" autocomplete="current-password" required autofocus;
@@ -84,7 +91,19 @@ fn why_not<'a>(state: &State, texts: &'a Texts) -> Option<&'a str> {
     }
 }
 
-/// The fields of a form. If one occurs twice, the last one counts.
-pub(super) fn fields(body: &Body) -> HashMap<String, String> {
-    url::form_urlencoded::parse(&body.0).into_owned().collect()
+#[cfg(test)]
+mod tests {
+    use super::{CONSOLE, destination};
+
+    #[test]
+    fn a_sign_in_leads_only_to_pages_of_the_console() {
+        for to in ["/ui/tools?text=a+b&offset=50", "/ui/tool?server=a&tool=%2F%2Fb", "/ui"] {
+            assert_eq!(destination(to), to);
+        }
+        for to in
+            ["", "https://evil.example/ui", "//evil.example/ui", "/ui//evil.example", "/ui/\\evil", "/ui/a\r\nb", "/uix", "/ui/me", "ui"]
+        {
+            assert_eq!(destination(to), CONSOLE, "{to}");
+        }
+    }
 }

@@ -6,29 +6,58 @@
 pub(crate) mod session;
 mod text;
 mod layout;
+mod parts;
 mod login;
+mod savings;
 mod overview;
+mod definitions;
+mod servers;
+mod tools;
+mod tool;
+mod access;
+mod activity;
 mod playground;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header;
-use actix_web::{HttpResponse, HttpResponseBuilder, web};
+use actix_web::{HttpResponse, HttpResponseBuilder, Route, web};
+
+use crate::http::pages::dress::{ICON, STYLE_SHEET};
 
 /// The path of the overview. All pages are below it.
 pub(crate) const CONSOLE: &str = "/ui";
 const LOGIN: &str = "/ui/login";
-const STYLE_SHEET: &str = "/ui/static/style.css";
-const ICON: &str = "/ui/static/icon.svg";
+const SERVERS: &str = "/ui/servers";
+const TOOLS: &str = "/ui/tools";
+const TOOL: &str = "/ui/tool";
+const ACCESS: &str = "/ui/access";
+const KEYS: &str = "/ui/access/keys";
+const TOOLSETS: &str = "/ui/access/toolsets";
+const TOOLSET: &str = "/ui/access/toolset";
+const ACTIVITY: &str = "/ui/activity";
+const CHAT: &str = "/ui/activity/chat";
+const PLAYGROUND: &str = "/ui/playground";
 
 /// Registers the pages.
 pub(in crate::http) fn configure(config: &mut web::ServiceConfig) {
+    let reads = |path: &str, show: Route| web::resource(path).route(show);
+    let writes = |path: &str, show: Route, change: Route| web::resource(path).route(show).route(change);
     config
-        .service(web::resource(CONSOLE).route(web::get().to(overview::show)))
-        .service(web::resource(LOGIN).route(web::get().to(login::show)).route(web::post().to(login::sign_in)))
-        .service(web::resource("/ui/logout").route(web::post().to(login::sign_out)))
-        .service(web::resource("/ui/playground").route(web::get().to(playground::show)).route(web::post().to(playground::run)))
-        .service(web::resource(STYLE_SHEET).route(web::get().to(style_sheet)))
-        .service(web::resource(ICON).route(web::get().to(icon)));
+        .service(reads(CONSOLE, web::get().to(overview::show)))
+        .service(writes(LOGIN, web::get().to(login::show), web::post().to(login::sign_in)))
+        .service(reads("/ui/logout", web::post().to(login::sign_out)))
+        .service(writes(SERVERS, web::get().to(servers::show), web::post().to(servers::approve)))
+        .service(reads(TOOLS, web::get().to(tools::show)))
+        .service(writes(TOOL, web::get().to(tool::show), web::post().to(tool::change)))
+        .service(writes(ACCESS, web::get().to(access::rules::show), web::post().to(access::rules::change)))
+        .service(writes(KEYS, web::get().to(access::keys::show), web::post().to(access::keys::change)))
+        .service(reads(TOOLSETS, web::get().to(access::toolsets::list)))
+        .service(writes(TOOLSET, web::get().to(access::toolsets::show), web::post().to(access::toolsets::change)))
+        .service(reads(ACTIVITY, web::get().to(activity::show)))
+        .service(reads(CHAT, web::get().to(activity::story)))
+        .service(writes(PLAYGROUND, web::get().to(playground::show), web::post().to(playground::run)))
+        .service(reads(STYLE_SHEET, web::get().to(style_sheet)))
+        .service(reads(ICON, web::get().to(icon)));
 }
 
 async fn style_sheet() -> HttpResponse {

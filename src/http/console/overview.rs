@@ -1,58 +1,77 @@
 //! The overview: which servers run, and what selections save.
 
-use std::time::SystemTime;
-
-use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
-use jiff::Timestamp;
-use maud::{Markup, PreEscaped, html};
+use maud::{Markup, html};
 
-use super::layout::{Place, entered, failed, page, respond, to_login, with_cookie};
-use super::text::{Texts, texts};
+use super::layout::{Place, Visit};
+use super::parts::{Head, UNKNOWN, grouped, last_days, milliseconds, percent, phase, share, short, table};
+use super::savings::{comparison, savings, tokens};
+use super::text::Texts;
+use super::{SERVERS, TOOL};
+use crate::domain::catalog::hidden_text::visible;
 use crate::domain::selection::experiment::Mode;
 use crate::http::caller::Caller;
-use crate::http::pages::plot::{Bar, bars};
 use crate::http::problem::Problem;
-use crate::http::routes::admin::{DEFAULT_SPAN, quantile_milliseconds};
+use crate::http::routes::admin::quantile_milliseconds;
 use crate::http::state::State;
 use crate::service::catalog::status::Readiness;
-use crate::service::ports::{ServerPhase, ServerState, ToolUsage, UsageQuery};
+use crate::service::ports::{ConversationQuery, ServerPhase, ServerState, StoreError, ToolUsage};
+use crate::service::records::costs::PricedCosts;
+use crate::service::records::report::Compared;
 use crate::service::records::usage::{UsageOrder, UsageReport, success_rate};
 
 /// Number of tools in the table.
 const TOOLS: usize = 10;
-/// Number of days in the plot.
-const DAYS: usize = 14;
+/// Number of servers in the table.
+const SERVERS_SHOWN: usize = 30;
+
+/// The records of the last 30 days.
+struct Records {
+    usage: UsageReport,
+    costs: PricedCosts,
+    compared: Compared,
+}
+
+impl Records {
+    async fn read(state: &State) -> Result<Self, StoreError> {
+        let query = last_days();
+        let (since, until) = (query.since, query.until);
+        Ok(Self {
+            usage: state.usage.report(&query, UsageOrder::Called, TOOLS).await?,
+            costs: state.costs.report(since, until).await?,
+            compared: state.report.compare(&ConversationQuery { since, until, limit: 0 }).await?,
+        })
+    }
+}
 
 pub(super) async fn show(state: web::Data<State>, caller: Caller, request: HttpRequest) -> HttpResponse {
-    let texts = texts(request.headers());
-    let Some((session, cookie)) = entered(&state, &request, caller.0.administers) else { return to_login(&state) };
-    let until = SystemTime::now();
-    let since = until.checked_sub(DEFAULT_SPAN).unwrap_or(SystemTime::UNIX_EPOCH);
-    let query = UsageQuery { since, until, server: None, tool: None };
-    let (usage, costs) = match (state.usage.report(&query, UsageOrder::Called, TOOLS).await, state.costs.report(since, until).await) {
-        (Ok(usage), Ok(costs)) => (usage, costs),
-        (Err(error), _) | (_, Err(error)) => return failed(&state, &session, texts, &Problem::from(error)),
+    let visit = match Visit::begin(&state, &caller, &request) {
+        Ok(visit) => visit,
+        Err(elsewhere) => return elsewhere,
     };
-    let readiness = state.status.readiness(false).await;
-    let saved = costs.report.totals.saved_tokens;
+    let Records { usage, costs, compared } = match Records::read(&state).await {
+        Ok(records) => records,
+        Err(error) => return visit.failed(&Problem::from(error)),
+    };
+    let (texts, readiness) = (visit.texts, state.status.readiness(false).await);
     let is_shadow = state.current.settings().mode == Mode::Shadow;
     let body = html! {
         @if is_shadow { p.notice { (texts.shadow_on) } }
-        (cards(texts, &readiness, &usage, saved))
+        (cards(texts, &readiness, &usage, costs.report.totals.saved_tokens))
         h2 { (texts.servers) }
-        (servers(texts, &readiness.servers))
+        (servers(&visit, &readiness.servers))
         h2 { (texts.top_tools) }
-        (tools(texts, &usage.tools))
-        (plot(texts, &usage))
+        (tools(&visit, &usage.tools))
+        (savings(texts, &costs))
+        (tokens(texts, &usage.days))
+        (comparison(texts, &compared))
     };
-    with_cookie(respond(StatusCode::OK, page(&state, &session, texts, Place::Overview, &texts.overview, &body)), cookie)
+    visit.page(Place::Overview, &texts.overview, &body)
 }
 
 fn cards(texts: &Texts, readiness: &Readiness, usage: &UsageReport, saved: u64) -> Markup {
     let connected = readiness.servers.iter().filter(|server| server.phase == ServerPhase::Connected).count();
     let (messages, calls) = (usage.totals.messages, usage.totals.tools);
-    let share = |part: u64, whole: u64| if whole == 0 { "–".to_owned() } else { format!("{:.0} %", 100.0 * part as f64 / whole as f64) };
     let changed = readiness.definitions.as_ref().map_or(0, |counts| counts.changed + counts.new);
     let cards = [
         (&texts.servers, format!("{connected} / {}", readiness.servers.len()), String::new()),
@@ -72,97 +91,52 @@ fn cards(texts: &Texts, readiness: &Readiness, usage: &UsageReport, saved: u64) 
     }
 }
 
-fn servers(texts: &Texts, servers: &[ServerState]) -> Markup {
+fn servers(visit: &Visit<'_>, servers: &[ServerState]) -> Markup {
+    let texts = visit.texts;
     if servers.is_empty() {
         return html! { p { (texts.no_servers) } };
     }
-    html! {
-        div.wide tabindex="0" role="group" aria-label=(texts.servers) {
-            table {
-                thead { tr { th scope="col" { (texts.server) } th scope="col" { (texts.state) } th.number scope="col" { (texts.tools) } th scope="col" { (texts.error) } } }
-                tbody {
-                    @for server in servers {
-                        @let (name, class) = phase(texts, server.phase);
-                        tr {
-                            th scope="row" { (server.server.as_str()) }
-                            td class=(class) { (name) }
-                            td.number { (server.tools) }
-                            td { (server.error.as_deref().unwrap_or_default()) }
-                        }
-                    }
-                }
+    let heads = [Head::Text(&texts.server), Head::Text(&texts.state), Head::Number(&texts.tools), Head::Text(&texts.error)];
+    let rows = html! {
+        @for server in servers.iter().take(SERVERS_SHOWN) {
+            tr {
+                th scope="row" { (short(server.server.as_str(), 100)) }
+                td { (phase(texts, server.phase)) }
+                td.number { (server.tools) }
+                td { (short(server.error.as_deref().unwrap_or_default(), 300)) }
             }
         }
+    };
+    html! {
+        (table(&texts.servers, &heads, &rows))
+        @if servers.len() > SERVERS_SHOWN { p { a href=(visit.at(SERVERS)) { (grouped(servers.len() as u64)) " " (texts.servers) } } }
     }
 }
 
-fn phase(texts: &Texts, phase: ServerPhase) -> (&str, &'static str) {
-    match phase {
-        ServerPhase::Connected => (&texts.connected, "good"),
-        ServerPhase::Starting => (&texts.starting, "quiet"),
-        ServerPhase::Retrying => (&texts.retrying, "bad"),
-    }
-}
-
-fn tools(texts: &Texts, tools: &[ToolUsage]) -> Markup {
+fn tools(visit: &Visit<'_>, tools: &[ToolUsage]) -> Markup {
+    let texts = visit.texts;
     let called = || tools.iter().filter(|tool| tool.counts.called > 0);
     if called().next().is_none() {
         return html! { p { (texts.nothing_called) } };
     }
-    let percent = |rate: Option<f64>| rate.map_or_else(|| "–".to_owned(), |rate| format!("{:.0} %", 100.0 * rate));
-    html! {
-        div.wide tabindex="0" role="group" aria-label=(texts.top_tools) {
-            table {
-                thead { tr { th scope="col" { (texts.tool) } th.number scope="col" { (texts.calls) } th.number scope="col" { (texts.success) } th.number scope="col" { (texts.recovered) } th.number scope="col" { "p50 ms" } } }
-                tbody {
-                    @for tool in called() {
-                        tr {
-                            th scope="row" { (tool.tool.server.as_str()) " / " (tool.tool.label()) }
-                            td.number { (grouped(tool.counts.called)) }
-                            td.number { (percent(success_rate(&tool.counts))) }
-                            td.number { (grouped(tool.counts.recovered)) }
-                            td.number { (quantile_milliseconds(&tool.latencies).0.map_or_else(|| "–".to_owned(), |time| format!("{time:.0}"))) }
-                        }
-                    }
-                }
+    let heads = [
+        Head::Text(&texts.tool),
+        Head::Number(&texts.calls),
+        Head::Number(&texts.success),
+        Head::Number(&texts.recovered),
+        Head::Number("p50 ms"),
+    ];
+    let rows = html! {
+        @for tool in called() {
+            @let (server, name) = (tool.tool.server.as_str(), visible(&tool.tool.name));
+            tr {
+                th scope="row" { a href=(visit.link(TOOL, &[("server", server), ("tool", &name)])) { (short(server, 100)) " / " (short(&name, 100)) } }
+                td.number { (grouped(tool.counts.called)) }
+                td.number { (success_rate(&tool.counts).map_or_else(|| UNKNOWN.to_owned(), percent)) }
+                td.number { (grouped(tool.counts.recovered)) }
+                td.number { (milliseconds(quantile_milliseconds(&tool.latencies).0)) }
             }
         }
-    }
-}
-
-/// Tokens before and after the selections of the last days.
-fn plot(texts: &Texts, usage: &UsageReport) -> Markup {
-    let days = &usage.days[usage.days.len().saturating_sub(DAYS)..];
-    if days.iter().all(|day| day.messages.selections == 0) {
-        return html! {};
-    }
-    let of_day = days.iter().flat_map(|day| {
-        let date = Timestamp::try_from(day.day).map_or_else(|_| String::new(), |at| at.strftime("%Y-%m-%d").to_string());
-        let bar = |label: String, tokens: u64, colour| Bar { label, value: tokens as f64, interval: None, text: grouped(tokens), colour };
-        [bar(format!("{date} {}", texts.before), day.messages.tokens_before, 1), bar(texts.after.clone(), day.messages.tokens_after, 0)]
-    });
-    html! { h2 { (texts.token_plot) } (PreEscaped(bars(&texts.token_plot, &of_day.collect::<Vec<_>>()))) }
-}
-
-/// A number with thin spaces between groups of three digits.
-pub(super) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::with_capacity(digits.len() * 2);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push('\u{202f}');
-        }
-        out.push(digit);
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::grouped;
-
-    #[test]
-    fn digits_are_grouped_by_three() {
-        assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1\u{202f}000", "1\u{202f}234\u{202f}567"]);
-    }
+    };
+    table(&texts.top_tools, &heads, &rows)
 }

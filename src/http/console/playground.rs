@@ -1,21 +1,19 @@
 //! The playground: what a message would get, and why. It asks as `POST /v1/filter?explain=true` does.
 
-use std::collections::HashMap;
-
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
-use super::layout::{Place, entered, failed, page, respond, to_login, token, with_cookie};
-use super::login::fields;
-use super::overview::grouped;
-use super::session::{ConsoleSession, base};
-use super::text::{Texts, texts};
+use super::PLAYGROUND;
+use super::layout::{Place, Visit};
+use super::parts::grouped;
+use super::text::Texts;
 use crate::domain::selection::explanation::{CandidateExplanation, Explanation, GateExplanation};
 use crate::domain::selection::relevance::{CutReason, GateRule};
 use crate::http::body::Body;
 use crate::http::caller::Caller;
+use crate::http::pages::browser::Fields;
 use crate::http::problem::{Code, Problem};
 use crate::http::routes::filter::{FilterAnswer, explained};
 use crate::http::state::State;
@@ -28,20 +26,22 @@ const NUMBERS: [(&str, &str); 5] =
 const SWITCHES: [&str; 2] = ["gate", "fold_duplicates"];
 
 pub(super) async fn show(state: web::Data<State>, caller: Caller, request: HttpRequest) -> HttpResponse {
-    let texts = texts(request.headers());
-    let Some((session, cookie)) = entered(&state, &request, caller.0.administers) else { return to_login(&state) };
-    let body = form(&state, &session, texts, &HashMap::new(), None);
-    with_cookie(respond(StatusCode::OK, page(&state, &session, texts, Place::Playground, &texts.playground, &body)), cookie)
+    let visit = match Visit::begin(&state, &caller, &request) {
+        Ok(visit) => visit,
+        Err(elsewhere) => return elsewhere,
+    };
+    let body = form(&visit, &Fields::of_query(&request), None);
+    let texts = visit.texts;
+    visit.page(Place::Playground, &texts.playground, &body)
 }
 
 /// Selects for the form's message, and again with the changed settings if there are any.
 pub(super) async fn run(state: web::Data<State>, caller: Caller, request: HttpRequest, body: Body) -> HttpResponse {
-    let texts = texts(request.headers());
-    let Some((session, _)) = entered(&state, &request, false) else { return to_login(&state) };
-    let fields = fields(&body);
-    if !session.allows(fields.get("token").map_or("", String::as_str)) {
-        return failed(&state, &session, texts, &Problem::new(Code::ForeignOrigin, texts.outdated_form.clone()));
-    }
+    let (visit, fields) = match Visit::with_form(&state, &request, &body, PLAYGROUND) {
+        Ok(begun) => begun,
+        Err(elsewhere) => return elsewhere,
+    };
+    let texts = visit.texts;
     let selected = async {
         let (asked, settings) = question(&fields)?;
         let now = explained(&state, &caller, &request, asked.to_string().as_bytes()).await?;
@@ -56,19 +56,18 @@ pub(super) async fn run(state: web::Data<State>, caller: Caller, request: HttpRe
         Err(problem) => (problem.code.status(), Some(problem.detail), None),
     };
     let body = html! {
-        (form(&state, &session, texts, &fields, error.as_deref()))
+        (form(&visit, &fields, error.as_deref()))
         @if let Some(results) = results { (results) }
     };
-    respond(status, page(&state, &session, texts, Place::Playground, &texts.playground, &body))
+    visit.page_with(status, Place::Playground, &texts.playground, &body)
 }
 
 /// The request of a form, and the settings that it changes.
-fn question(fields: &HashMap<String, String>) -> Result<(Value, Option<Value>), Problem> {
-    let field = |name: &str| fields.get(name).map(|text| text.trim()).filter(|text| !text.is_empty());
+fn question(fields: &Fields) -> Result<(Value, Option<Value>), Problem> {
+    let field = |name: &str| fields.given(name);
     let mut asked = json!({"messages": [{"role": "user", "content": field("message").unwrap_or_default()}]});
     if let Some(principal) = field("principal") {
-        let groups: Vec<&str> = field("groups").unwrap_or_default().split(',').map(str::trim).filter(|group| !group.is_empty()).collect();
-        asked["as"] = json!({"principal": principal, "groups": groups});
+        asked["as"] = json!({"principal": principal, "groups": fields.list("groups")});
     }
     if let Some(model) = field("model") {
         asked["model"] = json!(model);
@@ -91,15 +90,16 @@ fn question(fields: &HashMap<String, String>) -> Result<(Value, Option<Value>), 
     Ok((asked, (!settings.is_empty()).then(|| Value::Object(settings))))
 }
 
-fn form(state: &State, session: &ConsoleSession, texts: &Texts, given: &HashMap<String, String>, error: Option<&str>) -> Markup {
-    let value = |name: &str| given.get(name).map_or("", String::as_str);
+fn form(visit: &Visit<'_>, given: &Fields, error: Option<&str>) -> Markup {
+    let texts = visit.texts;
+    let value = |name: &str| given.text(name);
     html! {
-        form.columns method="post" action={ (base(state)) "/ui/playground" } {
-            (token(session))
+        form.columns method="post" action=(visit.at(PLAYGROUND)) {
+            (visit.token())
             @if let Some(error) = error { p.all.bad role="alert" { (error) } }
             div.all {
                 label for="message" { (texts.message) small { (texts.message_hint) } }
-                textarea #message name="message" required autofocus { (value("message")) }
+                textarea #message name="message" rows="4" required autofocus { (value("message")) }
             }
             @for (name, label, hint) in [("principal", &texts.as_principal, texts.as_hint.as_str()), ("groups", &texts.groups, ""), ("model", &texts.model, "")] {
                 div {

@@ -2,21 +2,19 @@
 //!
 //! Sessions are in memory. They end with the process, after an hour without a request, and after eight hours at the latest.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use actix_web::HttpRequest;
-use actix_web::http::header::{self, HeaderMap, HeaderValue};
+use actix_web::http::header::{HeaderMap, HeaderValue};
 use moka::sync::Cache;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::CONSOLE;
 use crate::domain::access::authorization::{hash_of, random_text};
+use crate::http::pages::browser::SessionCookie;
 use crate::http::state::State;
 
-const COOKIE: &str = "toolsieve_ui";
-/// Maximum length of a cookie that is looked up, in bytes.
-const MAX_COOKIE: usize = 128;
+const COOKIE: SessionCookie = SessionCookie { name: "toolsieve_ui", path: CONSOLE, same_site: "Strict" };
 const LONGEST: Duration = Duration::from_hours(8);
 const IDLE: Duration = Duration::from_hours(1);
 /// Maximum number of sessions. The least recently used one gives way.
@@ -43,10 +41,7 @@ impl ConsoleSessions {
     }
 
     pub(super) fn of(&self, headers: &HeaderMap) -> Option<ConsoleSession> {
-        let cookies = headers.get_all(header::COOKIE).filter_map(|value| value.to_str().ok());
-        let ours = cookies.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
-        let mut ours = ours.filter(|(name, value)| *name == COOKIE && value.len() <= MAX_COOKIE);
-        let (_, cookie) = ours.find(|(_, cookie)| self.0.get(&hash_of(cookie)).is_some())?;
+        let cookie = COOKIE.values(headers).find(|cookie| self.0.get(&hash_of(cookie)).is_some())?;
         Some(ConsoleSession { cookie: cookie.to_owned() })
     }
 
@@ -62,36 +57,22 @@ impl ConsoleSessions {
 }
 
 impl ConsoleSession {
-    /// The token that the forms of this session contain. Pages of other sites don't know it.
+    /// The token that the forms of this session contain.
     pub(super) fn form_token(&self) -> SecretString {
-        SecretString::from(hash_of(&format!("console form\n{}", self.cookie)))
+        COOKIE.form_token(&self.cookie)
     }
 
     pub(super) fn allows(&self, form_token: &str) -> bool {
-        // Both are hashes of secrets, so the time of the comparison reveals nothing.
-        hash_of(form_token) == hash_of(self.form_token().expose_secret())
+        COOKIE.allows(&self.cookie, form_token)
     }
 
     /// The header that gives the browser the cookie.
     pub(super) fn cookie(&self, state: &State, request: &HttpRequest) -> Option<HeaderValue> {
-        set_cookie(state, request, &self.cookie, LONGEST)
+        COOKIE.set(state, request, &self.cookie, LONGEST)
     }
 }
 
 /// The header that removes the cookie.
 pub(super) fn no_cookie(state: &State, request: &HttpRequest) -> Option<HeaderValue> {
-    set_cookie(state, request, "", Duration::ZERO)
-}
-
-fn set_cookie(state: &State, request: &HttpRequest, value: &str, age: Duration) -> Option<HeaderValue> {
-    let is_public_secure = state.public_url.as_ref().is_some_and(|url| url.starts_with("https://"));
-    let secure = if is_public_secure || request.app_config().secure() { "; Secure" } else { "" };
-    let (path, age) = (format!("{}{CONSOLE}", base(state)), age.as_secs());
-    HeaderValue::try_from(format!("{COOKIE}={value}; Path={path}; Max-Age={age}; HttpOnly; SameSite=Strict{secure}")).ok()
-}
-
-/// The path below which browsers reach the service, without a slash at its end.
-pub(super) fn base(state: &State) -> Cow<'static, str> {
-    let path = state.public_url.as_ref().and_then(|url| url::Url::parse(url).ok()).map(|url| url.path().trim_end_matches('/').to_owned());
-    path.map_or(Cow::Borrowed(""), Cow::Owned)
+    COOKIE.set(state, request, "", Duration::ZERO)
 }

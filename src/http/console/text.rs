@@ -28,6 +28,27 @@ texts! {
     candidates nothing_ranked failed
     by_head by_turn_head by_courtesy by_examples by_words by_partial by_no_tools by_learned by_off
     cut_limit cut_fall_off cut_budget cut_duplicate cut_per_server cut_gate cut_judge
+    access activity parts_of_list previous next of any all name description tag tags pinned caller actions save remove
+    change cancel refresh one_per_line patterns_hint more_tools in_file done_approved done_saved done_removed
+    done_revoked other_version
+    last_listed changes success_hint definition_changes no_changes state_same state_new state_changed state_withheld
+    added removed more_changes changed_at approve title_and_instructions prompt more_parts duplicates duplicates_hint
+    no_duplicates same_definition same_name similar_texts lookalikes more_groups
+    search search_hint find no_tools not_listed last_used recovered_share recovered_hint public_name not_published
+    offered first_seen approved_at hidden_text of_tool of_server_file of_settings of_admin written description_hint
+    synonyms synonyms_hint tags_hint pinned_hint reset raw_definition
+    rules keys toolsets rules_hint settings_rules rule no_rules too_many_rules up down add_rule change_rule effect allow
+    block everything annotations callers groups_named models default_effect as_in_settings set_default see_effect draft
+    draft_hint effect_of_draft loses gains no_effect more_callers compared not_compared discard user_of user_of_none
+    no_keys new_key key_name_hint empty_all expires expires_in_days empty_never trusted trusted_hint create key_created
+    key_once all_keys key_active key_expired key_revoked key_overridden revoke revoke_hint no_toolsets new_toolset
+    toolset_name_hint toolset_in_file remove_toolset_hint exclude always members warnings
+    time event chat caller_hint tool_hint outcome outcome_success outcome_tool_error outcome_rejected outcome_failed
+    outcome_cancelled outcome_limited outcome_input_required filter no_filter no_events earlier selected kept_all
+    searched called was_not_offered story as_table no_message_texts try_message
+    savings kind money messages_or_answers saved_by_selections cost_judge cost_enrich cost_smart_select cost_own_keys
+    no_prices unpriced saved_tokens_by_day saved_money_by_day cost_by_day comparison comparison_hint arm arm_none
+    arm_static arm_dynamic chats tools_at_first tools_at_last searches tokens_per_message
 }
 
 static LANGUAGES: LazyLock<Vec<(&'static str, Texts)>> = LazyLock::new(|| {

@@ -2,21 +2,17 @@
 //!
 //! The pages know a person only by the session that a link opened. They read neither keys nor headers of users.
 
-use std::borrow::Cow;
-use std::collections::HashMap;
-
 use actix_web::http::StatusCode;
-use actix_web::http::header::{self, HeaderValue};
-use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, get, web};
+use actix_web::{HttpRequest, HttpResponse, get, web};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
-use crate::domain::access::authorization::hash_of;
 use crate::domain::catalog::tool::ServerName;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
+use crate::http::pages::browser::{Fields, SessionCookie, base, html, see, with_cookie};
 use crate::http::pages::connections as pages;
 use crate::http::problem::{Answer, Code, Problem};
 use crate::http::routes::admin::time;
@@ -24,7 +20,9 @@ use crate::http::state::State;
 use crate::service::access::connections::{AuthorizationAnswer, CALLBACK, CLIENT_METADATA, PAGE, SESSION, SignInError};
 use crate::service::ports::{AuditAction, AuditEntry, ConnectVisit};
 
-const COOKIE: &str = "toolsieve_me";
+/// The session's cookie. `Lax`, because the authorization server sends the person back from another site, and with `Strict` the
+/// callback would get no cookie. Forms of other sites don't carry a `Lax` cookie, and pages change something only by a form.
+const COOKIE: SessionCookie = SessionCookie { name: "toolsieve_me", path: "/ui", same_site: "Lax" };
 /// Maximum length of a parameter of an authorization server's answer, in bytes.
 const MAX_PARAMETER: usize = 4096;
 
@@ -96,11 +94,11 @@ pub(in crate::http) fn configure_pages(config: &mut web::ServiceConfig) {
 /// Shows the list in a session, or asks the person of a link to confirm.
 async fn show(state: web::Data<State>, request: HttpRequest) -> HttpResponse {
     let base = base(&state);
-    if let Some(link) = parameters(request.query_string().as_bytes()).remove("link") {
+    if let Some(link) = parameter(&mut Fields::of_query(&request), "link") {
         match state.connections.visit(&link).await {
             Ok(Some(visit)) => {
                 let server = visit.server.as_ref().map(ServerName::as_str);
-                return html(StatusCode::OK, pages::confirm(&base, &visit.person, server, &link));
+                return html(StatusCode::OK, pages::POLICY, pages::confirm(&base, &visit.person, server, &link));
             }
             Ok(None) => {}
             Err(error) => return failed(&base, &Problem::from(error)),
@@ -108,7 +106,9 @@ async fn show(state: web::Data<State>, request: HttpRequest) -> HttpResponse {
     }
     match session(&state, &request).await {
         Ok(Some((cookie, session))) => match state.connections.list(&session.owner, &session.servers).await {
-            Ok(known) => html(StatusCode::OK, pages::list(&base, &session.person, &known, &csrf(&cookie))),
+            Ok(known) => {
+                html(StatusCode::OK, pages::POLICY, pages::list(&base, &session.person, &known, COOKIE.form_token(&cookie).expose_secret()))
+            }
             Err(error) => failed(&base, &Problem::from(error)),
         },
         Ok(None) => no_session(&base),
@@ -117,22 +117,19 @@ async fn show(state: web::Data<State>, request: HttpRequest) -> HttpResponse {
 }
 
 /// Uses a link: opens a session, and goes on to the server that the link is about.
-async fn enter(state: web::Data<State>, body: Body) -> HttpResponse {
+async fn enter(state: web::Data<State>, request: HttpRequest, body: Body) -> HttpResponse {
     let base = base(&state);
-    let link = parameters(&body.0).remove("link").unwrap_or_default();
+    let link = parameter(&mut Fields::of(&body.0), "link").unwrap_or_default();
     let (cookie, session) = match state.connections.enter(&link).await {
         Ok(Some(entered)) => entered,
         Ok(None) => return no_session(&base),
         Err(error) => return failed(&base, &Problem::from(error)),
     };
-    let mut response = match session.server.clone() {
+    let response = match session.server.clone() {
         Some(server) => begin(&state, &session, &server).await,
         None => see(&state, PAGE),
     };
-    if let Ok(value) = HeaderValue::try_from(set_cookie(&state, &cookie)) {
-        response.headers_mut().insert(header::SET_COOKIE, value);
-    }
-    response
+    with_cookie(response, COOKIE.set(&state, &request, cookie.expose_secret(), SESSION))
 }
 
 async fn connect(state: web::Data<State>, request: HttpRequest, body: Body) -> HttpResponse {
@@ -166,18 +163,18 @@ async fn callback(state: web::Data<State>, request: HttpRequest) -> HttpResponse
         Ok(None) => return no_session(&base),
         Err(problem) => return failed(&base, &problem),
     };
-    let mut given = parameters(request.query_string().as_bytes());
+    let mut given = Fields::of_query(&request);
     let answer = AuthorizationAnswer {
-        state: given.remove("state").unwrap_or_default(),
-        code: given.remove("code").map(SecretString::from),
-        error: given.remove("error"),
-        issuer: given.remove("iss"),
+        state: parameter(&mut given, "state").unwrap_or_default(),
+        code: parameter(&mut given, "code").map(SecretString::from),
+        error: parameter(&mut given, "error"),
+        issuer: parameter(&mut given, "iss"),
     };
     match state.connections.complete(&session, answer).await {
         Ok(server) => {
             state.audit.record(AuditEntry::of_owner(&session.owner, AuditAction::SignIn, server.to_string()));
             let text = format!("You are connected to {server}. Go back to the chat, and ask again.");
-            html(StatusCode::OK, pages::message(&base, "Connected", &text, true))
+            html(StatusCode::OK, pages::POLICY, pages::message(&base, "Connected", &text, true))
         }
         Err(error) => not_signed_in(&base, error),
     }
@@ -199,7 +196,7 @@ async fn client_metadata(state: web::Data<State>) -> HttpResponse {
 
 async fn begin(state: &State, session: &ConnectVisit, server: &ServerName) -> HttpResponse {
     match state.connections.begin(session, server).await {
-        Ok(to) => html(StatusCode::OK, pages::go_on(server.as_str(), &to)),
+        Ok(to) => html(StatusCode::OK, pages::POLICY, pages::go_on(&base(state), server.as_str(), &to)),
         Err(error) => not_signed_in(&base(state), error),
     }
 }
@@ -212,78 +209,32 @@ async fn posted(state: &State, request: &HttpRequest, body: &Body) -> Result<(Co
         Ok(None) => return Err(no_session(&base)),
         Err(problem) => return Err(failed(&base, &problem)),
     };
-    let mut given = parameters(&body.0);
-    // Both are hashes of secrets, so the time of the comparison reveals nothing.
-    if given.remove("csrf").is_none_or(|given| hash_of(&given) != hash_of(&csrf(&cookie))) {
+    let mut given = Fields::of(&body.0);
+    if !COOKIE.allows(&cookie, given.text("csrf")) {
         let text = "This form is outdated. Open your connections again.";
-        return Err(html(StatusCode::FORBIDDEN, pages::message(&base, "Not done", text, true)));
+        return Err(html(StatusCode::FORBIDDEN, pages::POLICY, pages::message(&base, "Not done", text, true)));
     }
-    Ok((session, ServerName::new(given.remove("server").unwrap_or_default())))
+    Ok((session, ServerName::new(parameter(&mut given, "server").unwrap_or_default())))
 }
 
 /// The session of the request's cookie.
 async fn session(state: &State, request: &HttpRequest) -> Result<Option<(String, ConnectVisit)>, Problem> {
-    let cookies = request.headers().get_all(header::COOKIE).filter_map(|value| value.to_str().ok());
-    let ours = cookies.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    let Some((_, cookie)) = ours.into_iter().find(|(name, value)| *name == COOKIE && value.len() <= MAX_PARAMETER) else { return Ok(None) };
+    let Some(cookie) = COOKIE.values(request.headers()).next() else { return Ok(None) };
     Ok(state.connections.session(cookie).await?.map(|session| (cookie.to_owned(), session)))
 }
 
-/// The token that the forms of a session contain.
-fn csrf(cookie: &str) -> String {
-    hash_of(&format!("csrf\n{cookie}"))
-}
-
-/// The session's cookie. `Lax`, because the authorization server sends the person back from another site, and with `Strict` the
-/// callback would get no cookie. Forms of other sites don't carry a `Lax` cookie, and pages change something only by a form.
-fn set_cookie(state: &State, cookie: &SecretString) -> String {
-    let secure = if state.public_url.as_ref().is_some_and(|url| url.starts_with("https://")) { "; Secure" } else { "" };
-    let (path, age) = (format!("{}/ui", base(state)), SESSION.as_secs());
-    format!("{COOKIE}={}; Path={path}; Max-Age={age}; HttpOnly; SameSite=Lax{secure}", cookie.expose_secret())
-}
-
-/// The path below which browsers reach the service, without a slash at its end.
-fn base(state: &State) -> Cow<'static, str> {
-    let path = state.public_url.as_ref().and_then(|url| url::Url::parse(url).ok()).map(|url| url.path().trim_end_matches('/').to_owned());
-    path.map_or(Cow::Borrowed(""), Cow::Owned)
-}
-
-/// The parameters of a query or a form. If one occurs twice, none counts.
-fn parameters(text: &[u8]) -> HashMap<String, String> {
-    let (mut found, mut twice) = (HashMap::new(), Vec::new());
-    for (name, value) in url::form_urlencoded::parse(text).filter(|(_, value)| value.len() <= MAX_PARAMETER) {
-        if found.insert(name.clone().into_owned(), value.into_owned()).is_some() {
-            twice.push(name.into_owned());
-        }
-    }
-    for name in twice {
-        found.remove(&name);
-    }
-    found
-}
-
-fn html(status: StatusCode, page: String) -> HttpResponse {
-    HttpResponseBuilder::new(status)
-        .insert_header((header::CONTENT_TYPE, "text/html; charset=utf-8"))
-        .insert_header((header::CONTENT_SECURITY_POLICY, pages::POLICY))
-        // The addresses of these pages contain links and codes. With `no-referrer`, browsers would send forms without their origin.
-        .insert_header((header::REFERRER_POLICY, "same-origin"))
-        .insert_header((header::CACHE_CONTROL, "no-store"))
-        .body(page)
-}
-
-fn see(state: &State, path: &str) -> HttpResponse {
-    let to = format!("{}{path}", base(state));
-    HttpResponse::SeeOther().insert_header((header::LOCATION, to)).insert_header((header::CACHE_CONTROL, "no-store")).finish()
+/// A parameter of a query or a form, unless it is too long.
+fn parameter(fields: &mut Fields, name: &str) -> Option<String> {
+    fields.take(name).filter(|value| value.len() <= MAX_PARAMETER)
 }
 
 fn no_session(base: &str) -> HttpResponse {
     let text = "The link is used, expired or incomplete. Ask in the chat again, and open the new link in this browser.";
-    html(StatusCode::FORBIDDEN, pages::message(base, "This link is no longer valid", text, false))
+    html(StatusCode::FORBIDDEN, pages::POLICY, pages::message(base, "This link is no longer valid", text, false))
 }
 
 fn failed(base: &str, problem: &Problem) -> HttpResponse {
-    html(problem.code.status(), pages::message(base, problem.code.title(), &problem.detail, true))
+    html(problem.code.status(), pages::POLICY, pages::message(base, problem.code.title(), &problem.detail, true))
 }
 
 fn not_signed_in(base: &str, error: SignInError) -> HttpResponse {
@@ -297,18 +248,5 @@ fn not_signed_in(base: &str, error: SignInError) -> HttpResponse {
         SignInError::Connection(error) => Problem::from(error).detail,
         error => format!("{error}. Nothing was stored."),
     };
-    html(status, pages::message(base, "Not signed in", &text, true))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::parameters;
-
-    #[test]
-    fn a_parameter_that_occurs_twice_does_not_count() {
-        let mut found = parameters(b"state=a&code=b%20c&state=d&iss=https%3A%2F%2Fa.example");
-        assert_eq!(found.remove("code").as_deref(), Some("b c"));
-        assert_eq!(found.remove("iss").as_deref(), Some("https://a.example"));
-        assert_eq!(found.remove("state"), None);
-    }
+    html(status, pages::POLICY, pages::message(base, "Not signed in", &text, true))
 }

@@ -213,6 +213,16 @@ impl ToolAdmin {
         ToolPage { tools: found.into_iter().skip(offset).take(limit).collect(), total, next: Some(end).filter(|end| *end < total) }
     }
 
+    /// The tool with this name, whose hidden characters may be escaped as in [`ToolView::tool`], or left out.
+    pub(crate) fn named(&self, server: &str, tool: &str) -> ToolId {
+        let id = ToolId::new(server, tool);
+        if self.tool(&id).is_some() {
+            return id;
+        }
+        let mut listed = self.tools().into_keys();
+        listed.find(|known| known.server.as_str() == server && (visible(&known.name) == tool || known.label() == tool)).unwrap_or(id)
+    }
+
     /// All data about one tool; `None` if the tool was never seen and has no override.
     pub(crate) async fn show(&self, id: &ToolId) -> Result<Option<ToolView>, StoreError> {
         let tool = self.tool(id);

@@ -121,6 +121,53 @@ named! {
     }
 }
 
+/// A stored event.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredEvent {
+    /// The sequence number.
+    pub id: u64,
+    pub at: SystemTime,
+    pub selection: Option<String>,
+    pub principal: String,
+    pub chat: Option<String>,
+    /// The text of the message, if the settings let the service store it.
+    pub message: Option<String>,
+    pub kind: StoredEventKind,
+}
+
+/// The kinds of events that are stored one by one, and not only as sums.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StoredEventKind {
+    /// Tools were selected. `all` is the number of tools if all were kept; they are then not listed.
+    Offered {
+        tools: Vec<ToolId>,
+        all: Option<u64>,
+    },
+    Called {
+        tool: ToolId,
+        outcome: CallOutcome,
+        took: Duration,
+        recovered: bool,
+    },
+    Searched {
+        tools: Vec<ToolId>,
+        recovered: bool,
+    },
+}
+
+/// Filters events. `None` matches everything.
+#[derive(Clone, Debug, Default)]
+pub struct EventQuery {
+    pub principal: Option<String>,
+    pub chat: Option<String>,
+    /// Only events that contain this tool.
+    pub tool: Option<ToolId>,
+    pub outcome: Option<CallOutcome>,
+    /// Only events with smaller sequence numbers.
+    pub before: Option<u64>,
+    pub limit: usize,
+}
+
 /// Identifies a selection in feedback.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SelectionName {

@@ -23,7 +23,9 @@ pub use self::authorization::{
 };
 pub use self::embedder::{EmbedError, Embedder, recovered};
 pub use self::enricher::{EnrichError, Enricher};
-pub use self::events::{CallOutcome, EventMessage, OfferedTools, SelectionEvent, SelectionEventKind, SelectionName};
+pub use self::events::{
+    CallOutcome, EventMessage, EventQuery, OfferedTools, SelectionEvent, SelectionEventKind, SelectionName, StoredEvent, StoredEventKind,
+};
 pub use self::exchange::{Answered, Exchange, ExchangeTokens};
 pub use self::files::{FileStore, FileStoreError, StoredFile};
 pub use self::index::{

@@ -3,6 +3,7 @@
 pub(super) mod last_selections;
 pub mod metrics;
 pub(crate) mod report;
+pub(crate) mod activity;
 pub mod usage;
 pub(crate) mod costs;
 pub(crate) mod audit;

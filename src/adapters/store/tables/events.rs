@@ -1,15 +1,20 @@
 //! Stores the record of selections and calls.
 
+use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use sqlx::QueryBuilder;
+use sqlx::{QueryBuilder, Row};
 
-use super::{CHUNK, Db, DbConnection, SqlStore, chats, conversation_figures, feedback, insert_numbered, text, usage};
-use crate::adapters::store::encoding::{signed, to_millis};
+use super::{
+    CHUNK, Db, DbConnection, DbRow, SqlStore, chats, conversation_figures, feedback, insert_numbered, snapshot, text, time, usage,
+};
+use crate::adapters::store::encoding::{odd, signed, to_millis};
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::text::canonical::Fingerprint;
-use crate::service::ports::{EventMessage, EventStore, SelectionEvent, SelectionEventKind, StoreError};
+use crate::service::ports::{
+    CallOutcome, EventMessage, EventQuery, EventStore, SelectionEvent, SelectionEventKind, StoreError, StoredEvent, StoredEventKind,
+};
 
 /// Number of rows per full statement, which is prepared only once. Every statement is a round trip to the connection's thread.
 const ROWS: usize = 100;
@@ -25,6 +30,18 @@ impl EventStore for SqlStore {
             }
         };
         self.write("record events", record).await
+    }
+
+    async fn events(&self, wanted: &EventQuery) -> Result<Vec<StoredEvent>, StoreError> {
+        let work = async {
+            let mut snapshot = snapshot(self.readers()).await?;
+            let rows = select(wanted).build().persistent(false).fetch_all(&mut *snapshot).await?;
+            let ids = rows.iter().map(|row| row.try_get("id")).collect::<Result<Vec<i64>, _>>()?;
+            let mut tools = tools_of(&mut snapshot, &ids).await?;
+            snapshot.commit().await?;
+            rows.iter().zip(ids).map(|(row, id)| read(row, id, tools.remove(&id).unwrap_or_default())).collect()
+        };
+        self.read("read the record of selections and calls", work).await
     }
 
     async fn forget_before(&self, chats: SystemTime, events: SystemTime) -> Result<u64, StoreError> {
@@ -88,6 +105,73 @@ async fn insert_tools<'a>(writer: &mut DbConnection, events: impl Iterator<Item 
         query.build().persistent(chunk.len() == CHUNK).execute(&mut *writer).await?;
     }
     Ok(())
+}
+
+fn select(wanted: &EventQuery) -> QueryBuilder<Db> {
+    let mut query = QueryBuilder::<Db>::new(
+        "SELECT id, at, kind, selection, principal, chat, message, outcome, took_us, recovered, kept FROM selection_event WHERE true",
+    );
+    let texts = [
+        (" AND principal = ", wanted.principal.as_deref()),
+        (" AND chat = ", wanted.chat.as_deref()),
+        (" AND outcome = ", wanted.outcome.map(CallOutcome::name)),
+    ];
+    for (condition, value) in texts {
+        if let Some(value) = value {
+            query.push(condition).push_bind(text(value));
+        }
+    }
+    if let Some(tool) = &wanted.tool {
+        query.push(" AND EXISTS (SELECT 1 FROM selection_event_tool WHERE event = selection_event.id AND server = ");
+        query.push_bind(text(tool.server.as_str())).push(" AND tool = ").push_bind(text(&tool.name)).push(")");
+    }
+    if let Some(before) = wanted.before {
+        query.push(" AND id < ").push_bind(signed(before));
+    }
+    query.push(" ORDER BY id DESC LIMIT ").push_bind(signed(wanted.limit));
+    query
+}
+
+/// The tools of each of these events, in their order.
+async fn tools_of(reader: &mut DbConnection, events: &[i64]) -> Result<HashMap<i64, Vec<ToolId>>, sqlx::Error> {
+    let mut tools: HashMap<i64, Vec<ToolId>> = HashMap::new();
+    for chunk in events.chunks(CHUNK) {
+        let mut query = QueryBuilder::<Db>::new("SELECT event, server, tool FROM selection_event_tool WHERE event IN (");
+        let mut list = query.separated(", ");
+        for id in chunk {
+            list.push_bind(*id);
+        }
+        query.push(") ORDER BY event, position");
+        let rows: Vec<(i64, String, String)> = query.build_query_as().persistent(false).fetch_all(&mut *reader).await?;
+        for (event, server, tool) in rows {
+            tools.entry(event).or_default().push(ToolId::new(server.as_str(), tool));
+        }
+    }
+    Ok(tools)
+}
+
+fn read(row: &DbRow, id: i64, tools: Vec<ToolId>) -> Result<StoredEvent, sqlx::Error> {
+    let recovered = || Ok::<_, sqlx::Error>(row.try_get::<Option<bool>, _>("recovered")?.unwrap_or_default());
+    let kind = match row.try_get("kind")? {
+        "offered" => StoredEventKind::Offered { tools, all: row.try_get::<Option<i64>, _>("kept")?.map(i64::unsigned_abs) },
+        "searched" => StoredEventKind::Searched { tools, recovered: recovered()? },
+        "called" => StoredEventKind::Called {
+            tool: tools.into_iter().next().ok_or_else(|| odd("a call without a tool"))?,
+            outcome: row.try_get::<Option<&str>, _>("outcome")?.and_then(CallOutcome::of_name).ok_or_else(|| odd("an unknown outcome"))?,
+            took: Duration::from_micros(row.try_get::<Option<i64>, _>("took_us")?.unwrap_or_default().unsigned_abs()),
+            recovered: recovered()?,
+        },
+        _ => return Err(odd("an unknown kind of event")),
+    };
+    Ok(StoredEvent {
+        id: id.unsigned_abs(),
+        at: time(row, "at")?,
+        selection: row.try_get("selection")?,
+        principal: row.try_get("principal")?,
+        chat: row.try_get("chat")?,
+        message: row.try_get("message")?,
+        kind,
+    })
 }
 
 /// The columns of an event's row.

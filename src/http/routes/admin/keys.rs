@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use super::{ManagedByBody, time};
 use crate::domain::access::api_key::{ApiKey, KeyId};
 use crate::domain::access::management::ManagedBy;
-use crate::domain::access::principal::PrincipalId;
+use crate::domain::access::principal::{Principal, PrincipalId};
 use crate::domain::access::toolset::ToolsetName;
 use crate::domain::catalog::tool::ServerName;
 use crate::http::body::Body;
@@ -107,7 +107,13 @@ struct KeysBody {
 )]
 #[post("/v1/admin/keys")]
 pub async fn create_key(state: web::Data<State>, caller: Administrator, body: Body) -> Answer {
-    let body: NewKeyBody = read_json(&body.0)?;
+    let (key, secret) = create(&state, &caller.0, &body.0).await?;
+    Ok(shown_once(&state, HttpResponse::Created(), &key, &secret))
+}
+
+/// Creates the key that a JSON body describes, and records who did. Returns its secret, which is not stored.
+pub(in crate::http) async fn create(state: &State, administrator: &Principal, body: &[u8]) -> Result<(ApiKey, SecretString), Problem> {
+    let body: NewKeyBody = read_json(body)?;
     let count = |names: &Option<BTreeSet<String>>| names.as_ref().map_or(0, BTreeSet::len);
     let names = [("servers", count(&body.servers)), ("toolsets", count(&body.toolsets)), ("groups", body.groups.len())];
     if names.iter().map(|(_, count)| count).sum::<usize>() > MOST_NAMES {
@@ -124,8 +130,8 @@ pub async fn create_key(state: web::Data<State>, caller: Administrator, body: Bo
     let new = NewKey { expires_at: end.time()?, name: body.name, servers, toolsets, groups: body.groups, trusted: body.trusted };
     let (key, secret) = state.keys.create(new).await.map_err(|error| end.problem(error))?;
     tracing::info!(key = key.id.as_str(), name = key.name, "API key created");
-    state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::KeyCreate, key.name.clone()));
-    Ok(shown_once(&state, HttpResponse::Created(), &key, &secret))
+    state.audit.record(AuditEntry::of_change(administrator, AuditAction::KeyCreate, key.name.clone()));
+    Ok((key, secret))
 }
 
 /// Lists all keys without their secrets, including expired and revoked keys.
@@ -167,7 +173,12 @@ pub async fn rotate_key(state: web::Data<State>, caller: Administrator, id: web:
 )]
 #[delete("/v1/admin/keys/{id}")]
 pub async fn revoke_key(state: web::Data<State>, caller: Administrator, id: web::Path<String>) -> Answer {
-    let id = KeyId::new(id.into_inner());
+    let key = revoke(&state, &caller.0, KeyId::new(id.into_inner())).await?;
+    Ok(HttpResponse::Ok().json(KeyBody::of(&key, &state)))
+}
+
+/// Revokes a key, and records who did.
+pub(in crate::http) async fn revoke(state: &State, administrator: &Principal, id: KeyId) -> Result<ApiKey, Problem> {
     let sign_ins = match state.keys.list().into_iter().find(|key| key.id == id) {
         Some(key) => state.connections.of(&PrincipalId::of_key(&key.name)).await?,
         None => Vec::new(),
@@ -175,7 +186,7 @@ pub async fn revoke_key(state: web::Data<State>, caller: Administrator, id: web:
     let (key, is_new) = state.keys.revoke(&id).await?;
     if is_new {
         tracing::info!(key = key.id.as_str(), name = key.name, "API key revoked");
-        state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::KeyRevoke, key.name.clone()));
+        state.audit.record(AuditEntry::of_change(administrator, AuditAction::KeyRevoke, key.name.clone()));
     }
     // A later key may reuse this name; its data must survive a repeated revocation. A key in a file may have the name too.
     if is_new && !state.keys.is_name_in_file(&key.name) {
@@ -186,7 +197,7 @@ pub async fn revoke_key(state: web::Data<State>, caller: Administrator, id: web:
         state.learning.forget(&Forgotten::Key(key.id.clone())).await?;
         state.loading.chats.forget(&owner).await;
     }
-    Ok(HttpResponse::Ok().json(KeyBody::of(&key, &state)))
+    Ok(key)
 }
 
 fn shown_once(state: &State, mut builder: HttpResponseBuilder, key: &ApiKey, secret: &SecretString) -> HttpResponse {

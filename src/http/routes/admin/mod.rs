@@ -73,7 +73,7 @@ pub fn time(at: SystemTime) -> String {
 
 /// Reads a principal from a query. An impossible name is an error, because an empty result would suggest that the
 /// caller did nothing.
-fn principal(text: &str) -> Result<PrincipalId, Problem> {
+pub(in crate::http) fn principal(text: &str) -> Result<PrincipalId, Problem> {
     let detail = || format!("There is no principal `{text}`: write key:NAME, user:ID, service-key, admin or anyone.");
     PrincipalId::read(text).ok_or_else(|| Problem::invalid("principal", detail()))
 }

@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 
 use super::{ManagedByBody, expected, versioned};
 use crate::domain::access::policy::{Effect, Rule, RulePlace, RuleProblem, RuleSource};
+use crate::domain::access::principal::Principal;
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
 use crate::http::described::described;
@@ -166,10 +167,21 @@ pub async fn show_policy(state: web::Data<State>, _caller: Administrator) -> Htt
 #[put("/v1/admin/policy")]
 pub async fn replace_policy(state: web::Data<State>, caller: Administrator, request: HttpRequest, body: Body) -> Answer {
     let body: Value = read_json(&body.0)?;
-    let view = state.policies.replace(&body, expected(&request)?).await.map_err(|error| invalid(error, &body))?;
-    tracing::info!(version = view.version, rules = view.rules.len(), "policy replaced");
-    state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::PolicyReplace, format!("version {}", view.version)));
+    let view = replace(&state, &caller.0, &body, expected(&request)?).await?;
     Ok(versioned(view.version, &view))
+}
+
+/// Replaces the rules, and records who did.
+pub(in crate::http) async fn replace(
+    state: &State,
+    administrator: &Principal,
+    body: &Value,
+    expected: Option<u64>,
+) -> Result<PolicyView, Problem> {
+    let view = state.policies.replace(body, expected).await.map_err(|error| invalid(error, body))?;
+    tracing::info!(version = view.version, rules = view.rules.len(), "policy replaced");
+    state.audit.record(AuditEntry::of_change(administrator, AuditAction::PolicyReplace, format!("version {}", view.version)));
+    Ok(view)
 }
 
 /// Shows who may call which tools, and which rule decides. It can also test rules that are not in effect. It changes
@@ -185,16 +197,19 @@ pub async fn replace_policy(state: web::Data<State>, caller: Administrator, requ
 pub async fn check_policy(state: web::Data<State>, _caller: Administrator, body: Body) -> Answer {
     let CheckBody { tool, principal, email, groups, model, policy } = read_json(&body.0)?;
     let principal = principal.map(|principal| CheckPrincipal { principal, email, groups, model });
-    let check = Check { tool, principal, draft: policy };
-    let answer = state.policies.check(&check).map_err(|error| match (error, &check.draft) {
+    Ok(HttpResponse::Ok().json(check(&state, &Check { tool, principal, draft: policy })?))
+}
+
+/// Who may call which tools, with the rules in effect or with a draft.
+pub(in crate::http) fn check(state: &State, check: &Check) -> Result<CheckAnswer, Problem> {
+    state.policies.check(check).map_err(|error| match (error, &check.draft) {
         (CheckError::Draft(error), Some(draft)) => {
             let problem = invalid(error, draft);
             let parameter = problem.parameter.map_or("policy".into(), |member| format!("policy.{member}").into());
             Problem { parameter: Some(parameter), ..problem }
         }
         (error, _) => error.into(),
-    });
-    Ok(HttpResponse::Ok().json(answer?))
+    })
 }
 
 /// Converts an error in rules, and names the invalid member.

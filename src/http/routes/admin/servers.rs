@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 
 use super::ManagedByBody;
 use super::tools::{DefinitionStateBody, DifferenceBody};
+use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::ServerName;
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
@@ -115,13 +116,25 @@ pub async fn show_server_definition(state: web::Data<State>, _caller: Administra
 pub async fn approve_server_definition(state: web::Data<State>, caller: Administrator, path: web::Path<String>, body: Body) -> Answer {
     let ServerApprovalBody { fingerprint, prompt } = read_json(&body.0)?;
     let server = ServerName::from(path.into_inner().as_str());
-    let view = state.tool_admin.approve_server(&server, prompt.as_deref(), &fingerprint).await?;
+    let view = approve(&state, &caller.0, server, prompt.as_deref(), &fingerprint).await?;
+    Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(view))
+}
+
+/// Approves the current texts of a server or of one of its prompts, and records who did.
+pub(in crate::http) async fn approve(
+    state: &State,
+    administrator: &Principal,
+    server: ServerName,
+    prompt: Option<&str>,
+    fingerprint: &str,
+) -> Result<ServerDefinitionView, Problem> {
+    let view = state.tool_admin.approve_server(&server, prompt, fingerprint).await?;
     let fingerprint = fingerprint.trim();
     tracing::info!(%server, fingerprint, "definition approved");
     let of = prompt.map_or_else(String::new, |prompt| format!(" prompt {prompt:?}"));
-    let entry = AuditEntry::of_change(&caller.0, AuditAction::DefinitionApprove, format!("{fingerprint}{of}"));
+    let entry = AuditEntry::of_change(administrator, AuditAction::DefinitionApprove, format!("{fingerprint}{of}"));
     state.audit.record(AuditEntry { server: Some(server), ..entry });
-    Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(view))
+    Ok(view)
 }
 
 fn unknown() -> Problem {

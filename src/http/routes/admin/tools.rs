@@ -7,6 +7,7 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use super::{ManagedByBody, expected, tool_of, versioned};
+use crate::domain::access::principal::Principal;
 use crate::domain::access::tool_facts::{TagSource, ToolOverride};
 use crate::domain::catalog::definition::{Change, Difference};
 use crate::domain::catalog::hidden_text::HiddenText;
@@ -292,9 +293,7 @@ pub async fn replace_tool_facts(
     body: Body,
 ) -> Answer {
     let written: ToolOverride = read_json(&body.0)?;
-    let id = tool_of(path);
-    let view = state.tool_admin.write(&id, Some(written), expected(&request)?).await?;
-    record(&state, &caller, AuditAction::ToolFactsReplace, &id, format!("version {}", view.version));
+    let view = write(&state, &caller.0, &tool_of(path), Some(written), expected(&request)?).await?;
     Ok(versioned(view.version, &view))
 }
 
@@ -319,9 +318,7 @@ pub async fn remove_tool_facts(
     request: HttpRequest,
     path: web::Path<(String, String)>,
 ) -> Answer {
-    let id = tool_of(path);
-    let view = state.tool_admin.write(&id, None, expected(&request)?).await?;
-    record(&state, &caller, AuditAction::ToolFactsRemove, &id, format!("version {}", view.version));
+    let view = write(&state, &caller.0, &tool_of(path), None, expected(&request)?).await?;
     Ok(versioned(view.version, &view))
 }
 
@@ -341,17 +338,41 @@ pub async fn remove_tool_facts(
 #[post("/v1/admin/tools/{server}/{tool:.+}/approve")]
 pub async fn approve_definition(state: web::Data<State>, caller: Administrator, path: web::Path<(String, String)>, body: Body) -> Answer {
     let ApprovalBody { fingerprint } = read_json(&body.0)?;
-    let id = tool_of(path);
-    let view = state.tool_admin.approve(&id, &fingerprint).await?;
-    tracing::info!(tool = %id, fingerprint = fingerprint.trim(), "definition approved");
-    record(&state, &caller, AuditAction::DefinitionApprove, &id, fingerprint.trim().to_owned());
+    let view = approve(&state, &caller.0, &tool_of(path), &fingerprint).await?;
     Ok(versioned(view.version, &view))
 }
 
-fn record(state: &State, caller: &Administrator, action: AuditAction, id: &ToolId, subject: String) {
-    state.audit.record(AuditEntry { tool: Some(id.clone()), ..AuditEntry::of_change(&caller.0, action, subject) });
+/// Sets or deletes the metadata of a tool, and records who did.
+pub(in crate::http) async fn write(
+    state: &State,
+    administrator: &Principal,
+    id: &ToolId,
+    written: Option<ToolOverride>,
+    expected: Option<u64>,
+) -> Result<ToolView, Problem> {
+    let action = if written.is_some() { AuditAction::ToolFactsReplace } else { AuditAction::ToolFactsRemove };
+    let view = state.tool_admin.write(id, written, expected).await?;
+    record(state, administrator, action, id, format!("version {}", view.version));
+    Ok(view)
 }
 
-fn unknown() -> Problem {
+/// Approves the current definition of a tool, and records who did.
+pub(in crate::http) async fn approve(
+    state: &State,
+    administrator: &Principal,
+    id: &ToolId,
+    fingerprint: &str,
+) -> Result<ToolView, Problem> {
+    let view = state.tool_admin.approve(id, fingerprint).await?;
+    tracing::info!(tool = %id, fingerprint = fingerprint.trim(), "definition approved");
+    record(state, administrator, AuditAction::DefinitionApprove, id, fingerprint.trim().to_owned());
+    Ok(view)
+}
+
+fn record(state: &State, administrator: &Principal, action: AuditAction, id: &ToolId, subject: String) {
+    state.audit.record(AuditEntry { tool: Some(id.clone()), ..AuditEntry::of_change(administrator, action, subject) });
+}
+
+pub(in crate::http) fn unknown() -> Problem {
     Problem::new(Code::NotFound, "No such tool ever existed. GET /v1/admin/tools lists the tools.")
 }

@@ -6,6 +6,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::ManagedByBody;
+use crate::domain::access::principal::Principal;
 use crate::domain::access::toolset::ToolsetDefinition;
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
@@ -97,11 +98,7 @@ pub async fn show_toolset(state: web::Data<State>, _caller: Administrator, name:
 )]
 #[put("/v1/admin/toolsets/{name}")]
 pub async fn replace_toolset(state: web::Data<State>, caller: Administrator, name: web::Path<String>, body: Body) -> Answer {
-    let value: Value = read_json(&body.0)?;
-    let replaced = state.toolsets.replace(&name, &value).await;
-    let (view, is_new) = replaced.map_err(|error| Problem::from(error).naming(misfit::<ToolsetDefinition>(&body.0)))?;
-    tracing::info!(toolset = %view.name, members = view.members.len(), "toolset replaced");
-    state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::ToolsetReplace, view.name.to_string()));
+    let (view, is_new) = replace(&state, &caller.0, &name, &body.0).await?;
     let mut response = if is_new { HttpResponse::Created() } else { HttpResponse::Ok() };
     Ok(response.json(view))
 }
@@ -118,8 +115,29 @@ pub async fn replace_toolset(state: web::Data<State>, caller: Administrator, nam
 )]
 #[delete("/v1/admin/toolsets/{name}")]
 pub async fn remove_toolset(state: web::Data<State>, caller: Administrator, name: web::Path<String>) -> Answer {
-    state.toolsets.remove(&name).await?;
-    tracing::info!(toolset = name.as_str(), "toolset removed");
-    state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::ToolsetRemove, name.into_inner()));
+    remove(&state, &caller.0, &name).await?;
     Ok(HttpResponse::NoContent().finish())
+}
+
+/// Adds or replaces the toolset that a JSON body defines, and records who did. Returns whether it is new.
+pub(in crate::http) async fn replace(
+    state: &State,
+    administrator: &Principal,
+    name: &str,
+    body: &[u8],
+) -> Result<(ToolsetView, bool), Problem> {
+    let value: Value = read_json(body)?;
+    let replaced = state.toolsets.replace(name, &value).await;
+    let (view, is_new) = replaced.map_err(|error| Problem::from(error).naming(misfit::<ToolsetDefinition>(body)))?;
+    tracing::info!(toolset = %view.name, members = view.members.len(), "toolset replaced");
+    state.audit.record(AuditEntry::of_change(administrator, AuditAction::ToolsetReplace, view.name.to_string()));
+    Ok((view, is_new))
+}
+
+/// Deletes a toolset, and records who did.
+pub(in crate::http) async fn remove(state: &State, administrator: &Principal, name: &str) -> Result<(), Problem> {
+    state.toolsets.remove(name).await?;
+    tracing::info!(toolset = name, "toolset removed");
+    state.audit.record(AuditEntry::of_change(administrator, AuditAction::ToolsetRemove, name.to_owned()));
+    Ok(())
 }

@@ -5,12 +5,15 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 
 use super::StoreError;
-use crate::service::ports::SelectionEvent;
+use crate::service::ports::{EventQuery, SelectionEvent, StoredEvent};
 
 #[async_trait]
 pub trait EventStore: Send + Sync {
     /// Stores events and adds them to the sums of their days and conversations.
     async fn record(&self, events: &[SelectionEvent]) -> Result<(), StoreError>;
+
+    /// Returns matching events, newest first.
+    async fn events(&self, query: &EventQuery) -> Result<Vec<StoredEvent>, StoreError>;
 
     /// Deletes chats last saved before `chats`, and events and feedback from before `events`. Returns the number of rows.
     async fn forget_before(&self, chats: SystemTime, events: SystemTime) -> Result<u64, StoreError>;

@@ -2,9 +2,69 @@
 
 use std::time::{Duration, SystemTime};
 
-use toolsieve::service::ports::Store;
+use toolsieve::domain::catalog::tool::ToolId;
+use toolsieve::service::ports::{
+    Attribution, CallOutcome, EventQuery, OfferedTools, SelectionEvent, SelectionEventKind, Store, StoredEventKind,
+};
 
-use super::fixtures::{chat, events, set};
+use super::fixtures::{called, chat, events, hour, message, set};
+
+pub(crate) async fn events_are_found_by_what_they_say(store: &dyn Store) {
+    let (one, two) = (ToolId::new("server", "one"), ToolId::new("日本", "two"));
+    let event = |number: u32, principal: &str, chat: Option<&str>, kind| SelectionEvent {
+        at: hour(number),
+        selection: Some("selection".into()),
+        principal: principal.into(),
+        chat: chat.map(str::to_owned),
+        conversation: None,
+        attribution: Attribution::default(),
+        kind,
+    };
+    let offered = |tools| SelectionEventKind::Offered {
+        message: message(),
+        tools,
+        tokens_before: 900,
+        tokens_after: 30,
+        tokens_saved: 870,
+        model: None,
+        arm: None,
+    };
+    let recorded = [
+        event(1, "user:anna", Some("a"), offered([one.clone(), two.clone()].into_iter().collect())),
+        event(2, "user:anna", Some("a"), called(&two, CallOutcome::ToolError, Duration::from_micros(1_500), true)),
+        event(3, "user:bob", Some("a"), SelectionEventKind::Searched { message: message(), tools: vec![one.clone()], recovered: true }),
+        event(4, "user:bob", None, offered(OfferedTools::all(vec![one.clone(), two.clone()]))),
+        event(5, "user:bob", None, SelectionEventKind::Listed { bound: 3 }),
+    ];
+    store.record(&recorded).await.unwrap();
+    let find = async |query: EventQuery| store.events(&EventQuery { limit: query.limit.max(10), ..query }).await.unwrap();
+    let all = find(EventQuery::default()).await;
+    assert_eq!(all.iter().map(|event| event.at).collect::<Vec<_>>(), [4, 3, 2, 1].map(hour), "newest first, without what is only summed");
+    let expected = [
+        StoredEventKind::Offered { tools: Vec::new(), all: Some(2) },
+        StoredEventKind::Searched { tools: vec![one.clone()], recovered: true },
+        StoredEventKind::Called { tool: two.clone(), outcome: CallOutcome::ToolError, took: Duration::from_micros(1_500), recovered: true },
+        StoredEventKind::Offered { tools: vec![one.clone(), two.clone()], all: None },
+    ];
+    assert_eq!(all.iter().map(|event| event.kind.clone()).collect::<Vec<_>>(), expected);
+    let last = &all[3];
+    assert_eq!((last.principal.as_str(), last.chat.as_deref(), last.selection.as_deref()), ("user:anna", Some("a"), Some("selection")));
+    assert_eq!((last.message.as_deref(), all[2].message.as_deref()), (Some("what somebody wrote"), None));
+
+    for (query, hours) in [
+        (EventQuery { chat: Some("a".into()), ..EventQuery::default() }, vec![3, 2, 1]),
+        (EventQuery { principal: Some("user:anna".into()), chat: Some("a".into()), ..EventQuery::default() }, vec![2, 1]),
+        (EventQuery { tool: Some(two.clone()), ..EventQuery::default() }, vec![2, 1]),
+        (EventQuery { outcome: Some(CallOutcome::ToolError), ..EventQuery::default() }, vec![2]),
+        (EventQuery { outcome: Some(CallOutcome::Success), ..EventQuery::default() }, vec![]),
+        (EventQuery { before: Some(all[1].id), ..EventQuery::default() }, vec![2, 1]),
+        (EventQuery { principal: Some("' OR 1 = 1".into()), ..EventQuery::default() }, vec![]),
+    ] {
+        let found = find(query.clone()).await;
+        assert_eq!(found.iter().map(|event| event.at).collect::<Vec<_>>(), hours.into_iter().map(hour).collect::<Vec<_>>(), "{query:?}");
+    }
+    assert_eq!(store.events(&EventQuery { limit: 1, ..EventQuery::default() }).await.unwrap().len(), 1);
+}
 
 pub(crate) async fn chats_and_events_are_forgotten_by_age(store: &dyn Store) {
     let now = SystemTime::now();

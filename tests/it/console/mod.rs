@@ -1,16 +1,26 @@
 //! The pages of the console: signing in and out, and what they show.
 
+mod access;
+mod activity;
+mod servers;
+mod tools;
+
 use reqwest::header::{ACCEPT_LANGUAGE, CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE, LOCATION, SET_COOKIE};
 use reqwest::redirect::Policy;
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::harness::keys::{ADMIN, KEY, administer, start_on};
+use crate::harness::wait::{eventually, when};
 use crate::harness::{Running, Start, stdio};
 
 fn servers() -> Value {
     json!({"time": stdio(&["list=time"]), "mail": stdio(&["list=mail"]), "files": stdio(&["list=files"])})
 }
+
+/// All pages with the navigation.
+const PAGES: [&str; 8] =
+    ["/ui", "/ui/servers", "/ui/tools", "/ui/access", "/ui/access/keys", "/ui/access/toolsets", "/ui/activity", "/ui/playground"];
 
 /// A browser without scripts: it keeps one cookie and follows no redirect.
 struct Browser<'a> {
@@ -69,18 +79,73 @@ impl<'a> Browser<'a> {
 
     /// The hidden token of a page's forms.
     async fn token(&mut self) -> String {
-        let page = self.open("/ui/playground").await;
-        page.text.split("name=\"token\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned()
+        self.open("/ui/playground").await.hidden("token")
     }
+
+    /// Opens a page that exists.
+    async fn see(&mut self, path: &str) -> Page {
+        let page = self.open(path).await;
+        assert_eq!(page.status, StatusCode::OK, "{path}: {}", page.text);
+        page
+    }
+
+    /// Sends a form with the token of this session.
+    async fn send_form(&mut self, path: &str, form: &[(&str, &str)]) -> Page {
+        let token = self.token().await;
+        self.submit(path, &[&[("token", token.as_str())], form].concat()).await
+    }
+}
+
+impl Page {
+    /// The value of the first hidden field with this name.
+    fn hidden(&self, name: &str) -> String {
+        let value = self.text.split(&format!("name=\"{name}\" value=\"")).nth(1).unwrap_or_else(|| panic!("{name} in {}", self.text));
+        value.split('"').next().unwrap().replace("&quot;", "\"").replace("&amp;", "&")
+    }
+
+    /// The text without tags.
+    fn words(&self) -> String {
+        let mut words: String = self.text.split('<').map(|part| part.split_once('>').map_or(part, |(_, text)| text)).collect();
+        for (escaped, letter) in [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&amp;", "&")] {
+            words = words.replace(escaped, letter);
+        }
+        words
+    }
+
+    /// Number of elements.
+    fn nodes(&self) -> usize {
+        self.text.match_indices('<').filter(|(at, _)| self.text[at + 1..].starts_with(|letter: char| letter.is_ascii_alphabetic())).count()
+    }
+
+    /// The bounds of a page with any contents.
+    fn is_small(&self) {
+        assert!(self.text.len() < 200 * 1024 && self.nodes() < 2_000, "{} bytes, {} elements", self.text.len(), self.nodes());
+    }
+}
+
+/// A browser that has signed in.
+async fn signed_in(service: &Running) -> Browser<'_> {
+    let mut browser = Browser::of(service);
+    browser.sign_in().await;
+    browser
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_the_admin_key_opens_the_console() {
     let service = start_on(servers(), &[]).await;
     let mut browser = Browser::of(&service);
-    for path in ["/ui", "/ui/playground"] {
+    for (path, to) in [
+        ("/ui", "/ui/login"),
+        ("/ui/playground", "/ui/login?to=%2Fui%2Fplayground"),
+        ("/ui/tools?text=a+b&offset=50", "/ui/login?to=%2Fui%2Ftools%3Ftext%3Da%2Bb%26offset%3D50"),
+    ] {
         let page = browser.open(path).await;
-        assert_eq!((page.status, page.location.as_deref()), (StatusCode::SEE_OTHER, Some("/ui/login")), "{path}");
+        assert_eq!((page.status, page.location.as_deref()), (StatusCode::SEE_OTHER, Some(to)), "{path}");
+    }
+    for path in PAGES {
+        assert_eq!(browser.open(path).await.status, StatusCode::SEE_OTHER, "{path}");
+        let page = browser.submit(path, &[("token", "wrong")]).await;
+        assert!(page.status != StatusCode::OK, "{path}: {}", page.text);
     }
     assert_eq!(browser.open("/ui/login").await.status, StatusCode::OK);
     assert_eq!(browser.open("/ui/static/style.css").await.status, StatusCode::OK);
@@ -191,6 +256,54 @@ async fn texts_of_others_stay_texts() {
     assert!(!page.text.contains("<script") && !page.text.contains("<img"), "{}", page.text);
     let page = browser.submit("/ui/playground", &[("message", evil), ("token", &token)]).await;
     assert!(page.status == StatusCode::OK && !page.text.contains("<script") && !page.text.contains("<img"), "{}", page.text);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ended_session_leads_to_the_sign_in_and_back() {
+    let service = start_on(servers(), &[]).await;
+    let mut browser = signed_in(&service).await;
+    browser.cookie = None;
+    let page = browser.submit("/ui/tool", &[("server", "time"), ("do", "save"), ("token", "x")]).await;
+    assert_eq!(page.location.as_deref(), Some("/ui/login?to=%2Fui%2Ftools"));
+    let page = browser.see("/ui/login?to=%2Fui%2Ftools%3Fserver%3Dtime").await;
+    let to = page.hidden("to");
+    let page = browser.submit("/ui/login", &[("key", "a guess"), ("to", &to)]).await;
+    assert_eq!(page.hidden("to"), to, "a wrong key does not lose the way");
+    let page = browser.submit("/ui/login", &[("key", ADMIN), ("to", &to)]).await;
+    assert_eq!((page.status, page.location.as_deref()), (StatusCode::SEE_OTHER, Some("/ui/tools?server=time")));
+    let page = browser.submit("/ui/login", &[("key", ADMIN), ("to", "https://evil.example/ui")]).await;
+    assert_eq!(page.location.as_deref(), Some("/ui"));
+}
+
+/// What the last days saved, as tables and plots from the server.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_overview_shows_savings_and_the_comparison() {
+    let service = start_on(servers(), &[("TOOLSIEVE_SELECTION__STATIC_SHARE", "0.5")]).await;
+    for number in 0..12 {
+        let chat = format!("chat-{number}");
+        let asked = json!({"messages": [{"role": "user", "content": "what time is it in Tokyo"}], "chat_id": chat});
+        assert_eq!(service.post("/v1/filter", &asked).await.0, StatusCode::OK);
+    }
+    let mut browser = signed_in(&service).await;
+    let report = eventually("all chats are in the report", async || {
+        let (_, report) = administer(&service, reqwest::Method::GET, "/v1/admin/report", &json!({})).await;
+        when(report, |report| report["arms"].as_array().unwrap().iter().map(|arm| arm["sessions"].as_u64().unwrap()).sum::<u64>() == 12)
+    })
+    .await;
+    let page = browser.see("/ui").await;
+    page.is_small();
+    let words = page.words();
+    for text in ["Savings and costs", "Tokens saved per day", "Selected tools compared with all tools", "No model has a price"] {
+        assert!(words.contains(text), "{text}: {words}");
+    }
+    for arm in report["arms"].as_array().unwrap() {
+        let tokens = format!(">{:.0}<", arm["tokens_after"].as_f64().unwrap());
+        assert!(page.text.contains(&tokens), "{tokens}: {}", page.text);
+    }
+    assert!(page.text.matches("<svg").count() >= 3 && !page.text.contains("style="), "{}", page.text);
+    let (_, usage) = administer(&service, reqwest::Method::GET, "/v1/admin/usage", &json!({})).await;
+    let saved = usage["costs"]["totals"]["tokens_saved"].to_string();
+    assert!(words.replace('\u{202f}', "").contains(&saved), "{saved}: {words}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

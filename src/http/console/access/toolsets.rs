@@ -1,0 +1,173 @@
+//! The toolsets: their members, and changes of their definitions.
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse, web};
+use maud::{Markup, html};
+use serde_json::{Map, json};
+
+use super::{TOOLSET, TOOLSETS, names, navigation};
+use crate::domain::access::management::ManagedBy;
+use crate::http::body::Body;
+use crate::http::caller::Caller;
+use crate::http::console::layout::{Place, Visit};
+use crate::http::console::parts::{Form, Head, Part, done, grouped, pager, short, table};
+use crate::http::pages::browser::{Fields, address, see};
+use crate::http::problem::Problem;
+use crate::http::routes::admin::toolsets;
+use crate::http::state::State;
+use crate::service::toolsets::toolsets::ToolsetView;
+
+/// Number of toolsets in the table.
+const PAGE: usize = 50;
+/// Number of members in the list of one toolset.
+const MEMBERS: usize = 200;
+const PATTERNS: [&str; 6] = ["servers", "tools", "tags", "annotations", "exclude", "always"];
+
+pub(in crate::http::console) async fn list(state: web::Data<State>, caller: Caller, request: HttpRequest) -> HttpResponse {
+    let visit = match Visit::begin(&state, &caller, &request) {
+        Ok(visit) => visit,
+        Err(elsewhere) => return elsewhere,
+    };
+    let (texts, query, all) = (visit.texts, Fields::of_query(&request), state.toolsets.list());
+    let heads = [Head::Text(&texts.name), Head::Text(&texts.description), Head::Number(&texts.tools), Head::Text(&texts.warnings)];
+    let offset = query.number("offset");
+    let rows = html! { @for toolset in all.iter().skip(offset).take(PAGE) { (row(&visit, toolset)) } };
+    let body = html! {
+        (navigation(&visit, TOOLSETS))
+        (done(&visit, &query))
+        @if all.is_empty() { p { (texts.no_toolsets) } } @else { (table(&texts.toolsets, &heads, &rows)) }
+        @if all.len() > PAGE {
+            (pager(texts, Part { offset, limit: PAGE, total: all.len() }, |at| visit.link(TOOLSETS, &[("offset", &at.to_string())])))
+        }
+        p { a href=(visit.at(TOOLSET)) { (texts.new_toolset) } }
+    };
+    visit.page(Place::Access, &format!("{}: {}", texts.access, texts.toolsets), &body)
+}
+
+/// One toolset, or the form for a new one.
+pub(in crate::http::console) async fn show(state: web::Data<State>, caller: Caller, request: HttpRequest) -> HttpResponse {
+    let visit = match Visit::begin(&state, &caller, &request) {
+        Ok(visit) => visit,
+        Err(elsewhere) => return elsewhere,
+    };
+    let query = Fields::of_query(&request);
+    let view = match query.given("name").map(|name| state.toolsets.get(name)).transpose() {
+        Ok(view) => view,
+        Err(error) => return visit.failed(&Problem::from(error)),
+    };
+    let given = view.as_ref().map(definition).unwrap_or_default();
+    if query.text("do") == "remove"
+        && let Some(view) = &view
+    {
+        let body = html! { (navigation(&visit, TOOLSETS)) (confirmation(&visit, view)) };
+        return visit.page(Place::Access, view.name.as_str(), &body);
+    }
+    page(visit, view.as_ref(), (&given, None))
+}
+
+/// Saves or removes a toolset.
+pub(in crate::http::console) async fn change(state: web::Data<State>, caller: Caller, request: HttpRequest, body: Body) -> HttpResponse {
+    let (visit, fields) = match Visit::with_form(&state, &request, &body, TOOLSETS) {
+        Ok(begun) => begun,
+        Err(elsewhere) => return elsewhere,
+    };
+    let name = fields.text("name");
+    let (changed, done) = if fields.text("do") == "remove" {
+        (toolsets::remove(&state, &caller.0, name).await, "removed")
+    } else {
+        (toolsets::replace(&state, &caller.0, name, entered(&fields).as_bytes()).await.map(|_| ()), "saved")
+    };
+    match changed {
+        Ok(()) => see(&state, &address(TOOLSETS, &[("done", done)])),
+        Err(problem) => page(visit, state.toolsets.get(name).ok().as_ref(), (&fields, Some(&problem))),
+    }
+}
+
+/// The body of the request that the form stands for.
+fn entered(fields: &Fields) -> String {
+    let mut body = Map::new();
+    if let Some(description) = fields.given("description") {
+        body.insert("description".to_owned(), json!(description));
+    }
+    for name in PATTERNS {
+        let patterns = fields.lines(name);
+        if !patterns.is_empty() {
+            body.insert(name.to_owned(), json!(patterns));
+        }
+    }
+    json!(body).to_string()
+}
+
+/// A definition, as the fields of its form.
+fn definition(view: &ToolsetView) -> Fields {
+    let (mut fields, of) = (Fields::default(), &view.definition);
+    fields.set("name", view.name.to_string());
+    fields.set("description", of.description.as_str());
+    let patterns = [&of.servers, &of.tools, &of.tags, &of.annotations, &of.exclude, &of.always];
+    for (name, patterns) in PATTERNS.into_iter().zip(patterns) {
+        fields.set(name, patterns.join("\n"));
+    }
+    fields
+}
+
+fn row(visit: &Visit<'_>, toolset: &ToolsetView) -> Markup {
+    let texts = visit.texts;
+    html! {
+        tr {
+            th scope="row" {
+                a href=(visit.link(TOOLSET, &[("name", toolset.name.as_str())])) { (toolset.name.to_string()) }
+                @if toolset.managed_by == ManagedBy::File { small.quiet { (texts.in_file) } }
+            }
+            td { (short(&toolset.definition.description, 300)) }
+            td.number { (grouped(toolset.members.len() as u64)) }
+            td.bad { (names(&toolset.warnings)) }
+        }
+    }
+}
+
+fn page(visit: Visit<'_>, view: Option<&ToolsetView>, (given, problem): (&Fields, Option<&Problem>)) -> HttpResponse {
+    let texts = visit.texts;
+    let is_fixed = view.is_some_and(|view| view.managed_by == ManagedBy::File);
+    let form = Form { is_fixed, ..Form::new(given, problem) };
+    let labels = [&texts.servers, &texts.tools, &texts.tags, &texts.annotations, &texts.exclude, &texts.always];
+    let own = ["name", "description"];
+    let body = html! {
+        (navigation(&visit, TOOLSETS))
+        @if is_fixed { p.notice { (texts.toolset_in_file) } }
+        form.columns method="post" action=(visit.at(TOOLSET)) {
+            (visit.token())
+            (form.error_beside(&[&own[..], &PATTERNS].concat()))
+            @if view.is_some() { input type="hidden" name="name" value=(given.text("name")); }
+            @else { (form.line("name", &texts.name, &texts.toolset_name_hint)) }
+            (form.line("description", &texts.description, ""))
+            @for (name, label) in PATTERNS.iter().zip(labels) { (form.lines(name, label, "")) }
+            p.all.quiet { (texts.patterns_hint) }
+            @if !is_fixed {
+                p.all.buttons {
+                    button name="do" value="save" { (texts.save) }
+                    @if let Some(view) = view { a href=(visit.link(TOOLSET, &[("name", view.name.as_str()), ("do", "remove")])) { (texts.remove) } }
+                }
+            }
+        }
+        @if let Some(view) = view {
+            h2 { (texts.members) " (" (grouped(view.members.len() as u64)) ")" }
+            ul.names { @for name in view.members.iter().take(MEMBERS) { li { code { (short(name, 200)) } } } }
+            @if view.members.len() > MEMBERS { p.quiet { (grouped((view.members.len() - MEMBERS) as u64)) " " (texts.more_tools) } }
+        }
+    };
+    let title = view.map_or_else(|| texts.new_toolset.clone(), |view| view.name.to_string());
+    visit.page_with(problem.map_or(StatusCode::OK, |problem| problem.code.status()), Place::Access, &title, &body)
+}
+
+fn confirmation(visit: &Visit<'_>, view: &ToolsetView) -> Markup {
+    let texts = visit.texts;
+    html! {
+        form.buttons method="post" action=(visit.at(TOOLSET)) {
+            (visit.token())
+            p { (texts.remove_toolset_hint) }
+            input type="hidden" name="name" value=(view.name.to_string());
+            button name="do" value="remove" { (texts.remove) }
+            a href=(visit.link(TOOLSET, &[("name", view.name.as_str())])) { (texts.cancel) }
+        }
+    }
+}

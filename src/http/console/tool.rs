@@ -1,0 +1,230 @@
+//! One tool: its definition and usage, and what an administrator writes about it.
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse, web};
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::definitions::{Approval, approve, difference, is_open, state as state_of};
+use super::layout::{Place, Visit};
+use super::parts::{Form, UNKNOWN, done, grouped, last_days, milliseconds, moment, share, short};
+use super::text::Texts;
+use super::{TOOL, TOOLS};
+use crate::domain::access::management::ManagedBy;
+use crate::domain::access::tool_facts::{TagSource, ToolOverride};
+use crate::domain::catalog::hidden_text::visible;
+use crate::domain::catalog::tool::ToolId;
+use crate::domain::records::usage::Latencies;
+use crate::http::body::Body;
+use crate::http::caller::Caller;
+use crate::http::pages::browser::{Fields, address, see};
+use crate::http::problem::{Code, Problem};
+use crate::http::routes::admin::{quantile_milliseconds, tools};
+use crate::http::state::State;
+use crate::service::catalog::tool_admin::ToolView;
+use crate::service::ports::{ToolCounts, ToolUsage, UsageQuery};
+use crate::service::records::usage::UsageOrder;
+
+/// Maximum length of the raw definition, in characters.
+const RAW: usize = 20_000;
+/// Number of changes of a definition.
+const CHANGES: usize = 50;
+const FIELDS: [&str; 4] = ["description", "synonyms", "tags", "pinned"];
+
+pub(super) async fn show(state: web::Data<State>, caller: Caller, request: HttpRequest) -> HttpResponse {
+    let visit = match Visit::begin(&state, &caller, &request) {
+        Ok(visit) => visit,
+        Err(elsewhere) => return elsewhere,
+    };
+    let query = Fields::of_query(&request);
+    let id = state.tool_admin.named(query.text("server"), query.text("tool"));
+    match find(&state, &id).await {
+        Ok((view, usage)) => {
+            let written = written(&view);
+            let said = done(&visit, &query);
+            page(visit, &view, &usage, (&written, None), &said)
+        }
+        Err(problem) => visit.failed(&problem),
+    }
+}
+
+/// Saves what the form contains, or deletes what was written.
+pub(super) async fn change(state: web::Data<State>, caller: Caller, request: HttpRequest, body: Body) -> HttpResponse {
+    let (visit, fields) = match Visit::with_form(&state, &request, &body, TOOLS) {
+        Ok(begun) => begun,
+        Err(elsewhere) => return elsewhere,
+    };
+    let id = state.tool_admin.named(fields.text("server"), fields.text("tool"));
+    let removes = fields.text("do") == "remove";
+    let new = (!removes).then(|| entered(&fields));
+    let expected = fields.text("version").parse().ok();
+    let Err(problem) = tools::write(&state, &caller.0, &id, new, expected).await else {
+        let named = [("server", fields.text("server")), ("tool", fields.text("tool"))];
+        let done = ("done", if removes { "removed" } else { "saved" });
+        return see(&state, &address(TOOL, &[named.as_slice(), &[done]].concat()));
+    };
+    match find(&state, &id).await {
+        Ok((view, usage)) => page(visit, &view, &usage, (&fields, Some(&problem)), &html! {}),
+        Err(problem) => visit.failed(&problem),
+    }
+}
+
+async fn find(state: &State, id: &ToolId) -> Result<(ToolView, ToolUsage), Problem> {
+    let view = state.tool_admin.show(id).await?.ok_or_else(tools::unknown)?;
+    let query = UsageQuery { server: Some(id.server.to_string()), tool: Some(id.name.to_string()), ..last_days() };
+    let usage = state.usage.report(&query, UsageOrder::Called, 1).await?.tools.into_iter().next();
+    let none = ToolUsage {
+        tool: id.clone(),
+        counts: ToolCounts::default(),
+        latencies: Latencies::default(),
+        called_at: None,
+        helpful: 0,
+        wrong: 0,
+        missing: 0,
+    };
+    Ok((view, usage.unwrap_or(none)))
+}
+
+/// What is written about a tool, as the fields of its form.
+fn written(view: &ToolView) -> Fields {
+    let (mut fields, written) = (Fields::default(), view.written.clone().unwrap_or_default());
+    fields.set("description", written.description.unwrap_or_default());
+    fields.set("synonyms", written.synonyms.join("\n"));
+    fields.set("tags", written.tags.join("\n"));
+    fields.set("pinned", written.pinned.to_string());
+    fields
+}
+
+/// What a form contains. An empty description keeps the server's own.
+fn entered(fields: &Fields) -> ToolOverride {
+    let lines = |name: &str| fields.lines(name).into_iter().map(str::to_owned).collect();
+    ToolOverride {
+        tags: lines("tags"),
+        synonyms: lines("synonyms"),
+        description: fields.given("description").map(str::to_owned),
+        pinned: fields.text("pinned") == "true",
+    }
+}
+
+fn page(
+    visit: Visit<'_>,
+    view: &ToolView,
+    usage: &ToolUsage,
+    (given, problem): (&Fields, Option<&Problem>),
+    said: &Markup,
+) -> HttpResponse {
+    let texts = visit.texts;
+    let body = html! {
+        (said)
+        (facts(texts, view, usage))
+        @if is_open(view.definition.state) { (change_of(&visit, view)) }
+        h2 { (texts.written) }
+        (form(&visit, view, given, problem))
+        @if let Some(raw) = &view.raw {
+            details {
+                summary { (texts.raw_definition) }
+                pre tabindex="0" { (short(&shown(raw), RAW)) }
+            }
+        }
+    };
+    let title = format!("{} / {}", short(&view.server, 100), short(&view.tool, 100));
+    visit.page_with(problem.map_or(StatusCode::OK, |problem| problem.code.status()), Place::Tools, &title, &body)
+}
+
+/// A definition as JSON, with hidden characters as escapes.
+fn shown(raw: &Value) -> String {
+    let text = serde_json::to_string_pretty(raw).unwrap_or_default();
+    text.lines().map(visible).collect::<Vec<_>>().join("\n")
+}
+
+fn facts(texts: &Texts, view: &ToolView, usage: &ToolUsage) -> Markup {
+    let (half, most) = quantile_milliseconds(&usage.latencies);
+    let counts = &usage.counts;
+    let name = view.name.as_deref().unwrap_or(UNKNOWN);
+    let tags: Vec<String> = view.tags.iter().map(|tag| format!("{} ({})", short(&tag.tag, 64), source(texts, tag.source))).collect();
+    html! {
+        @if let Some(description) = &view.description { p.said { (short(description, 3_000)) } }
+        dl.facts {
+            dt { (texts.state) } dd { (state_of(texts, view.definition.state)) @if !view.published { " " span.quiet { (texts.not_published) } } }
+            dt { (texts.public_name) } dd { code { (short(name, 200)) } }
+            dt { (texts.tokens) } dd { (view.tokens.map_or_else(|| UNKNOWN.to_owned(), |tokens| grouped(tokens.into()))) }
+            dt { (texts.tags) } dd { (tags.join(", ")) }
+            dt { (texts.offered) } dd { (grouped(counts.offered)) }
+            dt { (texts.calls) } dd { (grouped(counts.called)) ", " (share(counts.succeeded, counts.called)) " " (texts.success) ", " (milliseconds(half)) " / " (milliseconds(most)) " ms" }
+            dt { (texts.recovered) } dd { (grouped(counts.recovered)) }
+            dt { (texts.last_used) } dd { (moment(usage.called_at)) }
+            dt { (texts.first_seen) } dd { (moment(view.definition.first_seen)) }
+            dt { (texts.approved_at) } dd { (moment(view.definition.approved_at)) }
+        }
+        @for hidden in view.hidden_text.iter().take(10) {
+            p.notice { (texts.hidden_text) " " code { (short(&hidden.pointer, 200)) } ": " (hidden.code_points.join(", ")) }
+        }
+    }
+}
+
+fn source(texts: &Texts, source: TagSource) -> &str {
+    match source {
+        TagSource::Tool => &texts.of_tool,
+        TagSource::ServerFile => &texts.of_server_file,
+        TagSource::Rule | TagSource::Settings => &texts.of_settings,
+        TagSource::Admin => &texts.of_admin,
+    }
+}
+
+fn change_of(visit: &Visit<'_>, view: &ToolView) -> Markup {
+    let texts = visit.texts;
+    html! {
+        section.change {
+            h2 { (texts.definition_changes) }
+            @if let Some(changes) = &view.difference { (difference(texts, changes, CHANGES)) }
+            @if let Some(fingerprint) = &view.definition.fingerprint {
+                (approve(visit, &Approval { server: &view.server, tool: &view.tool, prompt: "", fingerprint, back: "tool" }))
+            }
+        }
+    }
+}
+
+fn form(visit: &Visit<'_>, view: &ToolView, given: &Fields, problem: Option<&Problem>) -> Markup {
+    let texts = visit.texts;
+    let id = visit.state.tool_admin.named(&view.server, &view.tool);
+    let of_file = visit.state.tool_admin.overrides.check_given(&id).err().map(Problem::from);
+    // Whoever saves again after a conflict has seen the other version.
+    let in_conflict = problem.is_some_and(|problem| problem.code == Code::PreconditionFailed);
+    let fields = Form { is_fixed: of_file.is_some(), ..Form::new(given, problem) };
+    html! {
+        @if let Some(of_file) = of_file.as_ref().filter(|_| problem.is_none()) { p.notice { (of_file.detail) } }
+        @if in_conflict { (other_version(texts, view)) }
+        form.columns method="post" action=(visit.at(TOOL)) {
+            (visit.token())
+            @for (name, value) in [("server", &view.server), ("tool", &view.tool), ("version", &view.version.to_string())] {
+                input type="hidden" name=(name) value=(value);
+            }
+            (fields.error_beside(&FIELDS))
+            (fields.area("description", &texts.description, &texts.description_hint))
+            (fields.area("synonyms", &texts.synonyms, &texts.synonyms_hint))
+            (fields.area("tags", &texts.tags, &texts.tags_hint))
+            (fields.checkbox("pinned", &texts.pinned_hint))
+            @if of_file.is_none() {
+                p.all.buttons {
+                    button name="do" value="save" { (texts.save) }
+                    @if view.managed_by == Some(ManagedBy::Api) { " " button name="do" value="remove" { (texts.reset) } }
+                }
+            }
+        }
+    }
+}
+
+/// What another administrator has written in the meantime.
+fn other_version(texts: &Texts, view: &ToolView) -> Markup {
+    let theirs = written(view);
+    let labels = [&texts.description, &texts.synonyms, &texts.tags];
+    html! {
+        section.notice {
+            h3 { (texts.other_version) }
+            dl.facts {
+                @for (name, label) in FIELDS.iter().zip(labels) { dt { (label) } dd.said { (theirs.text(name)) } }
+                dt { (texts.pinned) } dd { @if view.pinned { (texts.yes) } @else { (texts.no) } }
+            }
+        }
+    }
+}

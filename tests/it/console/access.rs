@@ -1,0 +1,134 @@
+//! Rules, keys and toolsets.
+
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::{servers, signed_in};
+use crate::harness::Running;
+use crate::harness::keys::{administer, create, start_on, with_key};
+
+async fn policy(service: &Running) -> Value {
+    administer(service, Method::GET, "/v1/admin/policy", &json!({})).await.1
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rule_shows_who_loses_what_before_it_is_saved() {
+    let service = start_on(servers(), &[]).await;
+    create(&service, json!({"name": "ci", "groups": ["builders"]})).await;
+    let mut browser = signed_in(&service).await;
+    let page = browser.see("/ui/access").await;
+    assert!(page.words().contains("There are no rules here."), "{}", page.words());
+
+    let rule = [("version", "0"), ("do", "set"), ("effect", "block"), ("servers", "mail"), ("groups", "builders")];
+    let page = browser.send_form("/ui/access", &rule).await;
+    assert_eq!(page.status, StatusCode::OK, "{}", page.text);
+    assert_eq!(policy(&service).await["rules"], json!([]), "nothing is saved yet");
+    let words = page.words();
+    assert!(words.contains("Not saved yet") && words.contains("key:ci") && words.contains("A user of builders"), "{words}");
+    assert!(!words.contains("A user of no group"), "others lose nothing: {words}");
+    let draft = page.hidden("draft");
+    let check = json!({"principal": "key:ci", "policy": serde_json::from_str::<Value>(&draft).unwrap()});
+    let (_, check) = administer(&service, Method::POST, "/v1/admin/policy/check", &check).await;
+    let decisions = check["decisions"].as_array().unwrap();
+    let lost = decisions.iter().find(|decision| decision["effect"] == "block").unwrap()["name"].as_str().unwrap();
+    assert!(words.contains(lost), "{lost}: {words}");
+
+    // A second rule, moved before the first one.
+    let rule = [("version", "0"), ("do", "set"), ("draft", &*draft), ("effect", "allow"), ("servers", "time\r\nfiles")];
+    let draft = browser.send_form("/ui/access", &rule).await.hidden("draft");
+    let draft = browser.send_form("/ui/access", &[("version", "0"), ("do", "up-1"), ("draft", &draft)]).await.hidden("draft");
+    let page = browser.send_form("/ui/access", &[("version", "0"), ("do", "edit-0"), ("draft", &draft)]).await;
+    assert!(page.text.contains("\ntime\nfiles</textarea>"), "{}", page.text);
+    let saved = browser.send_form("/ui/access", &[("version", "0"), ("do", "save"), ("draft", &draft)]).await;
+    assert_eq!((saved.status, saved.location.as_deref()), (StatusCode::SEE_OTHER, Some("/ui/access?done=saved")), "{}", saved.text);
+    let rules =
+        json!([{"effect": "allow", "servers": ["time", "files"]}, {"effect": "block", "servers": ["mail"], "groups": ["builders"]}]);
+    assert_eq!(policy(&service).await["rules"], rules);
+
+    // A mistake is named in the words of the API, and the draft stays.
+    let wrong = [("version", "1"), ("do", "set"), ("effect", "block"), ("annotations", "sometimesHint")];
+    let page = browser.send_form("/ui/access", &wrong).await;
+    let body = json!({"rules": [rules[0], rules[1], {"effect": "block", "annotations": ["sometimesHint"]}]});
+    let (status, problem) = administer(&service, Method::PUT, "/v1/admin/policy", &body).await;
+    assert_eq!((page.status, status), (StatusCode::UNPROCESSABLE_ENTITY, StatusCode::UNPROCESSABLE_ENTITY));
+    assert!(page.words().contains(problem["detail"].as_str().unwrap()), "{problem}: {}", page.words());
+    assert!(page.text.contains("sometimesHint</textarea>"), "{}", page.text);
+
+    // Of two administrators, the second one sees both versions.
+    assert_eq!(administer(&service, Method::PUT, "/v1/admin/policy", &json!({"rules": []})).await.0, StatusCode::OK);
+    let draft = json!({"default": null, "rules": [rules[0]]}).to_string();
+    let page = browser.send_form("/ui/access", &[("version", "1"), ("do", "save"), ("draft", &draft)]).await;
+    assert_eq!(page.status, StatusCode::PRECONDITION_FAILED, "{}", page.text);
+    assert!(page.words().contains("somebody else has saved"), "{}", page.words());
+    let (version, draft) = (page.hidden("version"), page.hidden("draft"));
+    let again = [("version", version.as_str()), ("do", "save"), ("draft", draft.as_str())];
+    assert_eq!(browser.send_form("/ui/access", &again).await.status, StatusCode::SEE_OTHER);
+    assert_eq!(policy(&service).await["rules"], json!([rules[0]]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_are_created_and_revoked() {
+    let service = start_on(servers(), &[]).await;
+    let mut browser = signed_in(&service).await;
+    for (name, value) in [("name", "a b"), ("servers", "tiem"), ("toolsets", "none"), ("expires_in_days", "soon")] {
+        let form = [("name", "ci"), (name, value)];
+        let form = if name == "name" { &form[1..] } else { &form[..] };
+        let page = browser.send_form("/ui/access/keys", form).await;
+        let body = match name {
+            "name" => json!({"name": value}),
+            "expires_in_days" => json!({"name": "ci", name: value}),
+            _ => json!({"name": "ci", name: [value]}),
+        };
+        let (status, problem) = administer(&service, Method::POST, "/v1/admin/keys", &body).await;
+        assert_eq!(page.status, status, "{}", page.text);
+        let error = page.text.split(&format!("id=\"{name}-error\"")).nth(1).unwrap_or_else(|| panic!("{name}: {}", page.text));
+        let detail = problem["detail"].as_str().unwrap().split(" at line").next().unwrap().replace('"', "&quot;");
+        assert!(error.contains(&detail), "{detail}: {error}");
+    }
+    let form = [("name", "ci"), ("servers", "time"), ("groups", "builders\r\nqa"), ("expires_in_days", "7"), ("trusted", "true")];
+    let page = browser.send_form("/ui/access/keys", &form).await;
+    assert_eq!(page.status, StatusCode::CREATED, "{}", page.text);
+    let key = page.text.split("class=\"secret\">").nth(1).unwrap().split('<').next().unwrap();
+    let seen = with_key(&service, Method::GET, "/openapi.json", key).send().await.unwrap();
+    assert_eq!(seen.status(), StatusCode::OK);
+    let (_, keys) = administer(&service, Method::GET, "/v1/admin/keys", &json!({})).await;
+    let record = &keys["keys"][0];
+    assert_eq!((&record["servers"], &record["groups"], &record["trusted"]), (&json!(["time"]), &json!(["builders", "qa"]), &json!(true)));
+    let page = browser.see("/ui/access/keys").await;
+    assert!(page.words().contains("active") && !page.text.contains(key), "the key is shown once: {}", page.text);
+
+    let id = record["id"].as_str().unwrap();
+    let page = browser.see(&format!("/ui/access/keys?revoke={id}")).await;
+    assert!(page.words().contains("stops working at once"), "{}", page.words());
+    let page = browser.send_form("/ui/access/keys", &[("revoke", id)]).await;
+    assert_eq!(page.location.as_deref(), Some("/ui/access/keys?done=revoked"), "{}", page.text);
+    assert_eq!(with_key(&service, Method::GET, "/openapi.json", key).send().await.unwrap().status(), StatusCode::UNAUTHORIZED);
+    let (_, log) = administer(&service, Method::GET, "/v1/admin/audit?principal=admin&action=key_revoke", &json!({})).await;
+    assert_eq!(log["entries"][0]["subject"], "ci", "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn toolsets_are_written_and_removed() {
+    let service = start_on(servers(), &[]).await;
+    let mut browser = signed_in(&service).await;
+    let page = browser.send_form("/ui/access/toolset", &[("name", "clock"), ("do", "save")]).await;
+    let (status, problem) = administer(&service, Method::PUT, "/v1/admin/toolsets/clock", &json!({})).await;
+    assert_eq!(page.status, status);
+    assert!(page.words().contains(problem["detail"].as_str().unwrap()), "{problem}: {}", page.words());
+    let form = [("name", "clock"), ("description", "Tells <b>time</b>."), ("servers", "time"), ("exclude", "{a,b}*\r\nc"), ("do", "save")];
+    let page = browser.send_form("/ui/access/toolset", &form).await;
+    assert_eq!(page.location.as_deref(), Some("/ui/access/toolsets?done=saved"), "{}", page.text);
+    let (_, view) = administer(&service, Method::GET, "/v1/admin/toolsets/clock", &json!({})).await;
+    assert_eq!(
+        (&view["servers"], &view["exclude"], &view["description"]),
+        (&json!(["time"]), &json!(["{a,b}*", "c"]), &json!("Tells <b>time</b>."))
+    );
+    let page = browser.see("/ui/access/toolset?name=clock").await;
+    assert!(page.words().contains("time__get_current_time") && !page.text.contains("<b>"), "{}", page.text);
+    assert!(browser.see("/ui/access/toolsets").await.words().contains("clock"));
+    assert_eq!(browser.open("/ui/access/toolset?name=none").await.status, StatusCode::NOT_FOUND);
+    let page = browser.send_form("/ui/access/toolset", &[("name", "clock"), ("do", "remove")]).await;
+    assert_eq!(page.location.as_deref(), Some("/ui/access/toolsets?done=removed"), "{}", page.text);
+    let (status, _) = administer(&service, Method::GET, "/v1/admin/toolsets/clock", &json!({})).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+}

@@ -1,0 +1,131 @@
+//! The table of all tools, and what an administrator writes about one.
+
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::{Browser, Page, servers, signed_in};
+use crate::harness::keys::{ADMIN, KEY, administer, start_on};
+use crate::harness::servers::listed::Listed;
+use crate::harness::{Running, Start, stdio};
+
+const CLOCK: &str = "/v1/admin/tools/time/get_current_time";
+const PAGE: &str = "/ui/tool?server=time&tool=get_current_time";
+
+async fn api(service: &Running, method: Method, body: &Value) -> (StatusCode, Value) {
+    administer(service, method, CLOCK, body).await
+}
+
+async fn save(browser: &mut Browser<'_>, version: &str, more: &[(&str, &str)]) -> Page {
+    let form = [&[("server", "time"), ("tool", "get_current_time"), ("version", version), ("do", "save")], more].concat();
+    browser.send_form("/ui/tool", &form).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_written_about_a_tool_is_saved_as_by_the_api() {
+    let service = start_on(servers(), &[]).await;
+    let mut browser = signed_in(&service).await;
+    assert_eq!(browser.see(PAGE).await.hidden("version"), "0");
+    let written = [("description", "Says how late it is."), ("synonyms", "how late\r\nclock"), ("tags", "hands"), ("pinned", "true")];
+    let page = save(&mut browser, "0", &written).await;
+    assert_eq!((page.status, page.location.as_deref()), (StatusCode::SEE_OTHER, Some(&*format!("{PAGE}&done=saved"))), "{}", page.text);
+    let (_, view) = api(&service, Method::GET, &json!({})).await;
+    let expected = json!({"tags": ["hands"], "synonyms": ["how late", "clock"], "description": "Says how late it is.", "pinned": true});
+    assert_eq!((&view["written"], &view["version"]), (&expected, &json!(1)));
+    let page = browser.see("/ui/tools?text=how+late&state=pinned").await;
+    assert!(page.words().contains("time / get_current_time") && page.words().contains("1–1 of 1"), "{}", page.words());
+
+    // An error stands beside its field, in the words of the API.
+    for (field, value) in [("synonyms", "the"), ("tags", "zero\u{200b}width")] {
+        let (status, problem) = api(&service, Method::PUT, &json!({field: [value]})).await;
+        let page = save(&mut browser, "1", &[(field, value)]).await;
+        assert_eq!(page.status, status, "{}", page.text);
+        let error = page.text.split(&format!("id=\"{field}-error\"")).nth(1).unwrap_or_else(|| panic!("{field}: {}", page.text));
+        let error = error.split('<').next().unwrap().replace("&quot;", "\"");
+        assert!(error.contains(problem["detail"].as_str().unwrap()), "{error}: {problem}");
+    }
+
+    // Of two administrators, the second one sees both versions and loses none.
+    assert_eq!(api(&service, Method::PUT, &json!({"description": "Theirs."})).await.0, StatusCode::OK);
+    let page = save(&mut browser, "1", &[("description", "Mine.")]).await;
+    assert_eq!(page.status, StatusCode::PRECONDITION_FAILED, "{}", page.text);
+    assert!(page.words().contains("Theirs.") && page.words().contains("Mine."), "{}", page.words());
+    assert_eq!(api(&service, Method::GET, &json!({})).await.1["description"], "Theirs.");
+    let version = page.hidden("version");
+    assert_eq!(save(&mut browser, &version, &[("description", "Mine.")]).await.status, StatusCode::SEE_OTHER);
+    assert_eq!(api(&service, Method::GET, &json!({})).await.1["description"], "Mine.");
+
+    let form = [("server", "time"), ("tool", "get_current_time"), ("version", "3"), ("do", "remove")];
+    assert_eq!(browser.send_form("/ui/tool", &form).await.status, StatusCode::SEE_OTHER);
+    assert_eq!(api(&service, Method::GET, &json!({})).await.1["written"], Value::Null);
+    assert_eq!(browser.open("/ui/tool?server=time&tool=none").await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_file_says_stays_with_the_file() {
+    let settings = "[[tool]]\nserver = \"time\"\ntool = \"get_current_time\"\nsynonyms = [\"how late\"]\n".to_owned();
+    let environment = vec![("TOOLSIEVE_ADMIN_KEY", ADMIN)];
+    let start = Start { servers: servers(), key: Some(KEY), environment, from_files: true, settings, ..Start::default() };
+    let service = start.start().await;
+    service.settled().await;
+    let mut browser = signed_in(&service).await;
+    let (status, problem) = api(&service, Method::PUT, &json!({"tags": ["a"]})).await;
+    assert_eq!(status, StatusCode::CONFLICT, "{problem}");
+    let detail = problem["detail"].as_str().unwrap();
+    let page = browser.see(PAGE).await;
+    assert!(page.words().contains(detail) && page.text.contains("readonly"), "{}", page.text);
+    let page = save(&mut browser, "0", &[("tags", "a")]).await;
+    assert_eq!(page.status, StatusCode::CONFLICT);
+    assert!(page.words().contains(detail), "{}", page.text);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn thousands_of_tools_make_small_pages() {
+    let description = "Does something with many words. ".repeat(10);
+    let tool = |number: usize| {
+        let properties = json!({"path": {"type": "string", "description": description}});
+        json!({"name": format!("tool_number_{number:05}"), "description": format!("{description} {number}"),
+            "inputSchema": {"type": "object", "properties": properties}})
+    };
+    let listed = Listed::new(&(0..5_000).map(tool).collect::<Vec<_>>());
+    let environment = vec![("TOOLSIEVE_ADMIN_KEY", ADMIN)];
+    let service = Start { servers: json!({"many": listed.server()}), key: Some(KEY), environment, ..Start::default() }.start().await;
+    service.until(|state| state["tools"] == 5_001).await;
+    let mut browser = signed_in(&service).await;
+    for path in [super::PAGES.as_slice(), &["/ui/tools?offset=4950", "/ui/tool?server=many&tool=tool_number_00000"]].concat() {
+        let page = browser.see(path).await;
+        page.is_small();
+    }
+    let page = browser.see("/ui/tools").await;
+    assert!(page.words().contains("1–50 of 5\u{202f}001") && page.text.contains("offset=50"), "{}", page.words());
+    let page = browser.see("/ui/tools?text=number_04999&server=many").await;
+    assert!(page.words().contains("1–1 of 1") && page.words().contains("tool_number_04999"), "{}", page.words());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hostile_names_and_descriptions_stay_texts() {
+    let evil = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>";
+    let tool = |name: &str| json!({"name": name, "title": evil, "description": evil, "inputSchema": {"type": "object", "title": evil}});
+    let listed = Listed::new(&[tool(evil), tool("sly\u{200b}/..%2f?a=b&c#d"), tool("plain")]);
+    let servers = json!({"bad": listed.server(), "time": stdio(&["list=time"])});
+    let service = start_on(servers, &[]).await;
+    let mut browser = signed_in(&service).await;
+    let names: Vec<String> = {
+        let (_, list) = administer(&service, Method::GET, "/v1/admin/tools?server=bad", &json!({})).await;
+        list["tools"].as_array().unwrap().iter().map(|tool| tool["tool"].as_str().unwrap().to_owned()).collect()
+    };
+    assert!(names.len() >= 3, "{names:?}");
+    for name in &names {
+        let query = url::form_urlencoded::Serializer::new(String::new()).append_pair("tool", name).finish();
+        let page = browser.see(&format!("/ui/tool?server=bad&{query}")).await;
+        assert!(!page.text.contains("<script") && !page.text.contains("<img"), "{}", page.text);
+        assert!(page.words().contains(name.as_str()), "{name}: {}", page.words());
+        let form = [("server", "bad"), ("tool", name.as_str()), ("version", "0"), ("tags", evil), ("do", "save")];
+        assert_eq!(browser.send_form("/ui/tool", &form).await.status, StatusCode::SEE_OTHER, "{name}");
+    }
+    for path in super::PAGES {
+        let page = browser.see(path).await;
+        assert!(!page.text.contains("<script") && !page.text.contains("<img"), "{path}: {}", page.text);
+    }
+    let page = browser.see("/ui/tools?server=bad").await;
+    assert!(page.text.contains("&lt;script&gt;"), "{}", page.text);
+}
