@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use actix_web::body::MessageBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
-use actix_web::http::Method;
+use actix_web::http::{Method, StatusCode};
 use actix_web::middleware::Next;
 use actix_web::{Error, HttpMessage as _, rt, web};
 
@@ -18,7 +18,16 @@ use crate::http::state::State;
 use crate::service::spans;
 
 /// Requests below these paths change stored data, unless their method is GET or HEAD.
-const CHANGES: [&str; 5] = ["/v1/admin/", "/v1/secrets/", "/v1/sessions", "/v1/toolsets/", "/v1/feedback"];
+const CHANGES: [&str; 8] = [
+    "/v1/admin/",
+    "/v1/secrets/",
+    "/v1/sessions",
+    "/v1/toolsets/",
+    "/v1/feedback",
+    "/ui/servers",
+    "/ui/tool",
+    "/ui/access",
+];
 
 /// In a request whose change is stored, while its number could not be read.
 pub(crate) struct UnknownNumber;
@@ -38,7 +47,7 @@ pub(crate) async fn finish(
     let changing = async move {
         let response = next.call(request).await?;
         // The response's number includes this change.
-        if let Some(shared) = shared.filter(|_| response.status().is_success())
+        if let Some(shared) = shared.filter(|_| has_changed(response.status()))
             && !shared.has_changed().await
         {
             response.request().extensions_mut().insert(UnknownNumber);
@@ -49,6 +58,11 @@ pub(crate) async fn finish(
         tracing::error!(%error, "a change failed before its end");
         Err(Problem::new(Code::Internal, "The service failed during this change. Read the current state again.").into())
     })
+}
+
+/// Whether a response confirms a change. The console leads on to a page that shows it.
+fn has_changed(status: StatusCode) -> bool {
+    status.is_success() || status.is_redirection()
 }
 
 fn is_change(method: &Method, path: &str) -> bool {
@@ -72,6 +86,7 @@ mod tests {
             (Method::POST, "/s/abc/v1/toolsets/load"),
             (Method::PUT, "/toolsets/mail/v1/secrets/a/b"),
             (Method::POST, "/v1/feedback"),
+            (Method::POST, "/ui/access/keys"),
         ] {
             assert!(is_change(&method, path), "{method} {path}");
         }
@@ -81,6 +96,7 @@ mod tests {
             (Method::POST, "/v1/tools/call"),
             (Method::POST, "/github/create_issue"),
             (Method::POST, "/mcp"),
+            (Method::POST, "/ui/playground"),
         ] {
             assert!(!is_change(&method, path), "{method} {path}");
         }
