@@ -189,6 +189,7 @@ test("a synonym is written and found, and its error stands beside it", async () 
   await page.getByRole("link", { name: "Tools", exact: true }).click();
   await page.getByLabel("Search").fill("quokkalore");
   await page.keyboard.press("Enter");
+  await page.waitForURL(`${URL_OF}/ui/tools?*quokkalore*`);
   assert.deepEqual(await page.locator("tbody th a").allInnerTexts(), [name]);
   await page.locator("tbody th a").click();
   await page.getByRole("button", { name: "Remove all own texts" }).click();
@@ -202,7 +203,7 @@ test("a rule blocks a server for a key, with its effect shown before", async () 
   await signIn(page);
   await page.getByRole("link", { name: "Access" }).click();
   await page.getByRole("link", { name: "Keys" }).click();
-  await page.getByLabel("Name").fill("console-suite");
+  await page.getByRole("textbox", { name: "Name" }).fill("console-suite");
   await page.getByRole("button", { name: "Create" }).click();
   assert.match(await page.locator(".secret").innerText(), /^tsk_/);
   assert.deepEqual(await violations(page), []);

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::{servers, signed_in};
 use crate::harness::Running;
 use crate::harness::keys::{administer, create, start_on, with_key};
+use crate::harness::wait::{eventually, when};
 
 async fn policy(service: &Running) -> Value {
     administer(service, Method::GET, "/v1/admin/policy", &json!({})).await.1
@@ -103,8 +104,11 @@ async fn keys_are_created_and_revoked() {
     let page = browser.send_form("/ui/access/keys", &[("revoke", id)]).await;
     assert_eq!(page.location.as_deref(), Some("/ui/access/keys?done=revoked"), "{}", page.text);
     assert_eq!(with_key(&service, Method::GET, "/openapi.json", key).send().await.unwrap().status(), StatusCode::UNAUTHORIZED);
-    let (_, log) = administer(&service, Method::GET, "/v1/admin/audit?principal=admin&action=key_revoke", &json!({})).await;
-    assert_eq!(log["entries"][0]["subject"], "ci", "{log}");
+    eventually("the revocation is in the audit log", async || {
+        let (_, log) = administer(&service, Method::GET, "/v1/admin/audit?principal=admin&action=key_revoke", &json!({})).await;
+        when(log, |log| log["entries"][0]["subject"] == "ci")
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,6 +6,7 @@ use serde_json::json;
 use super::{Browser, signed_in};
 use crate::harness::keys::{ADMIN, KEY, administer};
 use crate::harness::servers::listed::{Listed, other, read};
+use crate::harness::wait::{eventually, when};
 use crate::harness::{Running, Start, stdio};
 
 async fn start(listed: &Listed) -> Running {
@@ -52,8 +53,11 @@ async fn a_changed_definition_is_shown_with_its_difference_and_approved() {
     assert!(page.words().contains("The definition is approved.") && !page.text.contains("<del>"), "{}", page.text);
     let (_, view) = administer(&service, Method::GET, "/v1/admin/tools/files/read", &json!({})).await;
     assert_eq!((&view["definition"]["state"], &view["published"]), (&json!("same"), &json!(true)));
-    let (_, log) = administer(&service, Method::GET, "/v1/admin/audit?action=definition_approve&principal=admin", &json!({})).await;
-    assert_eq!(log["entries"][0]["tool"], "read", "{log}");
+    eventually("the approval is in the audit log", async || {
+        let (_, log) = administer(&service, Method::GET, "/v1/admin/audit?action=definition_approve&principal=admin", &json!({})).await;
+        when(log, |log| log["entries"][0]["tool"] == "read")
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
