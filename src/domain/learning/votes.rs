@@ -1,6 +1,6 @@
 //! What remembered messages change for a new message.
 //!
-//! The messages of one person pull tools up and down (see [`fit`](super::fit)). In a scope of several people, each person has one vote.
+//! The messages of one person pull tools up and down (see `fit`). In a scope of several people, each person has one vote.
 
 use std::collections::HashMap;
 use std::time::Duration;
