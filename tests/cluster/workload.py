@@ -163,7 +163,7 @@ class Workload:
         if kind == "change":
             # An error of the store is the right answer while it is away.
             is_allowed |= not self.is_whole
-            # A change that was running waits until its silent connection is given up, and others at this replica for it.
+            # A change that was running waits until its silent connection is given up, and others wait for it.
             is_allowed |= self.ledger.fault == "failover"
         self.ledger.failures.append(
             Failure(kind, reason, self.ledger.fault, replica, is_allowed, now - self.ledger.began)
