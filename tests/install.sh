@@ -24,3 +24,16 @@ python_packages() { # folder in the cache, file with requirements; prints the pa
   fi
   echo "$folder/bin/python"
 }
+
+system_package() { # package of Debian and Ubuntu
+  command -v apt-get >/dev/null || { echo "missing: $1. Install it, or run this suite on Debian or Ubuntu." >&2; return 1; }
+  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$1" >&2
+}
+
+chromium_browser() {
+  command -v chromium >/dev/null || system_package chromium
+}
+
+postgresql_server() {
+  compgen -G "/usr/lib/postgresql/*/bin/postgres" >/dev/null || system_package postgresql
+}
