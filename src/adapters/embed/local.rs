@@ -28,9 +28,14 @@ impl BuiltinEmbedder {
         Self { encoder: Arc::new(encoder) }
     }
 
-    async fn encode_elsewhere(&self, texts: Vec<String>) -> Result<Vec<Arc<[f32]>>, EmbedError> {
+    /// Encodes texts on a thread of their own, with `encode`.
+    async fn encode_elsewhere(
+        &self,
+        texts: Vec<String>,
+        encode: fn(&Encoder, &[&str]) -> Vec<Vec<f32>>,
+    ) -> Result<Vec<Arc<[f32]>>, EmbedError> {
         let encoder = Arc::clone(&self.encoder);
-        let vectors = tokio::task::spawn_blocking(move || encoder.encode(&texts.iter().map(String::as_str).collect::<Vec<&str>>()))
+        let vectors = tokio::task::spawn_blocking(move || encode(&encoder, &texts.iter().map(String::as_str).collect::<Vec<&str>>()))
             .await
             .map_err(|error| EmbedError::Failed(error.to_string()))?;
         Ok(vectors.into_iter().map(Arc::from).collect())
@@ -58,7 +63,7 @@ impl Embedder for BuiltinEmbedder {
             let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
             return Ok(self.encoder.encode(&texts).into_iter().map(Arc::from).collect());
         }
-        self.encode_elsewhere(texts).await
+        self.encode_elsewhere(texts, Encoder::encode).await
     }
 
     async fn embed_passages(&self, mut texts: Vec<String>) -> Result<Vec<Arc<[f32]>>, EmbedError> {
@@ -68,6 +73,12 @@ impl Embedder for BuiltinEmbedder {
                 text.insert_str(0, prompt);
             }
         }
-        self.encode_elsewhere(texts).await
+        // Tools need nearly all weights, and the messages after them only a part.
+        let encode = |encoder: &Encoder, texts: &[&str]| {
+            let vectors = encoder.encode(texts);
+            encoder.release();
+            vectors
+        };
+        self.encode_elsewhere(texts, encode).await
     }
 }

@@ -16,9 +16,11 @@ pub(super) trait Arithmetic: Copy {
     const TILE: usize;
     /// What `multiply` expects to be subtracted from quantised activations: 0, or 128 if its bytes are signed.
     const OFFSET: u8 = 0;
+    /// Whether `multiply` expects quantised activations as signed values of two bytes.
+    const WIDE: bool = false;
 
     /// Multiplies `R` rows of activations by one panel of weights, both packed.
-    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R];
+    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[u8]) -> [[i32; PANEL]; R];
 
     /// Multiplies `R` rows of `left` by 16 columns of `right`, which has `depth` rows.
     fn product<const R: usize>(self, left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R];

@@ -1,24 +1,24 @@
 //! Instruction sets: detects them, and provides the inner products of each.
 //!
-//! This is the only module with `unsafe`, for two purposes. One is to call functions compiled for an instruction set; a token
+//! This module has `unsafe` for two purposes. One is to call functions compiled for an instruction set; a token
 //! type proves that the processor supports it. The other is to load and store vectors, always from and to arrays of the right
 //! size. NEON's dot product is absent, because its intrinsic isn't stable in Rust 1.95. `AArch64` uses the portable path.
 #![expect(unsafe_code, reason = "SIMD loads, stores and calls into functions compiled for an instruction set")]
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{
-    __m128i, __m256i, __m512i, _MM_HINT_T0, _mm_abs_epi8, _mm_add_epi32, _mm_add_ps, _mm_loadu_ps, _mm_loadu_si128, _mm_madd_epi16,
-    _mm_maddubs_epi16, _mm_mul_ps, _mm_prefetch, _mm_set1_epi16, _mm_set1_epi32, _mm_set1_ps, _mm_setzero_ps, _mm_setzero_si128,
-    _mm_sign_epi8, _mm_storeu_ps, _mm_storeu_si128, _mm256_abs_epi8, _mm256_add_epi32, _mm256_loadu_si256, _mm256_madd_epi16,
-    _mm256_maddubs_epi16, _mm256_set1_epi16, _mm256_set1_epi32, _mm256_setzero_si256, _mm256_sign_epi8, _mm256_storeu_si256,
-    _mm512_dpbusd_epi32, _mm512_loadu_si512, _mm512_set1_epi32, _mm512_setzero_si512, _mm512_storeu_si512,
+    __m128, __m128i, __m512i, _MM_HINT_T0, _mm_add_epi32, _mm_add_ps, _mm_castpd_si128, _mm_cvtepi8_epi16, _mm_hadd_epi32, _mm_loaddup_pd,
+    _mm_loadu_ps, _mm_loadu_si128, _mm_madd_epi16, _mm_mul_ps, _mm_prefetch, _mm_set1_ps, _mm_setzero_ps, _mm_setzero_si128, _mm_storeu_ps,
+    _mm_storeu_si128, _mm_unpackhi_epi64, _mm256_add_epi32, _mm256_cvtepi8_epi16, _mm256_hadd_epi32, _mm256_madd_epi16,
+    _mm256_permute4x64_epi64, _mm256_set1_epi64x, _mm256_setzero_si256, _mm256_storeu_si256, _mm512_dpbusd_epi32, _mm512_loadu_si512,
+    _mm512_set1_epi32, _mm512_setzero_si512, _mm512_storeu_si512,
 };
 
 use super::{
     attention::{self, AttentionScratch, Heads},
     float::{self, Arithmetic},
     linear::{self, Activation, Matrix},
-    quantize::{self, PANEL, Quantized},
+    quantize::{self, GROUP, PANEL, Quantized, WIDE_GROUP},
     weights::ModelError,
 };
 use crate::domain::text::named::named;
@@ -29,7 +29,7 @@ named! {
     pub enum Kernel {
         /// AVX-512 with `vpdpbusd`.
         Vnni = "avx512-vnni",
-        /// AVX2, with `vpmaddubsw` on signed activations, because sums of two products with unsigned ones can exceed 16 bits.
+        /// AVX2, with `vpmaddwd` on values of 16 bits, because sums of two products of bytes can exceed 16 bits.
         Avx2 = "avx2",
         /// SSE4.1, for processors without AVX2. Works like the path with AVX2.
         Sse41 = "sse4.1",
@@ -184,7 +184,7 @@ impl Arithmetic for Portable {
     const TILE: usize = 4;
 
     #[inline(always)]
-    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
+    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[u8]) -> [[i32; PANEL]; R] {
         multiply_portable(panel, rows)
     }
 
@@ -199,7 +199,7 @@ impl Arithmetic for Vnni {
     const TILE: usize = 12;
 
     #[inline(always)]
-    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
+    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[u8]) -> [[i32; PANEL]; R] {
         // SAFETY: `self` exists only if the features were detected.
         unsafe { multiply_vnni(panel, rows) }
     }
@@ -213,11 +213,12 @@ impl Arithmetic for Vnni {
 
 #[cfg(target_arch = "x86_64")]
 impl Arithmetic for Avx2 {
-    const TILE: usize = 4;
+    const TILE: usize = 6;
     const OFFSET: u8 = 128;
+    const WIDE: bool = true;
 
     #[inline(always)]
-    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
+    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[u8]) -> [[i32; PANEL]; R] {
         // SAFETY: `self` exists only if the features were detected.
         unsafe { multiply_avx2(panel, rows) }
     }
@@ -231,11 +232,12 @@ impl Arithmetic for Avx2 {
 
 #[cfg(target_arch = "x86_64")]
 impl Arithmetic for Sse41 {
-    const TILE: usize = 2;
+    const TILE: usize = 6;
     const OFFSET: u8 = 128;
+    const WIDE: bool = true;
 
     #[inline(always)]
-    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
+    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[u8]) -> [[i32; PANEL]; R] {
         // SAFETY: `self` exists only if the feature was detected.
         unsafe { multiply_sse41(panel, rows) }
     }
@@ -249,11 +251,11 @@ impl Arithmetic for Sse41 {
 
 /// A separate function, because the compiler does not vectorise it when it is inlined into its loops.
 #[inline(never)]
-fn multiply_portable<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
+fn multiply_portable<const R: usize>(panel: &[[u8; 128]], rows: &[u8]) -> [[i32; PANEL]; R] {
     // This form, pairs of 16-bit products in plain arrays, compiles to the multiply-add instruction of most vector units. The
     // two sums per output are added at the end.
     let mut pairs = [[0i32; PANEL * 2]; R];
-    for (weights, rows) in panel.iter().zip(rows.as_chunks::<R>().0) {
+    for (weights, rows) in panel.iter().zip(rows.as_chunks::<GROUP>().0.as_chunks::<R>().0) {
         let mut wide = [0i16; 128];
         for (wide, weight) in wide.iter_mut().zip(weights) {
             *wide = i16::from(weight.cast_signed());
@@ -277,9 +279,9 @@ fn multiply_portable<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [
 /// 12 rows × 32 outputs use 24 of the 32 registers. Two more contain weights, and one an activation.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn multiply_vnni<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
+fn multiply_vnni<const R: usize>(panel: &[[u8; 128]], rows: &[u8]) -> [[i32; PANEL]; R] {
     let mut sums = [[_mm512_setzero_si512(); 2]; R];
-    for (weights, rows) in panel.iter().zip(rows.as_chunks::<R>().0) {
+    for (weights, rows) in panel.iter().zip(rows.as_chunks::<GROUP>().0.as_chunks::<R>().0) {
         prefetch::<2048>(weights);
         let (weights, _) = weights.as_chunks::<64>();
         let (low, high) = (load_512(&weights[0]), load_512(&weights[1]));
@@ -299,73 +301,66 @@ fn multiply_vnni<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32
     output
 }
 
-/// 4 rows × 16 outputs use 8 of the 16 registers, so a panel is read in two halves. `vpmaddubsw` needs one unsigned factor, so the
-/// signs of the activations move to the weights. Its sums of two products are at most 2 × 128 × 127, which 16 bits contain.
+/// 6 rows × 8 outputs use 12 of the 16 registers, so a panel is read in four parts. A register contains two sums per output, which
+/// are added at the end.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn multiply_avx2<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
-    let ones = _mm256_set1_epi16(1);
+fn multiply_avx2<const R: usize>(panel: &[[u8; 128]], rows: &[u8]) -> [[i32; PANEL]; R] {
     // The lengths are equal. With this line, the loop has one condition.
-    let rows = &rows.as_chunks::<R>().0[..panel.len()];
+    let rows = &rows.as_chunks::<WIDE_GROUP>().0.as_chunks::<R>().0[..panel.len()];
     let mut output = [[0; PANEL]; R];
-    for half in 0..2 {
+    for part in 0..4 {
         let mut sums = [[_mm256_setzero_si256(); 2]; R];
         for (weights, rows) in panel.iter().zip(rows) {
-            if half == 0 {
+            if part == 0 {
                 prefetch::<4096>(weights);
             }
-            let (weights, _) = weights.as_chunks::<32>();
-            let weights = [load_256(&weights[half * 2]), load_256(&weights[half * 2 + 1])];
+            let weights = weights.as_chunks::<16>().0;
+            let weights = [part * 2, part * 2 + 1].map(|quarter| _mm256_cvtepi8_epi16(load_128(&weights[quarter])));
             for (sums, row) in sums.iter_mut().zip(rows) {
-                let row = _mm256_set1_epi32(i32::from_le_bytes(*row));
-                let magnitude = _mm256_abs_epi8(row);
+                let row = _mm256_set1_epi64x(i64::from_le_bytes(*row));
                 for (sum, weights) in sums.iter_mut().zip(weights) {
-                    let pairs = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(weights, row));
-                    *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(pairs, ones));
+                    *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(weights, row));
                 }
             }
         }
-        for (output, sums) in output.iter_mut().zip(sums) {
-            let lanes = output[half * 16..].as_chunks_mut::<8>().0;
-            for (lanes, sum) in lanes.iter_mut().zip(sums) {
-                // SAFETY: the pointer is to 8 integers of 4 bytes, which the store fills exactly.
-                unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast(), sum) };
-            }
+        for (output, [first, second]) in output.iter_mut().zip(sums) {
+            // The addition within each half of the registers puts outputs 4 and 5 before 2 and 3.
+            let sums = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_hadd_epi32(first, second));
+            let lanes = &mut output.as_chunks_mut::<8>().0[part];
+            // SAFETY: the pointer is to 8 integers of 4 bytes, which the store fills exactly.
+            unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast(), sums) };
         }
     }
     output
 }
 
-/// Like [`multiply_avx2`], with 2 rows × 16 outputs in 8 of the 16 registers.
+/// Like [`multiply_avx2`], with 6 rows × 4 outputs in 12 of the 16 registers.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "sse4.1")]
-fn multiply_sse41<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
-    let ones = _mm_set1_epi16(1);
+fn multiply_sse41<const R: usize>(panel: &[[u8; 128]], rows: &[u8]) -> [[i32; PANEL]; R] {
     // The lengths are equal. With this line, the loop has one condition.
-    let rows = &rows.as_chunks::<R>().0[..panel.len()];
+    let rows = &rows.as_chunks::<WIDE_GROUP>().0.as_chunks::<R>().0[..panel.len()];
     let mut output = [[0; PANEL]; R];
-    for half in 0..2 {
-        let mut sums = [[_mm_setzero_si128(); 4]; R];
+    for part in 0..8 {
+        let mut sums = [[_mm_setzero_si128(); 2]; R];
         for (weights, rows) in panel.iter().zip(rows) {
-            if half == 0 {
+            if part == 0 {
                 prefetch::<4096>(weights);
             }
-            let weights = weights[half * 64..].as_chunks::<16>().0;
+            let weights = load_128(&weights.as_chunks::<16>().0[part]);
+            let weights = [_mm_cvtepi8_epi16(weights), _mm_cvtepi8_epi16(_mm_unpackhi_epi64(weights, weights))];
             for (sums, row) in sums.iter_mut().zip(rows) {
-                let row = _mm_set1_epi32(i32::from_le_bytes(*row));
-                let magnitude = _mm_abs_epi8(row);
+                let row = load_twice(row);
                 for (sum, weights) in sums.iter_mut().zip(weights) {
-                    let pairs = _mm_maddubs_epi16(magnitude, _mm_sign_epi8(load_128(weights), row));
-                    *sum = _mm_add_epi32(*sum, _mm_madd_epi16(pairs, ones));
+                    *sum = _mm_add_epi32(*sum, _mm_madd_epi16(weights, row));
                 }
             }
         }
-        for (output, sums) in output.iter_mut().zip(sums) {
-            let lanes = output[half * 16..].as_chunks_mut::<4>().0;
-            for (lanes, sum) in lanes.iter_mut().zip(sums) {
-                // SAFETY: the pointer is to 4 integers of 4 bytes, which the store fills exactly.
-                unsafe { _mm_storeu_si128(lanes.as_mut_ptr().cast(), sum) };
-            }
+        for (output, [first, second]) in output.iter_mut().zip(sums) {
+            let lanes = &mut output.as_chunks_mut::<4>().0[part];
+            // SAFETY: the pointer is to 4 integers of 4 bytes, which the store fills exactly.
+            unsafe { _mm_storeu_si128(lanes.as_mut_ptr().cast(), _mm_hadd_epi32(first, second)) };
         }
     }
     output
@@ -377,6 +372,15 @@ fn multiply_sse41<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i3
 fn load_128(bytes: &[u8; 16]) -> __m128i {
     // SAFETY: the reference is to 16 readable bytes, and the load needs no alignment.
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+}
+
+/// Loads eight bytes into both halves, in one instruction.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "sse3")]
+#[inline]
+fn load_twice(bytes: &[u8; 8]) -> __m128i {
+    // SAFETY: the reference is to 8 readable bytes, and the load needs no alignment.
+    unsafe { _mm_castpd_si128(_mm_loaddup_pd(bytes.as_ptr().cast())) }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -398,14 +402,6 @@ fn prefetch<const AHEAD: usize>(weights: &[u8; 128]) {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-#[inline]
-fn load_256(bytes: &[u8; 32]) -> __m256i {
-    // SAFETY: the reference is to 32 readable bytes, and the load needs no alignment.
-    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
-}
-
 #[inline(never)]
 fn product_portable<const R: usize>(left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {
     let mut sums = [[0.0; 16]; R];
@@ -420,29 +416,49 @@ fn product_portable<const R: usize>(left: &[f32], left_stride: usize, right: &[f
     sums
 }
 
-/// 3 rows × 16 columns use 12 of the 16 registers, which is too little for six rows, so rows are computed one by one.
+/// 2 rows × 16 columns use 8 of the 16 registers. Four more contain the columns, and one a factor.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "sse4.1")]
 fn product_128<const R: usize>(left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {
-    std::array::from_fn(|row| {
-        let factors = &left[row * left_stride..][..depth];
-        let mut sums = [_mm_setzero_ps(); 4];
-        for (factor, columns) in factors.iter().zip(right.chunks(right_stride)) {
-            let columns: &[f32; 16] = columns.first_chunk().unwrap_or(&[0.0; 16]);
-            let factor = _mm_set1_ps(*factor);
-            for (sum, columns) in sums.iter_mut().zip(columns.as_chunks::<4>().0) {
-                // SAFETY: the reference is to 4 floats, and the load needs no alignment.
-                let columns = unsafe { _mm_loadu_ps(columns.as_ptr()) };
+    let mut output = [[0.0; 16]; R];
+    for (pair, output) in output.chunks_mut(2).enumerate() {
+        let left = &left[2 * pair * left_stride..];
+        match output {
+            [first, second] => [*first, *second] = rows_128::<2>(left, left_stride, right, right_stride, depth),
+            rest => {
+                for output in rest {
+                    [*output] = rows_128::<1>(left, left_stride, right, right_stride, depth);
+                }
+            }
+        }
+    }
+    output
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "sse4.1")]
+fn rows_128<const R: usize>(left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {
+    let rows: [&[f32]; R] = std::array::from_fn(|row| &left[row * left_stride..][..depth]);
+    let mut sums = [[_mm_setzero_ps(); 4]; R];
+    for (step, columns) in right.chunks(right_stride).take(depth).enumerate() {
+        let columns: &[f32; 16] = columns.first_chunk().unwrap_or(&[0.0; 16]);
+        // SAFETY: all loads are within the 16 floats and need no alignment.
+        let columns: [__m128; 4] = std::array::from_fn(|at| unsafe { _mm_loadu_ps(columns.as_ptr().add(4 * at)) });
+        for (sums, row) in sums.iter_mut().zip(rows) {
+            let factor = _mm_set1_ps(row[step]);
+            for (sum, columns) in sums.iter_mut().zip(columns) {
                 *sum = _mm_add_ps(*sum, _mm_mul_ps(factor, columns));
             }
         }
-        let mut output = [0.0; 16];
-        for (output, sum) in output.as_chunks_mut::<4>().0.iter_mut().zip(sums) {
+    }
+    let mut output = [[0.0; 16]; R];
+    for (output, sums) in output.iter_mut().zip(sums) {
+        for (lanes, sum) in output.as_chunks_mut::<4>().0.iter_mut().zip(sums) {
             // SAFETY: the pointer is to 4 floats, which the store fills exactly.
-            unsafe { _mm_storeu_ps(output.as_mut_ptr(), sum) };
+            unsafe { _mm_storeu_ps(lanes.as_mut_ptr(), sum) };
         }
-        output
-    })
+    }
+    output
 }
 
 /// 6 rows use 6 registers for sums. One more contains the columns.

@@ -51,7 +51,7 @@ pub(super) fn linear<A: Arithmetic>(arithmetic: A, input: &Quantized, matrix: Ma
             activation,
         };
         for tile in tile_bounds(input.rows(), A::TILE) {
-            let rows = input.bytes[tile.start * input.width..tile.end * input.width].as_chunks::<GROUP>().0;
+            let rows = &input.bytes[tile.start * input.stride..tile.end * input.stride];
             let scales = &input.scales[tile.clone()];
             let minima = &input.minima[tile.clone()];
             let output = &mut output[tile.start * outputs + columns.start..];

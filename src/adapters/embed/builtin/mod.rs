@@ -4,7 +4,7 @@
 //! Every message passes through the encoder. It is faster than any measured runtime and needs neither a native library nor a
 //! download. `weights` is the weights file, and `import` creates it from a model folder. `tokenize` (`WordPiece`) or `unigram` with
 //! `charsmap` turn text into ids, both with `vocabulary`. `forward` runs the layers with `quantize`, `linear`, `attention` and `float`, and `kernels` contains the instruction
-//! sets. Other architectures, training and GPUs are deliberately absent; use an OpenAI-compatible endpoint for other models. At
+//! sets. `residency` frees memory. Other architectures, training and GPUs are deliberately absent; use an OpenAI-compatible endpoint for other models. At
 //! import, unsupported sizes are padded with zeros.
 
 #![expect(clippy::inline_always, reason = "the generic parts must be compiled anew inside each instruction set's function")]
@@ -18,6 +18,7 @@ mod tokenize;
 mod charsmap;
 mod unigram;
 mod weights;
+mod residency;
 mod kernels;
 mod forward;
 mod timing;
@@ -194,6 +195,14 @@ impl Encoder {
         let passes = passes(&ids, &lengths);
         let threads = if texts.len() > ALONE { self.cores.min(passes.len()) } else { 1 };
         if threads > 1 { self.encode_on(threads, &passes) } else { self.encode_here(&passes) }
+    }
+
+    /// Gives the memory of compiled-in weights back to the operating system, which reads them from the program file again when they
+    /// are needed. Does nothing for other weights.
+    pub fn release(&self) {
+        if let Cow::Borrowed(weights) = &self.model.weights.bytes {
+            residency::release(weights);
+        }
     }
 
     /// Appends the ids of all texts, and returns the number of ids of each.

@@ -18,16 +18,21 @@ pub(super) const PANEL: usize = 32;
 pub(super) const WORD_BLOCK: usize = 32;
 /// Number of inputs that a kernel multiplies and adds in one step.
 pub(super) const GROUP: usize = 4;
+/// Number of bytes of a group of activations of two bytes each.
+pub(super) const WIDE_GROUP: usize = 2 * GROUP;
 /// The maximum value of a quantised activation. It is the same on all code paths, so they all give the same vectors.
 const LEVELS: f32 = 255.0;
 
-/// Rows of activations in kernel order: by tile, then by group of four inputs, then by row. Bytes are less by [`Arithmetic::OFFSET`].
+/// Rows of activations in kernel order: by tile, then by group of four inputs, then by row. Values are less by [`Arithmetic::OFFSET`],
+/// and have the size that [`Arithmetic::WIDE`] says.
 #[derive(Default)]
 pub(super) struct Quantized {
     pub(super) bytes: Vec<u8>,
     pub(super) scales: Vec<f32>,
     pub(super) minima: Vec<f32>,
     pub(super) width: usize,
+    /// Bytes per row.
+    pub(super) stride: usize,
     row: Vec<u8>,
 }
 
@@ -45,17 +50,25 @@ pub(super) fn quantize_rows<A: Arithmetic>(_: A, input: &[f32], width: usize, ou
     output.scales.clear();
     output.minima.clear();
     output.row.resize(width, 0);
-    output.bytes.resize(rows * width, 0);
+    output.stride = if A::WIDE { 2 * width } else { width };
+    output.bytes.resize(rows * output.stride, 0);
     for tile in tile_bounds(rows, A::TILE) {
-        let bytes = &mut output.bytes[tile.start * width..tile.end * width];
-        let groups = bytes.as_chunks_mut::<GROUP>().0;
+        let bytes = &mut output.bytes[tile.start * output.stride..tile.end * output.stride];
         for (place, row) in input[tile.start * width..tile.end * width].chunks_exact(width).enumerate() {
             let (scale, low) = quantize_row(row, A::OFFSET, &mut output.row);
             output.scales.push(scale);
             output.minima.push(low);
-            let packed = groups[place..].iter_mut().step_by(tile.len());
-            for (group, quad) in packed.zip(output.row.as_chunks::<GROUP>().0) {
-                *group = *quad;
+            let quads = output.row.as_chunks::<GROUP>().0;
+            if A::WIDE {
+                let groups = bytes.as_chunks_mut::<WIDE_GROUP>().0[place..].iter_mut().step_by(tile.len());
+                for (group, quad) in groups.zip(quads) {
+                    for (value, byte) in group.as_chunks_mut::<2>().0.iter_mut().zip(quad) {
+                        *value = i16::from(byte.cast_signed()).to_le_bytes();
+                    }
+                }
+            } else {
+                let groups = bytes.as_chunks_mut::<GROUP>().0[place..].iter_mut().step_by(tile.len());
+                groups.zip(quads).for_each(|(group, quad)| *group = *quad);
             }
         }
     }
