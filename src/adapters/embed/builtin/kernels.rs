@@ -2,9 +2,14 @@
 //!
 //! This module has `unsafe` for two purposes. One is to call functions compiled for an instruction set; a token
 //! type proves that the processor supports it. The other is to load and store vectors, always from and to arrays of the right
-//! size. NEON's dot product is absent, because its intrinsic isn't stable in Rust 1.95. `AArch64` uses the portable path.
+//! size. The dot products of NEON and SVE are absent, because their intrinsics aren't stable in Rust 1.95.
 #![expect(unsafe_code, reason = "SIMD loads, stores and calls into functions compiled for an instruction set")]
 
+#[cfg(target_arch = "aarch64")]
+use std::arch::aarch64::{
+    float32x4_t, int32x4_t, vaddq_f32, vcombine_s8, vdup_n_s32, vdupq_n_f32, vdupq_n_s32, vget_low_s8, vld1q_f32, vld1q_s8, vmlal_high_s8,
+    vmlal_s8, vmull_high_s8, vmull_s8, vmulq_n_f32, vpadalq_s16, vpaddq_s32, vreinterpret_s8_s32, vst1q_f32, vst1q_s32,
+};
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{
     __m128, __m128i, __m512i, _MM_HINT_T0, _mm_add_epi32, _mm_add_ps, _mm_castpd_si128, _mm_cvtepi8_epi16, _mm_hadd_epi32, _mm_loaddup_pd,
@@ -33,6 +38,8 @@ named! {
         Avx2 = "avx2",
         /// SSE4.1, for processors without AVX2. Works like the path with AVX2.
         Sse41 = "sse4.1",
+        /// NEON, which every 64-bit ARM processor has.
+        Neon = "neon",
         /// Portable Rust for any processor.
         Portable = "portable",
     }
@@ -46,7 +53,7 @@ impl Kernel {
 
     /// All code paths that this processor supports, fastest first. Never empty.
     pub fn available() -> Vec<Self> {
-        let all = [Self::Vnni, Self::Avx2, Self::Sse41, Self::Portable];
+        let all = [Self::Vnni, Self::Avx2, Self::Sse41, Self::Neon, Self::Portable];
         all.into_iter().filter(|kernel| kernel.is_available()).collect()
     }
 
@@ -63,13 +70,17 @@ impl Kernel {
             }
             Self::Avx2 => avx2,
             Self::Sse41 => is_x86_feature_detected!("sse4.1"),
+            Self::Neon => false,
             Self::Portable => true,
         }
     }
 
     #[cfg(not(target_arch = "x86_64"))]
     fn is_available(self) -> bool {
-        self == Self::Portable
+        match self {
+            Self::Neon => cfg!(target_arch = "aarch64"),
+            kernel => kernel == Self::Portable,
+        }
     }
 }
 
@@ -85,6 +96,10 @@ struct Avx2(());
 #[derive(Clone, Copy)]
 struct Sse41(());
 
+/// Proves that the processor has NEON. Only [`Processor::new`] creates it.
+#[derive(Clone, Copy)]
+struct Neon(());
+
 /// Every processor supports this path, so it needs no proof.
 #[derive(Clone, Copy)]
 struct Portable;
@@ -98,6 +113,7 @@ enum Path {
     Vnni(Vnni),
     Avx2(Avx2),
     Sse41(Sse41),
+    Neon(Neon),
     Portable(Portable),
 }
 
@@ -111,6 +127,7 @@ impl Processor {
             Kernel::Vnni => Path::Vnni(Vnni(())),
             Kernel::Avx2 => Path::Avx2(Avx2(())),
             Kernel::Sse41 => Path::Sse41(Sse41(())),
+            Kernel::Neon => Path::Neon(Neon(())),
             Kernel::Portable => Path::Portable(Portable),
         }))
     }
@@ -120,6 +137,7 @@ impl Processor {
             Path::Vnni(_) => Kernel::Vnni,
             Path::Avx2(_) => Kernel::Avx2,
             Path::Sse41(_) => Kernel::Sse41,
+            Path::Neon(_) => Kernel::Neon,
             Path::Portable(_) => Kernel::Portable,
         }
     }
@@ -146,6 +164,11 @@ macro_rules! dispatched {
                 fn sse41(proof: Sse41, $($argument: $type),+) {
                     $module::$name(proof, $($argument),+);
                 }
+                #[cfg(target_arch = "aarch64")]
+                #[target_feature(enable = "neon")]
+                fn neon(proof: Neon, $($argument: $type),+) {
+                    $module::$name(proof, $($argument),+);
+                }
                 match self.0 {
                     #[cfg(target_arch = "x86_64")]
                     // SAFETY: a `Vnni` exists only if every one of these features was detected.
@@ -156,8 +179,13 @@ macro_rules! dispatched {
                     #[cfg(target_arch = "x86_64")]
                     // SAFETY: a `Sse41` exists only if the feature was detected.
                     Path::Sse41(proof) => unsafe { sse41(proof, $($argument),+) },
+                    #[cfg(target_arch = "aarch64")]
+                    // SAFETY: a `Neon` exists only on processors of this architecture, which all have the feature.
+                    Path::Neon(proof) => unsafe { neon(proof, $($argument),+) },
                     #[cfg(not(target_arch = "x86_64"))]
                     Path::Vnni(_) | Path::Avx2(_) | Path::Sse41(_) => {}
+                    #[cfg(not(target_arch = "aarch64"))]
+                    Path::Neon(_) => {}
                     Path::Portable(proof) => $module::$name(proof, $($argument),+),
                 }
             })+
@@ -246,6 +274,24 @@ impl Arithmetic for Sse41 {
     fn product<const R: usize>(self, left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {
         // SAFETY: `self` exists only if the feature was detected.
         unsafe { product_128(left, left_stride, right, right_stride, depth) }
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+impl Arithmetic for Neon {
+    const TILE: usize = 6;
+    const OFFSET: u8 = 128;
+
+    #[inline(always)]
+    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[u8]) -> [[i32; PANEL]; R] {
+        // SAFETY: `self` exists only if the processor has the feature.
+        unsafe { multiply_neon(panel, rows) }
+    }
+
+    #[inline(always)]
+    fn product<const R: usize>(self, left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {
+        // SAFETY: `self` exists only if the processor has the feature.
+        unsafe { product_neon(left, left_stride, right, right_stride, depth) }
     }
 }
 
@@ -391,6 +437,42 @@ fn load_512(bytes: &[u8; 64]) -> __m512i {
     unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
 }
 
+/// 6 rows × 8 outputs use 24 of the 32 registers, so a panel is read in four parts. A register contains two sums for each of two
+/// outputs. The sums of two products are at most 2 × 128 × 127, which 16 bits contain.
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "neon")]
+fn multiply_neon<const R: usize>(panel: &[[u8; 128]], rows: &[u8]) -> [[i32; PANEL]; R] {
+    let rows = rows.as_chunks::<GROUP>().0.as_chunks::<R>().0;
+    let mut output = [[0; PANEL]; R];
+    for part in 0..4 {
+        let mut sums = [[vdupq_n_s32(0); 4]; R];
+        // Sizes are multiples of 32 inputs, so groups come in pairs.
+        for (weights, rows) in panel.as_chunks::<2>().0.iter().zip(rows.as_chunks::<2>().0) {
+            for half in 0..2 {
+                // SAFETY: the references are to 16 readable bytes each.
+                let [first, second] =
+                    [0, 1].map(|group| unsafe { vld1q_s8(weights[group].as_chunks::<16>().0[part * 2 + half].as_ptr().cast()) });
+                for (row, sums) in sums.iter_mut().enumerate() {
+                    let [one, other] = [0, 1].map(|group: usize| vreinterpret_s8_s32(vdup_n_s32(i32::from_le_bytes(rows[group][row]))));
+                    let low = vmlal_s8(vmull_s8(vget_low_s8(first), one), vget_low_s8(second), other);
+                    let high = vmlal_high_s8(vmull_high_s8(first, vcombine_s8(one, one)), second, vcombine_s8(other, other));
+                    sums[half * 2] = vpadalq_s16(sums[half * 2], low);
+                    sums[half * 2 + 1] = vpadalq_s16(sums[half * 2 + 1], high);
+                }
+            }
+        }
+        for (output, sums) in output.iter_mut().zip(sums) {
+            let lanes = &mut output.as_chunks_mut::<8>().0[part].as_chunks_mut::<4>().0;
+            for (lanes, sums) in lanes.iter_mut().zip(sums.as_chunks::<2>().0) {
+                let sums: int32x4_t = vpaddq_s32(sums[0], sums[1]);
+                // SAFETY: the pointer is to 4 integers of 4 bytes, which the store fills exactly.
+                unsafe { vst1q_s32(lanes.as_mut_ptr(), sums) };
+            }
+        }
+    }
+    output
+}
+
 /// Prefetches the weights that are needed after `AHEAD` more bytes. Hardware prefetchers stop at page boundaries, and miss the second
 /// line of each group where a path reads every other line.
 #[cfg(target_arch = "x86_64")]
@@ -507,6 +589,32 @@ fn product_256<const R: usize>(left: &[f32], left_stride: usize, right: &[f32], 
         for (lanes, sum) in output.as_chunks_mut::<8>().0.iter_mut().zip(sums) {
             // SAFETY: the pointer is to 8 floats, which the store fills exactly.
             unsafe { _mm256_storeu_ps(lanes.as_mut_ptr(), sum) };
+        }
+    }
+    output
+}
+
+/// 6 rows × 16 columns use 24 of the 32 registers. Four more contain the columns.
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "neon")]
+fn product_neon<const R: usize>(left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {
+    let rows: [&[f32]; R] = std::array::from_fn(|row| &left[row * left_stride..][..depth]);
+    let mut sums = [[vdupq_n_f32(0.0); 4]; R];
+    for (step, columns) in right.chunks(right_stride).take(depth).enumerate() {
+        let columns: &[f32; 16] = columns.first_chunk().unwrap_or(&[0.0; 16]);
+        // SAFETY: all loads are within the 16 floats.
+        let columns: [float32x4_t; 4] = std::array::from_fn(|at| unsafe { vld1q_f32(columns.as_ptr().add(4 * at)) });
+        for (sums, row) in sums.iter_mut().zip(rows) {
+            for (sum, columns) in sums.iter_mut().zip(columns) {
+                *sum = vaddq_f32(*sum, vmulq_n_f32(columns, row[step]));
+            }
+        }
+    }
+    let mut output = [[0.0; 16]; R];
+    for (output, sums) in output.iter_mut().zip(sums) {
+        for (lanes, sum) in output.as_chunks_mut::<4>().0.iter_mut().zip(sums) {
+            // SAFETY: the pointer is to 4 floats, which the store fills exactly.
+            unsafe { vst1q_f32(lanes.as_mut_ptr(), sum) };
         }
     }
     output
