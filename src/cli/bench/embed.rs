@@ -30,6 +30,7 @@ pub(super) enum KernelArg {
     Avx2,
     #[value(name = "sse4.1")]
     Sse41,
+    Neon,
     Portable,
 }
 
@@ -44,6 +45,7 @@ impl Embed {
                 KernelArg::Avx512Vnni => Kernel::Vnni,
                 KernelArg::Avx2 => Kernel::Avx2,
                 KernelArg::Sse41 => Kernel::Sse41,
+                KernelArg::Neon => Kernel::Neon,
                 KernelArg::Portable => Kernel::Portable,
             };
             encoder = encoder.with_kernel(kernel).map_err(|error| Failure::failed(format!("error: {error}")))?;

@@ -57,7 +57,7 @@ const ALONE: usize = 32;
 #[repr(C, align(64))]
 struct Aligned<T: ?Sized>(T);
 
-static TOOLSIEVE_E5: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/toolsieve-e5.int8.bin")));
+static TOOLSIEVE_E5: &Aligned<[u8]> = &Aligned(*include_bytes!("../../../../assets/toolsieve-e5.int8.bin"));
 
 /// A sentence encoder. Share it in an `Arc`; all methods take `&self`.
 pub struct Encoder {
