@@ -8,11 +8,10 @@ use super::parts::{Form, Head, grouped, second, short, table, took};
 use super::text::Texts;
 use super::{ACTIVITY, CHAT, PLAYGROUND, TOOL};
 use crate::domain::catalog::hidden_text::visible;
-use crate::domain::catalog::tool::ToolId;
 use crate::http::caller::Caller;
 use crate::http::pages::browser::Fields;
 use crate::http::problem::Problem;
-use crate::http::routes::admin::principal;
+use crate::http::routes::admin::events::EventParameters;
 use crate::http::state::State;
 use crate::service::ports::{CallOutcome, EventQuery, StoredEvent, StoredEventKind};
 
@@ -89,29 +88,16 @@ pub(super) async fn story(state: web::Data<State>, caller: Caller, request: Http
 
 /// The events that the filters ask for.
 fn wanted(state: &State, query: &Fields) -> Result<EventQuery, Problem> {
-    let outcome = query.given("outcome").map(|name| {
-        let detail = "outcome is success, tool_error, rejected, failed, cancelled or limited.";
-        CallOutcome::of_name(name).ok_or_else(|| Problem::invalid("outcome", detail))
-    });
-    let who = query.given("principal").map(principal).transpose()?;
-    Ok(EventQuery {
-        principal: who.map(|who| who.as_str().to_owned()),
-        chat: query.given("chat").map(str::to_owned),
-        tool: query.given("tool").map(|name| tool_named(state, name)).transpose()?,
-        outcome: outcome.transpose()?,
+    let given = |name| query.given(name).map(str::to_owned);
+    let parameters = EventParameters {
+        chat: given("chat"),
+        principal: given("principal"),
+        tool: given("tool"),
+        outcome: given("outcome"),
         before: query.given("before").and_then(|before| before.parse().ok()),
-        limit: PAGE,
-    })
-}
-
-/// The tool with this public name, or with this name as `server/tool`. It need not exist any more.
-fn tool_named(state: &State, name: &str) -> Result<ToolId, Problem> {
-    if let Some(tool) = state.current.snapshot().operation(name) {
-        return Ok(tool.id.clone());
-    }
-    let detail = || format!("There is no tool `{name}`: write its published name, or server/tool.");
-    let (server, tool) = name.split_once('/').ok_or_else(|| Problem::invalid("tool", detail()))?;
-    Ok(state.tool_admin.named(server, tool))
+        limit: Some(PAGE),
+    };
+    parameters.read(state)
 }
 
 fn filters(visit: &Visit<'_>, query: &Fields, problem: Option<&Problem>) -> Markup {

@@ -4,7 +4,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::signed_in;
-use crate::harness::keys::{KEY, start_on, with_key};
+use crate::harness::keys::{KEY, administer, start_on, with_key};
 use crate::harness::wait::{eventually, when};
 use crate::harness::{Running, stdio};
 
@@ -57,6 +57,21 @@ async fn events_are_filtered_and_a_chat_is_told_in_order() {
         let page = browser.open(&format!("/ui/activity?{field}={value}")).await;
         assert_eq!(page.status, StatusCode::UNPROCESSABLE_ENTITY, "{field}");
         assert!(page.text.contains(&format!("id=\"{field}-error\"")), "{field}: {}", page.text);
+    }
+
+    let (status, all) = administer(&service, Method::GET, "/v1/admin/events?chat=chat-1&principal=user:anna", &json!({})).await;
+    assert_eq!(status, StatusCode::OK, "{all}");
+    let events = all["events"].as_array().unwrap();
+    assert_eq!(events.iter().map(|event| event["kind"].as_str().unwrap()).collect::<Vec<_>>(), ["call", "search", "selection"]);
+    assert_eq!((&events[0]["tools"], &events[0]["outcome"]), (&json!([{"server": "one", "tool": "echo"}]), &json!("success")), "{all}");
+    assert_eq!((&events[2]["message"], &events[2]["principal"]), (&json!(TEXT), &json!("user:anna")), "{all}");
+    let (_, first) = administer(&service, Method::GET, "/v1/admin/events?chat=chat-1&principal=user:anna&limit=2", &json!({})).await;
+    let rest = format!("/v1/admin/events?chat=chat-1&principal=user:anna&before={}", first["next"]);
+    let (_, rest) = administer(&service, Method::GET, &rest, &json!({})).await;
+    assert_eq!((rest["events"].as_array().unwrap().len(), &rest["next"]), (1, &json!(null)), "{rest}");
+    for (field, value) in [("principal", "nobody+knows"), ("tool", "none"), ("outcome", "odd"), ("limit", "0"), ("other", "1")] {
+        let (status, problem) = administer(&service, Method::GET, &format!("/v1/admin/events?{field}={value}"), &json!({})).await;
+        assert_eq!((status, &problem["parameter"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!(field)), "{problem}");
     }
 
     let page = browser.see("/ui/activity/chat?chat=chat-1&principal=user%3Aanna").await;

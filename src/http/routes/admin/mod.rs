@@ -6,6 +6,7 @@ pub(crate) mod learning;
 pub(crate) mod policy;
 pub(crate) mod audit;
 pub(crate) mod costs;
+pub(crate) mod events;
 pub(crate) mod report;
 pub(crate) mod secrets;
 pub(crate) mod sessions;
@@ -29,6 +30,7 @@ use crate::domain::catalog::tool::ToolId;
 use crate::domain::records::usage::Latencies;
 use crate::http::described::described;
 use crate::http::problem::{Code, Problem};
+use crate::http::state::State;
 use crate::service::records::usage::quantiles;
 
 /// The period of a query that names no start.
@@ -46,6 +48,7 @@ described! {
 pub fn configure(config: &mut ServiceConfig<'_>) {
     config.service(keys::create_key).service(keys::list_keys).service(keys::rotate_key).service(keys::revoke_key);
     config.service(policy::show_policy).service(policy::replace_policy).service(policy::check_policy).service(audit::list_audit);
+    config.service(events::list_events);
     config.service(sessions::list_all_sessions).service(sessions::end_any_session);
     config
         .service(toolsets::list_all_toolsets)
@@ -103,6 +106,12 @@ pub(in crate::http) fn quantile_milliseconds(latencies: &Latencies) -> (Option<f
         ((value / digit).round() * digit * 1e6).round() / 1e6
     };
     quantiles(latencies).map(|(half, most)| (milliseconds(half), milliseconds(most))).unzip()
+}
+
+/// The tool with this published name, or with this name as `server/tool`, which need not exist any more. `None` if it is neither.
+pub(in crate::http) fn tool_named(state: &State, name: &str) -> Option<ToolId> {
+    let published = state.current.snapshot().operation(name).map(|tool| tool.id.clone());
+    published.or_else(|| name.split_once('/').map(|(server, tool)| state.tool_admin.named(server, tool)))
 }
 
 /// A tool named by the path.
