@@ -2,6 +2,7 @@
 //! sniffing.
 
 pub(crate) mod plot;
+pub(crate) mod texts;
 pub(crate) mod browser;
 pub(crate) mod dress;
 pub(crate) mod connections;

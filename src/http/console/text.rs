@@ -1,38 +1,12 @@
 //! The texts of the console, one file per language.
 
-use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use actix_web::http::header::{self, HeaderMap};
+use actix_web::http::header::HeaderMap;
 
-/// Declares the texts, which are the keys of every file.
-///
-/// A derived `Deserialize` handles a missing or repeated field at each of hundreds of fields, with all others to drop. Compiling it took
-/// longer than the rest of the crate.
-macro_rules! texts {
-    ($($name:ident)*) => {
-        pub(super) struct Texts {
-            $(pub(super) $name: String,)*
-        }
+use crate::http::pages::texts::{Languages, declare};
 
-        impl Texts {
-            /// Takes the texts from the contents of a file. A text that is absent is empty; a test finds it.
-            fn new(mut file: BTreeMap<String, String>) -> Self {
-                Self { $($name: take(&mut file, stringify!($name)),)* }
-            }
-
-            #[cfg(test)]
-            const NAMES: &[&str] = &[$(stringify!($name)),*];
-        }
-    };
-}
-
-#[inline(never)]
-fn take(file: &mut BTreeMap<String, String>, name: &str) -> String {
-    file.remove(name).unwrap_or_default()
-}
-
-texts! {
+declare! {
     language console overview playground sign_out skip
     sign_in admin_key sign_in_hint wrong_key too_many no_admin_key open_directly outdated_form
     servers tools messages calls tokens_saved saved_share success recovered last_days shadow_on changed_definitions
@@ -67,36 +41,25 @@ texts! {
     arm_static arm_dynamic chats tools_at_first tools_at_last searches tokens_per_message
 }
 
-static LANGUAGES: LazyLock<Vec<(&'static str, Texts)>> = LazyLock::new(|| {
-    let files = [("en", include_str!("texts/en.toml")), ("de", include_str!("texts/de.toml"))];
-    files.into_iter().map(|(code, file)| (code, Texts::new(toml::from_str(file).unwrap_or_default()))).collect()
-});
+const FILES: [(&str, &str); 2] = [("en", include_str!("texts/en.toml")), ("de", include_str!("texts/de.toml"))];
+
+static LANGUAGES: LazyLock<Languages<Texts>> = LazyLock::new(|| Languages::new(&FILES));
 
 /// The texts in the first language of `Accept-Language` that the console speaks, otherwise in English.
 pub(super) fn texts(headers: &HeaderMap) -> &'static Texts {
-    let wanted = headers.get(header::ACCEPT_LANGUAGE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let mut wanted = wanted.split(',').filter_map(|range| range.split([';', '-']).next()).map(str::trim);
-    let known = wanted.find_map(|code| LANGUAGES.iter().find(|(known, _)| known.eq_ignore_ascii_case(code)));
-    &known.unwrap_or(&LANGUAGES[0]).1
+    LANGUAGES.of(headers)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
-
     use actix_web::http::header::{self, HeaderMap, HeaderValue};
 
-    use super::{Texts, texts};
+    use super::{FILES, Texts, texts};
+    use crate::http::pages::texts::check;
 
     #[test]
     fn every_language_has_every_text() {
-        let names: BTreeSet<&str> = Texts::NAMES.iter().copied().collect();
-        assert_eq!(names.len(), Texts::NAMES.len());
-        for file in [include_str!("texts/en.toml"), include_str!("texts/de.toml")] {
-            let texts: BTreeMap<String, String> = toml::from_str(file).unwrap();
-            assert_eq!(texts.keys().map(String::as_str).collect::<BTreeSet<_>>(), names);
-            assert!(texts.values().all(|text| !text.is_empty()));
-        }
+        check::<Texts>(&FILES);
     }
 
     #[test]

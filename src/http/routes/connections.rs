@@ -13,7 +13,7 @@ use crate::domain::catalog::tool::ServerName;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::pages::browser::{Fields, SessionCookie, base, html, see, with_cookie};
-use crate::http::pages::connections as pages;
+use crate::http::pages::connections::{POLICY, Pages, texts};
 use crate::http::problem::{Answer, Code, Problem};
 use crate::http::routes::admin::time;
 use crate::http::state::State;
@@ -91,56 +91,128 @@ pub(in crate::http) fn configure_pages(config: &mut web::ServiceConfig) {
         .service(web::resource(CLIENT_METADATA).route(web::get().to(client_metadata)));
 }
 
-/// Shows the list in a session, or asks the person of a link to confirm.
-async fn show(state: web::Data<State>, request: HttpRequest) -> HttpResponse {
-    let base = base(&state);
-    if let Some(link) = parameter(&mut Fields::of_query(&request), "link") {
-        match state.connections.visit(&link).await {
-            Ok(Some(visit)) => {
-                let server = visit.server.as_ref().map(ServerName::as_str);
-                return html(StatusCode::OK, pages::POLICY, pages::confirm(&base, &visit.person, server, &link));
-            }
-            Ok(None) => {}
-            Err(error) => return failed(&base, &Problem::from(error)),
+/// A request for one of the pages.
+struct Visit<'a> {
+    state: &'a State,
+    request: &'a HttpRequest,
+    base: String,
+}
+
+impl<'a> Visit<'a> {
+    fn new(state: &'a State, request: &'a HttpRequest) -> Self {
+        Self { state, request, base: base(state) }
+    }
+
+    fn pages(&self) -> Pages<'_> {
+        Pages { base: &self.base, texts: texts(self.request.headers()) }
+    }
+
+    /// The session of the request's cookie.
+    async fn session(&self) -> Result<Option<(String, ConnectVisit)>, Problem> {
+        let Some(cookie) = COOKIE.values(self.request.headers()).next() else { return Ok(None) };
+        Ok(self.state.connections.session(cookie).await?.map(|session| (cookie.to_owned(), session)))
+    }
+
+    /// The session and the server of a form. Forms of other sites lack the session's own token.
+    async fn posted(&self, body: &Body) -> Result<(ConnectVisit, ServerName), HttpResponse> {
+        let (cookie, session) = match self.session().await {
+            Ok(Some(found)) => found,
+            Ok(None) => return Err(self.no_session()),
+            Err(problem) => return Err(self.failed(&problem)),
+        };
+        let mut given = Fields::of(&body.0);
+        if !COOKIE.allows(&cookie, given.text("csrf")) {
+            let pages = self.pages();
+            return Err(html(StatusCode::FORBIDDEN, POLICY, pages.message(&pages.texts.not_done, &pages.texts.outdated, true)));
+        }
+        Ok((session, ServerName::new(parameter(&mut given, "server").unwrap_or_default())))
+    }
+
+    async fn begin(&self, session: &ConnectVisit, server: &ServerName) -> HttpResponse {
+        match self.state.connections.begin(session, server).await {
+            Ok(to) => html(StatusCode::OK, POLICY, self.pages().go_on(server.as_str(), &to)),
+            Err(error) => self.not_signed_in(error),
         }
     }
-    match session(&state, &request).await {
+
+    fn no_session(&self) -> HttpResponse {
+        let pages = self.pages();
+        html(StatusCode::FORBIDDEN, POLICY, pages.message(&pages.texts.invalid_link, &pages.texts.invalid_link_text, false))
+    }
+
+    fn failed(&self, problem: &Problem) -> HttpResponse {
+        html(problem.code.status(), POLICY, self.pages().message(problem.code.title(), &problem.detail, true))
+    }
+
+    fn not_signed_in(&self, error: SignInError) -> HttpResponse {
+        let status = match &error {
+            SignInError::NotFound => StatusCode::NOT_FOUND,
+            SignInError::Unknown | SignInError::OtherIssuer | SignInError::Refused(_) => StatusCode::FORBIDDEN,
+            SignInError::Failed(_) => StatusCode::BAD_GATEWAY,
+            SignInError::Connection(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        let pages = self.pages();
+        let text = match error {
+            SignInError::Connection(error) => Problem::from(error).detail,
+            error => format!("{error}. {}", pages.texts.nothing_stored),
+        };
+        html(status, POLICY, pages.message(&pages.texts.not_signed_in, &text, true))
+    }
+}
+
+/// Shows the list in a session, or asks the person of a link to confirm.
+async fn show(state: web::Data<State>, request: HttpRequest) -> HttpResponse {
+    let visit = Visit::new(&state, &request);
+    if let Some(link) = parameter(&mut Fields::of_query(&request), "link") {
+        match state.connections.visit(&link).await {
+            Ok(Some(of_link)) => {
+                let server = of_link.server.as_ref().map(ServerName::as_str);
+                return html(StatusCode::OK, POLICY, visit.pages().confirm(&of_link.person, server, &link));
+            }
+            Ok(None) => {}
+            Err(error) => return visit.failed(&Problem::from(error)),
+        }
+    }
+    match visit.session().await {
         Ok(Some((cookie, session))) => match state.connections.list(&session.owner, &session.servers).await {
             Ok(known) => {
-                html(StatusCode::OK, pages::POLICY, pages::list(&base, &session.person, &known, COOKIE.form_token(&cookie).expose_secret()))
+                let form_token = COOKIE.form_token(&cookie);
+                html(StatusCode::OK, POLICY, visit.pages().list(&session.person, &known, form_token.expose_secret()))
             }
-            Err(error) => failed(&base, &Problem::from(error)),
+            Err(error) => visit.failed(&Problem::from(error)),
         },
-        Ok(None) => no_session(&base),
-        Err(problem) => failed(&base, &problem),
+        Ok(None) => visit.no_session(),
+        Err(problem) => visit.failed(&problem),
     }
 }
 
 /// Uses a link: opens a session, and goes on to the server that the link is about.
 async fn enter(state: web::Data<State>, request: HttpRequest, body: Body) -> HttpResponse {
-    let base = base(&state);
+    let visit = Visit::new(&state, &request);
     let link = parameter(&mut Fields::of(&body.0), "link").unwrap_or_default();
     let (cookie, session) = match state.connections.enter(&link).await {
         Ok(Some(entered)) => entered,
-        Ok(None) => return no_session(&base),
-        Err(error) => return failed(&base, &Problem::from(error)),
+        Ok(None) => return visit.no_session(),
+        Err(error) => return visit.failed(&Problem::from(error)),
     };
     let response = match session.server.clone() {
-        Some(server) => begin(&state, &session, &server).await,
+        Some(server) => visit.begin(&session, &server).await,
         None => see(&state, PAGE),
     };
     with_cookie(response, COOKIE.set(&state, &request, cookie.expose_secret(), SESSION))
 }
 
 async fn connect(state: web::Data<State>, request: HttpRequest, body: Body) -> HttpResponse {
-    match posted(&state, &request, &body).await {
-        Ok((session, server)) => begin(&state, &session, &server).await,
+    let visit = Visit::new(&state, &request);
+    match visit.posted(&body).await {
+        Ok((session, server)) => visit.begin(&session, &server).await,
         Err(response) => response,
     }
 }
 
 async fn disconnect(state: web::Data<State>, request: HttpRequest, body: Body) -> HttpResponse {
-    let (session, server) = match posted(&state, &request, &body).await {
+    let visit = Visit::new(&state, &request);
+    let (session, server) = match visit.posted(&body).await {
         Ok(posted) => posted,
         Err(response) => return response,
     };
@@ -151,17 +223,17 @@ async fn disconnect(state: web::Data<State>, request: HttpRequest, body: Body) -
             }
             see(&state, PAGE)
         }
-        Err(error) => failed(&base(&state), &Problem::from(error)),
+        Err(error) => visit.failed(&Problem::from(error)),
     }
 }
 
 /// The redirect URI: completes the sign-in that began in this session.
 async fn callback(state: web::Data<State>, request: HttpRequest) -> HttpResponse {
-    let base = base(&state);
-    let session = match session(&state, &request).await {
+    let visit = Visit::new(&state, &request);
+    let session = match visit.session().await {
         Ok(Some((_, session))) => session,
-        Ok(None) => return no_session(&base),
-        Err(problem) => return failed(&base, &problem),
+        Ok(None) => return visit.no_session(),
+        Err(problem) => return visit.failed(&problem),
     };
     let mut given = Fields::of_query(&request);
     let answer = AuthorizationAnswer {
@@ -173,10 +245,9 @@ async fn callback(state: web::Data<State>, request: HttpRequest) -> HttpResponse
     match state.connections.complete(&session, answer).await {
         Ok(server) => {
             state.audit.record(AuditEntry::of_owner(&session.owner, AuditAction::SignIn, server.to_string()));
-            let text = format!("You are connected to {server}. Go back to the chat, and ask again.");
-            html(StatusCode::OK, pages::POLICY, pages::message(&base, "Connected", &text, true))
+            html(StatusCode::OK, POLICY, visit.pages().done(server.as_str()))
         }
-        Err(error) => not_signed_in(&base, error),
+        Err(error) => visit.not_signed_in(error),
     }
 }
 
@@ -194,59 +265,7 @@ async fn client_metadata(state: web::Data<State>) -> HttpResponse {
     }))
 }
 
-async fn begin(state: &State, session: &ConnectVisit, server: &ServerName) -> HttpResponse {
-    match state.connections.begin(session, server).await {
-        Ok(to) => html(StatusCode::OK, pages::POLICY, pages::go_on(&base(state), server.as_str(), &to)),
-        Err(error) => not_signed_in(&base(state), error),
-    }
-}
-
-/// The session and the server of a form. Forms of other sites lack the session's own token.
-async fn posted(state: &State, request: &HttpRequest, body: &Body) -> Result<(ConnectVisit, ServerName), HttpResponse> {
-    let base = base(state);
-    let (cookie, session) = match session(state, request).await {
-        Ok(Some(found)) => found,
-        Ok(None) => return Err(no_session(&base)),
-        Err(problem) => return Err(failed(&base, &problem)),
-    };
-    let mut given = Fields::of(&body.0);
-    if !COOKIE.allows(&cookie, given.text("csrf")) {
-        let text = "This form is outdated. Open your connections again.";
-        return Err(html(StatusCode::FORBIDDEN, pages::POLICY, pages::message(&base, "Not done", text, true)));
-    }
-    Ok((session, ServerName::new(parameter(&mut given, "server").unwrap_or_default())))
-}
-
-/// The session of the request's cookie.
-async fn session(state: &State, request: &HttpRequest) -> Result<Option<(String, ConnectVisit)>, Problem> {
-    let Some(cookie) = COOKIE.values(request.headers()).next() else { return Ok(None) };
-    Ok(state.connections.session(cookie).await?.map(|session| (cookie.to_owned(), session)))
-}
-
 /// A parameter of a query or a form, unless it is too long.
 fn parameter(fields: &mut Fields, name: &str) -> Option<String> {
     fields.take(name).filter(|value| value.len() <= MAX_PARAMETER)
-}
-
-fn no_session(base: &str) -> HttpResponse {
-    let text = "The link is used, expired or incomplete. Ask in the chat again, and open the new link in this browser.";
-    html(StatusCode::FORBIDDEN, pages::POLICY, pages::message(base, "This link is no longer valid", text, false))
-}
-
-fn failed(base: &str, problem: &Problem) -> HttpResponse {
-    html(problem.code.status(), pages::POLICY, pages::message(base, problem.code.title(), &problem.detail, true))
-}
-
-fn not_signed_in(base: &str, error: SignInError) -> HttpResponse {
-    let status = match &error {
-        SignInError::NotFound => StatusCode::NOT_FOUND,
-        SignInError::Unknown | SignInError::OtherIssuer | SignInError::Refused(_) => StatusCode::FORBIDDEN,
-        SignInError::Failed(_) => StatusCode::BAD_GATEWAY,
-        SignInError::Connection(_) => StatusCode::INTERNAL_SERVER_ERROR,
-    };
-    let text = match error {
-        SignInError::Connection(error) => Problem::from(error).detail,
-        error => format!("{error}. Nothing was stored."),
-    };
-    html(status, pages::POLICY, pages::message(base, "Not signed in", &text, true))
 }
