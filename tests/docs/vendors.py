@@ -3,7 +3,8 @@
 
     tests/docs/vendors.py --toolsieve target/release/toolsieve
 
-No service is asked: this works without a network. Ends with 1 if an entry is refused, gets a warning, or has no sign-in.
+No service is asked: this works without a network. Ends with 1 if an entry is refused, gets a warning, or has no
+sign-in.
 """
 
 import argparse
