@@ -152,6 +152,8 @@ fn every_configuration_in_the_pages_is_sound() {
         ("TOOLSIEVE_HTTP__PUBLIC_URL", "https://tools.example.org"),
         ("GITHUB_CLIENT_ID", "an-id"),
         ("GITHUB_CLIENT_SECRET", "a-secret"),
+        ("GOOGLE_CLIENT_ID", "an-id"),
+        ("GOOGLE_CLIENT_SECRET", "a-secret"),
     ];
     let environment: Environment = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let folder = tempfile::tempdir().unwrap();
