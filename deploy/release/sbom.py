@@ -25,7 +25,7 @@ def main() -> None:
     bom = json.loads(text)
     time = datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), UTC)
     bom["metadata"]["timestamp"] = time.strftime("%Y-%m-%dT%H:%M:%SZ")
-    del bom["serialNumber"]
+    bom.pop("serialNumber", None)
     digest = json.dumps(bom, sort_keys=True)
     bom["serialNumber"] = f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, digest)}"
     json.dump(bom, sys.stdout, indent=2)
