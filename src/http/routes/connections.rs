@@ -2,6 +2,8 @@
 //!
 //! The pages know a person only by the session that a link opened. They read neither keys nor headers of users.
 
+use std::borrow::Cow;
+
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, get, web};
 use secrecy::{ExposeSecret, SecretString};
@@ -95,7 +97,7 @@ pub(in crate::http) fn configure_pages(config: &mut web::ServiceConfig) {
 struct Visit<'a> {
     state: &'a State,
     request: &'a HttpRequest,
-    base: String,
+    base: Cow<'a, str>,
 }
 
 impl<'a> Visit<'a> {
