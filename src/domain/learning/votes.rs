@@ -145,7 +145,7 @@ impl Memory {
     fn nearest_of_people(&self, message: &MessageVector) -> Vec<(f32, usize)> {
         let mut best: Vec<Option<(f32, usize)>> = vec![None; self.people.len()];
         for (place, cosine) in self.cosines(message).enumerate() {
-            let known = &mut best[self.rows[place].person];
+            let known = &mut best[self.rows[place].person()];
             if known.is_none_or(|(known, _)| cosine > known) {
                 *known = Some((cosine, place));
             }
@@ -169,8 +169,8 @@ impl Row {
     /// The weight of this message for each of its tools.
     fn weights(&self, parameters: &VoteParameters) -> HashMap<usize, f32> {
         let mut weights: HashMap<usize, f32> = HashMap::new();
-        for (tool, kind, at) in &self.evidence {
-            *weights.entry(*tool).or_default() += kind.weight() * fading(*at, parameters.now, parameters.half_life);
+        for known in &self.evidence {
+            *weights.entry(known.tool()).or_default() += known.kind.weight() * fading(known.at(), parameters.now, parameters.half_life);
         }
         for weight in weights.values_mut() {
             *weight = weight.clamp(*WEIGHTS.start(), *WEIGHTS.end());
