@@ -163,6 +163,12 @@ impl Fit {
 }
 
 impl Lesson<'_> {
+    /// The scores of the stakes without learning. Tools that were not among the best come last.
+    pub(super) fn plain(&self) -> Vec<f32> {
+        let lowest = self.stakes.iter().filter_map(|stake| stake.score()).reduce(f32::min).unwrap_or_default();
+        self.stakes.iter().map(|stake| stake.score().unwrap_or(lowest - 0.01)).collect()
+    }
+
     /// The scores of the stakes, and of the imagined rival if nothing is known about other tools.
     fn scores(&self, deltas: &[f32]) -> Vec<f32> {
         let lowest = self.stakes.iter().filter_map(|stake| stake.score()).reduce(f32::min);

@@ -10,6 +10,7 @@ use super::evidence::{Aspect, Evidence, EvidenceKind, Minute};
 use super::fit::{Fit, Lesson};
 use super::stake::Stake;
 use super::vector::{MessageVector, dot, widened};
+use super::verdict::{Replayed, Verdict};
 use crate::domain::catalog::tool::ToolId;
 
 /// Maximum number of remembered messages per scope.
@@ -47,6 +48,8 @@ pub struct Memory {
     /// Whether all messages are one person's. Then they pull tools by what plain relevance got wrong.
     pub(super) is_of_one: bool,
     pub(super) fit: Fit,
+    /// The last replay, and its time.
+    replayed: Option<(Minute, Replayed)>,
     /// Number of changes since the last fit.
     changes: usize,
     /// Changes with every message and every piece of evidence.
@@ -174,9 +177,24 @@ impl Memory {
         self.is_of_one.then(|| self.fit.error())
     }
 
-    /// Whether these messages help. Those of several people always vote.
+    /// Whether these messages help, by the last replay, or without a clear one, by the gain. Those of several people always vote.
     pub fn helps(&self) -> bool {
-        !self.is_of_one || self.fit.helps()
+        let verdict = self.replayed.as_ref().map(|(_, replayed)| replayed.verdict);
+        match verdict {
+            Some(Verdict::Better) => true,
+            Some(Verdict::Worse) => false,
+            Some(Verdict::Unsure) | None => !self.is_of_one || self.fit.helps(),
+        }
+    }
+
+    /// The last replay, and its time.
+    pub fn last_replay(&self) -> Option<(Minute, Replayed)> {
+        self.replayed
+    }
+
+    /// Takes over the verdict of a replay.
+    pub fn judge(&mut self, replayed: Replayed, at: Minute) {
+        self.replayed = Some((at, replayed));
     }
 
     /// Whether so much has changed that [`Self::refitted`] is worth its time.
@@ -235,7 +253,7 @@ impl Memory {
         row.stakes.iter_mut().zip(pulls).for_each(|(stake, pull)| *stake = stake.with_pull(pull));
     }
 
-    fn lesson(&self, place: usize) -> Lesson<'_> {
+    pub(super) fn lesson(&self, place: usize) -> Lesson<'_> {
         let row = &self.rows[place];
         let weight = |stake: &Stake| row.weight(stake.tool());
         let vector = &self.vectors[place * self.dimension..(place + 1) * self.dimension];
@@ -304,7 +322,8 @@ impl Memory {
             return 0;
         }
         let before = self.uses();
-        let emptied = Self { is_of_one: self.is_of_one, version: self.version + 1, ..Self::default() };
+        let (is_of_one, replayed) = (self.is_of_one, self.replayed);
+        let emptied = Self { is_of_one, replayed, version: self.version + 1, ..Self::default() };
         let old = std::mem::replace(self, emptied);
         for (place, row) in old.rows.into_iter().enumerate() {
             let person = &old.people[row.person()];

@@ -90,8 +90,8 @@ mod tests {
             assert_eq!(Scope::read(&scope.to_string()), Some(scope));
         }
         let names = |principal: &Principal| Scope::of(principal).iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(names(&key), ["-/caller=key"], "people whom the key does not name");
-        assert_eq!(names(&Principal::service_key()), ["-/caller=key", "-/all"], "a key that may not name people");
+        assert_eq!(names(&key), ["-/caller=service-key"], "people whom the key does not name");
+        assert_eq!(names(&Principal::service_key()), ["-/caller=service-key", "-/all"], "a key that may not name people");
         assert_eq!(names(&Principal::anyone()).len(), 2, "without keys");
         assert!(Scope::of(&Principal::nobody()).is_empty());
         for text in ["", "all", "-/", "/all", "-/caller=", "-/nobody=a"] {
