@@ -195,7 +195,7 @@ impl Memories {
 
 /// Reports that learning starts or stops to help a scope.
 fn log(scope: &Scope, memory: &Memory) {
-    let gain = memory.gain().map(|gain| format!("{gain:+.3}"));
+    let gain = memory.gain().zip(memory.gain_error()).map(|(gain, error)| format!("{gain:+.3} ± {error:.3}"));
     if memory.helps() {
         tracing::info!(%scope, gain, "learning from use helps this scope");
     } else {
