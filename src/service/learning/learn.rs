@@ -249,9 +249,8 @@ impl Learning {
             on += usize::from(self.is_on(memory));
             figures.extend(memory.last_replay().map(|(_, replayed)| (replayed.before, replayed.after)));
         });
-        let mean = |value: fn(&(f64, f64)) -> f64| {
-            (!figures.is_empty()).then(|| figures.iter().map(value).sum::<f64>() / figures.len() as f64)
-        };
+        let mean =
+            |value: fn(&(f64, f64)) -> f64| (!figures.is_empty()).then(|| figures.iter().map(value).sum::<f64>() / figures.len() as f64);
         let (before, after) = (mean(|pair| pair.0), mean(|pair| pair.1));
         Some(LearningState { mode: self.settings.mode.name(), scopes, on, before, after })
     }
