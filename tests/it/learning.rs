@@ -332,3 +332,16 @@ async fn a_replay_shows_whether_learning_helps() {
     let (code, text, errors) = command(&service, &["learn", "replay"]);
     assert!(code == Some(0) && text.contains("user:anna") && text.contains("40"), "{text} {errors}");
 }
+
+/// There, a selection keeps all tools, and ranks none.
+#[tokio::test(flavor = "multi_thread")]
+async fn in_a_small_catalog_calls_after_a_search_teach() {
+    let service = start(&[("TOOLSIEVE_SELECTION__NARROW_ABOVE_TOKENS", "100000")], None).await;
+    let [_, other] = twins(&service).await;
+    let anna = user("anna");
+    select(&service, anna, Some("a1"), MESSAGE).await;
+    let search = anna.request(&service, "/v1/tools/search").header("X-OpenWebUI-Chat-Id", "a1");
+    assert_eq!(search.json(&json!({"queries": [MESSAGE]})).send().await.unwrap().status(), StatusCode::OK);
+    call(&service, anna, "a1", &other).await;
+    assert_eq!(first(&service, anna).await, other);
+}
