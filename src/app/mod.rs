@@ -237,6 +237,7 @@ impl Application {
         let recorder = recorder.with_meters(Arc::clone(&meters)).with_texts(start.learning.message_text);
         let kept = (embedder.model(), start.store.event_retention);
         let (learning, learning_writing) = Learning::start(store.clone(), start.learning, kept, stop.clone()).await;
+        let replaying = learning.replay_nightly(stop.clone());
         let recorder = recorder.with_usage(Arc::clone(&usage_settings)).with_learning(learning.if_on());
         let llm_costs = LlmCosts::new(recorder.clone(), Arc::clone(&count_tokens));
         let (audit, auditing) = Audit::start(store.clone(), start.store.audit_retention, stop.clone());
@@ -368,6 +369,7 @@ impl Application {
             was_ready: AtomicBool::new(known > 0),
             draining: draining.clone(),
             cached: tokio::sync::Mutex::default(),
+            learning: learning.clone(),
         };
         let parts = SharedParts {
             keys: Arc::clone(&keys),
@@ -476,6 +478,7 @@ impl Application {
                 noting,
                 session_noting,
                 learning_writing,
+                replaying,
                 session_keeping,
                 ending_sessions,
                 subscribing,

@@ -1,4 +1,4 @@
-//! `toolsieve learn`: shows and forgets what a running service learned from use.
+//! `toolsieve learn`: shows, replays and forgets what a running service learned from use.
 
 use clap::{Args, Subcommand};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -15,6 +15,8 @@ const PATH: &str = "/v1/admin/learning";
 pub(super) enum Learn {
     /// Show for whom how much was learned, the evidence on a tool, or how learning changes the ranking for a message
     Show(Show),
+    /// Learn from the older half of what is remembered, measure the newer half, and switch scopes on or off by the result
+    Replay(Replay),
     /// Forget what was learned: from a caller, on a tool, for a scope, or everything
     Forget(Forget),
 }
@@ -30,6 +32,12 @@ pub(super) struct Show {
     /// Caller of the message: user:ID or key:NAME
     #[arg(long, value_name = "PRINCIPAL", requires = "message")]
     principal: Option<String>,
+    #[command(flatten)]
+    shown: Shown,
+}
+
+#[derive(Args)]
+pub(super) struct Replay {
     #[command(flatten)]
     shown: Shown,
 }
@@ -63,6 +71,7 @@ impl Learn {
     pub(super) fn run(self) -> Outcome {
         match self {
             Self::Show(show) => show.run(),
+            Self::Replay(replay) => replay.shown.ask(Method::POST, &format!("{PATH}/replay"), None, of_replay).map(drop),
             Self::Forget(forget) => forget.run(),
         }
     }
@@ -95,12 +104,29 @@ fn path(parameters: &[(&str, Option<&str>)]) -> String {
 }
 
 fn of_scopes(answer: &Value) -> String {
-    let rows = table::of_list(&["Scope", "Messages", "Uses", "Count", "Gain"], &answer["scopes"], |scope| {
-        let count = if scope["on"] == true { "yes" } else { "no" };
-        let gain = scope["gain"].as_f64().map_or_else(|| "-".to_owned(), |gain| format!("{gain:+.3}"));
-        [text(&scope["scope"]), text(&scope["messages"]), text(&scope["uses"]), count.to_owned(), gain]
+    let rows = table::of_list(&["Scope", "Messages", "Uses", "Count", "Before", "After"], &answer["scopes"], |scope| {
+        let [before, after] = ["before", "after"].map(|name| figure(&scope["last_replay"][name]));
+        [text(&scope["scope"]), text(&scope["messages"]), text(&scope["uses"]), yes(&scope["on"]), before, after]
     });
     format!("{rows}\nLearning is {}. Messages are compared by {}.", text(&answer["mode"]), text(&answer["model"]))
+}
+
+fn of_replay(answer: &Value) -> String {
+    let rows = table::of_list(&["Scope", "Uses", "Needed", "Before", "After", "Count"], &answer["scopes"], |scope| {
+        let [before, after] = ["before", "after"].map(|name| figure(&scope[name]));
+        [text(&scope["scope"]), text(&scope["uses"]), text(&scope["needed"]), before, after, yes(&scope["on"])]
+    });
+    format!(
+        "{rows}\nBefore and after are the mean nDCG@5 of the newer half of the messages, without and with learning from the older half."
+    )
+}
+
+fn yes(value: &Value) -> String {
+    if *value == true { "yes" } else { "no" }.to_owned()
+}
+
+fn figure(value: &Value) -> String {
+    value.as_f64().map_or_else(|| "-".to_owned(), |value| format!("{value:.3}"))
 }
 
 fn of_tools(answer: &Value) -> String {

@@ -104,7 +104,7 @@ enum Command {
     /// Create the key that encrypts users' secrets; delete a user's secrets on a running service
     #[command(subcommand)]
     Secrets(secrets::Secrets),
-    /// Show or forget what a running service learned from use
+    /// Show, replay or forget what a running service learned from use
     #[command(subcommand)]
     Learn(learn::Learn),
     /// Show how often the tools of a running service were offered and called, and how the calls ended

@@ -266,7 +266,82 @@ async fn with_auto_each_scope_shows_whether_it_counts() {
     use_tool(&service, user("anna"), "a1", &other).await;
     assert_eq!(first(&service, user("anna")).await, other, "the first use counts");
     let (_, shown) = administer(&service, Method::GET, "/v1/admin/learning", &json!({})).await;
-    let [own, all] = [0, 1].map(|place| &shown["scopes"][place]);
-    assert_eq!((&shown["mode"], &own["on"], &all["on"]), (&json!("auto"), &json!(true), &json!(true)), "{shown}");
-    assert!(own["gain"].as_f64().unwrap() > 0.0 && all.get("gain").is_none(), "{shown}");
+    let scope = |name: &str| json!({"scope": name, "messages": 1, "uses": 2, "on": true, "last_replay": null});
+    assert_eq!((&shown["mode"], &shown["scopes"]), (&json!("auto"), &json!([scope("-/caller=user:anna"), scope("-/all")])), "{shown}");
+    assert!(shown["model"].is_string(), "{shown}");
+}
+
+/// As replays of public data do it: without users, and with the default mode.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_without_users_learns_for_itself() {
+    for trusts in ["false", "true"] {
+        let service = start(&[("TOOLSIEVE_LEARNING__MODE", "auto"), ("TOOLSIEVE_ACCESS__TRUST_USERS", trusts)], None).await;
+        let [_, other] = twins(&service).await;
+        let before = found(&service, user("anna"), ALIKE).await;
+        use_tool(&service, user(""), "c1", &other).await;
+        assert_eq!(first(&service, user("")).await, other, "trust_users = {trusts}");
+        if trusts == "true" {
+            assert_eq!(found(&service, user("anna"), ALIKE).await, before, "a named user");
+        }
+        let administrator = Who { key: ADMIN, ..user("") };
+        use_tool(&service, administrator, "c2", &other).await;
+        assert_eq!(first(&service, administrator).await, other);
+    }
+}
+
+/// As Open WebUI does it if it sends no headers with calls: only the filter names the user.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_lacks_the_user_counts_for_the_user_of_the_chat() {
+    let service = start(&[], None).await;
+    let [plain, other] = twins(&service).await;
+    let key = user("");
+    let body = json!({"messages": [{"role": "user", "content": MESSAGE}], "chat_id": "a1", "user": {"id": "anna"}});
+    assert_eq!(key.request(&service, "/v1/filter").json(&body).send().await.unwrap().status(), StatusCode::OK);
+    call(&service, key, "a1", &other).await;
+    assert_eq!((first(&service, user("anna")).await, first(&service, key).await), (other.clone(), plain.clone()));
+    // Another key doesn't know the chat.
+    let (_, bot) = create(&service, json!({"name": "bot", "trusted": true})).await;
+    let bot = Who { key: &bot, user: "", groups: "" };
+    call(&service, bot, "a1", &other).await;
+    assert_eq!(first(&service, bot).await, plain);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replay_shows_whether_learning_helps() {
+    let service = start(&[("TOOLSIEVE_LEARNING__MODE", "auto")], None).await;
+    let [_, other] = twins(&service).await;
+    let replay = async || administer(&service, Method::POST, "/v1/admin/learning/replay", &json!({})).await;
+    assert_eq!(replay().await, (StatusCode::OK, json!({"scopes": []})));
+    use_tool(&service, user("anna"), "a0", &other).await;
+    let expected = json!({"scope": "-/caller=user:anna", "uses": 1, "needed": 40, "before": null, "after": null, "on": true});
+    assert_eq!(replay().await, (StatusCode::OK, json!({"scopes": [expected]})), "too few");
+    for chat in 1..40 {
+        use_tool(&service, user("anna"), &format!("a{chat}"), &other).await;
+    }
+    let (status, replayed) = replay().await;
+    let scope = &replayed["scopes"][0];
+    assert_eq!((status, &scope["uses"], &scope["on"]), (StatusCode::OK, &json!(40), &json!(true)), "{replayed}");
+    let [before, after] = ["before", "after"].map(|name| scope[name].as_f64().unwrap());
+    assert!(before < 0.9 && after > 0.99, "{replayed}");
+    let (_, shown) = administer(&service, Method::GET, "/v1/admin/learning", &json!({})).await;
+    let last = &shown["scopes"][0]["last_replay"];
+    assert_eq!((&last["before"], &last["after"]), (&scope["before"], &scope["after"]), "{shown}");
+    let (_, ready) = administer(&service, Method::GET, "/readyz", &json!({})).await;
+    assert_eq!((&ready["learning"]["mode"], &ready["learning"]["on"]), (&json!("auto"), &json!(2)), "{ready}");
+    assert!(service.get("/readyz").await.1.get("learning").is_none());
+    let (code, text, errors) = command(&service, &["learn", "replay"]);
+    assert!(code == Some(0) && text.contains("user:anna") && text.contains("40"), "{text} {errors}");
+}
+
+/// There, a selection keeps all tools, and ranks none.
+#[tokio::test(flavor = "multi_thread")]
+async fn in_a_small_catalog_calls_after_a_search_teach() {
+    let service = start(&[("TOOLSIEVE_SELECTION__NARROW_ABOVE_TOKENS", "100000")], None).await;
+    let [_, other] = twins(&service).await;
+    let anna = user("anna");
+    select(&service, anna, Some("a1"), MESSAGE).await;
+    let search = anna.request(&service, "/v1/tools/search").header("X-OpenWebUI-Chat-Id", "a1");
+    assert_eq!(search.json(&json!({"queries": [MESSAGE]})).send().await.unwrap().status(), StatusCode::OK);
+    call(&service, anna, "a1", &other).await;
+    assert_eq!(first(&service, anna).await, other);
 }

@@ -322,6 +322,7 @@ async fn every_answer_is_as_described() {
 
     // Learning.
     world.good("show_learning", &[], ADMIN, Value::Null).await;
+    world.good("replay_learning", &[], ADMIN, Value::Null).await;
     let operation = world.document.operation("forget_learning");
     let everything = world.request(&operation, &[], ADMIN).query(&[("all", "true")]);
     assert_eq!(world.checked(&operation, everything).await, (StatusCode::OK, json!({"removed": 0})));

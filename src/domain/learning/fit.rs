@@ -16,7 +16,9 @@ const TRUSTS: [(f32, f32); 4] = [(0.7, 0.0), (1.2, 0.0), (2.0, 0.25), (4.0, 0.1)
 /// The degree of trust before anything is measured.
 const FIRST_TRUST: f32 = 2.0;
 /// The gain from which learning helps. A smaller one may be chance.
-const LEAST_GAIN: f32 = 0.01;
+const LEAST_GAIN: f32 = 0.005;
+/// How many standard errors the gain must be above that: with a confidence of 96 %, learning helps.
+const CONFIDENCE: f32 = 1.8;
 /// Number of imagined predictions that gain what is assumed.
 const ASSUMED: f32 = 5.0;
 /// The pull of a message that was predicted with a probability of 0.
@@ -30,8 +32,11 @@ const FEW: f32 = 20.0;
 const BIAS: f32 = 0.05;
 /// Maximum number of predictions that are measured: the newest half of the messages, or this many.
 const MEASURED: usize = 256;
-/// The sharpness of predictions when they are measured.
-const SHARPNESS: f32 = 1.5;
+/// The sharpness of predictions when they are measured. Each ranking is measured with the sharpness that suits it best. Otherwise, a
+/// ranking would gain merely because it is less sure of itself.
+const SHARPNESS: [f32; 4] = [0.4, 0.8, 1.5, 3.0];
+/// The place of the usual sharpness.
+const USUAL: usize = 2;
 /// The share of predictions that are expected to fail, because people sometimes call a wrong tool. Bounds what one of them counts.
 const CHANCE: f32 = 0.2;
 /// The score of an imagined rival, for messages of which nothing but the used tools is known. Theirs is 0.
@@ -45,6 +50,41 @@ pub(super) struct Fit {
     square: f32,
     trust: f32,
     gain: f32,
+    /// The gain's standard error.
+    error: f32,
+}
+
+/// What predictions gain by learning.
+#[derive(Clone, Copy)]
+struct Measured {
+    /// With the usual sharpness. Decides between degrees of trust.
+    merit: f32,
+    /// Each ranking with the sharpness that suits it best. Decides whether learning helps.
+    gain: f32,
+    /// The standard error of `gain`.
+    error: f32,
+}
+
+impl Measured {
+    fn least(&self) -> f32 {
+        least(self.gain, self.error)
+    }
+
+    /// `predictions`: the log likelihoods with and without learning, for each sharpness.
+    fn of(predictions: &[[[f32; SHARPNESS.len()]; 2]], assumed: f32) -> Self {
+        let [with, without] = [0, 1].map(|side| {
+            let total = |at: &usize| predictions.iter().map(|one| one[side][*at]).sum::<f32>();
+            (0..SHARPNESS.len()).max_by(|one, other| total(one).total_cmp(&total(other))).unwrap_or_default()
+        });
+        let sums = |with: usize, without: usize| {
+            let gains = predictions.iter().map(|one| one[0][with] - one[1][without]);
+            gains.fold((assumed, 0.0), |(sum, squares), gain| (sum + gain, squares + gain * gain))
+        };
+        let count = predictions.len() as f32 + ASSUMED;
+        let ((merit, _), (sum, squares)) = (sums(USUAL, USUAL), sums(with, without));
+        let gain = sum / count;
+        Self { merit: merit / count, gain, error: ((squares / count - gain * gain).max(0.0) / count).sqrt() }
+    }
 }
 
 /// One message, as it is learned from.
@@ -59,7 +99,7 @@ pub(super) struct Lesson<'a> {
 impl Default for Fit {
     fn default() -> Self {
         let gain = TRUSTS.iter().map(|(_, assumed)| assumed / ASSUMED).fold(0.0, f32::max);
-        Self { centre: Vec::new(), square: 0.0, trust: FIRST_TRUST, gain }
+        Self { centre: Vec::new(), square: 0.0, trust: FIRST_TRUST, gain, error: 0.0 }
     }
 }
 
@@ -68,19 +108,22 @@ impl Fit {
     pub(super) fn of(lessons: &[Lesson<'_>], dimension: usize, tools: usize) -> (Self, Vec<Vec<f32>>) {
         let centre = centre(lessons, dimension);
         let square = centre.iter().map(|value| value * value).sum();
-        let mut best: Option<(f32, Learner)> = None;
+        let (mut surest, mut best): (Option<Measured>, Option<(f32, Learner)>) = (None, None);
         for (trust, assumed) in TRUSTS {
             let mut learner = Learner::new(trust, dimension, tools, lessons.len());
-            let gain = learner.measured(lessons, &centre, assumed);
-            if best.as_ref().is_none_or(|(known, _)| gain > *known) {
-                best = Some((gain, learner));
+            let measured = learner.measured(lessons, &centre, assumed);
+            if surest.as_ref().is_none_or(|known: &Measured| measured.least() > known.least()) {
+                surest = Some(measured);
+            }
+            if best.as_ref().is_none_or(|(known, _)| measured.merit > *known) {
+                best = Some((measured.merit, learner));
             }
         }
-        let Some((gain, mut learner)) = best else { return (Self::default(), Vec::new()) };
+        let Some((Measured { gain, error, .. }, (_, mut learner))) = surest.zip(best) else { return (Self::default(), Vec::new()) };
         for rate in &RATES[1..] {
             learner.pass(lessons, &centre, *rate);
         }
-        (Self { centre, square, trust: learner.trust, gain }, learner.pulls)
+        (Self { centre, square, trust: learner.trust, gain, error }, learner.pulls)
     }
 
     /// By how much learning predicts better than no learning, as a mean difference of log likelihoods.
@@ -88,9 +131,14 @@ impl Fit {
         self.gain
     }
 
+    /// The standard error of [`Self::gain`].
+    pub(super) fn error(&self) -> f32 {
+        self.error
+    }
+
     /// Whether learning predicts better than no learning.
     pub(super) fn helps(&self) -> bool {
-        self.gain >= LEAST_GAIN
+        least(self.gain, self.error) >= LEAST_GAIN
     }
 
     /// The product of a message's vector with the centre.
@@ -115,6 +163,12 @@ impl Fit {
 }
 
 impl Lesson<'_> {
+    /// The scores of the stakes without learning. Tools that were not among the best come last.
+    pub(super) fn plain(&self) -> Vec<f32> {
+        let lowest = self.stakes.iter().filter_map(|stake| stake.score()).reduce(f32::min).unwrap_or_default();
+        self.stakes.iter().map(|stake| stake.score().unwrap_or(lowest - 0.01)).collect()
+    }
+
     /// The scores of the stakes, and of the imagined rival if nothing is known about other tools.
     fn scores(&self, deltas: &[f32]) -> Vec<f32> {
         let lowest = self.stakes.iter().filter_map(|stake| stake.score()).reduce(f32::min);
@@ -139,11 +193,14 @@ impl Lesson<'_> {
     }
 
     /// How likely the used tools are. Never near 0, because some uses are mistakes.
-    fn log_likelihood(&self, deltas: &[f32]) -> f32 {
+    /// One number for each sharpness.
+    fn log_likelihoods(&self, deltas: &[f32]) -> [f32; SHARPNESS.len()] {
         let scores = self.scores(deltas);
-        let expected = softmax(&scores, SHARPNESS);
-        let used: f32 = self.weights.iter().zip(&expected).filter(|(weight, _)| **weight > 0.0).map(|(_, expected)| expected).sum();
-        ((1.0 - CHANCE) * used + CHANCE / 8.0).ln()
+        SHARPNESS.map(|sharpness| {
+            let expected = softmax(&scores, sharpness);
+            let used: f32 = self.weights.iter().zip(&expected).filter(|(weight, _)| **weight > 0.0).map(|(_, expected)| expected).sum();
+            ((1.0 - CHANCE) * used + CHANCE / 8.0).ln()
+        })
     }
 
     fn centred(&self, centre: &[f32]) -> Vec<f32> {
@@ -169,20 +226,19 @@ impl Learner {
     }
 
     /// The first pass. Returns what the predictions gain: each message is predicted before it is learned from.
-    fn measured(&mut self, lessons: &[Lesson<'_>], centre: &[f32], assumed: f32) -> f32 {
+    fn measured(&mut self, lessons: &[Lesson<'_>], centre: &[f32], assumed: f32) -> Measured {
         let from = lessons.len() - lessons.len().div_ceil(2).min(MEASURED);
-        let (mut gains, mut count) = (assumed, ASSUMED);
+        let mut measured = Vec::new();
         for (place, lesson) in lessons.iter().enumerate() {
             let vector = lesson.centred(centre);
             let deltas = self.deltas(lesson, &vector);
             if place >= from && lesson.positive() > 0.0 {
-                gains += lesson.log_likelihood(&deltas) - lesson.log_likelihood(&vec![0.0; deltas.len()]);
-                count += 1.0;
+                measured.push([lesson.log_likelihoods(&deltas), lesson.log_likelihoods(&vec![0.0; deltas.len()])]);
             }
             self.pulls.push(vec![0.0; deltas.len()]);
             self.learn(place, lesson, (&vector, &deltas), RATES[0]);
         }
-        gains / count
+        Measured::of(&measured, assumed)
     }
 
     fn pass(&mut self, lessons: &[Lesson<'_>], centre: &[f32], rate: f32) {
@@ -222,6 +278,11 @@ impl Learner {
             sum.iter_mut().zip(vector).for_each(|(sum, value)| *sum += change * value);
         }
     }
+}
+
+/// What predictions gain at least, very probably.
+fn least(gain: f32, error: f32) -> f32 {
+    gain - CONFIDENCE * error
 }
 
 fn approach(pulls: &mut [f32], aims: &[f32], rate: f32) {

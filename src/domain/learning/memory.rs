@@ -1,7 +1,8 @@
 //! The remembered messages of one scope.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, LazyLock};
 
 use indexmap::IndexSet;
 
@@ -9,6 +10,7 @@ use super::evidence::{Aspect, Evidence, EvidenceKind, Minute};
 use super::fit::{Fit, Lesson};
 use super::stake::Stake;
 use super::vector::{MessageVector, dot, widened};
+use super::verdict::{Replayed, Verdict};
 use crate::domain::catalog::tool::ToolId;
 
 /// Maximum number of remembered messages per scope.
@@ -18,6 +20,8 @@ pub(crate) const MOST_OF_ONE: usize = 250;
 
 /// Up to this many messages, all of them are learned from again with each use.
 const FEW: usize = 32;
+/// Messages are found by the hashes of their ids, which need less memory.
+static HASHES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 /// Maximum number of a message's best tools that are remembered.
 pub const RIVALS: usize = 12;
 
@@ -36,7 +40,7 @@ pub struct Memory {
     pub(super) dimension: usize,
     pub(super) vectors: Vec<i8>,
     pub(super) rows: Vec<Row>,
-    places: HashMap<Arc<str>, usize>,
+    places: HashMap<MessageHash, u32>,
     pub(super) people: IndexSet<Arc<str>>,
     /// Number of messages of each person.
     counts: Vec<usize>,
@@ -44,6 +48,8 @@ pub struct Memory {
     /// Whether all messages are one person's. Then they pull tools by what plain relevance got wrong.
     pub(super) is_of_one: bool,
     pub(super) fit: Fit,
+    /// The last replay, and its time.
+    replayed: Option<(Minute, Replayed)>,
     /// Number of changes since the last fit.
     changes: usize,
     /// Changes with every message and every piece of evidence.
@@ -59,18 +65,37 @@ pub struct Refitted {
     version: u64,
 }
 
+/// What is known about a message, apart from its vector. Kept small, because there are up to 100,000.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
-    pub(super) id: Arc<str>,
+    id: MessageHash,
     pub(super) scale: f32,
-    pub(super) person: usize,
+    person: u32,
     /// The time of the newest evidence.
     pub(super) at: Minute,
-    pub(super) evidence: Vec<(usize, EvidenceKind, Minute)>,
+    /// Usually one or two pieces.
+    pub(super) evidence: Box<[Known]>,
     /// The tools that this message moves. Empty in a scope of several people.
     pub(super) stakes: Box<[Stake]>,
     /// The product of this message's vector with the centre of all messages.
     pub(super) offset: f32,
+}
+
+/// A piece of evidence, with the place of its tool.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Known {
+    tool: u32,
+    at: Minute,
+    pub(super) kind: EvidenceKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct MessageHash(u64);
+
+impl MessageHash {
+    fn of(id: &str) -> Self {
+        Self(HASHES.hash_one(id))
+    }
 }
 
 impl Memory {
@@ -107,6 +132,17 @@ impl Memory {
 
     /// Adds evidence without learning from it, until [`Self::refit`]. Returns the place of the message.
     pub fn insert(&mut self, message: &RememberedMessage, person: &Arc<str>, evidence: &Evidence, most_of_one: usize) -> Option<usize> {
+        self.insert_hashed(MessageHash::of(&message.id), message, person, evidence, most_of_one)
+    }
+
+    fn insert_hashed(
+        &mut self,
+        id: MessageHash,
+        message: &RememberedMessage,
+        person: &Arc<str>,
+        evidence: &Evidence,
+        most_of_one: usize,
+    ) -> Option<usize> {
         let vector = &message.vector;
         if self.rows.is_empty() {
             self.dimension = vector.dimension();
@@ -117,14 +153,15 @@ impl Memory {
         let (person, _) = self.people.insert_full(Arc::clone(person));
         self.counts.resize(self.people.len(), 0);
         let (tool, _) = self.tools.insert_full(evidence.tool.clone());
-        let place = self.places.get(&message.id).copied().unwrap_or_else(|| self.placed(message, person, most_of_one));
+        let place = self.places.get(&id).map(|place| *place as usize);
+        let place = place.unwrap_or_else(|| self.placed(id, &message.vector, person, most_of_one));
         self.rows[place].learn(tool, evidence);
         self.version += 1;
         if self.is_of_one {
             let rivals = message.rivals.iter().take(RIVALS).map(|(tool, score)| (self.tools.insert_full(tool.clone()).0, *score));
             let rivals: Vec<(usize, f32)> = rivals.collect();
             let row = &mut self.rows[place];
-            row.stakes = Stake::joined(&row.stakes, &rivals, row.evidence.iter().map(|(tool, ..)| *tool));
+            row.stakes = Stake::joined(&row.stakes, &rivals, row.evidence.iter().map(Known::tool));
         }
         Some(place)
     }
@@ -135,9 +172,29 @@ impl Memory {
         self.is_of_one.then(|| self.fit.gain())
     }
 
-    /// Whether these messages help. Those of several people always vote.
+    /// The standard error of [`Self::gain`].
+    pub fn gain_error(&self) -> Option<f32> {
+        self.is_of_one.then(|| self.fit.error())
+    }
+
+    /// Whether these messages help, by the last replay, or without a clear one, by the gain. Those of several people always vote.
     pub fn helps(&self) -> bool {
-        !self.is_of_one || self.fit.helps()
+        let verdict = self.replayed.as_ref().map(|(_, replayed)| replayed.verdict);
+        match verdict {
+            Some(Verdict::Better) => true,
+            Some(Verdict::Worse) => false,
+            Some(Verdict::Unsure) | None => !self.is_of_one || self.fit.helps(),
+        }
+    }
+
+    /// The last replay, and its time.
+    pub fn last_replay(&self) -> Option<(Minute, Replayed)> {
+        self.replayed
+    }
+
+    /// Takes over the verdict of a replay.
+    pub fn judge(&mut self, replayed: Replayed, at: Minute) {
+        self.replayed = Some((at, replayed));
     }
 
     /// Whether so much has changed that [`Self::refitted`] is worth its time.
@@ -196,27 +253,31 @@ impl Memory {
         row.stakes.iter_mut().zip(pulls).for_each(|(stake, pull)| *stake = stake.with_pull(pull));
     }
 
-    fn lesson(&self, place: usize) -> Lesson<'_> {
+    pub(super) fn lesson(&self, place: usize) -> Lesson<'_> {
         let row = &self.rows[place];
         let weight = |stake: &Stake| row.weight(stake.tool());
         let vector = &self.vectors[place * self.dimension..(place + 1) * self.dimension];
         Lesson { vector, scale: row.scale, stakes: &row.stakes, weights: row.stakes.iter().map(weight).collect() }
     }
 
+    fn place_of(&self, message: &str) -> Option<usize> {
+        self.places.get(&MessageHash::of(message)).map(|place| *place as usize)
+    }
+
     /// Whether a message of this person would displace another one.
     pub fn is_full_for(&self, message: &str, person: &str, most_of_one: usize) -> bool {
         let of_person = self.people.get_index_of(person).map_or(0, |person| self.counts[person]);
-        !self.places.contains_key(message) && (self.rows.len() >= MOST || of_person >= most_of_one)
+        self.place_of(message).is_none() && (self.rows.len() >= MOST || of_person >= most_of_one)
     }
 
     /// Finds a place for a new message.
-    fn placed(&mut self, message: &RememberedMessage, person: usize, most_of_one: usize) -> usize {
+    fn placed(&mut self, id: MessageHash, vector: &MessageVector, person: usize, most_of_one: usize) -> usize {
         let row = Row {
-            id: Arc::clone(&message.id),
-            scale: message.vector.scale(),
-            person,
+            id,
+            scale: vector.scale(),
+            person: small(person),
             at: Minute(0),
-            evidence: Vec::new(),
+            evidence: Box::default(),
             stakes: Box::default(),
             offset: 0.0,
         };
@@ -225,53 +286,55 @@ impl Memory {
             candidates.min_by_key(|(_, row)| row.at).map(|(place, _)| place)
         };
         let replaced = if self.counts[person] >= most_of_one {
-            oldest(&|row| row.person == person)
+            oldest(&|row| row.person() == person)
         } else if self.rows.len() >= MOST {
             oldest(&|_| true)
         } else {
             None
         };
-        let values = message.vector.values();
+        let values = vector.values();
         let place = if let Some(place) = replaced {
             self.vectors[place * self.dimension..(place + 1) * self.dimension].copy_from_slice(values);
             let old = std::mem::replace(&mut self.rows[place], row);
             self.places.remove(&old.id);
-            self.counts[old.person] -= 1;
+            self.counts[old.person()] -= 1;
             place
         } else {
             if self.vectors.capacity() < self.vectors.len() + values.len() {
                 // Grows by an eighth instead of doubling, to save memory.
-                self.vectors.reserve_exact((self.rows.len() / 8).max(4) * self.dimension);
+                let more = (self.rows.len() / 8).max(4);
+                self.vectors.reserve_exact(more * self.dimension);
+                self.rows.reserve_exact(more);
             }
             self.vectors.extend_from_slice(values);
             self.rows.push(row);
             self.rows.len() - 1
         };
         self.counts[person] += 1;
-        self.places.insert(Arc::clone(&message.id), place);
+        self.places.insert(id, small(place));
         place
     }
 
     /// Keeps only this evidence, and messages that still have some. Returns how many pieces of evidence were removed.
     pub fn retain(&mut self, keep: impl Fn(&str, &Evidence) -> bool) -> usize {
-        let is_kept = |row: &Row, &(tool, kind, at): &(usize, EvidenceKind, Minute)| {
-            keep(&self.people[row.person], &Evidence { tool: self.tools[tool].clone(), kind, at })
-        };
-        if self.rows.iter().all(|row| row.evidence.iter().all(|evidence| is_kept(row, evidence))) {
+        let is_kept = |row: &Row, known: &Known| keep(&self.people[row.person()], &known.of(&self.tools));
+        if self.rows.iter().all(|row| row.evidence.iter().all(|known| is_kept(row, known))) {
             return 0;
         }
         let before = self.uses();
-        let emptied = Self { is_of_one: self.is_of_one, version: self.version + 1, ..Self::default() };
+        let (is_of_one, replayed) = (self.is_of_one, self.replayed);
+        let emptied = Self { is_of_one, replayed, version: self.version + 1, ..Self::default() };
         let old = std::mem::replace(self, emptied);
         for (place, row) in old.rows.into_iter().enumerate() {
-            let person = &old.people[row.person];
+            let person = &old.people[row.person()];
             let values = old.vectors[place * old.dimension..(place + 1) * old.dimension].into();
             let rivals = row.stakes.iter().filter_map(|stake| Some((old.tools[stake.tool()].clone(), stake.score()?)));
-            let message = RememberedMessage { id: row.id, vector: MessageVector::of_parts(values, row.scale), rivals: rivals.collect() };
-            for (tool, kind, at) in row.evidence {
-                let evidence = Evidence { tool: old.tools[tool].clone(), kind, at };
+            let vector = MessageVector::of_parts(values, row.scale);
+            let message = RememberedMessage { id: "".into(), vector, rivals: rivals.collect() };
+            for known in row.evidence {
+                let evidence = known.of(&old.tools);
                 if keep(person, &evidence) {
-                    self.insert(&message, person, &evidence, usize::MAX);
+                    self.insert_hashed(row.id, &message, person, &evidence, usize::MAX);
                 }
             }
         }
@@ -283,40 +346,61 @@ impl Memory {
 
     /// Whether there is evidence on a tool from this message.
     pub fn holds(&self, message: &str, tool: &ToolId) -> bool {
-        let evidence = self.places.get(message).map(|place| &self.rows[*place].evidence);
-        evidence.into_iter().flatten().any(|(known, ..)| self.tools[*known] == *tool)
+        let evidence = self.place_of(message).map(|place| &self.rows[place].evidence);
+        evidence.into_iter().flatten().any(|known| self.tools[known.tool()] == *tool)
     }
 
     /// Calls `each` with all evidence.
     pub fn evidence(&self, mut each: impl FnMut(&ToolId, EvidenceKind, Minute)) {
-        for (tool, kind, at) in self.rows.iter().flat_map(|row| &row.evidence) {
-            each(&self.tools[*tool], *kind, *at);
+        for known in self.rows.iter().flat_map(|row| &row.evidence) {
+            each(&self.tools[known.tool()], known.kind, known.at);
         }
     }
 }
 
 impl Row {
+    pub(super) fn person(&self) -> usize {
+        self.person as usize
+    }
+
     /// The weight of the evidence for a tool, or against it if negative. What was passed over counts by the scores of the tools instead.
     fn weight(&self, tool: usize) -> f32 {
-        let counts = |kind: EvidenceKind| kind != EvidenceKind::PassedOver;
-        let weights = self.evidence.iter().filter(|(known, kind, _)| *known == tool && counts(*kind)).map(|(_, kind, _)| kind.weight());
-        weights.sum::<f32>().clamp(-1.0, 1.5)
+        let counts = |known: &&Known| known.tool() == tool && known.kind != EvidenceKind::PassedOver;
+        self.evidence.iter().filter(counts).map(|known| known.kind.weight()).sum::<f32>().clamp(-1.0, 1.5)
     }
 
     fn learn(&mut self, tool: usize, evidence: &Evidence) {
         self.at = self.at.max(evidence.at);
         let helped = |kind: EvidenceKind| kind.aspect() == Aspect::Call && kind.weight() > 0.0;
+        let of_tool = |known: &Known| known.tool() == tool;
         // If a message led to calls of several tools, none of them was passed over.
-        if evidence.kind == EvidenceKind::PassedOver && self.evidence.iter().any(|(known, kind, _)| *known == tool && helped(*kind)) {
+        if evidence.kind == EvidenceKind::PassedOver && self.evidence.iter().any(|known| of_tool(known) && helped(known.kind)) {
             return;
         }
         let is_replaced =
             |kind: EvidenceKind| kind.aspect() == evidence.kind.aspect() || (kind == EvidenceKind::PassedOver && helped(evidence.kind));
-        self.evidence.retain(|(known, kind, _)| *known != tool || !is_replaced(*kind));
-        // Usually one or two pieces.
-        self.evidence.reserve_exact(1);
-        self.evidence.push((tool, evidence.kind, evidence.at));
+        let kept = self.evidence.iter().filter(|known| !of_tool(known) || !is_replaced(known.kind)).copied();
+        self.evidence = kept.chain([Known { tool: small(tool), at: evidence.at, kind: evidence.kind }]).collect();
     }
+}
+
+impl Known {
+    pub(super) fn tool(&self) -> usize {
+        self.tool as usize
+    }
+
+    pub(super) fn at(&self) -> Minute {
+        self.at
+    }
+
+    fn of(self, tools: &IndexSet<ToolId>) -> Evidence {
+        Evidence { tool: tools[self.tool()].clone(), kind: self.kind, at: self.at }
+    }
+}
+
+/// Places and numbers of people and tools, of which there are never more than messages times evidence.
+fn small(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

@@ -7,8 +7,10 @@
 pub mod evidence;
 pub mod scope;
 pub mod vector;
+pub mod verdict;
 mod stake;
 mod fit;
 pub mod memory;
 pub mod votes;
+pub mod replay;
 pub mod boost;

@@ -28,15 +28,18 @@ pub enum Audience {
 }
 
 impl Scope {
-    /// The scopes of a caller, its own first. Empty for a caller that may act for users but names none: its messages come from
-    /// people who don't know each other.
+    /// The scopes of a caller, its own first. A key that may act for users but names none is like one user of its own: what it teaches
+    /// counts for nobody else, because its messages may come from several people.
     pub fn of(principal: &Principal) -> Vec<Self> {
-        if principal.kind == PrincipalKind::Nobody || (principal.vouches && principal.kind != PrincipalKind::Anyone) {
+        if principal.kind == PrincipalKind::Nobody {
             return Vec::new();
         }
         let key: Arc<str> = principal.key.as_ref().map_or_else(|| UNNAMED.into(), |key| key.id.as_str().into());
         let groups = principal.groups.iter().take(GROUPS).map(|group| Audience::Group(group.as_str().into()));
         let own = Audience::Caller(principal.id.as_str().into());
+        if principal.vouches {
+            return vec![Self { key, audience: own }];
+        }
         let audiences = std::iter::once(own).chain(groups).chain([Audience::All]);
         audiences.map(|audience| Self { key: Arc::clone(&key), audience }).collect()
     }
@@ -86,7 +89,10 @@ mod tests {
         for scope in Scope::of(&user) {
             assert_eq!(Scope::read(&scope.to_string()), Some(scope));
         }
-        assert!(Scope::of(&key).is_empty(), "people whom the key does not name");
+        let names = |principal: &Principal| Scope::of(principal).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(names(&key), ["-/caller=service-key"], "people whom the key does not name");
+        assert_eq!(names(&Principal::service_key()), ["-/caller=service-key", "-/all"], "a key that may not name people");
+        assert_eq!(names(&Principal::anyone()).len(), 2, "without keys");
         assert!(Scope::of(&Principal::nobody()).is_empty());
         for text in ["", "all", "-/", "/all", "-/caller=", "-/nobody=a"] {
             assert_eq!(Scope::read(text), None, "{text}");

@@ -16,7 +16,7 @@ const MOST_UP: f32 = 2.0;
 /// The same for a reduction. It moves a tool down among about equally good ones, and never far.
 const MOST_DOWN: f32 = 0.75;
 /// How far a person's own messages move a tool up or down at most.
-const MOST: f32 = 3.0;
+pub(super) const MOST: f32 = 3.0;
 /// A smaller change is none.
 const LEAST: f32 = 0.02;
 /// The cosine from which a message that needed a tool is so similar that this one needs a tool too.
@@ -87,7 +87,7 @@ impl Memory {
 
     /// How far the messages of one person pull tools.
     fn votes_of_one(&self, message: &MessageVector, parameters: &VoteParameters) -> Vec<(usize, Vote)> {
-        if parameters.must_help && !self.fit.helps() {
+        if parameters.must_help && !self.helps() {
             return Vec::new();
         }
         let mut deltas = vec![0.0_f32; self.tools.len()];
@@ -145,7 +145,7 @@ impl Memory {
     fn nearest_of_people(&self, message: &MessageVector) -> Vec<(f32, usize)> {
         let mut best: Vec<Option<(f32, usize)>> = vec![None; self.people.len()];
         for (place, cosine) in self.cosines(message).enumerate() {
-            let known = &mut best[self.rows[place].person];
+            let known = &mut best[self.rows[place].person()];
             if known.is_none_or(|(known, _)| cosine > known) {
                 *known = Some((cosine, place));
             }
@@ -169,8 +169,8 @@ impl Row {
     /// The weight of this message for each of its tools.
     fn weights(&self, parameters: &VoteParameters) -> HashMap<usize, f32> {
         let mut weights: HashMap<usize, f32> = HashMap::new();
-        for (tool, kind, at) in &self.evidence {
-            *weights.entry(*tool).or_default() += kind.weight() * fading(*at, parameters.now, parameters.half_life);
+        for known in &self.evidence {
+            *weights.entry(known.tool()).or_default() += known.kind.weight() * fading(known.at(), parameters.now, parameters.half_life);
         }
         for weight in weights.values_mut() {
             *weight = weight.clamp(*WEIGHTS.start(), *WEIGHTS.end());

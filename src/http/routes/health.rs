@@ -10,6 +10,7 @@ use crate::http::described::described;
 use crate::http::state::State;
 use crate::service::catalog::definitions::DefinitionCounts;
 use crate::service::catalog::status::{EmbedderState, IndexView, Indexed, Readiness};
+use crate::service::learning::learn::LearningState;
 use crate::service::ports::{IndexState, QdrantState, ServerPhase, ServerState};
 
 described! {
@@ -26,6 +27,22 @@ described! {
         reload: ReloadBody,
         /// Present only for administrators.
         definitions unless "Option::is_none": Option<DefinitionCountsBody>,
+        /// Present only for administrators, and only if learning is on.
+        learning unless "Option::is_none": Option<LearningStateBody>,
+    }
+
+    /// What learning from use does.
+    struct LearningStateBody of LearningState {
+        /// `auto` or `always`.
+        mode: &'static str,
+        /// Number of scopes with remembered messages.
+        scopes: usize,
+        /// Number of scopes whose uses count.
+        on: usize,
+        /// The mean nDCG@5 of the last replays without learning; absent before the first replay.
+        before unless "Option::is_none": Option<f64>,
+        /// The same with learning.
+        after unless "Option::is_none": Option<f64>,
     }
 
     /// The state of an MCP server.
@@ -168,6 +185,7 @@ pub async fn readyz(state: web::Data<State>, caller: Caller) -> HttpResponse {
     }
     if !is_public && !caller.0.administers {
         readiness.definitions = None;
+        readiness.learning = None;
     }
     if caller.0.kind == PrincipalKind::Nobody {
         // Server errors may quote the server's output, which is not public.

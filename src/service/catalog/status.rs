@@ -12,6 +12,7 @@ use crate::domain::catalog::tool::ServerName;
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::definitions::{DefinitionCounts, Definitions};
 use crate::service::catalog::reload::{Reload, ReloadState};
+use crate::service::learning::learn::{Learning, LearningState};
 use crate::service::ports::{Embedder, IndexState, ServerPhase, ServerState, ToolIndex, ToolServers, UpkeepStore};
 
 /// After this time, the service is ready even if some servers have not answered.
@@ -39,6 +40,7 @@ pub(crate) struct Status {
     pub was_ready: AtomicBool,
     /// Cancelled when the service begins to stop. From then on, it is not ready, so that load balancers send requests elsewhere.
     pub draining: CancellationToken,
+    pub learning: Learning,
     /// The last check of the store, cached for unauthenticated callers.
     pub cached: Mutex<Option<(Instant, StoreState)>>,
 }
@@ -55,6 +57,9 @@ pub(crate) struct Readiness {
     /// Number of changed and new definitions, only for administrators.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub definitions: Option<DefinitionCounts>,
+    /// What learning from use does, only for administrators.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub learning: Option<LearningState>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -138,6 +143,7 @@ impl Status {
             embedder: self.embedder(),
             reload: self.reload.state(),
             definitions: Some(self.definitions.counts()),
+            learning: self.learning.state(),
         }
     }
 

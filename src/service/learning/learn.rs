@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use serde::Serialize;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -11,11 +12,14 @@ use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::learning::evidence::{Evidence, EvidenceKind, Minute};
 use crate::domain::learning::memory::{MOST, Memory, RememberedMessage};
+use crate::domain::learning::replay::Replay;
 use crate::domain::learning::scope::{Audience, Scope};
 use crate::domain::learning::vector::MessageVector;
+use crate::domain::learning::verdict::Replayed;
 use crate::domain::learning::votes::{Vote, VoteParameters};
 use crate::service::learning::memories::Memories;
 use crate::service::ports::{Forgotten, LearnedUse, LearningStore, StoreError};
+use crate::service::supervision::Supervised;
 use crate::service::write_behind::{BatchWriter, Queue};
 use crate::settings::{LearningMode, LearningSettings};
 
@@ -26,6 +30,10 @@ const MOST_READ: usize = 100_000;
 
 /// Up to this many messages of a scope are learned from before the service starts. Larger scopes follow in the background.
 const FITTED_AT_START: usize = 256;
+
+/// The first replay comes soon after the start, because results are not stored.
+const FIRST_REPLAY: Duration = Duration::from_mins(5);
+const DAY: Duration = Duration::from_hours(24);
 
 /// What use has taught.
 #[derive(Clone)]
@@ -54,11 +62,36 @@ pub struct LearnedScope {
     pub scope: Scope,
     pub messages: usize,
     pub uses: usize,
-    /// By how much learning from these uses predicts better than no learning, as a mean difference of log likelihoods. `None` for
-    /// scopes of several people.
-    pub gain: Option<f32>,
     /// Whether these uses count.
     pub on: bool,
+    /// The last replay, and its time.
+    pub last_replay: Option<(SystemTime, Replayed)>,
+}
+
+/// A scope after a replay.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReplayedScope {
+    pub scope: Scope,
+    pub replay: Replay,
+    /// Whether these uses count.
+    pub on: bool,
+}
+
+/// What learning does, in short.
+#[derive(Clone, Debug, Serialize)]
+pub struct LearningState {
+    /// `auto` or `always`.
+    pub mode: &'static str,
+    /// Number of scopes.
+    pub scopes: usize,
+    /// Number of scopes whose uses count.
+    pub on: usize,
+    /// Mean nDCG@5 without learning in the last replay, over the replayed scopes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<f64>,
+    /// The same with learning.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<f64>,
 }
 
 /// Equal pieces of evidence on a tool.
@@ -189,16 +222,69 @@ impl Learning {
     pub fn scopes(&self) -> Vec<LearnedScope> {
         let mut scopes = Vec::new();
         self.memories.each(|scope, memory| {
-            let gain = memory.gain();
-            let on = match self.settings.mode {
-                LearningMode::Off => false,
-                LearningMode::Always => true,
-                LearningMode::Auto => memory.helps(),
-            };
-            scopes.push(LearnedScope { scope: scope.clone(), messages: memory.messages(), uses: memory.uses(), gain, on });
+            let last_replay = memory.last_replay().map(|(at, replayed)| (at.time(), replayed));
+            let on = self.is_on(memory);
+            scopes.push(LearnedScope { scope: scope.clone(), messages: memory.messages(), uses: memory.uses(), on, last_replay });
         });
         scopes.sort_unstable_by(|one, other| one.scope.cmp(&other.scope));
         scopes
+    }
+
+    fn is_on(&self, memory: &Memory) -> bool {
+        match self.settings.mode {
+            LearningMode::Off => false,
+            LearningMode::Always => true,
+            LearningMode::Auto => memory.helps(),
+        }
+    }
+
+    /// What learning does. `None` if it is off.
+    pub(crate) fn state(&self) -> Option<LearningState> {
+        if self.settings.mode == LearningMode::Off {
+            return None;
+        }
+        let (mut scopes, mut on, mut figures) = (0, 0, Vec::new());
+        self.memories.each(|_, memory| {
+            scopes += 1;
+            on += usize::from(self.is_on(memory));
+            figures.extend(memory.last_replay().map(|(_, replayed)| (replayed.before, replayed.after)));
+        });
+        let mean =
+            |value: fn(&(f64, f64)) -> f64| (!figures.is_empty()).then(|| figures.iter().map(value).sum::<f64>() / figures.len() as f64);
+        let (before, after) = (mean(|pair| pair.0), mean(|pair| pair.1));
+        Some(LearningState { mode: self.settings.mode.name(), scopes, on, before, after })
+    }
+
+    /// Replays what callers' own scopes remember. With `mode = "auto"`, the result decides which of them count. A scope with too few
+    /// uses stays as it is.
+    pub async fn replay(&self) -> Vec<ReplayedScope> {
+        let memories = Arc::clone(&self.memories);
+        let replays = tokio::task::spawn_blocking(move || memories.replay()).await.unwrap_or_default();
+        let shown = |(scope, replay): (Scope, Replay)| {
+            let on = self.memories.with(&scope, |memory| self.is_on(memory)).unwrap_or_default();
+            ReplayedScope { scope, replay, on }
+        };
+        replays.into_iter().map(shown).collect()
+    }
+
+    /// Replays every night, until `stop`.
+    pub fn replay_nightly(&self, stop: CancellationToken) -> JoinHandle<()> {
+        let learning = self.clone();
+        tokio::spawn(async move {
+            let mut part = Supervised::new("replays of learning");
+            while part.panicked(learning.replay_repeatedly(&stop)).await {}
+        })
+    }
+
+    async fn replay_repeatedly(&self, stop: &CancellationToken) {
+        if self.settings.mode == LearningMode::Off {
+            return;
+        }
+        let mut pause = FIRST_REPLAY;
+        while stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_some() {
+            self.replay().await;
+            pause = DAY;
+        }
     }
 
     /// Number of remembered messages. A message counts once per scope.

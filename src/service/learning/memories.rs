@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use parking_lot::RwLock;
 
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::learning::evidence::{Evidence, EvidenceKind, Minute};
 use crate::domain::learning::memory::{MOST, MOST_OF_ONE, Memory};
+use crate::domain::learning::replay::Replay;
 use crate::domain::learning::scope::{Audience, Scope};
 use crate::domain::learning::vector::MessageVector;
 use crate::domain::learning::votes::{Vote, VoteParameters};
@@ -74,6 +76,31 @@ impl Memories {
                 }
             }
         }
+    }
+
+    /// Replays each caller's own scope, and takes over the results. Ordered by scope.
+    pub(super) fn replay(&self) -> Vec<(Scope, Replay)> {
+        let mut scopes = Vec::new();
+        self.each(|scope, _| scopes.push(scope.clone()));
+        scopes.sort_unstable();
+        let mut replays = Vec::new();
+        for scope in scopes {
+            // A copy, so that neither readers nor writers wait.
+            let copy = self.shard(&scope).read().get(&scope).cloned();
+            let Some(replay) = copy.as_ref().and_then(Memory::replay) else { continue };
+            if let (Some(replayed), Some(memory)) = (replay.replayed, self.shard(&scope).write().get_mut(&scope)) {
+                memory.judge(replayed, Minute::of(SystemTime::now()));
+                let (before, after) = (format!("{:.3}", replayed.before), format!("{:.3}", replayed.after));
+                tracing::info!(%scope, uses = replay.uses, before, after, helps = memory.helps(), "learning from use was replayed");
+            }
+            replays.push((scope, replay));
+        }
+        replays
+    }
+
+    /// Reads the memory of a scope.
+    pub(super) fn with<T>(&self, scope: &Scope, read: impl FnOnce(&Memory) -> T) -> Option<T> {
+        self.shard(scope).read().get(scope).map(read)
     }
 
     /// The votes of one scope.
@@ -168,7 +195,7 @@ impl Memories {
 
 /// Reports that learning starts or stops to help a scope.
 fn log(scope: &Scope, memory: &Memory) {
-    let gain = memory.gain().map(|gain| format!("{gain:+.3}"));
+    let gain = memory.gain().zip(memory.gain_error()).map(|(gain, error)| format!("{gain:+.3} ± {error:.3}"));
     if memory.helps() {
         tracing::info!(%scope, gain, "learning from use helps this scope");
     } else {

@@ -52,6 +52,7 @@ named! {
         SecretRemove = "secret_remove",
         SecretsForget = "secrets_forget",
         LearningForget = "learning_forget",
+        LearningReplay = "learning_replay",
         SignIn = "sign_in",
         SignOut = "sign_out",
         SessionEnd = "session_end",

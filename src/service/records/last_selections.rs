@@ -1,15 +1,17 @@
 //! Recent selections in memory, so that later calls and searches can refer to them.
 //!
-//! A caller finds only its own selections. There is one exception: the user of a chat may be unknown at selection, because signed
+//! A caller finds only its own selections. There are two exceptions. The user of a chat may be unknown at selection, because signed
 //! users are known only at calls. So if a key that may act for users selects for a chat, its selection applies to every caller in
-//! that chat.
+//! that chat. And calls may lack the user that the selection named. So if such a key names no user, the last selection of the chat by
+//! the same key applies.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use moka::sync::Cache;
 
-use crate::domain::access::principal::{Principal, PrincipalId};
+use crate::domain::access::api_key::KeyId;
+use crate::domain::access::principal::{Principal, PrincipalId, PrincipalKind};
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::learning::memory::RememberedMessage;
 use crate::domain::text::canonical::Fingerprint;
@@ -29,6 +31,8 @@ pub(super) struct LastSelection {
     tools: OfferedTools,
     /// What later calls may teach.
     pub(super) lesson: Lesson,
+    /// The user whose message it was, if one was named.
+    pub(super) user: Option<Arc<Principal>>,
 }
 
 /// The message and the first choice of a selection. Empty if nothing can be learned from it.
@@ -46,6 +50,8 @@ enum Key {
     Chat(PrincipalId, Arc<str>),
     /// A chat, for a selection by a key that may act for users.
     TrustedChat(Arc<str>),
+    /// A chat, for a selection for a named user. The first part is the id of the key, if it has one.
+    ChatOfUser(Option<KeyId>, Arc<str>),
 }
 
 #[derive(Clone)]
@@ -75,10 +81,14 @@ impl LastSelections {
 
     pub(super) fn remember(&self, principal: &Principal, id: &str, chat: Option<&str>, (tools, lesson): (&OfferedTools, Lesson)) {
         let id: Arc<str> = id.into();
-        let selection = Arc::new(LastSelection { id: Arc::clone(&id), tools: tools.clone(), lesson });
+        let user = (principal.kind == PrincipalKind::User).then(|| Arc::new(principal.clone()));
+        let selection = Arc::new(LastSelection { id: Arc::clone(&id), tools: tools.clone(), lesson, user });
         if let Some(chat) = chat {
             if principal.vouches {
                 self.selections.insert(Key::TrustedChat(chat.into()), Arc::clone(&selection));
+            }
+            if principal.kind == PrincipalKind::User {
+                self.selections.insert(Key::ChatOfUser(key_of(principal), chat.into()), Arc::clone(&selection));
             }
             self.selections.insert(Key::Chat(principal.id.clone(), chat.into()), Arc::clone(&selection));
         }
@@ -91,9 +101,14 @@ impl LastSelections {
         named.or_else(|| {
             let chat: Arc<str> = chat?.into();
             let own = self.selections.get(&Key::Chat(principal.id.clone(), Arc::clone(&chat)));
-            own.or_else(|| self.selections.get(&Key::TrustedChat(chat)))
+            let own = own.or_else(|| self.selections.get(&Key::TrustedChat(Arc::clone(&chat))));
+            own.or_else(|| principal.vouches.then(|| self.selections.get(&Key::ChatOfUser(key_of(principal), chat)))?)
         })
     }
+}
+
+fn key_of(principal: &Principal) -> Option<KeyId> {
+    principal.key.as_ref().map(|key| key.id.clone())
 }
 
 impl LastSelection {
@@ -156,5 +171,9 @@ mod tests {
         assert_eq!((found("chat").as_deref(), found("other")), (Some("of the key"), None));
         selections.remember(&user, "of the user", Some("chat"), (&OfferedTools::default(), Lesson::default()));
         assert_eq!(found("chat").as_deref(), Some("of the user"));
+        // A call that lacks the user.
+        selections.remember(&user, "of another chat", Some("other"), (&OfferedTools::default(), Lesson::default()));
+        let found = |caller: &Principal| selections.of(caller, None, Some("other")).map(|found| found.id.to_string());
+        assert_eq!((found(&key).as_deref(), found(&Principal::service_key())), (Some("of another chat"), None));
     }
 }

@@ -140,7 +140,7 @@ impl Recorder {
         self.meters.search(kind);
         let followed = self.followed(caller);
         if self.learning.is_some()
-            && followed.is_none()
+            && followed.as_ref().is_none_or(|selection| selection.lesson.message.is_none())
             && let Some(vector) = vector.as_deref().and_then(MessageVector::of)
             && let Some(conversation) = caller.conversation()
         {
@@ -171,11 +171,9 @@ impl Recorder {
     fn learn(&self, caller: &CallerContext, followed: Option<&LastSelection>, tool: &ToolId, outcome: CallOutcome) {
         let Some(learning) = &self.learning else { return };
         let of_search = || self.searches.get(&(caller.principal.id.clone(), caller.conversation()?));
-        let message = match followed {
-            Some(selection) => selection.lesson.message.clone(),
-            None => of_search(),
-        };
-        let Some(mut message) = message else { return };
+        let of_selection = followed.and_then(|selection| selection.lesson.message.clone());
+        let is_of_search = of_selection.is_none();
+        let Some(mut message) = of_selection.or_else(of_search) else { return };
         let kind = match outcome {
             CallOutcome::Success if followed.is_some_and(|selection| selection.offered(tool)) => EvidenceKind::Called,
             CallOutcome::Success => EvidenceKind::Found,
@@ -187,20 +185,22 @@ impl Recorder {
         if caller.chat.is_none() {
             message.rivals = [].into();
         }
-        let first = followed.filter(|_| caller.chat.is_some()).and_then(|selection| selection.lesson.first.as_ref());
-        learning.learn_call(&caller.principal, &message, &Used { tool, kind, first });
+        let is_sure = caller.chat.is_some() && !is_of_search;
+        let first = followed.filter(|_| is_sure).and_then(|selection| selection.lesson.first.as_ref());
+        learning.learn_call(person(caller, followed), &message, &Used { tool, kind, first });
     }
 
     /// Learns from a caller's verdict. Verdicts on selections that are no longer in memory teach nothing.
     pub(super) fn learn_verdict(&self, caller: &CallerContext, tool: &ToolId, verdict: Verdict) {
-        let message = self.followed(caller).and_then(|selection| selection.lesson.message.clone());
+        let followed = self.followed(caller);
+        let message = followed.as_ref().and_then(|selection| selection.lesson.message.clone());
         let (Some(learning), Some(message)) = (&self.learning, message) else { return };
         let kind = match verdict {
             Verdict::Helpful => EvidenceKind::Helpful,
             Verdict::Wrong => EvidenceKind::Wrong,
             Verdict::Missing => EvidenceKind::Missing,
         };
-        learning.learn(&caller.principal, &message, tool.clone(), kind);
+        learning.learn(person(caller, followed.as_deref()), &message, tool.clone(), kind);
     }
 
     /// Records that a conversation loaded, unloaded or listed tools. Does nothing without a conversation.
@@ -233,6 +233,12 @@ impl Recorder {
         let end = text.char_indices().nth(MAX_TEXT_CHARACTERS).map_or(text.len(), |(at, _)| at);
         EventMessage { text: self.keeps_text.then(|| text[..end].to_owned()) }
     }
+}
+
+/// The person whose message a call or a verdict follows: the caller, unless it is a key that names no user, but named one when it selected.
+fn person<'a>(caller: &'a CallerContext, followed: Option<&'a LastSelection>) -> &'a Principal {
+    let named = followed.filter(|_| caller.principal.vouches).and_then(|selection| selection.user.as_deref());
+    named.unwrap_or(&caller.principal)
 }
 
 /// How long each kind of record is kept.

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use actix_web::{HttpResponse, delete, get, web};
+use actix_web::{HttpResponse, delete, get, post, web};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::principal;
+use super::{principal, time};
 use crate::domain::catalog::tool::ToolId;
+use crate::domain::learning::replay::Replay;
 use crate::domain::learning::scope::Scope;
 use crate::domain::learning::votes::Vote;
 use crate::http::caller::Administrator;
@@ -64,12 +65,40 @@ struct ScopeBody {
     messages: usize,
     /// Number of pieces of evidence.
     uses: usize,
-    /// Whether these uses count. With `auto`, one caller's uses count if learning from them predicts better than no learning.
+    /// Whether these uses count. With `auto`, one caller's uses count if the last replay was clearly better with learning. Without a clear
+    /// result, they count if learning from them predicts the next uses better than no learning.
     on: bool,
-    /// By how much learning from one caller's uses predicts better than no learning, as a mean difference of log likelihoods. Absent for
-    /// scopes of several people.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    gain: Option<f32>,
+    /// The last replay since the start of the service, if any.
+    last_replay: Option<LastReplayBody>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct LastReplayBody {
+    at: String,
+    /// The mean nDCG@5 of the newer messages without learning.
+    before: f64,
+    /// The same, after learning from the older messages.
+    after: f64,
+}
+
+#[derive(Serialize, ToSchema)]
+struct ReplayBody {
+    scopes: Vec<ReplayedScopeBody>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct ReplayedScopeBody {
+    scope: String,
+    /// Number of remembered messages with a use that a replay can measure.
+    uses: usize,
+    /// Number of such messages that a replay needs.
+    needed: usize,
+    /// The mean nDCG@5 of the newer half without learning; `null` if there are too few uses.
+    before: Option<f64>,
+    /// The same, after learning from the older half; `null` if there are too few uses.
+    after: Option<f64>,
+    /// Whether these uses count.
+    on: bool,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -143,7 +172,11 @@ pub async fn show_learning(state: web::Data<State>, _: Administrator, Query(quer
                 messages: known.messages,
                 uses: known.uses,
                 on: known.on,
-                gain: known.gain,
+                last_replay: known.last_replay.map(|(at, replayed)| LastReplayBody {
+                    at: time(at),
+                    before: replayed.before,
+                    after: replayed.after,
+                }),
             });
             let body = LearningBody { mode: learning.mode().name(), model: learning.model().to_owned(), scopes: scopes.collect() };
             Ok(HttpResponse::Ok().json(body))
@@ -177,6 +210,24 @@ pub async fn forget_learning(state: web::Data<State>, caller: Administrator, Que
     tracing::info!(named, removed, "what was learned was forgotten");
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::LearningForget, named));
     Ok(HttpResponse::Ok().json(ForgottenBody { removed }))
+}
+
+/// Replays what is remembered of each caller: learns from the older half of the messages, and measures the newer half. With
+/// `mode = "auto"`, a scope that got worse is switched off, and one that got clearly better is switched on. A scope with too few uses stays
+/// as it is. Scopes of several people aren't replayed. The service does the same every night.
+#[utoipa::path(
+    responses((status = 200, description = "The replayed scopes, including those with too few uses", body = ReplayBody))
+)]
+#[post("/v1/admin/learning/replay")]
+pub async fn replay_learning(state: web::Data<State>, caller: Administrator) -> Answer {
+    let scopes = state.learning.replay().await.into_iter().map(|known| {
+        let Replay { uses, needed, replayed } = known.replay;
+        let (before, after) = (replayed.map(|replayed| replayed.before), replayed.map(|replayed| replayed.after));
+        ReplayedScopeBody { scope: known.scope.to_string(), uses, needed, before, after, on: known.on }
+    });
+    let scopes: Vec<ReplayedScopeBody> = scopes.collect();
+    state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::LearningReplay, "all".to_owned()));
+    Ok(HttpResponse::Ok().json(ReplayBody { scopes }))
 }
 
 /// A tool by its published name, or by its server and its own name.
