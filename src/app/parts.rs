@@ -34,7 +34,7 @@ use crate::service::catalog::tool_facts::ToolOverrides;
 use crate::service::execution::execute::Execute;
 use crate::service::execution::files::Files;
 use crate::service::leading::Leading;
-use crate::service::ports::{IndexError, Purpose, Spool, Store, ToolIndex};
+use crate::service::ports::{FileStore, IndexError, Purpose, Spool, Store, ToolIndex};
 use crate::service::publishing::meta_tokens::MetaTokens;
 use crate::service::publishing::publish::PublishOptions;
 use crate::service::records::llm_costs::{AskedFor, LlmCosts};
@@ -58,7 +58,7 @@ pub(super) async fn files(
     let folder = FileFolder::open(data_dir.files(), settings.max_total_bytes).map_err(StartError::Files)?;
     let own_key = folder.signing_key().map_err(StartError::Files)?;
     let shared = store.shared_files(&own_key, (settings.max_file_bytes, settings.max_total_bytes)).await;
-    let (files, key) = shared.map_err(StartError::LinkKey)?.unwrap_or_else(|| (Arc::new(folder), own_key));
+    let (files, key) = shared.map_err(StartError::LinkKey)?.unwrap_or_else(|| (Arc::new(folder) as Arc<dyn FileStore>, own_key));
     let signer = Signer::new(key);
     Ok(Some((Arc::new(Files::new(files, signer.clone(), public_url, settings.lifetime)), signer)))
 }
@@ -129,7 +129,7 @@ pub(super) fn enrichment(
         let others = leading.clone();
         let mut work = async || {
             tokio::select! {
-                () = leading.while_leading(&stop, async |term| enriching.follow(term).await) => {}
+                () = leading.while_leading(&stop, |term| enriching.follow(term)) => {}
                 () = enriching.follow_others(&others) => {}
             }
         };

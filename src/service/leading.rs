@@ -1,4 +1,4 @@
-//! Lets one of several services on a store do what must happen once: enrichment, retention, and building a new index.
+//! Lets one of several services on a store do what must happen once: retention and enrichment.
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -23,16 +23,17 @@ impl Leading {
 
     /// Does the work whenever this service leads, and cancels it when another one may lead. Returns after `stop`, or when the work has
     /// ended by itself.
-    pub(crate) async fn while_leading(&mut self, stop: &CancellationToken, work: impl AsyncFn(CancellationToken)) {
+    pub(crate) async fn while_leading<W: Future<Output = ()>>(&mut self, stop: &CancellationToken, work: impl Fn(CancellationToken) -> W) {
         while !stop.is_cancelled() {
             let Some(Ok(_)) = stop.run_until_cancelled(self.0.wait_for(|leads| *leads)).await else { return };
             let term = stop.child_token();
             let ending = async {
                 // Nobody sends any more where a service always leads.
-                if self.0.wait_for(|leads| !leads).await.is_err() {
-                    std::future::pending::<()>().await;
+                let is_over = self.0.wait_for(|leads| !leads).await.is_ok();
+                if is_over {
+                    term.cancel();
+                    return;
                 }
-                term.cancel();
                 std::future::pending::<()>().await;
             };
             tokio::select! {
@@ -51,16 +52,25 @@ mod tests {
 
     use super::*;
 
+    struct Ended<'a>(&'a AtomicU32);
+
+    impl Drop for Ended<'_> {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
     #[tokio::test]
     async fn the_work_is_done_only_while_the_service_leads() {
         let (sender, receiver) = watch::channel(false);
         let (begun, running, stop) = (AtomicU32::new(0), AtomicU32::new(0), CancellationToken::new());
         let mut leading = Leading::of(receiver);
-        let work = async |term: CancellationToken| {
+        let (begun, running) = (&begun, &running);
+        let work = |term: CancellationToken| async move {
             begun.fetch_add(1, Ordering::Relaxed);
             running.fetch_add(1, Ordering::Relaxed);
+            let _ended = Ended(running);
             term.cancelled().await;
-            running.fetch_sub(1, Ordering::Relaxed);
         };
         let changes = async {
             let counts = async |expected: (u32, u32)| {

@@ -90,7 +90,8 @@ impl OpenedStore {
     ) -> Result<Option<(Arc<dyn FileStore>, SecretSlice<u8>)>, StoreError> {
         let Self::Postgres(store) = self else { return Ok(None) };
         let key = store.link_key(own).await?;
-        Ok(Some((Arc::new(DatabaseFiles { store: Arc::clone(store), max_file_bytes, max_total_bytes }), key)))
+        let files: Arc<dyn FileStore> = Arc::new(DatabaseFiles { store: Arc::clone(store), max_file_bytes, max_total_bytes });
+        Ok(Some((files, key)))
     }
 
     /// The port.

@@ -97,6 +97,8 @@ impl Rates {
         let now = self.started.elapsed();
         let permitted = limiter.pacer.take(now, self.standing(now))?;
         if self.store.is_some() {
+            // Exchanges forget limiters that are not used.
+            self.pacers.get_with(limiter.key, || Arc::clone(&limiter.pacer));
             self.changed.lock().entry(limiter.key).or_insert_with(|| Arc::clone(&limiter.pacer));
             if permitted == Permitted::AndUrgent {
                 self.urgent.notify_one();

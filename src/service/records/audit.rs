@@ -8,10 +8,11 @@ use std::time::{Duration, SystemTime};
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use crate::service::leading::Leading;
 use crate::service::ports::{AuditEntry, AuditQuery, AuditStore, Spool, SpoolState, StoreError, StoredAuditEntry};
-use crate::service::records::spooling::{Kind, SaveBatch, Spooling};
+use crate::service::records::spooling::{Kind, SaveBatch, Spooling, parsed};
 use crate::service::write_behind::{BatchWriter, Queue};
 
 #[derive(Clone)]
@@ -34,8 +35,12 @@ impl Audit {
             let store = Arc::clone(&saving);
             Box::pin(async move { store.save_audit_once(batch, entries).await })
         });
-        let encode = |id, entries: &[AuditEntry]| serde_json::to_vec(&(id, entries));
-        let kind = Kind { name: "audit log", save, encode, decode: |line| serde_json::from_slice(line) };
+        let encode = |id: Uuid, entries: &[AuditEntry]| serde_json::to_vec(&(id.to_string(), entries));
+        let decode = |line: &[u8]| {
+            let (id, entries) = serde_json::from_slice::<(String, Vec<AuditEntry>)>(line)?;
+            Ok((parsed(&id)?, entries))
+        };
+        let kind = Kind { name: "audit log", save, encode, decode };
         let (spooling, _) = Spooling::start(kind, Some(spool), stop.clone());
         let writer = Writer { store: Arc::clone(&store), spooling: Arc::clone(&spooling), retention, leading };
         let (queue, writing) = writer.start(stop);

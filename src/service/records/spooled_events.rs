@@ -7,10 +7,11 @@ use uuid::Uuid;
 
 use crate::domain::catalog::tool::ToolId;
 use crate::service::ports::{OfferedTools, SelectionEvent, SelectionEventKind};
+use crate::service::records::spooling::parsed;
 
 #[derive(Serialize)]
 struct Line<'a> {
-    id: Uuid,
+    id: String,
     lists: Vec<List<&'a [ToolId]>>,
     /// Each event with the position of its list.
     events: Vec<(&'a SelectionEvent, Option<usize>)>,
@@ -18,7 +19,7 @@ struct Line<'a> {
 
 #[derive(Deserialize)]
 struct ReadLine {
-    id: Uuid,
+    id: String,
     lists: Vec<List<Vec<ToolId>>>,
     events: Vec<(SelectionEvent, Option<usize>)>,
 }
@@ -45,7 +46,7 @@ pub(super) fn encode(id: Uuid, events: &[SelectionEvent]) -> Result<Vec<u8>, ser
         });
         line.push((event, Some(position)));
     }
-    serde_json::to_vec(&Line { id, lists, events: line })
+    serde_json::to_vec(&Line { id: id.to_string(), lists, events: line })
 }
 
 pub(super) fn decode(line: &[u8]) -> Result<(Uuid, Vec<SelectionEvent>), serde_json::Error> {
@@ -58,7 +59,7 @@ pub(super) fn decode(line: &[u8]) -> Result<(Uuid, Vec<SelectionEvent>), serde_j
         }
         event
     };
-    Ok((id, events.into_iter().map(event).collect()))
+    Ok((parsed(&id)?, events.into_iter().map(event).collect()))
 }
 
 #[cfg(test)]

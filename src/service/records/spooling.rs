@@ -174,6 +174,154 @@ impl<T: Send + Sync + 'static> Spooling<T> {
     }
 }
 
+/// Reads the id of a batch.
+pub(super) fn parsed(id: &str) -> Result<Uuid, serde_json::Error> {
+    Uuid::try_parse(id).map_err(serde::de::Error::custom)
+}
+
 fn source(error: &StoreError) -> Option<String> {
     std::error::Error::source(error).map(ToString::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use async_trait::async_trait;
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::service::ports::{SpoolError, SpoolSegment};
+
+    /// A spool in memory, with room for a number of batches.
+    #[derive(Default)]
+    struct Memory {
+        batches: Mutex<Vec<Vec<u8>>>,
+        room: usize,
+    }
+
+    #[async_trait]
+    impl Spool for Memory {
+        fn is_empty(&self) -> bool {
+            self.batches.lock().is_empty()
+        }
+
+        async fn append(&self, batch: Vec<u8>) -> Result<(), SpoolError> {
+            let mut batches = self.batches.lock();
+            if batches.len() == self.room {
+                return Err(SpoolError::Full);
+            }
+            batches.push(batch);
+            Ok(())
+        }
+
+        async fn oldest(&self) -> Result<Option<SpoolSegment>, SpoolError> {
+            let batches = self.batches.lock();
+            Ok(batches.first().map(|first| SpoolSegment { number: 0, batches: vec![first.clone()] }))
+        }
+
+        async fn remove(&self, _: u64) -> Result<(), SpoolError> {
+            self.batches.lock().remove(0);
+            Ok(())
+        }
+
+        fn state(&self) -> SpoolState {
+            SpoolState::default()
+        }
+    }
+
+    /// A store that is away at times, and may fail after it has stored a batch.
+    #[derive(Default)]
+    struct Flaky {
+        is_away: AtomicBool,
+        forgets_to_answer: AtomicBool,
+        stored: Mutex<Vec<(Uuid, Vec<u32>)>>,
+    }
+
+    impl Flaky {
+        fn save(&self, id: Uuid, items: &[u32]) -> Result<(), StoreError> {
+            let away = || StoreError::Away { action: "save", is_unsure: true, source: "away".into() };
+            if self.is_away.load(Ordering::Relaxed) {
+                return Err(away());
+            }
+            if items.contains(&13) {
+                return Err(StoreError::Failed { action: "save", source: "not this one".into() });
+            }
+            let mut stored = self.stored.lock();
+            if stored.iter().all(|(known, _)| *known != id) {
+                stored.push((id, items.to_vec()));
+            }
+            if self.forgets_to_answer.swap(false, Ordering::Relaxed) { Err(away()) } else { Ok(()) }
+        }
+
+        fn items(&self) -> Vec<u32> {
+            self.stored.lock().iter().flat_map(|(_, items)| items.clone()).collect()
+        }
+    }
+
+    fn start(room: usize) -> (Arc<Flaky>, Arc<Memory>, Arc<Spooling<u32>>) {
+        let (store, spool) = (Arc::<Flaky>::default(), Arc::new(Memory { room, ..Memory::default() }));
+        let saving = Arc::clone(&store);
+        let save: SaveBatch<u32> = Box::new(move |id, items| {
+            let store = Arc::clone(&saving);
+            Box::pin(async move { store.save(id, items) })
+        });
+        let encode = |id: Uuid, items: &[u32]| serde_json::to_vec(&(id.to_string(), items));
+        let decode = |line: &[u8]| {
+            let (id, items) = serde_json::from_slice::<(String, Vec<u32>)>(line)?;
+            Ok((parsed(&id)?, items))
+        };
+        let kind = Kind { name: "test", save, encode, decode };
+        let (spooling, _) = Spooling::start(kind, Some(Arc::clone(&spool) as _), CancellationToken::new());
+        (store, spool, spooling)
+    }
+
+    async fn until(store: &Flaky, items: &[u32]) {
+        while store.items() != items {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn records_come_in_their_order_and_once() {
+        let (store, spool, spooling) = start(10);
+        assert!(spooling.save(&[1]).await);
+        store.forgets_to_answer.store(true, Ordering::Relaxed);
+        assert!(spooling.save(&[2]).await, "it is in the store, and in the spool");
+        store.is_away.store(true, Ordering::Relaxed);
+        for number in 3..6 {
+            assert!(spooling.save(&[number]).await);
+        }
+        assert!(!spool.is_empty());
+        store.is_away.store(false, Ordering::Relaxed);
+        assert!(spooling.save(&[6]).await);
+        until(&store, &[1, 2, 3, 4, 5, 6]).await;
+        assert_eq!(spooling.lost(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_full_spool_makes_records_wait() {
+        let (store, _, spooling) = start(1);
+        store.is_away.store(true, Ordering::Relaxed);
+        assert!(spooling.save(&[1]).await);
+        let waiting = tokio::spawn(async move { (spooling.save(&[2]).await, spooling) });
+        tokio::time::sleep(RETRY * 3).await;
+        assert!(!waiting.is_finished());
+        store.is_away.store(false, Ordering::Relaxed);
+        let (is_kept, spooling) = waiting.await.unwrap();
+        assert!(is_kept);
+        until(&store, &[1, 2]).await;
+        assert_eq!(spooling.lost(), 0);
+    }
+
+    #[tokio::test]
+    async fn records_that_the_store_refuses_for_good_block_no_others() {
+        let (store, _, spooling) = start(10);
+        assert!(!spooling.save(&[13]).await);
+        store.is_away.store(true, Ordering::Relaxed);
+        assert!(spooling.save(&[13]).await && spooling.save(&[1]).await);
+        store.is_away.store(false, Ordering::Relaxed);
+        until(&store, &[1]).await;
+        assert_eq!(spooling.lost(), 1);
+    }
 }

@@ -54,9 +54,9 @@ impl RateStore for PostgresStore {
 
     async fn forget_rates(&self) -> Result<(), StoreError> {
         const FORGET: &str = "\
-            WITH clock AS (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - $1 AS before), \
-            gone AS (DELETE FROM service USING clock WHERE seen < before) \
-            DELETE FROM shared_rate USING clock WHERE due < before AND changed < before";
+            WITH clock AS (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - $1 AS oldest), \
+            gone AS (DELETE FROM service USING clock WHERE seen < oldest) \
+            DELETE FROM shared_rate USING clock WHERE due < oldest AND changed < oldest";
         let query = sqlx::query(FORGET).bind(KEPT);
         self.reading(query.execute(&self.pool)).await.map(drop).map_err(self.failed("forget old rate limits"))
     }
