@@ -76,7 +76,7 @@ impl SpoolFolder {
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         builder.create(&folder)?;
-        let mut segments = Vec::new();
+        let mut segments: Vec<(u64, u64)> = Vec::new();
         for entry in fs::read_dir(&folder)? {
             let entry = entry?;
             if let Some(number) = entry.file_name().to_str().and_then(|name| name.parse().ok()) {

@@ -92,7 +92,7 @@ impl Connections {
             let valid = stored.into_iter().filter(|stored| stored.ended.is_none());
             let servers = Arc::new(valid.map(|stored| stored.sealed.place.server).collect());
             signed_in.keep(owner, &servers, changes);
-            Ok(servers)
+            Ok::<_, StoreError>(servers)
         });
         reading.await.unwrap_or_else(|error| Err(StoreError::Failed { action: "read the sign-ins of a caller", source: error.into() }))
     }
