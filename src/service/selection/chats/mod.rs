@@ -67,7 +67,6 @@ impl Chats {
     /// Like [`Self::update`], but adds nothing if the set already contains what the message needs. Every change of the
     /// definitions invalidates the provider's prompt cache.
     pub async fn take(&self, key: &ChatKey, wanted: &Wanted<'_>, called: &[ToolId], budget: usize) -> Updated {
-        let offered = wanted.offered;
         let entry = self.held.entry_by_ref(key).or_default().await.into_value();
         let is_known = refresh(&entry, key, &self.store, (&self.speed, self.speed.patience())).await;
         // What is offered now is merged with the earlier tools as soon as they can be read.
