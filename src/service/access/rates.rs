@@ -199,7 +199,5 @@ impl Rates {
 
 fn key(limit: Limit, name: &str) -> RateKey {
     let hash = Fingerprint::of_text(&format!("{}\n{name}", limit.name()));
-    let mut key = RateKey::default();
-    key.copy_from_slice(&hash.as_bytes()[..key.len()]);
-    key
+    std::array::from_fn(|position| hash.as_bytes()[position])
 }
