@@ -185,7 +185,8 @@ pub(super) fn apply_to_keys(apply: Apply, keys: Arc<Keys>) -> Apply {
 /// The places on the disk for the audit log and for events, while the store is away.
 pub(super) fn spools(data_dir: &DataDir, start: &StartSettings) -> io::Result<[Arc<dyn Spool>; 2]> {
     let space = SpoolSpace::new(start.store.max_spool_bytes);
-    let open = |name: &str| SpoolFolder::open(data_dir.spool().join(name), Arc::clone(&space)).map(|spool| Arc::new(spool) as Arc<dyn Spool>);
+    let open =
+        |name: &str| SpoolFolder::open(data_dir.spool().join(name), Arc::clone(&space)).map(|spool| Arc::new(spool) as Arc<dyn Spool>);
     Ok([open("audit")?, open("events")?])
 }
 
