@@ -42,10 +42,6 @@ impl Pacer {
         Self { pace, due: AtomicU64::new(0) }
     }
 
-    pub(crate) fn pace(&self) -> Pace {
-        self.pace
-    }
-
     /// Counts a request at `now`, the time since a fixed moment.
     ///
     /// # Errors
