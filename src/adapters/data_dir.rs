@@ -24,6 +24,7 @@ const DATABASE_FILE: &str = "toolsieve.db";
 const INDEX_FOLDER: &str = "index";
 const OAUTH_FOLDER: &str = "oauth";
 const FILES_FOLDER: &str = "files";
+const SPOOL_FOLDER: &str = "spool";
 const INSTALLATION_FILE: &str = "installation";
 const SANDBOXES_FOLDER: &str = "sandboxes";
 
@@ -118,6 +119,11 @@ impl DataDir {
     /// The folder for files returned by tools. The file store creates it.
     pub fn files(&self) -> PathBuf {
         files(&self.path)
+    }
+
+    /// The folder for records that wait for the store. The spool creates it.
+    pub fn spool(&self) -> PathBuf {
+        self.path.join(SPOOL_FOLDER)
     }
 
     /// The names in the folder, apart from the lock.

@@ -4,6 +4,7 @@
 pub(crate) mod addresses;
 pub(crate) mod well_known;
 pub(crate) mod files;
+pub(crate) mod spool;
 pub mod index;
 pub(crate) mod installation;
 pub mod data_dir;

@@ -15,6 +15,7 @@ use crate::adapters::watch::FileWatch;
 use crate::domain::text::glossary;
 use crate::service::access::connections::Connections;
 use crate::service::access::keys::Keys;
+use crate::service::access::limits::Limits;
 use crate::service::access::secrets::Secrets;
 use crate::service::catalog::indexing::Indexing;
 use crate::service::catalog::reload::{Reload, Trigger};
@@ -96,6 +97,14 @@ pub(super) fn follow_others(shared: Arc<SharedState>, stop: CancellationToken) -
     until(stop, async move {
         let mut part = Supervised::new("changes by other services");
         while part.panicked(shared.follow()).await {}
+    })
+}
+
+/// Exchanges with the other services on the store what rate limits have permitted.
+pub(super) fn share_limits(limits: Arc<Limits>, stop: CancellationToken) -> JoinHandle<()> {
+    until(stop, async move {
+        let mut part = Supervised::new("shared rate limits");
+        while part.panicked(limits.follow()).await {}
     })
 }
 

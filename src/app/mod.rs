@@ -23,11 +23,11 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use self::background::{
-    clean, end_sessions, export_spans, follow_changes, follow_others, follow_stops, keep_indexed, list_shared, reseal, teach,
+    clean, end_sessions, export_spans, follow_changes, follow_others, follow_stops, keep_indexed, list_shared, reseal, share_limits, teach,
 };
 use self::listening::{admission, bind, listen, replica};
 pub(crate) use self::parts::mcp_options;
-use self::parts::{apply, apply_to_keys, apply_to_tools, enrichment, files, judges, open_index, record_enrichment, retention};
+use self::parts::{apply, apply_to_keys, apply_to_tools, enrichment, files, judges, open_index, record_enrichment, retention, spools};
 pub use self::parts::{publish_options, select};
 pub use self::stopping::Stopper;
 use crate::adapters::authorization::HttpAuthorizationClient;
@@ -49,6 +49,7 @@ use crate::service::access::connections::{ConnectionParts, Connections};
 use crate::service::access::keys::Keys;
 use crate::service::access::limits::Limits;
 use crate::service::access::policies::{Policies, PolicyError};
+use crate::service::access::rates::Rates;
 use crate::service::access::secrets::Secrets;
 use crate::service::access::wrong_keys::WrongKeys;
 use crate::service::catalog::current::CurrentCatalog;
@@ -62,6 +63,7 @@ use crate::service::catalog::tool_admin::ToolAdmin;
 use crate::service::catalog::tool_facts::ToolOverrides;
 use crate::service::cleaning::Cleaning;
 use crate::service::execution::execute::Execute;
+use crate::service::leading::Leading;
 use crate::service::learning::learn::Learning;
 use crate::service::mcp::mcp_sessions::McpSessions;
 use crate::service::mcp::passthrough::Passthrough;
@@ -165,6 +167,10 @@ pub enum StartError {
     Embedder(#[from] embed::EmbedderOpenError),
     #[error("the folder for files: {0}")]
     Files(io::Error),
+    #[error("the key of signed links can't be read: {0}")]
+    LinkKey(StoreError),
+    #[error("the folder for records that wait for the store: {0}")]
+    Spool(io::Error),
     #[error("no HTTP client: {0}")]
     Client(reqwest::Error),
     #[error("signals can't be handled: {0}")]
@@ -228,11 +234,14 @@ impl Application {
         let mut refresh = Refresh::new(Arc::clone(&current), store.clone(), Arc::clone(&count_tokens), catalog_changes, inputs)
             .with_tool_tokens(start.documents.tool_tokens);
         let server_count = live.servers.len();
-        let (files, signer) = files(&data_dir, &start).map_err(StartError::Files)?.unzip();
+        let (files, signer) = files(&data_dir, &start, &opened).await?.unzip();
         let servers: Arc<dyn ToolServers> = McpServers::start(live.servers.clone(), mcp_options(&start, data_dir.path())?);
         let known = refresh.load_last_good().await;
 
-        let (recorder, recording) = Recorder::start(store.clone(), retention(&start), stop.clone());
+        let leading = Leading::of(store.leads());
+        let [audit_spool, event_spool] = spools(&data_dir, &start).map_err(StartError::Spool)?;
+        let kept = (retention(&start), leading.clone());
+        let (recorder, recording) = Recorder::start(store.clone(), Some(event_spool), kept, stop.clone());
         let usage_settings = Arc::new(ArcSwap::from_pointee(live.usage.clone()));
         let recorder = recorder.with_meters(Arc::clone(&meters)).with_texts(start.learning.message_text);
         let kept = (embedder.model(), start.store.event_retention);
@@ -240,11 +249,14 @@ impl Application {
         let replaying = learning.replay_nightly(stop.clone());
         let recorder = recorder.with_usage(Arc::clone(&usage_settings)).with_learning(learning.if_on());
         let llm_costs = LlmCosts::new(recorder.clone(), Arc::clone(&count_tokens));
-        let (audit, auditing) = Audit::start(store.clone(), start.store.audit_retention, stop.clone());
+        let (audit, auditing) = Audit::start(store.clone(), audit_spool, (start.store.audit_retention, leading.clone()), stop.clone());
         let (chats, chat_writing) = Chats::start(store.clone(), stop.clone());
+        let is_shared = store.changes().is_some();
+        let chats = if is_shared { chats.with_patience(start.store.message_wait) } else { chats };
         let events = servers.events();
         let following = tokio::spawn(async move { refresh.follow(events).await });
-        let (enrichment, enriching) = enrichment(&start.llm, &live, &current, &store, record_enrichment(&llm_costs), stop.clone())?;
+        let (enrichment, enriching) =
+            enrichment(&start.llm, &live, &current, &store, record_enrichment(&llm_costs), (leading.clone(), stop.clone()))?;
         let indexing = Indexing {
             on_progress: progress::embedding(),
             enrichment: Arc::clone(&enrichment.feed),
@@ -264,6 +276,7 @@ impl Application {
         };
         let connections = Connections::new(store.clone(), parts, &live);
         let cleaning = Cleaning {
+            leading: leading.clone(),
             store: store.clone(),
             keys: Arc::clone(&keys),
             connections: Arc::clone(&connections),
@@ -282,7 +295,8 @@ impl Application {
         let secrets = Arc::new(Secrets::new(store.clone(), Arc::clone(&servers), sign_ins, keys_of_secrets, &live));
         let listing_shared = list_shared(Arc::clone(&connections), stop.clone());
         let resealing = reseal(Arc::clone(&secrets), stop.clone());
-        let limits = Arc::new(Limits::new(Arc::clone(&meters)));
+        let limits = Arc::new(Limits::new(Arc::clone(&meters), Rates::new(Some(store.clone()))));
+        let sharing_limits = share_limits(Arc::clone(&limits), stop.clone());
         limits.configure(&live);
         let execute =
             Execute::new(Arc::clone(&current), Arc::clone(&servers), recorder.clone(), audit.clone(), files.clone(), Arc::clone(&secrets));
@@ -297,6 +311,7 @@ impl Application {
             recorder: recorder.clone(),
             learning: learning.clone(),
             audit: audit.clone(),
+            leading: leading.clone(),
             process: Arc::new(process::read),
             space: Arc::new({
                 let folder = data_dir.path().to_owned();
@@ -361,6 +376,11 @@ impl Application {
             embedder,
             reload: Arc::clone(&reload),
             definitions: Arc::clone(&definitions),
+            spools: {
+                let (audit, recorder) = (audit.clone(), recorder.clone());
+                Box::new(move || [audit.spool(), recorder.spool()])
+            },
+            leading,
             sign_in_fault: {
                 let connections = Arc::clone(&connections);
                 Box::new(move |server| connections.fault(server))
@@ -488,6 +508,7 @@ impl Application {
                 resealing,
                 listing_shared,
                 sharing,
+                sharing_limits,
                 following,
                 indexing,
                 enriching,

@@ -13,6 +13,8 @@ use crate::adapters::data_dir::{DataDir, oauth};
 use crate::adapters::files::FileFolder;
 use crate::adapters::index::{AnnouncedIndex, EmbeddedIndex, EmbeddedIndexOptions, RemoteIndex, RemoteIndexOptions, Spread, Timing};
 use crate::adapters::llm::ChatModels;
+use crate::adapters::spool::{SpoolFolder, SpoolSpace};
+use crate::adapters::store::OpenedStore;
 use crate::adapters::tokens::TokenCounter;
 use crate::adapters::{llm, mcp};
 use crate::domain::access::signature::Signer;
@@ -31,7 +33,8 @@ use crate::service::catalog::reload::Apply;
 use crate::service::catalog::tool_facts::ToolOverrides;
 use crate::service::execution::execute::Execute;
 use crate::service::execution::files::Files;
-use crate::service::ports::{IndexError, Purpose, Store, ToolIndex};
+use crate::service::leading::Leading;
+use crate::service::ports::{FileStore, IndexError, Purpose, Spool, Store, ToolIndex};
 use crate::service::publishing::meta_tokens::MetaTokens;
 use crate::service::publishing::publish::PublishOptions;
 use crate::service::records::llm_costs::{AskedFor, LlmCosts};
@@ -45,11 +48,19 @@ use crate::service::toolsets::toolsets::Toolsets;
 use crate::settings::{LiveSettings, LlmSettings, McpoSettings, QdrantSettings, StartSettings, UsageSettings};
 
 /// The files behind signed links, and the signer of links. Returns `None` without a public URL, because the links need one.
-pub(super) fn files(data_dir: &DataDir, start: &StartSettings) -> io::Result<Option<(Arc<Files>, Signer)>> {
+pub(super) async fn files(
+    data_dir: &DataDir,
+    start: &StartSettings,
+    store: &OpenedStore,
+) -> Result<Option<(Arc<Files>, Signer)>, StartError> {
     let Some(public_url) = &start.http.public_url else { return Ok(None) };
-    let folder = FileFolder::open(data_dir.files(), start.files.max_total_bytes)?;
-    let signer = Signer::new(folder.signing_key()?);
-    Ok(Some((Arc::new(Files::new(Arc::new(folder), signer.clone(), public_url, start.files.lifetime)), signer)))
+    let settings = &start.files;
+    let folder = FileFolder::open(data_dir.files(), settings.max_total_bytes).map_err(StartError::Files)?;
+    let own_key = folder.signing_key().map_err(StartError::Files)?;
+    let shared = store.shared_files(&own_key, (settings.max_file_bytes, settings.max_total_bytes)).await;
+    let (files, key) = shared.map_err(StartError::LinkKey)?.unwrap_or_else(|| (Arc::new(folder) as Arc<dyn FileStore>, own_key));
+    let signer = Signer::new(key);
+    Ok(Some((Arc::new(Files::new(files, signer.clone(), public_url, settings.lifetime)), signer)))
 }
 
 /// The options for connections to MCP servers. Commands also use this function, without locking the data folder.
@@ -81,7 +92,7 @@ pub fn select(
     start: &StartSettings,
     stop: &CancellationToken,
 ) -> Result<Select, StartError> {
-    let (recorder, _) = Recorder::start(store.clone(), retention(start), stop.clone());
+    let (recorder, _) = Recorder::start(store.clone(), None, (retention(start), Leading::of(store.leads())), stop.clone());
     let (chats, _) = Chats::start(store.clone(), stop.clone());
     let judges = Arc::new(judges(&start.llm)?);
     let counter = TokenCounter::default();
@@ -102,7 +113,7 @@ pub(super) fn enrichment(
     current: &Arc<CurrentCatalog>,
     store: &Arc<dyn Store>,
     on_exchange: OnExchange,
-    stop: CancellationToken,
+    (mut leading, stop): (Leading, CancellationToken),
 ) -> Result<(EnrichmentAdmin, JoinHandle<()>), StartError> {
     let model = settings.enrichment.as_ref().map(|enrichment| enrichment.endpoint.model.clone());
     let feed = Arc::new(EnrichmentFeed::new(model));
@@ -114,7 +125,15 @@ pub(super) fn enrichment(
     let enriching = Enriching { current: Arc::clone(current), store: store.clone(), enricher, settings: enrichment, on_exchange, feed };
     let task = tokio::spawn(async move {
         let mut part = Supervised::new("enrichment");
-        while part.panicked(enriching.follow(stop.clone())).await {}
+        // One service asks the language model, for all.
+        let others = leading.clone();
+        let mut work = async || {
+            tokio::select! {
+                () = leading.while_leading(&stop, |term| enriching.follow(term)) => {}
+                () = enriching.follow_others(&others) => {}
+            }
+        };
+        while part.panicked(work()).await {}
     });
     Ok((admin, task))
 }
@@ -161,6 +180,14 @@ pub(super) fn apply_to_keys(apply: Apply, keys: Arc<Keys>) -> Apply {
         keys.configure(live);
         apply(live);
     })
+}
+
+/// The places on the disk for the audit log and for events, while the store is away.
+pub(super) fn spools(data_dir: &DataDir, start: &StartSettings) -> io::Result<[Arc<dyn Spool>; 2]> {
+    let space = SpoolSpace::new(start.store.max_spool_bytes);
+    let open =
+        |name: &str| SpoolFolder::open(data_dir.spool().join(name), Arc::clone(&space)).map(|spool| Arc::new(spool) as Arc<dyn Spool>);
+    Ok([open("audit")?, open("events")?])
 }
 
 pub(super) fn retention(start: &StartSettings) -> Retention {

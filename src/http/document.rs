@@ -92,8 +92,9 @@ const SHARED: [Shared; 10] = [
     Shared {
         name: "Overloaded",
         code: Code::Overloaded,
-        description: "The service is receiving too much data at once; `Retry-After` contains the time to wait",
-        routes: Routes::WithBody,
+        description: "The service is receiving too much data at once (`overloaded`), or its store is not available \
+                      (`store_unavailable`); `Retry-After` contains the time to wait",
+        routes: Routes::All,
     },
 ];
 

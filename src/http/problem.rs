@@ -50,6 +50,8 @@ pub(crate) type Answer = Result<HttpResponse, Problem>;
 const SESSIONS_RETRY_SECONDS: u64 = 60;
 /// `Retry-After` if an authorization server failed, in seconds.
 const SIGN_IN_RETRY_SECONDS: u64 = 5;
+/// `Retry-After` while the store is not available, in seconds. The service uses it 2.5 seconds after it is back.
+const STORE_RETRY_SECONDS: u64 = 3;
 
 macro_rules! codes {
     ($($code:ident $name:literal $status:ident $fault:ident $title:literal,)*) => {
@@ -105,6 +107,7 @@ codes! {
     ResultTooLarge     "result_too_large"    BAD_GATEWAY            Remote "The tool's result is too large",
     ServerUnavailable  "server_unavailable"  SERVICE_UNAVAILABLE    Remote "The MCP server is not available",
     Timeout            "timeout"             GATEWAY_TIMEOUT        Remote "The MCP server did not respond in time",
+    StoreUnavailable   "store_unavailable"   SERVICE_UNAVAILABLE    Us     "The store is not available at the moment",
     Internal           "internal"            INTERNAL_SERVER_ERROR  Us     "An internal error occurred",
 }
 
@@ -211,7 +214,8 @@ impl ResponseError for Problem {
 
     fn error_response(&self) -> HttpResponse {
         let request_id = Uuid::now_v7().to_string();
-        if self.code.fault() == Fault::Us {
+        // What passes by itself is logged where it happens.
+        if self.code.fault() == Fault::Us && self.retry_after.is_none() {
             tracing::error!(request_id, detail = self.detail, "internal error");
         }
         let mut response = HttpResponseBuilder::new(self.code.status());
@@ -398,11 +402,11 @@ impl From<LoadError> for Problem {
             LoadError::Nowhere => Code::NothingToLoadInto,
             LoadError::Initial(_) => Code::InitialToolset,
             LoadError::NotLoaded(..) => Code::NotLoaded,
-            LoadError::Unavailable => return Self::new(Code::Internal, format!("{error}.")),
-            LoadError::Store(_) => Code::Internal,
+            LoadError::Unavailable | LoadError::Store(_) => Code::StoreUnavailable,
         };
         match error {
             LoadError::Store(error) => Self::from(error),
+            LoadError::Unavailable => Self { retry_after: Some(STORE_RETRY_SECONDS), ..Self::new(code, sentence(&error.to_string())) },
             error => Self::new(code, sentence(&error.to_string())),
         }
     }
@@ -477,8 +481,20 @@ impl From<ApproveError> for Problem {
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         let source = std::error::Error::source(&error).map(ToString::to_string);
+        let (is_away, changed) = match error {
+            StoreError::Failed { .. } => (false, "nothing was changed."),
+            StoreError::Away { is_unsure: false, .. } => (true, "nothing was changed. Try again."),
+            StoreError::Away { is_unsure: true, .. } => {
+                (true, "the change may have been made. Read the current state before you try again.")
+            }
+        };
+        let detail = format!("{error}; {changed}");
+        if is_away {
+            tracing::warn!(%error, source, "the store is not available for an operation");
+            return Self { retry_after: Some(STORE_RETRY_SECONDS), ..Self::new(Code::StoreUnavailable, detail) };
+        }
         tracing::error!(%error, source, "the store rejected an operation");
-        Self::new(Code::Internal, format!("{error}; nothing was changed."))
+        Self::new(Code::Internal, detail)
     }
 }
 
@@ -560,6 +576,21 @@ mod tests {
 
         let timeout = Problem::from(CallError::Timeout(Duration::from_micros(59_998_380)));
         assert_eq!(timeout.detail, "no answer within 60 s");
+    }
+
+    #[test]
+    fn a_store_that_is_away_is_worth_another_attempt() {
+        let of = |error: StoreError| {
+            let problem = Problem::from(error);
+            (problem.code.status().as_u16(), problem.retry_after.is_some(), problem.detail)
+        };
+        let source = || "no connection".into();
+        let failed = of(StoreError::Failed { action: "save a key", source: source() });
+        assert_eq!((failed.0, failed.1), (500, false));
+        let (status, has_time, detail) = of(StoreError::Away { action: "save a key", is_unsure: false, source: source() });
+        assert!(status == 503 && has_time && detail.contains("nothing was changed"), "{detail}");
+        let (status, has_time, detail) = of(StoreError::Away { action: "save a key", is_unsure: true, source: source() });
+        assert!(status == 503 && has_time && detail.contains("may have been made"), "{detail}");
     }
 
     #[test]

@@ -13,12 +13,17 @@ use crate::service::access::connections::Connections;
 use crate::service::access::keys::Keys;
 use crate::service::catalog::definitions::Definitions;
 use crate::service::catalog::tool_facts::ToolOverrides;
+use crate::service::leading::Leading;
 use crate::service::learning::learn::Learning;
 use crate::service::ports::{Forgotten, Store, StoreError};
 
 const HOUR: Duration = Duration::from_hours(1);
+/// How long the ids of stored batches are kept. A spool that has waited for longer may be stored twice.
+const BATCHES_KEPT: Duration = Duration::from_hours(90 * 24);
 
 pub(crate) struct Cleaning {
+    /// Only the leading service cleans the store.
+    pub leading: Leading,
     pub store: Arc<dyn Store>,
     pub keys: Arc<Keys>,
     pub connections: Arc<Connections>,
@@ -38,7 +43,9 @@ impl Cleaning {
         let mut hours = interval_at(Instant::now() + HOUR, HOUR);
         hours.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while stop.run_until_cancelled(hours.tick()).await.is_some() {
-            self.clean().await;
+            if self.leading.leads() {
+                self.clean().await;
+            }
         }
     }
 
@@ -50,6 +57,7 @@ impl Cleaning {
         done("withdrawn tool overrides", self.overrides.forget_taken_back_before(before(self.definitions_kept)).await);
         done("sessions", self.store.forget_sessions_before(SystemTime::now()).await);
         done("links and page sessions", self.store.forget_connect_visits_before(SystemTime::now()).await);
+        done("ids of stored batches", self.store.forget_batches_before(before(BATCHES_KEPT)).await);
         if let Err(error) = self.store.shrink().await {
             tracing::warn!(%error, "the store did not return unused space");
         }

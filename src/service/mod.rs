@@ -5,6 +5,7 @@ pub(crate) mod spans;
 pub(crate) mod caller;
 pub(crate) mod supervision;
 mod write_behind;
+pub mod leading;
 pub mod learning;
 pub mod catalog;
 pub mod records;

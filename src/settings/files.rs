@@ -10,6 +10,8 @@ section! {
     pub struct FileSettings = read(reader) {
         /// How long a link to a file works.
         pub lifetime: Duration = reader.seconds("files.lifetime_seconds", 60..=604_800),
+        /// Maximum size of a file in a database.
+        pub max_file_bytes: u64 = reader.whole("files.max_file_bytes", 1 << 10..=1 << 29) as u64,
         /// Maximum size of all files together.
         pub max_total_bytes: u64 = reader.whole("files.max_total_bytes", 1 << 20..=1 << 40) as u64,
     }

@@ -30,6 +30,10 @@ section! {
         pub data_dir: PathBuf = data_dir(reader),
         /// `None`: the state is stored in a file in the data folder.
         pub postgres: Option<PostgresSettings> = postgres(reader),
+        /// How long a message waits for the database.
+        pub message_wait: Duration = reader.milliseconds("store.message_wait_ms", 1..=60_000),
+        /// The maximum size of the records that wait on the disk while the database is away.
+        pub max_spool_bytes: u64 = reader.whole("store.max_spool_bytes", 1 << 20..=1 << 40) as u64,
         /// How long a chat's set is kept after the chat's last message.
         pub chat_retention: Duration = reader.days("store.chat_retention_days", 1..=3650),
         pub event_retention: Duration = reader.days("store.event_retention_days", 1..=3650),

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use toolsieve::adapters::store::SqliteStore;
+use toolsieve::adapters::store::{PostgresStore, SqliteStore};
 use toolsieve::domain::catalog::tool::ToolId;
 use toolsieve::service::ports::ChatStore;
 use toolsieve::service::selection::chats::Chats;
 
 use crate::harness::contracts::store::chat;
+use crate::harness::servers::postgres::{schema, shared};
 use crate::harness::wait::{eventually, when};
 use crate::harness::{Running, Start, example};
 
@@ -237,7 +238,17 @@ impl Two {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("toolsieve.db");
         let open = async || Arc::new(SqliteStore::open(&path).await.unwrap()) as Arc<dyn ChatStore>;
-        let stores = [open().await, open().await];
+        Self::on([open().await, open().await], folder)
+    }
+
+    /// The same on a PostgreSQL database.
+    async fn replicas() -> Self {
+        let settings = shared().settings(&schema());
+        let open = async || Arc::new(PostgresStore::open(&settings).await.unwrap()) as Arc<dyn ChatStore>;
+        Self::on([open().await, open().await], tempfile::tempdir().unwrap())
+    }
+
+    fn on(stores: [Arc<dyn ChatStore>; 2], folder: tempfile::TempDir) -> Self {
         let stop = CancellationToken::new();
         let (one, first) = Chats::start(Arc::clone(&stores[0]), stop.clone());
         let (other, second) = Chats::start(Arc::clone(&stores[1]), stop.clone());
@@ -277,7 +288,15 @@ async fn two_processes_on_one_store_agree() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_processes_at_the_same_time_neither_loses_the_others_tools() {
-    let two = Two::start().await;
+    neither_loses_the_others_tools(Two::start().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_replicas_at_the_same_time_neither_loses_the_others_tools() {
+    neither_loses_the_others_tools(Two::replicas().await).await;
+}
+
+async fn neither_loses_the_others_tools(two: Two) {
     let key = chat("me", "chat");
     for number in 0..20 {
         let (one, other) = (format!("one{number}"), format!("other{number}"));

@@ -63,6 +63,7 @@ mod offers;
 mod policy;
 mod postgres_service;
 mod postgres_store;
+mod store_outage;
 mod processes;
 mod prose;
 mod quarantine;

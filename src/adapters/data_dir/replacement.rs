@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-use super::{DATABASE_FILE, FILES_FOLDER, INSTALLATION_FILE, LOCK_FILE, OAUTH_FOLDER, create_private_folder};
+use super::{DATABASE_FILE, FILES_FOLDER, INSTALLATION_FILE, LOCK_FILE, OAUTH_FOLDER, SPOOL_FOLDER, create_private_folder};
 
 const NEW: &str = "restore.new";
 const READY: &str = "restore.ready";
@@ -23,7 +23,7 @@ const ASIDE: &str = "aside";
 /// The database's log, which belongs to one state of the database.
 const LOGS: [&str; 2] = ["toolsieve.db-wal", "toolsieve.db-shm"];
 /// What is replaced. The index is a cache, and sandboxes belong to the servers.
-const CONTENTS: [&str; 6] = [DATABASE_FILE, LOGS[0], LOGS[1], INSTALLATION_FILE, FILES_FOLDER, OAUTH_FOLDER];
+const CONTENTS: [&str; 7] = [DATABASE_FILE, LOGS[0], LOGS[1], INSTALLATION_FILE, FILES_FOLDER, OAUTH_FOLDER, SPOOL_FOLDER];
 /// Folders that a file system creates by itself.
 const FOREIGN: [&str; 1] = ["lost+found"];
 

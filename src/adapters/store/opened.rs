@@ -4,10 +4,12 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::postgres::{PostgresOpenError, PostgresStore};
+use secrecy::SecretSlice;
+
+use super::postgres::{DatabaseFiles, PostgresOpenError, PostgresStore};
 use super::sqlite::{SqliteOpenError, SqliteStore};
 use crate::adapters::installation::AccessMark;
-use crate::service::ports::Store;
+use crate::service::ports::{FileStore, Store, StoreError};
 use crate::settings::PostgresSettings;
 
 /// An open store: a file, or a schema of a PostgreSQL database.
@@ -74,6 +76,22 @@ impl OpenedStore {
             Self::Sqlite(store) => store.set_mark(mark),
             Self::Postgres(store) => store.set_mark(mark),
         }
+    }
+
+    /// The files behind signed links, and the key that signs them, if several services share them. `own` is the key of this service's
+    /// folder. The sizes are those of a file and of all files together.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub(crate) async fn shared_files(
+        &self,
+        own: &SecretSlice<u8>,
+        (max_file_bytes, max_total_bytes): (u64, u64),
+    ) -> Result<Option<(Arc<dyn FileStore>, SecretSlice<u8>)>, StoreError> {
+        let Self::Postgres(store) = self else { return Ok(None) };
+        let key = store.link_key(own).await?;
+        let files: Arc<dyn FileStore> = Arc::new(DatabaseFiles { store: Arc::clone(store), max_file_bytes, max_total_bytes });
+        Ok(Some((files, key)))
     }
 
     /// The port.

@@ -15,12 +15,16 @@ mod errors;
 mod opening;
 mod outage;
 mod changes;
+mod leading;
+mod rates;
+mod files;
 #[expect(clippy::duplicate_mod, reason = "compiled once per database, with its types")]
 #[path = "tables/mod.rs"]
 mod tables;
 
 use std::borrow::Cow;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -28,7 +32,8 @@ use sqlx::postgres::{PgPool, PgRow};
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, QueryBuilder, Transaction};
 
 use self::changes::Changes;
-use self::errors::{is_conflict, is_lost};
+use self::errors::{is_conflict, is_lost, is_passing};
+use self::leading::Election;
 use self::outage::Outage;
 use self::tables::Failures;
 use crate::adapters::installation::AccessMark;
@@ -37,6 +42,7 @@ use crate::adapters::store::rows::{Kind, Table};
 use crate::service::ports::StoreError;
 use crate::settings::PostgresSettings;
 pub use errors::PostgresOpenError;
+pub(super) use files::DatabaseFiles;
 pub use place::PostgresPlace;
 
 /// How often a transaction runs until it fails because of other ones.
@@ -65,6 +71,7 @@ pub struct PostgresStore {
     pool: PgPool,
     outage: Outage,
     changes: Changes,
+    election: Election,
     /// How long an operation may take until the server counts as unreachable.
     patience: Duration,
     failures: Failures,
@@ -79,13 +86,14 @@ impl PostgresStore {
     pub async fn open(settings: &PostgresSettings) -> Result<Self, PostgresOpenError> {
         let (place, pool, listening) = opening::open(settings).await?;
         Ok(Self {
-            place,
             mark: OnceLock::new(),
             outage: Outage::of(pool.clone()),
+            election: Election::over(listening.clone(), place.schema.clone()),
             changes: Changes::over(listening),
             pool,
             patience: settings.connect_timeout + settings.statement_timeout + ROUND_TRIPS,
             failures: Failures::default(),
+            place,
         })
     }
 
@@ -132,11 +140,12 @@ impl PostgresStore {
         action: &'static str,
         work: impl Fn() -> W,
     ) -> Result<T, StoreError> {
-        let mut attempt = 0;
+        let (mut attempt, is_committing) = (0, AtomicBool::new(false));
         let done = loop {
             let transaction = async {
                 let mut transaction = self.pool.begin().await?;
                 let done = work()(&mut transaction).await?;
+                is_committing.store(true, Ordering::Relaxed);
                 transaction.commit().await?;
                 Ok(done)
             };
@@ -144,11 +153,18 @@ impl PostgresStore {
                 Err(error) if attempt < ATTEMPTS && is_conflict(&error) => {
                     tokio::time::sleep((PAUSE * 2_u32.pow(attempt)).mul_f64(rand::random())).await;
                     attempt += 1;
+                    is_committing.store(false, Ordering::Relaxed);
                 }
                 done => break done,
             }
         };
-        done.map_err(self.failed(action)).inspect_err(|_| self.failures.note_write())
+        // The server answers a commit that it refuses. Without an answer, nobody knows.
+        let is_unsure = is_committing.into_inner() && done.as_ref().is_err_and(is_lost);
+        let done = done.map_err(|error| match self.failed(action)(error) {
+            StoreError::Away { action, source, .. } => StoreError::Away { action, is_unsure, source },
+            error => error,
+        });
+        done.inspect_err(|_| self.failures.note_write())
     }
 
     /// The same as [`Self::write`]: every commit is flushed.
@@ -185,12 +201,13 @@ impl PostgresStore {
         sqlx::query(AssertSqlSafe(query)).execute(writer).await.map(drop)
     }
 
-    /// All tables with their columns, in an order in which no row comes before one that it refers to.
+    /// All tables with their columns, apart from those that a file does not have, in an order in which no row comes before one that it refers to.
     pub(super) async fn tables(&self) -> Result<Vec<Table>, sqlx::Error> {
         // The table of a reference comes first in the alphabet: model and vector, session and session_group.
         let rows: Vec<(String, String, String)> = sqlx::query_as(
             "SELECT table_name::text, column_name::text, data_type::text FROM information_schema.columns \
-             WHERE table_schema = current_schema() AND table_name NOT IN ('installation', 'state_version', '_sqlx_migrations') \
+             WHERE table_schema = current_schema() AND table_name NOT IN ('installation', 'state_version', '_sqlx_migrations', \
+             'shared_rate', 'service', 'stored_file', 'link_key') \
              ORDER BY table_name COLLATE \"C\", ordinal_position",
         )
         .fetch_all(&self.pool)
@@ -215,7 +232,10 @@ impl PostgresStore {
     }
 
     fn failed(&self, action: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
-        move |source| StoreError::Failed { action, source: errors::during_use(&self.place, source) }
+        move |source| {
+            let (is_passing, source) = (is_passing(&source), errors::during_use(&self.place, source));
+            if is_passing { StoreError::Away { action, is_unsure: false, source } } else { StoreError::Failed { action, source } }
+        }
     }
 }
 

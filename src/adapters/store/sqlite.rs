@@ -28,6 +28,7 @@ use sqlx::sqlite::{
 };
 use sqlx::{ConnectOptions, Connection, QueryBuilder, Sqlite, SqliteConnection, Transaction};
 use tokio::sync::watch;
+use uuid::Uuid;
 
 use self::errors::GoneError;
 use self::file::Identity;
@@ -36,7 +37,7 @@ use self::transaction::{Durability, Write};
 use crate::adapters::installation::AccessMark;
 use crate::adapters::store::encoding::signed;
 use crate::adapters::store::rows::Table;
-use crate::service::ports::{ChangeStore, StateVersions, StoreError};
+use crate::service::ports::{ChangeStore, LeaderStore, RateReport, RateStore, SharedRates, StateVersions, StoreError};
 pub use errors::SqliteOpenError;
 pub use file::{BackupError, CopyContents, CopyError, back_up, inspect};
 
@@ -202,7 +203,10 @@ impl SqliteStore {
 
     fn failed(&self, action: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
         let path = self.path.clone();
-        move |source| StoreError::Failed { action, source: errors::during_use(&path, source) }
+        move |source| {
+            let (is_passing, source) = (errors::is_busy(&source), errors::during_use(&path, source));
+            if is_passing { StoreError::Away { action, is_unsure: false, source } } else { StoreError::Failed { action, source } }
+        }
     }
 }
 
@@ -215,6 +219,27 @@ impl ChangeStore for SqliteStore {
 
     async fn state_versions(&self) -> Result<StateVersions, StoreError> {
         Ok(StateVersions::default())
+    }
+}
+
+#[async_trait]
+impl RateStore for SqliteStore {
+    fn shares_rates(&self) -> bool {
+        false
+    }
+
+    async fn exchange_rates(&self, _service: Uuid, _reports: &[RateReport], _since: u64) -> Result<SharedRates, StoreError> {
+        Ok(SharedRates::default())
+    }
+
+    async fn forget_rates(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+impl LeaderStore for SqliteStore {
+    fn leads(&self) -> watch::Receiver<bool> {
+        watch::channel(true).1
     }
 }
 

@@ -6,6 +6,7 @@ pub mod authorization;
 pub mod policy;
 pub mod principal;
 pub(crate) mod rate;
+pub(crate) mod shared_rate;
 pub mod secret;
 pub(crate) mod signature;
 pub(crate) mod template;

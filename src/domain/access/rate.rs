@@ -12,8 +12,8 @@ const MINUTE_NANOS: u64 = 60_000_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pace {
     per_minute: u32,
-    interval: u64,
-    tolerance: u64,
+    pub(super) interval: u64,
+    pub(super) tolerance: u64,
 }
 
 impl Pace {
@@ -40,10 +40,6 @@ pub(crate) struct Pacer {
 impl Pacer {
     pub(crate) fn new(pace: Pace) -> Self {
         Self { pace, due: AtomicU64::new(0) }
-    }
-
-    pub(crate) fn pace(&self) -> Pace {
-        self.pace
     }
 
     /// Counts a request at `now`, the time since a fixed moment.

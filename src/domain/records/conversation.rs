@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::domain::text::canonical::Fingerprint;
 use crate::domain::text::named::named;
 use crate::domain::toolsets::session::SessionId;
@@ -10,7 +12,7 @@ use crate::domain::toolsets::session::SessionId;
 const SHORT: usize = 16;
 
 named! {
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
     pub enum ConversationKind {
         /// A chat in a chat application.
         Chat = "chat",
@@ -22,7 +24,7 @@ named! {
 }
 
 /// Identifies one conversation of a caller.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Conversation {
     pub kind: ConversationKind,
     /// The id of a chat. For a session, a hash of the id, because the id itself grants access.

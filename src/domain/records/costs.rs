@@ -11,6 +11,8 @@ use std::time::SystemTime;
 use globset::GlobMatcher;
 use serde_json::Value;
 
+use serde::{Deserialize, Serialize};
+
 use crate::domain::access::policy::glob;
 use crate::domain::access::principal::Principal;
 use crate::domain::records::usage::counts;
@@ -47,7 +49,7 @@ named! {
     }
 
     /// What tokens were used for.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
     pub enum Purpose {
         /// The chat's own model, which reads the definitions of tools.
         Chat = "chat",
@@ -76,7 +78,7 @@ counts! {
 }
 
 /// The groups and the user to which an event is attributed, as far as the settings allow it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attribution {
     /// The groups; a single empty name for callers without a group.
     pub groups: Vec<String>,
@@ -101,7 +103,7 @@ impl Attribution {
 }
 
 /// The tokens of one answer of a language model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AnswerTokens {
     pub input: u64,
     pub output: u64,

@@ -1,5 +1,7 @@
 //! Shadow mode, and the A/B test in which some callers get all tools with every message and the others a selection.
 
+use serde::{Deserialize, Serialize};
+
 use crate::domain::text::canonical::Fingerprint;
 use crate::domain::text::named::named;
 
@@ -15,7 +17,7 @@ named! {
     }
 
     /// The arm of a user or a chat. It never changes, so that metrics of both arms can be compared.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
     pub enum Arm {
         /// Every message gets all tools.
         Static = "static",

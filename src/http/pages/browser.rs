@@ -14,6 +14,8 @@ use crate::http::state::State;
 
 /// Maximum length of a cookie that is looked up, in bytes.
 const MAX_COOKIE: usize = 128;
+/// `Retry-After` of a page for a request that may succeed later, in seconds.
+const RETRY_SECONDS: u64 = 3;
 
 /// The cookie that identifies a session of pages.
 pub(in crate::http) struct SessionCookie {
@@ -129,7 +131,11 @@ pub(in crate::http) fn address(path: &str, query: &[(&str, &str)]) -> String {
 
 /// A page. Browsers don't store it.
 pub(in crate::http) fn html(status: StatusCode, policy: HeaderValue, page: String) -> HttpResponse {
-    HttpResponseBuilder::new(status)
+    let mut response = HttpResponseBuilder::new(status);
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        response.insert_header((header::RETRY_AFTER, RETRY_SECONDS));
+    }
+    response
         .insert_header((header::CONTENT_TYPE, "text/html; charset=utf-8"))
         .insert_header((header::CONTENT_SECURITY_POLICY, policy))
         // Addresses may contain links and codes. With `no-referrer`, browsers would send forms without their origin.

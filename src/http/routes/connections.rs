@@ -19,8 +19,8 @@ use crate::http::pages::connections::{POLICY, Pages, texts};
 use crate::http::problem::{Answer, Code, Problem};
 use crate::http::routes::admin::time;
 use crate::http::state::State;
-use crate::service::access::connections::{AuthorizationAnswer, CALLBACK, CLIENT_METADATA, PAGE, SESSION, SignInError};
-use crate::service::ports::{AuditAction, AuditEntry, ConnectVisit};
+use crate::service::access::connections::{AuthorizationAnswer, CALLBACK, CLIENT_METADATA, ConnectionError, PAGE, SESSION, SignInError};
+use crate::service::ports::{AuditAction, AuditEntry, ConnectVisit, StoreError};
 
 /// The session's cookie. `Lax`, because the authorization server sends the person back from another site, and with `Strict` the
 /// callback would get no cookie. Forms of other sites don't carry a `Lax` cookie, and pages change something only by a form.
@@ -148,6 +148,7 @@ impl<'a> Visit<'a> {
 
     fn not_signed_in(&self, error: SignInError) -> HttpResponse {
         let status = match &error {
+            SignInError::Connection(ConnectionError::Store(StoreError::Away { .. })) => StatusCode::SERVICE_UNAVAILABLE,
             SignInError::NotFound => StatusCode::NOT_FOUND,
             SignInError::Unknown | SignInError::OtherIssuer | SignInError::Refused(_) => StatusCode::FORBIDDEN,
             SignInError::Failed(_) => StatusCode::BAD_GATEWAY,

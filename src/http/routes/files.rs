@@ -7,7 +7,7 @@ use utoipa::IntoParams;
 
 use crate::http::problem::{Answer, Code, Problem};
 use crate::http::state::State;
-use crate::service::ports::StoredFile;
+use crate::service::ports::{FileStoreError, StoredFile};
 
 /// Types of files that browsers may display, because they can't contain code. All other files are downloaded.
 const SHOWN: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
@@ -37,9 +37,10 @@ pub struct Link {
 #[get("/v1/files/{id}")]
 pub async fn file(state: web::Data<State>, id: web::Path<String>, link: Option<web::Query<Link>>) -> Answer {
     let found = match (&state.files, link) {
-        (Some(files), Some(link)) => {
-            files.open(&id, link.expires, &link.signature).await.map_err(|error| Problem::new(Code::Internal, error.to_string()))?
-        }
+        (Some(files), Some(link)) => files.open(&id, link.expires, &link.signature).await.map_err(|error| match error {
+            FileStoreError::Store(error) => Problem::from(error),
+            error => Problem::new(Code::Internal, error.to_string()),
+        })?,
         _ => None,
     };
     let gone = || Problem::new(Code::NotFound, "The link is invalid or expired. Call the tool again for a new one.");

@@ -9,7 +9,7 @@ use crate::http::caller::Caller;
 use crate::http::described::described;
 use crate::http::state::State;
 use crate::service::catalog::definitions::DefinitionCounts;
-use crate::service::catalog::status::{EmbedderState, IndexView, Indexed, Readiness};
+use crate::service::catalog::status::{EmbedderState, IndexView, Indexed, Readiness, SpoolView};
 use crate::service::learning::learn::LearningState;
 use crate::service::ports::{IndexState, QdrantState, ServerPhase, ServerState};
 
@@ -23,6 +23,9 @@ described! {
         servers: Vec<ServerStateBody>,
         index: IndexBody,
         store: StoreBody,
+        spool: SpoolBody,
+        /// Whether this replica does what must happen once for all replicas: retention and enrichment.
+        leader: bool,
         embedder: EmbedderBody,
         reload: ReloadBody,
         /// Present only for administrators.
@@ -115,6 +118,15 @@ struct StoreBody {
     /// The error; present only if the store has failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+}
+
+described! {
+    /// Records on the disk that wait for the store.
+    struct SpoolBody of SpoolView {
+        bytes: u64,
+        /// Why the disk does not take further records.
+        error unless "Option::is_none": Option<String>,
+    }
 }
 
 described! {

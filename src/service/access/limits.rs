@@ -1,10 +1,10 @@
 //! Limits on calls and searches per caller, and on calls per server. Excess requests are rejected, not queued.
 //!
-//! Each process counts separately. Nothing is counted if there is no limit.
+//! Services on the same store count together ([`super::rates`]), except for concurrent calls. Nothing is counted if there is no limit.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use globset::{GlobSet, GlobSetBuilder};
@@ -13,8 +13,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::domain::access::policy;
 use crate::domain::access::principal::{Principal, PrincipalId};
-use crate::domain::access::rate::{Pace, Pacer};
+use crate::domain::access::rate::Pace;
 use crate::domain::catalog::tool::ServerName;
+use crate::service::access::rates::{Limiter, Rates};
 use crate::service::ports::Limit;
 use crate::service::records::metrics::Meters;
 use crate::settings::{LimitSettings, LiveSettings};
@@ -51,7 +52,7 @@ pub(crate) struct CallPermit {
 
 pub(crate) struct Limits {
     now: ArcSwap<Table>,
-    started: Instant,
+    rates: Arc<Rates>,
     meters: Arc<Meters>,
 }
 
@@ -65,8 +66,13 @@ struct Table {
 }
 
 impl Limits {
-    pub(crate) fn new(meters: Arc<Meters>) -> Self {
-        Self { now: ArcSwap::default(), started: Instant::now(), meters }
+    pub(crate) fn new(meters: Arc<Meters>, rates: Arc<Rates>) -> Self {
+        Self { now: ArcSwap::default(), rates, meters }
+    }
+
+    /// Exchanges with the other services on the store, for ever. Returns at once if there can be none.
+    pub(crate) async fn follow(&self) {
+        self.rates.follow().await;
     }
 
     /// Applies changed settings. Unchanged limits keep their counters.
@@ -75,7 +81,7 @@ impl Limits {
         let servers = live.servers.iter().map(|server| {
             let (pace, concurrent) = of_server(settings, server.name.as_str());
             let kept = former.servers.get(&server.name).filter(|known| known.is(pace, concurrent)).cloned();
-            (server.name.clone(), kept.unwrap_or_else(|| Arc::new(ServerLimit::new(pace, concurrent))))
+            (server.name.clone(), kept.unwrap_or_else(|| Arc::new(ServerLimit::new(&self.rates, &server.name, pace, concurrent))))
         });
         let keeps = |one: &LimitSettings| {
             let calls = (one.calls, one.burst, &one.call_exceptions) == (settings.calls, settings.burst, &settings.call_exceptions);
@@ -99,13 +105,12 @@ impl Limits {
     /// Permits or rejects a call. Hold the returned permit until the call ends.
     pub(crate) fn call(&self, principal: &Principal, server: &ServerName) -> Result<CallPermit, Limited> {
         let table = self.now.load();
-        let now = self.started.elapsed();
         let permit = || {
             // A call that the caller's own limit rejects must not count for the server.
-            table.calls.take(principal, now).map_err(|refused| refused.by(Limit::Calls))?;
+            table.calls.take(Limit::Calls, principal, &self.rates)?;
             let Some(server) = table.servers.get(server) else { return Ok(CallPermit::default()) };
             let permit = server.enter()?;
-            server.take(now)?;
+            server.take(&self.rates)?;
             Ok(permit)
         };
         permit().inspect_err(|limited: &Limited| self.meters.limited(limited.limit))
@@ -113,8 +118,8 @@ impl Limits {
 
     /// Permits or rejects a message, a search or feedback.
     pub(crate) fn selection(&self, principal: &Principal) -> Result<(), Limited> {
-        let taken = self.now.load().selections.take(principal, self.started.elapsed());
-        taken.map_err(|refused| refused.by(Limit::Selections)).inspect_err(|limited| self.meters.limited(limited.limit))
+        let taken = self.now.load().selections.take(Limit::Selections, principal, &self.rates);
+        taken.inspect_err(|limited| self.meters.limited(limited.limit))
     }
 }
 
@@ -126,18 +131,7 @@ struct Callers {
     exceptions: GlobSet,
     paces: Vec<Option<Pace>>,
     /// The rate limiters of recent callers; `None` if no caller is limited.
-    known: Option<Cache<PrincipalId, Option<Arc<Pacer>>>>,
-}
-
-struct Refused {
-    most: u32,
-    retry_after: Duration,
-}
-
-impl Refused {
-    fn by(self, limit: Limit) -> Limited {
-        Limited { limit, most: self.most, retry_after: self.retry_after }
-    }
+    known: Option<Cache<PrincipalId, Option<Limiter>>>,
 }
 
 impl Callers {
@@ -155,11 +149,12 @@ impl Callers {
         Self { usual, exceptions: patterns.build().unwrap_or_default(), paces, known }
     }
 
-    fn take(&self, principal: &Principal, now: Duration) -> Result<(), Refused> {
+    fn take(&self, limit: Limit, principal: &Principal, rates: &Rates) -> Result<(), Limited> {
         let Some(known) = &self.known else { return Ok(()) };
-        let pacer = known.get_with_by_ref(&principal.id, || self.pace(principal).map(|pace| Arc::new(Pacer::new(pace))));
-        let Some(pacer) = pacer else { return Ok(()) };
-        pacer.take(now).map_err(|retry_after| Refused { most: pacer.pace().per_minute(), retry_after })
+        let limiter = known.get_with_by_ref(&principal.id, || Some(rates.limiter(limit, principal.id.as_str(), self.pace(principal)?)));
+        let Some(limiter) = limiter else { return Ok(()) };
+        let limited = |retry_after| Limited { limit, most: limiter.pace().per_minute(), retry_after };
+        rates.take(&limiter).map_err(limited)
     }
 
     /// The rate for a caller, found by id, and for a user also by e-mail address.
@@ -176,19 +171,19 @@ impl Callers {
 
 /// The limits of one server, for all callers together.
 struct ServerLimit {
-    pacer: Option<Pacer>,
+    limiter: Option<Limiter>,
     concurrent: u32,
     places: Option<Arc<Semaphore>>,
 }
 
 impl ServerLimit {
-    fn new(pace: Option<Pace>, concurrent: u32) -> Self {
+    fn new(rates: &Rates, name: &ServerName, pace: Option<Pace>, concurrent: u32) -> Self {
         let places = (concurrent > 0).then(|| Arc::new(Semaphore::new(concurrent as usize)));
-        Self { pacer: pace.map(Pacer::new), concurrent, places }
+        Self { limiter: pace.map(|pace| rates.limiter(Limit::ServerCalls, name.as_str(), pace)), concurrent, places }
     }
 
     fn is(&self, pace: Option<Pace>, concurrent: u32) -> bool {
-        self.pacer.as_ref().map(Pacer::pace) == pace && self.concurrent == concurrent
+        self.limiter.as_ref().map(Limiter::pace) == pace && self.concurrent == concurrent
     }
 
     fn enter(&self) -> Result<CallPermit, Limited> {
@@ -199,10 +194,10 @@ impl ServerLimit {
         }
     }
 
-    fn take(&self, now: Duration) -> Result<(), Limited> {
-        let Some(pacer) = &self.pacer else { return Ok(()) };
-        let most = pacer.pace().per_minute();
-        pacer.take(now).map_err(|retry_after| Limited { limit: Limit::ServerCalls, most, retry_after })
+    fn take(&self, rates: &Rates) -> Result<(), Limited> {
+        let Some(limiter) = &self.limiter else { return Ok(()) };
+        let most = limiter.pace().per_minute();
+        rates.take(limiter).map_err(|retry_after| Limited { limit: Limit::ServerCalls, most, retry_after })
     }
 }
 
@@ -218,7 +213,7 @@ fn of_server(settings: &LimitSettings, name: &str) -> (Option<Pace>, u32) {
 mod tests {
     use std::sync::Arc;
 
-    use super::Limits;
+    use super::{Limits, Rates};
     use crate::domain::access::principal::{GroupTable, Principal, User};
     use crate::domain::catalog::tool::ServerName;
     use crate::service::ports::Limit;
@@ -232,7 +227,7 @@ mod tests {
     }
 
     fn limits(settings: LimitSettings) -> Limits {
-        let limits = Limits::new(Arc::default());
+        let limits = Limits::new(Arc::default(), Rates::new(None));
         limits.configure(&live(settings));
         limits
     }

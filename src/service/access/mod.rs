@@ -2,6 +2,7 @@
 
 pub(crate) mod connections;
 pub mod keys;
+pub(crate) mod rates;
 pub(crate) mod limits;
 pub(crate) mod policies;
 pub(crate) mod secrets;

@@ -12,8 +12,9 @@ use crate::domain::catalog::tool::ServerName;
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::definitions::{DefinitionCounts, Definitions};
 use crate::service::catalog::reload::{Reload, ReloadState};
+use crate::service::leading::Leading;
 use crate::service::learning::learn::{Learning, LearningState};
-use crate::service::ports::{Embedder, IndexState, ServerPhase, ServerState, ToolIndex, ToolServers, UpkeepStore};
+use crate::service::ports::{Embedder, IndexState, ServerPhase, ServerState, SpoolState, ToolIndex, ToolServers, UpkeepStore};
 
 /// After this time, the service is ready even if some servers have not answered.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -33,6 +34,9 @@ pub(crate) struct Status {
     pub embedder: Arc<dyn Embedder>,
     pub reload: Arc<Reload>,
     pub definitions: Arc<Definitions>,
+    /// What waits on the disk for the store, for the audit log and for events.
+    pub spools: Box<dyn Fn() -> [SpoolState; 2] + Send + Sync>,
+    pub leading: Leading,
     /// The error of the last sign-in to a server, if its authorization server caused it.
     pub sign_in_fault: SignInFault,
     pub started: Instant,
@@ -52,6 +56,9 @@ pub(crate) struct Readiness {
     pub servers: Vec<ServerState>,
     pub index: IndexView,
     pub store: StoreState,
+    pub spool: SpoolView,
+    /// Whether this service does what must happen once for all services on the store.
+    pub leader: bool,
     pub embedder: EmbedderState,
     pub reload: ReloadState,
     /// Number of changed and new definitions, only for administrators.
@@ -70,6 +77,22 @@ pub(crate) enum StoreState {
     Failed {
         error: String,
     },
+}
+
+/// Records on the disk that wait for the store.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct SpoolView {
+    pub bytes: u64,
+    /// Why the disk does not take further records.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+impl SpoolView {
+    fn of(states: [SpoolState; 2]) -> Self {
+        let bytes = states.iter().map(|state| state.bytes).sum();
+        Self { bytes, error: states.into_iter().find_map(|state| state.error) }
+    }
 }
 
 /// Progress of the index. Tools without vectors are found by words.
@@ -140,6 +163,8 @@ impl Status {
             servers,
             index: IndexView::of(self.index.state(), catalog.tools().len()),
             store: if for_stranger { self.recent_store().await } else { self.store().await },
+            spool: SpoolView::of((self.spools)()),
+            leader: self.leading.leads(),
             embedder: self.embedder(),
             reload: self.reload.state(),
             definitions: Some(self.definitions.counts()),

@@ -15,6 +15,7 @@ use crate::domain::execution::arguments::{self, ArgumentProblem, ArgumentsVerdic
 use crate::domain::execution::outcome::{self, ToolAnswer};
 use crate::domain::text::similar::nearest_of_family;
 use crate::service::access::limits::{CallPermit, Limited, Limits};
+use crate::service::access::rates::Rates;
 use crate::service::access::secrets::{CredentialError, Secrets};
 use crate::service::caller::{CallOptions, CallerContext};
 use crate::service::catalog::current::{CurrentCatalog, View};
@@ -86,7 +87,7 @@ impl Execute {
         files: Option<Arc<Files>>,
         secrets: Arc<Secrets>,
     ) -> Self {
-        let limits = Arc::new(Limits::new(Arc::default()));
+        let limits = Arc::new(Limits::new(Arc::default(), Rates::new(None)));
         Self { current, servers, recorder, audit, limits, files, secrets, call_rules: CallRules::default() }
     }
 

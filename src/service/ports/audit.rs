@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use serde::{Deserialize, Serialize};
+
 use crate::domain::access::policy::{Effect, RulePlace};
 use crate::domain::access::principal::{Principal, PrincipalId};
 use crate::domain::catalog::tool::{ServerName, ToolId};
@@ -9,7 +11,7 @@ use crate::domain::text::named::named;
 use crate::service::ports::CallOutcome;
 
 /// An audited action. It contains no arguments and no results.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AuditEntry {
     pub at: SystemTime,
     pub principal: String,
@@ -32,7 +34,7 @@ pub struct AuditEntry {
 }
 
 named! {
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
     pub enum AuditAction {
         Call = "call",
         PromptGet = "prompt_get",

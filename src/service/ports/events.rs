@@ -13,7 +13,7 @@ use crate::domain::text::canonical::Fingerprint;
 use crate::domain::text::named::named;
 
 /// A recorded event. It contains no arguments and no results, and the text of a message only if the settings allow it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SelectionEvent {
     pub at: SystemTime,
     /// The id of the selection: the event's own, or the last one before the event.
@@ -27,11 +27,13 @@ pub struct SelectionEvent {
     pub kind: SelectionEventKind,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum SelectionEventKind {
     /// Tools were selected for a message, or all were kept.
     Offered {
         message: EventMessage,
+        /// The same for many events, so batches contain each list once.
+        #[serde(skip)]
         tools: OfferedTools,
         tokens_before: u64,
         tokens_after: u64,
@@ -95,7 +97,7 @@ impl FromIterator<ToolId> for OfferedTools {
 }
 
 /// A message, as recorded.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EventMessage {
     pub text: Option<String>,
 }

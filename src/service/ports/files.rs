@@ -6,6 +6,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use uuid::Uuid;
 
+use crate::service::ports::StoreError;
+
 /// Stores files returned by tools until their links expire.
 #[async_trait]
 pub trait FileStore: Send + Sync {
@@ -30,6 +32,10 @@ pub struct StoredFile {
 pub enum FileStoreError {
     #[error("the file is larger than the limit for all files together")]
     TooLarge,
+    #[error("the file is larger than files.max_file_bytes")]
+    FileTooLarge,
     #[error("the folder for files: {0}")]
     Io(#[from] std::io::Error),
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }

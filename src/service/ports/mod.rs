@@ -14,6 +14,7 @@ mod judge;
 mod limit;
 mod process;
 mod servers;
+mod spool;
 mod store;
 mod tracer;
 
@@ -40,11 +41,13 @@ pub use self::servers::{
     ServerChange, ServerChangeKind, ServerEvent, ServerMessage, ServerNews, ServerPhase, ServerQuestion, ServerState, SignInToken,
     ToolServers,
 };
+pub use self::spool::{Spool, SpoolError, SpoolSegment, SpoolState};
 pub use self::store::{
     AuditStore, ChangeStore, ChatStore, ComputedStore, ConnectVisit, ConnectionStore, DefinitionStore, EnrichmentStore, EventStore,
-    FeedbackStore, Forgotten, KeyStore, LearnedUse, LearningStore, ListingStore, PendingSignIn, PolicyStore, SecretStore, SessionCaps,
-    SessionSaved, SessionStore, StatePart, StateVersions, Store, StoreError, StoreFailures, StoredChat, StoredConnection, StoredDefinition,
-    StoredPolicy, StoredToolOverride, ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore,
+    FeedbackStore, Forgotten, KeyStore, LeaderStore, LearnedUse, LearningStore, ListingStore, PendingSignIn, PolicyStore, RateKey,
+    RateReport, RateStore, SecretStore, SessionCaps, SessionSaved, SessionStore, SharedRates, StatePart, StateVersions, Store, StoreError,
+    StoreFailures, StoredChat, StoredConnection, StoredDefinition, StoredPolicy, StoredToolOverride, ToolOverrideStore, ToolsetStore,
+    UpkeepStore, UsageStore,
 };
 pub use self::tracer::{Span, SpanKind, SpanValue, TraceContext, Tracer};
 pub use crate::domain::catalog::catalog::{ServerListing, SkippedTool};

@@ -1,28 +1,55 @@
 //! The audit log: who called or changed what, the decision and the outcome. It contains no arguments and no results.
 //!
-//! Entries are written behind, in batches. If the store is too slow, entries are dropped rather than calls delayed. The log of
-//! the process reports their number.
+//! Entries are written behind, in batches. While the store is away, they wait in the spool. If that is full too, entries are dropped
+//! rather than calls delayed. The log of the process reports their number.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
-use crate::service::ports::{AuditEntry, AuditQuery, AuditStore, StoreError, StoredAuditEntry};
+use crate::service::leading::Leading;
+use crate::service::ports::{AuditEntry, AuditQuery, AuditStore, Spool, SpoolState, StoreError, StoredAuditEntry};
+use crate::service::records::spooling::{Kind, SaveBatch, Spooling, parsed};
 use crate::service::write_behind::{BatchWriter, Queue};
 
 #[derive(Clone)]
 pub(crate) struct Audit {
     queue: Queue<AuditEntry>,
     store: Arc<dyn AuditStore>,
+    spooling: Arc<Spooling<AuditEntry>>,
 }
 
 impl Audit {
-    /// Starts the writer. After `stop`, it writes the queued entries and ends.
-    pub(crate) fn start(store: Arc<dyn AuditStore>, retention: Duration, stop: CancellationToken) -> (Self, JoinHandle<()>) {
-        let (queue, writing) = Writer { store: Arc::clone(&store), retention }.start(stop);
-        (Self { queue, store }, writing)
+    /// Starts the writer. After `stop`, it writes the queued entries and ends. Only the leading service deletes old entries.
+    pub(crate) fn start(
+        store: Arc<dyn AuditStore>,
+        spool: Arc<dyn Spool>,
+        (retention, leading): (Duration, Leading),
+        stop: CancellationToken,
+    ) -> (Self, JoinHandle<()>) {
+        let saving = Arc::clone(&store);
+        let save: SaveBatch<AuditEntry> = Box::new(move |batch, entries| {
+            let store = Arc::clone(&saving);
+            Box::pin(async move { store.save_audit_once(batch, entries).await })
+        });
+        let encode = |id: Uuid, entries: &[AuditEntry]| serde_json::to_vec(&(id.to_string(), entries));
+        let decode = |line: &[u8]| {
+            let (id, entries) = serde_json::from_slice::<(String, Vec<AuditEntry>)>(line)?;
+            Ok((parsed(&id)?, entries))
+        };
+        let kind = Kind { name: "audit log", save, encode, decode };
+        let (spooling, _) = Spooling::start(kind, Some(spool), stop.clone());
+        let writer = Writer { store: Arc::clone(&store), spooling: Arc::clone(&spooling), retention, leading };
+        let (queue, writing) = writer.start(stop);
+        (Self { queue, store, spooling }, writing)
+    }
+
+    /// What waits on the disk.
+    pub(crate) fn spool(&self) -> SpoolState {
+        self.spooling.state()
     }
 
     pub(crate) fn record(&self, entry: AuditEntry) {
@@ -31,7 +58,7 @@ impl Audit {
 
     /// Number of entries dropped since the start.
     pub(crate) fn lost(&self) -> u64 {
-        self.queue.lost()
+        self.queue.lost() + self.spooling.lost()
     }
 
     /// Returns matching entries, newest first.
@@ -42,7 +69,9 @@ impl Audit {
 
 struct Writer {
     store: Arc<dyn AuditStore>,
+    spooling: Arc<Spooling<AuditEntry>>,
     retention: Duration,
+    leading: Leading,
 }
 
 impl BatchWriter for Writer {
@@ -58,11 +87,13 @@ impl BatchWriter for Writer {
     }
 
     async fn save(&self, batch: &[AuditEntry]) -> bool {
-        let saved = self.store.save_audit(batch).await;
-        saved.inspect_err(|error| tracing::error!(error = %error, "the audit log could not be written")).is_ok()
+        self.spooling.save(batch).await
     }
 
     async fn forget(&self) {
+        if !self.leading.leads() {
+            return;
+        }
         let before = SystemTime::now().checked_sub(self.retention).unwrap_or(SystemTime::UNIX_EPOCH);
         match self.store.forget_audit_before(before).await {
             Ok(0) => {}

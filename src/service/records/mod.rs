@@ -1,6 +1,8 @@
 //! Records: events, usage, costs, audit log, feedback, metrics.
 
 pub(super) mod last_selections;
+mod spooling;
+mod spooled_events;
 pub mod metrics;
 pub(crate) mod report;
 pub(crate) mod activity;

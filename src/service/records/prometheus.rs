@@ -16,6 +16,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::domain::catalog::tool::ServerName;
 use crate::service::catalog::current::CurrentCatalog;
+use crate::service::leading::Leading;
 use crate::service::learning::learn::Learning;
 use crate::service::ports::{DiskSpace, Embedder, ProcessState, ServerPhase, ToolIndex, ToolServers, UpkeepStore};
 use crate::service::records::audit::Audit;
@@ -59,6 +60,7 @@ pub(crate) struct MetricSources {
     pub recorder: Recorder,
     pub learning: Learning,
     pub audit: Audit,
+    pub leading: Leading,
     pub process: ReadProcess,
     pub space: ReadSpace,
     pub log: ReadLog,
@@ -151,7 +153,7 @@ impl fmt::Debug for States {
 
 impl Collector for States {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let MetricSources { current, servers, index, embedder, store, recorder, learning, audit, space, log, .. } = &self.0;
+        let MetricSources { current, servers, index, embedder, store, recorder, learning, audit, leading, space, log, .. } = &self.0;
         let catalog = current.snapshot();
         gauge(&mut encoder, "catalog_tools", "Tools in the catalog", catalog.tools().len() as u64)?;
         gauge(&mut encoder, "catalog_servers", "Servers in the catalog", catalog.servers().len() as u64)?;
@@ -201,6 +203,17 @@ impl Collector for States {
         gauge(&mut encoder, "learning_messages", "Messages that learning compares, counted once per scope", remembered)?;
         counter(&mut encoder, "learning_uses_lost", "Learned uses lost before they were stored", learning.lost())?;
         counter(&mut encoder, "audit_entries_lost", "Audit log entries lost before they were stored", audit.lost())?;
+        let kind = ConstGauge::new(0_u64).metric_type();
+        let spools = [("audit", audit.spool()), ("events", recorder.spool())];
+        let mut metric = encoder.encode_descriptor("spool_bytes", "Records on the disk that wait for the store.", None, kind)?;
+        for (records, spool) in &spools {
+            metric.encode_family(&[("records", *records)])?.encode_gauge(&spool.bytes)?;
+        }
+        let mut metric = encoder.encode_descriptor("spool_up", "Whether the disk takes records while the store is away.", None, kind)?;
+        for (records, spool) in &spools {
+            metric.encode_family(&[("records", *records)])?.encode_gauge(&u64::from(spool.error.is_none()))?;
+        }
+        gauge(&mut encoder, "leader", "Whether this replica does what must happen once", u64::from(leading.leads()))?;
         let LogState { lines_dropped, panics } = log();
         counter(&mut encoder, "log_lines_dropped", "Log lines dropped because of a slow consumer or a write error", lines_dropped)?;
         counter(&mut encoder, "panics", "Panics of parts of the service: bugs", panics)

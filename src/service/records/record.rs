@@ -15,10 +15,15 @@ use crate::domain::learning::memory::RememberedMessage;
 use crate::domain::learning::vector::MessageVector;
 use crate::domain::records::conversation::Conversation;
 use crate::service::caller::CallerContext;
+use crate::service::leading::Leading;
 use crate::service::learning::learn::{Learning, Used};
-use crate::service::ports::{Attribution, CallOutcome, EventMessage, EventStore, SelectionEvent, SelectionEventKind, Verdict};
+use crate::service::ports::{
+    Attribution, CallOutcome, EventMessage, EventStore, SelectionEvent, SelectionEventKind, Spool, SpoolState, Verdict,
+};
 use crate::service::records::last_selections::{LastSelection, LastSelections, Lesson};
 use crate::service::records::metrics::{Meters, SearchKind};
+use crate::service::records::spooled_events;
+use crate::service::records::spooling::{Kind, SaveBatch, Spooling};
 use crate::service::write_behind::{BatchWriter, Queue};
 use crate::settings::UsageSettings;
 
@@ -29,6 +34,7 @@ const MAX_TEXT_CHARACTERS: usize = 4_000;
 #[derive(Clone)]
 pub struct Recorder {
     queue: Queue<SelectionEvent>,
+    spooling: Arc<Spooling<SelectionEvent>>,
     last: LastSelections,
     meters: Arc<Meters>,
     keeps_text: bool,
@@ -46,12 +52,25 @@ const SEARCHES: u64 = 10_000;
 const SEARCH_IDLE: Duration = Duration::from_hours(2);
 
 impl Recorder {
-    /// Starts the writer. After `stop`, it writes the queued events and ends.
-    pub fn start(store: Arc<dyn EventStore>, retention: Retention, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
-        let (queue, writing) = Writer { store, retention }.start(stop);
+    /// Starts the writer. After `stop`, it writes the queued events and ends. Without a spool, events are lost while the store is
+    /// away. Only the leading service deletes old events.
+    pub fn start(
+        store: Arc<dyn EventStore>,
+        spool: Option<Arc<dyn Spool>>,
+        (retention, leading): (Retention, Leading),
+        stop: CancellationToken,
+    ) -> (Self, tokio::task::JoinHandle<()>) {
+        let saving = Arc::clone(&store);
+        let save: SaveBatch<SelectionEvent> = Box::new(move |batch, events| {
+            let store = Arc::clone(&saving);
+            Box::pin(async move { store.record_once(batch, events).await })
+        });
+        let kind = Kind { name: "record of use", save, encode: spooled_events::encode, decode: spooled_events::decode };
+        let (spooling, _) = Spooling::start(kind, spool, stop.clone());
+        let (queue, writing) = Writer { store, spooling: Arc::clone(&spooling), retention, leading }.start(stop);
         let searches = Cache::builder().max_capacity(SEARCHES).time_to_idle(SEARCH_IDLE).build();
         let (last, meters, usage) = (LastSelections::default(), Arc::default(), Arc::default());
-        (Self { queue, last, meters, keeps_text: false, usage, learning: None, searches }, writing)
+        (Self { queue, spooling, last, meters, keeps_text: false, usage, learning: None, searches }, writing)
     }
 
     /// Also counts the events with these metrics.
@@ -84,7 +103,12 @@ impl Recorder {
 
     /// Number of events dropped since the start, because the store was slow or failed.
     pub fn lost(&self) -> u64 {
-        self.queue.lost()
+        self.queue.lost() + self.spooling.lost()
+    }
+
+    /// What waits on the disk.
+    pub(crate) fn spool(&self) -> SpoolState {
+        self.spooling.state()
     }
 
     pub fn record(&self, event: SelectionEvent) {
@@ -252,7 +276,9 @@ pub struct Retention {
 
 struct Writer {
     store: Arc<dyn EventStore>,
+    spooling: Arc<Spooling<SelectionEvent>>,
     retention: Retention,
+    leading: Leading,
 }
 
 impl BatchWriter for Writer {
@@ -269,11 +295,13 @@ impl BatchWriter for Writer {
     }
 
     async fn save(&self, batch: &[SelectionEvent]) -> bool {
-        let saved = self.store.record(batch).await;
-        saved.inspect_err(|error| tracing::warn!(error = %error, "selection events were not stored")).is_ok()
+        self.spooling.save(batch).await
     }
 
     async fn forget(&self) {
+        if !self.leading.leads() {
+            return;
+        }
         let before = |age: Duration| SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
         match self.store.forget_before(before(self.retention.chats), before(self.retention.events)).await {
             Ok(0) => {}

@@ -20,6 +20,9 @@ mod code {
     pub(super) const CONFLICT: [&str; 2] = ["40001", "40P01"];
     /// The server is stopping, has crashed, or does not accept connections yet; too many connections.
     pub(super) const AWAY: [&str; 4] = ["57P01", "57P02", "57P03", "53300"];
+    /// The server can't do it at the moment: a statement or a wait for a lock took too long, the transaction was idle for too long, or
+    /// the server is a standby or has no space left.
+    pub(super) const PASSING: [&str; 7] = ["57014", LOCK_NOT_AVAILABLE, "25P03", READ_ONLY, "53000", "53100", "53200"];
     /// Connection exceptions.
     pub(super) const CONNECTION_CLASS: &str = "08";
 }
@@ -140,6 +143,13 @@ pub(super) fn during_use(place: &Arc<PostgresPlace>, source: sqlx::Error) -> Box
 /// Whether a transaction failed only because of others, so that it may succeed when it runs again.
 pub(super) fn is_conflict(error: &sqlx::Error) -> bool {
     code(error).is_some_and(|code| code::CONFLICT.contains(&&*code))
+}
+
+/// Whether the same operation may succeed later, although nobody changes anything.
+pub(super) fn is_passing(error: &sqlx::Error) -> bool {
+    is_lost(error)
+        || matches!(error, sqlx::Error::PoolClosed | sqlx::Error::WorkerCrashed)
+        || code(error).is_some_and(|code| code::PASSING.contains(&&*code) || code::CONFLICT.contains(&&*code))
 }
 
 /// Whether the error says that the server is away, or accepts no connections.

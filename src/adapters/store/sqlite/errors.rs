@@ -92,6 +92,11 @@ pub(super) fn during_use(path: &Path, source: sqlx::Error) -> Box<dyn Error + Se
     }
 }
 
+/// Whether another process holds the lock of the file.
+pub(super) fn is_busy(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::PoolTimedOut) || primary_code(error) == Some(SQLITE_BUSY)
+}
+
 /// Whether the error means that the file is damaged, or not a database.
 pub(super) fn is_damage(error: &sqlx::Error) -> bool {
     matches!(primary_code(error), Some(SQLITE_CORRUPT | SQLITE_NOTADB))

@@ -4,8 +4,9 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use sqlx::{QueryBuilder, Row};
+use uuid::Uuid;
 
-use super::{Db, DbConnection, DbRow, SqlStore, text, time};
+use super::{Db, DbConnection, DbRow, SqlStore, batches, text, time};
 use crate::adapters::store::encoding::{odd, signed, to_millis};
 use crate::domain::access::policy::{Effect, RulePlace, RuleSource};
 use crate::domain::catalog::tool::{ServerName, ToolId};
@@ -16,9 +17,12 @@ const ROWS: usize = 100;
 
 #[async_trait]
 impl AuditStore for SqlStore {
-    async fn save_audit(&self, entries: &[AuditEntry]) -> Result<(), StoreError> {
+    async fn save_audit_once(&self, batch: Uuid, entries: &[AuditEntry]) -> Result<(), StoreError> {
         let save = || {
             async move |writer: &mut DbConnection| {
+                if !batches::is_new(writer, batch).await? {
+                    return Ok(());
+                }
                 for entries in entries.chunks(ROWS) {
                     let mut query = QueryBuilder::<Db>::new(
                         "INSERT INTO audit (at, principal, action, server, tool, subject, allowed, rule_source, rule_number, outcome, took_us, bytes) ",

@@ -1,10 +1,12 @@
 //! Stores the chats' sets of tools.
 
+use std::collections::HashMap;
 use std::time::SystemTime;
 
 use async_trait::async_trait;
+use sqlx::QueryBuilder;
 
-use super::{DbConnection, SqlStore, text};
+use super::{Db, DbConnection, SqlStore, text};
 use crate::adapters::store::encoding::{from_json, signed, to_json, to_millis};
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::selection::chat::{ChatKey, ChatSet};
@@ -46,6 +48,38 @@ impl ChatStore for SqlStore {
             }
         };
         self.write("save a chat", save).await
+    }
+
+    async fn save_chats(&self, chats: &[(ChatKey, StoredChat)]) -> Result<Vec<Option<u64>>, StoreError> {
+        if chats.is_empty() {
+            return Ok(Vec::new());
+        }
+        let save = || {
+            async move |writer: &mut DbConnection| {
+                let now = to_millis(SystemTime::now());
+                let mut rows = Vec::with_capacity(chats.len());
+                for (key, StoredChat { set, version }) in chats {
+                    rows.push((key, to_json(set)?, signed(*version)));
+                }
+                let mut query = QueryBuilder::<Db>::new("WITH given (principal, chat, tools, updated_at, version) AS (");
+                query.push_values(rows, |mut row, (key, set, version)| {
+                    row.push_bind(key.principal.as_str()).push_bind(text(&key.chat)).push_bind(set).push_bind(now).push_bind(version);
+                });
+                query.push(
+                    ") INSERT INTO chat_set (principal, chat, tools, updated_at, version) \
+                     SELECT principal, chat, tools, updated_at, version + 1 FROM given WHERE version = coalesce(( \
+                     SELECT version FROM chat_set WHERE chat_set.principal = given.principal AND chat_set.chat = given.chat), 0) \
+                     ON CONFLICT (principal, chat) DO UPDATE SET tools = excluded.tools, updated_at = excluded.updated_at, \
+                     version = excluded.version WHERE chat_set.version = excluded.version - 1 RETURNING principal, chat, version",
+                );
+                let saved: Vec<(String, String, i64)> = query.build_query_as().persistent(false).fetch_all(writer).await?;
+                let saved: HashMap<(String, String), u64> =
+                    saved.into_iter().map(|(principal, chat, version)| ((principal, chat), version.unsigned_abs())).collect();
+                let version = |key: &ChatKey| saved.get(&(key.principal.as_str().to_owned(), text(&key.chat).into_owned())).copied();
+                Ok(chats.iter().map(|(key, _)| version(key)).collect())
+            }
+        };
+        self.write("save chats", save).await
     }
 }
 

@@ -5,9 +5,10 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use sqlx::{QueryBuilder, Row};
+use uuid::Uuid;
 
 use super::{
-    CHUNK, Db, DbConnection, DbRow, SqlStore, chats, conversation_figures, feedback, insert_numbered, snapshot, text, time, usage,
+    CHUNK, Db, DbConnection, DbRow, SqlStore, batches, chats, conversation_figures, feedback, insert_numbered, snapshot, text, time, usage,
 };
 use crate::adapters::store::encoding::{odd, signed, to_millis};
 use crate::domain::catalog::tool::ToolId;
@@ -21,9 +22,12 @@ const ROWS: usize = 100;
 
 #[async_trait]
 impl EventStore for SqlStore {
-    async fn record(&self, events: &[SelectionEvent]) -> Result<(), StoreError> {
+    async fn record_once(&self, batch: Uuid, events: &[SelectionEvent]) -> Result<(), StoreError> {
         let record = || {
             async move |writer: &mut DbConnection| {
+                if !batches::is_new(writer, batch).await? {
+                    return Ok(());
+                }
                 insert(writer, events).await?;
                 usage::add(writer, events).await?;
                 conversation_figures::add(writer, events).await

@@ -13,6 +13,7 @@
 //! Statements number their parameters (`$1`), which both databases understand. They leave nothing to the database's order of rows
 //! or to its types of results: sums are cast, and upserts name their table.
 
+mod batches;
 mod audit;
 mod chats;
 mod computed;

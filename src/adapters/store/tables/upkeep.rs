@@ -1,9 +1,11 @@
 //! Operations on the store as a whole.
 
+use std::time::SystemTime;
+
 use async_trait::async_trait;
 use uuid::Uuid;
 
-use super::{DbConnection, SqlStore};
+use super::{DbConnection, SqlStore, batches};
 use crate::service::ports::{StoreError, StoreFailures, UpkeepStore};
 
 #[async_trait]
@@ -27,6 +29,11 @@ impl UpkeepStore for SqlStore {
         self.available("answer")?;
         let query = sqlx::query("SELECT 1 FROM listing LIMIT 1");
         self.read("answer", query.execute(self.readers())).await.map(drop)
+    }
+
+    async fn forget_batches_before(&self, time: SystemTime) -> Result<u64, StoreError> {
+        let forget = || async move |writer: &mut DbConnection| batches::delete_before(writer, time).await;
+        self.write("forget the ids of old batches", forget).await
     }
 
     async fn shrink(&self) -> Result<(), StoreError> {

@@ -54,7 +54,7 @@ pub struct Rule {
 }
 
 /// The location of a rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RulePlace {
     pub source: RuleSource,
     /// The rule's position in its source, starting at 1.
@@ -62,7 +62,7 @@ pub struct RulePlace {
 }
 
 named! {
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum RuleSource {
         /// `[[policy]]` in the settings file. These rules come first.

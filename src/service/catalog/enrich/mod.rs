@@ -21,6 +21,7 @@ use crate::domain::selection::enrichment::{Author, Brief, Enrichment, Enrichment
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::enrich::feed::{EnrichmentFeed, FileEnrichments};
+use crate::service::leading::Leading;
 use crate::service::ports::{Answered, EnrichError, Enricher, EnrichmentStore, Exchange, JudgeError, StoreError};
 use crate::settings::llm::EnrichmentSettings;
 
@@ -31,6 +32,9 @@ const LONGEST_PAUSE: Duration = Duration::from_mins(10);
 const ATTEMPTS: u32 = 5;
 /// Maximum delay before enrichments reach the index. They are collected, because each update rebuilds the whole index.
 const LONGEST_UNPUBLISHED: Duration = Duration::from_mins(5);
+
+/// How often to look for texts of another service.
+const OTHERS: Duration = Duration::from_mins(1);
 
 /// Receives what the language model consumed.
 pub(crate) type OnExchange = Arc<dyn Fn(Exchange) + Send + Sync>;
@@ -80,6 +84,24 @@ pub(crate) async fn in_use(
 }
 
 impl Enriching {
+    /// Puts texts into this service's index that another service has written, for ever. Notices them within a minute.
+    pub(crate) async fn follow_others(&self, leading: &Leading) {
+        let mut known = None;
+        loop {
+            sleep(OTHERS).await;
+            if leading.leads() {
+                known = None;
+                continue;
+            }
+            let catalog = self.current.snapshot();
+            let written = in_force(&catalog, self.store.as_ref(), self.feed.model(), &self.feed.of_files()).await;
+            let Ok(count) = written.map(|written| written.len()) else { continue };
+            if known.replace(count).is_some_and(|known| known != count) {
+                self.feed.publish();
+            }
+        }
+    }
+
     /// Writes missing enrichments whenever the index is complete, until `stop`.
     pub(crate) async fn follow(&self, stop: CancellationToken) {
         let work = async {

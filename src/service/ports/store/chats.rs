@@ -11,7 +11,13 @@ pub trait ChatStore: Send + Sync {
 
     /// Replaces the chat's set if `expected` is its current version (0 if there is none). Returns the new version; `None` if
     /// another process was faster.
+    ///
+    /// [`Self::save_chats`] does the same for many chats.
     async fn save_chat(&self, key: &ChatKey, set: &ChatSet, expected: u64) -> Result<Option<u64>, StoreError>;
+
+    /// Replaces the sets of many chats whose versions are the current ones, in one statement. Returns their new versions in the order
+    /// of the chats; `None` for those where another process was faster.
+    async fn save_chats(&self, chats: &[(ChatKey, StoredChat)]) -> Result<Vec<Option<u64>>, StoreError>;
 }
 
 /// A chat's set of tools, as stored.

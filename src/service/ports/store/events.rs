@@ -3,14 +3,20 @@
 use std::time::SystemTime;
 
 use async_trait::async_trait;
+use uuid::Uuid;
 
 use super::StoreError;
 use crate::service::ports::{EventQuery, SelectionEvent, StoredEvent};
 
 #[async_trait]
 pub trait EventStore: Send + Sync {
-    /// Stores events and adds them to the sums of their days and conversations.
-    async fn record(&self, events: &[SelectionEvent]) -> Result<(), StoreError>;
+    /// Stores a batch of events and adds them to the sums of their days and conversations, unless a batch with this id has been
+    /// stored before.
+    async fn record_once(&self, batch: Uuid, events: &[SelectionEvent]) -> Result<(), StoreError>;
+
+    async fn record(&self, events: &[SelectionEvent]) -> Result<(), StoreError> {
+        self.record_once(Uuid::now_v7(), events).await
+    }
 
     /// Returns matching events, newest first.
     async fn events(&self, query: &EventQuery) -> Result<Vec<StoredEvent>, StoreError>;

@@ -16,9 +16,11 @@ mod enrichments;
 mod events;
 mod feedback;
 mod keys;
+mod leading;
 mod learning;
 mod listings;
 mod policy;
+mod rates;
 mod secrets;
 mod sessions;
 mod tool_facts;
@@ -36,9 +38,11 @@ pub use self::enrichments::EnrichmentStore;
 pub use self::events::EventStore;
 pub use self::feedback::FeedbackStore;
 pub use self::keys::KeyStore;
+pub use self::leading::LeaderStore;
 pub use self::learning::{Forgotten, LearnedUse, LearningStore};
 pub use self::listings::ListingStore;
 pub use self::policy::{PolicyStore, StoredPolicy};
+pub use self::rates::{RateKey, RateReport, RateStore, SharedRates};
 pub use self::secrets::SecretStore;
 pub use self::sessions::{SessionCaps, SessionSaved, SessionStore};
 pub use self::tool_facts::{StoredToolOverride, ToolOverrideStore};
@@ -57,7 +61,7 @@ macro_rules! store {
 
 store! {
     AuditStore, ChangeStore, ChatStore, ComputedStore, ConnectionStore, DefinitionStore, EnrichmentStore, EventStore, FeedbackStore, KeyStore,
-    LearningStore, ListingStore, PolicyStore, SecretStore, SessionStore, ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore,
+    LeaderStore, LearningStore, ListingStore, PolicyStore, RateStore, SecretStore, SessionStore, ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +69,15 @@ pub enum StoreError {
     #[error("the store could not {action}")]
     Failed {
         action: &'static str,
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The store is not available at the moment, so another attempt may succeed.
+    #[error("the store could not {action}: it is not available at the moment")]
+    Away {
+        action: &'static str,
+        /// Whether the store went away during the commit, so that the change may have been made.
+        is_unsure: bool,
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },

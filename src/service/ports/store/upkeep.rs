@@ -1,5 +1,7 @@
 //! Operations on the store as a whole.
 
+use std::time::SystemTime;
+
 use async_trait::async_trait;
 use uuid::Uuid;
 
@@ -15,6 +17,9 @@ pub trait UpkeepStore: Send + Sync {
 
     /// Checks that the store responds, for `/readyz`.
     async fn check(&self) -> Result<(), StoreError>;
+
+    /// Forgets the ids of batches that were stored before `time`. Returns their number.
+    async fn forget_batches_before(&self, time: SystemTime) -> Result<u64, StoreError>;
 
     /// Returns unused space to the file system, as far as this is quick.
     async fn shrink(&self) -> Result<(), StoreError>;

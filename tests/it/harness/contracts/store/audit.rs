@@ -5,7 +5,26 @@ use std::time::{Duration, SystemTime};
 use toolsieve::domain::access::policy::{Effect, RulePlace, RuleSource};
 use toolsieve::domain::access::principal::Principal;
 use toolsieve::domain::catalog::tool::ToolId;
-use toolsieve::service::ports::{AuditAction, AuditEntry, AuditQuery, AuditStore, CallOutcome};
+use toolsieve::service::ports::{AuditAction, AuditEntry, AuditQuery, AuditStore, CallOutcome, Store};
+use uuid::Uuid;
+
+/// After an outage, nobody knows whether a batch was stored, so it is sent again.
+pub(crate) async fn a_batch_that_comes_again_is_stored_once(store: &dyn Store) {
+    let entry = |subject: &str| AuditEntry::of_change(&Principal::admin_key(), AuditAction::KeyCreate, subject.to_owned());
+    let (first, second) = (Uuid::now_v7(), Uuid::now_v7());
+    for _ in 0..3 {
+        store.save_audit_once(first, &[entry("a"), entry("b")]).await.unwrap();
+    }
+    store.save_audit_once(second, &[entry("c")]).await.unwrap();
+    let subjects = async || {
+        let found = store.audit(&AuditQuery { limit: 100, ..AuditQuery::default() }).await.unwrap();
+        found.into_iter().rev().map(|stored| stored.entry.subject.unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(subjects().await, ["a", "b", "c"]);
+    assert_eq!(store.forget_batches_before(SystemTime::now() + Duration::from_mins(1)).await.unwrap(), 2);
+    store.save_audit_once(second, &[entry("d")]).await.unwrap();
+    assert_eq!(subjects().await, ["a", "b", "c", "d"]);
+}
 
 pub(crate) async fn the_audit_log_is_found_by_what_it_says(store: &dyn AuditStore) {
     let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);

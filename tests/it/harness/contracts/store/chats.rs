@@ -32,3 +32,24 @@ pub(crate) async fn of_two_changes_of_one_chat_one_is_too_late(store: &dyn ChatS
         assert_eq!(store.save_chat(&key, &set(&["c"], &[]), late).await.unwrap(), None, "{late}");
     }
 }
+
+pub(crate) async fn many_chats_are_saved_together(store: &dyn ChatStore) {
+    let stored = |tools: &[&str], version| StoredChat { set: set(tools, &[]), version };
+    assert_eq!(store.save_chats(&[]).await.unwrap(), []);
+    assert_eq!(store.save_chat(&chat("me", "old"), &set(&["a"], &[]), 0).await.unwrap(), Some(1));
+    let chats = [
+        (chat("me", "new"), stored(&["a", "b"], 0)),
+        (chat("me", "old"), stored(&["a", "c"], 1)),
+        (chat("you", "old"), stored(&["d"], 0)),
+        (chat("me", "n\0l"), stored(&["e"], 0)),
+    ];
+    assert_eq!(store.save_chats(&chats).await.unwrap(), [Some(1), Some(2), Some(1), Some(1)]);
+    for (key, StoredChat { set, version }) in &chats {
+        assert_eq!(store.chat(key).await.unwrap(), Some(StoredChat { set: set.clone(), version: version + 1 }));
+    }
+    // Those that another one has changed stay, and the others are saved.
+    let again = [(chat("me", "new"), stored(&["x"], 0)), (chat("me", "old"), stored(&["y"], 2)), (chat("me", "none"), stored(&["z"], 3))];
+    assert_eq!(store.save_chats(&again).await.unwrap(), [None, Some(3), None]);
+    assert_eq!(store.chat(&chat("me", "new")).await.unwrap().unwrap().version, 1);
+    assert_eq!(store.chat(&chat("me", "none")).await.unwrap(), None);
+}

@@ -6,6 +6,7 @@ use toolsieve::domain::catalog::tool::ToolId;
 use toolsieve::service::ports::{
     Attribution, CallOutcome, EventQuery, OfferedTools, SelectionEvent, SelectionEventKind, Store, StoredEventKind,
 };
+use uuid::Uuid;
 
 use super::fixtures::{called, chat, events, hour, message, set};
 
@@ -80,4 +81,14 @@ pub(crate) async fn chats_and_events_are_forgotten_by_age(store: &dyn Store) {
     assert_eq!(store.forget_before(now + hour, now - hour).await.unwrap(), 1, "the chat");
     assert_eq!(store.chat(&chat("me", "chat")).await.unwrap(), None);
     assert_eq!(store.forget_before(now + hour, now + hour).await.unwrap(), 3, "the other events");
+}
+
+pub(crate) async fn events_that_come_again_are_counted_once(store: &dyn Store) {
+    let (now, batch) = (SystemTime::now(), Uuid::now_v7());
+    for _ in 0..2 {
+        store.record_once(batch, &events(now)).await.unwrap();
+    }
+    assert_eq!(store.events(&EventQuery { limit: 100, ..EventQuery::default() }).await.unwrap().len(), 3);
+    store.record(&events(now)).await.unwrap();
+    assert_eq!(store.events(&EventQuery { limit: 100, ..EventQuery::default() }).await.unwrap().len(), 6);
 }

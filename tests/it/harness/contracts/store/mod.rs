@@ -30,8 +30,8 @@ macro_rules! store_contract {
     ($factory:path) => {
         $crate::harness::contracts::store::store_contract! {
             $factory:
-            audit: the_audit_log_is_found_by_what_it_says;
-            chats: chats_are_kept_by_principal, of_two_changes_of_one_chat_one_is_too_late;
+            audit: the_audit_log_is_found_by_what_it_says, a_batch_that_comes_again_is_stored_once;
+            chats: chats_are_kept_by_principal, of_two_changes_of_one_chat_one_is_too_late, many_chats_are_saved_together;
             computed:
                 vectors_are_kept_by_model_and_text, thousands_of_vectors_go_in_one_call, token_counts_are_kept,
                 what_was_used_lately_is_not_forgotten;
@@ -40,7 +40,7 @@ macro_rules! store_contract {
                 a_link_opens_one_session;
             definitions: definitions_are_kept_as_they_were_seen_first, what_was_approved_or_listed_lately_is_not_forgotten;
             enrichments: what_is_written_is_kept_by_tool_and_author, what_is_written_and_used_lately_is_not_forgotten;
-            events: chats_and_events_are_forgotten_by_age, events_are_found_by_what_they_say;
+            events: chats_and_events_are_forgotten_by_age, events_that_come_again_are_counted_once, events_are_found_by_what_they_say;
             feedback: a_selection_is_found_by_its_principal_alone, the_last_verdict_counts;
             keys:
                 api_keys_come_back_as_they_were, two_keys_in_use_never_have_one_name,

@@ -1,0 +1,203 @@
+//! The rate limiters of this service, and their exchange with those of other services on the same store.
+//!
+//! The exchange runs in the background: a few times a second, and at once when little is left of a share. Without it, this service
+//! keeps to an equal share of each limit.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use moka::sync::Cache;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+use crate::domain::access::rate::Pace;
+use crate::domain::access::shared_rate::{Permitted, SharedPacer, Standing, nanos};
+use crate::domain::text::canonical::Fingerprint;
+use crate::service::ports::{Limit, RateKey, RateReport, RateStore, SharedRates, StoreError};
+
+/// How often to exchange at least.
+const USUAL: Duration = Duration::from_millis(200);
+/// How often to exchange at most.
+const SHORTEST: Duration = Duration::from_millis(10);
+/// How long the result of an exchange is good for.
+const GOOD: Duration = Duration::from_secs(3);
+/// How often to remove old rates.
+const FORGET: Duration = Duration::from_secs(30);
+/// Maximum number of keys with the requests of others, and how long they are kept.
+const OTHERS: u64 = 100_000;
+const OTHERS_KEPT: Duration = Duration::from_mins(5);
+/// Maximum number of reports per exchange.
+const REPORTS: usize = 2_000;
+
+pub(crate) struct Rates {
+    store: Option<Arc<dyn RateStore>>,
+    service: Uuid,
+    started: Instant,
+    /// The limiters, to which exchanges add what others have permitted.
+    pacers: Cache<RateKey, Arc<SharedPacer>>,
+    /// When the next request of keys is due that this service has not limited itself, in nanoseconds since the start.
+    others: Cache<RateKey, u64>,
+    /// The limiters with requests that others don't know.
+    changed: Mutex<HashMap<RateKey, Arc<SharedPacer>>>,
+    urgent: Notify,
+    services: AtomicU32,
+    /// Until when the last exchange is good, in nanoseconds since the start.
+    good_until: AtomicU64,
+}
+
+/// A rate limiter of a caller or a server.
+#[derive(Clone)]
+pub(crate) struct Limiter {
+    key: RateKey,
+    pacer: Arc<SharedPacer>,
+}
+
+impl Limiter {
+    pub(crate) fn pace(&self) -> Pace {
+        self.pacer.pace()
+    }
+}
+
+impl Rates {
+    /// Of a service that shares its limits with the others on this store, if there can be any.
+    pub(crate) fn new(store: Option<Arc<dyn RateStore>>) -> Arc<Self> {
+        let idle = Duration::from_hours(1);
+        Arc::new(Self {
+            store: store.filter(|store| store.shares_rates()),
+            service: Uuid::new_v4(),
+            started: Instant::now(),
+            pacers: Cache::builder().max_capacity(OTHERS).time_to_idle(idle).build(),
+            others: Cache::builder().max_capacity(OTHERS).time_to_live(OTHERS_KEPT).build(),
+            changed: Mutex::default(),
+            urgent: Notify::new(),
+            services: AtomicU32::new(1),
+            good_until: AtomicU64::new(0),
+        })
+    }
+
+    /// The limiter of a caller or a server. A former one with another pace is replaced.
+    pub(crate) fn limiter(&self, limit: Limit, name: &str, pace: Pace) -> Limiter {
+        let key = key(limit, name);
+        let known = self.others.get(&key).unwrap_or_default();
+        let pacer = Arc::new(SharedPacer::new(pace, known));
+        if self.store.is_some() {
+            self.pacers.insert(key, Arc::clone(&pacer));
+        }
+        Limiter { key, pacer }
+    }
+
+    /// Counts a request.
+    ///
+    /// # Errors
+    /// The time until a request may be allowed.
+    pub(crate) fn take(&self, limiter: &Limiter) -> Result<(), Duration> {
+        let now = self.started.elapsed();
+        let permitted = limiter.pacer.take(now, self.standing(now))?;
+        if self.store.is_some() {
+            // Exchanges forget limiters that are not used.
+            self.pacers.get_with(limiter.key, || Arc::clone(&limiter.pacer));
+            self.changed.lock().entry(limiter.key).or_insert_with(|| Arc::clone(&limiter.pacer));
+            if permitted == Permitted::AndUrgent {
+                self.urgent.notify_one();
+            }
+        }
+        Ok(())
+    }
+
+    fn standing(&self, now: Duration) -> Standing {
+        if self.store.is_none() {
+            return Standing::ALONE;
+        }
+        let is_informed = nanos(now) < self.good_until.load(Ordering::Relaxed);
+        Standing { services: self.services.load(Ordering::Relaxed), is_informed }
+    }
+
+    /// Exchanges with the other services, for ever. Returns at once if there can be none.
+    pub(crate) async fn follow(&self) {
+        let Some(store) = &self.store else { return };
+        let (mut since, mut forgotten, mut fails) = (0, Instant::now(), false);
+        loop {
+            match self.exchange(store.as_ref(), since).await {
+                Ok(at) => {
+                    since = at;
+                    if std::mem::take(&mut fails) {
+                        tracing::info!("rate limits are shared with other services again");
+                    }
+                }
+                Err(error) => {
+                    if !std::mem::replace(&mut fails, true) {
+                        let services = self.services.load(Ordering::Relaxed);
+                        tracing::warn!(%error, services, "this service keeps to its share of each rate limit");
+                    }
+                    tokio::time::sleep(USUAL).await;
+                }
+            }
+            if forgotten.elapsed() >= FORGET {
+                forgotten = Instant::now();
+                if let Err(error) = store.forget_rates().await {
+                    tracing::debug!(%error, "old rate limits were not removed");
+                }
+            }
+            tokio::time::sleep(SHORTEST).await;
+            let _ = tokio::time::timeout(USUAL, self.urgent.notified()).await;
+        }
+    }
+
+    async fn exchange(&self, store: &dyn RateStore, since: u64) -> Result<u64, StoreError> {
+        let begun = self.started.elapsed();
+        let mut sent: Vec<(RateKey, Arc<SharedPacer>)> = {
+            let mut changed = self.changed.lock();
+            let keys: Vec<RateKey> = changed.keys().copied().take(REPORTS).collect();
+            keys.into_iter().filter_map(|key| changed.remove_entry(&key)).collect()
+        };
+        // In one order in all services, so that their statements don't wait for each other in a circle.
+        sent.sort_unstable_by_key(|(key, _)| *key);
+        let report = |(key, pacer): &(RateKey, Arc<SharedPacer>)| RateReport {
+            key: *key,
+            taken: pacer.time_of(pacer.send()),
+            ahead: pacer.ahead(begun),
+        };
+        let reports: Vec<RateReport> = sent.iter().map(report).collect();
+        match store.exchange_rates(self.service, &reports, since).await {
+            Ok(rates) => {
+                let sent: HashMap<RateKey, Arc<SharedPacer>> = sent.into_iter().collect();
+                Ok(self.learn(&rates, &sent))
+            }
+            Err(error) => {
+                let mut changed = self.changed.lock();
+                for (key, pacer) in sent {
+                    pacer.take_back();
+                    changed.entry(key).or_insert(pacer);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn learn(&self, rates: &SharedRates, sent: &HashMap<RateKey, Arc<SharedPacer>>) -> u64 {
+        let now = self.started.elapsed();
+        for (key, ahead) in &rates.ahead {
+            let due = nanos(now + *ahead);
+            if let Some(pacer) = sent.get(key) {
+                pacer.learn(due, true);
+            }
+            match self.pacers.get(key) {
+                // The caller may have got another limiter meanwhile, with another pace.
+                Some(pacer) if sent.get(key).is_none_or(|sent| !Arc::ptr_eq(sent, &pacer)) => pacer.learn(due, false),
+                Some(_) => {}
+                None => self.others.insert(*key, due),
+            }
+        }
+        self.services.store(rates.services.max(1), Ordering::Relaxed);
+        self.good_until.store(nanos(now + GOOD), Ordering::Relaxed);
+        rates.at
+    }
+}
+
+fn key(limit: Limit, name: &str) -> RateKey {
+    let hash = Fingerprint::of_text(&format!("{}\n{name}", limit.name()));
+    std::array::from_fn(|position| hash.as_bytes()[position])
+}

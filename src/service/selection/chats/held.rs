@@ -1,0 +1,147 @@
+//! A chat's set in memory, and how it follows the store.
+//!
+//! Reading never blocks a message for long: the read goes on in the background, and the set counts as unknown until then.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use crate::domain::catalog::tool::ToolId;
+use crate::domain::selection::chat::{ChatKey, ChatSet};
+use crate::service::ports::{ChatStore, StoredChat};
+
+/// How long a message waits for a store that was slow a moment ago.
+const SLOW_PATIENCE: Duration = Duration::from_millis(2);
+/// How long a store counts as slow.
+const SLOW: Duration = Duration::from_secs(5);
+/// After this time, a read counts as failed.
+const LOST: Duration = Duration::from_secs(30);
+
+pub(super) type Entry = Arc<Mutex<Held>>;
+
+#[derive(Default)]
+pub(super) struct Held {
+    pub(super) set: ChatSet,
+    /// The version in the store on which this set is based; 0 if there is none.
+    pub(super) version: u64,
+    /// Whether the set contains what the store had. Otherwise it is only what this process has offered.
+    pub(super) is_known: bool,
+    /// Whether the set has unwritten changes.
+    pub(super) is_changed: bool,
+    /// Tools removed since the last write. Merging with another replica's version must not restore them.
+    pub(super) removed: HashSet<ToolId>,
+    /// Whether the owner was deleted. The set is then never written again.
+    pub(super) is_gone: bool,
+    /// The number of versions that were taken over from the store, or written. A read that began before the last one is outdated.
+    generation: u64,
+    /// Closed when the read under way ends.
+    reading: Option<watch::Receiver<()>>,
+}
+
+impl Held {
+    /// Takes over what the store has, if nothing newer was taken over or written since the read began.
+    fn take_over(&mut self, stored: StoredChat, generation: u64) {
+        let is_outdated = self.generation != generation || (self.is_changed && self.is_known);
+        if is_outdated {
+            return;
+        }
+        if self.is_changed {
+            self.merge(stored);
+        } else {
+            self.set = stored.set;
+            self.removed.clear();
+            self.take_version(stored.version);
+        }
+    }
+
+    /// Merges with what the store has.
+    pub(super) fn merge(&mut self, stored: StoredChat) {
+        self.set.merge_into(stored.set);
+        self.set.remove(&self.removed);
+        self.take_version(stored.version);
+    }
+
+    /// Notes that the store has this set. A change made in the meantime is already queued.
+    pub(super) fn is_written(&mut self, set: &ChatSet, version: u64) {
+        self.take_version(version);
+        self.is_changed = self.set != *set;
+        if !self.is_changed {
+            self.removed.clear();
+        }
+    }
+
+    /// Notes the version on which the set is based from now on.
+    pub(super) fn take_version(&mut self, version: u64) {
+        self.version = version;
+        self.is_known = true;
+        self.generation += 1;
+    }
+}
+
+/// How fast the store is at the moment.
+#[derive(Debug)]
+pub(super) struct Speed {
+    /// How long a message waits.
+    patience: Duration,
+    slow_until: Mutex<Option<Instant>>,
+}
+
+impl Speed {
+    pub(super) fn of(patience: Duration) -> Self {
+        Self { patience, slow_until: Mutex::default() }
+    }
+
+    /// How long a message waits now.
+    pub(super) fn patience(&self) -> Duration {
+        let is_slow = self.slow_until.lock().is_some_and(|until| Instant::now() < until);
+        if is_slow { self.patience.min(SLOW_PATIENCE) } else { self.patience }
+    }
+
+    fn note(&self, took: Duration) {
+        *self.slow_until.lock() = (took >= self.patience).then(|| Instant::now() + SLOW);
+    }
+}
+
+/// Reads a set from the store unless memory has all of it and more. Waits for at most `patience`. Returns whether the set is known.
+pub(super) async fn refresh(entry: &Entry, key: &ChatKey, store: &Arc<dyn ChatStore>, (speed, patience): (&Arc<Speed>, Duration)) -> bool {
+    let mut reading = {
+        let mut held = entry.lock();
+        if held.is_changed && held.is_known {
+            return true;
+        }
+        // The sender of a read that has ended is gone.
+        match held.reading.as_ref().filter(|reading| reading.has_changed().is_ok()) {
+            Some(reading) => reading.clone(),
+            None => {
+                let (ended, reading) = watch::channel(());
+                held.reading = Some(reading.clone());
+                let (entry, generation) = (Arc::clone(entry), held.generation);
+                tokio::spawn(read(entry, key.clone(), Arc::clone(store), (Arc::clone(speed), generation), ended));
+                reading
+            }
+        }
+    };
+    // An error means that the read has ended.
+    if timeout(patience, reading.changed()).await.is_err() {
+        tracing::debug!(?patience, "a chat's tools could not be read in time");
+        speed.note(patience.max(speed.patience));
+    }
+    entry.lock().is_known
+}
+
+async fn read(entry: Entry, key: ChatKey, store: Arc<dyn ChatStore>, (speed, generation): (Arc<Speed>, u64), ended: watch::Sender<()>) {
+    let begun = Instant::now();
+    match timeout(LOST, store.chat(&key)).await {
+        Ok(Ok(stored)) => {
+            speed.note(begun.elapsed());
+            entry.lock().take_over(stored.unwrap_or_default(), generation);
+        }
+        Ok(Err(error)) => tracing::warn!(%error, "a chat's tools could not be read"),
+        Err(_) => tracing::warn!(limit = ?LOST, "a chat's tools could not be read"),
+    }
+    drop(ended);
+}

@@ -1,0 +1,146 @@
+//! The chats' sets of tools, written behind to the store. Each message reads the store, because other replicas may serve the same
+//! chat, but waits only for a short time. Concurrent changes are merged. Memory contains unwritten changes, and what was read last.
+
+mod held;
+mod writer;
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use moka::future::Cache;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use self::held::{Entry, Speed, refresh};
+use self::writer::{QUEUE, Writer};
+use crate::domain::access::principal::PrincipalId;
+use crate::domain::catalog::tool::ToolId;
+use crate::domain::selection::chat::{ChatKey, ChatSet, Wanted};
+use crate::service::ports::ChatStore;
+
+/// Maximum number of chats in memory.
+const HELD: u64 = 10_000;
+const IDLE: Duration = Duration::from_hours(2);
+/// How long a change by a caller waits for the store.
+const PATIENCE: Duration = Duration::from_millis(1_200);
+
+/// The outcome of an update.
+#[derive(Clone, Debug, Default)]
+pub struct Updated {
+    /// The chat's tools in the order in which they were first offered.
+    pub set: ChatSet,
+    /// Tools that were removed because the set exceeded its budget.
+    pub dropped: Vec<ToolId>,
+    pub warning: Option<String>,
+}
+
+#[derive(Clone)]
+pub struct Chats {
+    store: Arc<dyn ChatStore>,
+    held: Cache<ChatKey, Entry>,
+    changed: mpsc::Sender<(ChatKey, Entry)>,
+    speed: Arc<Speed>,
+}
+
+impl Chats {
+    /// Starts the writer. After `stop`, it writes the queued sets and ends.
+    pub fn start(store: Arc<dyn ChatStore>, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
+        let (changed, queue) = mpsc::channel(QUEUE);
+        let task = tokio::spawn(Writer::new(Arc::clone(&store)).run(queue, stop));
+        let held = Cache::builder().max_capacity(HELD).time_to_idle(IDLE).build();
+        (Self { store, held, changed, speed: Arc::new(Speed::of(PATIENCE)) }, task)
+    }
+
+    /// Sets how long a message waits for the store.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { speed: Arc::new(Speed::of(patience)), ..self }
+    }
+
+    /// Adds offered tools and marks called ones. `budget` is the maximum number of tools in the set.
+    pub async fn update(&self, key: &ChatKey, offered: &[ToolId], called: &[ToolId], budget: usize) -> Updated {
+        self.take(key, &Wanted { offered, all_of: offered, ..Wanted::default() }, called, budget).await
+    }
+
+    /// Like [`Self::update`], but adds nothing if the set already contains what the message needs. Every change of the
+    /// definitions invalidates the provider's prompt cache.
+    pub async fn take(&self, key: &ChatKey, wanted: &Wanted<'_>, called: &[ToolId], budget: usize) -> Updated {
+        let entry = self.held.entry_by_ref(key).or_default().await.into_value();
+        let is_known = refresh(&entry, key, &self.store, (&self.speed, self.speed.patience())).await;
+        // What is offered now is merged with the earlier tools as soon as they can be read.
+        let mut warning = (!is_known).then(|| "the chat's earlier tools are not known: the store does not answer".to_owned());
+        let mut held = entry.lock();
+        let before = held.set.clone();
+        let offered: &[ToolId] = &needed(&held.set, wanted);
+        let dropped = held.set.update(offered, called, budget);
+        held.removed.retain(|tool| !offered.contains(tool) && !called.contains(tool));
+        let set = held.set.clone();
+        held.is_changed |= set != before;
+        let is_changed = held.is_changed;
+        drop(held);
+        // If the queue is full, the set is queued again with the next message.
+        if is_changed && self.changed.try_send((key.clone(), entry)).is_err() {
+            warning = Some("the chat's tools are kept in memory only: the store is too slow".to_owned());
+        }
+        Updated { set, dropped, warning }
+    }
+
+    /// What [`Self::take`] would return. Changes nothing.
+    pub(crate) async fn preview(&self, key: &ChatKey, wanted: &Wanted<'_>, called: &[ToolId], budget: usize) -> Updated {
+        let entry = self.held.entry_by_ref(key).or_default().await.into_value();
+        refresh(&entry, key, &self.store, (&self.speed, self.speed.patience())).await;
+        let mut set = entry.lock().set.clone();
+        let offered = needed(&set, wanted);
+        let dropped = set.update(&offered, called, budget);
+        Updated { set, dropped, warning: None }
+    }
+
+    /// The current set; `None` if the store fails and memory has no copy.
+    pub async fn read(&self, key: &ChatKey) -> Option<ChatSet> {
+        let entry = self.held.entry_by_ref(key).or_default().await.into_value();
+        refresh(&entry, key, &self.store, (&self.speed, PATIENCE)).await.then(|| entry.lock().set.clone())
+    }
+
+    /// Removes these tools from a set. Returns the remaining set and whether it contained any of them; `None` if the set can't be
+    /// read.
+    pub async fn remove(&self, key: &ChatKey, tools: &HashSet<ToolId>) -> Option<(ChatSet, bool)> {
+        let entry = self.held.entry_by_ref(key).or_default().await.into_value();
+        if !refresh(&entry, key, &self.store, (&self.speed, PATIENCE)).await {
+            return None;
+        }
+        let mut held = entry.lock();
+        let before = held.set.tools().len();
+        held.set.remove(tools);
+        let set = held.set.clone();
+        let was_there = set.tools().len() < before;
+        if was_there {
+            held.is_changed = true;
+            held.removed.extend(tools.iter().cloned());
+            drop(held);
+            if self.changed.try_send((key.clone(), entry)).is_err() {
+                tracing::warn!("a chat's tools are kept in memory only: the store is too slow");
+            }
+        }
+        Some((set, was_there))
+    }
+
+    /// Drops an owner's sets from memory after they were deleted from the store, and prevents later writes.
+    pub async fn forget(&self, owner: &PrincipalId) {
+        let theirs: Vec<(Arc<ChatKey>, Entry)> = self.held.iter().filter(|(key, _)| key.principal == *owner).collect();
+        for (key, entry) in theirs {
+            entry.lock().is_gone = true;
+            self.held.invalidate(&*key).await;
+        }
+    }
+}
+
+/// The offered tools to add to a set: if it already contains what the message needs, only those that are in it.
+fn needed<'a>(set: &ChatSet, wanted: &Wanted<'a>) -> Cow<'a, [ToolId]> {
+    if set.serves(wanted) {
+        Cow::Owned(wanted.offered.iter().filter(|tool| set.contains(tool)).cloned().collect())
+    } else {
+        Cow::Borrowed(wanted.offered)
+    }
+}

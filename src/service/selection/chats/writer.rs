@@ -1,0 +1,197 @@
+//! Writes the chats' sets behind: many in one statement, and again if the store did not take them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::held::Entry;
+use crate::domain::selection::chat::ChatKey;
+use crate::service::ports::{ChatStore, StoreError, StoredChat};
+use crate::service::supervision::Supervised;
+
+pub(super) const QUEUE: usize = 4_096;
+/// How long changes are collected before a write.
+const GATHER: Duration = Duration::from_millis(100);
+/// Number of attempts to merge a set with concurrent writes, before it is queued for a retry.
+const ATTEMPTS: usize = 5;
+/// Pause before the first retry of sets that the store rejected. It doubles after each failure.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+/// Number of failures after which the remaining sets are not tried until the next retry.
+const FAILURES: usize = 3;
+/// Maximum number of sets that wait for a retry.
+const WAITING: usize = 10_000;
+/// Maximum number of sets per statement.
+const TOGETHER: usize = 200;
+
+/// The task that writes changed sets and retries those that the store rejected.
+pub(super) struct Writer {
+    store: Arc<dyn ChatStore>,
+    waiting: HashMap<ChatKey, Entry>,
+    /// The pause between retries and its end. `None` if no chat's set is waiting for a retry.
+    pause: Duration,
+    retry: Option<Instant>,
+}
+
+impl Writer {
+    pub(super) fn new(store: Arc<dyn ChatStore>) -> Self {
+        Self { store, waiting: HashMap::new(), pause: FIRST_PAUSE, retry: None }
+    }
+
+    pub(super) async fn run(mut self, mut queue: mpsc::Receiver<(ChatKey, Entry)>, stop: CancellationToken) {
+        let mut part = Supervised::new("chats' sets");
+        while part.panicked(self.write(&mut queue, &stop)).await {}
+    }
+
+    async fn write(&mut self, queue: &mut mpsc::Receiver<(ChatKey, Entry)>, stop: &CancellationToken) {
+        let mut changed = Vec::new();
+        loop {
+            let is_stopping = stop.is_cancelled();
+            tokio::select! {
+                biased;
+                count = queue.recv_many(&mut changed, QUEUE) => if count == 0 {
+                    return self.retry().await;
+                },
+                () = until(self.retry) => {
+                    self.retry().await;
+                    continue;
+                }
+                () = stop.cancelled(), if !is_stopping => {
+                    queue.close();
+                    continue;
+                }
+            }
+            tokio::select! {
+                () = tokio::time::sleep(GATHER) => {}
+                () = stop.cancelled() => {}
+            }
+            while let Ok(more) = queue.try_recv() {
+                changed.push(more);
+            }
+            // Write a chat that changed several times only once, in its latest state.
+            let changed: HashMap<ChatKey, Entry> = changed.drain(..).collect();
+            if self.retry.is_some() {
+                self.wait(changed).await;
+            } else {
+                self.save(changed).await;
+            }
+        }
+    }
+
+    async fn retry(&mut self) {
+        let waiting = std::mem::take(&mut self.waiting);
+        self.retry = None;
+        self.save(waiting).await;
+    }
+
+    async fn save(&mut self, changed: HashMap<ChatKey, Entry>) {
+        let mut failed = HashMap::new();
+        let mut changed: Vec<(ChatKey, Entry)> = changed.into_iter().collect();
+        // In one order in all services, so that their statements don't wait for each other in a circle.
+        changed.sort_unstable_by(|(one, _), (other, _)| (one.principal.as_str(), &one.chat).cmp(&(other.principal.as_str(), &other.chat)));
+        let mut is_away = false;
+        for together in changed.chunks(TOGETHER) {
+            let mut rest = together.to_vec();
+            if !is_away {
+                match save_together(self.store.as_ref(), together).await {
+                    Ok(others) => rest = others,
+                    Err(StoreError::Away { .. }) => is_away = true,
+                    // One of them may be the reason.
+                    Err(StoreError::Failed { .. }) => {}
+                }
+            }
+            for (key, entry) in rest {
+                // A single bad set must not block the others, and a failing store must not get thousands of attempts.
+                if is_away || failed.len() >= FAILURES || !save(self.store.as_ref(), &key, &entry).await {
+                    failed.insert(key, entry);
+                }
+            }
+        }
+        if failed.is_empty() {
+            self.pause = FIRST_PAUSE;
+            return;
+        }
+        tracing::warn!(chats = failed.len(), pause = ?self.pause, "the tools of some chats were not stored; the write is retried");
+        self.retry = Some(Instant::now() + self.pause);
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        self.wait(failed).await;
+    }
+
+    /// Queues sets for a retry. Drops those beyond the limit, whose stored versions then apply again.
+    async fn wait(&mut self, changed: HashMap<ChatKey, Entry>) {
+        let mut lost = 0;
+        for (key, entry) in changed {
+            if self.waiting.len() < WAITING || self.waiting.contains_key(&key) {
+                self.waiting.insert(key, entry);
+            } else {
+                entry.lock().is_changed = false;
+                lost += 1;
+            }
+        }
+        if lost > 0 {
+            tracing::warn!(chats = lost, "the tools of some chats were lost: the store keeps failing, and the retry queue is full");
+        }
+    }
+}
+
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Writes sets in one statement. Returns those that another service has written too.
+async fn save_together(store: &dyn ChatStore, chats: &[(ChatKey, Entry)]) -> Result<Vec<(ChatKey, Entry)>, StoreError> {
+    let present = chats.iter().filter(|(_, entry)| !entry.lock().is_gone);
+    let sent: Vec<(&Entry, (ChatKey, StoredChat))> = present
+        .map(|(key, entry)| {
+            let held = entry.lock();
+            (entry, (key.clone(), StoredChat { set: held.set.clone(), version: held.version }))
+        })
+        .collect();
+    let (entries, sent): (Vec<&Entry>, Vec<(ChatKey, StoredChat)>) = sent.into_iter().unzip();
+    let versions = store.save_chats(&sent).await?;
+    let mut others = Vec::new();
+    for ((entry, (key, sent)), version) in entries.into_iter().zip(sent).zip(versions) {
+        match version {
+            Some(version) => entry.lock().is_written(&sent.set, version),
+            None => others.push((key, Arc::clone(entry))),
+        }
+    }
+    Ok(others)
+}
+
+/// Writes a set, merged with concurrent writes of other replicas. Returns whether it is stored.
+async fn save(store: &dyn ChatStore, key: &ChatKey, entry: &Entry) -> bool {
+    let failed = |error| {
+        tracing::warn!(error = %error, "a chat's tools were not stored");
+        false
+    };
+    for _ in 0..ATTEMPTS {
+        let (set, version) = {
+            let held = entry.lock();
+            if held.is_gone {
+                return true;
+            }
+            (held.set.clone(), held.version)
+        };
+        match store.save_chat(key, &set, version).await {
+            Ok(Some(version)) => {
+                let mut held = entry.lock();
+                held.is_written(&set, version);
+                return true;
+            }
+            Ok(None) => match store.chat(key).await {
+                Ok(stored) => entry.lock().merge(stored.unwrap_or_default()),
+                Err(error) => return failed(error),
+            },
+            Err(error) => return failed(error),
+        }
+    }
+    false
+}
