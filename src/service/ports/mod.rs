@@ -42,9 +42,9 @@ pub use self::servers::{
 };
 pub use self::store::{
     AuditStore, ChangeStore, ChatStore, ComputedStore, ConnectVisit, ConnectionStore, DefinitionStore, EnrichmentStore, EventStore,
-    FeedbackStore, Forgotten, KeyStore, LearnedUse, LearningStore, ListingStore, PendingSignIn, PolicyStore, SecretStore, SessionCaps,
-    SessionSaved, SessionStore, StatePart, StateVersions, Store, StoreError, StoreFailures, StoredChat, StoredConnection, StoredDefinition,
-    StoredPolicy, StoredToolOverride, ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore,
+    FeedbackStore, Forgotten, KeyStore, LearnedUse, LearningStore, ListingStore, PendingSignIn, PolicyStore, SecretStore, ServerStore,
+    SessionCaps, SessionSaved, SessionStore, StatePart, StateVersions, Store, StoreError, StoreFailures, StoredChat, StoredConnection,
+    StoredDefinition, StoredPolicy, StoredServer, StoredToolOverride, ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore,
 };
 pub use self::tracer::{Span, SpanKind, SpanValue, TraceContext, Tracer};
 pub use crate::domain::catalog::catalog::{ServerListing, SkippedTool};

@@ -20,6 +20,7 @@ mod learning;
 mod listings;
 mod policy;
 mod secrets;
+mod servers;
 mod sessions;
 mod tool_facts;
 mod toolsets;
@@ -40,6 +41,7 @@ pub use self::learning::{Forgotten, LearnedUse, LearningStore};
 pub use self::listings::ListingStore;
 pub use self::policy::{PolicyStore, StoredPolicy};
 pub use self::secrets::SecretStore;
+pub use self::servers::{ServerStore, StoredServer};
 pub use self::sessions::{SessionCaps, SessionSaved, SessionStore};
 pub use self::tool_facts::{StoredToolOverride, ToolOverrideStore};
 pub use self::toolsets::ToolsetStore;
@@ -57,7 +59,7 @@ macro_rules! store {
 
 store! {
     AuditStore, ChangeStore, ChatStore, ComputedStore, ConnectionStore, DefinitionStore, EnrichmentStore, EventStore, FeedbackStore, KeyStore,
-    LearningStore, ListingStore, PolicyStore, SecretStore, SessionStore, ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore,
+    LearningStore, ListingStore, PolicyStore, SecretStore, ServerStore, SessionStore, ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore,
 }
 
 #[derive(Debug, thiserror::Error)]
