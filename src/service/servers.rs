@@ -144,7 +144,7 @@ impl Servers {
             let message = "not true or false: write one of the two".to_owned();
             ServerError::Invalid(vec![EntryProblem { pointer: format!("/{member}"), message }])
         })?;
-        let _one = self.changing.lock().await;
+        let one = self.changing.lock().await;
         self.check_not_of_file(name)?;
         let (entry, former, was_on) = self.joined(name, members)?;
         let whole = entry.whole();
@@ -164,13 +164,15 @@ impl Servers {
         let stored = StoredServer { name: name.clone(), entry: Some(Value::Object(entry.shown.clone())), enabled, restarts: 0, sealed };
         self.store.save_server(&stored, is_other).await?;
         self.change(name, |row| *row = Row { entry: Some(entry), fault: None, enabled, restarts: row.restarts }).await;
+        // The server may take long, and other changes must not wait for it.
+        drop(one);
         self.settle(name, since).await;
         Ok((is_new, warnings))
     }
 
     /// Switches a server on or off. Its entry and what users have stored for it stay.
     pub(crate) async fn switch(&self, name: &ServerName, enabled: bool) -> Result<(), ServerError> {
-        let _one = self.changing.lock().await;
+        let one = self.changing.lock().await;
         let known = self.known(name).ok_or_else(|| ServerError::NotFound(name.to_string()))?;
         if known.enabled == enabled {
             return Ok(());
@@ -178,13 +180,15 @@ impl Servers {
         let since = SystemTime::now();
         self.store.switch_server(name, enabled).await?;
         self.change(name, |row| row.enabled = enabled).await;
+        // The server may take long, and other changes must not wait for it.
+        drop(one);
         self.settle(name, since).await;
         Ok(())
     }
 
     /// Restarts a server on every service that uses the store.
     pub(crate) async fn restart(&self, name: &ServerName) -> Result<(), ServerError> {
-        let _one = self.changing.lock().await;
+        let one = self.changing.lock().await;
         let known = self.known(name).ok_or_else(|| ServerError::NotFound(name.to_string()))?;
         if !known.enabled {
             return Err(ServerError::Off(name.to_string()));
@@ -192,6 +196,8 @@ impl Servers {
         let since = SystemTime::now();
         self.store.restart_server(name).await?;
         self.change(name, |row| row.restarts += 1).await;
+        // The server may take long, and other changes must not wait for it.
+        drop(one);
         self.settle(name, since).await;
         Ok(())
     }
