@@ -88,7 +88,7 @@ pub(crate) struct Servers {
     store: Arc<dyn Store>,
     keys: Option<SecretKeys>,
     reload: Arc<Reload>,
-    servers: Arc<dyn ToolServers>,
+    tool_servers: Arc<dyn ToolServers>,
     connections: Arc<Connections>,
     rebuilds: Rebuilds,
     rows: RwLock<Rows>,
@@ -120,8 +120,8 @@ impl StoredServers {
 
 impl Servers {
     pub(crate) fn new(store: Arc<dyn Store>, keys: Option<SecretKeys>, stored: StoredServers, parts: ServerParts) -> Self {
-        let ServerParts { reload, servers, connections, rebuilds } = parts;
-        Self { store, keys, reload, servers, connections, rebuilds, rows: RwLock::new(stored.0), changing: Mutex::default() }
+        let ServerParts { reload, servers: tool_servers, connections, rebuilds } = parts;
+        Self { store, keys, reload, tool_servers, connections, rebuilds, rows: RwLock::new(stored.0), changing: Mutex::default() }
     }
 
     /// A server's entry with a mark in place of every secret value. `None` if the API has not added the server.
@@ -206,7 +206,7 @@ impl Servers {
     pub(crate) async fn remove(&self, name: &ServerName) -> Result<(), ServerError> {
         let _one = self.changing.lock().await;
         self.check_not_of_file(name)?;
-        if !self.rows.read().get(name).is_some_and(|row| row.entry.is_some()) {
+        if self.rows.read().get(name).is_none_or(|row| row.entry.is_none()) {
             return Err(ServerError::NotFound(name.to_string()));
         }
         // Tokens can be revoked only as long as the server is configured.
@@ -261,7 +261,7 @@ impl Servers {
     /// Waits until the catalog contains a change: a server that is on has connected and listed its tools, or failed to.
     async fn settle(&self, name: &ServerName, since: SystemTime) {
         let start = Instant::now();
-        let state = || self.servers.states().into_iter().find(|state: &ServerState| state.server == *name);
+        let state = || self.tool_servers.states().into_iter().find(|state: &ServerState| state.server == *name);
         let mut phase = state().map(|state| state.phase);
         while phase == Some(ServerPhase::Starting) && start.elapsed() < PATIENCE {
             sleep(LOOK).await;
@@ -315,9 +315,9 @@ impl Servers {
             let pointers: Vec<&str> = entry.secrets.keys().map(String::as_str).collect();
             return Err(ServerError::NoKey(pointers.join(", ")));
         };
-        let values = Value::from_iter(entry.secrets.iter().map(|(pointer, value)| (pointer.as_str(), value.as_str()))).to_string();
+        let values: Value = entry.secrets.iter().map(|(pointer, value)| (pointer.as_str(), value.as_str())).collect();
         let nonce = rand::random::<[u8; NONCE_BYTES]>();
-        Ok(Some(keys.seal(SecretPlace::of_entry(name), &values.into(), nonce, SystemTime::now())?))
+        Ok(Some(keys.seal(SecretPlace::of_entry(name), &values.to_string().into(), nonce, SystemTime::now())?))
     }
 
     fn known(&self, name: &ServerName) -> Option<KnownServer> {

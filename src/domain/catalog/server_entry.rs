@@ -195,7 +195,7 @@ mod tests {
 
     use super::{KeepError, STORED, ServerEntry, pointers_to, take_switches};
 
-    fn entry(value: Value) -> ServerEntry {
+    fn entry(value: &Value) -> ServerEntry {
         ServerEntry::split(value.as_object().unwrap().clone())
     }
 
@@ -205,7 +205,7 @@ mod tests {
             "url": "https://example.org/mcp?key=hush", "headers": {"A/b": "hush", "N": 5, "none": null},
             "auth": {"type": "oauth", "client_id": "me", "client_secret": "hush"}, "listWith": {"A/b": "hush"}, "tags": ["a"], "timeout": 5
         });
-        let split = entry(value.clone());
+        let split = entry(&value);
         assert!(!json!(split.shown).to_string().contains("hush"), "{:?}", split.shown);
         assert_eq!(
             split.secrets.keys().collect::<Vec<_>>(),
@@ -217,45 +217,45 @@ mod tests {
         assert_eq!(split.whole(), whole);
         assert!(split.is_complete());
         assert!(!ServerEntry { secrets: [].into(), ..split }.is_complete());
-        let plain = entry(json!({"url": "https://example.org/mcp", "env": "wrong", "headers": ["wrong"]}));
+        let plain = entry(&json!({"url": "https://example.org/mcp", "env": "wrong", "headers": ["wrong"]}));
         assert!(plain.secrets.is_empty() && plain.is_complete());
     }
 
     #[test]
     fn a_stored_value_is_kept_for_the_same_receiver_alone() {
-        let former = entry(json!({"url": "https://example.org/a", "headers": {"A": "hush"}}));
-        let mut same = entry(json!({"url": "https://example.org/b", "headers": {"A": STORED, "B": "new"}}));
+        let former = entry(&json!({"url": "https://example.org/a", "headers": {"A": "hush"}}));
+        let mut same = entry(&json!({"url": "https://example.org/b", "headers": {"A": STORED, "B": "new"}}));
         assert_eq!(same.keep(Some(&former)), Ok(()));
         assert_eq!(same.whole()["headers"], json!({"A": "hush", "B": "new"}));
-        let mut other = entry(json!({"url": "https://evil.example", "headers": {"A": STORED}}));
+        let mut other = entry(&json!({"url": "https://evil.example", "headers": {"A": STORED}}));
         assert_eq!(other.keep(Some(&former)), Err(KeepError::OtherReceiver("/headers/A".into())));
-        let mut missing = entry(json!({"url": "https://example.org/a", "headers": {"B": STORED}}));
+        let mut missing = entry(&json!({"url": "https://example.org/a", "headers": {"B": STORED}}));
         assert_eq!(missing.keep(Some(&former)), Err(KeepError::Nothing("/headers/B".into())));
         assert_eq!(missing.keep(None), Err(KeepError::Nothing("/headers/B".into())));
         let signed_in = |issuer: &str, secret: &str| {
             let auth = json!({"type": "oauth", "issuer": issuer, "client_id": "me", "client_secret": secret});
-            entry(json!({"url": "https://example.org", "headers": {"A": "hush"}, "auth": auth}))
+            entry(&json!({"url": "https://example.org", "headers": {"A": "hush"}, "auth": auth}))
         };
         let (one, rotated, elsewhere) = (signed_in("a", "hush"), signed_in("a", "new"), signed_in("b", "hush"));
         assert!(one.has_same_receiver(&rotated) && !one.has_same_receiver(&elsewhere) && one.has_same_server(&elsewhere));
-        let with_query = entry(json!({"url": "https://example.org/?key=hush"}));
-        let mut kept = entry(json!({"url": STORED, "timeout": 5}));
+        let with_query = entry(&json!({"url": "https://example.org/?key=hush"}));
+        let mut kept = entry(&json!({"url": STORED, "timeout": 5}));
         assert_eq!(kept.keep(Some(&with_query)), Ok(()));
         assert_eq!(kept.whole()["url"], "https://example.org/?key=hush");
     }
 
     #[test]
     fn switches_leave_the_entry() {
-        let taken = |value: Value| {
+        let taken = |value: &Value| {
             let mut entry: Map<String, Value> = value.as_object().unwrap().clone();
             let enabled = take_switches(&mut entry);
             assert!(enabled.is_err() || entry.is_empty(), "{entry:?}");
             enabled
         };
-        assert_eq!(taken(json!({})), Ok(None));
-        assert_eq!((taken(json!({"disabled": true})), taken(json!({"enabled": true}))), (Ok(Some(false)), Ok(Some(true))));
-        assert_eq!(taken(json!({"enabled": true, "disabled": true})), Ok(Some(false)));
-        assert_eq!(taken(json!({"disabled": "${OFF}"})), Err("disabled"));
+        assert_eq!(taken(&json!({})), Ok(None));
+        assert_eq!((taken(&json!({"disabled": true})), taken(&json!({"enabled": true}))), (Ok(Some(false)), Ok(Some(true))));
+        assert_eq!(taken(&json!({"enabled": true, "disabled": true})), Ok(Some(false)));
+        assert_eq!(taken(&json!({"disabled": "${OFF}"})), Err("disabled"));
     }
 
     #[test]
