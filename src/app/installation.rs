@@ -51,12 +51,13 @@ async fn stored(store: &dyn Store) -> Result<(Option<Uuid>, bool), StoreError> {
     Ok((store.installation().await?, has_access(store).await?))
 }
 
-/// Whether the store contains data that restricts access. Rules in the settings refer to stored tags and toolsets, and
-/// approvals are the baseline for changed definitions.
+/// Whether the store contains data that restricts access. Rules in the settings refer to stored tags and toolsets,
+/// approvals are the baseline for changed definitions, and servers may be switched off.
 async fn has_access(store: &dyn Store) -> Result<bool, StoreError> {
     Ok(store.policy().await?.is_some()
         || !store.api_keys().await?.is_empty()
         || !store.toolsets().await?.is_empty()
+        || !store.servers().await?.is_empty()
         || store.tool_overrides().await?.iter().any(|stored| stored.written.is_some())
         || store.definitions().await?.iter().any(|stored| stored.approved.is_some()))
 }

@@ -90,11 +90,12 @@ use crate::service::selection::message_selections::MessageSelections;
 use crate::service::selection::offers::OfferCache;
 use crate::service::selection::retrieve::Retrieve;
 use crate::service::selection::select::Select;
+use crate::service::servers::{ServerParts, Servers, StoredServers};
 use crate::service::sharing::{SharedParts, SharedState};
 use crate::service::toolsets::loading::Loading;
 use crate::service::toolsets::sessions::Sessions;
 use crate::service::toolsets::toolsets::Toolsets;
-use crate::settings::Settings;
+use crate::settings::{EntryRules, Settings};
 
 /// How long background tasks may take to write pending data at the end.
 const ENDING: Duration = Duration::from_secs(5);
@@ -138,14 +139,14 @@ pub enum StartError {
     #[error(transparent)]
     Store(#[from] StoreOpenError),
     #[error(
-        "{} names an installation that had keys, rules, toolsets, tags or approvals, and toolsieve.db next to it is not its database: \
+        "{} names an installation that had keys, rules, toolsets, servers, tags or approvals, and toolsieve.db next to it is not its database: \
          {reason}. Starting would allow access to blocked tools. Restore a backup (toolsieve restore FILE --force). To use this database anyway, \
          without any of that data, delete {}",
         file.display(), file.display()
     )]
     OtherStore { file: PathBuf, reason: Mismatch },
     #[error(
-        "{} names an installation that had keys, rules, toolsets, tags or approvals, and the database in store.url is not its database: \
+        "{} names an installation that had keys, rules, toolsets, servers, tags or approvals, and the database in store.url is not its database: \
          {reason}. Starting would allow access to blocked tools. Use the right database, or copy the state into this one (toolsieve store \
          copy). To use this database anyway, without any of that data, delete {}",
         file.display(), file.display()
@@ -157,6 +158,8 @@ pub enum StartError {
     Keys(StoreError),
     #[error("the toolsets can't be read: {0}")]
     Toolsets(StoreError),
+    #[error("the servers of the API can't be read: {0}")]
+    Servers(StoreError),
     #[error("the tool metadata can't be read: {0}")]
     ToolOverrides(StoreError),
     #[error("the policy can't be applied: {0}")]
@@ -200,7 +203,7 @@ impl Application {
         // Comes first, so that nothing has been started if the address is in use.
         let is_socket_kept = socket.is_some();
         let (listener, address) = bind(&settings.start, socket)?;
-        let (start, live) = (settings.start.clone(), settings.live.clone());
+        let start = settings.start.clone();
         let data_dir = DataDir::open(&start.store.data_dir)?;
         let opened = OpenedStore::open(start.store.postgres.as_ref(), &data_dir.database()).await?;
         opened.make_shrinkable().await;
@@ -209,6 +212,10 @@ impl Application {
         let store = opened.port();
         // Comes before the parts are loaded, so that no change in between is missed.
         let versions = store.state_versions().await.map_err(StartError::Keys)?;
+        let stored_servers = StoredServers::load(store.as_ref(), start.secrets.keys.as_ref()).await.map_err(StartError::Servers)?;
+        let overrides = stored_servers.overrides();
+        let rules = EntryRules { start: &start, calls: &settings.live.calls };
+        let live = rules.merge(&settings.live.servers, &overrides).within(&settings.live);
         let meters = Arc::new(Meters::new(start.metrics.per_tool));
         let (tracer, span_export) = telemetry::open(&start.telemetry, &meters).map_err(StartError::Client)?.unzip();
         let exporting = export_spans(span_export, stop.clone());
@@ -225,12 +232,13 @@ impl Application {
         let (catalog, catalog_changes) = watch::channel(configured(&live.servers));
         let count_tokens: CountTokens = Arc::new(move |texts: &[String]| counter.count(texts));
         let (rebuilds, requests) = Rebuilds::channel();
-        let overrides = Arc::new(ToolOverrides::start(store.clone(), rebuilds.clone(), &live).await.map_err(StartError::ToolOverrides)?);
+        let tool_overrides =
+            Arc::new(ToolOverrides::start(store.clone(), rebuilds.clone(), &live).await.map_err(StartError::ToolOverrides)?);
         let definitions = Definitions::start(store.clone(), live.definitions).await.map_err(StartError::ToolOverrides)?;
         definitions.configure(&live);
         let definitions = Arc::new(definitions);
         current.remember(definitions.names().into_iter());
-        let inputs = CatalogInputs { overrides: Arc::clone(&overrides), definitions: Arc::clone(&definitions), rebuilds: requests };
+        let inputs = CatalogInputs { overrides: Arc::clone(&tool_overrides), definitions: Arc::clone(&definitions), rebuilds: requests };
         let mut refresh = Refresh::new(Arc::clone(&current), store.clone(), Arc::clone(&count_tokens), catalog_changes, inputs)
             .with_tool_tokens(start.documents.tool_tokens);
         let server_count = live.servers.len();
@@ -280,7 +288,7 @@ impl Application {
             store: store.clone(),
             keys: Arc::clone(&keys),
             connections: Arc::clone(&connections),
-            overrides: Arc::clone(&overrides),
+            overrides: Arc::clone(&tool_overrides),
             definitions: Arc::clone(&definitions),
             learning: learning.clone(),
             keys_kept: start.store.key_retention,
@@ -324,9 +332,16 @@ impl Application {
         let admission = Arc::new(admission(&start, &live, &keys));
         let takers = (Arc::clone(&toolsets), Arc::clone(&policies), Arc::clone(&secrets), Arc::clone(&limits));
         let apply = apply(Arc::clone(&execute), Arc::clone(&current), Arc::clone(&admission), takers, Arc::clone(&usage_settings));
-        let apply = apply_to_tools(apply, Arc::clone(&overrides), Arc::clone(&definitions), Arc::clone(&enrichment.feed));
+        let apply = apply_to_tools(apply, Arc::clone(&tool_overrides), Arc::clone(&definitions), Arc::clone(&enrichment.feed));
         let apply = apply_to_keys(apply, Arc::clone(&keys));
-        let reload = Arc::new(Reload::new(&settings, Arc::clone(&servers), catalog, apply));
+        let reload = Arc::new(Reload::new(&settings, overrides, Arc::clone(&servers), catalog, apply));
+        let parts = ServerParts {
+            reload: Arc::clone(&reload),
+            servers: Arc::clone(&servers),
+            connections: Arc::clone(&connections),
+            rebuilds: rebuilds.clone(),
+        };
+        let managed_servers = Arc::new(Servers::new(store.clone(), start.secrets.keys.clone(), stored_servers, parts));
         let loading =
             Arc::new(Loading { current: Arc::clone(&current), store: store.clone(), chats: chats.clone(), recorder: recorder.clone() });
         let find = Find {
@@ -395,8 +410,9 @@ impl Application {
             keys: Arc::clone(&keys),
             policies: Arc::clone(&policies),
             toolsets: Arc::clone(&toolsets),
-            overrides: Arc::clone(&overrides),
+            overrides: Arc::clone(&tool_overrides),
             definitions: Arc::clone(&definitions),
+            servers: Arc::clone(&managed_servers),
             rebuilds: rebuilds.clone(),
         };
         let shared = Arc::new(SharedState::new(store.clone(), parts, versions));
@@ -456,7 +472,16 @@ impl Application {
             report: Report { store: store.clone() },
             costs: CostReports { store: store.clone(), settings: usage_settings },
             enrichment,
-            tool_admin: ToolAdmin { current, overrides, definitions, rebuilds, servers: Arc::clone(&servers), store: store.clone() },
+            tool_admin: ToolAdmin {
+                current,
+                overrides: tool_overrides,
+                definitions,
+                rebuilds,
+                servers: Arc::clone(&servers),
+                reload: Arc::clone(&reload),
+                store: store.clone(),
+            },
+            servers: managed_servers,
             status,
         });
         let (server, connections) = match listen(&start, listener, address, state) {

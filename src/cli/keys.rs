@@ -26,6 +26,9 @@ pub(super) enum Keys {
         /// Let callers with this key name the user on whose behalf they call, as Open WebUI does
         #[arg(long)]
         trusted: bool,
+        /// Let the key read the admin routes and the console, and call no tools: `viewer`
+        #[arg(long, value_name = "ROLE", conflicts_with_all = ["servers", "toolsets", "groups", "trusted"])]
+        role: Option<String>,
         #[command(flatten)]
         end: End,
         #[command(flatten)]
@@ -64,8 +67,11 @@ pub(super) struct End {
 impl Keys {
     pub(super) fn run(self) -> Outcome {
         match self {
-            Self::Create { name, servers, toolsets, groups, trusted, end, access } => {
+            Self::Create { name, servers, toolsets, groups, trusted, role, end, access } => {
                 let mut body = json!({"name": name, "groups": groups, "trusted": trusted, "expires_in_days": end.expires_in_days});
+                if let Some(role) = role {
+                    body["role"] = role.into();
+                }
                 if !servers.is_empty() {
                     body["servers"] = servers.into();
                 }
@@ -108,7 +114,7 @@ fn id_of(key: &str, access: &ServiceAccess) -> Result<String, Failure> {
 }
 
 fn as_table(answer: &Value) -> String {
-    let head = ["Id", "Name", "State", "From", "Servers", "Toolsets", "Groups", "Trusted", "Expires", "Last used"];
+    let head = ["Id", "Name", "State", "From", "Servers", "Toolsets", "Groups", "Trusted", "Role", "Expires", "Last used"];
     table::of_list(&head, &answer["keys"], |key| {
         let limit = |name: &str| if key[name].is_null() { "all".to_owned() } else { list(&key[name]) };
         let trusted = if key["trusted"] == true { "yes" } else { "" };
@@ -121,6 +127,7 @@ fn as_table(answer: &Value) -> String {
             limit("toolsets"),
             list(&key["groups"]),
             trusted.to_owned(),
+            text(&key["role"]),
             text(&key["expires_at"]),
             text(&key["last_used_at"]),
         ]

@@ -29,6 +29,7 @@ mod retrieval;
 mod search;
 mod secrets;
 mod serve;
+mod servers;
 mod sessions;
 mod store;
 mod stored;
@@ -96,6 +97,9 @@ enum Command {
     /// List, show, set and remove the toolsets of a running service
     #[command(subcommand)]
     Toolsets(toolsets::Toolsets),
+    /// List, add, change, switch, restart and remove the MCP servers of a running service
+    #[command(subcommand)]
+    Servers(servers::Servers),
     /// Create, list and end sessions of a running service
     #[command(subcommand)]
     Sessions(sessions::Sessions),
@@ -247,6 +251,7 @@ impl Command {
             Self::Keys(command) => command.run(),
             Self::Policy(command) => command.run(),
             Self::Toolsets(command) => command.run(),
+            Self::Servers(command) => command.run(),
             Self::Sessions(command) => command.run(),
             Self::Audit(command) => command.run(),
             Self::Secrets(command) => command.run(),

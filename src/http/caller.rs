@@ -136,7 +136,12 @@ pub(crate) async fn admit(
             return Ok(request.into_response(problem.error_response()).map_into_right_body());
         }
     };
-    if !principal.administers && request.path().starts_with(ADMINISTRATION) {
+    if principal.views && request.path().starts_with(ADMINISTRATION) && !may_view(request.method()) {
+        let _ = request.extract::<Body>().await;
+        let problem = Problem::new(Code::ReadOnlyKey, "This key has the role viewer. Use the admin key to change something.");
+        return Ok(request.into_response(problem.error_response()).map_into_right_body());
+    }
+    if !principal.sees_all() && request.path().starts_with(ADMINISTRATION) {
         // For other callers, admin routes don't exist. This path produces the same response as any unknown path.
         take_path(&mut request, NOWHERE);
     }
@@ -197,14 +202,15 @@ fn let_in(state: &State, request: &ServiceRequest, path: &str, is_session: bool)
         }
         Refusal::Other(problem) => problem,
     });
-    let has_session = is_console(path) && state.console.has(headers);
-    let principal = match decided {
-        _ if has_session => Principal::admin_key(),
-        Err(_) if is_public(request.method(), path) => Principal::nobody(),
+    let session = is_console(path).then(|| state.console.of(headers, &state.keys)).flatten();
+    let has_session = session.is_some();
+    let principal = match (session, decided) {
+        (Some(session), _) => session.principal(),
+        (None, Err(_)) if is_public(request.method(), path) => Principal::nobody(),
         // The console has its own sign-in, and sends everybody else there.
-        Err(_) if is_console(path) => Principal::nobody(),
-        Err(_) if path == METRICS && state.metrics.public => Principal::nobody(),
-        decided => decided?,
+        (None, Err(_)) if is_console(path) => Principal::nobody(),
+        (None, Err(_)) if path == METRICS && state.metrics.public => Principal::nobody(),
+        (None, decided) => decided?,
     };
     let connection = request.conn_data::<Arc<Connection>>();
     if state.admission.is_known(&principal)
@@ -227,6 +233,11 @@ fn let_in(state: &State, request: &ServiceRequest, path: &str, is_session: bool)
         return Err(Problem::new(Code::NoUpgrade, "WebSockets are not supported. Omit the header Upgrade."));
     }
     Ok(principal)
+}
+
+/// Whether viewers may use this method of the admin routes.
+fn may_view(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
 /// Removes the Basic challenge where Basic authentication is not allowed. Otherwise browsers would ask for a password
@@ -520,7 +531,7 @@ impl FromRequest for Caller {
     }
 }
 
-/// An authenticated caller with administrator rights.
+/// An authenticated caller with administrator rights, or a viewer whose request changes nothing.
 pub(crate) struct Administrator(pub Arc<Principal>);
 
 impl FromRequest for Administrator {
@@ -529,7 +540,8 @@ impl FromRequest for Administrator {
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let caller = Caller::from_request(request, payload).into_inner();
-        ready(caller.and_then(|Caller(principal)| if principal.administers { Ok(Self(principal)) } else { Err(Problem::not_found()) }))
+        let is_admitted = |principal: &Principal| principal.administers || (principal.views && may_view(request.method()));
+        ready(caller.and_then(|Caller(principal)| if is_admitted(&principal) { Ok(Self(principal)) } else { Err(Problem::not_found()) }))
     }
 }
 

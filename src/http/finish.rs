@@ -19,7 +19,7 @@ use crate::service::spans;
 
 /// Requests below these paths change stored data, unless their method is GET or HEAD.
 const CHANGES: [&str; 8] =
-    ["/v1/admin/", "/v1/secrets/", "/v1/sessions", "/v1/toolsets/", "/v1/feedback", "/ui/servers", "/ui/tool", "/ui/access"];
+    ["/v1/admin/", "/v1/secrets/", "/v1/sessions", "/v1/toolsets/", "/v1/feedback", "/ui/server", "/ui/tool", "/ui/access"];
 
 /// In a request whose change is stored, while its number could not be read.
 pub(crate) struct UnknownNumber;

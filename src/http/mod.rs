@@ -114,7 +114,7 @@ fn calls(layout: &Layout) -> Resource {
 }
 
 /// All methods of the routes. HEAD is supported wherever GET is.
-const METHODS: [&str; 5] = ["GET", "HEAD", "POST", "PUT", "DELETE"];
+const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 
 /// Allows web pages with these origins to call the service. Without any origin, no other site's page may call it.
 /// Cookies are never accepted. `any_header` allows all request headers, as mcpo does. `front` sets the response headers

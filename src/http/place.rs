@@ -25,7 +25,7 @@ pub(super) async fn enter(prefix: AddressPrefix<'_>, state: &State, principal: &
         }
         AddressPrefix::Session(id) => {
             let session = state.sessions.find(id, principal).await?.ok_or_else(Problem::not_found)?;
-            Ok((Address::Session(session), Principal { administers: false, ..principal.clone() }))
+            Ok((Address::Session(session), Principal { administers: false, views: false, ..principal.clone() }))
         }
     }
 }

@@ -31,9 +31,11 @@ use crate::service::execution::execute::ExecuteError;
 use crate::service::mcp::waiting_calls::WaitError;
 use crate::service::ports::{CallError, StoreError};
 use crate::service::selection::offers::OfferError;
+use crate::service::servers::ServerError;
 use crate::service::toolsets::loading::LoadError;
 use crate::service::toolsets::sessions::SessionError;
 use crate::service::toolsets::toolsets::ToolsetError;
+use crate::settings::EntryProblem;
 
 /// Whose fault an error is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +83,8 @@ codes! {
     WrongKey           "wrong_key"           FORBIDDEN              Caller "The key is wrong",
     ForeignOrigin      "foreign_origin"      FORBIDDEN              Caller "The request comes from another site's page",
     AdminNeeded        "admin_needed"        FORBIDDEN              Caller "Only administrators may do this",
+    ReadOnlyKey        "read_only_key"       FORBIDDEN              Caller "The key may only read",
+    CommandsOff        "commands_off"        FORBIDDEN              Caller "The API may not add programs",
     UserNeeded         "user_needed"         FORBIDDEN              Caller "The request needs a user or a named key",
     CredentialsMissing "credentials_missing" FORBIDDEN              Caller "The MCP server needs the caller's credentials",
     SignInNeeded       "sign_in_needed"      FORBIDDEN              Caller "The MCP server needs the user to sign in",
@@ -143,7 +147,8 @@ pub(crate) struct ProblemBody<'a> {
     /// `invalid_request`. Absent if no single one caused the error.
     #[serde(skip_serializing_if = "Option::is_none")]
     parameter: Option<&'a str>,
-    /// The invalid arguments of a tool, if `code` is `invalid_arguments`.
+    /// The invalid arguments of a tool, if `code` is `invalid_arguments`; the invalid parts of a server's entry, if `code` is
+    /// `invalid_request`.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     #[schema(value_type = Vec<ArgumentProblemBody>, required = false)]
     errors: &'a [ArgumentProblem],
@@ -153,9 +158,9 @@ pub(crate) struct ProblemBody<'a> {
 }
 
 described! {
-    /// An invalid argument of a tool.
+    /// An invalid argument of a tool, or an invalid part of a server's entry.
     struct ArgumentProblemBody of ArgumentProblem {
-        /// JSON Pointer (RFC 6901) to the argument; empty for the arguments as a whole.
+        /// JSON Pointer (RFC 6901) to the argument; empty for the whole.
         pointer: String,
         message: String,
         /// Description of the expected value.
@@ -391,6 +396,26 @@ impl From<ToolsetError> for Problem {
                 Self { parameter: parameter.map(Cow::from), ..Self::new(Code::InvalidRequest, format!("{reason}.")) }
             }
             ToolsetError::Store(error) => Self::from(error),
+        }
+    }
+}
+
+impl From<ServerError> for Problem {
+    fn from(error: ServerError) -> Self {
+        let detail = sentence(&error.to_string());
+        match error {
+            ServerError::NotFound(_) => Self::new(Code::NotFound, detail),
+            ServerError::OfFile(error) => Self::from(error),
+            ServerError::Commands => Self::new(Code::CommandsOff, detail),
+            ServerError::Invalid(problems) => {
+                let error = |EntryProblem { pointer, message }| ArgumentProblem { pointer, message, expected: None, did_you_mean: None };
+                Self { errors: problems.into_iter().map(error).collect(), ..Self::invalid("entry", detail) }
+            }
+            ServerError::Syntax(_) => Self { parameter: Some("entry".into()), ..Self::new(Code::NotJson, detail) },
+            ServerError::NoKey(_) => Self { parameter: Some("entry".into()), ..Self::new(Code::SecretsOff, detail) },
+            ServerError::Off(_) | ServerError::TooMany => Self::new(Code::Conflict, detail),
+            ServerError::Seal(error) => Self::new(Code::Internal, error.to_string()),
+            ServerError::Store(error) => Self::from(error),
         }
     }
 }

@@ -46,6 +46,7 @@ use crate::service::records::usage::Usage;
 use crate::service::selection::message_selections::MessageSelections;
 use crate::service::selection::offers::OfferCache;
 use crate::service::selection::select::Select;
+use crate::service::servers::Servers;
 use crate::service::sharing::SharedState;
 use crate::service::toolsets::loading::Loading;
 use crate::service::toolsets::sessions::Sessions;
@@ -92,6 +93,8 @@ pub(crate) struct State {
     pub draining: CancellationToken,
     pub enrichment: EnrichmentAdmin,
     pub tool_admin: ToolAdmin,
+    /// The servers that the API manages.
+    pub servers: Arc<Servers>,
     pub metrics: MetricsSettings,
     pub meters: Arc<Meters>,
     pub access_log: AccessLog,

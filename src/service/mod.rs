@@ -10,6 +10,7 @@ pub mod learning;
 pub mod catalog;
 pub mod records;
 pub mod access;
+pub(crate) mod servers;
 pub(crate) mod cleaning;
 pub(crate) mod execution;
 pub mod publishing;

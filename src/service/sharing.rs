@@ -1,6 +1,6 @@
 //! Takes over what other services on the same store change.
 //!
-//! These are keys, rules, toolsets, overrides of tools and approvals, which every service keeps in memory. A change has a number,
+//! These are keys, rules, toolsets, overrides of tools, approvals and servers, which every service keeps in memory. A change has a number,
 //! and so has the state of this service: the number of the last change that it contains. A change that this service makes itself
 //! is acknowledged with a number that includes it. So whoever changes something can tell whether another service has the change
 //! already.
@@ -18,6 +18,7 @@ use crate::service::catalog::definitions::Definitions;
 use crate::service::catalog::rebuild::Rebuilds;
 use crate::service::catalog::tool_facts::ToolOverrides;
 use crate::service::ports::{ChangeStore, StatePart, StateVersions};
+use crate::service::servers::Servers;
 use crate::service::toolsets::toolsets::Toolsets;
 
 /// How often to look for changes whose notification was lost.
@@ -32,6 +33,7 @@ pub(crate) struct SharedParts {
     pub toolsets: Arc<Toolsets>,
     pub overrides: Arc<ToolOverrides>,
     pub definitions: Arc<Definitions>,
+    pub servers: Arc<Servers>,
     pub rebuilds: Rebuilds,
 }
 
@@ -106,12 +108,13 @@ impl SharedState {
     }
 
     async fn refresh(&self, part: StatePart) -> Result<(), PolicyError> {
-        let SharedParts { keys, policies, toolsets, overrides, definitions, rebuilds } = &self.parts;
+        let SharedParts { keys, policies, toolsets, overrides, definitions, servers, rebuilds } = &self.parts;
         match part {
             StatePart::Keys => keys.refresh().await?,
             StatePart::Policy => policies.refresh().await?,
             StatePart::Toolsets => toolsets.refresh().await?,
             StatePart::ToolOverrides => overrides.refresh().await?,
+            StatePart::Servers => servers.refresh().await?,
             StatePart::Definitions => {
                 for server in definitions.refresh().await? {
                     rebuilds.of(&server).await;

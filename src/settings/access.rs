@@ -18,6 +18,8 @@ section! {
         pub admin_key: Option<SecretString> = reader.header_key("access.admin_key", OWN_KEY),
         /// Whether callers with the service key may name the user on whose behalf they call.
         pub trust_users: bool = reader.switch("access.trust_users"),
+        /// Whether the API may add servers that are programs.
+        pub allow_commands: bool = reader.switch("access.allow_commands"),
         /// Whether `[[key]]` tables define keys. All callers then need a key.
         pub has_keys_in_file: bool = reader.has_api_keys(),
         /// The secret for signed users; `None` if users are named in plain headers.

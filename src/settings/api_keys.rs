@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use jiff::Timestamp;
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::domain::access::api_key::{self, KeyDefinition};
+use crate::domain::access::api_key::{self, KeyDefinition, KeyRole};
 use crate::domain::access::toolset::ToolsetName;
 use crate::domain::catalog::tool::ServerName;
 use crate::domain::text::canonical::Fingerprint;
@@ -18,7 +18,7 @@ use crate::settings::values::{Values, secret};
 use crate::settings::weak_key::weakness;
 use crate::settings::{ServerSettings, StartSettings};
 
-const FIELDS: [&str; 8] = ["name", "sha256", "file", "groups", "servers", "toolsets", "trusted", "expires_at"];
+const FIELDS: [&str; 9] = ["name", "sha256", "file", "groups", "servers", "toolsets", "trusted", "role", "expires_at"];
 /// Fields that people may expect to contain the key itself.
 const PLAIN: [&str; 4] = ["key", "secret", "token", "value"];
 const REMEDY: &str = "write a key as described at [[key]] in the commented defaults";
@@ -63,13 +63,29 @@ fn read_key(table: &mut Table<'_>) -> Option<KeyDefinition> {
     let toolsets = table.texts("toolsets").map(|names| names.into_iter().map(ToolsetName::from).collect::<BTreeSet<_>>());
     let groups = table.texts("groups").unwrap_or_default().into_iter().map(str::to_owned).collect();
     let trusted = table.switch("trusted").unwrap_or_default();
+    let role = role(table);
+    let of_callers: Vec<(&str, bool)> =
+        ["servers", "toolsets", "groups", "trusted"].into_iter().map(|field| (field, table.has(field))).collect();
+    if let Err((_, reason)) = api_key::check_role(role, &of_callers) {
+        table.problem(reason);
+    }
     let expires_at = expiry(table);
     if let Some(name) = &name
         && let Err((_, reason)) = api_key::check(name, servers.as_ref(), toolsets.as_ref())
     {
         table.problem(reason);
     }
-    table.finish(KeyDefinition { name: name?, hash: hash?, servers, toolsets, groups, trusted, expires_at })
+    let servers = api_key::servers_of_role(role, servers);
+    table.finish(KeyDefinition { name: name?, hash: hash?, servers, toolsets, groups, trusted, role, expires_at })
+}
+
+fn role(table: &mut Table<'_>) -> Option<KeyRole> {
+    let name = table.text("role")?.to_owned();
+    let role = KeyRole::of_name(&name);
+    if role.is_none() {
+        table.problem_with("`role` is unknown", suggestion(&name, &KeyRole::NAMES));
+    }
+    role
 }
 
 fn written_hash(table: &mut Table<'_>) -> Option<Fingerprint> {

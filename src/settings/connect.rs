@@ -7,6 +7,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
 use url::Url;
 
+use crate::settings::finding::{Findings, Location};
 use crate::settings::http::HttpSettings;
 use crate::settings::json_text::{child, item};
 use crate::settings::mcp_file::Entry;
@@ -16,6 +17,9 @@ use crate::settings::values::Reader;
 
 const KEY: &str = "auth";
 const OAUTH: &str = "oauth";
+const SERVERS: &str = "mcpServers";
+const SET_KEY: &str = "set it; `toolsieve secrets new-key` prints one";
+const SET_URL: &str = "set it to the address at which browsers reach the service";
 const KEYS: [&str; 9] = ["type", "for", "client_id", "client_secret", "scopes", "parameters", "issuer", "resource", "private_addresses"];
 /// Parameters of an authorization request that the service sets itself.
 const OURS: [&str; 8] =
@@ -143,23 +147,20 @@ impl ConnectSettings {
 
     /// Checks the settings that sign-ins depend on.
     pub(super) fn check(servers: &[ServerSettings], http: &HttpSettings, secrets: &SecretSettings, reader: &mut Reader<'_>) {
-        let signs_in = |server: &&ServerSettings| server.remote.connect.is_some();
-        let names: Vec<&str> = servers.iter().filter(signs_in).map(|server| server.name.as_str()).collect();
+        let names: Vec<&str> = servers.iter().filter(|server| signs_in(server)).map(|server| server.name.as_str()).collect();
         if names.is_empty() {
             return;
         }
         let names = names.join(", ");
         if secrets.keys.is_none() {
             let message = format!("not set, but these servers have `auth`, whose tokens must be encrypted: {names}");
-            reader.problem("secrets.key", message, "set it; `toolsieve secrets new-key` prints one");
+            reader.problem("secrets.key", message, SET_KEY);
         }
-        let by_people =
-            |server: &ServerSettings| server.remote.connect.as_ref().is_some_and(|connect| connect.token_for != TokenFor::Machine);
-        let is_needed = servers.iter().any(by_people);
+        let is_needed = servers.iter().any(needs_people);
         match &http.public_url {
             None if is_needed => {
                 let message = format!("not set, but people sign in to these servers and must come back to the service: {names}");
-                reader.problem("http.public_url", message, "set it to the address at which browsers reach the service");
+                reader.problem("http.public_url", message, SET_URL);
             }
             Some(url) if is_needed && url.scheme() != "https" && !is_loopback(url) => reader.warning(
                 "http.public_url",
@@ -170,6 +171,29 @@ impl ConnectSettings {
             _ => {}
         }
     }
+
+    /// Like [`Self::check`], for servers that are added at run time.
+    pub(super) fn check_added(servers: &[ServerSettings], http: &HttpSettings, secrets: &SecretSettings, findings: &mut Findings) {
+        for server in servers.iter().filter(|server| signs_in(server)) {
+            let path = child(&child(SERVERS, server.name.as_str()), KEY);
+            let place = || Location { key: Some(path.clone()), ..Location::default() };
+            if secrets.keys.is_none() {
+                findings.problem(place(), "secrets.key is not set, and tokens must be encrypted", SET_KEY);
+            }
+            if http.public_url.is_none() && needs_people(server) {
+                findings.problem(place(), "http.public_url is not set, and people who sign in must come back to the service", SET_URL);
+            }
+        }
+    }
+}
+
+fn signs_in(server: &ServerSettings) -> bool {
+    server.remote.connect.is_some()
+}
+
+/// Whether people sign in to the server.
+fn needs_people(server: &ServerSettings) -> bool {
+    server.remote.connect.as_ref().is_some_and(|connect| connect.token_for != TokenFor::Machine)
 }
 
 /// Whether the host of a URL is this machine.

@@ -37,6 +37,7 @@ mod selection;
 pub mod servers;
 mod sessions;
 mod store;
+mod stored_servers;
 mod table;
 mod tags;
 mod telemetry;
@@ -86,6 +87,7 @@ pub use self::selection::{Rerank, SelectionSettings};
 pub use self::servers::{RemoteSettings, ServerSettings, TransportSettings};
 pub use self::sessions::SessionSettings;
 pub use self::store::{PostgresSettings, StoreSettings};
+pub use self::stored_servers::{EntryError, EntryProblem, EntryRules, KnownServer, MergedServers, ServerOverride, parse_entry};
 pub use self::telemetry::TelemetrySettings;
 pub use self::tls::Tls;
 pub use self::tools::ToolSettings;
@@ -257,6 +259,17 @@ impl Sources {
             ServersSource::Nothing | ServersSource::Text { .. } => None,
         };
         servers.into_iter().chain(self.settings.clone()).collect()
+    }
+}
+
+impl Sources {
+    /// The name of the servers file, for messages.
+    pub fn servers_file(&self) -> String {
+        match &self.servers {
+            ServersSource::File(path) => path.display().to_string(),
+            ServersSource::Text { name, .. } => name.clone(),
+            ServersSource::Nothing => "the servers file".to_owned(),
+        }
     }
 }
 

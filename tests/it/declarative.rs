@@ -452,3 +452,20 @@ fn the_example_with_everything_in_files_is_sound() {
     let errors = Settings::load(&sources).unwrap_err();
     assert_eq!(errors.problems.len(), 3, "{errors}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_in_a_file_may_be_a_viewers() {
+    let table = |role: &str, more: &str| format!("[[key]]\nname = \"watcher\"\nsha256 = \"{}\"\nrole = \"{role}\"\n{more}", hash(FIRST));
+    let service = start(table("viewer", ""), &[]).await;
+    assert_eq!(status(&service, "/v1/admin/keys", FIRST).await, StatusCode::OK);
+    assert_eq!(call(&service, "/v1/admin/keys", FIRST).await, StatusCode::FORBIDDEN);
+    assert_eq!(call(&service, "/one/echo", FIRST).await, StatusCode::NOT_FOUND);
+    for (role, more, part) in [
+        ("viewer", "servers = [\"one\"]\n", "calls no tools"),
+        ("viewer", "trusted = true\n", "calls no tools"),
+        ("viewr", "", "did you mean `viewer`?"),
+    ] {
+        let state = reload(&service, &table(role, more)).await;
+        assert!(state["state"] == "failed" && state.to_string().contains(part), "{state}");
+    }
+}

@@ -75,6 +75,7 @@ mod retrieval_quality;
 mod scenarios;
 mod search;
 mod service_document;
+mod servers;
 mod sessions;
 mod settings;
 mod shadow;

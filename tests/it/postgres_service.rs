@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use crate::harness::keys::{ADMIN, KEY, administer, create, with_key};
 use crate::harness::process::built::toolsieve;
 use crate::harness::process::{Service, write_config};
+use crate::harness::servers::http::HttpServer;
 use crate::harness::servers::postgres::{Postgres, schema, shared};
 use crate::harness::wait::{eventually, when};
 use crate::harness::{Running, Start, stdio};
@@ -94,7 +95,7 @@ async fn state(service: &Running) -> (u64, String) {
     (header("x-toolsieve-state").parse().unwrap(), header("x-toolsieve-replica"))
 }
 
-/// Keys, rules, toolsets, overrides and approvals apply in every service, not only in the one that stored them.
+/// Keys, rules, toolsets, overrides, servers and approvals apply in every service, not only in the one that stored them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_applies_in_every_service() {
     let name = schema();
@@ -128,6 +129,24 @@ async fn a_change_applies_in_every_service() {
     changed(Method::PUT, "/v1/admin/tools/one/echo", json!({"description": "Says it once more."})).await;
     let (_, document) = administer(&two, Method::GET, "/openapi.json", &Value::Null).await;
     assert!(document.to_string().contains("Says it once more."), "{document}");
+
+    let server = HttpServer::start(&["list=mail"]);
+    let entry = json!({"type": "http", "url": format!("http://127.0.0.1:{}/mcp", server.port)});
+    changed(Method::PUT, "/v1/admin/servers/mail", entry).await;
+    eventually("the server has listed its tools", async || two.get("/mail/openapi.json").await.0 == StatusCode::OK).await;
+    let process = async || {
+        let response = with_key(&two, Method::POST, "/one/process", text).json(&json!({})).send().await.unwrap();
+        response.json::<Value>().await.unwrap_or_default()["pid"].as_u64()
+    };
+    let before = process().await.unwrap();
+    changed(Method::POST, "/v1/admin/servers/one/restart", Value::Null).await;
+    eventually("the other service's process is another one", async || process().await.is_some_and(|now| now != before)).await;
+    changed(Method::PATCH, "/v1/admin/servers/one", json!({"enabled": false})).await;
+    eventually("the server is off everywhere", async || calls(&two, text).await == StatusCode::NOT_FOUND).await;
+    changed(Method::PATCH, "/v1/admin/servers/one", json!({"enabled": true})).await;
+    eventually("the server is on everywhere", async || calls(&two, text).await == StatusCode::OK).await;
+    changed(Method::DELETE, "/v1/admin/servers/mail", Value::Null).await;
+    eventually("the server is gone everywhere", async || two.get("/mail/openapi.json").await.0 == StatusCode::NOT_FOUND).await;
 
     changed(Method::DELETE, &format!("/v1/admin/keys/{id}"), Value::Null).await;
     assert_eq!(calls(&two, text).await, StatusCode::UNAUTHORIZED);

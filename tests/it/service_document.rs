@@ -312,6 +312,17 @@ async fn every_answer_is_as_described() {
     world.good("list_enrichment", &[], ADMIN, Value::Null).await;
     world.good("remove_enrichment", &clock, ADMIN, Value::Null).await;
     world.good("list_servers", &[], ADMIN, Value::Null).await;
+    let entry = json!({"type": "http", "url": "http://127.0.0.1:1/mcp", "headers": {"X-Key": "hidden"}, "enabled": true});
+    let added = world.good("replace_server", &["added"], ADMIN, entry).await;
+    assert_eq!(added["entry"]["headers"], json!({"X-Key": "(stored)"}), "{added}");
+    let odd = json!({"url": "http://127.0.0.1:1/mcp", "hedaers": {}});
+    let (status, replaced) = world.send("replace_server", &["added"], ADMIN, odd).await;
+    assert!(status == StatusCode::OK && !replaced["warnings"].as_array().unwrap().is_empty(), "{replaced}");
+    world.send("replace_server", &["added"], ADMIN, json!({"url": "nowhere"})).await;
+    world.good("restart_server", &["added"], ADMIN, Value::Null).await;
+    world.good("switch_server", &["added"], ADMIN, json!({"enabled": false})).await;
+    world.good("show_server", &["added"], ADMIN, Value::Null).await;
+    world.good("remove_server", &["added"], ADMIN, Value::Null).await;
     // Prompts are listed when a client asks for them.
     rpc(&world.service, "/mcp", &[], "prompts/list", json!({})).await;
     let view = world.good("show_server_definition", &["one"], ADMIN, Value::Null).await;

@@ -35,7 +35,7 @@ pub enum SaveError {
     )]
     Interrupted(PathBuf),
     #[error(
-        "{} names an installation that had keys, rules, toolsets, tags or approvals, and toolsieve.db next to it is not its database. \
+        "{} names an installation that had keys, rules, toolsets, servers, tags or approvals, and toolsieve.db next to it is not its database. \
          A backup would be of no use: restore an earlier one (toolsieve restore FILE --force)",
         .0.display()
     )]

@@ -227,6 +227,16 @@ impl McpServers {
         }
     }
 
+    /// Retires a server's former instance and starts the new one, which callers already find.
+    fn succeed(&self, former: Option<&Arc<Server>>, server: Arc<Server>, tasks: &mut IndexMap<ServerName, Task>) {
+        if let Some(former) = former {
+            former.retire(false);
+            self.users.retire(former);
+        }
+        let former = tasks.shift_remove(&server.name);
+        tasks.insert(server.name.clone(), self.supervise(server, former));
+    }
+
     fn tasks(&self) -> MutexGuard<'_, IndexMap<ServerName, Task>> {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -304,14 +314,21 @@ impl ToolServers for McpServers {
             }
         }
         for server in begin {
-            if let Some(former) = present.get(&server.name) {
-                former.retire(false);
-                self.users.retire(former);
-            }
-            let former = tasks.shift_remove(&server.name);
-            tasks.insert(server.name.clone(), self.supervise(server, former));
+            self.succeed(present.get(&server.name), server, &mut tasks);
         }
         changes
+    }
+
+    fn restart(&self, name: &ServerName) -> bool {
+        let mut tasks = self.tasks();
+        let present = self.servers.load_full();
+        let Some(former) = present.get(name).filter(|_| !self.stop.is_cancelled()) else { return false };
+        let server = Arc::new(Server::new(ServerSettings::clone(&former.settings()), Arc::clone(&self.outlet)));
+        let mut next = IndexMap::clone(&present);
+        next.insert(name.clone(), Arc::clone(&server));
+        self.servers.store(Arc::new(next));
+        self.succeed(Some(former), server, &mut tasks);
+        true
     }
 
     fn states(&self) -> Vec<ServerState> {

@@ -59,6 +59,15 @@ impl KeyId {
     }
 }
 
+named! {
+    /// What a key may do beside calling tools, or in place of it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum KeyRole {
+        /// Reads the admin routes and the console. Its list of servers is empty, so it sees and calls no tools.
+        Viewer = "viewer",
+    }
+}
+
 /// A key that a file defines. `Debug` omits the hash.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyDefinition {
@@ -70,13 +79,14 @@ pub struct KeyDefinition {
     pub toolsets: Option<BTreeSet<ToolsetName>>,
     pub groups: BTreeSet<String>,
     pub trusted: bool,
+    pub role: Option<KeyRole>,
     pub expires_at: Option<SystemTime>,
 }
 
 impl fmt::Debug for KeyDefinition {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A weak key can be guessed from its hash.
-        let Self { name, hash: _, servers, toolsets, groups, trusted, expires_at } = self;
+        let Self { name, hash: _, servers, toolsets, groups, trusted, role, expires_at } = self;
         formatter
             .debug_struct("KeyDefinition")
             .field("name", name)
@@ -84,6 +94,7 @@ impl fmt::Debug for KeyDefinition {
             .field("toolsets", toolsets)
             .field("groups", groups)
             .field("trusted", trusted)
+            .field("role", role)
             .field("expires_at", expires_at)
             .finish()
     }
@@ -92,7 +103,7 @@ impl fmt::Debug for KeyDefinition {
 impl KeyDefinition {
     /// The record of the key. A file doesn't say when it was created.
     pub fn record(&self) -> ApiKey {
-        let Self { name, hash, servers, toolsets, groups, trusted, expires_at } = self.clone();
+        let Self { name, hash, servers, toolsets, groups, trusted, role, expires_at } = self.clone();
         ApiKey {
             id: KeyId::of_file(&name),
             name,
@@ -101,6 +112,7 @@ impl KeyDefinition {
             toolsets,
             groups,
             trusted,
+            role,
             created_at: SystemTime::UNIX_EPOCH,
             expires_at,
             revoked_at: None,
@@ -125,6 +137,8 @@ pub struct ApiKey {
     pub groups: BTreeSet<String>,
     /// Whether the key may state for which user it acts.
     pub trusted: bool,
+    /// `None` for a key that only calls tools.
+    pub role: Option<KeyRole>,
     pub created_at: SystemTime,
     pub expires_at: Option<SystemTime>,
     pub revoked_at: Option<SystemTime>,
@@ -207,6 +221,27 @@ pub fn check(
     Ok(())
 }
 
+/// Validates that a key with a role has none of the properties of keys that call tools.
+///
+/// # Errors
+/// The first such property, and the reason.
+pub fn check_role(role: Option<KeyRole>, given: &[(&'static str, bool)]) -> Result<(), (&'static str, &'static str)> {
+    match (role, given.iter().find(|(_, is_given)| *is_given)) {
+        (Some(KeyRole::Viewer), Some((name, _))) => {
+            Err((name, "a viewer's key calls no tools: leave out servers, toolsets, groups and trusted"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The servers of a key with this role. A viewer's list is empty, also for versions of the service that don't know roles.
+pub fn servers_of_role(role: Option<KeyRole>, servers: Option<BTreeSet<ServerName>>) -> Option<BTreeSet<ServerName>> {
+    match role {
+        Some(KeyRole::Viewer) => Some(BTreeSet::new()),
+        None => servers,
+    }
+}
+
 /// Validates the name of a key.
 ///
 /// # Errors
@@ -244,6 +279,7 @@ mod tests {
             toolsets: None,
             groups: BTreeSet::new(),
             trusted: false,
+            role: None,
             created_at: now,
             expires_at: Some(now + Duration::from_secs(1)),
             revoked_at: None,
@@ -268,6 +304,7 @@ mod tests {
             toolsets: None,
             groups: BTreeSet::from(["builders".to_owned()]),
             trusted: true,
+            role: None,
             expires_at: None,
         };
         assert!(!format!("{definition:?}").contains(&hash.to_string()[..8]));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::domain::access::api_key::{ApiKey, Presented};
+use crate::domain::access::api_key::{ApiKey, KeyRole, Presented};
 use crate::domain::access::toolset::ToolsetName;
 use crate::domain::access::visibility::Scope;
 use crate::domain::catalog::tool::ServerName;
@@ -73,6 +73,8 @@ pub struct Principal {
     pub vouches: bool,
     /// Whether the caller may use the admin routes.
     pub administers: bool,
+    /// Whether the caller may read the admin routes.
+    pub views: bool,
 }
 
 /// The type of caller, by its authentication.
@@ -114,6 +116,7 @@ impl Principal {
             within: Vec::new(),
             vouches: false,
             administers: false,
+            views: false,
         }
     }
 
@@ -140,6 +143,7 @@ impl Principal {
             servers: key.servers.clone().map_or(Scope::All, Scope::Only),
             within: key.toolsets.iter().cloned().collect(),
             vouches: key.trusted,
+            views: key.role == Some(KeyRole::Viewer),
             ..Self::new(PrincipalId::of_key(&key.name).0, PrincipalKind::ApiKey)
         }
     }
@@ -162,9 +166,14 @@ impl Principal {
     /// A copy of this caller, limited to a toolset and without admin rights.
     #[must_use]
     pub fn kept_to(&self, toolset: ToolsetName) -> Self {
-        let mut principal = Self { administers: false, ..self.clone() };
+        let mut principal = Self { administers: false, views: false, ..self.clone() };
         principal.within.push(BTreeSet::from([toolset]));
         principal
+    }
+
+    /// Whether the caller may see everything that administrators see.
+    pub fn sees_all(&self) -> bool {
+        self.administers || self.views
     }
 
     /// A user's id in the chat application.

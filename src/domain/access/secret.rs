@@ -23,6 +23,8 @@ pub const NONCE_BYTES: usize = 12;
 const MAX_NAME: usize = 64;
 /// A version of the format of the authenticated data.
 const CONTEXT: &[u8] = b"toolsieve secret 1";
+/// Owns the secret values in the entries of servers. No principal has this id.
+const ENTRIES: &str = "entries";
 const ID_CONTEXT: &[u8] = b"toolsieve secrets key id";
 
 /// A name of 1 to 64 letters, digits, `-`, `_` and `.`.
@@ -52,6 +54,13 @@ pub struct SecretPlace {
     pub owner: PrincipalId,
     pub server: ServerName,
     pub name: SecretName,
+}
+
+impl SecretPlace {
+    /// The place of the secret values in a server's entry, which an administrator has stored. No principal owns it.
+    pub fn of_entry(server: &ServerName) -> Self {
+        Self { owner: PrincipalId::new(ENTRIES), server: server.clone(), name: SecretName("entry".into()) }
+    }
 }
 
 /// An encrypted secret, as stored.
@@ -223,6 +232,13 @@ mod tests {
         }
         assert_eq!(id.len(), 16);
         assert_eq!(format!("{:?}", keys(1, &[2])), "SecretKeys { present: SecretKey { .. }, former: [SecretKey { .. }] }");
+    }
+
+    #[test]
+    fn nobody_owns_the_secrets_of_an_entry() {
+        let place = SecretPlace::of_entry(&"git".into());
+        assert_eq!(PrincipalId::read(place.owner.as_str()), None);
+        assert_eq!(SecretName::new(place.name.as_str()), Some(place.name));
     }
 
     #[test]

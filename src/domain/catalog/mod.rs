@@ -8,6 +8,7 @@ pub(crate) mod hints;
 pub mod naming;
 pub mod overlay;
 pub mod schema;
+pub mod server_entry;
 pub(crate) mod shorten;
 pub mod texts;
 pub mod tool;

@@ -72,6 +72,9 @@ fn marked(change: &Change) -> (Markup, Markup) {
 
 /// The button that approves a definition.
 pub(super) fn approve(visit: &Visit<'_>, approval: &Approval<'_>) -> Markup {
+    if !visit.may_change() {
+        return html! {};
+    }
     let Approval { server, tool, prompt, fingerprint, back } = approval;
     let fields = [("server", server), ("tool", tool), ("prompt", prompt), ("fingerprint", fingerprint), ("back", back)];
     let name = [*server, *tool, *prompt].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/");

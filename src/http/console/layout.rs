@@ -51,14 +51,14 @@ impl<'a> Visit<'a> {
     #[expect(clippy::result_large_err, reason = "the error is the response of the page")]
     pub(super) fn begin(state: &'a State, caller: &Caller, request: &HttpRequest) -> Result<Self, HttpResponse> {
         let texts = texts(request.headers());
-        if let Some(session) = state.console.of(request.headers()) {
+        if let Some(session) = state.console.of(request.headers(), &state.keys) {
             return Ok(Self { state, texts, session, cookie: None });
         }
         if !caller.0.administers || !state.admission.needs_no_key() {
             let asked = request.uri().path_and_query().map_or(CONSOLE, |asked| asked.as_str());
             return Err(to_login(state, asked));
         }
-        let session = state.console.open();
+        let session = state.console.open(None);
         let cookie = session.cookie(state, request);
         Ok(Self { state, texts, session, cookie })
     }
@@ -70,13 +70,20 @@ impl<'a> Visit<'a> {
     #[expect(clippy::result_large_err, reason = "the error is the response of the page")]
     pub(super) fn with_form(state: &'a State, request: &HttpRequest, body: &Body, page: &str) -> Result<(Self, Fields), HttpResponse> {
         let texts = texts(request.headers());
-        let Some(session) = state.console.of(request.headers()) else { return Err(to_login(state, page)) };
+        let Some(session) = state.console.of(request.headers(), &state.keys) else { return Err(to_login(state, page)) };
         let (visit, fields) = (Self { state, texts, session, cookie: None }, Fields::of(&body.0));
-        if visit.session.allows(fields.text("token")) {
+        if !visit.may_change() {
+            Err(visit.failed(&Problem::new(Code::ReadOnlyKey, texts.read_only.clone())))
+        } else if visit.session.allows(fields.text("token")) {
             Ok((visit, fields))
         } else {
             Err(visit.failed(&Problem::new(Code::ForeignOrigin, texts.outdated_form.clone())))
         }
+    }
+
+    /// Whether the person may change something.
+    pub(super) fn may_change(&self) -> bool {
+        self.session.may_change()
     }
 
     /// A path of the console, as browsers see it.
@@ -114,6 +121,7 @@ impl<'a> Visit<'a> {
                     a href=(self.at(path)) aria-current=[(of == place).then_some("page")] { (name) }
                 }
             }
+            @if !self.may_change() { span.quiet { (texts.viewer) } }
             form method="post" action=(self.at("/ui/logout")) { (self.token()) button { (texts.sign_out) } }
         };
         with_cookie(respond(status, frame(&base(self.state), texts, title, &navigation, body)), self.cookie)

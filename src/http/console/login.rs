@@ -8,7 +8,7 @@ use super::layout::{plain, respond};
 use super::session::no_cookie;
 use super::text::{Texts, texts};
 use super::{CONSOLE, LOGIN};
-use crate::domain::access::principal::Principal;
+use crate::domain::access::api_key::KeyRole;
 use crate::http::address;
 use crate::http::body::Body;
 use crate::http::caller::{Caller, is_console};
@@ -20,36 +20,38 @@ use crate::service::ports::{AuditAction, AuditEntry};
 const SUBJECT: &str = "console";
 
 pub(super) async fn show(state: web::Data<State>, caller: Caller, request: HttpRequest) -> HttpResponse {
-    if state.console.has(request.headers()) || (caller.0.administers && state.admission.needs_no_key()) {
+    if state.console.of(request.headers(), &state.keys).is_some() || (caller.0.administers && state.admission.needs_no_key()) {
         return see(&state, destination(Fields::of_query(&request).text("to")));
     }
     form(&state, &request, StatusCode::OK, (None, Fields::of_query(&request).text("to")))
 }
 
-/// Opens a session for the admin key.
+/// Opens a session for the admin key, or for the key of a viewer.
 pub(super) async fn sign_in(state: web::Data<State>, request: HttpRequest, body: Body) -> HttpResponse {
     let texts = texts(request.headers());
     let fields = Fields::of(&body.0);
-    if !state.admission.is_admin_key(fields.text("key")) {
+    let is_admin = state.admission.is_admin_key(fields.text("key"));
+    let viewer = if is_admin { None } else { state.keys.find(fields.text("key")).filter(|key| key.role == Some(KeyRole::Viewer)) };
+    if !is_admin && viewer.is_none() {
         let client = address::client(request.peer_addr(), request.headers(), &state.trusted_proxies);
         let is_limited = state.wrong_keys.count(client).is_some();
         let (status, text) =
             if is_limited { (StatusCode::TOO_MANY_REQUESTS, &texts.too_many) } else { (StatusCode::FORBIDDEN, &texts.wrong_key) };
         return form(&state, &request, status, (Some(text), fields.text("to")));
     }
-    let session = state.console.open();
-    state.audit.record(AuditEntry::of_change(&Principal::admin_key(), AuditAction::SignIn, SUBJECT.to_owned()));
-    tracing::info!("an administrator has signed in to the console");
+    let session = state.console.open(viewer);
+    state.audit.record(AuditEntry::of_change(&session.principal(), AuditAction::SignIn, SUBJECT.to_owned()));
+    tracing::info!(principal = session.principal().id.as_str(), "somebody has signed in to the console");
     let cookie = session.cookie(&state, &request);
     with_cookie(see(&state, destination(fields.text("to"))), cookie)
 }
 
 pub(super) async fn sign_out(state: web::Data<State>, request: HttpRequest, body: Body) -> HttpResponse {
-    if let Some(session) = state.console.of(request.headers())
+    if let Some(session) = state.console.of(request.headers(), &state.keys)
         && session.allows(Fields::of(&body.0).text("token"))
     {
         state.console.end(&session);
-        state.audit.record(AuditEntry::of_change(&Principal::admin_key(), AuditAction::SignOut, SUBJECT.to_owned()));
+        state.audit.record(AuditEntry::of_change(&session.principal(), AuditAction::SignOut, SUBJECT.to_owned()));
     }
     let cookie = no_cookie(&state, &request);
     with_cookie(see(&state, LOGIN), cookie)
@@ -82,7 +84,7 @@ fn form(state: &State, request: &HttpRequest, status: StatusCode, (error, to): (
 
 /// Why nobody can sign in with a key; `None` if somebody can.
 fn why_not<'a>(state: &State, texts: &'a Texts) -> Option<&'a str> {
-    if state.admission.has_admin_key() {
+    if state.admission.has_admin_key() || state.keys.list().iter().any(|key| key.role == Some(KeyRole::Viewer)) {
         None
     } else if state.admission.needs_no_key() {
         Some(&texts.open_directly)

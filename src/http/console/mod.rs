@@ -11,6 +11,7 @@ mod login;
 mod savings;
 mod overview;
 mod definitions;
+mod server;
 mod servers;
 mod tools;
 mod tool;
@@ -28,6 +29,7 @@ use crate::http::pages::dress::{ICON, STYLE_SHEET};
 pub(crate) const CONSOLE: &str = "/ui";
 const LOGIN: &str = "/ui/login";
 const SERVERS: &str = "/ui/servers";
+const SERVER: &str = "/ui/server";
 const TOOLS: &str = "/ui/tools";
 const TOOL: &str = "/ui/tool";
 const ACCESS: &str = "/ui/access";
@@ -47,6 +49,7 @@ pub(in crate::http) fn configure(config: &mut web::ServiceConfig) {
         .service(writes(LOGIN, web::get().to(login::show), web::post().to(login::sign_in)))
         .service(reads("/ui/logout", web::post().to(login::sign_out)))
         .service(writes(SERVERS, web::get().to(servers::show), web::post().to(servers::approve)))
+        .service(writes(SERVER, web::get().to(server::show), web::post().to(server::change)))
         .service(reads(TOOLS, web::get().to(tools::show)))
         .service(writes(TOOL, web::get().to(tool::show), web::post().to(tool::change)))
         .service(writes(ACCESS, web::get().to(access::rules::show), web::post().to(access::rules::change)))

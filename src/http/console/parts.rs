@@ -247,6 +247,9 @@ pub(super) fn done(visit: &Visit<'_>, fields: &Fields) -> Markup {
         "approved" => &visit.texts.done_approved,
         "saved" => &visit.texts.done_saved,
         "removed" => &visit.texts.done_removed,
+        "switched_on" => &visit.texts.done_switched_on,
+        "switched_off" => &visit.texts.done_switched_off,
+        "restarted" => &visit.texts.done_restarted,
         "revoked" => &visit.texts.done_revoked,
         _ => return html! {},
     };

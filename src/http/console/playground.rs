@@ -93,6 +93,9 @@ fn question(fields: &Fields) -> Result<(Value, Option<Value>), Problem> {
 fn form(visit: &Visit<'_>, given: &Fields, error: Option<&str>) -> Markup {
     let texts = visit.texts;
     let value = |name: &str| given.text(name);
+    if !visit.may_change() {
+        return html! { p.notice { (texts.viewer_hint) } };
+    }
     html! {
         form.columns method="post" action=(visit.at(PLAYGROUND)) {
             (visit.token())

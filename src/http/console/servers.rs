@@ -8,9 +8,11 @@ use maud::{Markup, html};
 
 use super::definitions::{Approval, approve as approve_button, difference, is_open, state as state_of};
 use super::layout::{Place, Visit};
-use super::parts::{Head, Part, UNKNOWN, done, grouped, last_days, milliseconds, moment, pager, phase, share, short, table};
+use super::parts::{Head, Part, UNKNOWN, done, grouped, last_days, milliseconds, moment, pager, share, short, table};
+use super::server::server_phase;
 use super::text::Texts;
-use super::{SERVERS, TOOL, TOOLS};
+use super::{SERVER, SERVERS, TOOL, TOOLS};
+use crate::domain::access::management::ManagedBy;
 use crate::domain::catalog::tool::ServerName;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
@@ -88,6 +90,7 @@ async fn answer(state: &web::Data<State>, visit: Visit<'_>, query: &Fields, prob
         @if let Some(problem) = problem { p.bad role="alert" { (problem.detail) } }
         (done(&visit, query))
         (table_of_servers(&visit, &found, query.number("offset")))
+        @if visit.may_change() { p { a href=(visit.at(SERVER)) { (texts.new_server) } } }
         h2 { (texts.definition_changes) }
         (changes(&visit, &found))
         h2 { (texts.duplicates) }
@@ -144,6 +147,7 @@ fn table_of_servers(visit: &Visit<'_>, found: &Found, offset: usize) -> Markup {
         Head::Number(&texts.changes),
         Head::Text(&texts.last_listed),
         Head::Text(&texts.error),
+        Head::Text(&texts.actions),
     ];
     let rows =
         html! { @for server in found.servers.iter().skip(offset).take(PAGE) { (row(visit, server, found.usage.get(&server.server))) } };
@@ -165,8 +169,9 @@ fn row(visit: &Visit<'_>, server: &ServerView, usage: Option<&ServerUsage>) -> M
             th scope="row" {
                 a href=(visit.link(TOOLS, &[("server", name)])) { (short(name, 100)) }
                 @if let Some(version) = &server.version { small.quiet { (short(version, 40)) } }
+                @if server.managed_by == ManagedBy::File { small.quiet { (visit.texts.in_file) } }
             }
-            td { (phase(visit.texts, server.phase)) }
+            td { (server_phase(visit.texts, server)) }
             td.number { (grouped(server.tools as u64)) }
             td.number { (grouped(server.tokens)) }
             td.number { (usage.map_or_else(|| "0".to_owned(), |usage| grouped(usage.counts.called))) }
@@ -175,6 +180,7 @@ fn row(visit: &Visit<'_>, server: &ServerView, usage: Option<&ServerUsage>) -> M
             td.number { (counts.changed + counts.new) }
             td { (moment(server.listed_at)) }
             td.bad { (short(server.error.as_deref().unwrap_or_default(), 300)) }
+            td { a href=(visit.link(SERVER, &[("server", name)])) aria-label={ (visit.texts.change) ": " (short(name, 100)) } { (visit.texts.change) } }
         }
     }
 }

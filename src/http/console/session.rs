@@ -2,6 +2,7 @@
 //!
 //! Sessions are in memory. They end with the process, after an hour without a request, and after eight hours at the latest.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::HttpRequest;
@@ -10,9 +11,12 @@ use moka::sync::Cache;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::CONSOLE;
+use crate::domain::access::api_key::{ApiKey, KeyRole, Presented};
 use crate::domain::access::authorization::{hash_of, random_text};
+use crate::domain::access::principal::Principal;
 use crate::http::pages::browser::SessionCookie;
 use crate::http::state::State;
+use crate::service::access::keys::Keys;
 
 const COOKIE: SessionCookie = SessionCookie { name: "toolsieve_ui", path: CONSOLE, same_site: "Strict" };
 const LONGEST: Duration = Duration::from_hours(8);
@@ -20,12 +24,14 @@ const IDLE: Duration = Duration::from_hours(1);
 /// Maximum number of sessions. The least recently used one gives way.
 const SESSIONS: u64 = 1_000;
 
-/// The sessions by the hashes of their cookies.
-pub(crate) struct ConsoleSessions(Cache<String, ()>);
+/// The sessions by the hashes of their cookies, with the key of a viewer.
+pub(crate) struct ConsoleSessions(Cache<String, Option<Presented>>);
 
-/// A signed-in administrator.
-pub(super) struct ConsoleSession {
+/// A signed-in administrator or viewer.
+pub(in crate::http) struct ConsoleSession {
     cookie: String,
+    /// `None` for an administrator.
+    viewer: Option<Arc<ApiKey>>,
 }
 
 impl Default for ConsoleSessions {
@@ -35,20 +41,23 @@ impl Default for ConsoleSessions {
 }
 
 impl ConsoleSessions {
-    /// Whether the headers contain the cookie of a session.
-    pub(in crate::http) fn has(&self, headers: &HeaderMap) -> bool {
-        self.of(headers).is_some()
+    /// The session of the cookie in the headers. A viewer's session ends with its key.
+    pub(in crate::http) fn of(&self, headers: &HeaderMap, keys: &Keys) -> Option<ConsoleSession> {
+        COOKIE.values(headers).find_map(|cookie| {
+            let viewer = match self.0.get(&hash_of(cookie))? {
+                None => None,
+                Some(presented) => Some(keys.of(&presented).filter(|key| key.role == Some(KeyRole::Viewer))?),
+            };
+            Some(ConsoleSession { cookie: cookie.to_owned(), viewer })
+        })
     }
 
-    pub(super) fn of(&self, headers: &HeaderMap) -> Option<ConsoleSession> {
-        let cookie = COOKIE.values(headers).find(|cookie| self.0.get(&hash_of(cookie)).is_some())?;
-        Some(ConsoleSession { cookie: cookie.to_owned() })
-    }
-
-    pub(super) fn open(&self) -> ConsoleSession {
+    /// Opens a session for an administrator, or for the viewer with this key.
+    pub(super) fn open(&self, viewer: Option<Arc<ApiKey>>) -> ConsoleSession {
         let cookie = random_text(&rand::random());
-        self.0.insert(hash_of(cookie.expose_secret()), ());
-        ConsoleSession { cookie: cookie.expose_secret().to_owned() }
+        let presented = viewer.as_ref().map(|key| Presented { id: key.id.clone(), hash: key.hash });
+        self.0.insert(hash_of(cookie.expose_secret()), presented);
+        ConsoleSession { cookie: cookie.expose_secret().to_owned(), viewer }
     }
 
     pub(super) fn end(&self, session: &ConsoleSession) {
@@ -57,6 +66,15 @@ impl ConsoleSessions {
 }
 
 impl ConsoleSession {
+    pub(in crate::http) fn principal(&self) -> Principal {
+        self.viewer.as_ref().map_or_else(Principal::admin_key, |key| Principal::api_key(key))
+    }
+
+    /// Whether the session may change something.
+    pub(super) fn may_change(&self) -> bool {
+        self.viewer.is_none()
+    }
+
     /// The token that the forms of this session contain.
     pub(super) fn form_token(&self) -> SecretString {
         COOKIE.form_token(&self.cookie)

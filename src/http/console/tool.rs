@@ -190,21 +190,26 @@ fn form(visit: &Visit<'_>, view: &ToolView, given: &Fields, problem: Option<&Pro
     let of_file = visit.state.tool_admin.overrides.check_given(&id).err().map(Problem::from);
     // Whoever saves again after a conflict has seen the other version.
     let in_conflict = problem.is_some_and(|problem| problem.code == Code::PreconditionFailed);
-    let fields = Form { is_fixed: of_file.is_some(), ..Form::new(given, problem) };
+    let is_fixed = of_file.is_some() || !visit.may_change();
+    let form = Form { is_fixed, ..Form::new(given, problem) };
+    let fields = html! {
+        (form.error_beside(&FIELDS))
+        (form.area("description", &texts.description, &texts.description_hint))
+        (form.area("synonyms", &texts.synonyms, &texts.synonyms_hint))
+        (form.area("tags", &texts.tags, &texts.tags_hint))
+        (form.checkbox("pinned", &texts.pinned_hint))
+    };
     html! {
         @if let Some(of_file) = of_file.as_ref().filter(|_| problem.is_none()) { p.notice { (of_file.detail) } }
         @if in_conflict { (other_version(texts, view)) }
-        form.columns method="post" action=(visit.at(TOOL)) {
-            (visit.token())
-            @for (name, value) in [("server", &view.server), ("tool", &view.tool), ("version", &view.version.to_string())] {
-                input type="hidden" name=(name) value=(value);
-            }
-            (fields.error_beside(&FIELDS))
-            (fields.area("description", &texts.description, &texts.description_hint))
-            (fields.area("synonyms", &texts.synonyms, &texts.synonyms_hint))
-            (fields.area("tags", &texts.tags, &texts.tags_hint))
-            (fields.checkbox("pinned", &texts.pinned_hint))
-            @if of_file.is_none() {
+        @if is_fixed { div.columns { (fields) } }
+        @else {
+            form.columns method="post" action=(visit.at(TOOL)) {
+                (visit.token())
+                @for (name, value) in [("server", &view.server), ("tool", &view.tool), ("version", &view.version.to_string())] {
+                    input type="hidden" name=(name) value=(value);
+                }
+                (fields)
                 p.all.buttons {
                     button name="do" value="save" { (texts.save) }
                     @if view.managed_by == Some(ManagedBy::Api) { " " button name="do" value="remove" { (texts.reset) } }

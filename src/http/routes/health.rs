@@ -191,11 +191,11 @@ pub async fn healthz() -> HttpResponse {
 pub async fn readyz(state: web::Data<State>, caller: Caller) -> HttpResponse {
     let mut readiness = state.status.readiness(caller.0.kind == PrincipalKind::Nobody).await;
     let is_public = caller.0.kind == PrincipalKind::Nobody && state.current.policy().is_open();
-    if !is_public && !caller.0.administers {
+    if !is_public && !caller.0.sees_all() {
         // Removes servers that the caller may not see.
         readiness.servers.retain(|server| state.current.shows_server(&caller.0, &server.server));
     }
-    if !is_public && !caller.0.administers {
+    if !is_public && !caller.0.sees_all() {
         readiness.definitions = None;
         readiness.learning = None;
     }

@@ -33,7 +33,7 @@ pub async fn metrics(state: web::Data<State>, caller: Caller, request: HttpReque
     let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let (form, content_type) =
         if accept.contains(OPEN_METRICS) { (Form::OpenMetrics, OPEN_METRICS_TEXT) } else { (Form::Plain, PLAIN_TEXT) };
-    let sees_all = state.metrics.public || caller.0.administers;
+    let sees_all = state.metrics.public || caller.0.sees_all();
     let text = state.prometheus.text(form, |server| sees_all || state.current.shows_server(&caller.0, server));
     let text = text.map_err(|_| Problem::new(Code::Internal, "The metrics could not be written."))?;
     Ok(HttpResponse::Ok().content_type(content_type).insert_header((header::CACHE_CONTROL, "no-store")).body(text))

@@ -14,7 +14,7 @@ use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::domain::access::api_key::{self, ApiKey, ID_BYTES, KeyDefinition, KeyId, KeyState, Presented, SECRET_BYTES};
+use crate::domain::access::api_key::{self, ApiKey, ID_BYTES, KeyDefinition, KeyId, KeyRole, KeyState, Presented, SECRET_BYTES};
 use crate::domain::access::management::{ManagedBy, ManagedInFile};
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::access::toolset::ToolsetName;
@@ -40,6 +40,8 @@ pub struct NewKey {
     pub toolsets: Option<BTreeSet<ToolsetName>>,
     pub groups: BTreeSet<String>,
     pub trusted: bool,
+    /// `None` for a key that only calls tools.
+    pub role: Option<KeyRole>,
     pub expires_at: Option<SystemTime>,
 }
 
@@ -170,6 +172,11 @@ impl Keys {
         self.good(presented, SystemTime::now()).is_some()
     }
 
+    /// The key that authenticated a caller, if it is still valid, with the same secret.
+    pub fn of(&self, presented: &Presented) -> Option<Arc<ApiKey>> {
+        self.good(presented, SystemTime::now()).map(|entry| Arc::clone(&entry.key))
+    }
+
     fn good(&self, presented: &Presented, now: SystemTime) -> Option<Arc<Entry>> {
         let table = self.table.load();
         let entry = table.by_id.get(&presented.id)?;
@@ -207,6 +214,13 @@ impl Keys {
         let now = SystemTime::now();
         let invalid = |parameter, reason| KeyError::Invalid { parameter, reason };
         api_key::check(&new.name, new.servers.as_ref(), new.toolsets.as_ref()).map_err(|(parameter, reason)| invalid(parameter, reason))?;
+        let of_callers = [
+            ("servers", new.servers.is_some()),
+            ("toolsets", new.toolsets.is_some()),
+            ("groups", !new.groups.is_empty()),
+            ("trusted", new.trusted),
+        ];
+        api_key::check_role(new.role, &of_callers).map_err(|(parameter, reason)| invalid(parameter, reason))?;
         if new.expires_at.is_some_and(|end| end <= now) {
             return Err(invalid("expires_at", "the key would have expired already"));
         }
@@ -217,10 +231,11 @@ impl Keys {
         }
         let id = KeyId::of_bytes(rand::random::<[u8; ID_BYTES]>());
         let secret = api_key::compose(&id, &rand::random::<[u8; SECRET_BYTES]>());
-        let NewKey { name, servers, toolsets, groups, trusted, expires_at } = new;
+        let NewKey { name, servers, toolsets, groups, trusted, role, expires_at } = new;
+        let servers = api_key::servers_of_role(role, servers);
         let hash = api_key::hash(&secret);
         let (created_at, revoked_at, last_used_at) = (now, None, None);
-        let key = ApiKey { id, name, hash, servers, toolsets, groups, trusted, created_at, expires_at, revoked_at, last_used_at };
+        let key = ApiKey { id, name, hash, servers, toolsets, groups, trusted, role, created_at, expires_at, revoked_at, last_used_at };
         self.save(key.clone()).await?;
         Ok((key, secret))
     }

@@ -1,9 +1,11 @@
 //! Applies a changed configuration at run time: either every reloadable setting or nothing.
 //!
+//! What the API sets for servers is merged with the servers file here, and applied in the same way (`service/servers`).
+//!
 //! An invalid configuration changes nothing. The log and `/readyz` report its problems until a valid one is loaded. The log
 //! contains names of servers and keys, but never values.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -13,11 +15,14 @@ use serde::{Serialize, Serializer};
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::domain::catalog::tool::ServerName;
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::catalog::refresh::{Configured, configured};
 use crate::service::ports::{ServerChange, ServerChangeKind, ToolServers};
 use crate::service::supervision::Supervised;
-use crate::settings::{LiveSettings, Settings, SettingsErrors, Sources};
+use crate::settings::{
+    EntryRules, KnownServer, LiveSettings, MergedServers, ServerOverride, Settings, SettingsErrors, Sources, StartSettings,
+};
 
 /// The reason for reading the configuration again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +69,7 @@ pub type Apply = Box<dyn Fn(&LiveSettings) + Send + Sync>;
 
 pub struct Reload {
     sources: Sources,
+    start: StartSettings,
     started_with: BTreeMap<String, Fingerprint>,
     servers: Arc<dyn ToolServers>,
     catalog: watch::Sender<Arc<Configured>>,
@@ -71,6 +77,8 @@ pub struct Reload {
     state: watch::Sender<ReloadState>,
     /// The files that the configuration consists of or names.
     files: watch::Sender<Vec<PathBuf>>,
+    /// All servers, also those that are switched off.
+    known: watch::Sender<Arc<Vec<KnownServer>>>,
     /// The last result. Locked during a reload, so that reloads never overlap.
     last: Mutex<Last>,
 }
@@ -78,25 +86,94 @@ pub struct Reload {
 struct Last {
     keys: BTreeMap<String, Fingerprint>,
     problems: Vec<String>,
+    /// The settings in force, with the servers of the file alone.
+    of_file: LiveSettings,
+    /// What the API has set for servers.
+    overrides: Vec<ServerOverride>,
 }
 
 impl Reload {
-    /// `settings` are those in force. New lists of servers are sent to `catalog`.
-    pub fn new(settings: &Settings, servers: Arc<dyn ToolServers>, catalog: watch::Sender<Arc<Configured>>, apply: Apply) -> Self {
-        Self {
+    /// `settings` are those in force, with the servers of the file alone; `overrides` is what the API has set. New lists of servers
+    /// are sent to `catalog`.
+    pub fn new(
+        settings: &Settings,
+        overrides: Vec<ServerOverride>,
+        servers: Arc<dyn ToolServers>,
+        catalog: watch::Sender<Arc<Configured>>,
+        apply: Apply,
+    ) -> Self {
+        let rules = EntryRules { start: &settings.start, calls: &settings.live.calls };
+        let known = rules.merge(&settings.live.servers, &overrides).known;
+        let last = Last { keys: settings.keys.clone(), problems: Vec::new(), of_file: settings.live.clone(), overrides };
+        let reload = Self {
             sources: settings.sources.clone(),
+            start: settings.start.clone(),
             started_with: settings.keys.clone(),
             servers,
             catalog,
             apply,
             state: watch::Sender::default(),
             files: watch::Sender::new(settings.files.clone()),
-            last: Mutex::new(Last { keys: settings.keys.clone(), problems: Vec::new() }),
-        }
+            known: watch::Sender::default(),
+            last: Mutex::new(last),
+        };
+        reload.take_known(known);
+        reload
     }
 
     pub fn state(&self) -> ReloadState {
         self.state.borrow().clone()
+    }
+
+    /// All servers of the file and of the API, also those that are switched off.
+    pub(crate) fn known(&self) -> Arc<Vec<KnownServer>> {
+        Arc::clone(&self.known.borrow())
+    }
+
+    /// The name of the servers file, for messages.
+    pub(crate) fn servers_file(&self) -> Arc<str> {
+        self.sources.servers_file().into()
+    }
+
+    /// Checks a server's entry by the settings in force.
+    pub(crate) async fn check_entry<T>(&self, check: impl FnOnce(&EntryRules<'_>) -> T) -> T {
+        let last = self.last.lock().await;
+        check(&EntryRules { start: &self.start, calls: &last.of_file.calls })
+    }
+
+    /// Applies what the API has set for servers, and restarts some of them.
+    pub(crate) async fn set_overrides(&self, overrides: Vec<ServerOverride>, restart: &BTreeSet<ServerName>) {
+        let mut last = self.last.lock().await;
+        last.overrides = overrides;
+        let merged = self.merged(&last.of_file, &last.overrides);
+        let live = merged.within(&last.of_file);
+        (self.apply)(&live);
+        // Comes before the servers, so that the catalog expects a new one that lists its tools at once.
+        self.catalog.send_replace(configured(&live.servers));
+        let changes = self.servers.configure(live.servers);
+        self.take_known(merged.known);
+        for server in restart {
+            // A server that has just been added or has changed is starting anyway.
+            let is_same = changes.iter().any(|change| change.server == *server && !change.kind.reconnects());
+            if is_same && self.servers.restart(server) {
+                tracing::info!(%server, "the server is restarted");
+            }
+        }
+        if changes.iter().any(|change| change.kind != ServerChangeKind::Unchanged) {
+            log(&changes, &[]);
+        }
+    }
+
+    fn merged(&self, of_file: &LiveSettings, overrides: &[ServerOverride]) -> MergedServers {
+        EntryRules { start: &self.start, calls: &of_file.calls }.merge(&of_file.servers, overrides)
+    }
+
+    fn take_known(&self, known: Vec<KnownServer>) {
+        let former = self.known.send_replace(Arc::default());
+        for server in known.iter().filter(|server| server.error.is_some() && !former.contains(server)) {
+            tracing::warn!(server = %server.name, error = server.error, "the stored entry of a server is not used");
+        }
+        self.known.send_replace(Arc::new(known));
     }
 
     /// The files to watch for changes. The receiver is notified when a reload finds other files.
@@ -140,25 +217,30 @@ impl Reload {
         match loaded {
             Ok((settings, warnings)) => {
                 let has_failed = !std::mem::take(&mut last.problems).is_empty();
-                let changes = self.servers.configure(settings.live.servers.clone());
+                let merged = self.merged(&settings.live, &last.overrides);
+                let changes = self.servers.configure(merged.servers.clone());
                 let keys = changed(&last.keys, &settings.keys);
                 let is_same = keys.is_empty() && changes.iter().all(|change| change.kind == ServerChangeKind::Unchanged);
-                if is_same && !has_failed && trigger == Trigger::Files {
+                let is_known = *self.known() == merged.known;
+                if is_same && is_known && !has_failed && trigger == Trigger::Files {
                     return;
                 }
                 for warning in warnings {
                     tracing::warn!("{warning}");
                 }
-                self.take_over(settings, &mut last, &changes, &keys);
+                self.take_over(settings, merged, &mut last, &changes, &keys);
             }
             Err(errors) => self.refuse(&errors, &mut last, trigger),
         }
     }
 
-    fn take_over(&self, settings: Settings, last: &mut Last, changes: &[ServerChange], keys: &[String]) {
+    fn take_over(&self, settings: Settings, merged: MergedServers, last: &mut Last, changes: &[ServerChange], keys: &[String]) {
         let needs_restart = settings.needing_restart(&self.started_with);
-        (self.apply)(&settings.live);
-        self.catalog.send_replace(configured(&settings.live.servers));
+        let live = merged.within(&settings.live);
+        (self.apply)(&live);
+        self.catalog.send_replace(configured(&live.servers));
+        self.take_known(merged.known);
+        last.of_file = settings.live;
         last.keys = settings.keys;
         log(changes, keys);
         if !needs_restart.is_empty() {

@@ -20,8 +20,10 @@ use crate::domain::text::similar::did_you_mean;
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::definitions::{ApproveError, DefinitionCounts, DefinitionState, Definitions, PartView};
 use crate::service::catalog::rebuild::Rebuilds;
+use crate::service::catalog::reload::Reload;
 use crate::service::catalog::tool_facts::{OverrideError, ToolOverrides};
-use crate::service::ports::{ListingStore, ServerPhase, StoreError, ToolServers};
+use crate::service::ports::{ListingStore, ServerPhase, ServerState, StoreError, ToolServers};
+use crate::settings::KnownServer;
 
 pub(crate) struct ToolAdmin {
     pub current: Arc<CurrentCatalog>,
@@ -29,6 +31,7 @@ pub(crate) struct ToolAdmin {
     pub definitions: Arc<Definitions>,
     pub rebuilds: Rebuilds,
     pub servers: Arc<dyn ToolServers>,
+    pub reload: Arc<Reload>,
     pub store: Arc<dyn ListingStore>,
 }
 
@@ -160,7 +163,9 @@ pub(crate) struct ServerDefinitionView {
 pub(crate) struct ServerView {
     pub server: ServerName,
     pub managed_by: ManagedBy,
-    pub phase: ServerPhase,
+    pub enabled: bool,
+    /// `None` if the server is switched off, or its stored entry can't be used.
+    pub phase: Option<ServerPhase>,
     /// The server's own title.
     pub title: Option<String>,
     pub version: Option<String>,
@@ -174,8 +179,10 @@ pub(crate) struct ServerView {
     pub definitions: DefinitionCounts,
     #[serde(serialize_with = "rfc_3339")]
     pub listed_at: Option<SystemTime>,
-    /// The reason why the last attempt to connect failed.
+    /// The reason why the last attempt to connect failed, or why a stored entry isn't used.
     pub error: Option<String>,
+    /// The entry of a server that the API has added, with a mark in place of every secret value.
+    pub entry: Option<Value>,
 }
 
 impl ToolAdmin {
@@ -184,8 +191,8 @@ impl ToolAdmin {
     /// # Errors
     /// A message with all unknown names and suggestions.
     pub(crate) fn check_servers<'a>(&self, names: impl IntoIterator<Item = &'a ServerName>) -> Result<(), String> {
-        let states = self.servers.states();
-        let known = || states.iter().map(|state| state.server.as_str());
+        let servers = self.reload.known();
+        let known = || servers.iter().map(|server| server.name.as_str());
         let unknown = names.into_iter().filter(|name| !known().any(|known| known == name.as_str()));
         let problem = |name: &ServerName| format!("there is no server `{name}`{}", did_you_mean(name.as_str(), known()));
         let problems: Vec<String> = unknown.map(problem).collect();
@@ -319,25 +326,29 @@ impl ToolAdmin {
     /// All configured servers.
     pub(crate) async fn servers(&self) -> Result<Vec<ServerView>, StoreError> {
         let (catalog, listed) = (self.current.snapshot(), self.store.listing_times().await?);
-        let view = |state: crate::service::ports::ServerState| {
-            let server = catalog.server(state.server.as_str());
+        let mut states: BTreeMap<ServerName, ServerState> =
+            self.servers.states().into_iter().map(|state| (state.server.clone(), state)).collect();
+        let view = |known: &KnownServer| {
+            let state = states.remove(&known.name);
+            let server = catalog.server(known.name.as_str());
             let tools = server.map(|server| server.tools.as_slice()).unwrap_or_default();
             ServerView {
                 title: server.and_then(|server| server.title.clone()),
                 version: server.and_then(|server| server.version.clone()),
                 tools: tools.len(),
                 tokens: tools.iter().map(|tool| u64::from(tool.tokens)).sum(),
-                definitions: self.definitions.counts_of_server(&state.server),
-                listed_at: listed.get(&state.server).copied(),
-                phase: state.phase,
-                protocol: state.protocol,
-                error: state.error,
-                server: state.server,
-                // All servers come from the servers file.
-                managed_by: ManagedBy::File,
+                definitions: self.definitions.counts_of_server(&known.name),
+                listed_at: listed.get(&known.name).copied(),
+                phase: state.as_ref().map(|state| state.phase),
+                error: state.as_ref().and_then(|state| state.error.clone()).or_else(|| known.error.clone()),
+                protocol: state.and_then(|state| state.protocol),
+                server: known.name.clone(),
+                managed_by: known.managed_by,
+                enabled: known.enabled,
+                entry: None,
             }
         };
-        Ok(self.servers.states().into_iter().map(view).collect())
+        Ok(self.reload.known().iter().map(view).collect())
     }
 
     /// All published and withheld tools.

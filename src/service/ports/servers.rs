@@ -38,6 +38,10 @@ pub trait ToolServers: Send + Sync {
     /// calls. Changed ones reconnect; calls on their former connections may continue for a limited time.
     fn configure(&self, servers: Vec<ServerSettings>) -> Vec<ServerChange>;
 
+    /// Replaces a server's connection and its process by new ones. Calls on the former connection may continue for a limited time.
+    /// Returns whether there is such a server.
+    fn restart(&self, server: &ServerName) -> bool;
+
     /// The current state of every server, in configured order.
     fn states(&self) -> Vec<ServerState>;
 
@@ -346,6 +350,13 @@ pub enum ServerChangeKind {
         /// Whether the server reconnects.
         reconnects: bool,
     },
+}
+
+impl ServerChangeKind {
+    /// Whether the server connects anew.
+    pub fn reconnects(&self) -> bool {
+        matches!(self, Self::Added | Self::Changed { reconnects: true, .. })
+    }
 }
 
 #[derive(Clone, Debug, Serialize)]

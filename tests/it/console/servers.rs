@@ -3,8 +3,9 @@
 use reqwest::{Method, StatusCode};
 use serde_json::json;
 
-use super::{Browser, signed_in};
-use crate::harness::keys::{ADMIN, KEY, administer};
+use super::{Browser, PAGES, signed_in};
+use crate::harness::keys::{ADMIN, KEY, administer, create, start_on};
+use crate::harness::servers::http::HttpServer;
 use crate::harness::servers::listed::{Listed, other, read};
 use crate::harness::wait::{eventually, when};
 use crate::harness::{Running, Start, stdio};
@@ -72,4 +73,90 @@ async fn duplicates_and_failing_servers_are_shown() {
     for text in ["Same definition", "time / get_current_time", "again / get_current_time", "retrying"] {
         assert!(words.contains(text), "{text}: {words}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_is_added_changed_switched_and_removed() {
+    let server = HttpServer::start(&["list=mail"]);
+    let service = start_on(json!({"time": stdio(&["list=time"])}), &[]).await;
+    let mut browser = signed_in(&service).await;
+    let page = browser.see("/ui/servers").await;
+    assert!(page.text.contains("href=\"/ui/server\"") && page.text.contains("/ui/server?server=time"), "{}", page.text);
+    let page = browser.see("/ui/server").await;
+    assert!(page.text.contains("name=\"entry\"") && page.words().contains("https://example.org/mcp"), "{}", page.text);
+
+    let wrong = browser.send_form("/ui/server", &[("server", "mail"), ("entry", "{\"url\": \"ftp://<b>\"}"), ("do", "save")]).await;
+    let (status, problem) = administer(&service, Method::PUT, "/v1/admin/servers/mail", &json!({"url": "ftp://<b>"})).await;
+    assert_eq!(wrong.status, status, "{}", wrong.text);
+    assert!(wrong.words().contains(problem["detail"].as_str().unwrap()), "the words of the API: {}", wrong.text);
+    assert!(wrong.text.contains("id=\"entry-error\"") && !wrong.text.contains("<b>"), "{}", wrong.text);
+
+    let entry = json!({"type": "http", "url": format!("http://127.0.0.1:{}/mcp", server.port)}).to_string();
+    let done = browser.send_form("/ui/server", &[("server", "mail"), ("entry", &entry), ("do", "save")]).await;
+    let at = "/ui/server?server=mail&done=saved";
+    assert_eq!((done.status, done.location.as_deref()), (StatusCode::SEE_OTHER, Some(at)), "{}", done.text);
+    let page = browser.see(at).await;
+    page.is_small();
+    assert!(page.words().contains("connected") && page.words().contains(&server.port.to_string()), "{}", page.text);
+    let mail = async || service.get("/mail/openapi.json").await.0;
+    assert_eq!(mail().await, StatusCode::OK);
+
+    for (button, at, status) in [
+        ("off", "/ui/server?server=mail&done=switched_off", StatusCode::NOT_FOUND),
+        ("on", "/ui/server?server=mail&done=switched_on", StatusCode::OK),
+        ("restart", "/ui/server?server=mail&done=restarted", StatusCode::OK),
+    ] {
+        let done = browser.send_form("/ui/server", &[("server", "mail"), ("do", button)]).await;
+        assert_eq!((done.status, done.location.as_deref()), (StatusCode::SEE_OTHER, Some(at)), "{}", done.text);
+        assert!(browser.see(at).await.text.contains("role=\"status\""));
+        assert_eq!(mail().await, status, "{button}");
+    }
+    let page = browser.see("/ui/server?server=mail&do=remove").await;
+    assert!(page.words().contains("disappear at once") && !page.text.contains("textarea"), "{}", page.text);
+    assert_eq!(mail().await, StatusCode::OK, "a link removes nothing");
+    let done = browser.send_form("/ui/server", &[("server", "mail"), ("do", "remove")]).await;
+    assert_eq!(done.location.as_deref(), Some("/ui/servers?done=removed"), "{}", done.text);
+    assert_eq!(mail().await, StatusCode::NOT_FOUND);
+
+    // Of a server in the file, the page changes only whether it runs.
+    let page = browser.see("/ui/server?server=time").await;
+    assert!(page.words().contains("Change it there") && !page.text.contains("name=\"entry\""), "{}", page.text);
+    let refused = browser.send_form("/ui/server", &[("server", "time"), ("entry", &entry), ("do", "save")]).await;
+    assert!(refused.status == StatusCode::CONFLICT && refused.words().contains("is managed in"), "{}", refused.text);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_viewer_sees_every_page_and_changes_nothing() {
+    let service = start_on(json!({"time": stdio(&["list=time"])}), &[]).await;
+    let (id, key) = create(&service, json!({"name": "watcher", "role": "viewer"})).await;
+    let (_, caller) = create(&service, json!({"name": "caller"})).await;
+    administer(&service, Method::PUT, "/v1/admin/toolsets/clock", &json!({"servers": ["time"]})).await;
+    administer(&service, Method::PUT, "/v1/admin/policy", &json!({"rules": [{"effect": "block", "tools": ["x"]}]})).await;
+    let mut browser = Browser::of(&service);
+    assert_eq!(browser.submit("/ui/login", &[("key", &caller)]).await.status, StatusCode::FORBIDDEN, "a caller's key opens nothing");
+    let page = browser.submit("/ui/login", &[("key", &key)]).await;
+    assert_eq!((page.status, page.location.as_deref()), (StatusCode::SEE_OTHER, Some("/ui")), "{}", page.text);
+    let more = ["/ui/server?server=time", "/ui/tool?server=time&tool=get_current_time", "/ui/access/toolset?name=clock"];
+    for path in PAGES.iter().chain(&more) {
+        let page = browser.see(path).await;
+        let forms = page.text.matches("method=\"post\"").count();
+        assert_eq!(forms, 1, "{path} has the form to sign out and no other: {}", page.text);
+        assert!(page.words().contains("read only"), "{path}: {}", page.text);
+    }
+    let token = browser.see("/ui").await.hidden("token");
+    for (path, form) in [
+        ("/ui/server", [("server", "time"), ("do", "off")]),
+        ("/ui/access/keys", [("name", "mine"), ("do", "")]),
+        ("/ui/access/toolset", [("name", "clock"), ("do", "remove")]),
+        ("/ui/access", [("do", "save"), ("version", "1")]),
+        ("/ui/tool", [("server", "time"), ("tool", "get_current_time")]),
+        ("/ui/servers", [("server", "time"), ("fingerprint", "0")]),
+        ("/ui/playground", [("message", "what time is it"), ("principal", "admin")]),
+    ] {
+        let page = browser.submit(path, &[&[("token", token.as_str())], &form[..]].concat()).await;
+        assert!(page.status == StatusCode::FORBIDDEN && page.words().contains("may only read"), "{path}: {} {}", page.status, page.text);
+    }
+    assert_eq!(service.get("/time/openapi.json").await.0, StatusCode::OK);
+    administer(&service, Method::DELETE, &format!("/v1/admin/keys/{id}"), &json!({})).await;
+    assert_eq!(browser.open("/ui").await.status, StatusCode::SEE_OTHER, "the session ends with its key");
 }

@@ -66,6 +66,7 @@ pub(super) fn all() -> Vec<Write> {
     let facts = || admin(M::PUT, "/v1/admin/tools/box/extra_2", json!({"synonyms": ["word-{n}"]}));
     let enrichment = |path| admin(M::PUT, path, json!({"function": "About {n}.", "tags": ["a tag of {n}"]}));
     let toolset = || admin(M::PUT, "/v1/admin/toolsets/set-{n}", json!({"servers": ["box"]}));
+    let server = || admin(M::PUT, "/v1/admin/servers/server-{n}", json!({"url": "http://127.0.0.1:1/mcp", "headers": {"A": "b"}}));
     let secret = || user(M::PUT, "/v1/secrets/mine/token", json!({"value": "secret-{n}"}));
     let secrets = || user(M::GET, "/v1/secrets", Value::Null);
     let is_set = |body: &Value, _: &str| has(&body["secrets"], |secret| secret["state"] == "set");
@@ -100,6 +101,19 @@ pub(super) fn all() -> Vec<Write> {
             vec![toolset()],
             admin(M::DELETE, "/v1/admin/toolsets/set-{n}", Value::Null),
             Seen::Status(admin(M::GET, "/v1/admin/toolsets/set-{n}", Value::Null), 404),
+        ),
+        write("a server", vec![], server(), Seen::Status(admin(M::GET, "/v1/admin/servers/server-{n}", Value::Null), 200)),
+        write(
+            "a server that is off",
+            vec![server()],
+            admin(M::PATCH, "/v1/admin/servers/server-{n}", json!({"enabled": false})),
+            Seen::Body(admin(M::GET, "/v1/admin/servers/server-{n}", Value::Null), |body, _| body["enabled"] == false),
+        ),
+        write(
+            "a removed server",
+            vec![server()],
+            admin(M::DELETE, "/v1/admin/servers/server-{n}", Value::Null),
+            Seen::Status(admin(M::GET, "/v1/admin/servers/server-{n}", Value::Null), 404),
         ),
         write(
             "words about a tool",

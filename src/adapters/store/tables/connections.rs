@@ -27,6 +27,11 @@ impl ConnectionStore for SqlStore {
         self.read("read a sign-in", async { query.fetch_optional(self.readers()).await?.map(|row| read(&row)).transpose() }).await
     }
 
+    async fn connections_to(&self, server: &ServerName) -> Result<Vec<StoredConnection>, StoreError> {
+        let query = sqlx::query("SELECT * FROM connection WHERE server = $1 ORDER BY owner").bind(server.as_str());
+        self.read_all("read the sign-ins to a server", query.fetch_all(self.readers()), |row| read(&row)).await
+    }
+
     async fn connections_of_other_keys(&self, key_id: &str) -> Result<Vec<StoredConnection>, StoreError> {
         let query = sqlx::query("SELECT * FROM connection WHERE key_id <> $1 ORDER BY owner, server").bind(key_id);
         self.read_all("read the sign-ins of former keys", query.fetch_all(self.readers()), |row| read(&row)).await

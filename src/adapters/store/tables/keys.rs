@@ -7,7 +7,7 @@ use sqlx::Row;
 
 use super::{DbConnection, DbRow, SqlStore, chats, connections, learning, optional_time, secrets, sessions, time};
 use crate::adapters::store::encoding::{fingerprint_from_bytes, from_json, odd, to_json, to_millis};
-use crate::domain::access::api_key::{ApiKey, KeyId};
+use crate::domain::access::api_key::{ApiKey, KeyId, KeyRole};
 use crate::domain::access::principal::PrincipalId;
 use crate::service::ports::{KeyStore, StoreError};
 
@@ -15,7 +15,7 @@ use crate::service::ports::{KeyStore, StoreError};
 impl KeyStore for SqlStore {
     async fn api_keys(&self) -> Result<Vec<ApiKey>, StoreError> {
         let query = sqlx::query(
-            "SELECT id, name, hash, servers, toolsets, key_groups, trusted, created_at, expires_at, revoked_at, last_used_at \
+            "SELECT id, name, hash, servers, toolsets, key_groups, trusted, role, created_at, expires_at, revoked_at, last_used_at \
              FROM api_key ORDER BY created_at, id",
         );
         self.read_all("read the API keys", query.fetch_all(self.readers()), |row| read(&row)).await
@@ -64,11 +64,11 @@ impl KeyStore for SqlStore {
 
 async fn save(writer: &mut DbConnection, key: &ApiKey) -> Result<(), sqlx::Error> {
     sqlx::query(
-        "INSERT INTO api_key (id, name, hash, servers, toolsets, key_groups, trusted, created_at, expires_at, revoked_at, last_used_at) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) \
+        "INSERT INTO api_key (id, name, hash, servers, toolsets, key_groups, trusted, role, created_at, expires_at, revoked_at, \
+         last_used_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) \
          ON CONFLICT (id) DO UPDATE SET name = excluded.name, hash = excluded.hash, servers = excluded.servers, \
-         toolsets = excluded.toolsets, key_groups = excluded.key_groups, trusted = excluded.trusted, created_at = excluded.created_at, \
-         expires_at = excluded.expires_at, revoked_at = excluded.revoked_at, last_used_at = excluded.last_used_at",
+         toolsets = excluded.toolsets, key_groups = excluded.key_groups, trusted = excluded.trusted, role = excluded.role, \
+         created_at = excluded.created_at, expires_at = excluded.expires_at, revoked_at = excluded.revoked_at, last_used_at = excluded.last_used_at",
     )
     .bind(key.id.as_str())
     .bind(&key.name)
@@ -77,6 +77,7 @@ async fn save(writer: &mut DbConnection, key: &ApiKey) -> Result<(), sqlx::Error
     .bind(key.toolsets.as_ref().map(to_json).transpose()?)
     .bind(to_json(&key.groups)?)
     .bind(key.trusted)
+    .bind(key.role.map(KeyRole::name))
     .bind(to_millis(key.created_at))
     .bind(key.expires_at.map(to_millis))
     .bind(key.revoked_at.map(to_millis))
@@ -105,9 +106,14 @@ fn read(row: &DbRow) -> Result<ApiKey, sqlx::Error> {
         toolsets: row.try_get::<Option<&str>, _>("toolsets")?.map(from_json).transpose()?,
         groups: from_json(row.try_get("key_groups")?)?,
         trusted: row.try_get("trusted")?,
+        role: row.try_get::<Option<&str>, _>("role")?.map(role).transpose()?,
         created_at: time(row, "created_at")?,
         expires_at: optional_time(row, "expires_at")?,
         revoked_at: optional_time(row, "revoked_at")?,
         last_used_at: optional_time(row, "last_used_at")?,
     })
+}
+
+fn role(name: &str) -> Result<KeyRole, sqlx::Error> {
+    KeyRole::of_name(name).ok_or_else(|| odd("an unknown role of a key"))
 }

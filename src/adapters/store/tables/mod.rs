@@ -27,6 +27,7 @@ mod listings;
 mod policy;
 mod secrets;
 mod connections;
+mod servers;
 mod sessions;
 mod tool_facts;
 mod toolsets;

@@ -26,22 +26,7 @@ impl SecretStore for SqlStore {
     }
 
     async fn save_secret(&self, secret: &SealedSecret) -> Result<(), StoreError> {
-        let SealedSecret { place, key_id, nonce, sealed, updated_at } = secret;
-        let query = || {
-            sqlx::query(
-                "INSERT INTO secret (owner, server, name, key_id, nonce, sealed, updated_at) VALUES ($1, $2, $3, $4, $5, $6, $7) \
-             ON CONFLICT (owner, server, name) DO UPDATE SET key_id = excluded.key_id, nonce = excluded.nonce, \
-             sealed = excluded.sealed, updated_at = excluded.updated_at",
-            )
-            .bind(place.owner.as_str())
-            .bind(place.server.as_str())
-            .bind(place.name.as_str())
-            .bind(&**key_id)
-            .bind(&nonce[..])
-            .bind(sealed)
-            .bind(to_millis(*updated_at))
-        };
-        self.durable("save a secret", || async move |writer: &mut DbConnection| query().execute(writer).await.map(drop)).await
+        self.durable("save a secret", || async move |writer: &mut DbConnection| save(writer, secret).await).await
     }
 
     async fn reseal_secret(&self, former: &SealedSecret, new: &SealedSecret) -> Result<bool, StoreError> {
@@ -65,19 +50,40 @@ impl SecretStore for SqlStore {
     }
 
     async fn remove_secret(&self, place: &SecretPlace) -> Result<bool, StoreError> {
-        let query = || {
-            sqlx::query("DELETE FROM secret WHERE owner = $1 AND server = $2 AND name = $3")
-                .bind(place.owner.as_str())
-                .bind(place.server.as_str())
-                .bind(place.name.as_str())
-        };
-        self.durable("remove a secret", || async move |writer: &mut DbConnection| Ok(query().execute(writer).await?.rows_affected() > 0))
-            .await
+        self.durable("remove a secret", || async move |writer: &mut DbConnection| remove(writer, place).await).await
     }
 
     async fn remove_secrets(&self, owner: &PrincipalId) -> Result<u64, StoreError> {
         self.durable("remove a caller's secrets", || async move |writer: &mut DbConnection| remove_all(writer, owner).await).await
     }
+}
+
+pub(super) async fn save(writer: &mut DbConnection, secret: &SealedSecret) -> Result<(), sqlx::Error> {
+    let SealedSecret { place, key_id, nonce, sealed, updated_at } = secret;
+    sqlx::query(
+        "INSERT INTO secret (owner, server, name, key_id, nonce, sealed, updated_at) VALUES ($1, $2, $3, $4, $5, $6, $7) \
+         ON CONFLICT (owner, server, name) DO UPDATE SET key_id = excluded.key_id, nonce = excluded.nonce, \
+         sealed = excluded.sealed, updated_at = excluded.updated_at",
+    )
+    .bind(place.owner.as_str())
+    .bind(place.server.as_str())
+    .bind(place.name.as_str())
+    .bind(&**key_id)
+    .bind(&nonce[..])
+    .bind(sealed)
+    .bind(to_millis(*updated_at))
+    .execute(writer)
+    .await
+    .map(drop)
+}
+
+/// Deletes a secret. Returns whether there was one.
+pub(super) async fn remove(writer: &mut DbConnection, place: &SecretPlace) -> Result<bool, sqlx::Error> {
+    let query = sqlx::query("DELETE FROM secret WHERE owner = $1 AND server = $2 AND name = $3")
+        .bind(place.owner.as_str())
+        .bind(place.server.as_str())
+        .bind(place.name.as_str());
+    Ok(query.execute(writer).await?.rows_affected() > 0)
 }
 
 pub(super) async fn remove_all(writer: &mut DbConnection, owner: &PrincipalId) -> Result<u64, sqlx::Error> {

@@ -51,6 +51,7 @@ fn key(name: &str, groups: &[&str]) -> Principal {
         toolsets: None,
         groups: groups.iter().map(|group| (*group).to_owned()).collect(),
         trusted: false,
+        role: None,
         created_at: std::time::SystemTime::UNIX_EPOCH,
         expires_at: None,
         revoked_at: None,

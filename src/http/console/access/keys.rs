@@ -9,7 +9,7 @@ use secrecy::ExposeSecret;
 use serde_json::{Map, json};
 
 use super::{KEYS, names, navigation};
-use crate::domain::access::api_key::{ApiKey, KeyId, KeyState};
+use crate::domain::access::api_key::{ApiKey, KeyId, KeyRole, KeyState};
 use crate::domain::access::management::ManagedBy;
 use crate::domain::access::toolset::ToolsetName;
 use crate::domain::catalog::tool::ServerName;
@@ -25,7 +25,7 @@ use crate::http::state::State;
 
 /// Number of keys in the table.
 const PAGE: usize = 50;
-const FIELDS: [&str; 6] = ["name", "servers", "toolsets", "groups", "expires_in_days", "trusted"];
+const FIELDS: [&str; 7] = ["name", "servers", "toolsets", "groups", "expires_in_days", "trusted", "role"];
 
 pub(in crate::http::console) async fn show(state: web::Data<State>, caller: Caller, request: HttpRequest) -> HttpResponse {
     let visit = match Visit::begin(&state, &caller, &request) {
@@ -34,7 +34,7 @@ pub(in crate::http::console) async fn show(state: web::Data<State>, caller: Call
     };
     let query = Fields::of_query(&request);
     let all = state.keys.list();
-    let to_revoke = query.given("revoke").and_then(|id| all.iter().find(|key| key.id.as_str() == id));
+    let to_revoke = query.given("revoke").filter(|_| visit.may_change()).and_then(|id| all.iter().find(|key| key.id.as_str() == id));
     let body = html! {
         (navigation(&visit, KEYS))
         (done(&visit, &query))
@@ -106,6 +106,9 @@ fn new_key(fields: &Fields) -> String {
     if fields.text("trusted") == "true" {
         body.insert("trusted".to_owned(), json!(true));
     }
+    if let Some(role) = fields.given("role") {
+        body.insert("role".to_owned(), json!(role));
+    }
     if let Some(days) = fields.given("expires_in_days") {
         body.insert("expires_in_days".to_owned(), days.parse::<u64>().map_or_else(|_| json!(days), |days| json!(days)));
     }
@@ -145,7 +148,7 @@ fn row(visit: &Visit<'_>, key: &ApiKey, state: KeyState) -> Markup {
     let groups: Vec<&String> = key.groups.iter().collect();
     html! {
         tr {
-            th scope="row" { (short(&key.name, 64)) @if key.trusted { small.notable { (texts.trusted) } } }
+            th scope="row" { (short(&key.name, 64)) @if key.trusted { small.notable { (texts.trusted) } } @if key.role == Some(KeyRole::Viewer) { small.notable { (texts.viewer) } } }
             td { span class=(class) { (state_name) } }
             td { @match servers { Some(servers) => (names(&servers)), None => (texts.all) } }
             td { @match toolsets { Some(toolsets) => (names(&toolsets)), None => (texts.all) } }
@@ -154,7 +157,7 @@ fn row(visit: &Visit<'_>, key: &ApiKey, state: KeyState) -> Markup {
             td { (moment(key.last_used_at)) }
             td {
                 @if key.managed_by() == ManagedBy::File { span.quiet { (texts.in_file) } }
-                @else if state != KeyState::Revoked {
+                @else if state != KeyState::Revoked && visit.may_change() {
                     a href=(visit.link(KEYS, &[("revoke", key.id.as_str())])) aria-label={ (texts.revoke) ": " (short(&key.name, 64)) } { (texts.revoke) }
                 }
             }
@@ -173,6 +176,9 @@ fn state_of(texts: &Texts, state: KeyState) -> (&str, &'static str) {
 
 fn form(visit: &Visit<'_>, given: &Fields, problem: Option<&Problem>) -> Markup {
     let (texts, form) = (visit.texts, Form::new(given, problem));
+    if !visit.may_change() {
+        return html! {};
+    }
     html! {
         h2 { (texts.new_key) }
         form.columns method="post" action=(visit.at(KEYS)) {
@@ -184,6 +190,7 @@ fn form(visit: &Visit<'_>, given: &Fields, problem: Option<&Problem>) -> Markup 
             (form.lines("groups", &texts.groups_named, &texts.one_per_line))
             (form.line("expires_in_days", &texts.expires_in_days, &texts.empty_never))
             (form.checkbox("trusted", &texts.trusted_hint))
+            (form.choice("role", &texts.role, &[("", texts.role_caller.as_str()), ("viewer", &texts.viewer)]))
             p.all { button { (texts.create) } }
         }
     }

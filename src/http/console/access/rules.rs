@@ -178,8 +178,10 @@ async fn page(
         }
         h2 { (texts.rules) }
         (list(&visit, view, draft))
-        h2 { @if fields.given("place").is_some() { (texts.change_rule) } @else { (texts.add_rule) } }
-        (rule_form(&visit, view, draft, fields))
+        @if visit.may_change() {
+            h2 { @if fields.given("place").is_some() { (texts.change_rule) } @else { (texts.add_rule) } }
+            (rule_form(&visit, view, draft, fields))
+        }
     };
     visit.page_with(problem.map_or(StatusCode::OK, |problem| problem.code.status()), Place::Access, &texts.access, &body)
 }
@@ -195,6 +197,13 @@ fn carried(visit: &Visit<'_>, view: &PolicyView, draft: &Draft) -> Markup {
 
 fn list(visit: &Visit<'_>, view: &PolicyView, draft: &Draft) -> Markup {
     let (texts, rules) = (visit.texts, &draft.rules);
+    if !visit.may_change() {
+        return html! {
+            @if view.rules.is_empty() { p { (texts.no_rules) } }
+            ol { @for rule in view.rules.iter().take(MOST) { li { (described(texts, rule)) } } }
+            p.quiet { (texts.default_effect) ": " (draft.default.as_str().unwrap_or(&texts.as_in_settings)) }
+        };
+    }
     let button = |action: &str, place: usize, name: &str| {
         html! { button.small name="do" value={ (action) "-" (place) } aria-label={ (name) ": " (texts.rule) " " (place + 1) } { (name) } " " }
     };

@@ -39,7 +39,7 @@ pub(in crate::http::console) async fn list(state: web::Data<State>, caller: Call
         @if all.len() > PAGE {
             (pager(texts, Part { offset, limit: PAGE, total: all.len() }, |at| visit.link(TOOLSETS, &[("offset", &at.to_string())])))
         }
-        p { a href=(visit.at(TOOLSET)) { (texts.new_toolset) } }
+        @if visit.may_change() { p { a href=(visit.at(TOOLSET)) { (texts.new_toolset) } } }
     };
     visit.page(Place::Access, &format!("{}: {}", texts.access, texts.toolsets), &body)
 }
@@ -57,6 +57,7 @@ pub(in crate::http::console) async fn show(state: web::Data<State>, caller: Call
     };
     let given = view.as_ref().map(definition).unwrap_or_default();
     if query.text("do") == "remove"
+        && visit.may_change()
         && let Some(view) = &view
     {
         let body = html! { (navigation(&visit, TOOLSETS)) (confirmation(&visit, view)) };
@@ -128,21 +129,25 @@ fn row(visit: &Visit<'_>, toolset: &ToolsetView) -> Markup {
 fn page(visit: Visit<'_>, view: Option<&ToolsetView>, (given, problem): (&Fields, Option<&Problem>)) -> HttpResponse {
     let texts = visit.texts;
     let is_fixed = view.is_some_and(|view| view.managed_by == ManagedBy::File);
-    let form = Form { is_fixed, ..Form::new(given, problem) };
+    let form = Form { is_fixed: is_fixed || !visit.may_change(), ..Form::new(given, problem) };
     let labels = [&texts.servers, &texts.tools, &texts.tags, &texts.annotations, &texts.exclude, &texts.always];
     let own = ["name", "description"];
+    let fields = html! {
+        (form.error_beside(&[&own[..], &PATTERNS].concat()))
+        @if view.is_some() { input type="hidden" name="name" value=(given.text("name")); }
+        @else { (form.line("name", &texts.name, &texts.toolset_name_hint)) }
+        (form.line("description", &texts.description, ""))
+        @for (name, label) in PATTERNS.iter().zip(labels) { (form.lines(name, label, "")) }
+        p.all.quiet { (texts.patterns_hint) }
+    };
     let body = html! {
         (navigation(&visit, TOOLSETS))
         @if is_fixed { p.notice { (texts.toolset_in_file) } }
-        form.columns method="post" action=(visit.at(TOOLSET)) {
-            (visit.token())
-            (form.error_beside(&[&own[..], &PATTERNS].concat()))
-            @if view.is_some() { input type="hidden" name="name" value=(given.text("name")); }
-            @else { (form.line("name", &texts.name, &texts.toolset_name_hint)) }
-            (form.line("description", &texts.description, ""))
-            @for (name, label) in PATTERNS.iter().zip(labels) { (form.lines(name, label, "")) }
-            p.all.quiet { (texts.patterns_hint) }
-            @if !is_fixed {
+        @if is_fixed || !visit.may_change() { div.columns { (fields) } }
+        @else {
+            form.columns method="post" action=(visit.at(TOOLSET)) {
+                (visit.token())
+                (fields)
                 p.all.buttons {
                     button name="do" value="save" { (texts.save) }
                     @if let Some(view) = view { a href=(visit.link(TOOLSET, &[("name", view.name.as_str()), ("do", "remove")])) { (texts.remove) } }

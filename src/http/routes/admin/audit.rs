@@ -23,7 +23,8 @@ pub(in crate::http) const MAX_LIMIT: usize = 1_000;
 pub struct AuditParameters {
     /// The caller: `key:NAME`, `user:ID`, `service-key`, `admin`, `anyone`, or `nobody` for wrong keys.
     principal: Option<String>,
-    /// The action: `call`, `prompt_get`, `resource_read`, `key_create`, `key_rotate`, `key_revoke`, `policy_replace`,
+    /// The action: `call`, `prompt_get`, `resource_read`, `key_create`, `key_rotate`, `key_revoke`,
+    /// `policy_replace`, `server_replace`, `server_enable`, `server_disable`, `server_restart`, `server_remove`,
     /// `enrichment_replace`, `enrichment_remove`, `tool_facts_replace`, `tool_facts_remove`, `definition_approve`,
     /// `wrong_key` or `wrong_keys_limit`.
     action: Option<String>,

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{ManagedByBody, time};
-use crate::domain::access::api_key::{ApiKey, KeyId};
+use crate::domain::access::api_key::{ApiKey, KeyId, KeyRole};
 use crate::domain::access::management::ManagedBy;
 use crate::domain::access::principal::{Principal, PrincipalId};
 use crate::domain::access::toolset::ToolsetName;
@@ -43,6 +43,9 @@ struct NewKeyBody {
     /// Whether callers with this key may name the user on whose behalf they call.
     #[serde(default)]
     trusted: bool,
+    /// `viewer` for a key that may read all admin routes and the console, and that calls no tools. It can't be combined with `servers`,
+    /// `toolsets`, `groups` and `trusted`. By default, the key is one of a caller.
+    role: Option<String>,
     /// Expiry as an RFC 3339 time, such as `2027-01-31T00:00:00Z`. By default, the key never expires.
     expires_at: Option<String>,
     expires_in_days: Option<u32>,
@@ -73,6 +76,8 @@ struct KeyBody {
     toolsets: Option<Vec<String>>,
     groups: Vec<String>,
     trusted: bool,
+    /// `viewer`, or `null` for a caller's key.
+    role: Option<&'static str>,
     /// `null` if a file defines the key.
     created_at: Option<String>,
     expires_at: Option<String>,
@@ -126,8 +131,13 @@ pub(in crate::http) async fn create(state: &State, administrator: &Principal, bo
     let servers: Option<BTreeSet<ServerName>> =
         body.servers.map(|names| names.iter().map(|name| ServerName::from(name.as_str())).collect());
     state.tool_admin.check_servers(servers.iter().flatten()).map_err(|reason| Problem::invalid("servers", format!("{reason}.")))?;
+    let role = |name: String| {
+        let known = KeyRole::NAMES.join(", ");
+        KeyRole::of_name(&name).ok_or_else(|| Problem::invalid("role", format!("There is no role `{name}`; known: {known}.")))
+    };
+    let role = body.role.map(role).transpose()?;
     let end = EndBody { expires_at: body.expires_at, expires_in_days: body.expires_in_days };
-    let new = NewKey { expires_at: end.time()?, name: body.name, servers, toolsets, groups: body.groups, trusted: body.trusted };
+    let new = NewKey { expires_at: end.time()?, name: body.name, servers, toolsets, groups: body.groups, trusted: body.trusted, role };
     let (key, secret) = state.keys.create(new).await.map_err(|error| end.problem(error))?;
     tracing::info!(key = key.id.as_str(), name = key.name, "API key created");
     state.audit.record(AuditEntry::of_change(administrator, AuditAction::KeyCreate, key.name.clone()));
@@ -243,6 +253,7 @@ impl KeyBody {
             toolsets: key.toolsets.as_ref().map(|toolsets| toolsets.iter().map(ToString::to_string).collect()),
             groups: key.groups.iter().cloned().collect(),
             trusted: key.trusted,
+            role: key.role.map(KeyRole::name),
             created_at: (managed_by == ManagedBy::Api).then(|| time(key.created_at)),
             expires_at: key.expires_at.map(time),
             revoked_at: key.revoked_at.map(time),

@@ -66,6 +66,12 @@ pub fn configure(config: &mut ServiceConfig<'_>) {
     // These paths must come before the path with any server and tool.
     config.service(tools::list_tools).service(tools::list_duplicates).service(tools::approve_definition);
     config.service(tools::show_tool_facts).service(tools::replace_tool_facts).service(tools::remove_tool_facts);
+    config
+        .service(servers::show_server)
+        .service(servers::replace_server)
+        .service(servers::switch_server)
+        .service(servers::restart_server)
+        .service(servers::remove_server);
     config.service(servers::list_servers).service(servers::show_server_definition).service(servers::approve_server_definition);
 }
 

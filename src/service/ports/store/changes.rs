@@ -17,6 +17,7 @@ named! {
         Toolsets = "toolsets",
         ToolOverrides = "tools",
         Definitions = "definitions",
+        Servers = "servers",
     }
 }
 

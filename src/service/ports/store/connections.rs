@@ -64,6 +64,9 @@ pub trait ConnectionStore: Send + Sync {
 
     async fn connection(&self, owner: &PrincipalId, server: &ServerName) -> Result<Option<StoredConnection>, StoreError>;
 
+    /// All sign-ins to one server.
+    async fn connections_to(&self, server: &ServerName) -> Result<Vec<StoredConnection>, StoreError>;
+
     /// All sign-ins encrypted with keys other than this one.
     async fn connections_of_other_keys(&self, key_id: &str) -> Result<Vec<StoredConnection>, StoreError>;
 

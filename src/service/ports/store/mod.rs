@@ -22,6 +22,7 @@ mod listings;
 mod policy;
 mod rates;
 mod secrets;
+mod servers;
 mod sessions;
 mod tool_facts;
 mod toolsets;
@@ -44,6 +45,7 @@ pub use self::listings::ListingStore;
 pub use self::policy::{PolicyStore, StoredPolicy};
 pub use self::rates::{RateKey, RateReport, RateStore, SharedRates};
 pub use self::secrets::SecretStore;
+pub use self::servers::{ServerStore, StoredServer};
 pub use self::sessions::{SessionCaps, SessionSaved, SessionStore};
 pub use self::tool_facts::{StoredToolOverride, ToolOverrideStore};
 pub use self::toolsets::ToolsetStore;
@@ -61,7 +63,7 @@ macro_rules! store {
 
 store! {
     AuditStore, ChangeStore, ChatStore, ComputedStore, ConnectionStore, DefinitionStore, EnrichmentStore, EventStore, FeedbackStore, KeyStore,
-    LeaderStore, LearningStore, ListingStore, PolicyStore, RateStore, SecretStore, SessionStore, ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore,
+    LeaderStore, LearningStore, ListingStore, PolicyStore, RateStore, SecretStore, ServerStore, SessionStore, ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore,
 }
 
 #[derive(Debug, thiserror::Error)]

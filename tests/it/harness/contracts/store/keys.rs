@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use toolsieve::domain::access::api_key::{ApiKey, KeyId};
+use toolsieve::domain::access::api_key::{ApiKey, KeyId, KeyRole};
 use toolsieve::domain::access::principal::PrincipalId;
 use toolsieve::domain::text::canonical::Fingerprint;
 use toolsieve::domain::toolsets::mode::{DefaultMode, Mode};
@@ -22,6 +22,7 @@ fn key(id: &str, name: &str) -> ApiKey {
         toolsets: Some(["mail".into(), "files".into()].into()),
         groups: ["a".to_owned(), "b, c".to_owned()].into(),
         trusted: true,
+        role: None,
         created_at: at(1_000),
         expires_at: Some(at(9_000_000_000)),
         revoked_at: None,
@@ -32,7 +33,15 @@ fn key(id: &str, name: &str) -> ApiKey {
 pub(crate) async fn api_keys_come_back_as_they_were(store: &dyn KeyStore) {
     assert_eq!(store.api_keys().await.unwrap(), []);
     let full = key("b", "full");
-    let bare = ApiKey { servers: None, toolsets: None, groups: [].into(), trusted: false, expires_at: None, ..key("a", "bare") };
+    let bare = ApiKey {
+        servers: None,
+        toolsets: None,
+        groups: [].into(),
+        trusted: false,
+        role: Some(KeyRole::Viewer),
+        expires_at: None,
+        ..key("a", "bare")
+    };
     for key in [&full, &bare] {
         store.save_api_key(key).await.unwrap();
     }

@@ -1,0 +1,196 @@
+//! `toolsieve servers`: manages the MCP servers of a running service.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use reqwest::Method;
+use serde_json::{Map, Value, json};
+
+use crate::cli::admin::{ServiceAccess, Shown};
+use crate::cli::table::cell as text;
+use crate::cli::{Failure, Outcome, print, table};
+use crate::domain::catalog::server_entry::STORED;
+use crate::domain::publishing::document::encoded;
+use crate::settings::parse_entry;
+
+#[derive(Subcommand)]
+pub(super) enum Servers {
+    /// List all servers, including those of the servers file
+    List {
+        #[command(flatten)]
+        shown: Shown,
+    },
+    /// Add a server, or replace the entry of a server that was added this way
+    Put {
+        /// Name of the server
+        name: String,
+        /// File with the server's entry, such as {"url": "https://…"}; `-` for standard input
+        file: PathBuf,
+        #[command(flatten)]
+        access: ServiceAccess,
+    },
+    /// Remove a server that was added with `put`, and the secrets and sign-ins that users have stored for it
+    Remove {
+        name: String,
+        #[command(flatten)]
+        access: ServiceAccess,
+    },
+    /// Switch a server on
+    Enable {
+        name: String,
+        #[command(flatten)]
+        access: ServiceAccess,
+    },
+    /// Switch a server off; nothing of it is deleted
+    Disable {
+        name: String,
+        #[command(flatten)]
+        access: ServiceAccess,
+    },
+    /// Replace a server's process or connection
+    Restart {
+        name: String,
+        #[command(flatten)]
+        access: ServiceAccess,
+    },
+    /// Print the servers that were added with `put` as a servers file, with variables in place of secret values
+    Export {
+        #[command(flatten)]
+        access: ServiceAccess,
+    },
+}
+
+impl Servers {
+    pub(super) fn run(self) -> Outcome {
+        match self {
+            Self::List { shown } => shown.get("/v1/admin/servers", as_table),
+            Self::Put { name, file, access } => {
+                let answer = access.ask(Method::PUT, &path(&name), Some(&entry(&file)?))?;
+                for warning in answer["warnings"].as_array().into_iter().flatten() {
+                    eprintln!("warning: {}", text(warning));
+                }
+                print(&described(&answer))
+            }
+            Self::Remove { name, access } => {
+                access.ask(Method::DELETE, &path(&name), None)?;
+                print(&format!("{name} is removed."))
+            }
+            Self::Enable { name, access } => switch(&name, true, &access),
+            Self::Disable { name, access } => switch(&name, false, &access),
+            Self::Restart { name, access } => print(&described(&access.ask(Method::POST, &format!("{}/restart", path(&name)), None)?)),
+            Self::Export { access } => {
+                let (file, variables) = exported(&access.ask(Method::GET, "/v1/admin/servers", None)?);
+                if !variables.is_empty() {
+                    eprintln!("note: set these variables, because secret values are not exported: {}", variables.join(", "));
+                }
+                print(&format!("{file:#}"))
+            }
+        }
+    }
+}
+
+fn switch(name: &str, enabled: bool, access: &ServiceAccess) -> Outcome {
+    print(&described(&access.ask(Method::PATCH, &path(name), Some(&json!({"enabled": enabled})))?))
+}
+
+fn path(name: &str) -> String {
+    format!("/v1/admin/servers/{}", encoded(name))
+}
+
+/// Reads an entry, in which comments are allowed, as in the servers file.
+fn entry(file: &Path) -> Result<Value, Failure> {
+    let unreadable = |error: io::Error| Failure::invalid(format!("error: {}: {error}", file.display()));
+    let text = if file.as_os_str() == "-" {
+        let mut text = String::new();
+        io::stdin().read_to_string(&mut text).map(|_| text)
+    } else {
+        fs::read_to_string(file)
+    };
+    let entry = parse_entry(&text.map_err(unreadable)?);
+    entry.map(Value::Object).map_err(|error| Failure::invalid(format!("error: {}: {error}", file.display())))
+}
+
+fn as_table(answer: &Value) -> String {
+    table::of_list(&["Name", "From", "State", "Tools", "Error"], &answer["servers"], |server| {
+        [text(&server["server"]), text(&server["managed_by"]), state(server), text(&server["tools"]), text(&server["error"])]
+    })
+}
+
+fn described(server: &Value) -> String {
+    let error = server["error"].as_str().map(|error| format!(": {error}")).unwrap_or_default();
+    format!("{} is {}, with {} tools{error}", text(&server["server"]), state(server), text(&server["tools"]))
+}
+
+fn state(server: &Value) -> String {
+    match (&server["enabled"], &server["phase"]) {
+        (Value::Bool(false), _) => "off".to_owned(),
+        (_, Value::Null) => "not used".to_owned(),
+        (_, phase) => text(phase),
+    }
+}
+
+/// The servers file for what the API has added, and the variables that stand for secret values.
+fn exported(answer: &Value) -> (Value, Vec<String>) {
+    let (mut servers, mut variables) = (Map::new(), Vec::new());
+    for server in answer["servers"].as_array().into_iter().flatten().filter(|server| server["entry"].is_object()) {
+        let (name, mut entry) = (text(&server["server"]), server["entry"].clone());
+        name_variables(&mut entry, &name, &mut variables);
+        if server["enabled"] == false {
+            entry["disabled"] = json!(true);
+        }
+        servers.insert(name, entry);
+    }
+    (json!({"mcpServers": servers}), variables)
+}
+
+fn name_variables(value: &mut Value, name: &str, variables: &mut Vec<String>) {
+    match value {
+        Value::String(text) if text == STORED => {
+            let variable = variable(name);
+            *text = format!("${{{variable}}}");
+            variables.push(variable);
+        }
+        Value::Object(members) => {
+            for (member, value) in members {
+                // The names of the maps say nothing.
+                let is_map = ["headers", "env", "auth", "listWith", "list_with"].contains(&member.as_str());
+                let name = if is_map { name.to_owned() } else { format!("{name}_{member}") };
+                name_variables(value, &name, variables);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A name as that of a variable.
+fn variable(name: &str) -> String {
+    let letters = name.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter.to_ascii_uppercase() } else { '_' });
+    let name: String = letters.collect();
+    if name.starts_with(|first: char| first.is_ascii_digit()) { format!("_{name}") } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{STORED, exported};
+
+    #[test]
+    fn an_export_is_a_servers_file_with_variables() {
+        let entry = json!({"url": STORED, "headers": {"X-Key": STORED}, "auth": {"client_secret": STORED, "client_id": "me"}});
+        let answer = json!({"servers": [
+            {"server": "9-hub", "enabled": false, "entry": entry},
+            {"server": "of-file", "enabled": true, "entry": null}
+        ]});
+        let (file, variables) = exported(&answer);
+        let expected = json!({"mcpServers": {"9-hub": {
+            "url": "${_9_HUB_URL}",
+            "headers": {"X-Key": "${_9_HUB_X_KEY}"},
+            "auth": {"client_secret": "${_9_HUB_CLIENT_SECRET}", "client_id": "me"},
+            "disabled": true
+        }}});
+        assert_eq!((file, variables.len()), (expected, 3));
+    }
+}

@@ -1,0 +1,162 @@
+//! One server: adds or changes its entry, switches it on and off, restarts and removes it.
+
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse, web};
+use maud::{Markup, html};
+
+use super::layout::{Place, Visit};
+use super::parts::{Form, done, phase, short};
+use super::text::Texts;
+use super::{SERVER, SERVERS};
+use crate::domain::access::management::ManagedBy;
+use crate::domain::catalog::tool::ServerName;
+use crate::http::body::Body;
+use crate::http::caller::Caller;
+use crate::http::pages::browser::{Fields, address, see};
+use crate::http::problem::Problem;
+use crate::http::routes::admin::servers;
+use crate::http::state::State;
+use crate::service::catalog::tool_admin::ServerView;
+
+/// What a new entry may look like.
+const EXAMPLE: &str = "{\n  \"type\": \"streamable-http\",\n  \"url\": \"https://example.org/mcp\"\n}";
+
+/// One server, or the form for a new one.
+pub(super) async fn show(state: web::Data<State>, caller: Caller, request: HttpRequest) -> HttpResponse {
+    let visit = match Visit::begin(&state, &caller, &request) {
+        Ok(visit) => visit,
+        Err(elsewhere) => return elsewhere,
+    };
+    let query = Fields::of_query(&request);
+    let Some(name) = query.given("server") else {
+        let mut given = Fields::default();
+        given.set("entry", EXAMPLE);
+        return page(visit, None, &query, (&given, None));
+    };
+    let view = match servers::view(&state, &ServerName::from(name)).await {
+        Ok(view) => view,
+        Err(problem) => return visit.failed(&problem),
+    };
+    if query.text("do") == "remove" && view.managed_by == ManagedBy::Api && visit.may_change() {
+        let body = confirmation(&visit, &view);
+        return visit.page(Place::Servers, view.server.as_str(), &body);
+    }
+    let given = entered(&view);
+    page(visit, Some(&view), &query, (&given, None))
+}
+
+/// Saves, switches, restarts or removes a server.
+pub(super) async fn change(state: web::Data<State>, caller: Caller, request: HttpRequest, body: Body) -> HttpResponse {
+    let (visit, fields) = match Visit::with_form(&state, &request, &body, SERVERS) {
+        Ok(begun) => begun,
+        Err(elsewhere) => return elsewhere,
+    };
+    let name = ServerName::from(fields.text("server"));
+    let (changed, done) = match fields.text("do") {
+        "on" => (servers::switch(&state, &caller.0, &name, true).await, "switched_on"),
+        "off" => (servers::switch(&state, &caller.0, &name, false).await, "switched_off"),
+        "restart" => (servers::restart(&state, &caller.0, &name).await, "restarted"),
+        "remove" => (servers::remove(&state, &caller.0, &name).await, "removed"),
+        _ => (servers::save(&state, &caller.0, &name, fields.text("entry").as_bytes()).await.map(|_| ()), "saved"),
+    };
+    match changed {
+        Ok(()) if done == "removed" => see(&state, &address(SERVERS, &[("done", done)])),
+        Ok(()) => see(&state, &address(SERVER, &[("server", name.as_str()), ("done", done)])),
+        Err(problem) => {
+            let view = servers::view(&state, &name).await.ok();
+            page(visit, view.as_ref(), &Fields::default(), (&fields, Some(&problem)))
+        }
+    }
+}
+
+/// A server's entry, as the fields of its form.
+fn entered(view: &ServerView) -> Fields {
+    let mut fields = Fields::default();
+    fields.set("server", view.server.to_string());
+    fields.set("entry", view.entry.as_ref().map(|entry| format!("{entry:#}")).unwrap_or_default());
+    fields
+}
+
+fn page(visit: Visit<'_>, view: Option<&ServerView>, query: &Fields, (given, problem): (&Fields, Option<&Problem>)) -> HttpResponse {
+    let texts = visit.texts;
+    let is_of_file = view.is_some_and(|view| view.managed_by == ManagedBy::File);
+    let body = html! {
+        (done(&visit, query))
+        @if let Some(view) = view { (state_of(texts, view)) }
+        @if is_of_file { p.notice { (texts.server_in_file) } }
+        @if let Some(problem) = problem.filter(|_| is_of_file) { p.bad role="alert" { (problem.detail) } }
+        @if !is_of_file { (form(&visit, view, given, problem)) }
+        @if let Some(view) = view.filter(|_| visit.may_change()) { (actions(&visit, view)) }
+    };
+    let title = view.map_or_else(|| texts.new_server.clone(), |view| short(view.server.as_str(), 100).into_owned());
+    visit.page_with(problem.map_or(StatusCode::OK, |problem| problem.code.status()), Place::Servers, &title, &body)
+}
+
+fn state_of(texts: &Texts, view: &ServerView) -> Markup {
+    html! {
+        p { (texts.state) ": " (server_phase(texts, view)) }
+        @if let Some(error) = &view.error { p.bad { (short(error, 1_000)) } }
+    }
+}
+
+/// The phase of a server, which may be switched off.
+pub(super) fn server_phase(texts: &Texts, view: &ServerView) -> Markup {
+    match view.phase {
+        Some(known) => phase(texts, known),
+        None if view.enabled => html! { span.bad { (texts.not_used) } },
+        None => html! { span.quiet { (texts.switched_off) } },
+    }
+}
+
+fn form(visit: &Visit<'_>, view: Option<&ServerView>, given: &Fields, problem: Option<&Problem>) -> Markup {
+    let texts = visit.texts;
+    let form = Form { is_fixed: !visit.may_change(), ..Form::new(given, problem) };
+    let fields = html! {
+        (form.error_beside(&["server", "entry"]))
+        @if view.is_some() { input type="hidden" name="server" value=(given.text("server")); }
+        @else { (form.line("server", &texts.name, &texts.server_name_hint)) }
+        (form.area("entry", &texts.entry, &texts.entry_hint))
+        p.all.quiet { (texts.stored_hint) }
+    };
+    html! {
+        @if visit.may_change() {
+            form.columns method="post" action=(visit.at(SERVER)) {
+                (visit.token())
+                (fields)
+                p.all { button name="do" value="save" { (texts.save) } }
+            }
+        } @else if view.is_some() { div.columns { (fields) } }
+    }
+}
+
+fn actions(visit: &Visit<'_>, view: &ServerView) -> Markup {
+    let texts = visit.texts;
+    html! {
+        form.buttons method="post" action=(visit.at(SERVER)) {
+            (visit.token())
+            input type="hidden" name="server" value=(view.server.as_str());
+            @if view.enabled {
+                button name="do" value="restart" { (texts.restart) }
+                button name="do" value="off" { (texts.switch_off) }
+            } @else {
+                button name="do" value="on" { (texts.switch_on) }
+            }
+            @if view.managed_by == ManagedBy::Api {
+                a href=(visit.link(SERVER, &[("server", view.server.as_str()), ("do", "remove")])) { (texts.remove) }
+            }
+        }
+    }
+}
+
+fn confirmation(visit: &Visit<'_>, view: &ServerView) -> Markup {
+    let texts = visit.texts;
+    html! {
+        form.buttons method="post" action=(visit.at(SERVER)) {
+            (visit.token())
+            p { (texts.remove_server_hint) }
+            input type="hidden" name="server" value=(view.server.as_str());
+            button name="do" value="remove" { (texts.remove) }
+            a href=(visit.link(SERVER, &[("server", view.server.as_str())])) { (texts.cancel) }
+        }
+    }
+}
