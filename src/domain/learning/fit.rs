@@ -17,8 +17,8 @@ const TRUSTS: [(f32, f32); 4] = [(0.7, 0.0), (1.2, 0.0), (2.0, 0.25), (4.0, 0.1)
 const FIRST_TRUST: f32 = 2.0;
 /// The gain from which learning helps. A smaller one may be chance.
 const LEAST_GAIN: f32 = 0.005;
-/// How many standard errors the gain must be above that: with a confidence of 96 %, learning helps.
-const CONFIDENCE: f32 = 1.8;
+/// How many standard errors the gain must be above that: with a confidence of 84 %, learning helps.
+const CONFIDENCE: f32 = 1.0;
 /// Number of imagined predictions that gain what is assumed.
 const ASSUMED: f32 = 5.0;
 /// The pull of a message that was predicted with a probability of 0.
