@@ -260,6 +260,7 @@ impl Slow {
                     let answers = async {
                         let mut buffer = vec![0; 1 << 16];
                         while let Ok(count @ 1..) = from_server.read(&mut buffer).await {
+                            // The store is slow.
                             tokio::time::sleep(Duration::from_millis(held.load(Ordering::Relaxed))).await;
                             if to_client.write_all(&buffer[..count]).await.is_err() {
                                 break;
@@ -357,10 +358,12 @@ async fn rate_limits_hold_over_all_services() {
     // What one has permitted counts at the other one a moment later.
     let begun = Instant::now();
     let first = permitted(&[&one], "small-1", 3).await;
+    // So that the other one learns of these calls.
     tokio::time::sleep(Duration::from_millis(700)).await;
     let mut all = first;
     for _ in 0..6 {
         all += permitted(&[&other, &one], "small-1", 4).await;
+        // The same for these.
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let refilled = usize::try_from(begun.elapsed().as_secs() / 10).unwrap() + 1;
@@ -368,6 +371,7 @@ async fn rate_limits_hold_over_all_services() {
 
     crash(&server);
     assert_eq!(echo(&one, "notices").await, StatusCode::OK);
+    // After some failed exchanges, each service keeps to its share.
     tokio::time::sleep(Duration::from_secs(4)).await;
     let begun = Instant::now();
     let alone = permitted(&[&one], "apart", 200).await;
