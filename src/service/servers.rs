@@ -88,7 +88,7 @@ pub(crate) struct Servers {
     store: Arc<dyn Store>,
     keys: Option<SecretKeys>,
     reload: Arc<Reload>,
-    tool_servers: Arc<dyn ToolServers>,
+    running: Arc<dyn ToolServers>,
     connections: Arc<Connections>,
     rebuilds: Rebuilds,
     rows: RwLock<Rows>,
@@ -120,8 +120,8 @@ impl StoredServers {
 
 impl Servers {
     pub(crate) fn new(store: Arc<dyn Store>, keys: Option<SecretKeys>, stored: StoredServers, parts: ServerParts) -> Self {
-        let ServerParts { reload, servers: tool_servers, connections, rebuilds } = parts;
-        Self { store, keys, reload, tool_servers, connections, rebuilds, rows: RwLock::new(stored.0), changing: Mutex::default() }
+        let ServerParts { reload, servers: running, connections, rebuilds } = parts;
+        Self { store, keys, reload, running, connections, rebuilds, rows: RwLock::new(stored.0), changing: Mutex::default() }
     }
 
     /// A server's entry with a mark in place of every secret value. `None` if the API has not added the server.
@@ -261,7 +261,7 @@ impl Servers {
     /// Waits until the catalog contains a change: a server that is on has connected and listed its tools, or failed to.
     async fn settle(&self, name: &ServerName, since: SystemTime) {
         let start = Instant::now();
-        let state = || self.tool_servers.states().into_iter().find(|state: &ServerState| state.server == *name);
+        let state = || self.running.states().into_iter().find(|state: &ServerState| state.server == *name);
         let mut phase = state().map(|state| state.phase);
         while phase == Some(ServerPhase::Starting) && start.elapsed() < PATIENCE {
             sleep(LOOK).await;

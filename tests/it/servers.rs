@@ -159,7 +159,7 @@ async fn bad_entries_say_what_is_wrong() {
         ("a", json!({"mcpServers": {"a": {"url": url}}}), "", "only the entry"),
         ("a", json!({"url": url, "auth": "oauth"}), "/auth", "secrets.key"),
         ("mcp", json!({"url": url}), "", "reserved"),
-        ("a%2Fb", json!({"url": url}), "", "part of a URL"),
+        ("a%2Fb", json!({"url": url}), "", "part of a url"),
     ] {
         let (status, problem) = put(&service, name, &body).await;
         assert_eq!((status, &problem["code"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("invalid_request")), "{body}: {problem}");

@@ -222,6 +222,42 @@ impl World {
     }
 }
 
+async fn tools_and_servers(world: &mut World, clock: &[&str; 2]) {
+    let facts = json!({"tags": ["clock"], "synonyms": ["how late"], "description": "Says how late it is.", "pinned": true});
+    world.good("replace_tool_facts", clock, ADMIN, facts).await;
+    let tool = world.good("show_tool_facts", clock, ADMIN, Value::Null).await;
+    let fingerprint = json!({"fingerprint": tool["definition"]["fingerprint"]});
+    world.good("approve_definition", clock, ADMIN, fingerprint).await;
+    world.good("list_tools", &[], ADMIN, Value::Null).await;
+    world.good("remove_tool_facts", clock, ADMIN, Value::Null).await;
+    let duplicates = world.good("list_duplicates", &[], ADMIN, Value::Null).await;
+    assert!(!duplicates["groups"].as_array().unwrap().is_empty(), "{duplicates}");
+    let texts = json!({"function": "Tells the time.", "tags": ["clock"], "queries": ["how late is it"]});
+    world.good("replace_enrichment", clock, ADMIN, texts).await;
+    world.good("show_enrichment", clock, ADMIN, Value::Null).await;
+    world.good("list_enrichment", &[], ADMIN, Value::Null).await;
+    world.good("remove_enrichment", clock, ADMIN, Value::Null).await;
+    world.good("list_servers", &[], ADMIN, Value::Null).await;
+    let entry = json!({"type": "http", "url": "http://127.0.0.1:1/mcp", "headers": {"X-Key": "hidden"}, "enabled": true});
+    let added = world.good("replace_server", &["added"], ADMIN, entry).await;
+    assert_eq!(added["entry"]["headers"], json!({"X-Key": "(stored)"}), "{added}");
+    let odd = json!({"url": "http://127.0.0.1:1/mcp", "hedaers": {}});
+    let (status, replaced) = world.send("replace_server", &["added"], ADMIN, odd).await;
+    assert!(status == StatusCode::OK && !replaced["warnings"].as_array().unwrap().is_empty(), "{replaced}");
+    world.send("replace_server", &["added"], ADMIN, json!({"url": "nowhere"})).await;
+    world.good("restart_server", &["added"], ADMIN, Value::Null).await;
+    world.good("switch_server", &["added"], ADMIN, json!({"enabled": false})).await;
+    world.good("show_server", &["added"], ADMIN, Value::Null).await;
+    world.good("remove_server", &["added"], ADMIN, Value::Null).await;
+    // Prompts are listed when a client asks for them.
+    rpc(&world.service, "/mcp", &[], "prompts/list", json!({})).await;
+    let view = world.good("show_server_definition", &["one"], ADMIN, Value::Null).await;
+    assert!(!view["prompts"].as_object().unwrap().is_empty(), "{view}");
+    let fingerprint = json!({"fingerprint": view["definition"]["fingerprint"]});
+    world.good("approve_server_definition", &["one"], ADMIN, fingerprint).await;
+    world.good("remove_toolset", &["letters"], ADMIN, Value::Null).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_answer_is_as_described() {
     let mut world = World::start().await;
@@ -296,40 +332,7 @@ async fn every_answer_is_as_described() {
     assert!(!view["warnings"].as_array().unwrap().is_empty(), "{view}");
     world.good("check_policy", &[], ADMIN, json!({"tool": "time__get_current_time"})).await;
 
-    // Tools and servers.
-    let facts = json!({"tags": ["clock"], "synonyms": ["how late"], "description": "Says how late it is.", "pinned": true});
-    world.good("replace_tool_facts", &clock, ADMIN, facts).await;
-    let tool = world.good("show_tool_facts", &clock, ADMIN, Value::Null).await;
-    let fingerprint = json!({"fingerprint": tool["definition"]["fingerprint"]});
-    world.good("approve_definition", &clock, ADMIN, fingerprint).await;
-    world.good("list_tools", &[], ADMIN, Value::Null).await;
-    world.good("remove_tool_facts", &clock, ADMIN, Value::Null).await;
-    let duplicates = world.good("list_duplicates", &[], ADMIN, Value::Null).await;
-    assert!(!duplicates["groups"].as_array().unwrap().is_empty(), "{duplicates}");
-    let texts = json!({"function": "Tells the time.", "tags": ["clock"], "queries": ["how late is it"]});
-    world.good("replace_enrichment", &clock, ADMIN, texts).await;
-    world.good("show_enrichment", &clock, ADMIN, Value::Null).await;
-    world.good("list_enrichment", &[], ADMIN, Value::Null).await;
-    world.good("remove_enrichment", &clock, ADMIN, Value::Null).await;
-    world.good("list_servers", &[], ADMIN, Value::Null).await;
-    let entry = json!({"type": "http", "url": "http://127.0.0.1:1/mcp", "headers": {"X-Key": "hidden"}, "enabled": true});
-    let added = world.good("replace_server", &["added"], ADMIN, entry).await;
-    assert_eq!(added["entry"]["headers"], json!({"X-Key": "(stored)"}), "{added}");
-    let odd = json!({"url": "http://127.0.0.1:1/mcp", "hedaers": {}});
-    let (status, replaced) = world.send("replace_server", &["added"], ADMIN, odd).await;
-    assert!(status == StatusCode::OK && !replaced["warnings"].as_array().unwrap().is_empty(), "{replaced}");
-    world.send("replace_server", &["added"], ADMIN, json!({"url": "nowhere"})).await;
-    world.good("restart_server", &["added"], ADMIN, Value::Null).await;
-    world.good("switch_server", &["added"], ADMIN, json!({"enabled": false})).await;
-    world.good("show_server", &["added"], ADMIN, Value::Null).await;
-    world.good("remove_server", &["added"], ADMIN, Value::Null).await;
-    // Prompts are listed when a client asks for them.
-    rpc(&world.service, "/mcp", &[], "prompts/list", json!({})).await;
-    let view = world.good("show_server_definition", &["one"], ADMIN, Value::Null).await;
-    assert!(!view["prompts"].as_object().unwrap().is_empty(), "{view}");
-    let fingerprint = json!({"fingerprint": view["definition"]["fingerprint"]});
-    world.good("approve_server_definition", &["one"], ADMIN, fingerprint).await;
-    world.good("remove_toolset", &["letters"], ADMIN, Value::Null).await;
+    tools_and_servers(&mut world, &clock).await;
 
     // Learning.
     world.good("show_learning", &[], ADMIN, Value::Null).await;
@@ -339,7 +342,7 @@ async fn every_answer_is_as_described() {
     assert_eq!(world.checked(&operation, everything).await, (StatusCode::OK, json!({"removed": 0})));
 
     // Records.
-    for records in ["list_audit", "show_usage", "show_report"] {
+    for records in ["list_audit", "list_events", "show_usage", "show_report"] {
         world.good(records, &[], ADMIN, Value::Null).await;
     }
 

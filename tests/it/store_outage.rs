@@ -73,6 +73,10 @@ fn changes(key: &str, session: &str) -> Vec<(Method, String, &'static str, Value
         of(Method::POST, "/v1/admin/tools/one/echo/approve", "/v1/admin/tools/{server}/{tool}/approve", json!({})),
         of(Method::PUT, "/v1/admin/tools/one/echo", "/v1/admin/tools/{server}/{tool}", json!({"description": "Says it once more."})),
         of(Method::DELETE, "/v1/admin/tools/one/echo", "/v1/admin/tools/{server}/{tool}", Value::Null),
+        of(Method::PUT, "/v1/admin/servers/lost", "/v1/admin/servers/{server}", json!({"url": "http://127.0.0.1:1/mcp"})),
+        of(Method::PATCH, "/v1/admin/servers/one", "/v1/admin/servers/{server}", json!({"enabled": false})),
+        of(Method::POST, "/v1/admin/servers/one/restart", "/v1/admin/servers/{server}/restart", Value::Null),
+        of(Method::DELETE, "/v1/admin/servers/kept", "/v1/admin/servers/{server}", Value::Null),
         of(Method::POST, "/v1/toolsets/load", "/v1/toolsets/load", json!({"toolsets": ["one"], "chat_id": "new"})),
         of(Method::POST, "/v1/toolsets/unload", "/v1/toolsets/unload", json!({"toolsets": ["one"], "chat_id": "new"})),
     ]
@@ -100,6 +104,8 @@ async fn changes_get_503_with_a_time_to_retry() {
     let (key, _) = create(&service, json!({"name": "kept"})).await;
     let toolset = administer(&service, Method::PUT, "/v1/admin/toolsets/kept", &json!({"tools": ["echo"]})).await;
     assert!(toolset.0.is_success(), "{toolset:?}");
+    let entry = administer(&service, Method::PUT, "/v1/admin/servers/kept", &json!({"url": "http://127.0.0.1:1/mcp"})).await;
+    assert!(entry.0.is_success(), "{entry:?}");
     let (_, session) = service.post("/v1/sessions", &json!({"tools": ["one__echo"]})).await;
     let all = changes(&key, session["id"].as_str().unwrap());
 
@@ -230,13 +236,13 @@ async fn a_spool_that_takes_nothing_says_so() {
     })
     .await;
     assert!(ready["spool"]["error"].as_str().unwrap().contains("can't be written"), "{ready}");
-    assert_eq!(metric(&service, "toolsieve_spool_up{records=\"audit\"}").await, 0.0);
+    assert!(metric(&service, "toolsieve_spool_up{records=\"audit\"}").await < 0.5);
     tokio::task::block_in_place(|| server.resume());
     eventually("the call is in the audit log", async || {
         when(audited(&service.url, &service.client).await, |all| all.len() == 2).map_err(|all| format!("{all:?}"))
     })
     .await;
-    assert_eq!(metric(&service, "toolsieve_audit_entries_lost_total").await, 0.0);
+    assert!(metric(&service, "toolsieve_audit_entries_lost_total").await < 0.5);
     service.stop().await;
 }
 
@@ -339,7 +345,7 @@ async fn permitted(services: &[&Running], user: &str, calls: usize) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn rate_limits_hold_over_all_services() {
     let server = server();
-    let limits = [("TOOLSIEVE_LIMITS__CALLS_PER_MINUTE", "100"), ("TOOLSIEVE_LIMITS__CALL_EXCEPTIONS", r#"["user:small*=6"]"#)];
+    let limits = [("TOOLSIEVE_LIMITS__CALLS_PER_MINUTE", "100"), ("TOOLSIEVE_LIMITS__CALL_EXCEPTIONS", "user:small*=6")];
     let (one, other) = (start(&server, &limits, None).await, start(&server, &limits, None).await);
     // Both know of each other.
     tokio::time::sleep(Duration::from_secs(1)).await;

@@ -162,7 +162,7 @@ impl PostgresStore {
         let is_unsure = is_committing.into_inner() && done.as_ref().is_err_and(is_lost);
         let done = done.map_err(|error| match self.failed(action)(error) {
             StoreError::Away { action, source, .. } => StoreError::Away { action, is_unsure, source },
-            error => error,
+            error @ StoreError::Failed { .. } => error,
         });
         done.inspect_err(|_| self.failures.note_write())
     }

@@ -200,7 +200,7 @@ mod tests {
         let apart = Standing { services: 4, is_informed: false };
         let pacer = SharedPacer::new(Pace::new(100, 0).unwrap(), 0);
         assert_eq!(taken(&pacer, 100, Duration::ZERO, apart), 25);
-        assert_eq!(taken(&pacer, 100, Duration::from_secs(60), apart), 25);
+        assert_eq!(taken(&pacer, 100, Duration::from_mins(1), apart), 25);
         let small = SharedPacer::new(Pace::new(2, 0).unwrap(), 0);
         assert_eq!(taken(&small, 100, Duration::ZERO, apart), 1);
         let alone = SharedPacer::new(Pace::new(10, 0).unwrap(), 0);

@@ -184,9 +184,10 @@ impl Find {
             let missing: Vec<&Arc<Tool>> = to_load().filter(|tool| !now.contains(&tool.operation_id)).collect();
             proposed(&missing, catalog, &whole.visibility, MOST_TOOLSETS)
         });
-        let next = match catalog.tools().is_empty() {
-            true => "There are no tools yet: the MCP servers may still be starting. Repeat the search in some seconds.".to_owned(),
-            false => next(&tools, toolsets.as_deref(), request.detail),
+        let next = if catalog.tools().is_empty() {
+            "There are no tools yet: the MCP servers may still be starting. Repeat the search in some seconds.".to_owned()
+        } else {
+            next(&tools, toolsets.as_deref(), request.detail)
         };
         let message = self.recorder.message(&request.queries.join("\n"));
         self.recorder.searched(SearchKind::FindTools, here.caller, (message, vector), to_load().map(|tool| tool.id.clone()).collect());

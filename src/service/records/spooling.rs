@@ -25,13 +25,16 @@ const RETRY: Duration = Duration::from_millis(500);
 /// Stores a batch, unless it has been stored before.
 pub(super) type SaveBatch<T> = Box<dyn for<'a> Fn(Uuid, &'a [T]) -> BoxFuture<'a, Result<(), StoreError>> + Send + Sync>;
 
+/// A batch with its id, or the reason why a line is none.
+pub(super) type Decoded<T> = Result<(Uuid, Vec<T>), serde_json::Error>;
+
 /// How batches of a kind of records are written.
 pub(super) struct Kind<T> {
     pub name: &'static str,
     pub save: SaveBatch<T>,
     /// Writes a batch as one line.
     pub encode: fn(Uuid, &[T]) -> Result<Vec<u8>, serde_json::Error>,
-    pub decode: fn(&[u8]) -> Result<(Uuid, Vec<T>), serde_json::Error>,
+    pub decode: fn(&[u8]) -> Decoded<T>,
 }
 
 /// The spool of one kind of records, if there is one.

@@ -48,7 +48,7 @@ impl Election {
 
 async fn take_part(pool: PgPool, schema: String, leads: watch::Sender<bool>) {
     loop {
-        let ended = pool.close_event().do_until(term(&pool, &schema, &leads)).await;
+        let ended = Box::pin(pool.close_event().do_until(term(&pool, &schema, &leads))).await;
         let led = leads.send_replace(false);
         match ended {
             Ok(Err(error)) if led => tracing::warn!(%error, "this service does not lead any more: it can't reach the database"),

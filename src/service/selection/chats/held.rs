@@ -114,15 +114,14 @@ pub(super) async fn refresh(entry: &Entry, key: &ChatKey, store: &Arc<dyn ChatSt
             return true;
         }
         // The sender of a read that has ended is gone.
-        match held.reading.as_ref().filter(|reading| reading.has_changed().is_ok()) {
-            Some(reading) => reading.clone(),
-            None => {
-                let (ended, reading) = watch::channel(());
-                held.reading = Some(reading.clone());
-                let (entry, generation) = (Arc::clone(entry), held.generation);
-                tokio::spawn(read(entry, key.clone(), Arc::clone(store), (Arc::clone(speed), generation), ended));
-                reading
-            }
+        if let Some(reading) = held.reading.as_ref().filter(|reading| reading.has_changed().is_ok()) {
+            reading.clone()
+        } else {
+            let (ended, reading) = watch::channel(());
+            held.reading = Some(reading.clone());
+            let (entry, generation) = (Arc::clone(entry), held.generation);
+            tokio::spawn(read(entry, key.clone(), Arc::clone(store), (Arc::clone(speed), generation), ended));
+            reading
         }
     };
     // An error means that the read has ended.

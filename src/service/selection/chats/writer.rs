@@ -75,7 +75,7 @@ impl Writer {
             // Write a chat that changed several times only once, in its latest state.
             let changed: HashMap<ChatKey, Entry> = changed.drain(..).collect();
             if self.retry.is_some() {
-                self.wait(changed).await;
+                self.wait(changed);
             } else {
                 self.save(changed).await;
             }
@@ -118,11 +118,11 @@ impl Writer {
         tracing::warn!(chats = failed.len(), pause = ?self.pause, "the tools of some chats were not stored; the write is retried");
         self.retry = Some(Instant::now() + self.pause);
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-        self.wait(failed).await;
+        self.wait(failed);
     }
 
     /// Queues sets for a retry. Drops those beyond the limit, whose stored versions then apply again.
-    async fn wait(&mut self, changed: HashMap<ChatKey, Entry>) {
+    fn wait(&mut self, changed: HashMap<ChatKey, Entry>) {
         let mut lost = 0;
         for (key, entry) in changed {
             if self.waiting.len() < WAITING || self.waiting.contains_key(&key) {
