@@ -155,7 +155,9 @@ pub(super) fn is_passing(error: &sqlx::Error) -> bool {
 /// Whether the error says that the server is away, or accepts no connections.
 pub(super) fn is_lost(error: &sqlx::Error) -> bool {
     match error {
-        sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::PoolTimedOut => true,
+        // A proxy that closes a new connection at once ends the negotiation of TLS in the middle, which the driver reports as a breach of
+        // the protocol.
+        sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) | sqlx::Error::PoolTimedOut => true,
         error => code(error).is_some_and(|code| code::AWAY.contains(&&*code) || code.starts_with(code::CONNECTION_CLASS)),
     }
 }
