@@ -18,6 +18,10 @@ SETTINGS = """
 # Single servers are narrowed too, however small they are.
 narrow_above_tokens = 0
 
+[learning]
+# Tests call tools after messages that need none, which others ask too.
+mode = "off"
+
 [toolsets.clock]
 servers = ["time"]
 """
