@@ -30,7 +30,7 @@ pub(in crate::http) trait File {
     #[cfg_attr(not(test), expect(dead_code, reason = "tests compare the files with it"))]
     const NAMES: &[&str];
 
-    /// Takes the texts from the contents of a file. A text that is absent is empty; [`check`] finds it.
+    /// Takes the texts from the contents of a file. A text that is absent is empty; a test finds it.
     fn new(file: BTreeMap<String, String>) -> Self;
 }
 
