@@ -2,7 +2,7 @@
 //!
 //! The services share the state of the generic cell rate algorithm ([`Pace`]), the time at which the next request is due, and add
 //! their requests to it in the background. So no request waits for the others. Until a service knows what the others have permitted,
-//! it permits at most its share of what was left. In a burst of some milliseconds, two services together exceeded the limit by a fifth.
+//! it permits at most its share of what was left. In a burst of some milliseconds, two services together exceeded the limit by up to a quarter.
 
 use std::time::Duration;
 
