@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use parking_lot::RwLock;
 use secrecy::ExposeSecret;
 use serde_json::{Map, Value};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::sleep;
 
 use crate::domain::access::management::{ManagedBy, ManagedInFile};
@@ -163,10 +163,8 @@ impl Servers {
         let since = SystemTime::now();
         let stored = StoredServer { name: name.clone(), entry: Some(Value::Object(entry.shown.clone())), enabled, restarts: 0, sealed };
         self.store.save_server(&stored, is_other).await?;
-        self.change(name, |row| *row = Row { entry: Some(entry), fault: None, enabled, restarts: row.restarts }).await;
-        // The server may take long, and other changes must not wait for it.
-        drop(one);
-        self.settle(name, since).await;
+        self.change_and_settle(one, name, since, |row| *row = Row { entry: Some(entry), fault: None, enabled, restarts: row.restarts })
+            .await;
         Ok((is_new, warnings))
     }
 
@@ -179,10 +177,7 @@ impl Servers {
         }
         let since = SystemTime::now();
         self.store.switch_server(name, enabled).await?;
-        self.change(name, |row| row.enabled = enabled).await;
-        // The server may take long, and other changes must not wait for it.
-        drop(one);
-        self.settle(name, since).await;
+        self.change_and_settle(one, name, since, |row| row.enabled = enabled).await;
         Ok(())
     }
 
@@ -195,10 +190,7 @@ impl Servers {
         }
         let since = SystemTime::now();
         self.store.restart_server(name).await?;
-        self.change(name, |row| row.restarts += 1).await;
-        // The server may take long, and other changes must not wait for it.
-        drop(one);
-        self.settle(name, since).await;
+        self.change_and_settle(one, name, since, |row| row.restarts += 1).await;
         Ok(())
     }
 
@@ -237,6 +229,14 @@ impl Servers {
         let StoredServers(rows) = StoredServers::load(self.store.as_ref(), self.keys.as_ref()).await?;
         self.apply(rows).await;
         Ok(())
+    }
+
+    /// Applies a change that is stored, and waits until the catalog contains it.
+    async fn change_and_settle(&self, one: MutexGuard<'_, ()>, name: &ServerName, since: SystemTime, change: impl FnOnce(&mut Row)) {
+        self.change(name, change).await;
+        // The server may take long, and other changes must not wait for it.
+        drop(one);
+        self.settle(name, since).await;
     }
 
     /// Applies a change that is stored.
