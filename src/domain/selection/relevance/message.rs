@@ -17,6 +17,7 @@
 
 use unicode_segmentation::UnicodeSegmentation;
 
+use super::pasted::pasted_lines;
 use super::turn::LeftOpen;
 use crate::domain::text::words::is_unspaced;
 
@@ -164,29 +165,43 @@ const REFERRING: [&str; 25] = [
     "also", "again", "instead", "then", "other", "another", "both", "else",
 ];
 
-/// Removes pastes from a message: drops fenced blocks (unless nothing else remains) and blank lines, shortens unbroken runs, and
+/// Removes pastes from a message: drops fenced blocks and lines of logs, code and data (unless nothing else remains) and blank lines, shortens unbroken runs, and
 /// cuts the middle of a very long text. Keeps line breaks, because they separate sentences.
 pub(crate) fn normalise(message: &str) -> String {
     normalise_to(message, MESSAGE_CHARACTERS)
 }
 
 fn normalise_to(message: &str, most: usize) -> String {
-    let prose = without_blocks(message);
-    let words = |text: &str| text.chars().any(char::is_alphanumeric);
-    shorten(if words(&prose) { prose } else { message.lines().fold(String::new(), |text, line| with_line(text, line.trim())) }, most)
+    let unfenced = without_blocks(message);
+    let lines = if unfenced.iter().any(|line| line.chars().any(char::is_alphanumeric)) { unfenced } else { message.lines().collect() };
+    shorten(without_pastes(&lines), most)
 }
 
-fn without_blocks(message: &str) -> String {
+/// The lines without those that [`pasted`] recognises, unless fewer than [`SHORTEST_SENTENCE_WORDS`] words remain.
+fn without_pastes(lines: &[&str]) -> String {
+    let joined = |lines: &mut dyn Iterator<Item = &str>| lines.fold(String::new(), |text, line| with_line(text, line.trim()));
+    let pasted = pasted_lines(lines);
+    if pasted.contains(&true) {
+        let prose = joined(&mut lines.iter().zip(&pasted).filter(|(_, pasted)| !**pasted).map(|(line, _)| *line));
+        if words(&prose) >= SHORTEST_SENTENCE_WORDS {
+            return prose;
+        }
+    }
+    joined(&mut lines.iter().copied())
+}
+
+/// The lines outside fenced blocks.
+fn without_blocks(message: &str) -> Vec<&str> {
     // Ignore an unclosed fence: the text after it may be the request.
     let mut fences = message.lines().filter(|line| is_fence(line)).count() & !1;
     let mut inside = false;
-    let mut prose = String::with_capacity(message.len().min(2 * MESSAGE_CHARACTERS));
-    for line in message.lines().map(str::trim) {
+    let mut prose = Vec::new();
+    for line in message.lines() {
         if fences > 0 && is_fence(line) {
             fences -= 1;
             inside = !inside;
         } else if !inside {
-            prose = with_line(prose, line);
+            prose.push(line);
         }
     }
     prose

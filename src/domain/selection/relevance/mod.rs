@@ -32,6 +32,7 @@ pub(crate) mod gate_head;
 pub(crate) mod lexical;
 pub(crate) mod liveness;
 pub(crate) mod message;
+mod pasted;
 pub(crate) mod server_text;
 pub(crate) mod synonyms;
 pub(crate) mod turn;
