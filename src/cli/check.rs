@@ -87,7 +87,9 @@ fn as_text(settings: &Settings, known: Option<&Known>, embedder: &Embedder) -> S
         None => format!("embedder: {}", embedder.description),
     });
     let http = &settings.start.http;
-    let key = if http.api_key.is_some() { "with a key" } else { "without a key" };
+    let access = &settings.start.access;
+    let is_secured = http.api_key.is_some() || access.admin_key.is_some() || access.has_keys_in_file;
+    let key = if is_secured { "with a key" } else { "without a key" };
     let servers = many(settings.live.servers.len(), "server");
     lines.push(format!("The configuration is valid: {servers}, listening on {}:{} {key}.", http.host, http.port));
     lines.join("\n")
