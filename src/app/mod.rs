@@ -398,7 +398,7 @@ impl Application {
             leading,
             sign_in_fault: {
                 let connections = Arc::clone(&connections);
-                Box::new(move |server| connections.fault(server))
+                Box::new(move |server| connections.fault_in_words(server))
             },
             started,
             was_ready: AtomicBool::new(known > 0),

@@ -151,6 +151,7 @@ pub(crate) async fn admit(
         return Ok(request.into_response(response).map_into_right_body());
     }
     let was_head = head_as_get(&mut request);
+    state.connections.list_by_exchange(&principal, |name| request.headers().get(name)?.to_str().ok());
     let traced = RequestSpan::start(&state, &request, &whole_path, &principal);
     {
         let mut extensions = request.extensions_mut();

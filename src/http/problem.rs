@@ -289,6 +289,8 @@ impl From<ConnectionError> for Problem {
             ConnectionError::SignInNeeded { link, .. } => Self { sign_in_url: link, ..Self::new(Code::SignInNeeded, detail) },
             ConnectionError::Nobody(_) => Self::new(Code::UserNeeded, detail),
             ConnectionError::NotSetUp(_) => Self::new(Code::SecretsOff, detail),
+            ConnectionError::NoUserToken { .. } | ConnectionError::TokenRejected { .. } => Self::new(Code::CredentialsMissing, detail),
+            ConnectionError::NotExchanged { .. } => Self::new(Code::ServerUnavailable, detail),
             ConnectionError::Unavailable { .. } => {
                 Self { retry_after: Some(SIGN_IN_RETRY_SECONDS), ..Self::new(Code::ServerUnavailable, format!("{detail} Try again.")) }
             }

@@ -7,6 +7,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
 use url::Url;
 
+use crate::settings::exchange::TokenExchange;
 use crate::settings::finding::{Findings, Location};
 use crate::settings::http::HttpSettings;
 use crate::settings::json_text::{child, item};
@@ -20,7 +21,8 @@ const OAUTH: &str = "oauth";
 const SERVERS: &str = "mcpServers";
 const SET_KEY: &str = "set it; `toolsieve secrets new-key` prints one";
 const SET_URL: &str = "set it to the address at which browsers reach the service";
-const KEYS: [&str; 9] = ["type", "for", "client_id", "client_secret", "scopes", "parameters", "issuer", "resource", "private_addresses"];
+const KEYS: [&str; 10] =
+    ["type", "for", "client_id", "client_secret", "scopes", "parameters", "issuer", "resource", "private_addresses", "exchange"];
 /// Parameters of an authorization request that the service sets itself.
 const OURS: [&str; 8] =
     ["response_type", "client_id", "redirect_uri", "scope", "state", "code_challenge", "code_challenge_method", "resource"];
@@ -57,12 +59,15 @@ pub struct ConnectSettings {
     pub resource: Option<String>,
     /// Whether the authorization server may have a private address. `None` means only if the MCP server has one too.
     pub private_addresses: Option<bool>,
+    /// How users' own tokens are exchanged. `None`: people sign in.
+    pub exchange: Option<TokenExchange>,
 }
 
 impl PartialEq for ConnectSettings {
     fn eq(&self, other: &Self) -> bool {
         // Names every field, so that a new field can't be forgotten here.
-        let Self { token_for, server_url, client_id, client_secret, scopes, parameters, issuer, resource, private_addresses } = self;
+        let Self { token_for, server_url, client_id, client_secret, scopes, parameters, issuer, resource, private_addresses, exchange } =
+            self;
         let secret = |secret: &Option<SecretString>| secret.as_ref().map(|secret| secret.expose_secret().to_owned());
         *token_for == other.token_for
             && *server_url == other.server_url
@@ -73,6 +78,7 @@ impl PartialEq for ConnectSettings {
             && *issuer == other.issuer
             && *resource == other.resource
             && *private_addresses == other.private_addresses
+            && *exchange == other.exchange
     }
 }
 
@@ -140,9 +146,34 @@ impl ConnectSettings {
             Some(Value::Bool(allowed)) => Some(*allowed),
             Some(_) => return entry.wrong_kind(&child(&path, "private_addresses"), "true or false"),
         };
+        let exchange = TokenExchange::read(entry, &path, &keys);
         let mut server_url = url.clone();
         server_url.set_fragment(None);
-        Some(Self { token_for, server_url, client_id, client_secret, scopes, parameters, issuer, resource, private_addresses })
+        let read =
+            Self { token_for, server_url, client_id, client_secret, scopes, parameters, issuer, resource, private_addresses, exchange };
+        read.check_exchange(entry, &path);
+        Some(read)
+    }
+
+    /// Checks the settings that an exchange of tokens depends on.
+    fn check_exchange(&self, entry: &mut Entry<'_, '_>, path: &str) {
+        if self.exchange.is_none() {
+            return;
+        }
+        if self.token_for != TokenFor::User {
+            entry.problem(&child(path, "for"), "conflicts with `exchange`, by which each user has a token", "remove one of the two");
+        }
+        if self.client_id.is_none() || self.client_secret.is_none() {
+            let remedy = "add `client_id` and `client_secret` of a client that may exchange tokens";
+            entry.problem(path, "`exchange` needs a client with a secret", remedy);
+        }
+        if self.issuer.is_none() {
+            let remedy = "add the authorization server to which users' tokens are sent";
+            entry.problem(path, "`exchange` needs `issuer`, so that no server can ask for users' tokens", remedy);
+        }
+        if !self.parameters.is_empty() {
+            entry.warning(&child(path, "parameters"), "has no effect with `exchange`: nobody signs in", "remove it");
+        }
     }
 
     /// Checks the settings that sign-ins depend on.
@@ -187,13 +218,14 @@ impl ConnectSettings {
     }
 }
 
+/// Whether there are tokens to store. Exchanged ones stay in memory.
 fn signs_in(server: &ServerSettings) -> bool {
-    server.remote.connect.is_some()
+    server.remote.connect.as_ref().is_some_and(|connect| connect.exchange.is_none())
 }
 
 /// Whether people sign in to the server.
 fn needs_people(server: &ServerSettings) -> bool {
-    server.remote.connect.as_ref().is_some_and(|connect| connect.token_for != TokenFor::Machine)
+    server.remote.connect.as_ref().is_some_and(|connect| connect.token_for != TokenFor::Machine && connect.exchange.is_none())
 }
 
 /// Whether the host of a URL is this machine.

@@ -1,5 +1,7 @@
 //! The server setting `client_header_forwarding`: which of a caller's headers an MCP server receives.
 
+use std::collections::BTreeSet;
+
 use http::{HeaderMap, HeaderName};
 use serde_json::Value;
 
@@ -43,6 +45,14 @@ const CREDENTIALS: [&str; 8] = [
     "x-openai-api-key",
     "x-openwebui-user-jwt",
 ];
+
+/// Headers with credentials for this service or for proxies.
+const NOT_OF_USERS: [&str; 3] = ["authorization", "cookie", "proxy-authorization"];
+
+/// Whether a header (in lower case) can't contain the token of a user that a server's entry exchanges.
+pub(super) fn is_never_a_token(header: &str) -> bool {
+    OWN.contains(&header) || NOT_OF_USERS.contains(&header)
+}
 
 /// Which headers a server receives. Names are case-insensitive, and a trailing `*` matches any suffix.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -98,10 +108,12 @@ impl HeaderForwarding {
         self.whitelist.is_empty() || self.whitelist.iter().any(matches)
     }
 
-    /// The headers to forward to the server.
-    pub fn select(&self, headers: &HeaderMap) -> HeaderMap {
+    /// The headers to forward to the server. `tokens` names further headers with credentials, in lower case.
+    pub fn select(&self, headers: &HeaderMap, tokens: &BTreeSet<String>) -> HeaderMap {
         let mut out = HeaderMap::new();
-        for (name, value) in headers.iter().filter(|(name, _)| self.passes(name.as_str())) {
+        let is_withheld =
+            |name: &HeaderName| tokens.contains(name.as_str()) && !self.whitelist.iter().any(|listed| listed == name.as_str());
+        for (name, value) in headers.iter().filter(|(name, _)| self.passes(name.as_str()) && !is_withheld(name)) {
             let mut value = value.clone();
             value.set_sensitive(true);
             out.append(name.clone(), value);
@@ -116,6 +128,8 @@ impl HeaderForwarding {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use http::{HeaderMap, HeaderValue};
 
     use super::HeaderForwarding;
@@ -169,8 +183,17 @@ mod tests {
             .map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value)))
             .into_iter()
             .collect();
-        let selected = rules(&[], &[]).select(&headers);
+        let selected = rules(&[], &[]).select(&headers, &BTreeSet::new());
         assert_eq!(selected.len(), 1);
         assert!(selected["x-user-id"].is_sensitive() && selected["x-user-id"] == "u1");
+    }
+
+    #[test]
+    fn a_header_with_users_tokens_passes_by_its_full_name_alone() {
+        let headers: HeaderMap = [("x-user-token".parse().unwrap(), HeaderValue::from_static("token"))].into_iter().collect();
+        let tokens = BTreeSet::from(["x-user-token".to_owned()]);
+        for (whitelist, passes) in [(&[][..], false), (&["x-user-*"][..], false), (&["*"][..], false), (&["X-User-Token"][..], true)] {
+            assert_eq!(rules(whitelist, &[]).select(&headers, &tokens).len(), usize::from(passes), "{whitelist:?}");
+        }
     }
 }

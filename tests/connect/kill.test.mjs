@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Peer, Service, note, signIn, stopAll, until } from './world.mjs';
+import { Peer, Postgres, Service, note, signIn, stopAll, until } from './world.mjs';
 
 const KILLS = 20;
 const USERS = 4;
@@ -13,11 +13,14 @@ const PARALLEL = 3;
 const CALM_MS = 5000;
 /** A claim of a killed process would last 40 seconds. */
 const SOON = 15;
+/** With a shared database it does, because another process may still hold it. The refresh itself takes a moment. */
+const CLAIM = 40;
+const AFTER_CLAIM = CLAIM + 2;
 
 /** A service in front of servers of these peers, with users who have signed in. */
-async function signedIn(peers, users) {
+async function signedIn(peers, users, env = {}) {
   const servers = Object.entries(peers).map(([name, peer]) => [name, { type: 'http', url: peer.resource, auth: 'oauth' }]);
-  const service = await Service.start(Object.fromEntries(servers));
+  const service = await Service.start(Object.fromEntries(servers), env);
   for (const name of Object.keys(peers)) {
     for (const user of users) {
       const { body } = await service.request('/v1/connections', { user });
@@ -121,6 +124,32 @@ test('killed after the storage: the stored tokens are used, without a further re
   const now = await strict.control('counts');
   assert.deepEqual([now.refreshed - before.refreshed, now.reused - before.reused], [2, 0]);
   await service.stop();
+});
+
+test('killed during a refresh with the state in PostgreSQL: the next calls wait until the claim ends, and refresh once', async () => {
+  const database = await Postgres.start();
+  const peer = await Peer.start('peer.mjs', { GRACE_SECONDS: '120' });
+  const env = { DATABASE_URL: database.url };
+  const service = await signedIn({ shared: peer }, ['anna'], env);
+  // Another service on the same database.
+  const other = await Service.start({ shared: { type: 'http', url: peer.resource, auth: 'oauth' } }, { ...env, TOOLSIEVE_SECRETS_KEY: service.env.TOOLSIEVE_SECRETS_KEY });
+  await other.firstAnswer('shared', 'anna');
+  const before = await peer.control('counts');
+  const killed = Date.now();
+  await killBeforeStorage(service, peer, 'shared');
+  const calls = [service, other].map((each) => firstCall(each, 'shared'));
+  for (const { answer } of await Promise.all(calls)) {
+    assert.deepEqual([answer.status, answer.body.sub], [200, 'anna'], JSON.stringify(answer));
+  }
+  const seconds = (Date.now() - killed) / 1000;
+  const now = await peer.control('counts');
+  // One was lost with the killed process.
+  assert.deepEqual([now.refreshed - before.refreshed, now.lost - before.lost, now.reused], [2, 1, 0]);
+  note(`PostgreSQL: the first calls of both services succeed ${seconds.toFixed(1)} s after the killed call began`);
+  assert.ok(seconds < AFTER_CLAIM, `the first calls took ${seconds} s`);
+  const { seconds: next } = await firstCall(service, 'shared');
+  assert.ok(next < 1, `the call after them took ${next} s`);
+  await Promise.all([service.stop(), other.stop()]);
 });
 
 test(`${KILLS} kills at random moments under parallel calls`, async () => {

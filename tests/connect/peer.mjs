@@ -2,12 +2,15 @@
 //   ACCESS_SECONDS   how long access tokens last; an hour by default
 //   GRACE_SECONDS    how long a used refresh token is accepted again; by default its reuse ends the sign-in at once
 //   ANSWER_MS        the longest delay of a token response after the tokens were issued
+//   CHAT_SECRET      with it, the client `gateway` may exchange users' tokens (RFC 8693) that are signed with this secret, as Open WebUI
+//                    signs them; the client's own secret is GATEWAY_SECRET
 // Below `/control/` of the issuer: `expire` ends all access tokens, `revoke` all tokens, `hold` keeps token responses back until `release`,
 // `issued` lists every token, code and secret, and `counts` says how often codes were exchanged, tokens were refreshed and revoked, used
-// refresh tokens came back, and the client had gone before the answer.
+// refresh tokens came back, users' tokens were exchanged, and the client had gone before the answer.
 import { createServer } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Provider } from 'oidc-provider';
+import { jwtVerify } from 'jose';
+import { Provider, errors } from 'oidc-provider';
 
 const mcp = createServer();
 await new Promise((done) => mcp.listen(0, '127.0.0.1', done));
@@ -16,15 +19,19 @@ const server = createServer();
 await new Promise((done) => server.listen(0, '127.0.0.1', done));
 const issuer = `http://127.0.0.1:${server.address().port}`;
 
-const { ACCESS_SECONDS = '3600', GRACE_SECONDS, ANSWER_MS = '0' } = process.env;
+const { ACCESS_SECONDS = '3600', GRACE_SECONDS, ANSWER_MS = '0', CHAT_SECRET, GATEWAY_SECRET } = process.env;
+const EXCHANGE = 'urn:ietf:params:oauth:grant-type:token-exchange';
+const ACCESS_TOKEN = 'urn:ietf:params:oauth:token-type:access_token';
+const JWT = 'urn:ietf:params:oauth:token-type:jwt';
 const accessTokenTTL = Number(ACCESS_SECONDS);
 const tokens = new Map();
 const refreshTokens = new Set();
 const issued = new Set();
-const counts = { exchanged: 0, refreshed: 0, revoked: 0, reused: 0, lost: 0 };
+const counts = { exchanged: 0, refreshed: 0, revoked: 0, reused: 0, onBehalf: 0, lost: 0 };
+const gateway = { client_id: 'gateway', client_secret: GATEWAY_SECRET, grant_types: [EXCHANGE], redirect_uris: [], response_types: [] };
 let held;
 const provider = new Provider(issuer, {
-  clients: [],
+  clients: CHAT_SECRET ? [gateway] : [],
   scopes: ['openid', 'offline_access', 'read'],
   pkce: { required: () => true },
   rotateRefreshToken: true,
@@ -45,11 +52,16 @@ const provider = new Provider(issuer, {
     },
   },
 });
+if (CHAT_SECRET) {
+  const named = ['subject_token', 'subject_token_type', 'requested_token_type', 'resource', 'audience', 'scope'];
+  provider.registerGrantType(EXCHANGE, exchange, named, ['resource', 'audience']);
+}
 provider.on('access_token.saved', (token) => tokens.set(token.jti, token));
 provider.on('access_token.issued', (token) => tokens.set(token.jti, token));
 provider.on('refresh_token.saved', (token) => refreshTokens.add(token));
 provider.on('grant.success', (context) => {
-  counts[context.oidc.params.grant_type === 'refresh_token' ? 'refreshed' : 'exchanged'] += 1;
+  const kinds = { refresh_token: 'refreshed', [EXCHANGE]: 'onBehalf' };
+  counts[kinds[context.oidc.params.grant_type] ?? 'exchanged'] += 1;
 });
 provider.on('grant.revoked', () => { counts.revoked += 1; });
 provider.on('grant.error', (_, error) => {
@@ -74,6 +86,23 @@ provider.use(async (context, next) => {
   await sleep(Math.random() * Number(ANSWER_MS));
   if (context.req.socket.destroyed) counts.lost += 1;
 });
+
+/** Exchanges the token of a user of the chat application for one for the MCP server. */
+async function exchange(context) {
+  const { params, client } = context.oidc;
+  if (params.subject_token_type !== JWT || params.requested_token_type !== ACCESS_TOKEN) throw new errors.InvalidRequest('another type');
+  if (params.resource !== resource || (params.audience && params.audience !== 'tickets')) throw new errors.InvalidTarget();
+  const key = new TextEncoder().encode(CHAT_SECRET);
+  const { payload } = await jwtVerify(params.subject_token, key, { issuer: 'open-webui', algorithms: ['HS256'] }).catch((error) => {
+    throw new errors.InvalidGrant(error.message);
+  });
+  const grant = new provider.Grant({ accountId: payload.sub, clientId: client.clientId });
+  grant.addResourceScope(resource, 'read');
+  const token = new provider.AccessToken({ accountId: payload.sub, client, grantId: await grant.save(), gty: EXCHANGE, scope: 'read' });
+  token.resourceServer = new provider.ResourceServer(resource, { scope: 'read', audience: resource, accessTokenFormat: 'opaque' });
+  const access_token = await token.save();
+  context.body = { access_token, issued_token_type: ACCESS_TOKEN, token_type: 'Bearer', expires_in: token.expiration, scope: 'read' };
+}
 
 const control = {
   async expire() {

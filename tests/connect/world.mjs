@@ -1,7 +1,7 @@
 // What the parts of this suite share: the service as a process, the peers, and a person with a browser.
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
-import { appendFileSync, mkdirSync, openSync, readFileSync, readdirSync, statSync, writeFileSync } from 'node:fs';
+import { appendFileSync, chownSync, existsSync, mkdirSync, openSync, readFileSync, readdirSync, statSync, writeFileSync } from 'node:fs';
 import { createServer as createCollector } from 'node:http';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
@@ -138,8 +138,8 @@ export class Service {
     await ended(this.program);
   }
 
-  async request(path, { user, body, key = KEY, method = body ? 'POST' : 'GET' } = {}) {
-    const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json' };
+  async request(path, { user, body, key = KEY, method = body ? 'POST' : 'GET', headers: more = {} } = {}) {
+    const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json', ...more };
     if (user) headers['x-openwebui-user-id'] = user;
     const response = await fetch(`${this.url}${path}`, { method, headers, body: body && JSON.stringify(body) });
     const text = await response.text();
@@ -164,8 +164,8 @@ export class Service {
     }, `${server} lists its tools`);
   }
 
-  /** Fails if one of these texts is in the log, the audit log, a trace, an answer, a page, or plain in the stored data. */
-  async assertKeepsSecret(texts) {
+  /** Fails if one of these texts is in the log, the audit log, a trace, an answer, a page, or plain in the stored data. The log has `logged`. */
+  async assertKeepsSecret(texts, logged = 'a user has signed in') {
     assert.ok(texts.length > 0 && texts.every((text) => text.length >= 16), 'there is something to search for');
     const audit = [];
     for (let page = '/v1/admin/audit?limit=1000'; page;) {
@@ -177,7 +177,7 @@ export class Service {
     assert.ok(audit.length > 0, 'the audit log has entries');
     await until(() => this.traces.includes('whoami'), 'the traces arrive');
     const log = readFileSync(this.log, 'latin1');
-    assert.ok(log.includes('a user has signed in'), 'the log is that of the sign-ins');
+    assert.ok(log.includes(logged), 'the log is that of the calls');
     const pages = Browser.pages.filter(({ address }) => address.startsWith(this.url)).map(({ text }) => text);
     const places = new Map([['the audit log', JSON.stringify(audit)], ['the log', log], ['a trace', this.traces], ['a page', pages.join('\n')]]);
     for (const path of ['/readyz', '/metrics', '/v1/admin/servers', '/openapi.json']) {
@@ -202,9 +202,43 @@ export class Service {
   }
 }
 
+/** A PostgreSQL server with a folder of its own. It refuses to run as root. */
+export class Postgres {
+  static all = [];
+  static NOBODY = 65534;
+
+  static async start() {
+    const versions = readdirSync('/usr/lib/postgresql').map(Number).filter((version) => version >= 15);
+    const programs = `/usr/lib/postgresql/${Math.max(...versions)}/bin`;
+    const server = new Postgres();
+    Postgres.all.push(server);
+    const folder = join(work, `postgres-${Postgres.all.length}`);
+    const port = await freePort();
+    mkdirSync(folder);
+    const user = process.getuid() === 0 ? { uid: Postgres.NOBODY, gid: Postgres.NOBODY } : {};
+    if (user.uid) chownSync(folder, user.uid, user.gid);
+    const data = join(folder, 'data');
+    const options = { ...user, cwd: folder, env: { PATH: process.env.PATH, LC_ALL: 'C.UTF-8' } };
+    // The machine does not crash, only services do, so nothing needs to be flushed.
+    execFileSync(`${programs}/initdb`, ['--auth=trust', '--encoding=UTF8', '--no-sync', '--username=tester', '--pgdata', data], { ...options, stdio: 'ignore' });
+    const settings = ['listen_addresses=127.0.0.1', `port=${port}`, `unix_socket_directories=${folder}`, 'fsync=off'];
+    const log = openSync(join(work, 'postgres.log'), 'a');
+    server.program = spawn(`${programs}/postgres`, ['-D', data, ...settings.flatMap((setting) => ['-c', setting])], { ...options, stdio: ['ignore', log, log] });
+    const state = join(data, 'postmaster.pid');
+    await until(() => existsSync(state) && readFileSync(state, 'utf8').split('\n')[7]?.trim() === 'ready', 'PostgreSQL is ready');
+    server.url = `postgres://tester@127.0.0.1:${port}/postgres`;
+    return server;
+  }
+
+  async stop() {
+    this.program.kill('SIGINT');
+    await ended(this.program);
+  }
+}
+
 /** Ends everything that was started. */
 export async function stopAll() {
-  for (const each of [...Service.all, ...Peer.all]) await each.stop().catch(() => {});
+  for (const each of [...Service.all, ...Peer.all, ...Postgres.all]) await each.stop().catch(() => {});
   for (const { collector } of Service.all) collector.closeAllConnections();
 }
 

@@ -154,6 +154,7 @@ fn every_configuration_in_the_pages_is_sound() {
         ("GITHUB_CLIENT_SECRET", "a-secret"),
         ("GOOGLE_CLIENT_ID", "an-id"),
         ("GOOGLE_CLIENT_SECRET", "a-secret"),
+        ("TICKETS_CLIENT_SECRET", "a-secret"),
     ];
     let environment: Environment = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let folder = tempfile::tempdir().unwrap();

@@ -14,6 +14,9 @@ use super::{text, unusable};
 use crate::domain::access::authorization;
 use crate::service::ports::{AuthorizationError, AuthorizationServer, ClientMethod, OAuthClient, TokenAnswer, TokenRequest};
 
+/// The grant and the type of the token that an exchange requests (RFC 8693).
+const TOKEN_EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
+const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 const FORM: &str = "application/x-www-form-urlencoded";
 /// Maximum length of a token or of a client's secret, in bytes.
 const TOKEN_LIMIT: usize = 16 * 1024;
@@ -96,6 +99,7 @@ pub(super) async fn request(
 
 fn form(grant: TokenRequest<'_>) -> Vec<(&'static str, String)> {
     let resource = |resource: &str| ("resource", resource.to_owned());
+    let scope = |scopes: &[String]| (!scopes.is_empty()).then(|| ("scope", scopes.join(" ")));
     match grant {
         TokenRequest::Code { code, verifier, redirect_uri, resource: of } => vec![
             ("grant_type", "authorization_code".to_owned()),
@@ -108,8 +112,18 @@ fn form(grant: TokenRequest<'_>) -> Vec<(&'static str, String)> {
             vec![("grant_type", "refresh_token".to_owned()), ("refresh_token", refresh.expose_secret().to_owned()), resource(of)]
         }
         TokenRequest::Machine { scopes, resource: of } => {
-            let scope = (!scopes.is_empty()).then(|| ("scope", scopes.join(" ")));
-            [("grant_type", "client_credentials".to_owned()), resource(of)].into_iter().chain(scope).collect()
+            [("grant_type", "client_credentials".to_owned()), resource(of)].into_iter().chain(scope(scopes)).collect()
+        }
+        TokenRequest::Exchange { subject, subject_type, audience, scopes, resource: of } => {
+            let audience = audience.map(|audience| ("audience", audience.to_owned()));
+            let fields = [
+                ("grant_type", TOKEN_EXCHANGE.to_owned()),
+                ("subject_token", subject.expose_secret().to_owned()),
+                ("subject_token_type", subject_type.to_owned()),
+                ("requested_token_type", ACCESS_TOKEN.to_owned()),
+                resource(of),
+            ];
+            fields.into_iter().chain(audience).chain(scope(scopes)).collect()
         }
     }
 }
@@ -198,7 +212,7 @@ mod tests {
     use secrecy::ExposeSecret;
     use serde_json::{Value, json};
 
-    use super::{read, secret_method};
+    use super::{TokenRequest, form, read, secret_method};
 
     #[test]
     fn a_client_authenticates_as_the_server_prefers() {
@@ -207,6 +221,26 @@ mod tests {
         assert_eq!(chosen(&["client_secret_basic", "none"]), None);
         assert_eq!(chosen(&["private_key_jwt", "client_secret_post", "client_secret_basic"]), Some("client_secret_post"));
         assert_eq!(chosen(&["client_secret_basic", "client_secret_post"]), Some("client_secret_basic"));
+    }
+
+    #[test]
+    fn an_exchange_asks_for_an_access_token_for_the_server() {
+        let (subject, scopes) = ("user.token".into(), ["read".to_owned(), "write".to_owned()]);
+        let jwt = "urn:ietf:params:oauth:token-type:jwt";
+        let sent = |audience, scopes| {
+            form(TokenRequest::Exchange { subject: &subject, subject_type: jwt, audience, scopes, resource: "https://mcp.example" })
+        };
+        let expected = [
+            ("grant_type", "urn:ietf:params:oauth:grant-type:token-exchange"),
+            ("subject_token", "user.token"),
+            ("subject_token_type", jwt),
+            ("requested_token_type", "urn:ietf:params:oauth:token-type:access_token"),
+            ("resource", "https://mcp.example"),
+            ("audience", "mcp"),
+            ("scope", "read write"),
+        ];
+        assert_eq!(sent(Some("mcp"), &scopes), expected.map(|(name, value)| (name, value.to_owned())));
+        assert_eq!(sent(None, &[]), expected[..5].iter().map(|(name, value)| (*name, (*value).to_owned())).collect::<Vec<_>>());
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod bridge;
 #[doc(hidden)]
 pub mod fuzzing;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -98,6 +99,8 @@ pub struct McpServers {
     /// Connections that belong to single users.
     users: Arc<UserConnections>,
     outlet: Arc<Outlet>,
+    /// The headers that contain users' tokens for some server, in lower case. Others get them only by their full name.
+    token_headers: ArcSwap<BTreeSet<String>>,
     stop: CancellationToken,
     _stop_on_drop: DropGuard,
 }
@@ -121,6 +124,7 @@ impl McpServers {
             supervisors,
             users,
             outlet: Arc::default(),
+            token_headers: ArcSwap::default(),
             stop: stop.clone(),
             _stop_on_drop: stop.drop_guard(),
         });
@@ -182,7 +186,7 @@ impl McpServers {
                 }
             };
             let forwarded = settings.remote.forwarding.as_ref().map(|rules| {
-                let mut headers = rules.select(&context.headers);
+                let mut headers = rules.select(&context.headers, &self.token_headers.load());
                 // Forwarded headers must not override per-user headers.
                 for name in settings.per_user.templates.keys() {
                     headers.remove(name.to_lowercase());
@@ -280,6 +284,8 @@ impl ToolServers for McpServers {
             return Vec::new();
         }
         let present = self.servers.load_full();
+        let exchanges = settings.iter().filter_map(|server| server.remote.connect.as_ref()?.exchange.as_ref());
+        self.token_headers.store(Arc::new(exchanges.map(|exchange| exchange.header.clone()).collect()));
         let (mut next, mut changes, mut begin) = (IndexMap::new(), Vec::new(), Vec::new());
         for settings in settings {
             let name = settings.name.clone();

@@ -9,6 +9,7 @@ pub(crate) mod rate;
 pub(crate) mod shared_rate;
 pub mod secret;
 pub(crate) mod signature;
+pub(crate) mod subject_token;
 pub(crate) mod template;
 pub mod tool_facts;
 pub mod toolset;

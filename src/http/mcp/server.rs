@@ -436,10 +436,10 @@ impl Handler {
         self.written.result(result).unwrap_or(read)
     }
 
-    /// The context for a call to this tool. It contains headers only if the server's configuration allows this.
+    /// The context for a call to this tool. It contains headers only if the server's configuration needs them.
     pub(super) fn for_tool(&self, tool: &Tool) -> CallerContext {
         let mut caller = self.caller.clone();
-        if !self.state.execute.forwards_headers(tool) {
+        if !self.state.execute.takes_headers(tool) {
             caller.headers = Arc::default();
         }
         caller

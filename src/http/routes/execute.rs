@@ -71,7 +71,7 @@ async fn run(state: &State, caller: &Caller, request: &HttpRequest, tool: ToolId
     Ok(call(state, &tool, arguments(body)?, context(caller, request), caller, request).await)
 }
 
-/// Calls a tool. If the server's configuration allows it, the call carries request headers. The response reports
+/// Calls a tool. If the server's configuration needs them, the call carries request headers. The response reports
 /// repaired arguments.
 pub(in crate::http) async fn call(
     state: &State,
@@ -81,7 +81,7 @@ pub(in crate::http) async fn call(
     caller: &Caller,
     request: &HttpRequest,
 ) -> HttpResponse {
-    if state.execute.forwards_headers(tool) {
+    if state.execute.takes_headers(tool) {
         context.headers = Arc::new(headers(caller, request));
     }
     let Executed { result, repairs } = state.execute.call(tool, arguments, context).await;

@@ -23,7 +23,7 @@ const STORE_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a check of the store is cached for unauthenticated callers, whose requests are not limited.
 const STORE_KNOWN: Duration = Duration::from_millis(250);
 
-/// Looks up why nobody can sign in to a server.
+/// Looks up why nobody gets a token for a server: what can't be done, and the reason.
 pub(crate) type SignInFault = Box<dyn Fn(&ServerName) -> Option<String> + Send + Sync>;
 
 pub(crate) struct Status {
@@ -37,7 +37,7 @@ pub(crate) struct Status {
     /// What waits on the disk for the store, for the audit log and for events.
     pub spools: Box<dyn Fn() -> [SpoolState; 2] + Send + Sync>,
     pub leading: Leading,
-    /// The error of the last sign-in to a server, if its authorization server caused it.
+    /// The error of the last sign-in or exchange for a server, if its authorization server caused it.
     pub sign_in_fault: SignInFault,
     pub started: Instant,
     /// Whether the service was ready before, or a stored catalog was loaded at the start. Once ready, the service stays ready.
@@ -145,7 +145,7 @@ impl Status {
         let mut servers = self.servers.states();
         for state in &mut servers {
             if let Some(reason) = (self.sign_in_fault)(&state.server) {
-                state.error = Some(format!("nobody can sign in: {reason}"));
+                state.error = Some(reason);
             }
         }
         let attempted = servers.iter().all(|state| state.phase != ServerPhase::Starting);

@@ -134,10 +134,11 @@ impl Execute {
         })
     }
 
-    /// Whether calls of this tool forward the caller's headers.
+    /// Whether calls of this tool need the caller's headers, to forward some of them or to exchange a token in one of them.
     #[must_use]
-    pub(crate) fn forwards_headers(&self, tool: &Tool) -> bool {
-        self.servers.forwards_headers(&tool.id.server)
+    pub(crate) fn takes_headers(&self, tool: &Tool) -> bool {
+        let server = &tool.id.server;
+        self.servers.forwards_headers(server) || self.secrets.exchanges(server)
     }
 
     /// Calls a tool. `sent` contains the arguments as JSON text. Dropping the future cancels the call at the server.
@@ -254,7 +255,7 @@ impl Execute {
         let invalid = |error: serde_json::Error| ExecuteError::Invalid(vec![ArgumentProblem::of_whole(format!("can't be read: {error}"))]);
         let arguments: Box<RawValue> = serde_json::from_str(arguments).map_err(invalid)?;
         let (principal, headers) = (Arc::clone(&caller.principal), Arc::clone(&caller.headers));
-        let credentials = self.secrets.credentials(&principal, &tool.id.server).await?;
+        let credentials = self.secrets.credentials(&principal, &headers, &tool.id.server).await?;
         let CallOptions { progress, messages, round } = options;
         let step = step(tool, &arguments);
         let context = CallContext { principal, headers, credentials, deadline: None, progress, messages, round, trace: step.context() };

@@ -205,7 +205,7 @@ impl Passthrough {
     }
 
     async fn list_one(&self, server: &ServerName, what: PassthroughKind, caller: &CallerContext) -> Result<Arc<Vec<Value>>, PassError> {
-        let credentials = self.secrets.credentials(&caller.principal, server).await?;
+        let credentials = self.secrets.credentials(&caller.principal, &caller.headers, server).await?;
         let is_shared = credentials.is_none() && !self.servers.forwards_headers(server);
         let key = (server.clone(), what);
         if is_shared && let Some(known) = self.lists.get(&key).await {
@@ -318,7 +318,8 @@ impl Passthrough {
 
     /// Whether all callers share one connection to a server.
     pub(crate) async fn is_shared(&self, server: &ServerName, principal: &Principal) -> bool {
-        !self.servers.forwards_headers(server) && matches!(self.secrets.credentials(principal, server).await, Ok(None))
+        !self.servers.forwards_headers(server)
+            && matches!(self.secrets.credentials(principal, &http::HeaderMap::new(), server).await, Ok(None))
     }
 
     async fn send(
@@ -337,7 +338,7 @@ impl Passthrough {
         let context = CallContext {
             principal: Arc::clone(&caller.principal),
             headers: self.headers(server, caller),
-            credentials: self.secrets.credentials(&caller.principal, server).await?,
+            credentials: self.secrets.credentials(&caller.principal, &caller.headers, server).await?,
             deadline: None,
             progress: options.progress,
             messages: options.messages,
@@ -355,6 +356,7 @@ impl Passthrough {
     }
 
     fn headers(&self, server: &ServerName, caller: &CallerContext) -> Arc<http::HeaderMap> {
-        if self.servers.forwards_headers(server) { Arc::clone(&caller.headers) } else { Arc::default() }
+        let takes_headers = self.servers.forwards_headers(server) || self.secrets.exchanges(server);
+        if takes_headers { Arc::clone(&caller.headers) } else { Arc::default() }
     }
 }

@@ -91,12 +91,31 @@ pub struct OAuthClient {
     pub expires_at: Option<SystemTime>,
 }
 
-/// A request for tokens (RFC 6749).
+/// A request for tokens (RFC 6749, RFC 8693).
 #[derive(Clone, Copy, Debug)]
 pub enum TokenRequest<'a> {
-    Code { code: &'a SecretString, verifier: &'a SecretString, redirect_uri: &'a str, resource: &'a str },
-    Refresh { refresh: &'a SecretString, resource: &'a str },
-    Machine { scopes: &'a [String], resource: &'a str },
+    Code {
+        code: &'a SecretString,
+        verifier: &'a SecretString,
+        redirect_uri: &'a str,
+        resource: &'a str,
+    },
+    Refresh {
+        refresh: &'a SecretString,
+        resource: &'a str,
+    },
+    Machine {
+        scopes: &'a [String],
+        resource: &'a str,
+    },
+    /// Exchanges the token of a user.
+    Exchange {
+        subject: &'a SecretString,
+        subject_type: &'a str,
+        audience: Option<&'a str>,
+        scopes: &'a [String],
+        resource: &'a str,
+    },
 }
 
 /// Tokens, as the token endpoint returned them.

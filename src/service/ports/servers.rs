@@ -86,7 +86,7 @@ pub trait ToolServers: Send + Sync {
 #[derive(Clone)]
 pub struct CallContext {
     pub principal: Arc<Principal>,
-    /// The caller's headers. Forwarded only if the server's configuration requires it.
+    /// The caller's headers, if the server's configuration needs them. It says which of them are forwarded.
     pub headers: Arc<http::HeaderMap>,
     /// The caller's credentials, if the server's configuration requires any.
     pub credentials: Option<Arc<Credentials>>,
@@ -230,11 +230,11 @@ pub struct Credentials {
     pub read_at: Instant,
 }
 
-/// The token of a sign-in to a server (OAuth), with which it is called.
+/// The token of a sign-in to a server (OAuth), or an exchanged token, with which it is called.
 #[derive(Clone, Debug)]
 pub struct SignInToken {
     pub access: SecretString,
-    /// Identifies the sign-in, and stays the same when its tokens are refreshed.
+    /// Identifies the sign-in, and stays the same when its tokens are refreshed. Of exchanged tokens: the person and their rights.
     pub sign_in: Arc<str>,
     /// Identifies the token.
     pub version: u64,

@@ -1,5 +1,7 @@
-//! Users sign in to MCP servers: with a real authorization server, which can lie, and a browser.
+//! Users sign in to MCP servers: with a real authorization server, which can lie, and a browser. Or their own tokens are exchanged there.
 
+mod clients;
+mod exchange;
 mod world;
 
 use std::collections::HashMap;
@@ -68,8 +70,11 @@ async fn link(service: &Running, user: &str, tool: &str) -> String {
 
 /// Opens the list of a user's connections, and begins the sign-in from there.
 async fn connect(service: &Running, user: &str) -> (Browser, Page) {
+    connect_in(Browser::of(user), service, user).await
+}
+
+async fn connect_in(mut browser: Browser, service: &Running, user: &str) -> (Browser, Page) {
     let link = connections(service, user).await["link"].as_str().unwrap().to_owned();
-    let mut browser = Browser::of(user);
     let page = browser.open(service, &link).await;
     let entered = browser.submit(service, "/ui/me/enter", &[("link", hidden(&page.text, "link").as_str())]).await;
     assert_eq!((entered.status, entered.location.as_deref()), (StatusCode::SEE_OTHER, Some("/ui/me")));
@@ -82,7 +87,11 @@ async fn connect(service: &Running, user: &str) -> (Browser, Page) {
 
 /// Signs the first user in, so that the server's tools are listed.
 async fn first_sign_in(service: &Running, user: &str) {
-    let (mut browser, page) = connect(service, user).await;
+    first_sign_in_by(Browser::of(user), service, user).await;
+}
+
+async fn first_sign_in_by(browser: Browser, service: &Running, user: &str) {
+    let (mut browser, page) = connect_in(browser, service, user).await;
     let back = browser.at_issuer(&page).await;
     connected(&browser.open(service, &back).await);
     service.until(|ready| ready["tools"] == 2).await;

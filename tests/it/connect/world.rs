@@ -20,6 +20,13 @@ use crate::harness::Running;
 /// Where browsers reach the service, as its settings say. The browser of the tests goes to the real address instead.
 pub(super) const PUBLIC: &str = "http://toolsieve.test";
 
+/// The same with TLS, as it is behind a proxy.
+pub(super) const PUBLIC_TLS: &str = "https://toolsieve.test";
+/// A time in the far future, in seconds since 1970.
+pub(super) const FAR: u64 = 4_000_000_000;
+/// The grant of an exchange (RFC 8693).
+const EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
+
 /// How the authorization server misbehaves.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lies {
@@ -27,6 +34,8 @@ pub(super) struct Lies {
     pub(super) metadata: Vec<(&'static str, Value)>,
     /// What the MCP server's metadata say instead.
     pub(super) resource: Vec<(&'static str, Value)>,
+    /// Its metadata are where OpenID providers publish them, and nowhere else.
+    pub(super) openid_only: bool,
     /// Its metadata have ten megabytes more.
     pub(super) large: bool,
     /// Its metadata never arrive.
@@ -37,6 +46,10 @@ pub(super) struct Lies {
     pub(super) loses_answers: bool,
     /// The issuer that it names when it sends people back.
     pub(super) answers_as: Option<String>,
+    /// How long exchanged tokens last, in seconds, as it says.
+    pub(super) exchanged_for: Option<u64>,
+    /// The resource that exchanged tokens are for instead.
+    pub(super) exchanged_at: Option<String>,
 }
 
 struct Code {
@@ -61,13 +74,16 @@ struct Token {
 pub(super) struct Known {
     pub(super) lies: Lies,
     pub(super) has_no_grace: bool,
-    clients: HashMap<String, Vec<String>>,
+    /// The redirect URIs of each client.
+    pub(super) clients: HashMap<String, Vec<String>>,
     codes: HashMap<String, Code>,
     access: HashMap<String, Token>,
     refresh: HashMap<String, Token>,
     used: HashMap<String, usize>,
     /// Refresh tokens whose answer did not arrive.
     unanswered: HashMap<String, Token>,
+    /// Users' own tokens, which it exchanges, with their subjects.
+    subjects: HashMap<String, String>,
     /// Sign-ins that somebody revoked.
     ended: HashSet<usize>,
     count: usize,
@@ -76,6 +92,10 @@ pub(super) struct Known {
     pub(super) revoked: Vec<String>,
     /// Every `Authorization` that came to the MCP server.
     pub(super) seen: HashSet<String>,
+    /// The value of every header that came to the MCP server.
+    pub(super) headers: HashSet<String>,
+    /// How many connections the MCP server has accepted.
+    pub(super) connections: usize,
     /// Every token and code that was issued.
     pub(super) issued: Vec<String>,
     /// The scope that each tool needs.
@@ -115,6 +135,30 @@ impl Known {
             self.end(family);
         }
         self.access.retain(|_, token| token.sub != sub);
+    }
+
+    /// A new token of a person, as an application has it. It lasts until `exp`, in seconds since 1970.
+    pub(super) fn subject(&mut self, sub: &str, exp: u64) -> String {
+        self.count += 1;
+        let claims =
+            json!({"iss": "https://chat.example", "sub": sub, "exp": exp, "jti": format!("{}-{}", self.count, rand::random::<u64>())});
+        let token = format!("eyJhbGciOiJub25lIn0.{}.c2lnbmF0dXJl", URL_SAFE_NO_PAD.encode(claims.to_string()));
+        self.subjects.insert(token.clone(), sub.to_owned());
+        self.issued.push(token.clone());
+        token
+    }
+
+    /// A token for the MCP server, as an administrator may have one.
+    pub(super) fn reader(&mut self) -> String {
+        let token = self.issue("access");
+        let resource = format!("{}/mcp", self.mcp);
+        self.access.insert(token.clone(), Token { sub: "reader".to_owned(), scope: String::new(), resource, family: 0 });
+        token
+    }
+
+    /// The requests to exchange tokens.
+    pub(super) fn exchanges(&self) -> usize {
+        self.token_requests.iter().filter(|form| form["grant_type"] == EXCHANGE).count()
     }
 
     /// The requests for refreshed tokens.
@@ -160,6 +204,7 @@ pub(super) fn start() -> State {
         App::new()
             .app_data(state.clone())
             .route("/.well-known/oauth-authorization-server", web::get().to(metadata))
+            .route("/.well-known/openid-configuration", web::get().to(metadata))
             .route("/register", web::post().to(register))
             .route("/authorize", web::get().to(authorize))
             .route("/token", web::post().to(token))
@@ -187,7 +232,7 @@ async fn resource(world: State) -> HttpResponse {
     HttpResponse::Ok().json(with(own, &known.lies.resource))
 }
 
-async fn metadata(world: State) -> HttpResponse {
+async fn metadata(world: State, request: HttpRequest) -> HttpResponse {
     let (own, lies) = {
         let known = world.known();
         let at = |path: &str| format!("{}{path}", known.issuer);
@@ -203,6 +248,9 @@ async fn metadata(world: State) -> HttpResponse {
         });
         (own, known.lies.clone())
     };
+    if lies.openid_only && !request.path().ends_with("openid-configuration") {
+        return HttpResponse::NotFound().finish();
+    }
     if lies.hangs {
         return std::future::pending().await;
     }
@@ -313,6 +361,30 @@ async fn token(world: State, request: HttpRequest, form: web::Form<HashMap<Strin
             known.access.insert(access.clone(), of);
             HttpResponse::Ok().json(json!({"access_token": access, "token_type": "bearer", "expires_in": 3600}))
         }
+        EXCHANGE => {
+            // `gateway:s3cret`, as in the settings of the test.
+            let basic = request.headers().get("authorization").map(|value| value.to_str().unwrap().to_owned());
+            if basic.as_deref() != Some("Basic Z2F0ZXdheTpzM2NyZXQ=") {
+                return refused("invalid_client");
+            }
+            let kinds = ["subject_token_type", "requested_token_type"].map(|name| form[name].rsplit_once(':').unwrap().1);
+            if kinds != ["jwt", "access_token"] {
+                return refused("invalid_request");
+            }
+            let own = format!("{}/mcp", known.mcp);
+            if form["resource"] != own || form.get("audience").is_some_and(|audience| audience != "tickets") {
+                return refused("invalid_target");
+            }
+            let Some(sub) = known.subjects.get(&form["subject_token"]).cloned() else { return refused("invalid_grant") };
+            let resource = known.lies.exchanged_at.clone().unwrap_or(own);
+            known.count += 1;
+            let of = Token { sub, scope: form.get("scope").cloned().unwrap_or_default(), resource, family: known.count };
+            let access = known.issue("access");
+            known.access.insert(access.clone(), of);
+            let lasts = known.lies.exchanged_for.unwrap_or(3600);
+            let kind = "urn:ietf:params:oauth:token-type:access_token";
+            HttpResponse::Ok().json(json!({"access_token": access, "issued_token_type": kind, "token_type": "Bearer", "expires_in": lasts}))
+        }
         _ => refused("unsupported_grant_type"),
     }
 }
@@ -334,19 +406,22 @@ async fn serve(world: State, request: HttpRequest, body: web::Bytes) -> HttpResp
     let mut known = world.known();
     let authorization = request.headers().get("authorization").map(|value| value.to_str().unwrap().to_owned());
     known.seen.extend(authorization.clone());
+    known.headers.extend(request.headers().values().map(|value| value.to_str().unwrap().to_owned()));
     let token = authorization.as_deref().and_then(|value| value.strip_prefix("Bearer "));
     let own = format!("{}/mcp", known.mcp);
     let challenge = format!("Bearer resource_metadata=\"{}/.well-known/oauth-protected-resource/mcp\"", known.mcp);
-    let Some(token) = token.and_then(|token| known.access.get(token)).filter(|token| token.resource == own) else {
+    let Some(token) = token.and_then(|token| known.access.get(token)).filter(|token| token.resource == own).cloned() else {
         return HttpResponse::Unauthorized().append_header(("www-authenticate", challenge)).finish();
     };
     let message: Value = serde_json::from_slice(&body).unwrap();
     let tool = |name: &str| json!({"name": name, "description": format!("Tells {name}"), "inputSchema": {"type": "object"}});
     let result = match message["method"].as_str().unwrap_or_default() {
         "initialize" => {
-            json!({"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "x", "version": "1"}})
+            known.connections += 1;
+            json!({"protocolVersion": "2025-06-18", "capabilities": {"tools": {}, "prompts": {}}, "serverInfo": {"name": "x", "version": "1"}})
         }
         "tools/list" => json!({"tools": [tool("whoami"), tool("secrets")]}),
+        "prompts/list" => json!({"prompts": [{"name": format!("of_{}", token.sub)}]}),
         "tools/call" => {
             let needed = known.needs.get(message["params"]["name"].as_str().unwrap()).cloned().unwrap_or_default();
             if !needed.is_empty() && !token.scope.split(' ').any(|scope| scope == needed) {
@@ -366,6 +441,8 @@ pub(super) struct Browser {
     client: Client,
     pub(super) cookie: Option<String>,
     person: String,
+    /// The origin of the service's pages.
+    origin: &'static str,
 }
 
 /// What a page says.
@@ -379,7 +456,17 @@ pub(super) struct Page {
 
 impl Browser {
     pub(super) fn of(person: &str) -> Self {
-        Self { client: Client::builder().redirect(Policy::none()).build().unwrap(), cookie: None, person: person.to_owned() }
+        Self {
+            client: Client::builder().redirect(Policy::none()).build().unwrap(),
+            cookie: None,
+            person: person.to_owned(),
+            origin: PUBLIC,
+        }
+    }
+
+    /// A browser that reaches the service by TLS.
+    pub(super) fn with_tls(person: &str) -> Self {
+        Self { origin: PUBLIC_TLS, ..Self::of(person) }
     }
 
     async fn send(&mut self, request: reqwest::RequestBuilder) -> Page {
@@ -406,7 +493,8 @@ impl Browser {
 
     /// Sends a form of one of the service's pages.
     pub(super) async fn submit(&mut self, service: &Running, path: &str, form: &[(&str, &str)]) -> Page {
-        let request = posted(self.client.post(real(service, path)), form).header("origin", PUBLIC).header("sec-fetch-site", "same-origin");
+        let request =
+            posted(self.client.post(real(service, path)), form).header("origin", self.origin).header("sec-fetch-site", "same-origin");
         self.send(request).await
     }
 
@@ -444,7 +532,7 @@ pub(super) fn posted(request: reqwest::RequestBuilder, form: &[(&str, &str)]) ->
 }
 
 fn real(service: &Running, address: &str) -> String {
-    let path = address.strip_prefix(PUBLIC).unwrap_or(address);
+    let path = [PUBLIC, PUBLIC_TLS].into_iter().find_map(|public| address.strip_prefix(public)).unwrap_or(address);
     assert!(path.starts_with('/'), "{address}");
     format!("{}{path}", service.url)
 }

@@ -1,6 +1,7 @@
 //! What memory holds of sign-ins: copies of tokens, refreshed tokens that could not be stored, and who is looking for a token.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -14,7 +15,7 @@ use crate::service::ports::{SignInToken, StoredConnection};
 /// How long a copy in memory is used before the store is read again, because another replica may have ended the sign-in.
 const COPY: Duration = Duration::from_secs(30);
 /// How long a failed refresh is not repeated.
-const AFTER_FAILURE: Duration = Duration::from_secs(5);
+pub(super) const AFTER_FAILURE: Duration = Duration::from_secs(5);
 
 /// A copy of a token in memory, or the reason why there is none at the moment.
 #[derive(Clone, Debug)]
@@ -33,12 +34,17 @@ impl CachedToken {
 
 pub(super) type Key = (PrincipalId, ServerName);
 
-/// Lets one call of this process at a time look for a sign-in's token, so that waiting calls don't poll the store.
-#[derive(Default)]
-pub(in crate::service::access) struct Turns(Mutex<HashMap<Key, Arc<tokio::sync::Mutex<()>>>>);
+/// Lets one call of this process at a time look for a token, so that waiting calls neither poll the store nor exchange it too.
+pub(in crate::service::access) struct Turns<K>(Mutex<HashMap<K, Arc<tokio::sync::Mutex<()>>>>);
 
-impl Turns {
-    pub(super) fn of(&self, key: &Key) -> Arc<tokio::sync::Mutex<()>> {
+impl<K> Default for Turns<K> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: Clone + Eq + Hash> Turns<K> {
+    pub(super) fn of(&self, key: &K) -> Arc<tokio::sync::Mutex<()>> {
         let mut turns = self.0.lock();
         turns.retain(|_, turn| Arc::strong_count(turn) > 1);
         Arc::clone(turns.entry(key.clone()).or_default())

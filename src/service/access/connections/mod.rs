@@ -7,6 +7,7 @@ mod grant;
 mod copies;
 mod states;
 mod refresh;
+mod exchange;
 mod tokens;
 mod sign_in;
 mod parting;
@@ -23,6 +24,7 @@ pub(crate) use self::sign_in::{AuthorizationAnswer, SignInError};
 pub(crate) use self::visits::SESSION;
 
 use self::copies::{CachedToken, Key, Turns, Unsaved};
+use self::exchange::{Discovered, Exchanges};
 use self::grant::Grant;
 use self::states::SignedIn;
 use self::visits::RecentLinks;
@@ -91,6 +93,17 @@ pub(crate) enum ConnectionError {
     Nobody(ServerName),
     #[error("nobody can sign in to `{0}`: an administrator must set `secrets.key` and `http.public_url`")]
     NotSetUp(ServerName),
+    #[error(
+        "`{server}` is called with the user's own token, and this request has none in the header `{header}`: let the application that \
+         calls send the token of the signed-in user there"
+    )]
+    NoUserToken { server: ServerName, header: String },
+    /// The authorization server or the MCP server rejects the user's own token.
+    #[error("`{server}` can't be called with your token: {reason}")]
+    TokenRejected { server: ServerName, reason: String },
+    /// The user's own token can't be exchanged until an administrator corrects something.
+    #[error("no token for `{server}`: {reason}")]
+    NotExchanged { server: ServerName, reason: String },
     /// The authorization server failed, and a later attempt may succeed.
     #[error("no token for `{server}`: {reason}")]
     Unavailable { server: ServerName, reason: String },
@@ -116,6 +129,8 @@ pub(super) struct ConfiguredServer {
     pub(super) settings: ConnectSettings,
     /// Whether calls need nothing else of the caller.
     pub(super) needs_only_token: bool,
+    /// The authorization server that exchanges tokens.
+    discovered: Discovered,
 }
 
 impl ConfiguredServer {
@@ -139,7 +154,8 @@ pub(crate) struct Connections {
     configured: ArcSwap<HashMap<ServerName, Arc<ConfiguredServer>>>,
     pub(super) cached: Mutex<HashMap<Key, CachedToken>>,
     pub(super) signed_in: SignedIn,
-    pub(super) turns: Turns,
+    pub(super) turns: Turns<Key>,
+    exchanges: Exchanges,
     pub(super) unsaved: Unsaved,
     pub(super) links: RecentLinks,
     /// The error of the last sign-in to each server that failed because of its authorization server.
@@ -171,6 +187,7 @@ impl Connections {
             cached: Mutex::default(),
             signed_in: SignedIn::default(),
             turns: Turns::default(),
+            exchanges: Exchanges::default(),
             unsaved: Unsaved::default(),
             links: RecentLinks::default(),
             faults: Mutex::default(),
@@ -184,11 +201,13 @@ impl Connections {
         let configured = live.servers.iter().filter_map(|server| {
             let settings = server.remote.connect.clone()?;
             let needs_only_token = server.per_user.templates.is_empty();
-            Some((server.name.clone(), Arc::new(ConfiguredServer { name: server.name.clone(), settings, needs_only_token })))
+            let discovered = Discovered::default();
+            Some((server.name.clone(), Arc::new(ConfiguredServer { name: server.name.clone(), settings, needs_only_token, discovered })))
         });
         self.configured.store(Arc::new(configured.collect()));
         self.faults.lock().clear();
         self.cached.lock().clear();
+        self.exchanges.clear();
     }
 
     pub(super) fn configured(&self, server: &ServerName) -> Option<Arc<ConfiguredServer>> {
@@ -216,6 +235,9 @@ impl Connections {
 
     /// Whether the owner manages the sign-in to a server.
     pub(super) fn manages(owner: &PrincipalId, server: &ConfiguredServer) -> bool {
+        if server.settings.exchange.is_some() {
+            return false;
+        }
         match server.settings.token_for {
             TokenFor::User => owner.as_str() != ALL,
             TokenFor::All => owner.as_str() == ALL,
@@ -238,8 +260,14 @@ impl Connections {
         self.faults.lock().get(server).cloned()
     }
 
+    /// Like [`Self::fault`], with what can't be done because of it.
+    pub(crate) fn fault_in_words(&self, server: &ServerName) -> Option<String> {
+        let what = if self.exchanges(server) { "users' tokens can't be exchanged" } else { "nobody can sign in" };
+        self.fault(server).map(|reason| format!("{what}: {reason}"))
+    }
+
     pub(super) fn note_fault(&self, server: &ServerName, reason: &str) {
-        tracing::warn!(%server, reason, "nobody can sign in to the server");
+        tracing::warn!(%server, reason, "there is no token for the server");
         self.faults.lock().insert(server.clone(), reason.to_owned());
     }
 

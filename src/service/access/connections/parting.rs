@@ -29,6 +29,7 @@ impl Connections {
     pub(crate) async fn forget(&self, owner: &PrincipalId) -> Result<u64, StoreError> {
         self.store.end_connect_visits(owner).await?;
         self.links.forget(owner);
+        self.exchanges.forget(owner);
         let mut ended = 0;
         for stored in self.store.connections(owner).await? {
             if self.disconnect(owner, &stored.sealed.place.server).await? {

@@ -10,7 +10,8 @@ use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::ServerName;
 use crate::service::ports::{AuthorizationError, OAuthClient, StoreError, StoredConnection, TokenAnswer, TokenRequest};
 
-const REQUEST: Duration = Duration::from_secs(20);
+/// Time limit for one request for tokens.
+pub(super) const REQUEST: Duration = Duration::from_secs(20);
 /// Attempts to store refreshed tokens, and the time between them.
 const ATTEMPTS: u32 = 3;
 const BETWEEN: Duration = Duration::from_millis(300);

@@ -56,6 +56,8 @@ impl Connections {
         let mut states = HashMap::with_capacity(configured.len());
         for (name, server) in configured.iter() {
             let is_ready = match Self::owner(server, caller) {
+                // Whether the user's own token comes with a call shows only then.
+                _ if server.settings.exchange.is_some() => true,
                 None => false,
                 Some(owner) if owner.as_str() == MACHINE => true,
                 Some(owner) => self.signed_in(owner).await?.contains(name),

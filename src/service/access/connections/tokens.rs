@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use http::HeaderMap;
 use tokio::time::{Instant, sleep};
 
 use super::copies::{CachedToken, Key};
@@ -17,7 +18,7 @@ use super::{ConfiguredServer, ConnectionError, Connections, MACHINE};
 use crate::domain::access::authorization::{self, Challenge};
 use crate::domain::access::principal::{Principal, PrincipalId};
 use crate::domain::catalog::tool::ServerName;
-use crate::service::ports::{SignInToken, StoreError, StoredConnection};
+use crate::service::ports::{CallContext, SignInToken, StoreError, StoredConnection};
 
 /// A token that expires within this time is refreshed before its use, if it lasts four times as long; otherwise in the last quarter.
 const MARGIN: Duration = Duration::from_mins(1);
@@ -29,8 +30,17 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 impl Connections {
     /// The token with which a caller's call reaches a server; `None` if the server is called without a sign-in.
-    pub(crate) async fn token(self: &Arc<Self>, caller: &Principal, server: &ServerName) -> Result<Option<SignInToken>, ConnectionError> {
+    /// `headers` may contain the user's own token.
+    pub(crate) async fn token(
+        self: &Arc<Self>,
+        caller: &Principal,
+        headers: &HeaderMap,
+        server: &ServerName,
+    ) -> Result<Option<SignInToken>, ConnectionError> {
         let Some(configured) = self.configured(server) else { return Ok(None) };
+        if let Some(exchange) = &configured.settings.exchange {
+            return Box::pin(self.exchanged(&configured, exchange, caller, headers, None)).await.map(Some);
+        }
         let owner = Self::owner(&configured, caller).ok_or_else(|| ConnectionError::Nobody(server.clone()))?;
         // Boxed to keep the future of a call small.
         let found = match self.copy(&(owner.clone(), server.clone())) {
@@ -62,13 +72,18 @@ impl Connections {
     /// A token instead of the one that the server has rejected. With `is_last`, that one was as new as possible, so the sign-in ends.
     pub(crate) async fn challenged(
         self: &Arc<Self>,
-        caller: &Principal,
+        context: &CallContext,
         server: &ServerName,
         rejected: &SignInToken,
         challenge: &Challenge,
         is_last: bool,
     ) -> Result<SignInToken, ConnectionError> {
+        let caller = &*context.principal;
         let configured = self.configured(server).ok_or_else(|| ConnectionError::Nobody(server.clone()))?;
+        if let Some(exchange) = &configured.settings.exchange {
+            let rejected = (rejected, challenge, is_last);
+            return Box::pin(self.exchanged_again(&configured, exchange, caller, &context.headers, rejected)).await;
+        }
         self.cached.lock().remove(&(rejected.owner.clone(), server.clone()));
         let found = if challenge.lacks_scope {
             self.want(rejected, server, &challenge.scopes).await?;

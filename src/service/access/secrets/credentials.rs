@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use http::HeaderMap;
 use secrecy::SecretString;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
@@ -72,13 +73,23 @@ fn problem_list(server: &ServerName, problems: &[CredentialProblem]) -> String {
 }
 
 impl Secrets {
-    /// The credentials for a server; `None` if it receives none from its callers.
-    pub(crate) async fn credentials(&self, caller: &Principal, server: &ServerName) -> Result<Option<Arc<Credentials>>, CredentialError> {
+    /// Whether a server's calls need the caller's headers, because one of them contains a token to exchange.
+    pub(crate) fn exchanges(&self, server: &ServerName) -> bool {
+        self.connections.exchanges(server)
+    }
+
+    /// The credentials for a server; `None` if it receives none from its callers. `headers` are those of the request.
+    pub(crate) async fn credentials(
+        &self,
+        caller: &Principal,
+        headers: &HeaderMap,
+        server: &ServerName,
+    ) -> Result<Option<Arc<Credentials>>, CredentialError> {
         let taken = self.taken.load().get(server).filter(|taken| !taken.settings.is_empty()).cloned();
         let Some(taken) = taken else { return Ok(None) };
         let read_at = Instant::now();
         // Without its token, the other values are of no use, and the user can get it by a click.
-        let token = self.connections.token(caller, server).await?;
+        let token = self.connections.token(caller, headers, server).await?;
         if taken.settings.names_user() && caller.user_id().is_none() {
             return Err(CredentialError::NoUser(server.clone()));
         }
@@ -129,13 +140,12 @@ impl Secrets {
             Err(CallError::Challenged(challenge)) => challenge,
             answered => return Ok(answered?),
         };
-        let caller = Arc::clone(&context.principal);
         let read_at = Instant::now();
-        let token = self.connections.challenged(&caller, server, token, &challenge, false).await.map_err(CredentialError::from)?;
+        let token = self.connections.challenged(&context, server, token, &challenge, false).await.map_err(CredentialError::from)?;
         let renewed = Credentials::new(rejected.values().clone(), Some(token.clone()), read_at);
-        let again = send(CallContext { credentials: Some(Arc::new(renewed)), ..context }).await;
+        let again = send(CallContext { credentials: Some(Arc::new(renewed)), ..context.clone() }).await;
         if let Err(CallError::Challenged(challenge)) = &again {
-            self.connections.challenged(&caller, server, &token, challenge, true).await.map_err(CredentialError::from)?;
+            self.connections.challenged(&context, server, &token, challenge, true).await.map_err(CredentialError::from)?;
         }
         Ok(again?)
     }

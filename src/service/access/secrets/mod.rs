@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
+use http::HeaderMap;
 use secrecy::SecretString;
 
 pub(crate) use self::credentials::CredentialError;
@@ -163,7 +164,7 @@ impl Secrets {
         let secret = keys.seal(place, value, rand::random::<[u8; NONCE_BYTES]>(), now)?;
         self.store.save_secret(&secret).await?;
         self.servers.disconnect(&secret.place.owner, Some(server), Parting::AfterCalls);
-        if let Ok(Some(credentials)) = self.credentials(caller, server).await {
+        if let Ok(Some(credentials)) = self.credentials(caller, &HeaderMap::new(), server).await {
             self.servers.introduce(server, &secret.place.owner, credentials);
         }
         Ok(now)
