@@ -385,6 +385,11 @@ mod tests {
         assert!(takes(&input, &json!({"depth": 1})) && !takes(&input, &json!({"path": "x"})), "{}", input.source);
         let (input, _) = applied(&source, json!({"mode": {"fixed": "flat"}}));
         assert!(takes(&input, &json!({"path": "x"})));
+        // What refers to a hidden parameter keeps its meaning.
+        let source = json!({"type": "object", "properties": {"from": {"type": "integer"}, "to": {"$ref": "#/properties/from"}}});
+        let (input, _) = applied(&source, json!({"from": {"hidden": true}}));
+        assert_eq!(input.published["properties"], json!({"to": {"type": "integer"}}));
+        assert!(takes(&input, &json!({"to": 1})) && !takes(&input, &json!({"to": []})));
         // A schema that refers to itself ends.
         let endless = json!({"type": "object", "properties": {"a": {"type": "string"}}, "allOf": [{"$ref": "#"}, {"$ref": "#/allOf/1"}]});
         let (input, _) = applied(&endless, json!({"a": {"hidden": true}}));

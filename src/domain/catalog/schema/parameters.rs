@@ -85,6 +85,7 @@ impl Changes<'_> {
                 self.strip(value);
             }
         }
+        keep_targets(&mut changed, root);
         Value::Object(changed)
     }
 
@@ -205,9 +206,7 @@ impl<'a> Altering<'a, '_> {
                 out.shift_remove(keyword);
             }
         }
-        if also.is_empty() {
-            out.shift_remove("allOf");
-        } else {
+        if !also.is_empty() {
             out.insert("allOf".into(), also.into());
         }
         out
@@ -264,7 +263,10 @@ impl<'a> Altering<'a, '_> {
 
     /// A condition about a parameter that is left out is decided here, or dropped.
     fn conditions(&self, object: &'a Map<String, Value>, depth: usize, out: &mut Map<String, Value>, also: &mut Vec<Value>) {
-        let Some(condition) = object.get("if") else { return };
+        let Some(condition) = object.get("if") else {
+            out.retain(|keyword, _| !matches!(keyword.as_str(), "then" | "else"));
+            return;
+        };
         let branch = |keyword: &str| object.get(keyword).map(|part| self.value(part, depth + 1));
         if !self.changes.are_named_in(condition) {
             for keyword in ["then", "else"] {
@@ -384,6 +386,46 @@ impl<'a> Altering<'a, '_> {
 
 fn strings(list: Option<&Value>) -> impl Iterator<Item = &str> {
     list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// Keeps the targets of references into parts of the root that may have moved: a copy of the server's own root becomes a
+/// definition, to which these references then point.
+fn keep_targets(changed: &mut Map<String, Value>, root: &Map<String, Value>) {
+    let mut name = "own".to_owned();
+    while ["$defs", "definitions"].iter().any(|shared| root.get(*shared).is_some_and(|shared| shared.get(&name).is_some())) {
+        name.push('_');
+    }
+    let mut moved = false;
+    changed.iter_mut().for_each(|(keyword, value)| redirect(keyword, value, &name, &mut moved));
+    if !moved {
+        return;
+    }
+    let mut own = root.clone();
+    own.retain(|keyword, _| !SHARED.contains(&keyword.as_str()));
+    own.iter_mut().for_each(|(keyword, value)| redirect(keyword, value, &name, &mut moved));
+    match changed.entry("$defs").or_insert_with(|| json!({})) {
+        Value::Object(definitions) => drop(definitions.insert(name, own.into())),
+        other => *other = json!({name: own}),
+    }
+}
+
+/// Redirects references into the root to a definition with this name.
+fn redirect(keyword: &str, value: &mut Value, name: &str, moved: &mut bool) {
+    match value {
+        // These keywords contain data, which may look like a schema.
+        _ if matches!(keyword, "enum" | "const" | "default" | "examples") => {}
+        Value::String(reference) if keyword == "$ref" => {
+            if let Some(place) = reference.strip_prefix("#/")
+                && !SHARED.contains(&place.split('/').next().unwrap_or_default())
+            {
+                *reference = format!("#/$defs/{name}/{place}");
+                *moved = true;
+            }
+        }
+        Value::Object(object) => object.iter_mut().for_each(|(keyword, value)| redirect(keyword, value, name, moved)),
+        Value::Array(values) => values.iter_mut().for_each(|value| redirect("", value, name, moved)),
+        _ => {}
+    }
 }
 
 fn set_default(schema: &mut Value, default: &Value, ignores_siblings: bool) {
