@@ -26,13 +26,13 @@ fn echo() -> Value {
             "note": {"type": "string"},
             HIDDEN: {"type": "string", "description": "Whose note it is."},
             "limit": {"type": "integer", "minimum": 1},
-            "verbose": {"type": "boolean"},
+            "wordiness": {"type": "boolean"},
         },
     }})
 }
 
 fn shaped() -> Value {
-    json!({"parameters": {HIDDEN: {"fixed": VALUE}, "verbose": {"hidden": true}, "limit": {"default": 7}}})
+    json!({"parameters": {HIDDEN: {"fixed": VALUE}, "wordiness": {"hidden": true}, "limit": {"default": 7}}})
 }
 
 async fn start(listed: &Listed) -> Running {
@@ -88,8 +88,11 @@ async fn no_face_shows_what_is_hidden_and_the_server_gets_what_is_fixed() {
     let toolset = json!({"tools": ["echo", "get_current_time"]});
     assert!(administer(&service, Method::PUT, "/v1/admin/toolsets/notes", &toolset).await.0.is_success());
     let before = get(&service, ECHO).await;
-    let shown: Vec<&str> =
-        faces(&service).await.iter().filter(|(_, answer)| answer.to_string().contains(HIDDEN)).map(|(path, _)| *path).collect();
+    let with = |faces: &[(&'static str, Value)], text: &str| {
+        faces.iter().filter(|(_, answer)| answer.to_string().contains(text)).map(|(path, _)| *path).collect::<Vec<_>>()
+    };
+    let seen = faces(&service).await;
+    let (shown, named) = (with(&seen, HIDDEN), with(&seen, "echo"));
     assert!(shown.contains(&"/openapi.json") && shown.contains(&"/mcp?mode=full") && shown.contains(&"/v1/tools/describe"), "{shown:?}");
 
     let view = write(&service, &shaped()).await;
@@ -97,10 +100,11 @@ async fn no_face_shows_what_is_hidden_and_the_server_gets_what_is_fixed() {
     assert_eq!((&view["definition"], &view["raw"]), (&before["definition"], &before["raw"]), "the server's definition is the same");
     assert_eq!((&view["name"], &view["published"], &view["disabled"]), (&json!(NAME), &json!(true), &json!(false)));
     assert!(view["tokens"].as_u64() < before["tokens"].as_u64(), "{view}");
-    for (path, answer) in faces(&service).await {
+    let seen = faces(&service).await;
+    assert_eq!(with(&seen, "echo"), named, "the tool is everywhere where it was");
+    for (path, answer) in seen {
         let text = answer.to_string();
-        assert!(text.contains("echo"), "{path}: the tool is there: {answer}");
-        assert!(![HIDDEN, VALUE, "verbose"].iter().any(|hidden| text.contains(hidden)), "{path}: {answer}");
+        assert!(![HIDDEN, VALUE, "wordiness"].iter().any(|hidden| text.contains(hidden)), "{path}: {answer}");
     }
     let document = service.get("/files/openapi.json").await.1;
     let schema = &document["paths"]["/echo"]["post"]["requestBody"]["content"]["application/json"]["schema"];
@@ -124,14 +128,14 @@ async fn no_face_shows_what_is_hidden_and_the_server_gets_what_is_fixed() {
     assert_eq!(ran["result"]["structuredContent"], sent, "{ran}");
 
     // Whoever sends a parameter that is hidden is refused on every way to the tool.
-    for name in [HIDDEN, "verbose", "tenan\u{200b}try"] {
+    for name in [HIDDEN, "wordiness", "tenan\u{200b}try"] {
         let arguments = json!({"note": "n", name: "x"});
         for (status, problem) in
             [call(&service, arguments.clone()).await, service.post("/v1/tools/call", &json!({"name": NAME, "arguments": arguments})).await]
         {
             assert_eq!((status, &problem["code"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("invalid_arguments")), "{problem}");
             assert!(problem["detail"].as_str().unwrap().contains("is not an argument here; leave it out"), "{problem}");
-            assert_eq!(problem["errors"][0]["pointer"], json!(format!("/{name}")));
+            assert!(problem["errors"][0]["pointer"].as_str().unwrap().ends_with(&format!("/{name}")), "{problem}");
         }
         let (_, ran) = client.ask("tools/call", json!({"name": "echo", "arguments": arguments})).await;
         assert!(ran.to_string().contains("is not an argument here"), "{ran}");
@@ -260,20 +264,21 @@ async fn a_shape_stays_over_a_restart_and_over_a_changed_definition() {
 
     // The server drops one parameter, changes the type of another, and needs the hidden one.
     let mut changed = echo();
-    changed["inputSchema"]["required"] = json!(["note", "verbose"]);
-    changed["inputSchema"]["properties"] = json!({"note": {"type": "string"}, "limit": {"type": "string"}, "verbose": {"type": "boolean"}});
+    changed["inputSchema"]["required"] = json!(["note", "wordiness"]);
+    changed["inputSchema"]["properties"] =
+        json!({"note": {"type": "string"}, "limit": {"type": "string"}, "wordiness": {"type": "boolean"}});
     listed.change(&service, &[changed]).await;
     let view = get(&service, ECHO).await;
     assert_eq!((&view["definition"]["state"], &view["published"]), (&json!("changed"), &json!(true)), "{view}");
     assert_eq!(view["written"]["shape"]["parameters"], shaped()["parameters"], "the shape stays");
     let problems: Vec<&str> =
         view["shape_problems"].as_array().unwrap().iter().map(|problem| problem["parameter"].as_str().unwrap()).collect();
-    assert_eq!(problems, ["limit", HIDDEN, "verbose"], "{view}");
+    assert_eq!(problems, ["limit", HIDDEN, "wordiness"], "{view}");
     let (status, answer) = call(&service, json!({"note": "n"})).await;
     assert_eq!((status, &answer), (StatusCode::OK, &json!({"note": "n"})), "the server gets nothing that it no longer knows");
     assert_eq!(call(&service, json!({"note": "n", HIDDEN: "x"})).await.0, StatusCode::UNPROCESSABLE_ENTITY);
     let document = service.get("/openapi.json").await.1.to_string();
-    assert!(!document.contains("verbose") && !document.contains(HIDDEN), "{document}");
+    assert!(!document.contains("wordiness") && !document.contains(HIDDEN), "{document}");
     // Setting the same shape again is refused, and says what has to go.
     let (status, problem) = administer(&service, Method::PUT, ECHO, &json!({"shape": shaped()})).await;
     assert!(status == StatusCode::UNPROCESSABLE_ENTITY && problem["errors"].as_array().unwrap().len() == 3, "{problem}");
