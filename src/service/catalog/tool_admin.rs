@@ -280,14 +280,16 @@ impl ToolAdmin {
         self.changed(id).await.ok_or(OverrideError::NotFound)
     }
 
-    /// Checks a shape against the current definition of its tool.
+    /// Checks a shape against the current definition of its tool. What was set before may stay, although the definition has
+    /// changed since.
     fn check_shape(&self, id: &ToolId, shape: &Shape) -> Result<(), OverrideProblem> {
         let overlays = self.overrides.overlays();
-        let is_stored = overlays.written.get(id).is_some_and(|written| written.shape.parameters == shape.parameters);
+        let stored = overlays.written.get(id).map(|written| &written.shape.parameters);
+        let is_set = |name: &String| stored.and_then(|stored| stored.get(name)) != shape.parameters.get(name);
         let problems = match self.own_input(id) {
-            Some(source) => shape.problems(&source),
-            None if is_stored || shape.parameters.is_empty() => Vec::new(),
-            None => vec![ShapeProblem::unlisted()],
+            Some(source) => shape.problems(&source).into_iter().filter(|problem| problem.parameter.as_ref().is_none_or(is_set)).collect(),
+            None if shape.parameters.keys().any(is_set) => vec![ShapeProblem::unlisted()],
+            None => Vec::new(),
         };
         if problems.is_empty() { Ok(()) } else { Err(OverrideProblem::Shape(problems)) }
     }
