@@ -156,7 +156,8 @@ async fn a_form_shapes_the_parameters_of_a_tool() {
     listed.change(&service, &[changed]).await;
     let shown = browser.see("/ui/tool?server=files&tool=note").await;
     assert!(shown.words().contains("does not contain this parameter") && shown.words().contains("no such parameter"), "{}", shown.words());
-    let form = [form.as_slice(), &[("version", &*shown.hidden("version")), ("kind:limit", "shown")]].concat();
+    let version = shown.hidden("version");
+    let form = [form.as_slice(), &[("version", version.as_str()), ("kind:limit", "shown")]].concat();
     assert_eq!(browser.send_form("/ui/tool", &form).await.status, StatusCode::SEE_OTHER);
     let (_, view) = administer(&service, Method::GET, path, &json!({})).await;
     assert_eq!((&view["shape_problems"], &view["disabled"]), (&json!([]), &json!(false)), "{view}");
