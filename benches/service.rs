@@ -74,7 +74,15 @@ fn tools(count: usize) -> Catalog {
             });
             Arc::new(catalog::tool(&name, &Arc::new(raw)).unwrap())
         });
-        CatalogServer { tools: tools.collect(), name: name.clone(), title: None, program: None, version: None, instructions: None }
+        CatalogServer {
+            tools: tools.collect(),
+            name: name.clone(),
+            title: None,
+            program: None,
+            version: None,
+            instructions: None,
+            disabled: Vec::new(),
+        }
     });
     Catalog::new(servers.collect())
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::cli::catalog::Known;
 use crate::cli::{ConfigurationArgs, Failure, Outcome, catalog, embedder, print, runtime};
 use crate::domain::catalog::hidden_text::{HiddenText, visible};
+use crate::domain::catalog::shape::ShapeProblem;
 use crate::domain::catalog::texts::NearDuplicates;
 use crate::domain::catalog::tool::Tool;
 use crate::domain::text::analysis::Analyzer;
@@ -117,8 +118,16 @@ fn findings(known: &Known) -> Vec<String> {
         let how = if group.same_definition { "the same definition" } else { "nearly the same definition" };
         format!("{}: {how}", tools.join(", "))
     });
-    let kinds =
-        [shortened(skipped), shortened(simplified), shortened(hidden), shortened(changed), shortened(lookalikes), shortened(duplicates)];
+    let shapes = misfits(known).map(|(tool, problem)| format!("{}: the shape does not fit: {problem}", visible(&tool.id.to_string())));
+    let kinds = [
+        shortened(skipped),
+        shortened(simplified),
+        shortened(shapes),
+        shortened(hidden),
+        shortened(changed),
+        shortened(lookalikes),
+        shortened(duplicates),
+    ];
     kinds.concat()
 }
 
@@ -169,6 +178,9 @@ fn as_json(settings: &Settings, known: Option<&Known>, embedder: &Embedder) -> V
         out["hidden_text"] = hidden.into();
         out["changed"] = known.changed.iter().map(|tool| json!({"server": tool.server, "tool": visible(&tool.name)})).collect();
         let Duplicates { groups, lookalikes } = duplicates(known);
+        out["shapes"] = misfits(known)
+            .map(|(tool, problem)| json!({"server": tool.id.server, "tool": visible(&tool.id.name), "problem": problem}))
+            .collect();
         out["duplicates"] = json!(groups);
         out["lookalikes"] = json!(lookalikes);
     }
@@ -186,6 +198,12 @@ fn hidden(known: &Known) -> Vec<(String, Vec<&HiddenText>)> {
 fn duplicates(known: &Known) -> Duplicates {
     let near_duplicates = NearDuplicates::of(&Analyzer::default(), known.catalog.tools().iter().map(|tool| tool.text()));
     tool_admin::duplicates(&known.catalog, &near_duplicates)
+}
+
+/// Which parts of tools' shapes don't fit the definitions.
+fn misfits(known: &Known) -> impl Iterator<Item = (&Tool, &ShapeProblem)> {
+    let tools = known.catalog.tools().iter().chain(known.catalog.disabled());
+    tools.flat_map(|tool| tool.shape.problems.iter().map(move |problem| (&**tool, problem)))
 }
 
 /// Tools whose published schema is simpler than the server's schema.

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::cli::admin::{ServiceAccess, Shown};
 use crate::cli::table::cell as text;
 use crate::cli::{Failure, Outcome, print};
+use crate::domain::catalog::hidden_text::visible;
 use crate::domain::publishing::document::encoded;
 
 #[derive(Subcommand)]
@@ -36,6 +37,10 @@ pub(super) enum ToolCommand {
         /// Whether to offer the tool in every chat
         #[arg(long, value_name = "true|false")]
         pinned: Option<bool>,
+        /// Hide or fix parameters, give them defaults or switch the tool off, replacing the current shape: a JSON object such as
+        /// `{"parameters": {"owner": {"fixed": "our-team"}}, "disabled": false}`
+        #[arg(long, value_name = "JSON")]
+        shape: Option<String>,
         #[command(flatten)]
         access: ServiceAccess,
     },
@@ -103,21 +108,24 @@ impl ToolCommand {
     pub(super) fn run(self) -> Outcome {
         match self {
             Self::Show { tool, shown } => shown.get(&tool.path()?, if tool.is_server() { described_server } else { described }),
-            Self::Set { tool, tags, synonyms, description, pinned, access } => {
+            Self::Set { tool, tags, synonyms, description, pinned, shape, access } => {
                 let path = tool.path()?;
                 let view = access.ask(Method::GET, &path, None)?;
                 let mut facts = view["written"].clone();
                 if !facts.is_object() {
                     facts = json!({});
                 }
+                let shape = shape.map(|text| serde_json::from_str::<Value>(&text)).transpose();
+                let shape = shape.map_err(|error| Failure::invalid(format!("error: --shape is not JSON: {error}")))?;
                 let given = [
                     ("tags", (!tags.is_empty()).then(|| json!(tags))),
                     ("synonyms", (!synonyms.is_empty()).then(|| json!(synonyms))),
                     ("description", description.map(Value::from)),
                     ("pinned", pinned.map(Value::from)),
+                    ("shape", shape),
                 ];
                 if given.iter().all(|(_, value)| value.is_none()) {
-                    return Err(Failure::invalid("error: nothing to write: add --tag, --synonym, --description or --pinned"));
+                    return Err(Failure::invalid("error: nothing to write: add --tag, --synonym, --description, --pinned or --shape"));
                 }
                 for (name, value) in given {
                     if let Some(value) = value {
@@ -159,12 +167,19 @@ fn described(view: &Value) -> String {
         ("tags", texts(&view["tags"], "tag")),
         ("synonyms", texts(&view["synonyms"], "")),
         ("pinned", view["pinned"].to_string()),
+        ("disabled", if view["disabled"] == true { "true".to_owned() } else { String::new() }),
         ("managed by", text(&view["managed_by"])),
         ("definition", definition["state"].as_str().unwrap_or("not compared").to_owned()),
         ("fingerprint", text(&definition["fingerprint"])),
     ];
     for (name, value) in lines.iter().filter(|(_, value)| !value.is_empty()) {
         let _ = writeln!(out, "  {name:<12} {value}");
+    }
+    for (name, shape) in view["written"]["shape"]["parameters"].as_object().into_iter().flatten() {
+        let _ = writeln!(out, "  parameter {}: {shape}", visible(name));
+    }
+    for problem in view["shape_problems"].as_array().into_iter().flatten() {
+        let _ = writeln!(out, "  the shape does not fit: {}: {}", text(&problem["parameter"]), text(&problem["message"]));
     }
     changes(&mut out, view);
     for hidden in view["hidden_text"].as_array().into_iter().flatten() {

@@ -104,6 +104,7 @@ fn flags(tool: &Tool) -> Vec<&'static str> {
         ("read-only", hint("readOnlyHint") == Some(true)),
         ("destructive", hint("destructiveHint") == Some(true) && hint("readOnlyHint") != Some(true)),
         ("idempotent", hint("idempotentHint") == Some(true)),
+        ("shaped", tool.shape.changes_parameters()),
         ("wrapped", tool.input.wrapped),
         ("schema simplified", !tool.input.losses.is_empty()),
     ];

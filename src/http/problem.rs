@@ -16,6 +16,7 @@ use uuid::Uuid;
 use crate::domain::access::management::ManagedInFile;
 use crate::domain::access::policy::RuleSource;
 use crate::domain::access::tool_facts::OverrideProblem;
+use crate::domain::catalog::shape::ShapeProblem;
 use crate::domain::execution::arguments::ArgumentProblem;
 use crate::http::described::described;
 use crate::http::member::misfit;
@@ -147,8 +148,8 @@ pub(crate) struct ProblemBody<'a> {
     /// `invalid_request`. Absent if no single one caused the error.
     #[serde(skip_serializing_if = "Option::is_none")]
     parameter: Option<&'a str>,
-    /// The invalid arguments of a tool, if `code` is `invalid_arguments`; the invalid parts of a server's entry, if `code` is
-    /// `invalid_request`.
+    /// The invalid arguments of a tool, if `code` is `invalid_arguments`; the invalid parts of a server's entry or of a tool's
+    /// shape, if `code` is `invalid_request`.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     #[schema(value_type = Vec<ArgumentProblemBody>, required = false)]
     errors: &'a [ArgumentProblem],
@@ -158,7 +159,7 @@ pub(crate) struct ProblemBody<'a> {
 }
 
 described! {
-    /// An invalid argument of a tool, or an invalid part of a server's entry.
+    /// An invalid argument of a tool, or an invalid part of a server's entry or of a tool's shape.
     struct ArgumentProblemBody of ArgumentProblem {
         /// JSON Pointer (RFC 6901) to the argument; empty for the whole.
         pointer: String,
@@ -451,15 +452,25 @@ impl From<OverrideError> for Problem {
         match error {
             OverrideError::NotFound => Self::new(Code::NotFound, "There is no such tool, and no metadata of one."),
             OverrideError::Invalid(problem) => {
-                let parameter = match problem {
+                let parameter = match &problem {
+                    OverrideProblem::Shape(problems) => {
+                        let of_one = |problem: &ShapeProblem| ArgumentProblem {
+                            pointer: problem.pointer(),
+                            message: problem.message.clone(),
+                            expected: None,
+                            did_you_mean: None,
+                        };
+                        let errors = problems.iter().map(of_one).collect();
+                        return Self { errors, ..Self::invalid("shape", format!("{problem}.")) };
+                    }
                     OverrideProblem::TooMany(member, ..)
                     | OverrideProblem::Length(member, ..)
                     | OverrideProblem::Hidden(member, _)
                     | OverrideProblem::Lines(member) => member,
-                    OverrideProblem::NoWord(_) => "synonyms",
-                    OverrideProblem::NoDescription => "description",
+                    OverrideProblem::NoWord(_) => &"synonyms",
+                    OverrideProblem::NoDescription => &"description",
                 };
-                Self::invalid(parameter, format!("{problem}."))
+                Self::invalid(*parameter, format!("{problem}."))
             }
             OverrideError::OfFile(error) => Self::from(error),
             OverrideError::Changed(_) => Self::new(Code::PreconditionFailed, format!("{error}. Read the current version and change that.")),

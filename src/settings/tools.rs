@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use crate::domain::access::tool_facts::ToolOverride;
 use crate::domain::catalog::definition::{SERVER_KEY, prompt_key};
+use crate::domain::catalog::shape::Shape;
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::selection::enrichment::Enrichment;
 use crate::domain::text::canonical::Fingerprint;
@@ -14,9 +16,9 @@ use crate::settings::finding::{Findings, Location, suggestion};
 use crate::settings::table::Table;
 use crate::settings::values::Values;
 
-const FIELDS: [&str; 7] = ["server", "tool", "tags", "synonyms", "description", "pinned", "enrichment"];
+const FIELDS: [&str; 8] = ["server", "tool", "tags", "synonyms", "description", "pinned", "shape", "enrichment"];
 /// The fields that form a [`ToolOverride`].
-const METADATA: [&str; 4] = ["tags", "synonyms", "description", "pinned"];
+const METADATA: [&str; 5] = ["tags", "synonyms", "description", "pinned", "shape"];
 const ENRICHMENT_FIELDS: [&str; 3] = ["function", "tags", "queries"];
 const REMEDY: &str = "write a tool as described at [[tool]] in the commented defaults";
 const APPROVAL_FIELDS: [&str; 4] = ["server", "tool", "prompt", "fingerprint"];
@@ -59,6 +61,7 @@ impl ToolSettings {
             synonyms: texts(table, "synonyms"),
             description: table.text("description").map(str::to_owned),
             pinned: table.switch("pinned").unwrap_or_default(),
+            shape: table.get("shape").map(|value| shape(table, value)).unwrap_or_default(),
         };
         let written = written.checked().map_err(|problem| table.problem(problem.to_string())).ok();
         let enrichment = table.get("enrichment").and_then(|value| enrichment(table, value));
@@ -112,6 +115,13 @@ impl ToolSettings {
 
 fn texts(table: &mut Table<'_>, field: &str) -> Vec<String> {
     table.texts(field).unwrap_or_default().into_iter().map(str::to_owned).collect()
+}
+
+fn shape(table: &mut Table<'_>, value: &Value) -> Shape {
+    Shape::deserialize(value).unwrap_or_else(|error| {
+        table.problem(format!("`shape` can't be read: {error}"));
+        Shape::default()
+    })
 }
 
 fn enrichment(table: &mut Table<'_>, value: &Value) -> Option<Enrichment> {

@@ -63,7 +63,15 @@ fn server(name: &str, instructions: Option<&str>, tools: &[&str]) -> CatalogServ
         Arc::new(catalog::tool(&name, &Arc::new(raw)).unwrap())
     };
     let tools = tools.iter().map(tool).collect();
-    CatalogServer { title: None, program: None, version: None, instructions: instructions.map(str::to_owned), tools, name }
+    CatalogServer {
+        title: None,
+        program: None,
+        version: None,
+        instructions: instructions.map(str::to_owned),
+        tools,
+        name,
+        disabled: Vec::new(),
+    }
 }
 
 fn two_servers_and_an_empty_one() -> Catalog {

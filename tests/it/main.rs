@@ -79,6 +79,7 @@ mod servers;
 mod sessions;
 mod settings;
 mod shadow;
+mod shapes;
 mod small_catalog;
 mod sqlite_store;
 mod strange_texts;

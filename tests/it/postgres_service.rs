@@ -126,7 +126,10 @@ async fn a_change_applies_in_every_service() {
     let (_, toolset) = administer(&two, Method::GET, "/v1/admin/toolsets/words", &Value::Null).await;
     assert_eq!(toolset["members"], json!(["one__echo"]));
 
+    changed(Method::PUT, "/v1/admin/tools/one/echo", json!({"shape": {"disabled": true}})).await;
+    assert_eq!(calls(&two, text).await, StatusCode::NOT_FOUND);
     changed(Method::PUT, "/v1/admin/tools/one/echo", json!({"description": "Says it once more."})).await;
+    assert_eq!(calls(&two, text).await, StatusCode::OK);
     let (_, document) = administer(&two, Method::GET, "/openapi.json", &Value::Null).await;
     assert!(document.to_string().contains("Says it once more."), "{document}");
 

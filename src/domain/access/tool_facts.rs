@@ -1,4 +1,4 @@
-//! Overrides of tools: tags, synonyms, descriptions and pinning set by admins.
+//! Overrides of tools: tags, synonyms, descriptions, pinning and shapes set by admins.
 //!
 //! Rules and the server file can add tags too. An override is keyed by server and tool name, so it survives updates of the tool
 //! and outages of its server. Applied to a tool, it becomes an [`Overlay`].
@@ -15,6 +15,7 @@ use crate::domain::catalog::hidden_text;
 use crate::domain::catalog::hints::ToolHints;
 use crate::domain::catalog::naming::OperationId;
 use crate::domain::catalog::overlay::Overlay;
+use crate::domain::catalog::shape::{Shape, ShapeProblem};
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::domain::text::analysis::Analyzer;
 
@@ -43,6 +44,9 @@ pub struct ToolOverride {
     /// Whether every chat offers the tool, as with `selection.pinned`.
     #[serde(default)]
     pub pinned: bool,
+    /// What callers see and send of the parameters, and whether the tool is switched off.
+    #[serde(default, skip_serializing_if = "Shape::is_empty")]
+    pub shape: Shape,
 }
 
 /// The reason why an override is invalid.
@@ -60,6 +64,12 @@ pub enum OverrideProblem {
     NoWord(String),
     #[error("description: it is empty. Leave it out to keep the server's")]
     NoDescription,
+    #[error("{}", list(.0))]
+    Shape(Vec<ShapeProblem>),
+}
+
+fn list(problems: &[ShapeProblem]) -> String {
+    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 impl ToolOverride {
@@ -75,7 +85,8 @@ impl ToolOverride {
             return Err(OverrideProblem::NoWord(synonym.clone()));
         }
         let description = self.description.as_deref().map(description).transpose()?;
-        Ok(Self { tags, synonyms, description, pinned: self.pinned })
+        let shape = self.shape.checked().map_err(OverrideProblem::Shape)?;
+        Ok(Self { tags, synonyms, description, pinned: self.pinned, shape })
     }
 }
 
@@ -183,6 +194,7 @@ impl Overlays {
             synonyms: written.map(|written| written.synonyms.clone()).unwrap_or_default(),
             description: written.and_then(|written| written.description.clone()),
             pinned: written.is_some_and(|written| written.pinned),
+            shape: written.map(|written| written.shape.clone()).unwrap_or_default(),
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::domain::catalog::hidden_text::{self, Cleaned, HiddenText};
 use crate::domain::catalog::hints::ToolHints;
 use crate::domain::catalog::naming::OperationId;
 use crate::domain::catalog::schema::{self, InputSchema};
+use crate::domain::catalog::shape::Shaped;
 use crate::domain::catalog::texts::{NearDuplicates, Vocabulary};
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId, described};
 use crate::domain::catalog::traits::TraitTable;
@@ -65,10 +66,12 @@ pub struct CatalogServer {
     pub instructions: Option<String>,
     /// Sorted by name, so that a reordered list causes no change.
     pub tools: Vec<Arc<Tool>>,
+    /// Tools that an admin has switched off. Only admins see them.
+    pub disabled: Vec<Arc<Tool>>,
 }
 
 impl CatalogServer {
-    /// Builds the catalog entry of a server. Also returns the hidden characters that were removed from its texts.
+    /// Builds the catalog entry of a server, and separates the tools that are switched off. Also returns the hidden characters that were removed from its texts.
     pub fn of(listing: &ServerListing, tools: Vec<Arc<Tool>>) -> (Self, Vec<HiddenText>) {
         let mut hidden = Vec::new();
         let mut shown = |pointer: &str, text: &Option<String>| {
@@ -76,6 +79,7 @@ impl CatalogServer {
             hidden.extend(found);
             Some(text.into_owned())
         };
+        let (disabled, tools) = tools.into_iter().partition(|tool| tool.shape.disabled);
         let server = Self {
             name: listing.server.clone(),
             title: shown("/title", &listing.title),
@@ -83,6 +87,7 @@ impl CatalogServer {
             version: shown("/version", &listing.version),
             instructions: shown("/instructions", &listing.instructions),
             tools,
+            disabled,
         };
         (server, hidden)
     }
@@ -145,6 +150,11 @@ impl Catalog {
                 versions.extend_from_slice(tool.version.as_bytes());
                 true
             });
+            server.disabled.sort_by(|one, other| one.id.name.cmp(&other.id.name));
+            for tool in &server.disabled {
+                versions.extend_from_slice(b"disabled");
+                versions.extend_from_slice(tool.version.as_bytes());
+            }
             let program = server.program.as_deref();
             for text in
                 [Some(server.name.as_str()), server.title.as_deref(), program, server.version.as_deref(), server.instructions.as_deref()]
@@ -217,6 +227,11 @@ impl Catalog {
         &self.pinned
     }
 
+    /// The tools that an admin has switched off. They are in no other list of the catalog.
+    pub fn disabled(&self) -> impl Iterator<Item = &Arc<Tool>> {
+        self.servers.iter().flat_map(|server| &server.disabled)
+    }
+
     pub fn tool(&self, id: &ToolId) -> Option<&Arc<Tool>> {
         self.by_id.get(id).map(|&position| &self.tools[position as usize])
     }
@@ -286,6 +301,7 @@ pub fn tool(server: &ServerName, raw: &Arc<Value>) -> Result<Tool, SkippedTool> 
         identifiers,
         synonyms: Vec::new(),
         pinned: false,
+        shape: Shaped::default(),
         hints: ToolHints::of(raw),
         raw: Arc::clone(raw),
         tokens: 0,
@@ -309,7 +325,7 @@ mod tests {
             .iter()
             .map(|tool_name| Arc::new(tool(&name, &Arc::new(json!({"name": tool_name, "inputSchema": {"type": "object"}}))).unwrap()))
             .collect();
-        CatalogServer { name, title: None, program: None, version: None, instructions: None, tools }
+        CatalogServer { name, title: None, program: None, version: None, instructions: None, tools, disabled: Vec::new() }
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub mod naming;
 pub mod overlay;
 pub mod schema;
 pub mod server_entry;
+pub mod shape;
 pub(crate) mod shorten;
 pub mod texts;
 pub mod tool;

@@ -1,5 +1,6 @@
 //! Changes to a tool on top of its server's definition.
 
+use crate::domain::catalog::shape::Shape;
 use crate::domain::text::canonical::Fingerprint;
 
 /// All changes that apply to one tool.
@@ -10,6 +11,7 @@ pub struct Overlay {
     pub synonyms: Vec<String>,
     pub description: Option<String>,
     pub pinned: bool,
+    pub shape: Shape,
 }
 
 impl Overlay {

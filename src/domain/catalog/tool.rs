@@ -12,6 +12,7 @@ use crate::domain::catalog::hints::ToolHints;
 use crate::domain::catalog::naming::OperationId;
 use crate::domain::catalog::overlay::Overlay;
 use crate::domain::catalog::schema::InputSchema;
+use crate::domain::catalog::shape::Shaped;
 use crate::domain::catalog::texts::ToolText;
 use crate::domain::execution::arguments::ArgumentsValidator;
 use crate::domain::text::canonical::Fingerprint;
@@ -72,6 +73,7 @@ pub struct Tool {
     pub title: Option<String>,
     /// The description; never empty. An admin's text overrides the server's, and the tool's name stands in for a missing one.
     pub description: String,
+    /// The input that callers see. A shape makes it differ from the server's own.
     pub input: InputSchema,
     /// The published form of the tool's output schema, if it declares one.
     pub output: Option<Arc<Value>>,
@@ -89,6 +91,8 @@ pub struct Tool {
     pub synonyms: Vec<String>,
     /// Whether every chat offers the tool.
     pub pinned: bool,
+    /// What an admin has changed about the parameters.
+    pub shape: Shaped,
     /// Annotations and tags, for rules.
     pub hints: ToolHints,
     /// Token count (cl100k) of the minified function definition, see [`Tool::function`].
@@ -113,9 +117,9 @@ impl Tool {
         self.hints.add_tags(overlay.tags.iter().map(String::as_str));
         self.synonyms.clone_from(&overlay.synonyms);
         self.pinned = overlay.pinned;
-        if let Some(description) = &overlay.description {
-            self.description = described(description.clone(), &self.input);
-        }
+        let own = undescribed(&self.description, &self.input).to_owned();
+        (self.input, self.shape) = overlay.shape.apply(&self.input);
+        self.description = described(overlay.description.clone().unwrap_or(own), &self.input);
         self
     }
 
@@ -144,6 +148,13 @@ pub fn described(mut description: String, input: &InputSchema) -> String {
         description.push_str(hint);
     }
     description
+}
+
+/// The description without the sentence about the arguments.
+fn undescribed<'a>(description: &'a str, input: &InputSchema) -> &'a str {
+    let hint = input.hint.as_deref().filter(|hint| !hint.is_empty());
+    let own = hint.and_then(|hint| description.strip_suffix(hint)?.strip_suffix("\n\n"));
+    own.unwrap_or(description)
 }
 
 /// The first sentence of a description, cut at 200 characters on a character boundary.

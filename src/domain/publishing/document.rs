@@ -194,7 +194,15 @@ mod tests {
         let server = ServerName::from("odd server");
         let tool = catalog::tool(&server, &Arc::new(json!({"name": "{brace}/x", "inputSchema": {"type": "object"}}))).unwrap();
         assert_eq!(tool_path(&tool), "/odd%20server/%7Bbrace%7D%2Fx");
-        let servers = [CatalogServer { name: server, title: None, program: None, version: None, instructions: None, tools: vec![] }];
+        let servers = [CatalogServer {
+            name: server,
+            title: None,
+            program: None,
+            version: None,
+            instructions: None,
+            tools: vec![],
+            disabled: Vec::new(),
+        }];
         let servers = summarize_servers(servers.iter().map(|server| (server, 1)));
         let mut items = [MetaTool::FindTools, MetaTool::RunTool].map(|tool| tool.definition(&servers, "").path_item()).to_vec();
         items.push(path_item(&tool_path(&tool), &tool_operation(&tool)));

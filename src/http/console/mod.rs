@@ -14,6 +14,7 @@ mod definitions;
 mod server;
 mod servers;
 mod tools;
+mod shape;
 mod tool;
 mod access;
 mod activity;

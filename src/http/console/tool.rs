@@ -1,5 +1,7 @@
 //! One tool: its definition and usage, and what an administrator writes about it.
 
+use std::sync::Arc;
+
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use maud::{Markup, html};
@@ -8,11 +10,13 @@ use serde_json::Value;
 use super::definitions::{Approval, approve, difference, is_open, state as state_of};
 use super::layout::{Place, Visit};
 use super::parts::{Form, UNKNOWN, done, grouped, last_days, milliseconds, moment, share, short};
+use super::shape::{self, Rows};
 use super::text::Texts;
 use super::{TOOL, TOOLS};
 use crate::domain::access::management::ManagedBy;
 use crate::domain::access::tool_facts::{TagSource, ToolOverride};
 use crate::domain::catalog::hidden_text::visible;
+use crate::domain::catalog::shape::Shape;
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::records::usage::Latencies;
 use crate::http::body::Body;
@@ -31,6 +35,21 @@ const RAW: usize = 20_000;
 const CHANGES: usize = 50;
 const FIELDS: [&str; 4] = ["description", "synonyms", "tags", "pinned"];
 
+/// What the page shows about a tool.
+struct Subject {
+    view: ToolView,
+    usage: ToolUsage,
+    /// The server's own input schema; `null` if no server lists the tool.
+    input: Arc<Value>,
+    shape: Shape,
+}
+
+impl Subject {
+    fn rows(&self) -> Rows<'_> {
+        Rows::of(&self.input, &self.shape)
+    }
+}
+
 pub(super) async fn show(state: web::Data<State>, caller: Caller, request: HttpRequest) -> HttpResponse {
     let visit = match Visit::begin(&state, &caller, &request) {
         Ok(visit) => visit,
@@ -39,10 +58,10 @@ pub(super) async fn show(state: web::Data<State>, caller: Caller, request: HttpR
     let query = Fields::of_query(&request);
     let id = state.tool_admin.named(query.text("server"), query.text("tool"));
     match find(&state, &id).await {
-        Ok((view, usage)) => {
-            let written = written(&view);
+        Ok(subject) => {
+            let written = written(&subject);
             let said = done(&visit, &query);
-            page(visit, &view, &usage, (&written, None), &said)
+            page(visit, &subject, (&written, None), &said)
         }
         Err(problem) => visit.failed(&problem),
     }
@@ -56,7 +75,11 @@ pub(super) async fn change(state: web::Data<State>, caller: Caller, request: Htt
     };
     let id = state.tool_admin.named(fields.text("server"), fields.text("tool"));
     let removes = fields.text("do") == "remove";
-    let new = (!removes).then(|| entered(&fields));
+    let subject = match find(&state, &id).await {
+        Ok(subject) => subject,
+        Err(problem) => return visit.failed(&problem),
+    };
+    let new = (!removes).then(|| entered(&fields, &subject));
     let expected = fields.text("version").parse().ok();
     let Err(problem) = tools::write(&state, &caller.0, &id, new, expected).await else {
         let named = [("server", fields.text("server")), ("tool", fields.text("tool"))];
@@ -64,12 +87,12 @@ pub(super) async fn change(state: web::Data<State>, caller: Caller, request: Htt
         return see(&state, &address(TOOL, &[named.as_slice(), &[done]].concat()));
     };
     match find(&state, &id).await {
-        Ok((view, usage)) => page(visit, &view, &usage, (&fields, Some(&problem)), &html! {}),
+        Ok(subject) => page(visit, &subject, (&fields, Some(&problem)), &html! {}),
         Err(problem) => visit.failed(&problem),
     }
 }
 
-async fn find(state: &State, id: &ToolId) -> Result<(ToolView, ToolUsage), Problem> {
+async fn find(state: &State, id: &ToolId) -> Result<Subject, Problem> {
     let view = state.tool_admin.show(id).await?.ok_or_else(tools::unknown)?;
     let query = UsageQuery { server: Some(id.server.to_string()), tool: Some(id.name.to_string()), ..last_days() };
     let usage = state.usage.report(&query, UsageOrder::Called, 1).await?.tools.into_iter().next();
@@ -82,44 +105,42 @@ async fn find(state: &State, id: &ToolId) -> Result<(ToolView, ToolUsage), Probl
         wrong: 0,
         missing: 0,
     };
-    Ok((view, usage.unwrap_or(none)))
+    let shape = view.written.as_ref().map(|written| written.shape.clone()).unwrap_or_default();
+    Ok(Subject { view, usage: usage.unwrap_or(none), input: state.tool_admin.own_input(id).unwrap_or_default(), shape })
 }
 
 /// What is written about a tool, as the fields of its form.
-fn written(view: &ToolView) -> Fields {
-    let (mut fields, written) = (Fields::default(), view.written.clone().unwrap_or_default());
+fn written(subject: &Subject) -> Fields {
+    let (mut fields, written) = (Fields::default(), subject.view.written.clone().unwrap_or_default());
     fields.set("description", written.description.unwrap_or_default());
     fields.set("synonyms", written.synonyms.join("\n"));
     fields.set("tags", written.tags.join("\n"));
     fields.set("pinned", written.pinned.to_string());
+    subject.rows().write(&subject.shape, &mut fields);
     fields
 }
 
 /// What a form contains. An empty description keeps the server's own.
-fn entered(fields: &Fields) -> ToolOverride {
+fn entered(fields: &Fields, subject: &Subject) -> ToolOverride {
     let lines = |name: &str| fields.lines(name).into_iter().map(str::to_owned).collect();
     ToolOverride {
         tags: lines("tags"),
         synonyms: lines("synonyms"),
         description: fields.given("description").map(str::to_owned),
         pinned: fields.text("pinned") == "true",
+        shape: subject.rows().read(&subject.shape, fields),
     }
 }
 
-fn page(
-    visit: Visit<'_>,
-    view: &ToolView,
-    usage: &ToolUsage,
-    (given, problem): (&Fields, Option<&Problem>),
-    said: &Markup,
-) -> HttpResponse {
-    let texts = visit.texts;
+fn page(visit: Visit<'_>, subject: &Subject, (given, problem): (&Fields, Option<&Problem>), said: &Markup) -> HttpResponse {
+    let (texts, view) = (visit.texts, &subject.view);
     let body = html! {
         (said)
-        (facts(texts, view, usage))
+        (facts(texts, view, &subject.usage))
+        (shape::misfits(texts, &view.shape_problems))
         @if is_open(view.definition.state) { (change_of(&visit, view)) }
         h2 { (texts.written) }
-        (form(&visit, view, given, problem))
+        (form(&visit, subject, given, problem))
         @if let Some(raw) = &view.raw {
             details {
                 summary { (texts.raw_definition) }
@@ -145,7 +166,7 @@ fn facts(texts: &Texts, view: &ToolView, usage: &ToolUsage) -> Markup {
     html! {
         @if let Some(description) = &view.description { p.said { (short(description, 3_000)) } }
         dl.facts {
-            dt { (texts.state) } dd { (state_of(texts, view.definition.state)) @if !view.published { " " span.quiet { (texts.not_published) } } }
+            dt { (texts.state) } dd { (state_of(texts, view.definition.state)) @if view.disabled { " " span.notable { (texts.switched_off) } } @else if !view.published { " " span.quiet { (texts.not_published) } } }
             dt { (texts.public_name) } dd { code { (short(name, 200)) } }
             dt { (texts.tokens) } dd { (view.tokens.map_or_else(|| UNKNOWN.to_owned(), |tokens| grouped(tokens.into()))) }
             dt { (texts.tags) } dd { (tags.join(", ")) }
@@ -184,8 +205,8 @@ fn change_of(visit: &Visit<'_>, view: &ToolView) -> Markup {
     }
 }
 
-fn form(visit: &Visit<'_>, view: &ToolView, given: &Fields, problem: Option<&Problem>) -> Markup {
-    let texts = visit.texts;
+fn form(visit: &Visit<'_>, subject: &Subject, given: &Fields, problem: Option<&Problem>) -> Markup {
+    let (texts, view, rows) = (visit.texts, &subject.view, subject.rows());
     let id = visit.state.tool_admin.named(&view.server, &view.tool);
     let of_file = visit.state.tool_admin.overrides.check_given(&id).err().map(Problem::from);
     // Whoever saves again after a conflict has seen the other version.
@@ -193,15 +214,19 @@ fn form(visit: &Visit<'_>, view: &ToolView, given: &Fields, problem: Option<&Pro
     let is_fixed = of_file.is_some() || !visit.may_change();
     let form = Form { is_fixed, ..Form::new(given, problem) };
     let fields = html! {
-        (form.error_beside(&FIELDS))
+        @if !problem.is_some_and(|problem| rows.show(problem)) { (form.error_beside(&FIELDS)) }
         (form.area("description", &texts.description, &texts.description_hint))
         (form.area("synonyms", &texts.synonyms, &texts.synonyms_hint))
         (form.area("tags", &texts.tags, &texts.tags_hint))
-        (form.checkbox("pinned", &texts.pinned_hint))
+        div {
+            (form.checkbox("pinned", &texts.pinned_hint))
+            (form.checkbox("disabled", &texts.disabled_hint))
+        }
+        (rows.form(texts, given, problem, is_fixed))
     };
     html! {
         @if let Some(of_file) = of_file.as_ref().filter(|_| problem.is_none()) { p.notice { (of_file.detail) } }
-        @if in_conflict { (other_version(texts, view)) }
+        @if in_conflict { (other_version(texts, subject)) }
         @if is_fixed { div.columns { (fields) } }
         @else {
             form.columns method="post" action=(visit.at(TOOL)) {
@@ -220,8 +245,8 @@ fn form(visit: &Visit<'_>, view: &ToolView, given: &Fields, problem: Option<&Pro
 }
 
 /// What another administrator has written in the meantime.
-fn other_version(texts: &Texts, view: &ToolView) -> Markup {
-    let theirs = written(view);
+fn other_version(texts: &Texts, subject: &Subject) -> Markup {
+    let (view, theirs) = (&subject.view, written(subject));
     let labels = [&texts.description, &texts.synonyms, &texts.tags];
     html! {
         section.notice {
@@ -229,6 +254,7 @@ fn other_version(texts: &Texts, view: &ToolView) -> Markup {
             dl.facts {
                 @for (name, label) in FIELDS.iter().zip(labels) { dt { (label) } dd.said { (theirs.text(name)) } }
                 dt { (texts.pinned) } dd { @if view.pinned { (texts.yes) } @else { (texts.no) } }
+                (shape::facts(texts, view))
             }
         }
     }

@@ -62,13 +62,20 @@ fn filter(query: &Fields) -> ToolFilter {
         pinned: (state == "pinned").then_some(true),
         changed: (state == "changed").then_some(true),
         new: (state == "new").then_some(true),
+        disabled: (state == "disabled").then_some(true),
         text: query.given("text").map(str::to_owned),
     }
 }
 
 fn search(visit: &Visit<'_>, query: &Fields) -> Markup {
     let (texts, form) = (visit.texts, Form::new(query, None));
-    let states = [("", texts.any.as_str()), ("pinned", &texts.pinned), ("changed", &texts.state_changed), ("new", &texts.state_new)];
+    let states = [
+        ("", texts.any.as_str()),
+        ("pinned", &texts.pinned),
+        ("changed", &texts.state_changed),
+        ("new", &texts.state_new),
+        ("disabled", &texts.switched_off),
+    ];
     html! {
         form.columns role="search" method="get" action=(visit.at(TOOLS)) {
             (form.input("text", &texts.search, &texts.search_hint, "search"))
@@ -116,6 +123,7 @@ fn row(visit: &Visit<'_>, tool: &ToolView, used: Option<&ToolUsage>) -> Markup {
             th scope="row" {
                 a href=(visit.link(TOOL, &[("server", &tool.server), ("tool", &tool.tool)])) { (short(&tool.server, NAME)) " / " (short(&tool.tool, NAME)) }
                 @if tool.pinned { small.notable { (texts.pinned) } }
+                @if tool.disabled { small.notable { (texts.switched_off) } }
             }
             td { (state_of(texts, tool.definition.state)) @if !tool.published && tool.definition.state.is_none() { span.quiet { (texts.not_listed) } } }
             td.number { (grouped(counts.called)) }

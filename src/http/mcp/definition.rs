@@ -20,14 +20,14 @@ pub(super) fn of(tool: &Tool) -> McpTool {
     named(tool, tool.operation_id.as_str())
 }
 
-/// The server's complete definition of a tool, under this name.
+/// The server's complete definition of a tool, under this name, with the parameters that callers may send.
 pub(super) fn named(tool: &Tool, name: &str) -> McpTool {
     let shown = if tool.hidden.is_empty() { None } else { hidden_text::clean(&tool.raw).value };
     let Value::Object(mut raw) = shown.unwrap_or_else(|| (*tool.raw).clone()) else { return plain(tool, name) };
     raw.insert("name".into(), name.into());
     raw.insert("description".into(), tool.description.as_str().into());
-    // MCP clients accept only schemas of type `object`.
-    if !is_object_schema(raw.get("inputSchema")) {
+    // MCP clients accept only schemas of type `object`. A shape makes the server's own schema wrong.
+    if tool.shape.changes_parameters() || !is_object_schema(raw.get("inputSchema")) {
         raw.insert("inputSchema".into(), (*tool.input.published).clone());
     }
     if raw.contains_key("outputSchema") && !is_object_schema(raw.get("outputSchema")) {

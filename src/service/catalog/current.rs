@@ -194,7 +194,8 @@ impl CurrentCatalog {
 
     pub fn swap(&self, catalog: Catalog) {
         self.change(|now| {
-            let gone = now.catalog.tools().iter().map(|tool| &tool.operation_id);
+            // Tools that are switched off at the start were never in a catalog.
+            let gone = now.catalog.tools().iter().chain(catalog.disabled()).map(|tool| &tool.operation_id);
             self.remember(gone.filter(|name| catalog.operation_position(name.as_str()).is_none()).cloned());
             Now::new(Arc::new(catalog), Arc::clone(&now.policy))
         });
@@ -210,8 +211,8 @@ impl CurrentCatalog {
         });
     }
 
-    /// Whether this published name belonged to a tool that was removed with its server, is no longer listed, or is withheld.
-    /// Clients may still have an older document.
+    /// Whether this published name belonged to a tool that was removed with its server, is no longer listed, is withheld, or is switched
+    /// off. Clients may still have an older document.
     pub fn is_former(&self, name: &str) -> bool {
         self.former.read().contains(name)
     }
@@ -288,6 +289,7 @@ mod tests {
             version: title.clone(),
             instructions: title,
             tools,
+            disabled: Vec::new(),
         };
         current.swap(Catalog::new(vec![server]));
         let placed = rules.iter().zip(1..).map(|(rule, number)| {

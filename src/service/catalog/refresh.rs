@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
 use crate::domain::catalog::catalog::{Catalog, CatalogServer, ServerListing};
-use crate::domain::catalog::hidden_text::HiddenText;
+use crate::domain::catalog::hidden_text::{HiddenText, visible};
 use crate::domain::catalog::shorten;
 use crate::domain::catalog::tool::{ServerName, Tool};
 use crate::domain::text::canonical::{self, Fingerprint};
@@ -211,7 +211,7 @@ impl Refresh {
         let definitions = &self.inputs.definitions;
         definitions.observe(&listing.server, listing.enabled(self.configured.get(&listing.server))).await;
         let withheld = definitions.withheld_of(&listing.server);
-        let known_tools = || known.into_iter().flat_map(|server| &server.tools).chain(&withheld);
+        let known_tools = || known.into_iter().flat_map(|server| server.tools.iter().chain(&server.disabled)).chain(&withheld);
         let by_fingerprint: HashMap<&Fingerprint, &Arc<Tool>> = known_tools().map(|tool| (&tool.fingerprint, tool)).collect();
         // A repeated listing contains the same values in memory, so nothing is hashed again.
         let by_address: HashMap<usize, &Arc<Tool>> = known_tools().map(|tool| (address(&tool.raw), tool)).collect();
@@ -220,6 +220,9 @@ impl Refresh {
         let Built { kept: mut tools, mut new, skipped } = build(listing, self.configured.get(&listing.server), &overlays, former);
         for tool in new.iter().filter(|tool| !by_fingerprint.contains_key(&tool.fingerprint)) {
             log_hidden(&tool.id.to_string(), &tool.hidden);
+        }
+        for tool in &new {
+            log_misfits(tool);
         }
         for skipped in skipped {
             tracing::warn!(server = %listing.server, tool = skipped.tool, reason = skipped.reason, "tool left out");
@@ -313,6 +316,13 @@ impl Refresh {
 /// Identifies a listed value by its memory address, as long as it is alive.
 fn address(raw: &Arc<Value>) -> usize {
     Arc::as_ptr(raw).addr()
+}
+
+/// Logs which parts of a tool's shape no longer fit its definition.
+fn log_misfits(tool: &Tool) {
+    for problem in &tool.shape.problems {
+        tracing::warn!(tool = visible(&tool.id.to_string()), problem = %problem, "the shape of a tool does not fit its definition");
+    }
 }
 
 /// Logs the places of hidden characters, without their text.

@@ -8,11 +8,12 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::domain::access::management::ManagedBy;
-use crate::domain::access::tool_facts::{Overlays, TagSource, ToolOverride};
-use crate::domain::catalog::catalog::Catalog;
+use crate::domain::access::tool_facts::{Overlays, OverrideProblem, TagSource, ToolOverride};
+use crate::domain::catalog::catalog::{self, Catalog};
 use crate::domain::catalog::definition::{Difference, skeleton};
 use crate::domain::catalog::hidden_text::{HiddenText, visible};
 use crate::domain::catalog::hints::ToolHints;
+use crate::domain::catalog::shape::{Shape, ShapeProblem};
 use crate::domain::catalog::texts::NearDuplicates;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::text::analysis::Analyzer;
@@ -44,6 +45,8 @@ pub(crate) struct ToolFilter {
     /// Whether the definition differs from the first one seen or the last one approved.
     pub changed: Option<bool>,
     pub new: Option<bool>,
+    /// Whether the tool is switched off.
+    pub disabled: Option<bool>,
     /// Matches part of a name, a title, a description or a synonym. Ignores case.
     pub text: Option<String>,
 }
@@ -63,8 +66,10 @@ pub(crate) struct ToolView {
     pub server: String,
     /// The raw name of the tool.
     pub tool: String,
-    /// Whether the tool is published. Withheld tools, and tools that their servers no longer list, are not.
+    /// Whether the tool is published. Withheld and disabled tools, and tools that their servers no longer list, are not.
     pub published: bool,
+    /// Whether an admin or a file has switched the tool off.
+    pub disabled: bool,
     /// The published name, if any.
     pub name: Option<String>,
     pub title: Option<String>,
@@ -82,6 +87,8 @@ pub(crate) struct ToolView {
     /// Version of the override by an admin; 0 if there never was one.
     pub version: u64,
     pub definition: DefinitionView,
+    /// What of the shape does not fit the server's definition. It has no effect there.
+    pub shape_problems: Vec<ShapeProblem>,
     /// Hidden characters that models do not see, because they were removed.
     pub hidden_text: Vec<HiddenText>,
     /// The changes since the first definition seen or the last one approved. Only in views of a single tool.
@@ -212,6 +219,7 @@ impl ToolAdmin {
                 && filter.pinned.is_none_or(|pinned| pinned == view.pinned)
                 && filter.changed.is_none_or(|wanted| wanted == changed)
                 && filter.new.is_none_or(|wanted| wanted == view.definition.is_new)
+                && filter.disabled.is_none_or(|wanted| wanted == view.disabled)
                 && text.as_ref().is_none_or(|text| view.holds(text))
         };
         let views = ids.into_iter().map(|id| self.view(id, tools.get(id), &overlays));
@@ -248,6 +256,12 @@ impl ToolAdmin {
         Ok(Some(view))
     }
 
+    /// The server's own input schema of a tool, without hidden characters; `None` if no server lists the tool.
+    pub(crate) fn own_input(&self, id: &ToolId) -> Option<Arc<Value>> {
+        let built = self.tool(id).and_then(|tool| catalog::tool(&id.server, &tool.raw).ok());
+        built.map(|tool| tool.input.source)
+    }
+
     /// Sets or deletes the override of a tool; see [`ToolOverrides::replace`].
     ///
     /// # Errors
@@ -259,8 +273,25 @@ impl ToolAdmin {
         if !is_known {
             return Err(OverrideError::NotFound);
         }
+        if let Some(written) = &written {
+            self.check_shape(id, &written.shape)?;
+        }
         self.overrides.replace(id, written, expected).await?;
         self.changed(id).await.ok_or(OverrideError::NotFound)
+    }
+
+    /// Checks a shape against the current definition of its tool. What was set before may stay, although the definition has
+    /// changed since.
+    fn check_shape(&self, id: &ToolId, shape: &Shape) -> Result<(), OverrideProblem> {
+        let overlays = self.overrides.overlays();
+        let stored = overlays.written.get(id).map(|written| &written.shape.parameters);
+        let is_set = |name: &String| stored.and_then(|stored| stored.get(name)) != shape.parameters.get(name);
+        let problems = match self.own_input(id) {
+            Some(source) => shape.problems(&source).into_iter().filter(|problem| problem.parameter.as_ref().is_none_or(is_set)).collect(),
+            None if shape.parameters.keys().any(is_set) => vec![ShapeProblem::unlisted()],
+            None => Vec::new(),
+        };
+        if problems.is_empty() { Ok(()) } else { Err(OverrideProblem::Shape(problems)) }
     }
 
     /// Approves the current definition of a tool; see [`Definitions::approve`].
@@ -351,18 +382,22 @@ impl ToolAdmin {
         Ok(self.reload.known().iter().map(view).collect())
     }
 
-    /// All published and withheld tools.
+    /// All published, withheld and disabled tools.
     fn tools(&self) -> BTreeMap<ToolId, Listed> {
         let catalog = self.current.snapshot();
         let withheld = self.definitions.withheld().into_iter().map(|tool| (tool.id.clone(), Listed { tool, published: false }));
+        let disabled = catalog.disabled().map(|tool| (tool.id.clone(), Listed { tool: Arc::clone(tool), published: false }));
         let published = catalog.tools().iter().map(|tool| (tool.id.clone(), Listed { tool: Arc::clone(tool), published: true }));
-        withheld.chain(published).collect()
+        withheld.chain(disabled).chain(published).collect()
     }
 
     fn tool(&self, id: &ToolId) -> Option<Listed> {
-        let published = self.current.snapshot().tool(id).map(|tool| Listed { tool: Arc::clone(tool), published: true });
-        let withheld = || self.definitions.withheld().into_iter().find(|tool| tool.id == *id).map(|tool| Listed { tool, published: false });
-        published.or_else(withheld)
+        let catalog = self.current.snapshot();
+        let published = catalog.tool(id).map(|tool| Listed { tool: Arc::clone(tool), published: true });
+        let unpublished = |tool: &Arc<Tool>| Listed { tool: Arc::clone(tool), published: false };
+        let disabled = || catalog.disabled().find(|tool| tool.id == *id).map(unpublished);
+        let withheld = || self.definitions.withheld().iter().find(|tool| tool.id == *id).map(unpublished);
+        published.or_else(disabled).or_else(withheld)
     }
 
     fn view(&self, id: &ToolId, listed: Option<&Listed>, overlays: &Overlays) -> ToolView {
@@ -375,6 +410,8 @@ impl ToolAdmin {
             server: id.server.to_string(),
             tool: visible(&id.name),
             published: listed.is_some_and(|listed| listed.published),
+            disabled: written.as_ref().is_some_and(|written| written.shape.disabled),
+            shape_problems: tool.map(|tool| tool.shape.problems.clone()).unwrap_or_default(),
             name: tool.map(|tool| tool.operation_id.to_string()),
             title: tool.and_then(|tool| tool.title.clone()),
             description: tool.map(|tool| tool.description.clone()),

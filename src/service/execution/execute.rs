@@ -295,7 +295,7 @@ fn note_result(step: &Step, result: &Result<Box<RawValue>, ExecuteError>) {
     }
 }
 
-/// Validates and repairs the arguments. Returns those to send, with the repairs.
+/// Validates, repairs and completes the arguments. Returns those to send, with the repairs.
 fn prepare<'a>(tool: &Tool, sent: &'a str, rule: CallRule) -> Result<(Cow<'a, str>, Vec<Repair>), Vec<ArgumentProblem>> {
     let (mut arguments, repair) = arguments::object(sent)?;
     let mut repairs: Vec<Repair> = repair.into_iter().collect();
@@ -304,6 +304,7 @@ fn prepare<'a>(tool: &Tool, sent: &'a str, rule: CallRule) -> Result<(Cow<'a, st
         (arguments, repair) = arguments::unwrapped(arguments)?;
         repairs.extend(repair);
     }
+    tool.shape.refuse(&arguments)?;
     if rule.validation != Validation::Off {
         match tool.validator.check(&tool.input.source, &arguments) {
             ArgumentsVerdict::Repaired { arguments: repaired, repairs: more } => {
@@ -320,6 +321,9 @@ fn prepare<'a>(tool: &Tool, sent: &'a str, rule: CallRule) -> Result<(Cow<'a, st
             }
             ArgumentsVerdict::Valid | ArgumentsVerdict::Unchecked { .. } => {}
         }
+    }
+    if let Some(filled) = tool.shape.filled(&arguments) {
+        arguments = filled.into();
     }
     if !tool.identifiers.is_empty() {
         arguments = tool.identifiers.restore(&arguments).into();

@@ -78,6 +78,91 @@ async fn what_a_file_says_stays_with_the_file() {
     assert!(page.words().contains(detail), "{}", page.text);
 }
 
+/// A tool of the server `files` with three parameters, one of them required.
+fn noted() -> Value {
+    json!({"name": "note", "description": "Keeps a note.", "inputSchema": {"type": "object", "required": ["owner"], "properties": {
+        "owner": {"type": "string", "description": "Whose note it is."}, "limit": {"type": "integer"}, "a <b>": {"type": "boolean"}}}})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_form_shapes_the_parameters_of_a_tool() {
+    let listed = Listed::new(&[noted()]);
+    let service = start_on(json!({"files": listed.server()}), &[]).await;
+    let mut browser = signed_in(&service).await;
+    let page = "/ui/tool?server=files&tool=note";
+    let path = "/v1/admin/tools/files/note";
+    let form = [("server", "files"), ("tool", "note"), ("do", "save")];
+    let shown = browser.see(page).await;
+    assert!(shown.text.contains("name=\"kind:owner\"") && shown.words().contains("Whose note it is."), "{}", shown.text);
+    assert!(shown.text.contains("name=\"kind:a &lt;b&gt;\"") && !shown.text.contains("<b>\""), "{}", shown.text);
+
+    let fields = [
+        ("version", "0"),
+        ("kind:owner", "fixed"),
+        ("value:owner", "42"),
+        ("kind:limit", "default"),
+        ("value:limit", "42"),
+        ("kind:a <b>", "hidden"),
+    ];
+    let saved = browser.send_form("/ui/tool", &[form.as_slice(), &fields].concat()).await;
+    assert_eq!(saved.status, StatusCode::SEE_OTHER, "{}", saved.text);
+    let (_, view) = administer(&service, Method::GET, path, &json!({})).await;
+    let expected = json!({"a <b>": {"hidden": true}, "limit": {"default": 42}, "owner": {"fixed": "42"}});
+    assert_eq!(view["written"]["shape"]["parameters"], expected, "a value has the type of its parameter");
+    // What the page shows, it also sends.
+    let shown = browser.see(page).await;
+    for (name, kind, value) in [("owner", "fixed", "42"), ("limit", "default", "42"), ("a &lt;b&gt;", "hidden", "")] {
+        let row = shown.text.split(&format!("name=\"kind:{name}\"")).nth(1).unwrap();
+        let chosen = row.split("</select>").next().unwrap().split(" selected").next().unwrap();
+        assert!(chosen.ends_with(&format!("value=\"{kind}\"")), "{name}: {chosen}");
+        assert!(shown.text.contains(&format!("name=\"value:{name}\" value=\"{value}\"")), "{name}: {}", shown.text);
+    }
+
+    // Every error stands beside its parameter, in the words of the API.
+    let shape = json!({"parameters": {"owner": {"hidden": true}, "limit": {"fixed": "many"}}});
+    let (status, problem) = administer(&service, Method::PUT, path, &json!({"shape": shape})).await;
+    let fields = [("version", "1"), ("kind:owner", "hidden"), ("kind:limit", "fixed"), ("value:limit", "many"), ("kind:a <b>", "shown")];
+    let refused = browser.send_form("/ui/tool", &[form.as_slice(), &fields].concat()).await;
+    assert_eq!((refused.status, status), (status, StatusCode::UNPROCESSABLE_ENTITY), "{}", refused.text);
+    for error in problem["errors"].as_array().unwrap() {
+        let name = error["pointer"].as_str().unwrap().rsplit('/').next().unwrap();
+        let row = refused.text.split(&format!("name=\"kind:{name}\"")).nth(1).unwrap();
+        let row = row.split("name=\"kind:").next().unwrap();
+        assert!(row.contains(error["message"].as_str().unwrap()) && row.contains("role=\"alert\""), "{name}: {row}");
+    }
+    assert!(refused.text.contains("value=\"many\""), "what was entered stays: {}", refused.text);
+
+    // Of two administrators, the second one sees both versions and loses none.
+    let theirs = json!({"shape": {"parameters": {"limit": {"fixed": 3}}, "disabled": true}});
+    assert_eq!(administer(&service, Method::PUT, path, &theirs).await.0, StatusCode::OK);
+    let fields = [("version", "1"), ("kind:limit", "fixed"), ("value:limit", "4")];
+    let refused = browser.send_form("/ui/tool", &[form.as_slice(), &fields].concat()).await;
+    assert_eq!(refused.status, StatusCode::PRECONDITION_FAILED, "{}", refused.text);
+    assert!(refused.words().contains("{\"fixed\":3}") && refused.text.contains("name=\"value:limit\" value=\"4\""), "{}", refused.text);
+    let (_, view) = administer(&service, Method::GET, path, &json!({})).await;
+    assert_eq!((&view["written"]["shape"]["parameters"]["limit"], &view["disabled"]), (&json!({"fixed": 3}), &json!(true)));
+    let version = refused.hidden("version");
+    let saved = browser
+        .send_form("/ui/tool", &[form.as_slice(), &[("version", version.as_str()), ("disabled", "true"), fields[1], fields[2]]].concat())
+        .await;
+    assert_eq!(saved.status, StatusCode::SEE_OTHER, "{}", saved.text);
+    let page = browser.see("/ui/tools?state=disabled").await;
+    assert!(page.words().contains("files / note") && page.words().contains("1–1 of 1"), "{}", page.words());
+    assert_eq!(service.post("/files/note", &json!({"owner": "x"})).await.0, StatusCode::NOT_FOUND);
+
+    // A parameter that the server no longer has stays in the form, so that it can be taken out.
+    let mut changed = noted();
+    changed["inputSchema"]["properties"].as_object_mut().unwrap().remove("limit");
+    listed.change(&service, &[changed]).await;
+    let shown = browser.see("/ui/tool?server=files&tool=note").await;
+    assert!(shown.words().contains("does not contain this parameter") && shown.words().contains("no such parameter"), "{}", shown.words());
+    let version = shown.hidden("version");
+    let form = [form.as_slice(), &[("version", version.as_str()), ("kind:limit", "shown")]].concat();
+    assert_eq!(browser.send_form("/ui/tool", &form).await.status, StatusCode::SEE_OTHER);
+    let (_, view) = administer(&service, Method::GET, path, &json!({})).await;
+    assert_eq!((&view["shape_problems"], &view["disabled"]), (&json!([]), &json!(false)), "{view}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn thousands_of_tools_make_small_pages() {
     let description = "Does something with many words. ".repeat(10);
@@ -86,7 +171,11 @@ async fn thousands_of_tools_make_small_pages() {
         json!({"name": format!("tool_number_{number:05}"), "description": format!("{description} {number}"),
             "inputSchema": {"type": "object", "properties": properties}})
     };
-    let listed = Listed::new(&(0..5_000).map(tool).collect::<Vec<_>>());
+    let mut tools: Vec<Value> = (0..5_000).map(tool).collect();
+    let properties: serde_json::Map<String, Value> =
+        (0..500).map(|number| (format!("parameter_{number}"), json!({"type": "string", "description": description}))).collect();
+    tools[0]["inputSchema"]["properties"] = properties.into();
+    let listed = Listed::new(&tools);
     let environment = vec![("TOOLSIEVE_ADMIN_KEY", ADMIN)];
     let service = Start { servers: json!({"many": listed.server()}), key: Some(KEY), environment, ..Start::default() }.start().await;
     service.until(|state| state["tools"] == 5_001).await;

@@ -22,7 +22,15 @@ fn catalog() -> Catalog {
             raw["inputSchema"] = json!({"type": "object"});
             Arc::new(tool(&name, &Arc::new(raw)).unwrap())
         });
-        CatalogServer { tools: tools.collect(), name: name.clone(), title: None, program: None, version: None, instructions: None }
+        CatalogServer {
+            tools: tools.collect(),
+            name: name.clone(),
+            title: None,
+            program: None,
+            version: None,
+            instructions: None,
+            disabled: Vec::new(),
+        }
     };
     Catalog::new(vec![
         server(

@@ -31,6 +31,7 @@ mod containers;
 mod words;
 mod notes;
 mod root;
+pub mod parameters;
 
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
+use crate::domain::catalog::schema::parameters::{Changes, parameters};
 use crate::domain::catalog::schema::{InputSchema, LossReason};
+use crate::domain::execution::arguments::{ArgumentsValidator, ArgumentsVerdict};
 
 /// Compiles a schema and checks the invariants of published schemas.
 fn compile(source: Value) -> InputSchema {
@@ -560,6 +562,60 @@ proptest! {
         let again = compile((*schema.published).clone());
         prop_assert_eq!(&again.published, &schema.published);
         prop_assert!(!again.wrapped);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn without_some_parameters_a_schema_is_published_soundly_too(source in any_schema(), picks in vec(vec(0..7_usize, 8), 12)) {
+        let names: Vec<String> = parameters(&source).keys().map(|name| (*name).to_owned()).collect();
+        let default = json!(1);
+        let mut changes = Changes::default();
+        for (number, name) in names.iter().enumerate() {
+            match number % 4 {
+                0 => drop(changes.without.insert(name.as_str(), None)),
+                1 => drop(changes.without.insert(name.as_str(), Some(&default))),
+                2 => drop(changes.defaults.insert(name.as_str(), &default)),
+                _ => {}
+            }
+        }
+        let schema = compile(changes.apply(&source));
+        prop_assert!(jsonschema::draft202012::meta::is_valid(&schema.published), "{}", schema.published);
+        let required: Vec<&str> = schema.published["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        for name in changes.without.keys() {
+            prop_assert!(schema.wrapped || schema.published["properties"].get(name).is_none(), "{name}: {}", schema.published);
+            prop_assert!(!required.contains(name));
+        }
+        prop_assert!(changes.defaults.keys().all(|name| !required.contains(name)));
+        let left = changes.apply(&source);
+        prop_assert!(parameters(&left).keys().all(|name| !changes.without.contains_key(name)), "{left}");
+        // What the server accepts with the added values, callers may send without them.
+        let values = [json!(1), json!("a"), json!(true), json!([]), json!({}), json!(null)];
+        for pick in &picks {
+            let sent: Map<String, Value> = names
+                .iter()
+                .zip(pick)
+                .filter_map(|(name, pick)| Some((name.clone(), values.get(*pick)?.clone())))
+                .filter(|(name, _)| !changes.without.contains_key(name.as_str()))
+                .collect();
+            let mut whole = sent.clone();
+            whole.extend(changes.without.iter().filter_map(|(name, value)| Some(((*name).to_owned(), (*value)?.clone()))));
+            for (name, value) in &changes.defaults {
+                whole.entry(*name).or_insert_with(|| (*value).clone());
+            }
+            let verdict = |schema: &Value, arguments: &Map<String, Value>| {
+                ArgumentsValidator::default().check(schema, &json!(arguments).to_string())
+            };
+            if verdict(&source, &whole) == ArgumentsVerdict::Valid {
+                let found = verdict(&left, &sent);
+                prop_assert!(
+                    matches!(found, ArgumentsVerdict::Valid | ArgumentsVerdict::Unchecked { .. }),
+                    "{sent:?} for {left}: {found:?}"
+                );
+            }
+        }
     }
 }
 

@@ -98,6 +98,15 @@ impl ArgumentsValidator {
             None => ArgumentsVerdict::Invalid(Explain { schema, instance: &instance }.problems(validator)),
         }
     }
+
+    /// The problems of the JSON text of a value, at most 20, without repairs. There are none if the schema itself is invalid.
+    pub fn problems(&self, schema: &Value, text: &str) -> Vec<ArgumentProblem> {
+        let Ok(validator) = self.compiled.get_or_init(|| compile(schema)) else { return Vec::new() };
+        match json::readable(text) {
+            Ok(instance) => Explain { schema, instance: &instance }.problems(validator),
+            Err(error) => vec![ArgumentProblem::of_whole(format!("can't be read: {error}"))],
+        }
+    }
 }
 
 /// Compiles the schema under the declared draft, or the newest. If that fails, tries drafts 7 and 4, because many schemas follow

@@ -1,5 +1,7 @@
 //! The tools, for administrators: their states, their metadata and the approval of their definitions.
 
+use std::collections::BTreeMap;
+
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, delete, get, post, put, web};
 use serde::{Deserialize, Serialize};
@@ -11,6 +13,7 @@ use crate::domain::access::principal::Principal;
 use crate::domain::access::tool_facts::{TagSource, ToolOverride};
 use crate::domain::catalog::definition::{Change, Difference};
 use crate::domain::catalog::hidden_text::HiddenText;
+use crate::domain::catalog::shape::{Shape, ShapeProblem};
 use crate::domain::catalog::tool::ToolId;
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
@@ -39,6 +42,8 @@ pub struct ToolParameters {
     changed: Option<bool>,
     /// `true`: only tools that a known server has added and nobody has approved yet. `false`: only other tools.
     new: Option<bool>,
+    /// `true`: only tools that are switched off. `false`: only other tools.
+    disabled: Option<bool>,
     /// Only tools whose names, title, description or synonyms contain this text.
     text: Option<String>,
     /// Maximum number of tools to return.
@@ -62,6 +67,32 @@ struct ToolFactsBody {
     /// Whether the tool is offered in every chat.
     #[schema(required = false)]
     pinned: bool,
+    #[schema(required = false)]
+    shape: ShapeBody,
+}
+
+/// What callers see and send of a tool's parameters, and whether the tool is switched off. Absent members are reset.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "for the description alone")]
+struct ShapeBody {
+    /// Top-level parameters by name.
+    #[schema(required = false)]
+    parameters: BTreeMap<String, ParameterShapeBody>,
+    /// Whether the tool is switched off for everybody. It then looks like a tool that doesn't exist.
+    #[schema(required = false)]
+    disabled: bool,
+}
+
+/// What happens to a parameter: exactly one of these members.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "for the description alone")]
+struct ParameterShapeBody {
+    /// `true`: nobody sees or sends the parameter.
+    hidden: Option<bool>,
+    /// The value that the server always gets. Nobody sees or sends the parameter.
+    fixed: Option<Value>,
+    /// The value that the server gets if a call lacks the parameter.
+    default: Option<Value>,
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -85,8 +116,10 @@ described! {
         server: String,
         /// The tool's name on its server.
         tool: String,
-        /// `false` if the tool is withheld, or if its server doesn't list it at the moment.
+        /// `false` if the tool is withheld or switched off, or if its server doesn't list it at the moment.
         published: bool,
+        /// Whether a file or an admin has switched the tool off.
+        disabled: bool,
         /// The tool's public name.
         name: Option<String>,
         title: Option<String>,
@@ -105,6 +138,8 @@ described! {
         /// Version of the metadata that was set over the API; 0 means that it was never set.
         version: u64,
         definition: DefinitionStatusBody,
+        /// The parts of `written.shape` that don't fit the server's definition, for example after a change of the server.
+        shape_problems: Vec<ShapeProblemBody>,
         /// Hidden characters in the definition. They are removed before a model reads it.
         hidden_text: Vec<HiddenTextBody>,
         /// The differences from the approved definition. Present only if the response describes a single tool.
@@ -113,6 +148,13 @@ described! {
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schema(value_type = Option<Object>)]
         raw: Option<Value>,
+    }
+
+    struct ShapeProblemBody of ShapeProblem {
+        /// The parameter; `null` for the shape as a whole.
+        parameter: Option<String>,
+        /// What is wrong and what to do.
+        message: String,
     }
 
     struct TagBody of TagView {
@@ -138,6 +180,10 @@ described! {
         /// A description that replaces the server's own.
         description: Option<String>,
         pinned: bool,
+        /// What callers see and send of the parameters. Absent if nothing differs from the server's definition.
+        #[serde(skip_serializing_if = "Shape::is_empty")]
+        #[schema(value_type = ShapeBody)]
+        shape: Shape,
     }
 }
 
@@ -238,8 +284,8 @@ described! {
 pub async fn list_tools(state: web::Data<State>, _caller: Administrator, query: Query<ToolParameters>) -> Answer {
     let query = query.0;
     let limit = limit(query.limit, DEFAULT_LIMIT, 1..=MAX_LIMIT)?;
-    let ToolParameters { server, tag, pinned, changed, new, text, offset, .. } = query;
-    let filter = ToolFilter { server, tag, pinned, changed, new, text };
+    let ToolParameters { server, tag, pinned, changed, new, disabled, text, offset, .. } = query;
+    let filter = ToolFilter { server, tag, pinned, changed, new, disabled, text };
     let page = state.tool_admin.list(&filter, offset.unwrap_or_default(), limit);
     Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(page))
 }
@@ -281,7 +327,7 @@ pub async fn show_tool_facts(state: web::Data<State>, _caller: Administrator, pa
         (status = 404, description = "The tool has never existed, or the caller is not an administrator"),
         (status = 409, description = "A file defines the metadata; change it there"),
         (status = 412, description = "The metadata has changed since that ETag"),
-        (status = 422, description = "A text is invalid; the error contains the reason")
+        (status = 422, description = "A text is invalid, or the shape doesn't fit the tool's definition; the error contains the reason")
     )
 )]
 #[put("/v1/admin/tools/{server}/{tool:.+}")]

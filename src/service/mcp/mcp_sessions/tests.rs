@@ -210,6 +210,7 @@ async fn the_mode_of_a_list_changes_only_with_a_notification() {
             version: None,
             instructions: None,
             tools,
+            disabled: Vec::new(),
         }]));
     };
     list(&["a"]);
