@@ -14,3 +14,6 @@ pub mod memory;
 pub mod votes;
 pub mod replay;
 pub mod boost;
+pub mod co_use;
+pub mod proposals;
+pub mod quality;
