@@ -11,7 +11,7 @@ use crate::harness::{Running, Start, stdio};
 const MESSAGE: &str = "please say the arguments again, those of order 7";
 const ALIKE: &str = "please say the arguments again, those of order 9";
 
-async fn start(environment: &[(&'static str, &'static str)], folder: Option<tempfile::TempDir>) -> Running {
+pub(crate) async fn start(environment: &[(&'static str, &'static str)], folder: Option<tempfile::TempDir>) -> Running {
     let servers = json!({"left": stdio(&["list=small"]), "right": stdio(&["list=small"]), "mail": stdio(&["list=mail"])});
     let always = [
         ("TOOLSIEVE_LEARNING__MODE", "always"),
@@ -27,18 +27,18 @@ async fn start(environment: &[(&'static str, &'static str)], folder: Option<temp
 
 /// A caller: a key, and a user with groups if the key may name one.
 #[derive(Clone, Copy)]
-struct Who<'a> {
-    key: &'a str,
-    user: &'a str,
-    groups: &'a str,
+pub(crate) struct Who<'a> {
+    pub(crate) key: &'a str,
+    pub(crate) user: &'a str,
+    pub(crate) groups: &'a str,
 }
 
-fn user(user: &str) -> Who<'_> {
+pub(crate) fn user(user: &str) -> Who<'_> {
     Who { key: KEY, user, groups: "" }
 }
 
 impl Who<'_> {
-    fn request(self, service: &Running, path: &str) -> RequestBuilder {
+    pub(crate) fn request(self, service: &Running, path: &str) -> RequestBuilder {
         let mut request = with_key(service, Method::POST, path, self.key);
         for (name, value) in [("X-OpenWebUI-User-Id", self.user), ("X-OpenWebUI-User-Groups", self.groups)] {
             if !value.is_empty() {
@@ -49,7 +49,7 @@ impl Who<'_> {
     }
 }
 
-async fn select(service: &Running, who: Who<'_>, chat: Option<&str>, message: &str) -> Value {
+pub(crate) async fn select(service: &Running, who: Who<'_>, chat: Option<&str>, message: &str) -> Value {
     let body = json!({"messages": [{"role": "user", "content": message}], "chat_id": chat});
     let response = who.request(service, "/v1/filter").json(&body).send().await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
@@ -67,7 +67,7 @@ async fn use_tool(service: &Running, who: Who<'_>, chat: &str, tool: &str) {
     call(service, who, chat, tool).await;
 }
 
-async fn found(service: &Running, who: Who<'_>, message: &str) -> Value {
+pub(crate) async fn found(service: &Running, who: Who<'_>, message: &str) -> Value {
     let response = who.request(service, "/v1/tools/search").json(&json!({"queries": [message], "limit": 5})).send().await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
     response.json::<Value>().await.unwrap()["tools"].clone()

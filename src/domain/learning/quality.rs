@@ -74,6 +74,11 @@ impl Calls {
         Some(Quality { failures: failures[failures.len() / 2], took: median(voices.iter().map(|voice| voice.took)) })
     }
 
+    /// Forgets a person's calls.
+    pub fn forget(&mut self, person: u64) {
+        self.last.retain(|call| call.person != person);
+    }
+
     fn of(&self, person: u64) -> Vec<Call> {
         self.last.iter().filter(|call| call.person == person).copied().collect()
     }

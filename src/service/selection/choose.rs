@@ -64,15 +64,6 @@ pub(super) struct Message<'a> {
     pub(super) trace: Option<&'a Mutex<Trace>>,
 }
 
-/// What the cut needs to know about a ranking.
-#[derive(Clone, Copy)]
-struct Extent {
-    /// By how much learning changes the distance from the best score within which tools are kept.
-    allowance: f32,
-    /// Whether the message has several sentences or clauses.
-    has_parts: bool,
-}
-
 /// The new tools for a message. Our own tools are positions in the catalog.
 pub(super) struct Chosen {
     pub(super) kind: SelectionKind,
@@ -90,6 +81,8 @@ pub(super) struct Chosen {
     pub(super) ranks: HashMap<u32, usize>,
     /// For tools that learning raised, the number of similar messages with evidence for them.
     pub(super) learned: HashMap<u32, u32>,
+    /// For tools that were chosen beside the ranking, the reason.
+    pub(super) additions: HashMap<u32, Reason>,
     /// The best tools without learning, with their scores. Empty if learning is off.
     pub(super) plain: Vec<(u32, f32)>,
     /// The vector of the message.
@@ -165,9 +158,8 @@ impl Choose {
             foreign: &offer.judged,
             limit: limit(message, &ranking.ranked),
         };
-        let extent = Extent { allowance: ranking.learned.allowance, has_parts: ranking.has_parts };
         match self.judges.rerank(reranking).await {
-            Reranked::NotAsked => self.cut(message, &ranking.ranked, extent, &mut chosen),
+            Reranked::NotAsked => self.cut(message, &ranking.ranked, &ranking, &mut chosen),
             Reranked::Chosen(ranked) => {
                 chosen.judged = true;
                 if let Some(trace) = message.trace {
@@ -175,10 +167,10 @@ impl Choose {
                 }
                 // The model chose each tool deliberately, so the distance from the best score does not matter.
                 let ranked: Vec<Ranked<u32>> = ranked.into_iter().map(|ranked| Ranked { leads: 1, ..ranked }).collect();
-                self.cut(message, &ranked, extent, &mut chosen);
+                self.cut(message, &ranked, &ranking, &mut chosen);
             }
             Reranked::Failed(warning) => {
-                self.cut(message, &ranking.ranked, extent, &mut chosen);
+                self.cut(message, &ranking.ranked, &ranking, &mut chosen);
                 chosen.kind = SelectionKind::Degraded;
                 chosen.warnings.push(warning);
             }
@@ -218,13 +210,15 @@ impl Choose {
         }
         let states = self.retrieve.connection_states(message.principal).await;
         Retrieve::prefer_ready(&mut ranking.ranked, &states, view);
+        self.retrieve.prefer_better(&mut ranking, view, message.principal);
         ranking
     }
 
-    fn cut(&self, message: &Message<'_>, ranking: &[Ranked<u32>], extent: Extent, chosen: &mut Chosen) {
+    /// Cuts a ranking to what the message needs, and adds tools that later turns may need. `whole` is the ranking of the search.
+    fn cut(&self, message: &Message<'_>, ranking: &[Ranked<u32>], whole: &Ranking, chosen: &mut Chosen) {
         let Message { request, view: View { catalog, settings, .. }, offer, .. } = *message;
-        let Extent { allowance, has_parts } = extent;
-        let gap = allowance + gap_at(if has_parts { GAP_OF_PARTS } else { GAP }, settings.strictness);
+        let has_parts = whole.has_parts;
+        let gap = whole.learned.allowance + gap_at(if has_parts { GAP_OF_PARTS } else { GAP }, settings.strictness);
         let texts = catalog.texts().filter(|_| settings.fold_duplicates);
         let candidates: Vec<CutCandidate> = ranking
             .iter()
@@ -251,11 +245,24 @@ impl Choose {
             None => cut(&candidates, &of_message),
             Some(trace) => cut_noting(&candidates, &of_message, Some(&mut |place, reason| trace.lock().cut(ranking[place].key, reason))),
         };
+        let is_ours = |key: u32| (key as usize) < catalog.tools().len();
+        let mut ours: Vec<u32> = kept.iter().map(|&place| ranking[place].key).filter(|&key| is_ours(key)).collect();
+        let (of_kept, foreign) = (ours.len(), kept.len() - ours.len());
+        let of_ours = CutParameters { limit: parameters.limit.saturating_sub(foreign), ..parameters };
+        let followers = self.followers(message, whole, &ours, &of_ours);
+        ours.extend(followers.iter().map(|follower| follower.position));
         let first = ranking.iter().find_map(|ranked| catalog.server_of(ranked.key));
-        let along = match first {
-            Some(server) if has_company => companions(&candidates, &kept, &parameters, server, self.of_chats.of_server),
+        let of_company = CutParameters { limit: parameters.limit - followers.len(), ..parameters };
+        let mut along = match first {
+            Some(server) if has_company => companions(&candidates, &kept, &of_company, server, self.of_chats.of_server),
             _ => Vec::new(),
         };
+        along.retain(|&place| !ours.contains(&ranking[place].key));
+        let explored = self.explored(message, whole, &ours);
+        if let Some(position) = explored {
+            along.retain(|&place| ranking[place].key != position);
+            along.truncate(of_ours.limit.saturating_sub(ours.len() + 1));
+        }
         let mut close = Vec::new();
         for (rank, &position) in (1..).zip(kept.iter().chain(&along)) {
             let ranked = &ranking[position];
@@ -274,6 +281,16 @@ impl Choose {
                 }
                 None => chosen.foreign.extend(offer.judged.get(key - catalog.tools().len()).map(|tool| (tool.name.clone(), score, rank))),
             }
+        }
+        let explored = explored.filter(|_| ours.len() + along.len() < of_ours.limit);
+        let of_followers = followers.iter().map(|follower| follower.position);
+        close.extend(of_followers.clone().map(|position| Arc::clone(&catalog.tools()[position as usize])));
+        chosen.tools.splice(of_kept..of_kept, of_followers);
+        chosen.all_of.extend(followers.iter().filter(|follower| follower.is_next).map(|follower| follower.position));
+        chosen.additions.extend(followers.into_iter().map(|follower| (follower.position, follower.reason)));
+        if let Some(position) = explored {
+            chosen.tools.push(position);
+            chosen.additions.insert(position, Reason::Explored);
         }
         leave_out_accompanied(message, &close, chosen);
     }
@@ -331,6 +348,7 @@ impl Chosen {
             not_judged: Vec::new(),
             ranks: HashMap::new(),
             learned: HashMap::new(),
+            additions: HashMap::new(),
             plain: Vec::new(),
             vector: None,
             leans: false,

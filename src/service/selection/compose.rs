@@ -66,10 +66,11 @@ impl<'a> Composition<'a> {
             if self.holds(&tool.id) {
                 continue;
             }
-            let reason = match chosen.ranks.get(&position) {
-                Some(&rank) => chosen.reason(rank, Some(position)),
-                None if entry.called => Reason::Called,
-                None => Reason::OfferedBefore,
+            let reason = match (chosen.ranks.get(&position), chosen.additions.get(&position)) {
+                (Some(&rank), _) => chosen.reason(rank, Some(position)),
+                (None, Some(reason)) => reason.clone(),
+                (None, None) if entry.called => Reason::Called,
+                (None, None) => Reason::OfferedBefore,
             };
             self.tools.push(Selected { score: chosen.scores.get(&position).copied(), reason, ..Selected::named(tool) });
         }
@@ -115,7 +116,7 @@ impl<'a> Composition<'a> {
         let Message { view: View { catalog, .. }, offer, .. } = self.message;
         let kept: HashSet<&ToolId> = self.tools.iter().filter_map(|kept| kept.id.as_ref()).collect();
         let rest = offer.tools(catalog).filter(|tool| !kept.contains(&tool.id));
-        let rest: Vec<Selected> = rest.map(|tool| Selected { reason, ..Selected::named(tool) }).collect();
+        let rest: Vec<Selected> = rest.map(|tool| Selected { reason: reason.clone(), ..Selected::named(tool) }).collect();
         self.tools.extend(rest);
     }
 
@@ -126,12 +127,12 @@ impl<'a> Composition<'a> {
         let mut all = Self::new(self.message);
         all.add_fixed();
         all.add_running();
-        all.add_ours(reason);
+        all.add_ours(reason.clone());
         all.add_chat(set, &Chosen::nothing(), found);
         all.add_kept();
         all.add_foreign(&Chosen::nothing());
-        all.tools.extend(offer.judged.iter().map(|tool| meta(&tool.name, reason)));
-        all.tools.extend(offer.builtins.iter().map(|(name, _)| meta(name, reason)));
+        all.tools.extend(offer.judged.iter().map(|tool| meta(&tool.name, reason.clone())));
+        all.tools.extend(offer.builtins.iter().map(|(name, _)| meta(name, reason.clone())));
         all
     }
 
@@ -151,14 +152,14 @@ impl<'a> Composition<'a> {
     /// Adds Open WebUI's own tools of these families.
     pub(super) fn add_builtins(&mut self, families: &BTreeSet<Family>, reason: Reason) {
         let kept = self.message.offer.builtins.iter().filter(|(_, family)| families.contains(family));
-        self.tools.extend(kept.map(|(name, _)| meta(name, reason)));
+        self.tools.extend(kept.map(|(name, _)| meta(name, reason.clone())));
     }
 
     /// Adds those of these meta-tools that are offered, without duplicates.
     fn add_meta(&mut self, tools: impl Iterator<Item = MetaTool>, reason: Reason) {
         for tool in tools.filter(|tool| self.message.offer.meta.contains(tool)) {
             if !self.tools.iter().any(|kept| kept.name == tool.name()) {
-                self.tools.push(meta(tool.name(), reason));
+                self.tools.push(meta(tool.name(), reason.clone()));
             }
         }
     }
