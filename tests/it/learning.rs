@@ -345,3 +345,23 @@ async fn in_a_small_catalog_calls_after_a_search_teach() {
     call(&service, anna, "a1", &other).await;
     assert_eq!(first(&service, anna).await, other);
 }
+
+/// Without a chat, nobody knows whether a call belongs to the message at all.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_chat_nothing_is_passed_over() {
+    let service = start(&[], None).await;
+    let [plain, other] = twins(&service).await;
+    let anna = user("anna");
+    let selected = select(&service, anna, None, MESSAGE).await;
+    let request = anna.request(&service, &format!("/{}", other.replace("__", "/")));
+    let request = request.header("X-Toolsieve-Selection-Id", selected["selection_id"].as_str().unwrap());
+    assert_eq!(request.json(&json!({"text": "a"})).send().await.unwrap().status(), StatusCode::OK);
+    let kinds = async |tool: &str| {
+        let (_, shown) = administer(&service, Method::GET, &format!("/v1/admin/learning?tool={tool}"), &json!({})).await;
+        let evidence = shown["tools"][0]["evidence"].as_array().unwrap().iter();
+        evidence.map(|one| one["kind"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(kinds(&plain).await, Vec::<String>::new(), "the tool that came first");
+    let of_other = kinds(&other).await;
+    assert!(!of_other.is_empty() && of_other.iter().all(|kind| kind == "found" || kind == "called"), "{of_other:?}");
+}

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ahash::{HashMap, HashMapExt, RandomState};
 use indexmap::IndexSet;
+use parking_lot::Mutex;
 
 use super::evidence::{Minute, fading};
 use crate::domain::catalog::tool::ToolId;
@@ -34,6 +35,9 @@ const LEAST_CHATS: u32 = 2;
 const LEAST_WEIGHT: f32 = 1.0;
 /// What one person's chats must still weigh to count as this person's voice: one chat does so for two half-lives.
 const LEAST_VOICE: f32 = 0.25;
+
+/// How long an answer is kept, in minutes.
+const MINUTES_KEPT: u32 = 60;
 
 /// Chats are found by the hashes of their ids, which need less memory.
 static HASHES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
@@ -70,8 +74,36 @@ pub struct CoUse {
     /// Number of chats of each person.
     counts: Vec<usize>,
     tools: IndexSet<ToolId>,
+    /// For each tool, the places of its chats.
+    chats_of: Vec<Vec<u32>>,
     /// Whether all chats are one person's. Then each chat has a voice.
     is_of_one: bool,
+    answers: Answers,
+}
+
+/// What mostly follows each tool, as far as it was asked for. A copy starts anew.
+#[derive(Debug, Default)]
+struct Answers(Mutex<HashMap<usize, Answer>>);
+
+impl Clone for Answers {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+#[derive(Debug)]
+struct Answer {
+    parameters: FollowParameters,
+    /// With the places of the tools.
+    followers: Arc<[(usize, Follower)]>,
+}
+
+impl Answer {
+    /// Whether this is still the answer. Chats fade slowly.
+    fn holds(&self, parameters: &FollowParameters) -> bool {
+        let age = parameters.now.0.checked_sub(self.parameters.now.0);
+        FollowParameters { now: parameters.now, ..self.parameters } == *parameters && age.is_some_and(|age| age < MINUTES_KEPT)
+    }
 }
 
 /// The tools that a chat called, in the order of their first calls. Kept small, because there are up to 100,000.
@@ -83,7 +115,7 @@ struct Chat {
     tools: [u32; TOOLS_OF_CHAT],
 }
 
-/// Sums over the chats with a tool.
+/// Sums over the chats in which a tool follows.
 #[derive(Clone, Copy, Default)]
 struct Sum {
     chats: u32,
@@ -117,7 +149,21 @@ impl CoUse {
         let place = known.unwrap_or_else(|| self.placed(id, person, most_of_one));
         let row = &mut self.rows[place];
         row.at = row.at.max(at);
-        row.call(tool);
+        self.call(place, tool);
+    }
+
+    /// Notes a call in the chat at this place.
+    fn call(&mut self, place: usize, tool: u32) {
+        self.chats_of.resize_with(self.tools.len(), Vec::new);
+        let row = &mut self.rows[place];
+        if !row.tools.contains(&tool) {
+            if let Some(gone) = row.push(tool) {
+                remove(&mut self.chats_of[gone as usize], small(place));
+            }
+            self.chats_of[tool as usize].push(small(place));
+        }
+        let mut answers = self.answers.0.lock();
+        row.tools().for_each(|tool| drop(answers.remove(&(tool as usize))));
     }
 
     /// Whether a chat of this person would displace another one.
@@ -145,6 +191,10 @@ impl CoUse {
                 let old = std::mem::replace(&mut self.rows[place], row);
                 self.places.remove(&old.id);
                 self.counts[old.person as usize] -= 1;
+                for tool in old.tools() {
+                    remove(&mut self.chats_of[tool as usize], small(place));
+                    self.answers.0.lock().remove(&(tool as usize));
+                }
                 place
             }
             None => {
@@ -159,66 +209,78 @@ impl CoUse {
 
     /// What mostly follows these tools, the most frequent first. A tool appears once.
     pub fn followers(&self, anchors: &[ToolId], parameters: &FollowParameters) -> Vec<Follower> {
-        let mut anchor_of = vec![NONE; self.tools.len()];
-        let known = anchors.iter().filter_map(|tool| self.tools.get_index_of(tool)).take(ANCHORS);
-        let known: Vec<usize> = known.collect();
-        if known.is_empty() || (!self.is_of_one && self.people.len() < parameters.people) {
+        if !self.is_of_one && self.people.len() < parameters.people {
             return Vec::new();
         }
-        (0..).zip(&known).for_each(|(number, &tool)| anchor_of[tool] = number);
-        // In a scope of one person, everything belongs to voice 0.
-        let mut of_anchor: HashMap<(u32, u32), Sum> = HashMap::new();
-        let mut of_pair: HashMap<(u32, u32, u32), Sum> = HashMap::new();
-        let (mut at, mut faded) = (Minute(u32::MAX), 1.0);
-        for row in &self.rows {
-            if row.at != at {
-                (at, faded) = (row.at, fading(row.at, parameters.now, parameters.half_life));
-            }
-            let voice = if self.is_of_one { 0 } else { row.person };
-            for (place, tool) in row.tools().enumerate() {
-                let anchor = anchor_of[tool as usize];
-                if anchor == NONE {
-                    continue;
-                }
-                of_anchor.entry((anchor, voice)).or_default().add(faded);
-                for follower in row.tools().skip(place + 1).take(BETWEEN + 1) {
-                    of_pair.entry((anchor, follower, voice)).or_default().add(faded);
-                }
-            }
-        }
-        let mut voices = vec![0.0_f32; known.len()];
-        of_anchor.iter().for_each(|(&(anchor, _), sum)| voices[anchor as usize] += if self.is_of_one { sum.weight } else { 1.0 });
-        // For each pair: number of chats, their weight, number of people, and the sum of the people's shares.
-        let mut pairs: HashMap<(u32, u32), (Sum, usize, f32)> = HashMap::new();
-        for ((anchor, follower, voice), sum) in of_pair {
-            let (all, people, shares) = pairs.entry((anchor, follower)).or_default();
-            all.chats += sum.chats;
-            all.weight += sum.weight;
-            if sum.weight >= LEAST_VOICE {
-                *people += 1;
-                *shares += sum.weight / of_anchor.get(&(anchor, voice)).map_or(1.0, |sum| sum.weight);
-            }
-        }
-        let mut best: HashMap<u32, Follower> = HashMap::new();
-        for ((anchor, follower), (all, people, shares)) in pairs {
-            let (agreeing, is_enough) = if self.is_of_one {
-                (all.weight, all.chats >= LEAST_CHATS && all.weight >= LEAST_WEIGHT)
-            } else {
-                (shares, people >= parameters.people)
-            };
-            let share = agreeing / (voices[anchor as usize] + DOUBT);
-            if is_enough && share >= LEAST_SHARE && anchor_of[follower as usize] == NONE {
-                let [tool, after] = [follower as usize, known[anchor as usize]].map(|tool| self.tools[tool].clone());
-                let found = Follower { tool, after, chats: all.chats, share };
-                match best.get(&follower) {
-                    Some(known) if known.order(&found).is_le() => {}
-                    _ => drop(best.insert(follower, found)),
+        let known: Vec<usize> = anchors.iter().filter_map(|tool| self.tools.get_index_of(tool)).take(ANCHORS).collect();
+        let mut best: HashMap<usize, Follower> = HashMap::new();
+        for &anchor in &known {
+            for (tool, follower) in self.followers_of(anchor, parameters).iter().filter(|(tool, _)| !known.contains(tool)) {
+                match best.get(tool) {
+                    Some(known) if known.order(follower).is_le() => {}
+                    _ => drop(best.insert(*tool, follower.clone())),
                 }
             }
         }
         let mut best: Vec<Follower> = best.into_values().collect();
         best.sort_unstable_by(Follower::order);
         best
+    }
+
+    /// What mostly follows one tool, by its place. The answer is kept until one of the tool's chats changes.
+    fn followers_of(&self, anchor: usize, parameters: &FollowParameters) -> Arc<[(usize, Follower)]> {
+        if let Some(answer) = self.answers.0.lock().get(&anchor).filter(|answer| answer.holds(parameters)) {
+            return Arc::clone(&answer.followers);
+        }
+        let followers: Arc<[(usize, Follower)]> = self.counted(anchor, parameters).into();
+        let answer = Answer { parameters: *parameters, followers: Arc::clone(&followers) };
+        self.answers.0.lock().insert(anchor, answer);
+        followers
+    }
+
+    fn counted(&self, anchor: usize, parameters: &FollowParameters) -> Vec<(usize, Follower)> {
+        // In a scope of one person, everything belongs to voice 0.
+        let mut of_voice = vec![0.0_f32; if self.is_of_one { 1 } else { self.people.len() }];
+        let mut pairs: Vec<(u32, u32, f32)> = Vec::new();
+        for &place in self.chats_of.get(anchor).into_iter().flatten() {
+            let row = &self.rows[place as usize];
+            let faded = fading(row.at, parameters.now, parameters.half_life);
+            let voice = if self.is_of_one { 0 } else { row.person };
+            of_voice[voice as usize] += faded;
+            let after = row.tools().skip_while(|tool| *tool as usize != anchor).skip(1).take(BETWEEN + 1);
+            pairs.extend(after.map(|follower| (follower, voice, faded)));
+        }
+        pairs.sort_unstable_by_key(|&(follower, voice, _)| (follower, voice));
+        let voices: f32 = of_voice.iter().map(|weight| if self.is_of_one { *weight } else { f32::from(*weight > 0.0) }).sum();
+        // For each follower: its chats and their weight, the number of people, and the sum of the people's shares.
+        let mut followers: Vec<(u32, Sum, usize, f32)> = Vec::new();
+        for chats in pairs.chunk_by(|one, other| (one.0, one.1) == (other.0, other.1)) {
+            let (follower, voice, _) = chats[0];
+            let weight: f32 = chats.iter().map(|(_, _, weight)| weight).sum();
+            if followers.last().is_none_or(|(last, ..)| *last != follower) {
+                followers.push((follower, Sum::default(), 0, 0.0));
+            }
+            if let Some((_, all, people, shares)) = followers.last_mut() {
+                all.chats += small(chats.len());
+                all.weight += weight;
+                if weight >= LEAST_VOICE {
+                    *people += 1;
+                    *shares += weight / of_voice[voice as usize];
+                }
+            }
+        }
+        let strong = followers.into_iter().filter_map(|(follower, all, people, shares)| {
+            let (agreeing, is_enough) = if self.is_of_one {
+                (all.weight, all.chats >= LEAST_CHATS && all.weight >= LEAST_WEIGHT)
+            } else {
+                (shares, people >= parameters.people)
+            };
+            let share = agreeing / (voices + DOUBT);
+            let [tool, after] = [follower as usize, anchor].map(|tool| &self.tools[tool]);
+            let found = || Follower { tool: tool.clone(), after: after.clone(), chats: all.chats, share };
+            (is_enough && share >= LEAST_SHARE).then(|| (follower as usize, found()))
+        });
+        strong.collect()
     }
 
     /// Keeps only these tools of chats, and chats that still have some.
@@ -240,7 +302,7 @@ impl CoUse {
             self.counts.resize(self.people.len(), 0);
             let place = self.placed(row.id, person, usize::MAX);
             self.rows[place].at = row.at;
-            kept.into_iter().for_each(|tool| self.rows[place].call(tool));
+            kept.into_iter().for_each(|tool| self.call(place, tool));
         }
     }
 
@@ -260,30 +322,25 @@ impl Follower {
     }
 }
 
-impl Sum {
-    fn add(&mut self, weight: f32) {
-        self.chats += 1;
-        self.weight += weight;
-    }
-}
-
 impl Chat {
     fn tools(&self) -> impl Iterator<Item = u32> + use<> {
         self.tools.into_iter().take_while(|tool| *tool != NONE)
     }
 
-    /// Notes a call. In a full chat, the first tool is forgotten.
-    fn call(&mut self, tool: u32) {
-        if self.tools.contains(&tool) {
-            return;
+    /// Adds a tool. In a full chat, the first tool is forgotten and returned.
+    fn push(&mut self, tool: u32) -> Option<u32> {
+        if let Some(free) = self.tools.iter().position(|known| *known == NONE) {
+            self.tools[free] = tool;
+            return None;
         }
-        match self.tools.iter().position(|known| *known == NONE) {
-            Some(free) => self.tools[free] = tool,
-            None => {
-                self.tools.rotate_left(1);
-                self.tools[TOOLS_OF_CHAT - 1] = tool;
-            }
-        }
+        self.tools.rotate_left(1);
+        Some(std::mem::replace(&mut self.tools[TOOLS_OF_CHAT - 1], tool))
+    }
+}
+
+fn remove(places: &mut Vec<u32>, place: u32) {
+    if let Some(at) = places.iter().position(|known| *known == place) {
+        places.swap_remove(at);
     }
 }
 

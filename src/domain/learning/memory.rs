@@ -330,7 +330,7 @@ impl Memory {
     /// Calls `each` with all evidence.
     pub fn evidence(&self, mut each: impl FnMut(&ToolId, EvidenceKind, Minute)) {
         for known in self.rows.iter().flat_map(|row| &row.evidence) {
-            each(&self.tools[known.tool()], known.kind, known.at);
+            each(&self.tools[known.tool()], known.kind, known.at());
         }
     }
 }
