@@ -28,6 +28,8 @@ use crate::settings::{LearningMode, LearningSettings};
 
 /// Maximum number of messages in memory, counted once per scope: about 60 MiB with 384 dimensions.
 const MOST_IN_MEMORY: usize = 100_000;
+/// Maximum number of chats in memory, counted once per scope: about 5 MiB.
+const MOST_CHATS_IN_MEMORY: usize = 50_000;
 /// Number of messages that are read at the start.
 const MOST_READ: usize = 100_000;
 
@@ -138,12 +140,12 @@ impl Learning {
                 }
                 Err(error) => tracing::warn!(%error, "what was learned can't be read; learning starts anew"),
             }
-            match store.called((MOST_READ, MOST_CHATS)).await {
+            match store.called((MOST_CHATS_IN_MEMORY, MOST_CHATS)).await {
                 Ok(calls) => co_uses.load(&calls),
                 Err(error) => tracing::warn!(%error, "which tools chats called can't be read; this is learned anew"),
             }
             memories.shrink_to(MOST_IN_MEMORY);
-            co_uses.shrink_to(MOST_IN_MEMORY);
+            co_uses.shrink_to(MOST_CHATS_IN_MEMORY);
         }
         let writer = Writer {
             memories: Arc::clone(&memories),
@@ -390,8 +392,8 @@ impl BatchWriter for Writer {
         if self.memories.messages() > MOST_IN_MEMORY {
             self.memories.shrink_to(MOST_IN_MEMORY);
         }
-        if self.co_uses.chats() > MOST_IN_MEMORY {
-            self.co_uses.shrink_to(MOST_IN_MEMORY);
+        if self.co_uses.chats() > MOST_CHATS_IN_MEMORY {
+            self.co_uses.shrink_to(MOST_CHATS_IN_MEMORY);
         }
         let memories = Arc::clone(&self.memories);
         let _ = tokio::task::spawn_blocking(move || memories.refit(Memory::is_due)).await;
