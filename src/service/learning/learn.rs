@@ -21,15 +21,12 @@ use crate::domain::learning::votes::{Vote, VoteParameters};
 use crate::service::learning::co_uses::CoUses;
 use crate::service::learning::memories::Memories;
 use crate::service::learning::qualities::Qualities;
-use crate::service::ports::{CalledInChat, Forgotten, LearnedUse, LearningStore, StoreError};
+use crate::service::learning::writer::{MOST_CHATS_IN_MEMORY, MOST_IN_MEMORY, Taught, Writer};
+use crate::service::ports::{Forgotten, LearnedUse, LearningStore, StoreError};
 use crate::service::supervision::Supervised;
 use crate::service::write_behind::{BatchWriter, Queue};
 use crate::settings::{LearningMode, LearningSettings};
 
-/// Maximum number of messages in memory, counted once per scope: about 60 MiB with 384 dimensions.
-const MOST_IN_MEMORY: usize = 100_000;
-/// Maximum number of chats in memory, counted once per scope: about 5 MiB.
-const MOST_CHATS_IN_MEMORY: usize = 50_000;
 /// Number of messages that are read at the start.
 const MOST_READ: usize = 100_000;
 
@@ -53,13 +50,6 @@ pub struct Learning {
     writing: Arc<tokio::sync::Mutex<()>>,
     pub(super) settings: LearningSettings,
     model: Arc<str>,
-}
-
-/// What the writer stores.
-#[derive(Debug)]
-pub(super) enum Taught {
-    Use(LearnedUse),
-    Called(CalledInChat),
 }
 
 /// A finished call.
@@ -350,66 +340,5 @@ impl Learning {
         self.co_uses.forget(forgotten);
         self.qualities.forget(forgotten);
         self.store.forget_learned(forgotten).await
-    }
-}
-
-struct Writer {
-    memories: Arc<Memories>,
-    co_uses: Arc<CoUses>,
-    store: Arc<dyn LearningStore>,
-    writing: Arc<tokio::sync::Mutex<()>>,
-    model: Arc<str>,
-    retention: Duration,
-}
-
-impl BatchWriter for Writer {
-    type Item = Taught;
-
-    const NAME: &str = "learning";
-    const CAPACITY: usize = 16_384;
-    const BATCH: usize = 1_024;
-    const GATHER: Duration = Duration::from_millis(300);
-
-    fn report_lost(lost: u64) {
-        tracing::warn!(lost, "uses will be forgotten at the next start: the store fails or is too slow");
-    }
-
-    async fn save(&self, batch: &[Taught]) -> bool {
-        let _writing = self.writing.lock().await;
-        let (mut uses, mut calls) = (Vec::new(), Vec::new());
-        for taught in batch {
-            match taught {
-                Taught::Use(one) => uses.push(LearnedUse { scopes: self.memories.holding(one), ..one.clone() }),
-                Taught::Called(call) => calls.push(CalledInChat { scopes: self.co_uses.holding(call), ..call.clone() }),
-            }
-        }
-        uses.retain(|one| !one.scopes.is_empty());
-        calls.retain(|call| !call.scopes.is_empty());
-        let mut saved = if uses.is_empty() { Ok(()) } else { self.store.save_learned(&self.model, &uses).await };
-        if saved.is_ok() && !calls.is_empty() {
-            saved = self.store.save_called(&calls).await;
-        }
-        if self.memories.messages() > MOST_IN_MEMORY {
-            self.memories.shrink_to(MOST_IN_MEMORY);
-        }
-        if self.co_uses.chats() > MOST_CHATS_IN_MEMORY {
-            self.co_uses.shrink_to(MOST_CHATS_IN_MEMORY);
-        }
-        let memories = Arc::clone(&self.memories);
-        let _ = tokio::task::spawn_blocking(move || memories.refit(Memory::is_due)).await;
-        saved.inspect_err(|error| tracing::warn!(%error, "uses were not stored")).is_ok()
-    }
-
-    async fn forget(&self) {
-        let before = SystemTime::now().checked_sub(self.retention).unwrap_or(SystemTime::UNIX_EPOCH);
-        let forgotten = Forgotten::Before(before);
-        let _writing = self.writing.lock().await;
-        self.memories.forget(&forgotten);
-        self.co_uses.forget(&forgotten);
-        match self.store.forget_learned(&forgotten).await {
-            Ok(0) => {}
-            Ok(uses) => tracing::info!(uses, "what was learned before the retention was removed"),
-            Err(error) => tracing::warn!(%error, "what was learned before the retention was not removed"),
-        }
     }
 }

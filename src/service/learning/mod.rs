@@ -5,3 +5,4 @@ mod memories;
 mod qualities;
 pub mod learn;
 mod together;
+mod writer;

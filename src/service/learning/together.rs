@@ -12,7 +12,8 @@ use crate::domain::learning::quality::Quality;
 use crate::domain::learning::scope::{Audience, Scope};
 use crate::domain::records::conversation::Conversation;
 use crate::domain::text::canonical::Fingerprint;
-use crate::service::learning::learn::{Learning, Taught};
+use crate::service::learning::learn::Learning;
+use crate::service::learning::writer::Taught;
 use crate::service::ports::{CallOutcome, CalledInChat};
 
 /// Length of the hash that replaces the id of a chat, in characters.
