@@ -4,14 +4,20 @@
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use crate::harness::callers::{self, Who, found, select, start_on, user};
 use crate::harness::keys::{administer, command, create};
-use crate::harness::{Running, Start, stdio};
-use crate::learning::{Who, found, select, start, user};
+use crate::harness::{Running, stdio};
 
 const MESSAGE: &str = "send an email to Zoe";
 const FIRST: &str = "mail__send_email";
 /// It has nothing to do with the message.
 const NEXT: &str = "left__process";
+
+/// Near duplicates stay, so that both servers' tools can be chosen.
+async fn start(environment: &[(&'static str, &'static str)], folder: Option<tempfile::TempDir>) -> Running {
+    let environment = [&[("TOOLSIEVE_SELECTION__FOLD_DUPLICATES", "false")], environment].concat();
+    callers::start(&environment, folder).await
+}
 
 /// The names and reasons of the selected tools.
 async fn reasons(service: &Running, who: Who<'_>, chat: Option<&str>, message: &str) -> Vec<(String, String)> {
@@ -55,22 +61,9 @@ async fn next_after_echo(service: &Running, who: Who<'_>, chat: Option<&str>) ->
     selected.into_iter().find(|(name, _)| name == NEXT).map(|(_, reason)| reason).filter(|reason| reason.contains("called after"))
 }
 
-async fn with_servers(servers: Value, environment: &[(&'static str, &'static str)]) -> Running {
-    let always = [
-        ("TOOLSIEVE_LEARNING__MODE", "always"),
-        ("TOOLSIEVE_ADMIN_KEY", crate::harness::keys::ADMIN),
-        ("TOOLSIEVE_SELECTION__GATE", "false"),
-        ("TOOLSIEVE_ACCESS__TRUST_USERS", "true"),
-    ];
-    let environment = always.into_iter().chain(environment.iter().copied()).collect();
-    let running = Start { servers, key: Some(crate::harness::keys::KEY), environment, ..Start::default() }.start().await;
-    running.settled().await;
-    running
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn what_mostly_follows_is_offered_together() {
-    let service = start(&[("TOOLSIEVE_SELECTION__FOLD_DUPLICATES", "false")], None).await;
+    let service = start(&[], None).await;
     let (anna, ben) = (user("anna"), user("ben"));
     assert_eq!(next_after_echo(&service, anna, None).await, None);
     chat(&service, anna, "anna-one", &["right__echo", NEXT]).await;
@@ -225,7 +218,7 @@ async fn among_equals_the_one_that_fails_less_comes_first() {
     for failing in ["left", "right"] {
         let small = |name: &str| stdio(if name == failing { &["list=small", "failing"] } else { &["list=small"] });
         let servers = json!({"left": small("left"), "right": small("right"), "mail": stdio(&["list=mail"])});
-        let service = with_servers(servers, &[]).await;
+        let service = start_on(servers, &[], None).await;
         let first = async |who: &str| found(&service, user(who), ECHO).await[0]["name"].as_str().unwrap().to_owned();
         let plain = first("anna").await;
         let other = if plain == "left__echo" { "right__echo" } else { "left__echo" };
@@ -252,7 +245,7 @@ async fn among_equals_the_faster_one_comes_first() {
     for slow in ["left", "right"] {
         let small = |name: &str| stdio(if name == slow { &["list=small", "slow=400"] } else { &["list=small"] });
         let servers = json!({"left": small("left"), "right": small("right"), "mail": stdio(&["list=mail"])});
-        let service = with_servers(servers, &[]).await;
+        let service = start_on(servers, &[], None).await;
         let first = async || found(&service, user("anna"), ECHO).await[0]["name"].as_str().unwrap().to_owned();
         let plain = first().await;
         for _ in 0..4 {

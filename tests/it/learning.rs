@@ -2,59 +2,15 @@
 //!
 //! Two servers have the same tools, one of which comes first without learning.
 
-use reqwest::{Method, RequestBuilder, StatusCode};
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use crate::harness::Running;
+use crate::harness::callers::{Who, found, select, start, user};
 use crate::harness::keys::{ADMIN, KEY, administer, command, create, with_key};
-use crate::harness::{Running, Start, stdio};
 
 const MESSAGE: &str = "please say the arguments again, those of order 7";
 const ALIKE: &str = "please say the arguments again, those of order 9";
-
-pub(crate) async fn start(environment: &[(&'static str, &'static str)], folder: Option<tempfile::TempDir>) -> Running {
-    let servers = json!({"left": stdio(&["list=small"]), "right": stdio(&["list=small"]), "mail": stdio(&["list=mail"])});
-    let always = [
-        ("TOOLSIEVE_LEARNING__MODE", "always"),
-        ("TOOLSIEVE_ADMIN_KEY", ADMIN),
-        ("TOOLSIEVE_SELECTION__GATE", "false"),
-        ("TOOLSIEVE_ACCESS__TRUST_USERS", "true"),
-    ];
-    let environment = always.into_iter().chain(environment.iter().copied()).collect();
-    let running = Start { servers, key: Some(KEY), environment, folder, ..Start::default() }.start().await;
-    running.settled().await;
-    running
-}
-
-/// A caller: a key, and a user with groups if the key may name one.
-#[derive(Clone, Copy)]
-pub(crate) struct Who<'a> {
-    pub(crate) key: &'a str,
-    pub(crate) user: &'a str,
-    pub(crate) groups: &'a str,
-}
-
-pub(crate) fn user(user: &str) -> Who<'_> {
-    Who { key: KEY, user, groups: "" }
-}
-
-impl Who<'_> {
-    pub(crate) fn request(self, service: &Running, path: &str) -> RequestBuilder {
-        let mut request = with_key(service, Method::POST, path, self.key);
-        for (name, value) in [("X-OpenWebUI-User-Id", self.user), ("X-OpenWebUI-User-Groups", self.groups)] {
-            if !value.is_empty() {
-                request = request.header(name, value);
-            }
-        }
-        request
-    }
-}
-
-pub(crate) async fn select(service: &Running, who: Who<'_>, chat: Option<&str>, message: &str) -> Value {
-    let body = json!({"messages": [{"role": "user", "content": message}], "chat_id": chat});
-    let response = who.request(service, "/v1/filter").json(&body).send().await.unwrap();
-    assert_eq!(response.status(), StatusCode::OK);
-    response.json().await.unwrap()
-}
 
 async fn call(service: &Running, who: Who<'_>, chat: &str, tool: &str) {
     let request = who.request(service, &format!("/{}", tool.replace("__", "/"))).header("X-OpenWebUI-Chat-Id", chat);
@@ -65,12 +21,6 @@ async fn call(service: &Running, who: Who<'_>, chat: &str, tool: &str) {
 async fn use_tool(service: &Running, who: Who<'_>, chat: &str, tool: &str) {
     select(service, who, Some(chat), MESSAGE).await;
     call(service, who, chat, tool).await;
-}
-
-pub(crate) async fn found(service: &Running, who: Who<'_>, message: &str) -> Value {
-    let response = who.request(service, "/v1/tools/search").json(&json!({"queries": [message], "limit": 5})).send().await.unwrap();
-    assert_eq!(response.status(), StatusCode::OK);
-    response.json::<Value>().await.unwrap()["tools"].clone()
 }
 
 async fn first(service: &Running, who: Who<'_>) -> String {
