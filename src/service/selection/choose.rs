@@ -252,7 +252,12 @@ impl Choose {
         let followers = self.followers(message, whole, &ours, &of_ours);
         ours.extend(followers.iter().map(|follower| follower.position));
         let first = ranking.iter().find_map(|ranked| catalog.server_of(ranked.key));
-        let of_company = CutParameters { limit: parameters.limit - followers.len(), ..parameters };
+        let tokens = |positions: &mut dyn Iterator<Item = u32>| {
+            positions.fold(0_u32, |sum, position| sum.saturating_add(catalog.tools()[position as usize].tokens))
+        };
+        let of_followers = tokens(&mut followers.iter().map(|follower| follower.position));
+        let token_budget = parameters.token_budget.map(|budget| budget.saturating_sub(of_followers));
+        let of_company = CutParameters { limit: parameters.limit - followers.len(), token_budget, ..parameters };
         let mut along = match first {
             Some(server) if has_company => companions(&candidates, &kept, &of_company, server, self.of_chats.of_server),
             _ => Vec::new(),
@@ -282,7 +287,11 @@ impl Choose {
                 None => chosen.foreign.extend(offer.judged.get(key - catalog.tools().len()).map(|tool| (tool.name.clone(), score, rank))),
             }
         }
-        let explored = explored.filter(|_| ours.len() + along.len() < of_ours.limit);
+        let has_room = |position: &u32| {
+            let all = tokens(&mut chosen.tools.iter().copied().chain([*position])).saturating_add(of_followers);
+            ours.len() + along.len() < of_ours.limit && parameters.token_budget.is_none_or(|budget| all <= budget)
+        };
+        let explored = explored.filter(has_room);
         let of_followers = followers.iter().map(|follower| follower.position);
         close.extend(of_followers.clone().map(|position| Arc::clone(&catalog.tools()[position as usize])));
         chosen.tools.splice(of_kept..of_kept, of_followers);
