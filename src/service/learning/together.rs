@@ -81,9 +81,12 @@ impl Learning {
     /// The tools on which there is evidence in the caller's own scope.
     pub(in crate::service) fn tried(&self, caller: &Principal) -> HashSet<ToolId> {
         let mut tried = HashSet::new();
-        let mut note = |tool: &ToolId| drop(tried.insert(tool.clone()));
         if let Some(own) = Scope::of(caller).first() {
-            self.memories.with(own, |memory| memory.evidence(|tool, _, _| note(tool)));
+            self.memories.with(own, |memory| {
+                memory.evidence(|tool, _, _| {
+                    tried.insert(tool.clone());
+                });
+            });
         }
         tried
     }

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::domain::catalog::tool::ToolId;
-use crate::domain::selection::relevance::CutParameters;
+use crate::domain::catalog::catalog::Catalog;
+use crate::domain::catalog::tool::{Tool, ToolId};
+use crate::domain::selection::relevance::{CutCandidate, CutParameters, Ranked, companions};
 use crate::domain::selection::selection::Reason;
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::catalog::current::View;
-use crate::service::selection::choose::{Choose, Message};
+use crate::service::selection::choose::{Choose, Chosen, Message};
 use crate::service::selection::compose::run_tool;
 use crate::service::selection::retrieve::Ranking;
 
@@ -20,19 +21,77 @@ const LAST: usize = 4;
 /// Number of the next best tools among which one is tried.
 const NEXT: usize = 8;
 
+/// A ranking and what the message needs of it.
+pub(super) struct Ground<'a> {
+    /// The ranking that was cut.
+    pub(super) ranking: &'a [Ranked<u32>],
+    /// The ranking of the search.
+    pub(super) whole: &'a Ranking,
+    /// The properties of `ranking`.
+    pub(super) candidates: &'a [CutCandidate],
+    /// The positions in `ranking` of what the message needs.
+    pub(super) kept: &'a [usize],
+    /// The bounds of everything together.
+    pub(super) parameters: &'a CutParameters,
+    /// Whether later turns need further tools of the best tool's server.
+    pub(super) has_company: bool,
+}
+
+/// Tools beside those that the message needs.
+pub(super) struct Additions {
+    followers: Vec<Following>,
+    /// Further tools of the best tool's server: positions in the ranking.
+    pub(super) along: Vec<usize>,
+    explored: Option<u32>,
+    /// Number of our own tools that the message needs.
+    of_kept: usize,
+}
+
 /// A tool that mostly follows another one.
-pub(super) struct Following {
+struct Following {
     /// The position in the catalog.
-    pub(super) position: u32,
-    pub(super) reason: Reason,
+    position: u32,
+    reason: Reason,
     /// Whether it follows a tool that the chat has called, so that it is needed next.
-    pub(super) is_next: bool,
+    is_next: bool,
 }
 
 impl Choose {
+    /// What is offered beside the tools that the message needs: first what mostly follows, then further tools of the best tool's server,
+    /// and perhaps one to try.
+    pub(super) fn additions(&self, message: &Message<'_>, on: &Ground<'_>) -> Additions {
+        let Ground { ranking, whole, candidates, kept, parameters, has_company } = *on;
+        let catalog = &message.view.catalog;
+        let tools = catalog.tools();
+        let key = |place: &usize| ranking[*place].key;
+        let mut ours: Vec<u32> = kept.iter().map(key).filter(|&key| (key as usize) < tools.len()).collect();
+        let (of_kept, foreign) = (ours.len(), kept.len() - ours.len());
+        let bounds = CutParameters { limit: parameters.limit.saturating_sub(foreign), ..*parameters };
+        let followers = self.followers(message, whole, &ours, &bounds);
+        ours.extend(followers.iter().map(|follower| follower.position));
+
+        let tokens = |positions: &[u32]| positions.iter().fold(0_u32, |sum, &position| sum.saturating_add(tools[position as usize].tokens));
+        let token_budget = parameters.token_budget.map(|budget| budget.saturating_sub(tokens(&ours[of_kept..])));
+        let of_company = CutParameters { limit: parameters.limit - followers.len(), token_budget, ..*parameters };
+        let mut along = match ranking.iter().find_map(|ranked| catalog.server_of(ranked.key)) {
+            Some(server) if has_company => companions(candidates, kept, &of_company, server, self.of_chats.of_server),
+            _ => Vec::new(),
+        };
+        along.retain(|place| !ours.contains(&key(place)));
+        let mut explored = self.explored(message, whole, &ours);
+        if let Some(position) = explored {
+            along.retain(|place| key(place) != position);
+            along.truncate(bounds.limit.saturating_sub(ours.len() + 1));
+            let all: Vec<u32> = ours.iter().copied().chain(along.iter().map(key)).chain([position]).collect();
+            let is_affordable = parameters.token_budget.is_none_or(|budget| tokens(&all) <= budget);
+            explored = explored.filter(|_| all.len() <= bounds.limit && is_affordable);
+        }
+        Additions { followers, along, explored, of_kept }
+    }
+
     /// Tools that mostly follow the chat's last calls or the best of the chosen tools (`kept`, best first). Limit, token budget and near
     /// duplicates apply as in the cut. Tools that the request doesn't offer are never added.
-    pub(super) fn followers(&self, message: &Message<'_>, ranking: &Ranking, kept: &[u32], parameters: &CutParameters) -> Vec<Following> {
+    fn followers(&self, message: &Message<'_>, ranking: &Ranking, kept: &[u32], parameters: &CutParameters) -> Vec<Following> {
         let Message { principal, view, offer, called, .. } = *message;
         let View { catalog, settings, .. } = view;
         let Some(learning) = self.retrieve.learning() else { return Vec::new() };
@@ -70,7 +129,7 @@ impl Choose {
 
     /// For a share of the messages (`learning.explore`), one of the next best tools that the caller has never used. The message and its
     /// chat decide which one, so that it stays the same when the message is sent again.
-    pub(super) fn explored(&self, message: &Message<'_>, ranking: &Ranking, chosen: &[u32]) -> Option<u32> {
+    fn explored(&self, message: &Message<'_>, ranking: &Ranking, chosen: &[u32]) -> Option<u32> {
         let Message { request, principal, view: View { catalog, settings, .. }, offer, .. } = *message;
         let learning = self.retrieve.learning().filter(|learning| learning.explore() > 0.0)?;
         let texts = [principal.id.as_str(), request.chat.as_deref().unwrap_or_default(), &ranking.message].join("\n");
@@ -87,5 +146,22 @@ impl Choose {
         let untried: Vec<u32> = next.filter(|&key| !tried.contains(&catalog.tools()[key as usize].id)).collect();
         let place = usize::try_from(hash("which tool to try") % (untried.len() as u64).max(1)).unwrap_or_default();
         untried.get(place).copied()
+    }
+}
+
+impl Additions {
+    /// Adds followers and the tool to try to what was chosen. Returns the followers, which may keep their connections switched on.
+    pub(super) fn add_to(self, chosen: &mut Chosen, catalog: &Catalog) -> Vec<Arc<Tool>> {
+        let Self { followers, explored, of_kept, .. } = self;
+        let positions: Vec<u32> = followers.iter().map(|follower| follower.position).collect();
+        let tools = positions.iter().map(|&position| Arc::clone(&catalog.tools()[position as usize])).collect();
+        drop(chosen.tools.splice(of_kept..of_kept, positions));
+        chosen.all_of.extend(followers.iter().filter(|follower| follower.is_next).map(|follower| follower.position));
+        chosen.additions.extend(followers.into_iter().map(|follower| (follower.position, follower.reason)));
+        if let Some(position) = explored {
+            chosen.tools.push(position);
+            chosen.additions.insert(position, Reason::Explored);
+        }
+        tools
     }
 }

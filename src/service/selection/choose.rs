@@ -10,12 +10,13 @@ use crate::domain::access::visibility::{Scope, Visibility};
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::{Tool, ToolId};
 use crate::domain::selection::relevance::{
-    CutCandidate, CutParameters, CutReason, GAP, GAP_OF_PARTS, GateRule, PREFERENCE, PREFERENCE_IN_CONTEXT, QueryPlan, Ranked, Role,
-    companions, cut, cut_noting, gap_at, prefer, readable_score,
+    CutCandidate, CutParameters, CutReason, GAP, GAP_OF_PARTS, GateRule, PREFERENCE, PREFERENCE_IN_CONTEXT, QueryPlan, Ranked, Role, cut,
+    cut_noting, gap_at, prefer, readable_score,
 };
 use crate::domain::selection::selection::Reason;
 use crate::service::catalog::current::View;
 use crate::service::records::metrics::SelectionKind;
+use crate::service::selection::additions::Ground;
 use crate::service::selection::explain::Trace;
 use crate::service::selection::judges::Judges;
 use crate::service::selection::offer::{ConnectionAddress, Offer};
@@ -245,31 +246,10 @@ impl Choose {
             None => cut(&candidates, &of_message),
             Some(trace) => cut_noting(&candidates, &of_message, Some(&mut |place, reason| trace.lock().cut(ranking[place].key, reason))),
         };
-        let is_ours = |key: u32| (key as usize) < catalog.tools().len();
-        let mut ours: Vec<u32> = kept.iter().map(|&place| ranking[place].key).filter(|&key| is_ours(key)).collect();
-        let (of_kept, foreign) = (ours.len(), kept.len() - ours.len());
-        let of_ours = CutParameters { limit: parameters.limit.saturating_sub(foreign), ..parameters };
-        let followers = self.followers(message, whole, &ours, &of_ours);
-        ours.extend(followers.iter().map(|follower| follower.position));
-        let first = ranking.iter().find_map(|ranked| catalog.server_of(ranked.key));
-        let tokens = |positions: &mut dyn Iterator<Item = u32>| {
-            positions.fold(0_u32, |sum, position| sum.saturating_add(catalog.tools()[position as usize].tokens))
-        };
-        let of_followers = tokens(&mut followers.iter().map(|follower| follower.position));
-        let token_budget = parameters.token_budget.map(|budget| budget.saturating_sub(of_followers));
-        let of_company = CutParameters { limit: parameters.limit - followers.len(), token_budget, ..parameters };
-        let mut along = match first {
-            Some(server) if has_company => companions(&candidates, &kept, &of_company, server, self.of_chats.of_server),
-            _ => Vec::new(),
-        };
-        along.retain(|&place| !ours.contains(&ranking[place].key));
-        let explored = self.explored(message, whole, &ours);
-        if let Some(position) = explored {
-            along.retain(|&place| ranking[place].key != position);
-            along.truncate(of_ours.limit.saturating_sub(ours.len() + 1));
-        }
+        let on = Ground { ranking, whole, candidates: &candidates, kept: &kept, parameters: &parameters, has_company };
+        let additions = self.additions(message, &on);
         let mut close = Vec::new();
-        for (rank, &position) in (1..).zip(kept.iter().chain(&along)) {
+        for (rank, &position) in (1..).zip(kept.iter().chain(&additions.along)) {
             let ranked = &ranking[position];
             let score = readable_score(ranked.fused);
             let key = ranked.key as usize;
@@ -287,20 +267,7 @@ impl Choose {
                 None => chosen.foreign.extend(offer.judged.get(key - catalog.tools().len()).map(|tool| (tool.name.clone(), score, rank))),
             }
         }
-        let has_room = |position: &u32| {
-            let all = tokens(&mut chosen.tools.iter().copied().chain([*position])).saturating_add(of_followers);
-            ours.len() + along.len() < of_ours.limit && parameters.token_budget.is_none_or(|budget| all <= budget)
-        };
-        let explored = explored.filter(has_room);
-        let of_followers = followers.iter().map(|follower| follower.position);
-        close.extend(of_followers.clone().map(|position| Arc::clone(&catalog.tools()[position as usize])));
-        chosen.tools.splice(of_kept..of_kept, of_followers);
-        chosen.all_of.extend(followers.iter().filter(|follower| follower.is_next).map(|follower| follower.position));
-        chosen.additions.extend(followers.into_iter().map(|follower| (follower.position, follower.reason)));
-        if let Some(position) = explored {
-            chosen.tools.push(position);
-            chosen.additions.insert(position, Reason::Explored);
-        }
+        close.extend(additions.add_to(chosen, catalog));
         leave_out_accompanied(message, &close, chosen);
     }
 

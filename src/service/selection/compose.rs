@@ -30,7 +30,7 @@ impl<'a> Composition<'a> {
     /// Adds tools that stay regardless of the message: the search tool, pinned tools, and always-on tools of toolsets.
     pub(super) fn add_fixed(&mut self) {
         let Message { view: View { catalog, visibility, settings }, offer, principal, .. } = self.message;
-        self.add_meta([Purpose::Search, Purpose::Load].into_iter().flat_map(MetaTool::of_purpose), Reason::SearchTool);
+        self.add_meta([Purpose::Search, Purpose::Load].into_iter().flat_map(MetaTool::of_purpose), &Reason::SearchTool);
         if offer.has_meta_document() {
             // If the tools themselves are not offered, the first message already needs these meta-tools.
             self.add_running();
@@ -55,7 +55,7 @@ impl<'a> Composition<'a> {
         let Message { view: View { catalog, .. }, offer, .. } = self.message;
         for entry in set.tools() {
             if entry.tool == run_tool() {
-                self.add_meta([MetaTool::RunTool].into_iter(), Reason::RunTool);
+                self.add_meta([MetaTool::RunTool].into_iter(), &Reason::RunTool);
                 continue;
             }
             let Some(position) = offer.position(&entry.tool, catalog) else {
@@ -112,7 +112,7 @@ impl<'a> Composition<'a> {
     }
 
     /// Adds all remaining tools of ours, in the order of the offer.
-    pub(super) fn add_ours(&mut self, reason: Reason) {
+    pub(super) fn add_ours(&mut self, reason: &Reason) {
         let Message { view: View { catalog, .. }, offer, .. } = self.message;
         let kept: HashSet<&ToolId> = self.tools.iter().filter_map(|kept| kept.id.as_ref()).collect();
         let rest = offer.tools(catalog).filter(|tool| !kept.contains(&tool.id));
@@ -122,12 +122,12 @@ impl<'a> Composition<'a> {
 
     /// Everything on offer instead of these tools, in an order that does not depend on the message. What the model found and
     /// what it called by `run_tool` stays too.
-    pub(super) fn with_all(self, set: &ChatSet, found: &[ToolId], reason: Reason) -> Self {
+    pub(super) fn with_all(self, set: &ChatSet, found: &[ToolId], reason: &Reason) -> Self {
         let Message { offer, .. } = self.message;
         let mut all = Self::new(self.message);
         all.add_fixed();
         all.add_running();
-        all.add_ours(reason.clone());
+        all.add_ours(reason);
         all.add_chat(set, &Chosen::nothing(), found);
         all.add_kept();
         all.add_foreign(&Chosen::nothing());
@@ -138,7 +138,7 @@ impl<'a> Composition<'a> {
 
     /// Adds the meta-tools that describe and run other tools.
     pub(super) fn add_running(&mut self) {
-        self.add_meta(MetaTool::of_purpose(Purpose::Run), Reason::RunTool);
+        self.add_meta(MetaTool::of_purpose(Purpose::Run), &Reason::RunTool);
     }
 
     /// Adds foreign functions.
@@ -150,13 +150,13 @@ impl<'a> Composition<'a> {
     }
 
     /// Adds Open WebUI's own tools of these families.
-    pub(super) fn add_builtins(&mut self, families: &BTreeSet<Family>, reason: Reason) {
+    pub(super) fn add_builtins(&mut self, families: &BTreeSet<Family>, reason: &Reason) {
         let kept = self.message.offer.builtins.iter().filter(|(_, family)| families.contains(family));
         self.tools.extend(kept.map(|(name, _)| meta(name, reason.clone())));
     }
 
     /// Adds those of these meta-tools that are offered, without duplicates.
-    fn add_meta(&mut self, tools: impl Iterator<Item = MetaTool>, reason: Reason) {
+    fn add_meta(&mut self, tools: impl Iterator<Item = MetaTool>, reason: &Reason) {
         for tool in tools.filter(|tool| self.message.offer.meta.contains(tool)) {
             if !self.tools.iter().any(|kept| kept.name == tool.name()) {
                 self.tools.push(meta(tool.name(), reason.clone()));

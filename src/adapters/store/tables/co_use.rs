@@ -21,7 +21,7 @@ macro_rules! newest {
 }
 const SCOPES: &str = concat!("SELECT chat, scope FROM learned_chat_scope WHERE chat IN (", newest!(), ") ORDER BY chat, scope");
 const TOOLS: &str = concat!(
-    "SELECT id, principal, learned_chat.at AS last, server, tool FROM learned_chat ",
+    "SELECT id, principal, learned_chat.at AS called_at, server, tool FROM learned_chat ",
     "JOIN learned_chat_tool ON learned_chat_tool.chat = learned_chat.id WHERE id IN (",
     newest!(),
     ") ORDER BY learned_chat.at DESC, id, learned_chat_tool.at, server, tool"
@@ -63,7 +63,7 @@ pub(super) async fn read(readers: &Pool<Db>, (chats, of_one): (usize, usize)) ->
             chat: id.into(),
             principal: row.try_get::<&str, _>("principal")?.into(),
             tool: ToolId::new(row.try_get::<&str, _>("server")?, row.try_get::<String, _>("tool")?),
-            at: from_millis(row.try_get("last")?),
+            at: from_millis(row.try_get("called_at")?),
         })
     };
     rows.iter().map(called).collect()

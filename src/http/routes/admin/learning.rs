@@ -175,7 +175,7 @@ struct LoadedGroupBody {
 /// Proposes toolsets, and tools to pin, by what chats called together. Changes nothing. Proposals are made from three chats on.
 #[utoipa::path(responses((status = 200, description = "The proposals", body = ProposalsBody)))]
 #[get("/v1/admin/learning/proposals")]
-pub async fn show_proposals(state: web::Data<State>, caller: Administrator) -> Answer {
+pub async fn show_proposals(state: web::Data<State>, caller: Administrator) -> HttpResponse {
     let view = state.current.view(&caller.0);
     let catalog = &view.catalog;
     let found = state.learning.proposals(|tool| catalog.tool(tool).is_some());
@@ -198,7 +198,7 @@ pub async fn show_proposals(state: web::Data<State>, caller: Administrator) -> A
     let loaded =
         found.loaded.iter().map(|group| LoadedGroupBody { name: group.tool.name.to_string(), chats: group.chats, people: group.people });
     let body = ProposalsBody { toolsets: toolsets.filter(is_new).collect(), pins: pins.collect(), loaded: loaded.collect() };
-    Ok(HttpResponse::Ok().json(body))
+    HttpResponse::Ok().json(body)
 }
 
 /// Shows what was learned from use. Without parameters, lists all scopes. With `tool`, shows the evidence on a tool. With `message` and
