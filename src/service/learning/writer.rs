@@ -15,7 +15,7 @@ pub(super) const MOST_IN_MEMORY: usize = 100_000;
 pub(super) const MOST_CHATS_IN_MEMORY: usize = 50_000;
 
 /// What the writer stores.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Taught {
     Use(LearnedUse),
     Called(CalledInChat),
