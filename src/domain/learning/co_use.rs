@@ -2,7 +2,6 @@
 //!
 //! A tool that mostly follows another one in a chat is offered together with it. In a scope of several people, each person has one voice.
 
-use std::hash::BuildHasher;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
