@@ -1,4 +1,5 @@
-//! The votes of 100,000 remembered messages, as one caller's message asks for them, and the memory that they take.
+//! The votes of 100,000 remembered messages, as one caller's message asks for them, what follows the tools of 100,000 chats, and the memory
+//! that they take.
 //!
 //!     cargo bench --bench learning
 #![expect(clippy::unwrap_used, reason = "a benchmark may panic")]
@@ -11,6 +12,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use toolsieve::domain::catalog::tool::ToolId;
+use toolsieve::domain::learning::co_use::{CoUse, FollowParameters, MOST_CHATS};
 use toolsieve::domain::learning::evidence::{Evidence, EvidenceKind, Minute};
 use toolsieve::domain::learning::memory::{Memory, RIVALS, RememberedMessage};
 use toolsieve::domain::learning::vector::MessageVector;
@@ -89,9 +91,46 @@ fn votes(criterion: &mut Criterion) {
     });
 }
 
+/// Chats that call six of the tools, some of which are called more often.
+fn co_use(random: &mut StdRng, tools: &[ToolId], people: &[Arc<str>], is_of_one: bool) -> CoUse {
+    let mut chats = if is_of_one { CoUse::of_one() } else { CoUse::default() };
+    for number in 0..MOST_CHATS {
+        for _ in 0..6 {
+            let tool = random.random_range(0..TOOLS) * random.random_range(0..TOOLS) / TOOLS;
+            chats.add(&format!("chat{number}"), &people[number % PEOPLE], &tools[tool], NOW, MOST_CHATS);
+        }
+    }
+    chats
+}
+
+fn followers(criterion: &mut Criterion) {
+    let mut random = StdRng::seed_from_u64(7);
+    let tools: Vec<ToolId> = (0..TOOLS).map(|number| ToolId::new("server", format!("tool{number}"))).collect();
+    let people: Vec<Arc<str>> = (0..PEOPLE).map(|number| format!("user:{number}").into()).collect();
+    let before = resident();
+    let mut scopes: Vec<CoUse> = (0..SCOPES).map(|number| co_use(&mut random, &tools, &people, number % OF_CALLER == 0)).collect();
+    println!("{} chats: {:.1} MiB", SCOPES * MOST_CHATS, resident() - before);
+    let anchors: Vec<ToolId> = [0, 1, 3, 60, 100, 200, 300].iter().map(|&number: &usize| tools[number].clone()).collect();
+    let parameters = FollowParameters { people: 3, half_life: Duration::from_hours(720), now: NOW };
+    criterion.bench_function("what follows seven tools in the six full scopes of a caller", |bench| {
+        bench.iter(|| scopes[..OF_CALLER].iter().for_each(|scope| drop(black_box(scope.followers(&anchors, &parameters)))));
+    });
+    let mut number = 0;
+    criterion.bench_function("the same after two calls in each", |bench| {
+        bench.iter(|| {
+            number += 1;
+            for scope in &mut scopes[..OF_CALLER] {
+                let chat = format!("new{number}");
+                tools[..2].iter().for_each(|tool| scope.add(&chat, &people[0], tool, NOW, MOST_CHATS));
+                black_box(scope.followers(&anchors, &parameters));
+            }
+        });
+    });
+}
+
 criterion_group! {
     name = benches;
     config = Criterion::default().sample_size(20);
-    targets = votes
+    targets = votes, followers
 }
 criterion_main!(benches);

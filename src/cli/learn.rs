@@ -13,7 +13,7 @@ const PATH: &str = "/v1/admin/learning";
 
 #[derive(Subcommand)]
 pub(super) enum Learn {
-    /// Show for whom how much was learned, the evidence on a tool, or how learning changes the ranking for a message
+    /// Show for whom how much was learned, the evidence on a tool, how learning changes the ranking for a message, or proposals
     Show(Show),
     /// Learn from the older half of what is remembered, measure the newer half, and switch scopes on or off by the result
     Replay(Replay),
@@ -32,6 +32,9 @@ pub(super) struct Show {
     /// Caller of the message: user:ID or key:NAME
     #[arg(long, value_name = "PRINCIPAL", requires = "message")]
     principal: Option<String>,
+    /// Propose toolsets, and tools to pin, by what chats called together
+    #[arg(long, conflicts_with_all = ["tool", "message", "principal"])]
+    proposals: bool,
     #[command(flatten)]
     shown: Shown,
 }
@@ -79,6 +82,9 @@ impl Learn {
 
 impl Show {
     fn run(self) -> Outcome {
+        if self.proposals {
+            return self.shown.get(&format!("{PATH}/proposals"), of_proposals);
+        }
         let named = [("tool", &self.tool), ("message", &self.message), ("principal", &self.principal)];
         let path = path(&named.map(|(name, value)| (name, value.as_deref())));
         self.shown.get(&path, |answer| if answer["tools"].is_array() { of_tools(answer) } else { of_scopes(answer) })
@@ -118,6 +124,25 @@ fn of_replay(answer: &Value) -> String {
     });
     format!(
         "{rows}\nBefore and after are the mean nDCG@5 of the newer half of the messages, without and with learning from the older half."
+    )
+}
+
+fn of_proposals(answer: &Value) -> String {
+    let joined = |tools: &Value| {
+        let names: Vec<&str> = tools.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        names.join(", ")
+    };
+    let toolsets = table::of_list(&["Toolset of", "Chats", "People"], &answer["toolsets"], |one| {
+        [joined(&one["tools"]), text(&one["chats"]), text(&one["people"])]
+    });
+    let pins =
+        table::of_list(&["Pin", "Chats", "People"], &answer["pins"], |one| [text(&one["name"]), text(&one["chats"]), text(&one["people"])]);
+    let loaded = table::of_list(&["Loaded", "Chats", "People"], &answer["loaded"], |one| {
+        [text(&one["name"]), text(&one["chats"]), text(&one["people"])]
+    });
+    format!(
+        "{toolsets}\n\n{pins}\n\n{loaded}\n\nTo accept, write a toolset with PUT /v1/admin/toolsets/NAME, and pin a tool with \
+         `toolsieve tool set TOOL --pinned true`."
     )
 }
 

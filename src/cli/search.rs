@@ -138,10 +138,10 @@ impl Search {
     /// The first tools of the ranking, and the ranks of all tools that the model would get.
     fn rows(&self, explanation: &Explanation, catalog: &Catalog, selection: &Selection, lexical: &LexicalModel) -> (Vec<Row>, Vec<usize>) {
         let is_sent = |tool: &Tool| {
-            let chosen = |reason: Reason| {
+            let chosen = |reason: &Reason| {
                 matches!(reason, Reason::Relevant { .. } | Reason::Learned { .. } | Reason::Judged { .. } | Reason::Pinned | Reason::Small)
             };
-            selection.tools.iter().any(|selected| selected.id.as_ref() == Some(&tool.id) && chosen(selected.reason))
+            selection.tools.iter().any(|selected| selected.id.as_ref() == Some(&tool.id) && chosen(&selected.reason))
         };
         let places = Places::of(&explanation.candidates);
         let words = Words::of(explanation.parts.first().map_or("", String::as_str), lexical);

@@ -19,7 +19,7 @@ named! {
 
 section! {
     /// Section `[learning]`.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[derive(Clone, Copy, Debug, PartialEq)]
     pub struct LearningSettings = read(reader) {
         pub mode: LearningMode = reader.choice("learning.mode", LearningMode::of_name, ("unknown value", "write \"auto\", \"always\" or \"off\"")),
         /// After this time, evidence counts half.
@@ -28,6 +28,8 @@ section! {
         pub group_people: usize = reader.whole("learning.group_people", 2..=1_000),
         /// The same for all callers of a key.
         pub all_people: usize = reader.whole("learning.all_people", 2..=1_000),
+        /// The share of messages for which a tool that the caller has never used is offered too.
+        pub explore: f64 = reader.fraction("learning.explore", 0.0..=1.0),
         /// Whether the text of messages is stored with the events.
         pub message_text: bool = reader.switch("learning.message_text"),
     }

@@ -2,59 +2,15 @@
 //!
 //! Two servers have the same tools, one of which comes first without learning.
 
-use reqwest::{Method, RequestBuilder, StatusCode};
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use crate::harness::Running;
+use crate::harness::callers::{Who, found, select, start, user};
 use crate::harness::keys::{ADMIN, KEY, administer, command, create, with_key};
-use crate::harness::{Running, Start, stdio};
 
 const MESSAGE: &str = "please say the arguments again, those of order 7";
 const ALIKE: &str = "please say the arguments again, those of order 9";
-
-async fn start(environment: &[(&'static str, &'static str)], folder: Option<tempfile::TempDir>) -> Running {
-    let servers = json!({"left": stdio(&["list=small"]), "right": stdio(&["list=small"]), "mail": stdio(&["list=mail"])});
-    let always = [
-        ("TOOLSIEVE_LEARNING__MODE", "always"),
-        ("TOOLSIEVE_ADMIN_KEY", ADMIN),
-        ("TOOLSIEVE_SELECTION__GATE", "false"),
-        ("TOOLSIEVE_ACCESS__TRUST_USERS", "true"),
-    ];
-    let environment = always.into_iter().chain(environment.iter().copied()).collect();
-    let running = Start { servers, key: Some(KEY), environment, folder, ..Start::default() }.start().await;
-    running.settled().await;
-    running
-}
-
-/// A caller: a key, and a user with groups if the key may name one.
-#[derive(Clone, Copy)]
-struct Who<'a> {
-    key: &'a str,
-    user: &'a str,
-    groups: &'a str,
-}
-
-fn user(user: &str) -> Who<'_> {
-    Who { key: KEY, user, groups: "" }
-}
-
-impl Who<'_> {
-    fn request(self, service: &Running, path: &str) -> RequestBuilder {
-        let mut request = with_key(service, Method::POST, path, self.key);
-        for (name, value) in [("X-OpenWebUI-User-Id", self.user), ("X-OpenWebUI-User-Groups", self.groups)] {
-            if !value.is_empty() {
-                request = request.header(name, value);
-            }
-        }
-        request
-    }
-}
-
-async fn select(service: &Running, who: Who<'_>, chat: Option<&str>, message: &str) -> Value {
-    let body = json!({"messages": [{"role": "user", "content": message}], "chat_id": chat});
-    let response = who.request(service, "/v1/filter").json(&body).send().await.unwrap();
-    assert_eq!(response.status(), StatusCode::OK);
-    response.json().await.unwrap()
-}
 
 async fn call(service: &Running, who: Who<'_>, chat: &str, tool: &str) {
     let request = who.request(service, &format!("/{}", tool.replace("__", "/"))).header("X-OpenWebUI-Chat-Id", chat);
@@ -65,12 +21,6 @@ async fn call(service: &Running, who: Who<'_>, chat: &str, tool: &str) {
 async fn use_tool(service: &Running, who: Who<'_>, chat: &str, tool: &str) {
     select(service, who, Some(chat), MESSAGE).await;
     call(service, who, chat, tool).await;
-}
-
-async fn found(service: &Running, who: Who<'_>, message: &str) -> Value {
-    let response = who.request(service, "/v1/tools/search").json(&json!({"queries": [message], "limit": 5})).send().await.unwrap();
-    assert_eq!(response.status(), StatusCode::OK);
-    response.json::<Value>().await.unwrap()["tools"].clone()
 }
 
 async fn first(service: &Running, who: Who<'_>) -> String {
@@ -344,4 +294,24 @@ async fn in_a_small_catalog_calls_after_a_search_teach() {
     assert_eq!(search.json(&json!({"queries": [MESSAGE]})).send().await.unwrap().status(), StatusCode::OK);
     call(&service, anna, "a1", &other).await;
     assert_eq!(first(&service, anna).await, other);
+}
+
+/// Without a chat, nobody knows whether a call belongs to the message at all.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_chat_nothing_is_passed_over() {
+    let service = start(&[], None).await;
+    let [plain, other] = twins(&service).await;
+    let anna = user("anna");
+    let selected = select(&service, anna, None, MESSAGE).await;
+    let request = anna.request(&service, &format!("/{}", other.replace("__", "/")));
+    let request = request.header("X-Toolsieve-Selection-Id", selected["selection_id"].as_str().unwrap());
+    assert_eq!(request.json(&json!({"text": "a"})).send().await.unwrap().status(), StatusCode::OK);
+    let kinds = async |tool: &str| {
+        let (_, shown) = administer(&service, Method::GET, &format!("/v1/admin/learning?tool={tool}"), &json!({})).await;
+        let evidence = shown["tools"][0]["evidence"].as_array().unwrap().iter();
+        evidence.map(|one| one["kind"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(kinds(&plain).await, Vec::<String>::new(), "the tool that came first");
+    let of_other = kinds(&other).await;
+    assert!(!of_other.is_empty() && of_other.iter().all(|kind| kind == "found" || kind == "called"), "{of_other:?}");
 }

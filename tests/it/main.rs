@@ -9,6 +9,7 @@ mod bench;
 mod builtins;
 mod chat_set;
 mod cli;
+mod co_use;
 mod commands;
 mod conformance;
 mod connect;

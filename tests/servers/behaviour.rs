@@ -315,6 +315,14 @@ impl Behaviour {
         let arguments = &params["arguments"];
         let text = |text: String| json!({"content": [{"type": "text", "text": text}]});
         let answer = |result: Value| reply(&**client, id, &result);
+        if let Some(milliseconds) = self.options.number("slow") {
+            // A server that takes its time.
+            std::thread::sleep(Duration::from_millis(milliseconds as u64));
+        }
+        if self.options.has("failing") {
+            answer(json!({"content": [{"type": "text", "text": "it failed"}], "isError": true}));
+            return;
+        }
         match params["name"].as_str().unwrap() {
             "echo" => answer(json!({"content": [{"type": "text", "text": arguments.to_string()}], "structuredContent": arguments})),
             "meta" => answer(json!({"content": [], "structuredContent": params["_meta"]})),

@@ -150,7 +150,7 @@ impl ConversationSums {
                 self.counts.succeeded += u64::from(*outcome == CallOutcome::Success);
                 self.counts.tool_errors += u64::from(*outcome == CallOutcome::ToolError);
             }
-            SelectionEventKind::Loaded { took, before, bound } => {
+            SelectionEventKind::Loaded { took, before, bound, .. } => {
                 self.counts.loads += 1;
                 *self.loads.entry(LatencyBucket::of(*took)).or_default() += 1;
                 self.longest_load = self.longest_load.max(Some(*took));

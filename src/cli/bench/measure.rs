@@ -253,13 +253,13 @@ pub(super) async fn answer(message: &str, corpus: &Corpus, retrieval: &Retrieval
     let floor = retrieval.retrieve.weak_cosine(&ranking, catalog.tools().len());
     let ranked: Vec<_> =
         ranking.ranked.iter().filter_map(|ranked| Some((id(&catalog.tools().get(ranked.key as usize)?.id)?, ranked))).collect();
-    let is_new = |reason: Reason| matches!(reason, Reason::Relevant { .. } | Reason::Learned { .. } | Reason::Judged { .. });
+    let is_new = |reason: &Reason| matches!(reason, Reason::Relevant { .. } | Reason::Learned { .. } | Reason::Judged { .. });
     Answer {
         cosines: ranked.iter().map(|(_, ranked)| ranked.dense).collect(),
         weak: ranked.iter().map(|(_, ranked)| is_weak(ranked, floor)).collect(),
         is_nothing: ranked.iter().all(|(_, ranked)| is_weak(ranked, floor) && !shares_word(ranked)),
         ranked: ranked.into_iter().map(|(id, _)| id).collect(),
-        chosen: selection.tools.iter().filter(|tool| is_new(tool.reason)).filter_map(|tool| id(tool.id.as_ref()?)).collect(),
+        chosen: selection.tools.iter().filter(|tool| is_new(&tool.reason)).filter_map(|tool| id(tool.id.as_ref()?)).collect(),
         plain: ranking.plain.iter().filter_map(|&(key, score)| Some((id(&catalog.tools().get(key as usize)?.id)?, score))).collect(),
         vector: ranking.vector.clone(),
         needs_tool: retrieval.retrieve.needs_tool(&ranking, catalog.tools().len()),

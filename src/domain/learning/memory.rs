@@ -6,8 +6,9 @@ use std::sync::{Arc, LazyLock};
 
 use indexmap::IndexSet;
 
-use super::evidence::{Aspect, Evidence, EvidenceKind, Minute};
+use super::evidence::{Evidence, EvidenceKind, Minute};
 use super::fit::{Fit, Lesson};
+use super::row::{Known, Row, small};
 use super::stake::Stake;
 use super::vector::{MessageVector, dot, widened};
 use super::verdict::{Replayed, Verdict};
@@ -65,32 +66,8 @@ pub struct Refitted {
     version: u64,
 }
 
-/// What is known about a message, apart from its vector. Kept small, because there are up to 100,000.
-#[derive(Clone, Debug)]
-pub(super) struct Row {
-    id: MessageHash,
-    pub(super) scale: f32,
-    person: u32,
-    /// The time of the newest evidence.
-    pub(super) at: Minute,
-    /// Usually one or two pieces.
-    pub(super) evidence: Box<[Known]>,
-    /// The tools that this message moves. Empty in a scope of several people.
-    pub(super) stakes: Box<[Stake]>,
-    /// The product of this message's vector with the centre of all messages.
-    pub(super) offset: f32,
-}
-
-/// A piece of evidence, with the place of its tool.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Known {
-    tool: u32,
-    at: Minute,
-    pub(super) kind: EvidenceKind,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct MessageHash(u64);
+pub(super) struct MessageHash(u64);
 
 impl MessageHash {
     fn of(id: &str) -> Self {
@@ -353,54 +330,9 @@ impl Memory {
     /// Calls `each` with all evidence.
     pub fn evidence(&self, mut each: impl FnMut(&ToolId, EvidenceKind, Minute)) {
         for known in self.rows.iter().flat_map(|row| &row.evidence) {
-            each(&self.tools[known.tool()], known.kind, known.at);
+            each(&self.tools[known.tool()], known.kind, known.at());
         }
     }
-}
-
-impl Row {
-    pub(super) fn person(&self) -> usize {
-        self.person as usize
-    }
-
-    /// The weight of the evidence for a tool, or against it if negative. What was passed over counts by the scores of the tools instead.
-    fn weight(&self, tool: usize) -> f32 {
-        let counts = |known: &&Known| known.tool() == tool && known.kind != EvidenceKind::PassedOver;
-        self.evidence.iter().filter(counts).map(|known| known.kind.weight()).sum::<f32>().clamp(-1.0, 1.5)
-    }
-
-    fn learn(&mut self, tool: usize, evidence: &Evidence) {
-        self.at = self.at.max(evidence.at);
-        let helped = |kind: EvidenceKind| kind.aspect() == Aspect::Call && kind.weight() > 0.0;
-        let of_tool = |known: &Known| known.tool() == tool;
-        // If a message led to calls of several tools, none of them was passed over.
-        if evidence.kind == EvidenceKind::PassedOver && self.evidence.iter().any(|known| of_tool(known) && helped(known.kind)) {
-            return;
-        }
-        let is_replaced =
-            |kind: EvidenceKind| kind.aspect() == evidence.kind.aspect() || (kind == EvidenceKind::PassedOver && helped(evidence.kind));
-        let kept = self.evidence.iter().filter(|known| !of_tool(known) || !is_replaced(known.kind)).copied();
-        self.evidence = kept.chain([Known { tool: small(tool), at: evidence.at, kind: evidence.kind }]).collect();
-    }
-}
-
-impl Known {
-    pub(super) fn tool(&self) -> usize {
-        self.tool as usize
-    }
-
-    pub(super) fn at(&self) -> Minute {
-        self.at
-    }
-
-    fn of(self, tools: &IndexSet<ToolId>) -> Evidence {
-        Evidence { tool: tools[self.tool()].clone(), kind: self.kind, at: self.at }
-    }
-}
-
-/// Places and numbers of people and tools, of which there are never more than messages times evidence.
-fn small(number: usize) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The selection for a message, with the reason for each tool.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -70,12 +71,16 @@ pub struct Disclosed {
 }
 
 /// The reason why a function was selected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// The tool matches the message; `rank` starts at 1.
     Relevant { rank: usize },
     /// The tool matches the message, and was called after similar ones; `rank` starts at 1.
     Learned { rank: usize, messages: u32 },
+    /// The tool was mostly called after another one, which is called or chosen. `chats` is the number of chats in which it was.
+    Follows { after: Arc<str>, chats: u32 },
+    /// The caller has never used the tool (`learning.explore`).
+    Explored,
     /// A language model chose the tool; `rank` is its position in the answer, starting at 1.
     Judged { rank: usize },
     /// The tool was offered to the chat before.
@@ -116,6 +121,11 @@ impl fmt::Display for Reason {
                 let messages = if *messages == 1 { "1 message".to_owned() } else { format!("{messages} messages") };
                 write!(formatter, "used after {messages} like this one (rank {rank})")
             }
+            Self::Follows { after, chats } => {
+                let chats = if *chats == 1 { "1 chat".to_owned() } else { format!("{chats} chats") };
+                write!(formatter, "called after {after} in {chats}")
+            }
+            Self::Explored => formatter.write_str("near the message, and never used by you before (learning.explore)"),
             Self::Judged { rank } => write!(formatter, "chosen by a language model (rank {rank})"),
             Self::OfferedBefore => formatter.write_str("offered earlier in this chat"),
             Self::Called => formatter.write_str("called in this chat"),

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::ToolId;
+use crate::domain::learning::co_use::MOST_CHATS;
 use crate::domain::learning::evidence::{Evidence, EvidenceKind, Minute};
 use crate::domain::learning::memory::{MOST, Memory, RememberedMessage};
 use crate::domain::learning::replay::Replay;
@@ -17,14 +18,15 @@ use crate::domain::learning::scope::{Audience, Scope};
 use crate::domain::learning::vector::MessageVector;
 use crate::domain::learning::verdict::Replayed;
 use crate::domain::learning::votes::{Vote, VoteParameters};
+use crate::service::learning::co_uses::CoUses;
 use crate::service::learning::memories::Memories;
+use crate::service::learning::qualities::Qualities;
+use crate::service::learning::writer::{MOST_CHATS_IN_MEMORY, MOST_IN_MEMORY, Taught, Writer};
 use crate::service::ports::{Forgotten, LearnedUse, LearningStore, StoreError};
 use crate::service::supervision::Supervised;
 use crate::service::write_behind::{BatchWriter, Queue};
 use crate::settings::{LearningMode, LearningSettings};
 
-/// Maximum number of messages in memory, counted once per scope: about 60 MiB with 384 dimensions.
-const MOST_IN_MEMORY: usize = 100_000;
 /// Number of messages that are read at the start.
 const MOST_READ: usize = 100_000;
 
@@ -38,12 +40,15 @@ const DAY: Duration = Duration::from_hours(24);
 /// What use has taught.
 #[derive(Clone)]
 pub struct Learning {
-    memories: Arc<Memories>,
-    queue: Queue<LearnedUse>,
+    pub(super) memories: Arc<Memories>,
+    /// Which tools chats call together.
+    pub(super) co_uses: Arc<CoUses>,
+    pub(super) qualities: Qualities,
+    pub(super) queue: Queue<Taught>,
     store: Arc<dyn LearningStore>,
     /// Held while the store is written, so that forgotten evidence isn't stored afterwards.
     writing: Arc<tokio::sync::Mutex<()>>,
-    settings: LearningSettings,
+    pub(super) settings: LearningSettings,
     model: Arc<str>,
 }
 
@@ -113,7 +118,7 @@ impl Learning {
         (model, retention): (&str, Duration),
         stop: CancellationToken,
     ) -> (Self, JoinHandle<()>) {
-        let (memories, writing) = (Arc::<Memories>::default(), Arc::default());
+        let (memories, co_uses, writing) = (Arc::<Memories>::default(), Arc::<CoUses>::default(), Arc::default());
         let model: Arc<str> = model.into();
         if settings.mode != LearningMode::Off {
             match store.learned(&model, (MOST_READ, MOST)).await {
@@ -125,17 +130,23 @@ impl Learning {
                 }
                 Err(error) => tracing::warn!(%error, "what was learned can't be read; learning starts anew"),
             }
+            match store.called((MOST_CHATS_IN_MEMORY, MOST_CHATS)).await {
+                Ok(calls) => co_uses.load(&calls),
+                Err(error) => tracing::warn!(%error, "which tools chats called can't be read; this is learned anew"),
+            }
             memories.shrink_to(MOST_IN_MEMORY);
+            co_uses.shrink_to(MOST_CHATS_IN_MEMORY);
         }
         let writer = Writer {
             memories: Arc::clone(&memories),
+            co_uses: Arc::clone(&co_uses),
             store: Arc::clone(&store),
             writing: Arc::clone(&writing),
             model: Arc::clone(&model),
             retention,
         };
         let (queue, task) = writer.start(stop);
-        (Self { memories, queue, store, writing, settings, model }, task)
+        (Self { memories, co_uses, qualities: Qualities::default(), queue, store, writing, settings, model }, task)
     }
 
     /// This, unless learning is off.
@@ -171,7 +182,7 @@ impl Learning {
         let person = principal.id.as_str().into();
         let one = LearnedUse { message: message.clone(), principal: person, scopes: scopes.into(), evidence };
         self.memories.add(&one);
-        self.queue.push(one);
+        self.queue.push(Taught::Use(one));
     }
 
     /// Learns again where much has changed. The writer does the same soon after each use.
@@ -326,52 +337,8 @@ impl Learning {
         let _writing = self.writing.lock().await;
         // What is queued is not stored any more, because it isn't in memory.
         self.memories.forget(forgotten);
+        self.co_uses.forget(forgotten);
+        self.qualities.forget(forgotten);
         self.store.forget_learned(forgotten).await
-    }
-}
-
-struct Writer {
-    memories: Arc<Memories>,
-    store: Arc<dyn LearningStore>,
-    writing: Arc<tokio::sync::Mutex<()>>,
-    model: Arc<str>,
-    retention: Duration,
-}
-
-impl BatchWriter for Writer {
-    type Item = LearnedUse;
-
-    const NAME: &str = "learning";
-    const CAPACITY: usize = 16_384;
-    const BATCH: usize = 1_024;
-    const GATHER: Duration = Duration::from_millis(300);
-
-    fn report_lost(lost: u64) {
-        tracing::warn!(lost, "uses will be forgotten at the next start: the store fails or is too slow");
-    }
-
-    async fn save(&self, batch: &[LearnedUse]) -> bool {
-        let _writing = self.writing.lock().await;
-        let held = |one: &LearnedUse| LearnedUse { scopes: self.memories.holding(one), ..one.clone() };
-        let uses: Vec<LearnedUse> = batch.iter().map(held).filter(|one| !one.scopes.is_empty()).collect();
-        let saved = self.store.save_learned(&self.model, &uses).await;
-        if self.memories.messages() > MOST_IN_MEMORY {
-            self.memories.shrink_to(MOST_IN_MEMORY);
-        }
-        let memories = Arc::clone(&self.memories);
-        let _ = tokio::task::spawn_blocking(move || memories.refit(Memory::is_due)).await;
-        saved.inspect_err(|error| tracing::warn!(%error, "uses were not stored")).is_ok()
-    }
-
-    async fn forget(&self) {
-        let before = SystemTime::now().checked_sub(self.retention).unwrap_or(SystemTime::UNIX_EPOCH);
-        let forgotten = Forgotten::Before(before);
-        let _writing = self.writing.lock().await;
-        self.memories.forget(&forgotten);
-        match self.store.forget_learned(&forgotten).await {
-            Ok(0) => {}
-            Ok(uses) => tracing::info!(uses, "what was learned before the retention was removed"),
-            Err(error) => tracing::warn!(%error, "what was learned before the retention was not removed"),
-        }
     }
 }

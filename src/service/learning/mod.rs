@@ -1,4 +1,8 @@
 //! Learning from use: remembers messages with the tools that helped, and lets them vote.
 
+mod co_uses;
 mod memories;
+mod qualities;
 pub mod learn;
+mod together;
+mod writer;

@@ -48,8 +48,15 @@ pub enum SelectionEventKind {
     Called { tool: ToolId, outcome: CallOutcome, took: Duration, recovered: bool },
     /// The model searched for tools. `recovered`: the chat's last selection did not contain the best tool found.
     Searched { message: EventMessage, tools: Vec<ToolId>, recovered: bool },
-    /// A group was loaded. `before` and `bound` are the numbers of bound tools before and after, without meta-tools.
-    Loaded { took: Duration, before: u64, bound: u64 },
+    /// A group of this name was loaded. `before` and `bound` are the numbers of bound tools before and after, without meta-tools.
+    Loaded {
+        /// Empty in events that an earlier version spooled.
+        #[serde(default)]
+        group: String,
+        took: Duration,
+        before: u64,
+        bound: u64,
+    },
     /// A group was unloaded, with the numbers of bound tools before and after.
     Unloaded { before: u64, bound: u64 },
     /// The client fetched its list of tools: `bound` tools, and the meta-tools.

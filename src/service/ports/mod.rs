@@ -43,11 +43,11 @@ pub use self::servers::{
 };
 pub use self::spool::{Spool, SpoolError, SpoolSegment, SpoolState};
 pub use self::store::{
-    AuditStore, ChangeStore, ChatStore, ComputedStore, ConnectVisit, ConnectionStore, DefinitionStore, EnrichmentStore, EventStore,
-    FeedbackStore, Forgotten, KeyStore, LeaderStore, LearnedUse, LearningStore, ListingStore, PendingSignIn, PolicyStore, RateKey,
-    RateReport, RateStore, SecretStore, ServerStore, SessionCaps, SessionSaved, SessionStore, SharedRates, StatePart, StateVersions, Store,
-    StoreError, StoreFailures, StoredChat, StoredConnection, StoredDefinition, StoredPolicy, StoredServer, StoredToolOverride,
-    ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore,
+    AuditStore, CalledInChat, ChangeStore, ChatStore, ComputedStore, ConnectVisit, ConnectionStore, DefinitionStore, EnrichmentStore,
+    EventStore, FeedbackStore, Forgotten, KeyStore, LeaderStore, LearnedUse, LearningStore, ListingStore, PendingSignIn, PolicyStore,
+    RateKey, RateReport, RateStore, SecretStore, ServerStore, SessionCaps, SessionSaved, SessionStore, SharedRates, StatePart,
+    StateVersions, Store, StoreError, StoreFailures, StoredChat, StoredConnection, StoredDefinition, StoredPolicy, StoredServer,
+    StoredToolOverride, ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore,
 };
 pub use self::tracer::{Span, SpanKind, SpanValue, TraceContext, Tracer};
 pub use crate::domain::catalog::catalog::{ServerListing, SkippedTool};

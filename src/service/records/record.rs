@@ -189,6 +189,13 @@ impl Recorder {
         if teaches {
             self.learn(caller, followed.as_deref(), &tool, outcome);
         }
+        if let Some(learning) = &self.learning {
+            let person = person(caller, followed.as_deref());
+            learning.note_answer(person, &tool, outcome, took);
+            if let Some(conversation) = caller.conversation().filter(|_| teaches && outcome == CallOutcome::Success) {
+                learning.learn_together(person, &conversation, tool.clone());
+            }
+        }
         self.record(self.event(caller, followed.as_deref(), SelectionEventKind::Called { tool, outcome, took, recovered }));
     }
 
@@ -231,6 +238,13 @@ impl Recorder {
     pub(in crate::service) fn of_conversation(&self, caller: &CallerContext, kind: SelectionEventKind) {
         if caller.conversation().is_some() {
             self.record(self.event(caller, None, kind));
+        }
+    }
+
+    /// Learns that a conversation loaded a group of tools.
+    pub(in crate::service) fn loaded(&self, caller: &CallerContext, group: &str) {
+        if let (Some(learning), Some(conversation)) = (&self.learning, caller.conversation()) {
+            learning.learn_loaded(person(caller, self.followed(caller).as_deref()), &conversation, group);
         }
     }
 

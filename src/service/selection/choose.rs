@@ -10,12 +10,13 @@ use crate::domain::access::visibility::{Scope, Visibility};
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::{Tool, ToolId};
 use crate::domain::selection::relevance::{
-    CutCandidate, CutParameters, CutReason, GAP, GAP_OF_PARTS, GateRule, PREFERENCE, PREFERENCE_IN_CONTEXT, QueryPlan, Ranked, Role,
-    companions, cut, cut_noting, gap_at, prefer, readable_score,
+    CutCandidate, CutParameters, CutReason, GAP, GAP_OF_PARTS, GateRule, PREFERENCE, PREFERENCE_IN_CONTEXT, QueryPlan, Ranked, Role, cut,
+    cut_noting, gap_at, prefer, readable_score,
 };
 use crate::domain::selection::selection::Reason;
 use crate::service::catalog::current::View;
 use crate::service::records::metrics::SelectionKind;
+use crate::service::selection::additions::Ground;
 use crate::service::selection::explain::Trace;
 use crate::service::selection::judges::Judges;
 use crate::service::selection::offer::{ConnectionAddress, Offer};
@@ -64,15 +65,6 @@ pub(super) struct Message<'a> {
     pub(super) trace: Option<&'a Mutex<Trace>>,
 }
 
-/// What the cut needs to know about a ranking.
-#[derive(Clone, Copy)]
-struct Extent {
-    /// By how much learning changes the distance from the best score within which tools are kept.
-    allowance: f32,
-    /// Whether the message has several sentences or clauses.
-    has_parts: bool,
-}
-
 /// The new tools for a message. Our own tools are positions in the catalog.
 pub(super) struct Chosen {
     pub(super) kind: SelectionKind,
@@ -90,6 +82,8 @@ pub(super) struct Chosen {
     pub(super) ranks: HashMap<u32, usize>,
     /// For tools that learning raised, the number of similar messages with evidence for them.
     pub(super) learned: HashMap<u32, u32>,
+    /// For tools that were chosen beside the ranking, the reason.
+    pub(super) additions: HashMap<u32, Reason>,
     /// The best tools without learning, with their scores. Empty if learning is off.
     pub(super) plain: Vec<(u32, f32)>,
     /// The vector of the message.
@@ -165,9 +159,8 @@ impl Choose {
             foreign: &offer.judged,
             limit: limit(message, &ranking.ranked),
         };
-        let extent = Extent { allowance: ranking.learned.allowance, has_parts: ranking.has_parts };
         match self.judges.rerank(reranking).await {
-            Reranked::NotAsked => self.cut(message, &ranking.ranked, extent, &mut chosen),
+            Reranked::NotAsked => self.cut(message, &ranking.ranked, &ranking, &mut chosen),
             Reranked::Chosen(ranked) => {
                 chosen.judged = true;
                 if let Some(trace) = message.trace {
@@ -175,10 +168,10 @@ impl Choose {
                 }
                 // The model chose each tool deliberately, so the distance from the best score does not matter.
                 let ranked: Vec<Ranked<u32>> = ranked.into_iter().map(|ranked| Ranked { leads: 1, ..ranked }).collect();
-                self.cut(message, &ranked, extent, &mut chosen);
+                self.cut(message, &ranked, &ranking, &mut chosen);
             }
             Reranked::Failed(warning) => {
-                self.cut(message, &ranking.ranked, extent, &mut chosen);
+                self.cut(message, &ranking.ranked, &ranking, &mut chosen);
                 chosen.kind = SelectionKind::Degraded;
                 chosen.warnings.push(warning);
             }
@@ -218,13 +211,15 @@ impl Choose {
         }
         let states = self.retrieve.connection_states(message.principal).await;
         Retrieve::prefer_ready(&mut ranking.ranked, &states, view);
+        self.retrieve.prefer_better(&mut ranking, view, message.principal);
         ranking
     }
 
-    fn cut(&self, message: &Message<'_>, ranking: &[Ranked<u32>], extent: Extent, chosen: &mut Chosen) {
+    /// Cuts a ranking to what the message needs, and adds tools that later turns may need. `whole` is the ranking of the search.
+    fn cut(&self, message: &Message<'_>, ranking: &[Ranked<u32>], whole: &Ranking, chosen: &mut Chosen) {
         let Message { request, view: View { catalog, settings, .. }, offer, .. } = *message;
-        let Extent { allowance, has_parts } = extent;
-        let gap = allowance + gap_at(if has_parts { GAP_OF_PARTS } else { GAP }, settings.strictness);
+        let has_parts = whole.has_parts;
+        let gap = whole.learned.allowance + gap_at(if has_parts { GAP_OF_PARTS } else { GAP }, settings.strictness);
         let texts = catalog.texts().filter(|_| settings.fold_duplicates);
         let candidates: Vec<CutCandidate> = ranking
             .iter()
@@ -251,13 +246,10 @@ impl Choose {
             None => cut(&candidates, &of_message),
             Some(trace) => cut_noting(&candidates, &of_message, Some(&mut |place, reason| trace.lock().cut(ranking[place].key, reason))),
         };
-        let first = ranking.iter().find_map(|ranked| catalog.server_of(ranked.key));
-        let along = match first {
-            Some(server) if has_company => companions(&candidates, &kept, &parameters, server, self.of_chats.of_server),
-            _ => Vec::new(),
-        };
+        let on = Ground { ranking, whole, candidates: &candidates, kept: &kept, parameters: &parameters, has_company };
+        let additions = self.additions(message, &on);
         let mut close = Vec::new();
-        for (rank, &position) in (1..).zip(kept.iter().chain(&along)) {
+        for (rank, &position) in (1..).zip(kept.iter().chain(&additions.along)) {
             let ranked = &ranking[position];
             let score = readable_score(ranked.fused);
             let key = ranked.key as usize;
@@ -275,6 +267,7 @@ impl Choose {
                 None => chosen.foreign.extend(offer.judged.get(key - catalog.tools().len()).map(|tool| (tool.name.clone(), score, rank))),
             }
         }
+        close.extend(additions.add_to(chosen, catalog));
         leave_out_accompanied(message, &close, chosen);
     }
 
@@ -331,6 +324,7 @@ impl Chosen {
             not_judged: Vec::new(),
             ranks: HashMap::new(),
             learned: HashMap::new(),
+            additions: HashMap::new(),
             plain: Vec::new(),
             vector: None,
             leans: false,

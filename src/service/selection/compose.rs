@@ -30,7 +30,7 @@ impl<'a> Composition<'a> {
     /// Adds tools that stay regardless of the message: the search tool, pinned tools, and always-on tools of toolsets.
     pub(super) fn add_fixed(&mut self) {
         let Message { view: View { catalog, visibility, settings }, offer, principal, .. } = self.message;
-        self.add_meta([Purpose::Search, Purpose::Load].into_iter().flat_map(MetaTool::of_purpose), Reason::SearchTool);
+        self.add_meta([Purpose::Search, Purpose::Load].into_iter().flat_map(MetaTool::of_purpose), &Reason::SearchTool);
         if offer.has_meta_document() {
             // If the tools themselves are not offered, the first message already needs these meta-tools.
             self.add_running();
@@ -55,7 +55,7 @@ impl<'a> Composition<'a> {
         let Message { view: View { catalog, .. }, offer, .. } = self.message;
         for entry in set.tools() {
             if entry.tool == run_tool() {
-                self.add_meta([MetaTool::RunTool].into_iter(), Reason::RunTool);
+                self.add_meta([MetaTool::RunTool].into_iter(), &Reason::RunTool);
                 continue;
             }
             let Some(position) = offer.position(&entry.tool, catalog) else {
@@ -66,10 +66,11 @@ impl<'a> Composition<'a> {
             if self.holds(&tool.id) {
                 continue;
             }
-            let reason = match chosen.ranks.get(&position) {
-                Some(&rank) => chosen.reason(rank, Some(position)),
-                None if entry.called => Reason::Called,
-                None => Reason::OfferedBefore,
+            let reason = match (chosen.ranks.get(&position), chosen.additions.get(&position)) {
+                (Some(&rank), _) => chosen.reason(rank, Some(position)),
+                (None, Some(reason)) => reason.clone(),
+                (None, None) if entry.called => Reason::Called,
+                (None, None) => Reason::OfferedBefore,
             };
             self.tools.push(Selected { score: chosen.scores.get(&position).copied(), reason, ..Selected::named(tool) });
         }
@@ -111,17 +112,17 @@ impl<'a> Composition<'a> {
     }
 
     /// Adds all remaining tools of ours, in the order of the offer.
-    pub(super) fn add_ours(&mut self, reason: Reason) {
+    pub(super) fn add_ours(&mut self, reason: &Reason) {
         let Message { view: View { catalog, .. }, offer, .. } = self.message;
         let kept: HashSet<&ToolId> = self.tools.iter().filter_map(|kept| kept.id.as_ref()).collect();
         let rest = offer.tools(catalog).filter(|tool| !kept.contains(&tool.id));
-        let rest: Vec<Selected> = rest.map(|tool| Selected { reason, ..Selected::named(tool) }).collect();
+        let rest: Vec<Selected> = rest.map(|tool| Selected { reason: reason.clone(), ..Selected::named(tool) }).collect();
         self.tools.extend(rest);
     }
 
     /// Everything on offer instead of these tools, in an order that does not depend on the message. What the model found and
     /// what it called by `run_tool` stays too.
-    pub(super) fn with_all(self, set: &ChatSet, found: &[ToolId], reason: Reason) -> Self {
+    pub(super) fn with_all(self, set: &ChatSet, found: &[ToolId], reason: &Reason) -> Self {
         let Message { offer, .. } = self.message;
         let mut all = Self::new(self.message);
         all.add_fixed();
@@ -130,14 +131,14 @@ impl<'a> Composition<'a> {
         all.add_chat(set, &Chosen::nothing(), found);
         all.add_kept();
         all.add_foreign(&Chosen::nothing());
-        all.tools.extend(offer.judged.iter().map(|tool| meta(&tool.name, reason)));
-        all.tools.extend(offer.builtins.iter().map(|(name, _)| meta(name, reason)));
+        all.tools.extend(offer.judged.iter().map(|tool| meta(&tool.name, reason.clone())));
+        all.tools.extend(offer.builtins.iter().map(|(name, _)| meta(name, reason.clone())));
         all
     }
 
     /// Adds the meta-tools that describe and run other tools.
     pub(super) fn add_running(&mut self) {
-        self.add_meta(MetaTool::of_purpose(Purpose::Run), Reason::RunTool);
+        self.add_meta(MetaTool::of_purpose(Purpose::Run), &Reason::RunTool);
     }
 
     /// Adds foreign functions.
@@ -149,16 +150,16 @@ impl<'a> Composition<'a> {
     }
 
     /// Adds Open WebUI's own tools of these families.
-    pub(super) fn add_builtins(&mut self, families: &BTreeSet<Family>, reason: Reason) {
+    pub(super) fn add_builtins(&mut self, families: &BTreeSet<Family>, reason: &Reason) {
         let kept = self.message.offer.builtins.iter().filter(|(_, family)| families.contains(family));
-        self.tools.extend(kept.map(|(name, _)| meta(name, reason)));
+        self.tools.extend(kept.map(|(name, _)| meta(name, reason.clone())));
     }
 
     /// Adds those of these meta-tools that are offered, without duplicates.
-    fn add_meta(&mut self, tools: impl Iterator<Item = MetaTool>, reason: Reason) {
+    fn add_meta(&mut self, tools: impl Iterator<Item = MetaTool>, reason: &Reason) {
         for tool in tools.filter(|tool| self.message.offer.meta.contains(tool)) {
             if !self.tools.iter().any(|kept| kept.name == tool.name()) {
-                self.tools.push(meta(tool.name(), reason));
+                self.tools.push(meta(tool.name(), reason.clone()));
             }
         }
     }

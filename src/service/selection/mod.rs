@@ -13,6 +13,7 @@ pub(crate) mod offers;
 mod explain;
 pub mod retrieve;
 mod rerank;
+mod additions;
 mod choose;
 mod compose;
 pub mod select;

@@ -15,11 +15,12 @@ use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::learning::boost::{Learned, apply};
 use crate::domain::learning::memory::RIVALS;
+use crate::domain::learning::quality::Quality;
 use crate::domain::learning::vector::MessageVector;
 use crate::domain::learning::votes::Vote;
 use crate::domain::selection::builtins::Families;
 use crate::domain::selection::explanation::GateExplanation;
-use crate::domain::selection::relevance::arrange::prefer_ready;
+use crate::domain::selection::relevance::arrange::{prefer_better, prefer_ready};
 use crate::domain::selection::relevance::{
     Candidates, FusionParameters, Gate, GateEvidence, GateRule, GateVerdict, LeftOpen, LexicalModel, QueryPlan, Ranked, Signals,
     SparseVector, TurnEvidence, living_first, z_scores,
@@ -142,6 +143,10 @@ pub struct Retrieve {
     learning: Option<Learning>,
 }
 
+/// By how much uses must prefer one of two near duplicates, in standard deviations of the candidates, so that the other one doesn't take
+/// its place by better answers.
+const HABIT: f32 = 0.5;
+
 /// The merged results of several queries.
 #[derive(Clone, Debug, Default)]
 pub struct Merged {
@@ -196,6 +201,11 @@ impl Retrieve {
     #[must_use]
     pub fn with_learning(self, learning: Option<Learning>) -> Self {
         Self { learning, ..self }
+    }
+
+    /// What use has taught; `None` if learning is off.
+    pub(super) fn learning(&self) -> Option<&Learning> {
+        self.learning.as_ref()
     }
 
     /// Lets the messages that the caller may learn from change the ranking of this message.
@@ -259,6 +269,24 @@ impl Retrieve {
         };
         let group = |key: u32| if (key as usize) < tools.len() { texts.map_or(key, |texts| texts.near_duplicates.group(key)) } else { key };
         prefer_ready(ranked, group, is_ready);
+    }
+
+    /// Among near duplicates, moves the one that fails less and answers faster to the first place, unless the caller's uses clearly
+    /// prefer another one.
+    pub(crate) fn prefer_better(&self, ranking: &mut Ranking, view: &View, caller: &Principal) {
+        let View { catalog, settings, .. } = view;
+        let Some(quality) = self.learning.as_ref().and_then(|learning| learning.qualities(caller)) else { return };
+        let Some(texts) = catalog.texts().filter(|_| settings.fold_duplicates) else { return };
+        let tools = catalog.tools();
+        let Ranking { ranked, learned, down, .. } = ranking;
+        let is_down = |key: u32| catalog.server_of(key).is_some_and(|server| down.get(server as usize).copied().unwrap_or_default());
+        let delta = |key: u32| learned.deltas.get(&key).copied().unwrap_or_default();
+        let of = |key: u32| quality(&tools.get(key as usize)?.id);
+        let group = |key: u32| if (key as usize) < tools.len() { texts.near_duplicates.group(key) } else { key };
+        prefer_better(ranked, group, |one, other| {
+            let is_preferred = delta(other) > 0.0 && delta(other) - delta(one) >= HABIT;
+            !is_preferred && !is_down(one) && Quality::is_better(of(one), of(other))
+        });
     }
 
     /// Lowers the ranks of tools on servers that are down, as reported by `servers`.
@@ -599,6 +627,7 @@ impl Retrieve {
             let list = settings.candidates.max(list);
             let mut ranking = self.rank(&QueryPlan::new(query), view, Some(list), &[]).await;
             self.apply_learning(&mut ranking, view, principal);
+            self.prefer_better(&mut ranking, view, principal);
             merged.vector.clone_from(&ranking.vector);
             merged.has_failed |= ranking.has_failed;
             let weak = self.weak_cosine(&ranking, catalog.tools().len());

@@ -111,7 +111,7 @@ impl Select {
         if is_small {
             // Before the chat's tools, so that calls don't change the order.
             narrowed.add_running();
-            narrowed.add_ours(Reason::Small);
+            narrowed.add_ours(&Reason::Small);
         }
         narrowed.add_chat(&set, &chosen, &found);
         narrowed.add_kept();
@@ -120,9 +120,9 @@ impl Select {
             narrowed.add_running();
         }
         narrowed.add_foreign(&chosen);
-        narrowed.add_builtins(&builtins.needed, Reason::MayNeed);
-        narrowed.add_builtins(&builtins.staying, Reason::OfferedBefore);
-        narrowed.add_builtins(&builtins.searched, Reason::Found);
+        narrowed.add_builtins(&builtins.needed, &Reason::MayNeed);
+        narrowed.add_builtins(&builtins.staying, &Reason::OfferedBefore);
+        narrowed.add_builtins(&builtins.searched, &Reason::Found);
         if let Some(trace) = trace {
             trace.lock().selected(&narrowed.tools);
         }
@@ -132,7 +132,7 @@ impl Select {
         let (answer, tokens_after) = match whole {
             None => (narrowed, tokens_narrowed),
             Some(whole) => {
-                let all = narrowed.with_all(&set, &found, whole.reason());
+                let all = narrowed.with_all(&set, &found, &whole.reason());
                 let tokens = all.tokens(&costs).1;
                 (all, tokens)
             }

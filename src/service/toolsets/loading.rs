@@ -279,8 +279,10 @@ impl Loading {
         let bound = self.now(here).await.map_or(bound_before, |names| names.len());
         let took = started.elapsed();
         let (before, now) = (bound_before as u64, bound as u64);
-        for _ in &new {
-            self.recorder.of_conversation(here.caller, SelectionEventKind::Loaded { took, before, bound: now });
+        for group in &new {
+            let group = group.to_string();
+            self.recorder.loaded(here.caller, &group);
+            self.recorder.of_conversation(here.caller, SelectionEventKind::Loaded { group, took, before, bound: now });
         }
         let next = format!(
             "They are among your tools from your next step on: call them directly. If you do not see them there, call them through {RunTool}."

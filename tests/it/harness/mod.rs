@@ -1,6 +1,7 @@
 //! The real application in this process, on a free port, with real MCP servers of our own.
 
 pub(crate) mod answers;
+pub(crate) mod callers;
 pub(crate) mod contracts;
 pub(crate) mod data;
 pub(crate) mod keys;

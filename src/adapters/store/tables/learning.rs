@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use sqlx::Row;
 
-use super::{DbConnection, DbRow, SqlStore};
+use super::{DbConnection, DbRow, SqlStore, co_use};
 use crate::adapters::store::encoding::{from_millis, odd, signed, to_millis};
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::ToolId;
@@ -14,7 +14,7 @@ use crate::domain::learning::evidence::{Evidence, EvidenceKind, Minute};
 use crate::domain::learning::memory::RememberedMessage;
 use crate::domain::learning::scope::Scope;
 use crate::domain::learning::vector::MessageVector;
-use crate::service::ports::{Forgotten, LearnedUse, LearningStore, StoreError};
+use crate::service::ports::{CalledInChat, Forgotten, LearnedUse, LearningStore, StoreError};
 
 const FORGET: &str = "forget what was learned";
 /// The ids of the newest messages of a model, with a limit per caller and one in total.
@@ -72,9 +72,26 @@ impl LearningStore for SqlStore {
         self.read("read what was learned", read).await
     }
 
+    async fn save_called(&self, calls: &[CalledInChat]) -> Result<(), StoreError> {
+        let save = || {
+            async move |writer: &mut DbConnection| {
+                for call in calls {
+                    co_use::save(writer, call).await?;
+                }
+                Ok(())
+            }
+        };
+        self.write("save what chats called", save).await
+    }
+
+    async fn called(&self, limits: (usize, usize)) -> Result<Vec<CalledInChat>, StoreError> {
+        self.read("read what chats called", co_use::read(self.readers(), limits)).await
+    }
+
     async fn forget_learned(&self, forgotten: &Forgotten) -> Result<u64, StoreError> {
         let forget = || {
             async move |writer: &mut DbConnection| {
+                co_use::forget(writer, forgotten).await?;
                 let before = pieces(writer).await?;
                 match forgotten {
                     Forgotten::Caller(id) => remove_all(writer, id).await?,
@@ -166,5 +183,6 @@ async fn pieces(writer: &mut DbConnection) -> Result<u64, sqlx::Error> {
 }
 
 pub(super) async fn remove_all(writer: &mut DbConnection, owner: &PrincipalId) -> Result<(), sqlx::Error> {
+    co_use::remove_all(writer, owner).await?;
     sqlx::query("DELETE FROM learned_message WHERE principal = $1").bind(owner.as_str()).execute(writer).await.map(drop)
 }

@@ -22,6 +22,7 @@ mod conversation_figures;
 mod costs;
 mod definitions;
 mod feedback;
+mod co_use;
 mod learning;
 mod listings;
 mod policy;

@@ -42,6 +42,20 @@ pub(crate) fn prefer_ready(ranked: &mut [Ranked<u32>], group: impl Fn(u32) -> u3
     }
 }
 
+/// Moves the better one of near duplicates to the first place of its group. `group` is equal for near duplicates; `is_better` compares
+/// two of them. The scores keep their order.
+pub(crate) fn prefer_better(ranked: &mut [Ranked<u32>], group: impl Fn(u32) -> u32, is_better: impl Fn(u32, u32) -> bool) {
+    let mut first_of: HashMap<u32, usize> = HashMap::new();
+    for place in 0..ranked.len() {
+        let first = *first_of.entry(group(ranked[place].key)).or_insert(place);
+        if first != place && is_better(ranked[place].key, ranked[first].key) {
+            let (better, worse) = (ranked[first].fused, ranked[place].fused);
+            ranked.swap(first, place);
+            (ranked[first].fused, ranked[place].fused) = (better, worse);
+        }
+    }
+}
+
 /// The result: positions in the ranking.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Arranged {
@@ -86,7 +100,7 @@ pub(crate) fn arrange(found: &[ArrangeCandidate], per_server: Option<usize>) -> 
 
 #[cfg(test)]
 mod preference {
-    use super::{Ranked, prefer_ready};
+    use super::{Ranked, prefer_better, prefer_ready};
 
     fn ranked(tools: &[(u32, f32)]) -> Vec<Ranked<u32>> {
         tools.iter().map(|&(key, fused)| Ranked { key, fused, ..Ranked::default() }).collect()
@@ -110,6 +124,15 @@ mod preference {
         assert_eq!(keys(&tools), [3, 2, 1]);
         let scores: Vec<f32> = tools.iter().map(|tool| tool.fused).collect();
         assert_eq!(scores, [4.0, 2.0, 1.0], "the scores stay in order");
+    }
+
+    #[test]
+    fn the_better_of_near_duplicates_comes_first() {
+        let mut tools = ranked(&[(1, 4.0), (2, 2.0), (3, 1.0), (5, 0.5)]);
+        prefer_better(&mut tools, |key| key % 2, |one, other| one == 5 && other == 1);
+        assert_eq!(keys(&tools), [5, 2, 3, 1]);
+        let scores: Vec<f32> = tools.iter().map(|tool| tool.fused).collect();
+        assert_eq!(scores, [4.0, 2.0, 1.0, 0.5], "the scores stay in order");
     }
 }
 

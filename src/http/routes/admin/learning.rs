@@ -1,6 +1,6 @@
 //! Shows administrators what was learned from use, and forgets it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::SystemTime;
 
 use actix_web::{HttpResponse, delete, get, post, web};
@@ -129,6 +129,76 @@ struct EvidenceBody {
 struct ForgottenBody {
     /// Number of pieces of evidence.
     removed: u64,
+}
+
+#[derive(Serialize, ToSchema)]
+struct ProposalsBody {
+    /// Tools that are mostly called in the same chats, the most frequent first. Toolsets that exist are left out. To accept one, send its
+    /// `tools` to `PUT /v1/admin/toolsets/NAME`.
+    toolsets: Vec<ProposedToolsetBody>,
+    /// The tools that most people call. Pinned ones are left out. To accept one, send `{"pinned": true}` to
+    /// `PUT /v1/admin/tools/SERVER/TOOL`.
+    pins: Vec<ProposedPinBody>,
+    /// The toolsets, servers and tags that chats and sessions load, the most frequent first.
+    loaded: Vec<LoadedGroupBody>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct ProposedToolsetBody {
+    /// Public names.
+    tools: Vec<String>,
+    /// Number of chats that called at least two of the tools.
+    chats: usize,
+    /// Number of people in these chats.
+    people: usize,
+}
+
+#[derive(Serialize, ToSchema)]
+struct ProposedPinBody {
+    /// The public name.
+    name: String,
+    server: String,
+    tool: String,
+    /// Number of chats that called the tool.
+    chats: usize,
+    people: usize,
+}
+
+#[derive(Serialize, ToSchema)]
+struct LoadedGroupBody {
+    name: String,
+    /// Number of chats and sessions that loaded it.
+    chats: usize,
+    people: usize,
+}
+
+/// Proposes toolsets, and tools to pin, by what chats called together. Changes nothing. Proposals are made from three chats on.
+#[utoipa::path(responses((status = 200, description = "The proposals", body = ProposalsBody)))]
+#[get("/v1/admin/learning/proposals")]
+pub async fn show_proposals(state: web::Data<State>, caller: Administrator) -> HttpResponse {
+    let view = state.current.view(&caller.0);
+    let catalog = &view.catalog;
+    let found = state.learning.proposals(|tool| catalog.tool(tool).is_some());
+    let name = |tool: &ToolId| catalog.tool(tool).map(|tool| tool.operation_id.to_string());
+    let known: Vec<HashSet<String>> = state.toolsets.list().into_iter().map(|toolset| toolset.members.into_iter().collect()).collect();
+    let toolsets = found.toolsets.iter().map(|proposed| ProposedToolsetBody {
+        tools: proposed.tools.iter().filter_map(name).collect(),
+        chats: proposed.chats,
+        people: proposed.people,
+    });
+    let is_new = |proposed: &ProposedToolsetBody| !known.iter().any(|members| proposed.tools.iter().all(|tool| members.contains(tool)));
+    let is_pinned = |tool: &ToolId| {
+        let of_admin = catalog.position(tool).is_some_and(|position| catalog.pinned().contains(&position));
+        of_admin || name(tool).is_some_and(|name| view.settings.pinned.contains(&name))
+    };
+    let pins = found.pins.iter().filter(|pin| !is_pinned(&pin.tool)).filter_map(|pin| {
+        let (server, tool) = (pin.tool.server.to_string(), pin.tool.name.to_string());
+        Some(ProposedPinBody { name: name(&pin.tool)?, server, tool, chats: pin.chats, people: pin.people })
+    });
+    let loaded =
+        found.loaded.iter().map(|group| LoadedGroupBody { name: group.tool.name.to_string(), chats: group.chats, people: group.people });
+    let body = ProposalsBody { toolsets: toolsets.filter(is_new).collect(), pins: pins.collect(), loaded: loaded.collect() };
+    HttpResponse::Ok().json(body)
 }
 
 /// Shows what was learned from use. Without parameters, lists all scopes. With `tool`, shows the evidence on a tool. With `message` and

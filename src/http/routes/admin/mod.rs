@@ -57,6 +57,7 @@ pub fn configure(config: &mut ServiceConfig<'_>) {
         .service(toolsets::remove_toolset);
     config.service(secrets::forget_secrets);
     config.service(learning::show_learning).service(learning::forget_learning).service(learning::replay_learning);
+    config.service(learning::show_proposals);
     config.service(usage::show).service(report::show);
     config
         .service(enrichment::list_enrichment)

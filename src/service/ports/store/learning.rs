@@ -23,10 +23,23 @@ pub struct LearnedUse {
     pub evidence: Evidence,
 }
 
+/// A call in a chat, as evidence for the tools that the chat calls together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CalledInChat {
+    /// A hash of the caller and the chat.
+    pub chat: Arc<str>,
+    pub principal: Arc<str>,
+    /// For whom the evidence counts.
+    pub scopes: Arc<[Scope]>,
+    /// The tool, or a loaded group with an empty server.
+    pub tool: ToolId,
+    pub at: SystemTime,
+}
+
 /// What to forget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Forgotten {
-    /// All messages of a caller.
+    /// All messages and chats of a caller.
     Caller(PrincipalId),
     /// What the messages of a deleted key taught: its own, and those of the users for whom it acted.
     Key(KeyId),
@@ -47,6 +60,13 @@ pub trait LearningStore: Send + Sync {
     /// The evidence of messages with vectors of this model, newest message first: at most `messages` in total and `of_one` per caller.
     async fn learned(&self, model: &str, (messages, of_one): (usize, usize)) -> Result<Vec<LearnedUse>, StoreError>;
 
-    /// Deletes what was learned. Returns the number of pieces of evidence. Durable, except for old messages.
+    /// Stores what chats called. A later call of the same tool in a chat changes only the time of the chat.
+    async fn save_called(&self, calls: &[CalledInChat]) -> Result<(), StoreError>;
+
+    /// What chats called, newest chat first and each chat in the order of its calls: at most `chats` in total and `of_one` per caller.
+    async fn called(&self, limits: (usize, usize)) -> Result<Vec<CalledInChat>, StoreError>;
+
+    /// Deletes what was learned from messages and chats. Returns the number of pieces of evidence of messages. Durable, except for old
+    /// messages.
     async fn forget_learned(&self, forgotten: &Forgotten) -> Result<u64, StoreError>;
 }

@@ -8,7 +8,7 @@ use toolsieve::domain::learning::evidence::{Evidence, EvidenceKind, Minute};
 use toolsieve::domain::learning::memory::RememberedMessage;
 use toolsieve::domain::learning::scope::Scope;
 use toolsieve::domain::learning::vector::MessageVector;
-use toolsieve::service::ports::{Forgotten, LearnedUse, Store};
+use toolsieve::service::ports::{CalledInChat, Forgotten, LearnedUse, Store};
 
 const MODEL: &str = "model";
 
@@ -65,4 +65,47 @@ pub(crate) async fn what_was_learned_is_forgotten(store: &dyn Store) {
     assert_eq!(forget(Forgotten::Scope(Scope::read("-/caller=user:c").unwrap())).await, 0, "it still counts for all");
     assert_eq!(store.learned(MODEL, (10, 10)).await.unwrap()[0].scopes[..], [Scope::read("-/all").unwrap()]);
     assert_eq!((forget(Forgotten::All).await, store.learned(MODEL, (10, 10)).await.unwrap().len()), (1, 0));
+}
+
+fn called(chat: &str, principal: &str, tool: &str, minute: u32) -> CalledInChat {
+    let scopes = ["-/all".to_owned(), format!("-/caller={principal}")];
+    let (chat, at) = (chat.into(), Minute(minute).time());
+    let scopes = scopes.iter().filter_map(|text| Scope::read(text)).collect();
+    CalledInChat { chat, principal: principal.into(), scopes, tool: ToolId::new("server", tool), at }
+}
+
+/// The chats and tools that come back, in their order.
+async fn chats(store: &dyn Store, limits: (usize, usize)) -> Vec<(String, String)> {
+    let calls = store.called(limits).await.unwrap();
+    calls.into_iter().map(|call| (call.chat.to_string(), call.tool.name.to_string())).collect()
+}
+
+pub(crate) async fn what_chats_called_comes_back_in_order(store: &dyn Store) {
+    let calls = [called("a", "user:a", "two", 10), called("b", "user:b", "one", 11), called("a", "user:a", "one", 12)];
+    store.save_called(&calls).await.unwrap();
+    let known = |names: &[(&str, &str)]| names.iter().map(|(chat, tool)| ((*chat).to_owned(), (*tool).to_owned())).collect::<Vec<_>>();
+    assert_eq!(chats(store, (10, 10)).await, known(&[("a", "two"), ("a", "one"), ("b", "one")]));
+    store.save_called(&[called("b", "user:b", "one", 20)]).await.unwrap();
+    assert_eq!(chats(store, (10, 10)).await, known(&[("b", "one"), ("a", "two"), ("a", "one")]), "a later call of the same tool");
+    assert_eq!(store.called((1, 10)).await.unwrap(), [called("b", "user:b", "one", 20)]);
+    let flood: Vec<CalledInChat> = (100..110).map(|minute| called(&format!("x{minute}"), "user:f", "one", minute)).collect();
+    store.save_called(&flood).await.unwrap();
+    assert_eq!(chats(store, (3, 2)).await, known(&[("x109", "one"), ("x108", "one"), ("b", "one")]));
+}
+
+pub(crate) async fn what_chats_called_is_forgotten(store: &dyn Store) {
+    let calls =
+        ["a", "b", "c"].map(|name| [called(name, &format!("user:{name}"), "one", 10), called(name, &format!("user:{name}"), "two", 11)]);
+    store.save_called(&calls.concat()).await.unwrap();
+    store.save_called(&[called("old", "user:d", "one", 1)]).await.unwrap();
+    let left = async |forgotten| {
+        store.forget_learned(&forgotten).await.unwrap();
+        chats(store, (10, 10)).await.len()
+    };
+    assert_eq!(left(Forgotten::Before(Minute(5).time())).await, 6);
+    assert_eq!(left(Forgotten::Tool(ToolId::new("server", "two"))).await, 3);
+    assert_eq!(left(Forgotten::Caller(PrincipalId::new("user:a"))).await, 2);
+    assert_eq!(left(Forgotten::Scope(Scope::read("-/caller=user:b").unwrap())).await, 2, "it still counts for all");
+    assert_eq!(left(Forgotten::Scope(Scope::read("-/all").unwrap())).await, 1);
+    assert_eq!(left(Forgotten::All).await, 0);
 }

@@ -46,7 +46,9 @@ macro_rules! store_contract {
             keys:
                 api_keys_come_back_as_they_were, two_keys_in_use_never_have_one_name,
                 what_is_stored_under_a_name_goes_with_its_key;
-            learning: what_was_learned_comes_back_by_model, what_was_learned_is_forgotten;
+            learning:
+                what_was_learned_comes_back_by_model, what_was_learned_is_forgotten, what_chats_called_comes_back_in_order,
+                what_chats_called_is_forgotten;
             listings:
                 listings_come_back_as_they_were, a_listing_replaces_the_one_before, a_removed_listing_is_gone,
                 servers_say_when_they_were_listed;

@@ -155,7 +155,7 @@ pub(crate) async fn what_conversations_load_is_summed(store: &dyn Store) {
     };
     let (session, chat) = (|| Conversation::client("m"), || Conversation::chat("chat"));
     let took = Duration::from_millis;
-    let loaded = |millis, before, bound| SelectionEventKind::Loaded { took: took(millis), before, bound };
+    let loaded = |millis, before, bound| SelectionEventKind::Loaded { group: "dev".to_owned(), took: took(millis), before, bound };
     store
         .record(&[
             event(0, session(), SelectionEventKind::Listed { bound: 2 }),

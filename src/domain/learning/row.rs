@@ -1,0 +1,77 @@
+//! What is remembered of one message.
+
+use indexmap::IndexSet;
+
+use super::evidence::{Aspect, Evidence, EvidenceKind, Minute};
+use super::memory::MessageHash;
+use super::stake::Stake;
+use crate::domain::catalog::tool::ToolId;
+
+/// What is known about a message, apart from its vector. Kept small, because there are up to 100,000.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub(super) id: MessageHash,
+    pub(super) scale: f32,
+    pub(super) person: u32,
+    /// The time of the newest evidence.
+    pub(super) at: Minute,
+    /// Usually one or two pieces.
+    pub(super) evidence: Box<[Known]>,
+    /// The tools that this message moves. Empty in a scope of several people.
+    pub(super) stakes: Box<[Stake]>,
+    /// The product of this message's vector with the centre of all messages.
+    pub(super) offset: f32,
+}
+
+/// A piece of evidence, with the place of its tool.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Known {
+    tool: u32,
+    at: Minute,
+    pub(super) kind: EvidenceKind,
+}
+
+impl Row {
+    pub(super) fn person(&self) -> usize {
+        self.person as usize
+    }
+
+    /// The weight of the evidence for a tool, or against it if negative. What was passed over counts by the scores of the tools instead.
+    pub(super) fn weight(&self, tool: usize) -> f32 {
+        let counts = |known: &&Known| known.tool() == tool && known.kind != EvidenceKind::PassedOver;
+        self.evidence.iter().filter(counts).map(|known| known.kind.weight()).sum::<f32>().clamp(-1.0, 1.5)
+    }
+
+    pub(super) fn learn(&mut self, tool: usize, evidence: &Evidence) {
+        self.at = self.at.max(evidence.at);
+        let helped = |kind: EvidenceKind| kind.aspect() == Aspect::Call && kind.weight() > 0.0;
+        let of_tool = |known: &Known| known.tool() == tool;
+        // If a message led to calls of several tools, none of them was passed over.
+        if evidence.kind == EvidenceKind::PassedOver && self.evidence.iter().any(|known| of_tool(known) && helped(known.kind)) {
+            return;
+        }
+        let is_replaced =
+            |kind: EvidenceKind| kind.aspect() == evidence.kind.aspect() || (kind == EvidenceKind::PassedOver && helped(evidence.kind));
+        let kept = self.evidence.iter().filter(|known| !of_tool(known) || !is_replaced(known.kind)).copied();
+        self.evidence = kept.chain([Known { tool: small(tool), at: evidence.at, kind: evidence.kind }]).collect();
+    }
+}
+
+impl Known {
+    pub(super) fn tool(&self) -> usize {
+        self.tool as usize
+    }
+
+    pub(super) fn at(&self) -> Minute {
+        self.at
+    }
+
+    pub(super) fn of(self, tools: &IndexSet<ToolId>) -> Evidence {
+        Evidence { tool: tools[self.tool()].clone(), kind: self.kind, at: self.at }
+    }
+}
+
+/// Places and numbers of people and tools, of which there are never more than messages times evidence.
+pub(super) fn small(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

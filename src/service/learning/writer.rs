@@ -1,0 +1,84 @@
+//! Stores what is learned, soon after it is in memory.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use crate::domain::learning::memory::Memory;
+use crate::service::learning::co_uses::CoUses;
+use crate::service::learning::memories::Memories;
+use crate::service::ports::{CalledInChat, Forgotten, LearnedUse, LearningStore};
+use crate::service::write_behind::BatchWriter;
+
+/// Maximum number of messages in memory, counted once per scope: about 60 MiB with 384 dimensions.
+pub(super) const MOST_IN_MEMORY: usize = 100_000;
+/// Maximum number of chats in memory, counted once per scope: about 5 MiB.
+pub(super) const MOST_CHATS_IN_MEMORY: usize = 50_000;
+
+/// What the writer stores.
+#[derive(Clone, Debug)]
+pub(super) enum Taught {
+    Use(LearnedUse),
+    Called(CalledInChat),
+}
+
+/// Stores what is learned, and keeps memory within its bounds.
+pub(super) struct Writer {
+    pub(super) memories: Arc<Memories>,
+    pub(super) co_uses: Arc<CoUses>,
+    pub(super) store: Arc<dyn LearningStore>,
+    pub(super) writing: Arc<tokio::sync::Mutex<()>>,
+    pub(super) model: Arc<str>,
+    pub(super) retention: Duration,
+}
+
+impl BatchWriter for Writer {
+    type Item = Taught;
+
+    const NAME: &str = "learning";
+    const CAPACITY: usize = 16_384;
+    const BATCH: usize = 1_024;
+    const GATHER: Duration = Duration::from_millis(300);
+
+    fn report_lost(lost: u64) {
+        tracing::warn!(lost, "uses will be forgotten at the next start: the store fails or is too slow");
+    }
+
+    async fn save(&self, batch: &[Taught]) -> bool {
+        let _writing = self.writing.lock().await;
+        let (mut uses, mut calls) = (Vec::new(), Vec::new());
+        for taught in batch {
+            match taught {
+                Taught::Use(one) => uses.push(LearnedUse { scopes: self.memories.holding(one), ..one.clone() }),
+                Taught::Called(call) => calls.push(CalledInChat { scopes: self.co_uses.holding(call), ..call.clone() }),
+            }
+        }
+        uses.retain(|one| !one.scopes.is_empty());
+        calls.retain(|call| !call.scopes.is_empty());
+        let mut saved = if uses.is_empty() { Ok(()) } else { self.store.save_learned(&self.model, &uses).await };
+        if saved.is_ok() && !calls.is_empty() {
+            saved = self.store.save_called(&calls).await;
+        }
+        if self.memories.messages() > MOST_IN_MEMORY {
+            self.memories.shrink_to(MOST_IN_MEMORY);
+        }
+        if self.co_uses.chats() > MOST_CHATS_IN_MEMORY {
+            self.co_uses.shrink_to(MOST_CHATS_IN_MEMORY);
+        }
+        let memories = Arc::clone(&self.memories);
+        let _ = tokio::task::spawn_blocking(move || memories.refit(Memory::is_due)).await;
+        saved.inspect_err(|error| tracing::warn!(%error, "uses were not stored")).is_ok()
+    }
+
+    async fn forget(&self) {
+        let before = SystemTime::now().checked_sub(self.retention).unwrap_or(SystemTime::UNIX_EPOCH);
+        let forgotten = Forgotten::Before(before);
+        let _writing = self.writing.lock().await;
+        self.memories.forget(&forgotten);
+        self.co_uses.forget(&forgotten);
+        match self.store.forget_learned(&forgotten).await {
+            Ok(0) => {}
+            Ok(uses) => tracing::info!(uses, "what was learned before the retention was removed"),
+            Err(error) => tracing::warn!(%error, "what was learned before the retention was not removed"),
+        }
+    }
+}
