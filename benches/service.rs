@@ -121,6 +121,10 @@ fn select(criterion: &mut Criterion) {
         criterion.bench_function(&format!("select among {count}, a known message"), |bencher| {
             bencher.iter(|| runtime.block_on(select.select(ask("please send the email to Anna today".to_owned()), &principal)));
         });
+        criterion.bench_function(&format!("select among {count}, a known message, explained"), |bencher| {
+            let known = || ask("please send the email to Anna today".to_owned());
+            bencher.iter(|| runtime.block_on(select.explain(known(), &principal, |_| {})));
+        });
         stop.cancel();
     }
 }

@@ -1,80 +1,34 @@
 // The console in a real Chromium: every page, by keyboard, in light and dark, at a phone's width, with axe.
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
-import { createRequire } from "node:module";
-import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
-import { chromium } from "playwright-core";
+import { KEY, isFine, launch, open as openIn, picture, ready, signIn as signInAt, violations, visit } from "./browser.mjs";
 
 const URL_OF = process.env.TOOLSIEVE_URL;
-const KEY = "console-suite-admin-key";
-const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const MESSAGE = "What time is it in Tokyo? Then show the last commits of the repository.";
 const PAGES = [
-  "/ui", "/ui/servers", "/ui/tools", "/ui/access", "/ui/access/keys", "/ui/access/toolsets", "/ui/access/toolset", "/ui/activity",
-  "/ui/playground",
+  "/ui", "/ui/servers", "/ui/server", "/ui/server?server=time", "/ui/tools", "/ui/access", "/ui/access/keys", "/ui/access/toolsets",
+  "/ui/access/toolset", "/ui/activity", "/ui/activity/chat?chat=none", "/ui/playground",
 ];
 
 let browser;
 
 before(async () => {
-  for (let tries = 0; ; tries += 1) {
-    const ready = await fetch(`${URL_OF}/readyz`, { headers: { authorization: `Bearer ${KEY}` } }).then((answer) => answer.json(), () => null);
-    if (ready?.ready && ready.index.embedded === ready.tools && ready.tools > 0) break;
-    assert.ok(tries < 600, `not ready: ${JSON.stringify(ready)}`);
-    await sleep(100);
-  }
-  const flags = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
-  browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: flags });
+  await ready(URL_OF);
+  browser = await launch();
 });
 
 after(async () => browser?.close());
 
-/** A page in a browser of its own, whose messages to the developer are errors of the test. */
-async function open(options = {}) {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, locale: "en-US", ...options });
-  const page = await context.newPage();
-  const faults = [];
-  page.on("console", (message) => ["error", "warning"].includes(message.type()) && faults.push(message.text()));
-  page.on("pageerror", (error) => faults.push(String(error)));
-  return { page, context, faults };
-}
-
-async function signIn(page) {
-  await page.goto(`${URL_OF}/ui`);
-  assert.equal(new URL(page.url()).pathname, "/ui/login");
-  await page.getByLabel("Admin key").pressSequentially(KEY);
-  await page.keyboard.press("Enter");
-  await page.waitForURL(`${URL_OF}/ui`);
-}
-
-async function violations(page) {
-  await page.evaluate(AXE);
-  const { violations: found } = await page.evaluate(() => globalThis.axe.run());
-  return found.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.html).join(" ")}`);
-}
-
-/** No violations, and nothing wider than the window. */
-async function isFine(page, name) {
-  assert.deepEqual(await violations(page), [], name);
-  const { width, seen, nodes } = await page.evaluate(() => ({
-    width: document.documentElement.scrollWidth, seen: innerWidth, nodes: document.querySelectorAll("*").length,
-  }));
-  assert.ok(width <= seen, `${name} is ${width} wide`);
-  assert.ok(nodes < 2000, `${name} has ${nodes} elements`);
-}
+const open = (options) => openIn(browser, options);
+const signIn = (page) => signInAt(page, URL_OF);
 
 /** The name of a tool of the quickstart, and the address of its page. */
 async function firstTool(page) {
   await page.goto(`${URL_OF}/ui/tools`);
   const link = page.locator("tbody th a").first();
   return { name: await link.innerText(), address: await link.getAttribute("href") };
-}
-
-async function picture(page, name) {
-  await page.screenshot({ path: join(process.env.SCREENSHOTS, `${name}.png`), fullPage: true });
 }
 
 test("the key is typed, and the pages are reached and left by keyboard", async () => {
@@ -109,12 +63,9 @@ for (const colorScheme of ["light", "dark"]) {
       const { page, faults } = await open({ colorScheme, viewport });
       await signIn(page);
       for (const path of PAGES) {
-        let bytes = 0;
-        page.on("response", async (response) => (bytes += (await response.body().catch(() => "")).length));
-        await page.goto(`${URL_OF}${path}`, { waitUntil: "networkidle" });
+        await visit(page, URL_OF, path);
         await isFine(page, path);
-        assert.ok(bytes > 0 && bytes <= 200 * 1024, `${path}: ${bytes} bytes`);
-        await picture(page, `${path.slice(1).replaceAll("/", "-")}-${colorScheme}-${device}`);
+        await picture(page, `${path.slice(1).replaceAll(/[^a-z]/gu, "-")}-${colorScheme}-${device}`);
       }
       await page.goto(`${URL_OF}${(await firstTool(page)).address}`);
       await isFine(page, "a tool");
@@ -167,10 +118,20 @@ test("an ended session leads to the sign-in and back", async () => {
   await page.getByLabel("Message").fill(MESSAGE);
   await context.clearCookies();
   await page.getByRole("button", { name: "Select tools" }).click();
-  await page.waitForURL(`${URL_OF}/ui/login?*`);
+  await page.getByText("Your session has ended").waitFor();
+  await isFine(page, "a session has ended");
   await page.getByLabel("Admin key").fill(KEY);
   await page.keyboard.press("Enter");
-  await page.waitForURL(`${URL_OF}/ui/playground`);
+  await page.getByRole("button", { name: "Send it now" }).click();
+  assert.equal(await page.getByLabel("Message").inputValue(), MESSAGE);
+  await page.getByRole("heading", { name: "The message needs a tool." }).waitFor();
+  await context.clearCookies();
+  await page.goto(`${URL_OF}/ui/tools?text=time`);
+  await page.waitForURL(`${URL_OF}/ui/login?*`);
+  await isFine(page, "the sign-in");
+  await page.getByLabel("Admin key").fill(KEY);
+  await page.keyboard.press("Enter");
+  await page.waitForURL(`${URL_OF}/ui/tools?text=time`);
 });
 
 test("a synonym is written and found, and its error stands beside it", async () => {
