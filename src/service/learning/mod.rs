@@ -2,3 +2,4 @@
 
 mod memories;
 pub mod learn;
+pub mod shown;

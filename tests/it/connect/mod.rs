@@ -1,5 +1,6 @@
 //! Users sign in to MCP servers: with a real authorization server, which can lie, and a browser.
 
+mod account;
 mod world;
 
 use std::collections::HashMap;
