@@ -186,7 +186,7 @@ impl Pages<'_> {
 }
 
 fn name_of(tool: &LearnedTool) -> String {
-    let name = visible(&tool.tool.to_string()).into_owned();
+    let name = visible(&tool.tool.to_string());
     match name.char_indices().nth(NAME) {
         Some((end, _)) => format!("{}…", &name[..end]),
         None => name,
