@@ -51,6 +51,7 @@ use crate::service::access::limits::Limits;
 use crate::service::access::policies::{Policies, PolicyError};
 use crate::service::access::rates::Rates;
 use crate::service::access::secrets::Secrets;
+use crate::service::access::switches::Switches;
 use crate::service::access::wrong_keys::WrongKeys;
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::definitions::Definitions;
@@ -160,6 +161,8 @@ pub enum StartError {
     Toolsets(StoreError),
     #[error("the servers of the API can't be read: {0}")]
     Servers(StoreError),
+    #[error("the switches of users can't be read: {0}")]
+    Switches(StoreError),
     #[error("the tool metadata can't be read: {0}")]
     ToolOverrides(StoreError),
     #[error("the policy can't be applied: {0}")]
@@ -283,6 +286,7 @@ impl Application {
             public_url: public_url.clone(),
         };
         let connections = Connections::new(store.clone(), parts, &live);
+        let switches = Arc::new(Switches::start(store.clone()).await.map_err(StartError::Switches)?);
         let cleaning = Cleaning {
             leading: leading.clone(),
             store: store.clone(),
@@ -291,6 +295,7 @@ impl Application {
             overrides: Arc::clone(&tool_overrides),
             definitions: Arc::clone(&definitions),
             learning: learning.clone(),
+            switches: Arc::clone(&switches),
             keys_kept: start.store.key_retention,
             definitions_kept: start.store.definition_retention,
         };
@@ -359,7 +364,7 @@ impl Application {
             recorder.clone(),
             MetaTokens::new(count_tokens),
         );
-        let select = Arc::new(select);
+        let select = Arc::new(select.with_switches(Arc::clone(&switches)));
         let (sessions, session_noting) =
             Sessions::start(Arc::clone(&current), Arc::clone(&select), store.clone(), start.sessions.clone(), stop.clone());
         let waiting_calls = WaitingCalls::new(start.mcp.waiting.clone(), stop.clone());
@@ -413,6 +418,7 @@ impl Application {
             overrides: Arc::clone(&tool_overrides),
             definitions: Arc::clone(&definitions),
             servers: Arc::clone(&managed_servers),
+            switches: Arc::clone(&switches),
             rebuilds: rebuilds.clone(),
         };
         let shared = Arc::new(SharedState::new(store.clone(), parts, versions));
@@ -425,6 +431,7 @@ impl Application {
             current: Arc::clone(&current),
             keys,
             secrets,
+            switches,
             connections,
             bodies: Bodies::new(start.http.max_body_bytes, start.http.body_timeout, start.http.max_bodies_bytes),
             origins: Origins::new(&start.http.cors_origins, start.http.public_url.as_ref(), start.http.tls.is_some()),

@@ -61,7 +61,7 @@ impl Report {
 fn as_text(answer: &Value) -> String {
     let arms = answer["arms"].as_array().map(Vec::as_slice).unwrap_or_default();
     if arms.is_empty() {
-        return format!("No sessions in this period.\n\n{}", costs::as_summary(&answer["costs"]));
+        return format!("No sessions in this period.\n\n{}\n{}", costs::as_summary(&answer["costs"]), of_learning(&answer["learning"]));
     }
     let heads: Vec<&str> = std::iter::once("Mean of a session").chain(arms.iter().filter_map(|arm| arm["arm"].as_str())).collect();
     let mut out = table::table(&heads);
@@ -69,5 +69,36 @@ fn as_text(answer: &Value) -> String {
         let cells = arms.iter().map(|arm| if arm[key].is_null() { String::new() } else { arm[key].to_string() });
         out.add_row(std::iter::once(name.to_owned()).chain(cells));
     }
-    format!("{}\n\n{}", table::text(&out), costs::as_summary(&answer["costs"]))
+    format!("{}\n\n{}\n{}", table::text(&out), costs::as_summary(&answer["costs"]), of_learning(&answer["learning"]))
+}
+
+/// What learning changes, in sentences.
+fn of_learning(learning: &Value) -> String {
+    let Some(mode) = learning["mode"].as_str() else { return "Learning from use is off.".to_owned() };
+    let (on, scopes) = (&learning["on"], &learning["scopes"]);
+    let counts = format!("Learning from use is {mode}: uses count in {on} of {scopes} scopes.");
+    match (learning["before"].as_f64(), learning["after"].as_f64()) {
+        (Some(before), Some(after)) => {
+            let replayed = &learning["replayed"];
+            format!("{counts} The last replay of {replayed} scopes: nDCG@5 {before:.3} without learning, {after:.3} with it.")
+        }
+        _ => format!("{counts} No scope was replayed yet."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::of_learning;
+
+    #[test]
+    fn learning_is_reported_in_sentences() {
+        assert_eq!(of_learning(&json!(null)), "Learning from use is off.");
+        let new = json!({"mode": "auto", "scopes": 3, "on": 2, "replayed": 0, "before": null, "after": null});
+        assert_eq!(of_learning(&new), "Learning from use is auto: uses count in 2 of 3 scopes. No scope was replayed yet.");
+        let replayed = json!({"mode": "auto", "scopes": 3, "on": 2, "replayed": 1, "before": 0.5, "after": 0.75});
+        let text = of_learning(&replayed);
+        assert!(text.ends_with("The last replay of 1 scopes: nDCG@5 0.500 without learning, 0.750 with it."), "{text}");
+    }
 }

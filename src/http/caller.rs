@@ -36,6 +36,7 @@ use crate::http::state::State;
 use crate::http::traced::RequestSpan;
 use crate::service::access::connections::{CALLBACK, CLIENT_METADATA, PAGE};
 use crate::service::access::keys::Keys;
+use crate::service::access::secrets;
 use crate::service::spans;
 
 const USER_TOKEN: &str = "x-openwebui-user-jwt";
@@ -81,6 +82,9 @@ const METRICS: &str = "/metrics";
 const SIGNED: &str = "/v1/files/";
 /// Maximum length of a form on the pages for sign-ins, in bytes.
 const FORM_BYTES: usize = 4096;
+/// The form in which a person stores a secret. Each byte of the secret may take three.
+const SECRET_FORM: &str = "/ui/me/secret";
+const SECRET_FORM_BYTES: usize = FORM_BYTES + 3 * secrets::MAX_BYTES;
 /// How long responses are delayed for an address that has sent too many wrong keys.
 const GUESSING: Duration = Duration::from_millis(250);
 
@@ -221,7 +225,8 @@ fn let_in(state: &State, request: &ServiceRequest, path: &str, is_session: bool)
     }
     if (is_page(path) || (is_console(path) && !has_session)) && *request.method() == Method::POST {
         let too_large = || Problem::new(Code::BodyTooLarge, "The forms of this page are small, and say how long they are.");
-        let length = form_length(headers).ok_or_else(too_large)?;
+        let most = if path == SECRET_FORM { SECRET_FORM_BYTES } else { FORM_BYTES };
+        let length = form_length(headers, most).ok_or_else(too_large)?;
         if let Some(connection) = connection {
             connection.take_form(length);
         }
@@ -264,9 +269,9 @@ fn is_public(method: &Method, path: &str) -> bool {
 }
 
 /// The length of a form of our pages, in bytes. Strangers may send such forms. `None` if it is missing or too large.
-fn form_length(headers: &HeaderMap) -> Option<usize> {
+fn form_length(headers: &HeaderMap, most: usize) -> Option<usize> {
     let length = headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()?;
-    (length <= FORM_BYTES).then_some(length)
+    (length <= most).then_some(length)
 }
 
 /// Whether a path is a page for sign-ins. A signed link and its session replace the key.

@@ -85,6 +85,7 @@ fn is_plain_call(path: &str, prefix: &str) -> bool {
 pub fn configure_servers(config: &mut web::ServiceConfig, layout: &Layout) {
     let at = |path: &str| server_path(layout, path);
     routes::connections::configure_pages(config);
+    routes::account::configure_pages(config);
     console::configure(config);
     // Each path has a single guard, so that a tool with the same name remains reachable.
     config

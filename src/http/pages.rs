@@ -6,6 +6,7 @@ pub(crate) mod texts;
 pub(crate) mod browser;
 pub(crate) mod dress;
 pub(crate) mod connections;
+pub(crate) mod account;
 
 use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 

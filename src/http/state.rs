@@ -18,6 +18,7 @@ use crate::service::access::keys::Keys;
 use crate::service::access::limits::Limits;
 use crate::service::access::policies::Policies;
 use crate::service::access::secrets::Secrets;
+use crate::service::access::switches::Switches;
 use crate::service::access::wrong_keys::WrongKeys;
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::enrich::admin::EnrichmentAdmin;
@@ -76,6 +77,8 @@ pub(crate) struct State {
     /// Who is signed in to the console.
     pub console: ConsoleSessions,
     pub secrets: Arc<Secrets>,
+    /// What callers have switched off for themselves.
+    pub switches: Arc<Switches>,
     pub connections: Arc<Connections>,
     pub find: Find,
     pub describe: Describe,

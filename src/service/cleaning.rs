@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::service::access::connections::Connections;
 use crate::service::access::keys::Keys;
+use crate::service::access::switches::Switches;
 use crate::service::catalog::definitions::Definitions;
 use crate::service::catalog::tool_facts::ToolOverrides;
 use crate::service::leading::Leading;
@@ -30,6 +31,7 @@ pub(crate) struct Cleaning {
     pub overrides: Arc<ToolOverrides>,
     pub definitions: Arc<Definitions>,
     pub learning: Learning,
+    pub switches: Arc<Switches>,
     /// How long revoked and expired keys are kept.
     pub keys_kept: Duration,
     /// How long unlisted definitions and deleted overrides are kept.
@@ -74,6 +76,9 @@ impl Cleaning {
         self.connections.part(sign_ins).await;
         for (key, _) in ended {
             self.learning.forget(&Forgotten::Key(key)).await?;
+        }
+        if keys > 0 {
+            self.switches.refresh().await?;
         }
         Ok(keys)
     }

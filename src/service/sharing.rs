@@ -1,6 +1,6 @@
 //! Takes over what other services on the same store change.
 //!
-//! These are keys, rules, toolsets, overrides of tools, approvals and servers, which every service keeps in memory. A change has a number,
+//! These are keys, rules, toolsets, overrides of tools, approvals, servers and callers' switches, which every service keeps in memory. A change has a number,
 //! and so has the state of this service: the number of the last change that it contains. A change that this service makes itself
 //! is acknowledged with a number that includes it. So whoever changes something can tell whether another service has the change
 //! already.
@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use crate::service::access::keys::Keys;
 use crate::service::access::policies::{Policies, PolicyError};
+use crate::service::access::switches::Switches;
 use crate::service::catalog::definitions::Definitions;
 use crate::service::catalog::rebuild::Rebuilds;
 use crate::service::catalog::tool_facts::ToolOverrides;
@@ -34,6 +35,7 @@ pub(crate) struct SharedParts {
     pub overrides: Arc<ToolOverrides>,
     pub definitions: Arc<Definitions>,
     pub servers: Arc<Servers>,
+    pub switches: Arc<Switches>,
     pub rebuilds: Rebuilds,
 }
 
@@ -108,13 +110,14 @@ impl SharedState {
     }
 
     async fn refresh(&self, part: StatePart) -> Result<(), PolicyError> {
-        let SharedParts { keys, policies, toolsets, overrides, definitions, servers, rebuilds } = &self.parts;
+        let SharedParts { keys, policies, toolsets, overrides, definitions, servers, switches, rebuilds } = &self.parts;
         match part {
             StatePart::Keys => keys.refresh().await?,
             StatePart::Policy => policies.refresh().await?,
             StatePart::Toolsets => toolsets.refresh().await?,
             StatePart::ToolOverrides => overrides.refresh().await?,
             StatePart::Servers => servers.refresh().await?,
+            StatePart::Switches => switches.refresh().await?,
             StatePart::Definitions => {
                 for server in definitions.refresh().await? {
                     rebuilds.of(&server).await;

@@ -51,7 +51,7 @@ test('a person signs in by the link, and sees the connections', async () => {
   await page.keyboard.press('Enter');
   await page.getByRole('button', { name: 'Continue' }).click();
   await page.getByRole('heading', { name: 'Connected' }).waitFor();
-  await page.getByRole('link', { name: 'Your connections' }).click();
+  await page.getByRole('link', { name: 'Your account' }).click();
   await page.getByRole('heading', { name: 'Your connections' }).waitFor();
   const of = (server) => page.locator('section').filter({ has: page.getByRole('heading', { name: server }) });
   assert.match(await of('tickets').innerText(), /^tickets\s+connected/);

@@ -7,9 +7,10 @@ import { KEY, isFine, launch, open as openIn, picture, ready, signIn as signInAt
 
 const URL_OF = process.env.TOOLSIEVE_URL;
 const MESSAGE = "What time is it in Tokyo? Then show the last commits of the repository.";
+const TIMES = JSON.stringify({ source_timezone: "UTC", time: "12:00", target_timezone: "Asia/Tokyo" });
 const PAGES = [
   "/ui", "/ui/servers", "/ui/server", "/ui/server?server=time", "/ui/tools", "/ui/access", "/ui/access/keys", "/ui/access/toolsets",
-  "/ui/access/toolset", "/ui/activity", "/ui/activity/chat?chat=none", "/ui/playground",
+  "/ui/access/toolset", "/ui/activity", "/ui/activity/chat?chat=none", "/ui/learning", "/ui/playground",
 ];
 
 let browser;
@@ -203,4 +204,53 @@ test("a chat is told as a story", async () => {
   await isFine(page, "a story");
   await picture(page, "ui-story");
   assert.deepEqual(faults, []);
+});
+
+test("what was learned is replayed, tried by a message and forgotten", async () => {
+  const headers = { authorization: `Bearer ${KEY}`, "content-type": "application/json", "x-openwebui-chat-id": "console-suite-learning" };
+  const messages = [{ role: "user", content: MESSAGE }];
+  const asked = await fetch(`${URL_OF}/v1/filter`, { method: "POST", headers, body: JSON.stringify({ messages }) });
+  assert.equal(asked.status, 200);
+  const called = await fetch(`${URL_OF}/time/convert_time`, { method: "POST", headers, body: TIMES });
+  assert.equal(called.status, 200);
+  const { page, faults } = await open();
+  await signIn(page);
+  await page.getByRole("link", { name: "Learning", exact: true }).click();
+  await page.waitForURL(`${URL_OF}/ui/learning`);
+  const row = page.getByRole("row", { name: "time/convert_time" });
+  for (let tries = 0; (await row.count()) === 0; tries += 1) {
+    assert.ok(tries < 50, "nothing was learned");
+    await sleep(100);
+    await page.reload();
+  }
+  assert.match(await row.innerText(), /called/);
+  assert.ok(!(await page.content()).includes("Tokyo"), "no text of a message");
+  await isFine(page, "learning");
+  await picture(page, "ui-learning");
+  await page.getByRole("button", { name: "Replay now" }).focus();
+  await page.keyboard.press("Enter");
+  await page.getByRole("heading", { name: "Results of the replay" }).waitFor();
+  await isFine(page, "a replay");
+  await page.getByRole("textbox", { name: "Message" }).fill(MESSAGE);
+  await page.getByRole("textbox", { name: "Caller" }).fill("nobody known");
+  await page.getByRole("button", { name: "Show the effect" }).click();
+  const described = await page.getByRole("textbox", { name: "Caller" }).getAttribute("aria-describedby");
+  assert.match(await page.locator(`#${described}`).innerText(), /no principal/);
+  await isFine(page, "an error at the caller");
+  await page.getByRole("textbox", { name: "Caller" }).fill("admin");
+  await page.keyboard.press("Enter");
+  await page.getByRole("link", { name: "time__convert_time" }).waitFor();
+  await isFine(page, "a message");
+  await picture(page, "ui-learning-message");
+  await page.getByRole("link", { name: "time__convert_time" }).click();
+  await page.getByRole("heading", { name: "Evidence: time/convert_time" }).waitFor();
+  await isFine(page, "the evidence");
+  await page.goto(`${URL_OF}/ui/learning`);
+  await page.getByRole("link", { name: "Everything that was learned" }).click();
+  await isFine(page, "the question");
+  await page.getByRole("button", { name: "Forget" }).click();
+  await page.getByRole("status").filter({ hasText: "Forgotten" }).waitFor();
+  assert.equal(await row.count(), 0);
+  // The refused form is the one message that browsers log.
+  assert.deepEqual(faults.filter((fault) => !fault.includes("422")), []);
 });

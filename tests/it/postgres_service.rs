@@ -160,6 +160,43 @@ async fn a_change_applies_in_every_service() {
     drop((one, two, three));
 }
 
+/// A user switches the selection off in one service, and on again in the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_switch_of_a_user_applies_in_every_service() {
+    let name = schema();
+    let public = "http://toolsieve.test";
+    let environment = || [on(&name), vec![("TOOLSIEVE_ACCESS__TRUST_USERS", "true"), ("TOOLSIEVE_HTTP__PUBLIC_URL", public)]].concat();
+    let (one, two) = (start(environment(), None).await, start(environment(), None).await);
+    let of = |service: &Running, method: Method, path: &str| service.request(method, path).header("X-OpenWebUI-User-Id", "anna");
+    let keeps_all = async |service: &Running| {
+        let message = json!({"messages": [{"role": "user", "content": "what time is it in Tokyo?"}]});
+        let answer: Value = of(service, Method::POST, "/v1/filter").json(&message).send().await.unwrap().json().await.unwrap();
+        answer.to_string().contains("switched the selection off")
+    };
+    let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+    let post = async |service: &Running, path: &str, cookie: &str, form: &[(&str, &str)]| {
+        let body = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(form).finish();
+        let request = client.post(format!("{}{path}", service.url)).header("content-type", "application/x-www-form-urlencoded");
+        let response = request.header("cookie", cookie).body(body).send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::SEE_OTHER, "{path}");
+        response
+    };
+    let known: Value = of(&one, Method::GET, "/v1/connections").send().await.unwrap().json().await.unwrap();
+    let link = known["link"].as_str().unwrap().split("link=").nth(1).unwrap();
+    let entered = post(&two, "/ui/me/enter", "", &[("link", link)]).await;
+    let cookie = entered.headers()["set-cookie"].to_str().unwrap().split(';').next().unwrap().to_owned();
+    assert!(!keeps_all(&one).await && !keeps_all(&two).await);
+    for (changing, other, to) in [(&one, &two, "off"), (&two, &one, "on")] {
+        let page = client.get(format!("{}/ui/me", changing.url)).header("cookie", &cookie).send().await.unwrap().text().await.unwrap();
+        let csrf = page.split("name=\"csrf\" value=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+        let changed = post(changing, "/ui/me/selection", &cookie, &[("csrf", csrf), ("selection", to)]).await;
+        let number: u64 = changed.headers()["x-toolsieve-state"].to_str().unwrap().parse().unwrap();
+        assert_eq!(keeps_all(changing).await, to == "off");
+        eventually("the change is in the other service", async || when(state(other).await.0, |seen| *seen >= number)).await;
+        assert_eq!(keeps_all(other).await, to == "off", "{to}");
+    }
+}
+
 /// A service that does not know a key yet must not answer that there is none.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_is_revoked_where_its_creation_is_not_known_yet() {

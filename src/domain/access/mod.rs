@@ -8,6 +8,7 @@ pub mod principal;
 pub(crate) mod rate;
 pub(crate) mod shared_rate;
 pub mod secret;
+pub mod switches;
 pub(crate) mod signature;
 pub(crate) mod subject_token;
 pub(crate) mod template;

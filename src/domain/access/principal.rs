@@ -136,6 +136,15 @@ impl Principal {
         Self { administers: true, ..Self::new(ADMIN, PrincipalKind::AdminKey) }
     }
 
+    /// The owner of data, known by its id: a user with these attributes, or a named key that acts for itself. `None` if nobody with this
+    /// id can own data. Rules and limits of the owner's key are unknown, so this principal is for the owner's own data only.
+    pub fn of_owner(id: &PrincipalId, user: User) -> Option<Self> {
+        let kind = if id.as_str().starts_with(USER) { PrincipalKind::User } else { PrincipalKind::ApiKey };
+        let owner = PrincipalId::of_owner(id.as_str())?;
+        let User { email, name, groups, .. } = user;
+        Some(Self { email, name, groups, servers: Scope::Only(BTreeSet::new()), ..Self::new(owner.0, kind) })
+    }
+
     pub fn api_key(key: &ApiKey) -> Self {
         Self {
             key: Some(Presented { id: key.id.clone(), hash: key.hash }),

@@ -107,6 +107,8 @@ pub enum Reason {
     StaticArm,
     /// All tools stay, because the selection is only recorded.
     Shadow,
+    /// All tools stay, because the caller has switched the selection off for itself.
+    SwitchedOff,
     /// One of Open WebUI's own tools, whose family the message may need.
     MayNeed,
     /// The function belongs to another tool server.
@@ -139,6 +141,7 @@ impl fmt::Display for Reason {
             Self::Small => formatter.write_str("all tools stay: together, they are small (selection.narrow_above_tokens)"),
             Self::StaticArm => formatter.write_str("all tools stay: the caller is in the static arm of a comparison (selection.share)"),
             Self::Shadow => formatter.write_str("all tools stay: the selection is only recorded (selection.mode = \"shadow\")"),
+            Self::SwitchedOff => formatter.write_str("all tools stay: this caller has switched the selection off (/ui/me)"),
             Self::MayNeed => formatter.write_str("may be needed for this message"),
             Self::Foreign => formatter.write_str("foreign, kept"),
         }

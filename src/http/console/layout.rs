@@ -8,7 +8,7 @@ use secrecy::ExposeSecret;
 
 use super::session::ConsoleSession;
 use super::text::{Texts, texts};
-use super::{ACCESS, ACTIVITY, CONSOLE, LOGIN, PLAYGROUND, SERVERS, TOOLS};
+use super::{ACCESS, ACTIVITY, CONSOLE, LEARNING, LOGIN, PLAYGROUND, SERVERS, TOOLS};
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::pages::browser::{self, Fields, address, base, see, with_cookie};
@@ -29,6 +29,7 @@ pub(super) enum Place {
     Tools,
     Access,
     Activity,
+    Learning,
     Playground,
     /// A page outside the navigation.
     Elsewhere,
@@ -113,6 +114,7 @@ impl<'a> Visit<'a> {
             (Place::Tools, TOOLS, &texts.tools),
             (Place::Access, ACCESS, &texts.access),
             (Place::Activity, ACTIVITY, &texts.activity),
+            (Place::Learning, LEARNING, &texts.learning),
             (Place::Playground, PLAYGROUND, &texts.playground),
         ];
         let navigation = html! {

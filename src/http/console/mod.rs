@@ -18,6 +18,7 @@ mod shape;
 mod tool;
 mod access;
 mod activity;
+mod learning;
 mod playground;
 
 use actix_web::http::StatusCode;
@@ -39,6 +40,7 @@ const TOOLSETS: &str = "/ui/access/toolsets";
 const TOOLSET: &str = "/ui/access/toolset";
 const ACTIVITY: &str = "/ui/activity";
 const CHAT: &str = "/ui/activity/chat";
+const LEARNING: &str = "/ui/learning";
 const PLAYGROUND: &str = "/ui/playground";
 
 /// Registers the pages.
@@ -59,6 +61,7 @@ pub(in crate::http) fn configure(config: &mut web::ServiceConfig) {
         .service(writes(TOOLSET, web::get().to(access::toolsets::show), web::post().to(access::toolsets::change)))
         .service(reads(ACTIVITY, web::get().to(activity::show)))
         .service(reads(CHAT, web::get().to(activity::story)))
+        .service(writes(LEARNING, web::get().to(learning::page::show), web::post().to(learning::page::change)))
         .service(writes(PLAYGROUND, web::get().to(playground::show), web::post().to(playground::run)))
         .service(reads(STYLE_SHEET, web::get().to(style_sheet)))
         .service(reads(ICON, web::get().to(icon)));

@@ -7,7 +7,7 @@ use super::layout::{Place, Visit};
 use super::parts::{Head, UNKNOWN, grouped, last_days, milliseconds, percent, phase, share, short, table};
 use super::savings::{comparison, savings, tokens};
 use super::text::Texts;
-use super::{SERVERS, TOOL};
+use super::{LEARNING, SERVERS, TOOL};
 use crate::domain::catalog::hidden_text::visible;
 use crate::domain::selection::experiment::Mode;
 use crate::http::caller::Caller;
@@ -65,8 +65,26 @@ pub(super) async fn show(state: web::Data<State>, caller: Caller, request: HttpR
         (savings(texts, &costs))
         (tokens(texts, &usage.days))
         (comparison(texts, &compared))
+        (learned(&visit))
     };
     visit.page(Place::Overview, &texts.overview, &body)
+}
+
+/// For whom learning counts, and what the last replay measured.
+fn learned(visit: &Visit<'_>) -> Markup {
+    let texts = visit.texts;
+    let Some(state) = visit.state.learning.state() else { return html! {} };
+    let figure = |value: f64| format!("{value:.3}");
+    html! {
+        h2 { (texts.what_learning_changed) }
+        dl.facts {
+            dt { (texts.scopes_that_count) } dd { (state.on) " / " (state.scopes) }
+            @if let Some((before, after)) = state.before.zip(state.after) {
+                dt { (texts.last_replay) } dd { (figure(before)) " → " (figure(after)) " " small.quiet { (texts.ndcg) } }
+            }
+        }
+        p { a href=(visit.at(LEARNING)) { (texts.learning) } }
+    }
 }
 
 fn cards(texts: &Texts, readiness: &Readiness, usage: &UsageReport, saved: u64) -> Markup {

@@ -11,6 +11,7 @@ use super::parts::grouped;
 use super::text::Texts;
 use crate::domain::selection::explanation::{CandidateExplanation, Explanation, GateExplanation};
 use crate::domain::selection::relevance::{CutReason, GateRule};
+use crate::domain::selection::selection::Reason;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::pages::browser::Fields;
@@ -20,6 +21,8 @@ use crate::http::state::State;
 
 /// Number of candidates in the table.
 const CANDIDATES: usize = 50;
+/// Number of functions in the list of those that stay anyway.
+const KEPT: usize = 100;
 /// The settings that a person can change, with the step of their input; `None` for switches.
 const NUMBERS: [(&str, &str); 5] =
     [("strictness", "0.5"), ("dense_weight", "0.05"), ("limit", "1"), ("token_budget", "1"), ("per_server", "1")];
@@ -150,7 +153,9 @@ fn selection(texts: &Texts, answer: &FilterAnswer, former: Option<&Explanation>)
     let Some(explanation) = &answer.explain else { return html! {} };
     let tokens = &answer.tokens;
     let share = if tokens.before == 0 { 0.0 } else { 100.0 * tokens.after as f64 / tokens.before as f64 };
+    let switched_off = Reason::SwitchedOff.to_string();
     html! {
+        @if explanation.kept.iter().any(|kept| kept.reason == switched_off) { p.notice { (texts.not_narrowed) } }
         h2 { (texts.tokens) }
         p { (grouped(tokens.after)) " / " (grouped(tokens.before)) }
         svg.bar viewBox="0 0 100 4" preserveAspectRatio="none" role="img" aria-label=(format!("{share:.0} %")) {
@@ -161,7 +166,8 @@ fn selection(texts: &Texts, answer: &FilterAnswer, former: Option<&Explanation>)
         (candidates(texts, explanation, former))
         @if !explanation.kept.is_empty() {
             h2 { (texts.kept) }
-            ul { @for kept in &explanation.kept { li { code { (kept.name) } ": " (kept.reason) } } }
+            ul { @for kept in explanation.kept.iter().take(KEPT) { li { code { (kept.name) } ": " (kept.reason) } } }
+            @if explanation.kept.len() > KEPT { p.quiet { (grouped((explanation.kept.len() - KEPT) as u64)) " " (texts.more_functions) } }
         }
     }
 }

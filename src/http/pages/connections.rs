@@ -14,6 +14,9 @@ declare! {
     language skip is_this_you sign_in_to sign_in_to_end see_and_change link_belongs_to link_belongs_to_end continue_ connections
     signed_in_as no_service connected not_connected sign_in_again connect disconnect signed_in_at permissions sign_in to_use to_use_end
     continue_there done done_text not_done outdated invalid_link invalid_link_text not_signed_in nothing_stored
+    account saved removed_ forgotten selection selection_hint selection_on selection_off switch_on switch_off
+    learned learned_hint learned_off learned_nothing tool for_it against_it last_used more_tools forget forget_hint cancel
+    secrets secrets_hint no_secrets secret_set secret_missing secret_unreadable secret_unused set_at new_value value_hint save remove
 }
 
 const FILES: [(&str, &str); 2] = [("en", include_str!("texts/en.toml")), ("de", include_str!("texts/de.toml"))];
@@ -38,7 +41,7 @@ pub(in crate::http) const POLICY: HeaderValue = HeaderValue::from_static(
 );
 
 /// A form with one button. `fields` are hidden.
-fn form(action: &str, fields: &[(&str, &str)], button: &str) -> Markup {
+pub(super) fn form(action: &str, fields: &[(&str, &str)], button: &str) -> Markup {
     html! {
         form.buttons method="post" action=(action) {
             @for (name, value) in fields { input type="hidden" name=(name) value=(value); }
@@ -48,7 +51,7 @@ fn form(action: &str, fields: &[(&str, &str)], button: &str) -> Markup {
 }
 
 impl Pages<'_> {
-    fn page(&self, title: &str, body: &Markup) -> String {
+    pub(super) fn page(&self, title: &str, body: &Markup) -> String {
         self.page_with(title, &html! {}, body)
     }
 
@@ -72,15 +75,12 @@ impl Pages<'_> {
         self.page(&texts.is_this_you, &body)
     }
 
-    /// Lists the services with their state.
-    pub(in crate::http) fn list(&self, person: &str, known: &[KnownConnection], form_token: &str) -> String {
-        let texts = self.texts;
-        let body = html! {
-            p { (texts.signed_in_as) strong { (person) } }
-            @if known.is_empty() { p { (texts.no_service) } }
+    /// The services with their state.
+    pub(super) fn services(&self, known: &[KnownConnection], form_token: &str) -> Markup {
+        html! {
+            @if known.is_empty() { p { (self.texts.no_service) } }
             @for connection in known { (self.item(connection, form_token)) }
-        };
-        self.page(&texts.connections, &body)
+        }
     }
 
     fn item(&self, connection: &KnownConnection, form_token: &str) -> Markup {
@@ -94,7 +94,7 @@ impl Pages<'_> {
         let issuer = connection.issuer.as_ref().filter(|_| connection.state == ConnectionState::Ready);
         html! {
             section.change {
-                h2 { (server) }
+                h3 { (server) }
                 p { span class=(class) { (state) } }
                 @if let Some(reason) = &connection.reason { p.quiet { (reason) } }
                 @if let Some(issuer) = issuer {
@@ -131,7 +131,7 @@ impl Pages<'_> {
     pub(in crate::http) fn message(&self, title: &str, text: &str, back: bool) -> String {
         let body = html! {
             p { (text) }
-            @if back { p { a href={ (self.base) (PAGE) } { (self.texts.connections) } } }
+            @if back { p { a href={ (self.base) (PAGE) } { (self.texts.account) } } }
         };
         self.page(title, &body)
     }
@@ -173,7 +173,7 @@ mod tests {
         let pages = Pages { base: "", texts: texts(&HeaderMap::new()) };
         for page in [
             pages.confirm(evil, Some(evil), evil),
-            pages.list(evil, &[known], evil),
+            pages.services(&[known], evil).into_string(),
             pages.go_on(evil, &to),
             pages.done(evil),
             pages.message(evil, evil, true),

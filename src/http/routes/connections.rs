@@ -11,12 +11,14 @@ use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
+use crate::domain::access::principal::{Principal, PrincipalId};
 use crate::domain::catalog::tool::ServerName;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::pages::browser::{Fields, SessionCookie, base, html, see, with_cookie};
 use crate::http::pages::connections::{POLICY, Pages, texts};
 use crate::http::problem::{Answer, Code, Problem};
+use crate::http::routes::account;
 use crate::http::routes::admin::time;
 use crate::http::state::State;
 use crate::service::access::connections::{AuthorizationAnswer, CALLBACK, CLIENT_METADATA, ConnectionError, PAGE, SESSION, SignInError};
@@ -47,8 +49,8 @@ struct ConnectionBody {
 #[derive(Serialize, ToSchema)]
 struct ConnectionsBody {
     connections: Vec<ConnectionBody>,
-    /// The page on which the caller signs in. It is for one person, works once, and expires after ten minutes. Absent if no
-    /// server needs a sign-in.
+    /// The caller's page: sign-ins, secrets, what was learned from the caller, and the switch of the selection. The link is for one
+    /// person, works once, and expires after ten minutes. Absent without `http.public_url`.
     #[serde(skip_serializing_if = "Option::is_none")]
     link: Option<String>,
 }
@@ -67,7 +69,9 @@ pub async fn list_connections(state: web::Data<State>, caller: Caller) -> Answer
                   a key created with `toolsieve keys create`.";
     let (owner, servers) = state.connections.managed(&caller.0).ok_or_else(|| Problem::new(Code::UserNeeded, needed))?;
     let known = state.connections.list(&owner, &servers).await?;
-    let link = if known.is_empty() { None } else { state.connections.link(&caller.0, None).await? };
+    // The page of an administrator contains nothing but sign-ins.
+    let has_page = !known.is_empty() || PrincipalId::of_owner(owner.as_str()).is_some();
+    let link = if has_page { link(&state, &caller.0, known.is_empty()).await? } else { None };
     let connections = known
         .into_iter()
         .map(|known| ConnectionBody {
@@ -82,6 +86,14 @@ pub async fn list_connections(state: web::Data<State>, caller: Caller) -> Answer
     Ok(HttpResponse::Ok().json(ConnectionsBody { connections, link }))
 }
 
+/// The link to the caller's page. Without sign-ins, a service that has no links has none.
+async fn link(state: &State, caller: &Principal, is_optional: bool) -> Result<Option<String>, Problem> {
+    match state.connections.link(caller, None).await {
+        Err(ConnectionError::NotSetUp(_)) if is_optional => Ok(None),
+        link => Ok(link?),
+    }
+}
+
 /// Registers the pages.
 pub(in crate::http) fn configure_pages(config: &mut web::ServiceConfig) {
     config
@@ -94,18 +106,18 @@ pub(in crate::http) fn configure_pages(config: &mut web::ServiceConfig) {
 }
 
 /// A request for one of the pages.
-struct Visit<'a> {
-    state: &'a State,
+pub(super) struct Visit<'a> {
+    pub(super) state: &'a State,
     request: &'a HttpRequest,
     base: Cow<'a, str>,
 }
 
 impl<'a> Visit<'a> {
-    fn new(state: &'a State, request: &'a HttpRequest) -> Self {
+    pub(super) fn new(state: &'a State, request: &'a HttpRequest) -> Self {
         Self { state, request, base: base(state) }
     }
 
-    fn pages(&self) -> Pages<'_> {
+    pub(super) fn pages(&self) -> Pages<'_> {
         Pages { base: &self.base, texts: texts(self.request.headers()) }
     }
 
@@ -115,19 +127,28 @@ impl<'a> Visit<'a> {
         Ok(self.state.connections.session(cookie).await?.map(|session| (cookie.to_owned(), session)))
     }
 
-    /// The session and the server of a form. Forms of other sites lack the session's own token.
-    async fn posted(&self, body: &Body) -> Result<(ConnectVisit, ServerName), HttpResponse> {
+    /// The session of the request's cookie, and the token of its forms. Otherwise, the page that says what is missing.
+    pub(super) async fn entered(&self) -> Result<(ConnectVisit, SecretString), HttpResponse> {
+        match self.session().await {
+            Ok(Some((cookie, session))) => Ok((session, COOKIE.form_token(&cookie))),
+            Ok(None) => Err(self.no_session()),
+            Err(problem) => Err(self.failed(&problem)),
+        }
+    }
+
+    /// The session and the fields of a form. Forms of other sites lack the session's own token.
+    pub(super) async fn posted(&self, body: &Body) -> Result<(ConnectVisit, Fields), HttpResponse> {
         let (cookie, session) = match self.session().await {
             Ok(Some(found)) => found,
             Ok(None) => return Err(self.no_session()),
             Err(problem) => return Err(self.failed(&problem)),
         };
-        let mut given = Fields::of(&body.0);
+        let given = Fields::of(&body.0);
         if !COOKIE.allows(&cookie, given.text("csrf")) {
             let pages = self.pages();
             return Err(html(StatusCode::FORBIDDEN, POLICY, pages.message(&pages.texts.not_done, &pages.texts.outdated, true)));
         }
-        Ok((session, ServerName::new(parameter(&mut given, "server").unwrap_or_default())))
+        Ok((session, given))
     }
 
     async fn begin(&self, session: &ConnectVisit, server: &ServerName) -> HttpResponse {
@@ -142,7 +163,7 @@ impl<'a> Visit<'a> {
         html(StatusCode::FORBIDDEN, POLICY, pages.message(&pages.texts.invalid_link, &pages.texts.invalid_link_text, false))
     }
 
-    fn failed(&self, problem: &Problem) -> HttpResponse {
+    pub(super) fn failed(&self, problem: &Problem) -> HttpResponse {
         html(problem.code.status(), POLICY, self.pages().message(problem.code.title(), &problem.detail, true))
     }
 
@@ -176,17 +197,7 @@ async fn show(state: web::Data<State>, request: HttpRequest) -> HttpResponse {
             Err(error) => return visit.failed(&Problem::from(error)),
         }
     }
-    match visit.session().await {
-        Ok(Some((cookie, session))) => match state.connections.list(&session.owner, &session.servers).await {
-            Ok(known) => {
-                let form_token = COOKIE.form_token(&cookie);
-                html(StatusCode::OK, POLICY, visit.pages().list(&session.person, &known, form_token.expose_secret()))
-            }
-            Err(error) => visit.failed(&Problem::from(error)),
-        },
-        Ok(None) => visit.no_session(),
-        Err(problem) => visit.failed(&problem),
-    }
+    account::show(&visit, Fields::of_query(&request).text("done")).await
 }
 
 /// Uses a link: opens a session, and goes on to the server that the link is about.
@@ -208,7 +219,7 @@ async fn enter(state: web::Data<State>, request: HttpRequest, body: Body) -> Htt
 async fn connect(state: web::Data<State>, request: HttpRequest, body: Body) -> HttpResponse {
     let visit = Visit::new(&state, &request);
     match visit.posted(&body).await {
-        Ok((session, server)) => visit.begin(&session, &server).await,
+        Ok((session, given)) => visit.begin(&session, &server(given)).await,
         Err(response) => response,
     }
 }
@@ -216,7 +227,7 @@ async fn connect(state: web::Data<State>, request: HttpRequest, body: Body) -> H
 async fn disconnect(state: web::Data<State>, request: HttpRequest, body: Body) -> HttpResponse {
     let visit = Visit::new(&state, &request);
     let (session, server) = match visit.posted(&body).await {
-        Ok(posted) => posted,
+        Ok((session, given)) => (session, server(given)),
         Err(response) => return response,
     };
     match state.connections.disconnect(&session.owner, &server).await {
@@ -266,6 +277,10 @@ async fn client_metadata(state: web::Data<State>) -> HttpResponse {
         "token_endpoint_auth_method": "none",
         "application_type": "web",
     }))
+}
+
+fn server(mut given: Fields) -> ServerName {
+    ServerName::new(parameter(&mut given, "server").unwrap_or_default())
 }
 
 /// A parameter of a query or a form, unless it is too long.

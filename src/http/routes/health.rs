@@ -42,6 +42,8 @@ described! {
         scopes: usize,
         /// Number of scopes whose uses count.
         on: usize,
+        /// Number of scopes that were replayed since the start.
+        replayed: usize,
         /// The mean nDCG@5 of the last replays without learning; absent before the first replay.
         before unless "Option::is_none": Option<f64>,
         /// The same with learning.

@@ -1,6 +1,7 @@
 //! The routes, with one file per kind of resource.
 #![expect(unreachable_pub, unused_qualifications, reason = "the route macros repeat visibility and paths on an inner function")]
 
+pub(crate) mod account;
 pub(crate) mod admin;
 pub(crate) mod connections;
 pub(crate) mod docs;

@@ -1,10 +1,13 @@
 //! Callers' secrets for MCP servers. Callers can set and delete values, but never read them.
 
+use std::time::SystemTime;
+
 use actix_web::{HttpResponse, delete, get, put, web};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::ServerName;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
@@ -63,17 +66,45 @@ pub async fn give_secret(state: web::Data<State>, caller: Caller, path: web::Pat
         Code::InvalidRequest => Problem::invalid("value", "Send {\"value\": \"…\"}: one text, and nothing else."),
         _ => Problem::new(Code::NotJson, "Send {\"value\": \"…\"}."),
     })?;
-    if !(1..=MAX_BYTES).contains(&body.value.expose_secret().len()) {
-        return Err(Problem::invalid("value", format!("A secret has 1 to {MAX_BYTES} bytes.")));
-    }
+    check_length(&body.value)?;
     if !state.current.shows_server(&caller.0, &server) {
         return Err(Problem::not_found());
     }
-    let updated_at = state.secrets.put(&caller.0, &server, &name, &body.value).await?;
-    tracing::info!(%server, "secret stored");
-    state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::SecretReplace, format!("{server}/{name}")));
-    let updated_at = Some(time(updated_at));
+    let updated_at = Some(time(store(&state, &caller.0, (&server, &name), &body.value).await?));
     Ok(HttpResponse::Ok().json(KeptSecretBody { server: server.to_string(), name, state: "set", needed: true, updated_at }))
+}
+
+fn check_length(value: &SecretString) -> Result<(), Problem> {
+    let is_fine = (1..=MAX_BYTES).contains(&value.expose_secret().len());
+    if is_fine { Ok(()) } else { Err(Problem::invalid("value", format!("A secret has 1 to {MAX_BYTES} bytes."))) }
+}
+
+/// Stores a secret of an owner for a server that the owner may see.
+///
+/// # Errors
+/// The server takes no such secret, the value is invalid, or the store fails.
+pub(in crate::http) async fn store(
+    state: &State,
+    owner: &Principal,
+    (server, name): (&ServerName, &str),
+    value: &SecretString,
+) -> Result<SystemTime, Problem> {
+    check_length(value)?;
+    let updated_at = state.secrets.put(owner, server, name, value).await?;
+    tracing::info!(%server, "secret stored");
+    state.audit.record(AuditEntry::of_change(owner, AuditAction::SecretReplace, format!("{server}/{name}")));
+    Ok(updated_at)
+}
+
+/// Deletes a secret of an owner.
+///
+/// # Errors
+/// There is no such secret, or the store fails.
+pub(in crate::http) async fn remove(state: &State, owner: &Principal, (server, name): (&ServerName, &str)) -> Result<(), Problem> {
+    state.secrets.remove(owner, server, name).await?;
+    tracing::info!(%server, "secret deleted");
+    state.audit.record(AuditEntry::of_change(owner, AuditAction::SecretRemove, format!("{server}/{name}")));
+    Ok(())
 }
 
 /// Lists the caller's stored secrets, and the secrets that servers still need. The response never contains a value.
@@ -104,10 +135,7 @@ pub async fn list_secrets(state: web::Data<State>, caller: Caller) -> Answer {
 #[delete("/v1/secrets/{server}/{name}")]
 pub async fn remove_secret(state: web::Data<State>, caller: Caller, path: web::Path<(String, String)>) -> Answer {
     let (server, name) = path.into_inner();
-    let server = ServerName::new(server);
-    state.secrets.remove(&caller.0, &server, &name).await?;
-    tracing::info!(%server, "secret deleted");
-    state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::SecretRemove, format!("{server}/{name}")));
+    remove(&state, &caller.0, (&ServerName::new(server), &name)).await?;
     Ok(HttpResponse::NoContent().finish())
 }
 

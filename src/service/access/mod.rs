@@ -6,4 +6,5 @@ pub(crate) mod rates;
 pub(crate) mod limits;
 pub(crate) mod policies;
 pub(crate) mod secrets;
+pub mod switches;
 pub(crate) mod wrong_keys;

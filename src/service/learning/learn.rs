@@ -91,6 +91,8 @@ pub struct LearningState {
     pub scopes: usize,
     /// Number of scopes whose uses count.
     pub on: usize,
+    /// Number of scopes that were replayed since the start.
+    pub replayed: usize,
     /// Mean nDCG@5 without learning in the last replay, over the replayed scopes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<f64>,
@@ -263,7 +265,7 @@ impl Learning {
         let mean =
             |value: fn(&(f64, f64)) -> f64| (!figures.is_empty()).then(|| figures.iter().map(value).sum::<f64>() / figures.len() as f64);
         let (before, after) = (mean(|pair| pair.0), mean(|pair| pair.1));
-        Some(LearningState { mode: self.settings.mode.name(), scopes, on, before, after })
+        Some(LearningState { mode: self.settings.mode.name(), scopes, on, replayed: figures.len(), before, after })
     }
 
     /// Replays what callers' own scopes remember. With `mode = "auto"`, the result decides which of them count. A scope with too few

@@ -60,6 +60,8 @@ named! {
         SecretsForget = "secrets_forget",
         LearningForget = "learning_forget",
         LearningReplay = "learning_replay",
+        SwitchOn = "switch_on",
+        SwitchOff = "switch_off",
         SignIn = "sign_in",
         SignOut = "sign_out",
         SessionEnd = "session_end",

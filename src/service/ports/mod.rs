@@ -47,7 +47,7 @@ pub use self::store::{
     EventStore, FeedbackStore, Forgotten, KeyStore, LeaderStore, LearnedUse, LearningStore, ListingStore, PendingSignIn, PolicyStore,
     RateKey, RateReport, RateStore, SecretStore, ServerStore, SessionCaps, SessionSaved, SessionStore, SharedRates, StatePart,
     StateVersions, Store, StoreError, StoreFailures, StoredChat, StoredConnection, StoredDefinition, StoredPolicy, StoredServer,
-    StoredToolOverride, ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore,
+    StoredToolOverride, SwitchStore, ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore, VisitCaller,
 };
 pub use self::tracer::{Span, SpanKind, SpanValue, TraceContext, Tracer};
 pub use crate::domain::catalog::catalog::{ServerListing, SkippedTool};

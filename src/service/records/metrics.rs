@@ -41,6 +41,8 @@ named! {
         Static = "static",
         /// All tools were kept, because the selection is only recorded.
         Shadow = "shadow",
+        /// All tools were kept, because the caller has switched the selection off.
+        SwitchedOff = "switched_off",
         /// A component failed, so the selection relies on the others.
         Degraded = "degraded",
     }
@@ -112,12 +114,12 @@ impl CacheMeter {
 impl SelectionKind {
     /// Whether all our tools stay, whatever the message says.
     pub(in crate::service) fn keeps_all(self) -> bool {
-        matches!(self, Self::Small | Self::Static | Self::Shadow)
+        matches!(self, Self::Small | Self::Static | Self::Shadow | Self::SwitchedOff)
     }
 
     /// Whether the record of the selection contains all tools. In shadow mode, it contains those that would have been selected.
     pub(in crate::service) fn records_all(self) -> bool {
-        matches!(self, Self::Small | Self::Static)
+        matches!(self, Self::Small | Self::Static | Self::SwitchedOff)
     }
 }
 
@@ -428,7 +430,8 @@ mod tests {
             figures.tokens_saved()
         };
         for kind in SelectionKind::ALL {
-            let keeps_all = [SelectionKind::Small, SelectionKind::Static, SelectionKind::Shadow].contains(&kind);
+            let all = [SelectionKind::Small, SelectionKind::Static, SelectionKind::Shadow, SelectionKind::SwitchedOff];
+            let keeps_all = all.contains(&kind);
             assert_eq!(saved(kind), if keeps_all { 0 } else { 880 }, "{kind:?}");
         }
     }

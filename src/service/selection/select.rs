@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use uuid::Uuid;
 
 use crate::domain::access::principal::{Principal, PrincipalKind};
+use crate::domain::access::switches::UserSwitch;
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::publishing::meta_tools::MetaTool;
@@ -17,6 +18,7 @@ use crate::domain::selection::chat::{ChatKey, ChatSet, Wanted};
 use crate::domain::selection::experiment::{Arm, Mode};
 use crate::domain::selection::explanation::Explanation;
 use crate::domain::selection::selection::{Reason, Selected, Selection, Shadow};
+use crate::service::access::switches::Switches;
 use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::ports::{OfferedTools, SelectionEvent, SelectionEventKind};
 use crate::service::publishing::meta_tokens::MetaTokens;
@@ -40,6 +42,7 @@ pub struct Select {
     chats: Chats,
     recorder: Recorder,
     meta_tokens: MetaTokens,
+    switches: Option<Arc<Switches>>,
 }
 
 impl Select {
@@ -52,7 +55,13 @@ impl Select {
         meta_tokens: MetaTokens,
     ) -> Self {
         let choose = Choose { retrieve, judges, of_chats: ChatParameters::default() };
-        Self { current, choose, chats, recorder, meta_tokens }
+        Self { current, choose, chats, recorder, meta_tokens, switches: None }
+    }
+
+    /// Keeps all tools for callers that have switched the selection off for themselves.
+    #[must_use]
+    pub fn with_switches(self, switches: Arc<Switches>) -> Self {
+        Self { switches: Some(switches), ..self }
     }
 
     /// Whether a selection from this catalog is final, because all tools have vectors.
@@ -90,13 +99,15 @@ impl Select {
 
         // If all tools stay anyway, the chat says nothing about the effect of the selection.
         let is_small = is_small(&message);
-        let arm = Some(view.settings.share).filter(|_| !is_small).and_then(|share| Arm::of(subject(&message)?, share));
+        let is_off = self.switches.as_ref().is_some_and(|switches| switches.is_off(&principal.id, UserSwitch::Narrowing));
+        let arm = Some(view.settings.share).filter(|_| !is_small && !is_off).and_then(|share| Arm::of(subject(&message)?, share));
         let whole = match (view.settings.mode, arm) {
+            _ if is_off => Some(Whole::SwitchedOff),
             (Mode::Shadow, _) => Some(Whole::Shadow),
             (Mode::On, Some(Arm::Static)) => Some(Whole::Static),
             (Mode::On, _) => None,
         };
-        let is_static = whole == Some(Whole::Static);
+        let is_static = matches!(whole, Some(Whole::Static | Whole::SwitchedOff));
         let chosen = match (is_static && trace.is_none(), is_small) {
             (true, _) => Chosen::nothing(),
             (false, true) => self.choose.among_small(&message).await,
@@ -134,6 +145,9 @@ impl Select {
             Some(whole) => {
                 let all = narrowed.with_all(&set, &found, &whole.reason());
                 let tokens = all.tokens(&costs).1;
+                if let Some(trace) = trace.filter(|_| whole == Whole::SwitchedOff) {
+                    trace.lock().selected(&all.tools);
+                }
                 (all, tokens)
             }
         };
@@ -273,6 +287,8 @@ enum Whole {
     Static,
     /// The selection is only recorded.
     Shadow,
+    /// The caller has switched the selection off for itself.
+    SwitchedOff,
 }
 
 impl Whole {
@@ -280,6 +296,7 @@ impl Whole {
         match self {
             Self::Static => Reason::StaticArm,
             Self::Shadow => Reason::Shadow,
+            Self::SwitchedOff => Reason::SwitchedOff,
         }
     }
 
@@ -287,6 +304,7 @@ impl Whole {
         match self {
             Self::Static => SelectionKind::Static,
             Self::Shadow => SelectionKind::Shadow,
+            Self::SwitchedOff => SelectionKind::SwitchedOff,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod clients;
 mod exchange;
+mod account;
 mod world;
 
 use std::collections::HashMap;

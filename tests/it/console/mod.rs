@@ -2,6 +2,7 @@
 
 mod access;
 mod activity;
+mod learning;
 mod servers;
 mod tools;
 
@@ -19,8 +20,17 @@ fn servers() -> Value {
 }
 
 /// All pages with the navigation.
-const PAGES: [&str; 8] =
-    ["/ui", "/ui/servers", "/ui/tools", "/ui/access", "/ui/access/keys", "/ui/access/toolsets", "/ui/activity", "/ui/playground"];
+const PAGES: [&str; 9] = [
+    "/ui",
+    "/ui/servers",
+    "/ui/tools",
+    "/ui/access",
+    "/ui/access/keys",
+    "/ui/access/toolsets",
+    "/ui/activity",
+    "/ui/learning",
+    "/ui/playground",
+];
 
 /// A browser without scripts: it keeps one cookie and follows no redirect.
 struct Browser<'a> {

@@ -315,14 +315,17 @@ async fn end_visits(writer: &mut DbConnection, owner: &PrincipalId) -> Result<()
 }
 
 async fn save_visit(writer: &mut DbConnection, kind: &str, visit: &ConnectVisit) -> Result<(), sqlx::Error> {
-    let ConnectVisit { id, owner, person, servers, server, expires_at } = visit;
+    let ConnectVisit { id, owner, person, servers, caller, server, expires_at } = visit;
     let servers: Vec<&str> = servers.iter().map(ServerName::as_str).collect();
-    sqlx::query("INSERT INTO connect_visit (kind, id, owner, person, servers, server, expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7)")
+    let query =
+        "INSERT INTO connect_visit (kind, id, owner, person, servers, caller, server, expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+    sqlx::query(query)
         .bind(kind)
         .bind(id)
         .bind(owner.as_str())
         .bind(person)
         .bind(to_json(&servers)?)
+        .bind(to_json(caller)?)
         .bind(server.as_ref().map(ServerName::as_str))
         .bind(to_millis(*expires_at))
         .execute(writer)
@@ -337,6 +340,8 @@ fn read_visit(row: &DbRow) -> Result<ConnectVisit, sqlx::Error> {
         owner: PrincipalId::new(row.try_get::<String, _>("owner")?),
         person: row.try_get("person")?,
         servers: servers.into_iter().map(ServerName::new).collect(),
+        // A link from before an upgrade has none.
+        caller: row.try_get::<Option<&str>, _>("caller")?.map(from_json).transpose()?.unwrap_or_default(),
         server: row.try_get::<Option<String>, _>("server")?.map(ServerName::new),
         expires_at: time(row, "expires_at")?,
     })

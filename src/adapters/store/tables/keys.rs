@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 use sqlx::Row;
 
-use super::{DbConnection, DbRow, SqlStore, chats, connections, learning, optional_time, secrets, sessions, time};
+use super::{DbConnection, DbRow, SqlStore, chats, connections, learning, optional_time, secrets, sessions, switches, time};
 use crate::adapters::store::encoding::{fingerprint_from_bytes, from_json, odd, to_json, to_millis};
 use crate::domain::access::api_key::{ApiKey, KeyId, KeyRole};
 use crate::domain::access::principal::PrincipalId;
@@ -87,13 +87,14 @@ async fn save(writer: &mut DbConnection, key: &ApiKey) -> Result<(), sqlx::Error
     .map(drop)
 }
 
-/// Deletes the secrets, sign-ins, sessions and chats of a key, which are stored under its name.
+/// Deletes the secrets, sign-ins, sessions, switches and chats of a key, which are stored under its name.
 async fn remove_belongings(writer: &mut DbConnection, name: &str) -> Result<(), sqlx::Error> {
     let owner = PrincipalId::of_key(name);
     secrets::remove_all(writer, &owner).await?;
     connections::remove_all(writer, &owner).await?;
     sessions::remove_all(writer, &owner).await?;
     learning::remove_all(writer, &owner).await?;
+    switches::remove_all(writer, &owner).await?;
     chats::remove_all(writer, &owner).await
 }
 

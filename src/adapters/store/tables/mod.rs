@@ -30,6 +30,7 @@ mod secrets;
 mod connections;
 mod servers;
 mod sessions;
+mod switches;
 mod tool_facts;
 mod toolsets;
 mod enrichments;

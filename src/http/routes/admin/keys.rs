@@ -205,6 +205,7 @@ pub(in crate::http) async fn revoke(state: &State, administrator: &Principal, id
         state.connections.part(sign_ins).await;
         state.sessions.forget(&owner);
         state.learning.forget(&Forgotten::Key(key.id.clone())).await?;
+        state.switches.refresh().await?;
         state.loading.chats.forget(&owner).await;
     }
     Ok(key)

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{principal, time};
+use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::learning::replay::Replay;
 use crate::domain::learning::scope::Scope;
@@ -16,7 +17,7 @@ use crate::http::caller::Administrator;
 use crate::http::problem::{Answer, Code, Problem};
 use crate::http::query::Query;
 use crate::http::state::State;
-use crate::service::learning::learn::LearnedEvidence;
+use crate::service::learning::learn::{LearnedEvidence, ReplayedScope};
 use crate::service::ports::{AuditAction, AuditEntry, Forgotten};
 
 const SECONDS_PER_DAY: f64 = 86_400.0;
@@ -33,18 +34,28 @@ struct LearningQuery {
     principal: Option<String>,
 }
 
-#[derive(Deserialize, IntoParams)]
+#[derive(Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-struct ForgetQuery {
+pub(in crate::http) struct ForgetQuery {
     /// Forgets what this caller's messages taught: `user:ID` or `key:NAME`.
-    principal: Option<String>,
+    pub(in crate::http) principal: Option<String>,
     /// Forgets all evidence on a tool: its public name, or `SERVER/TOOL` for a tool that no longer exists.
-    tool: Option<String>,
+    pub(in crate::http) tool: Option<String>,
     /// Forgets what counts for a scope, as GET lists it. What its messages taught in other scopes stays.
-    scope: Option<String>,
+    pub(in crate::http) scope: Option<String>,
     /// `true` forgets everything.
-    all: Option<bool>,
+    pub(in crate::http) all: Option<bool>,
+}
+
+/// A tool that learning moves for a message.
+pub(in crate::http) struct MovedTool {
+    pub(in crate::http) tool: ToolId,
+    /// The public name, or server and name of a tool that no longer exists.
+    pub(in crate::http) name: String,
+    /// The change of the tool's score, in standard deviations of the candidates.
+    pub(in crate::http) delta: f32,
+    pub(in crate::http) evidence: Vec<LearnedEvidence>,
 }
 
 /// What is learned.
@@ -221,19 +232,12 @@ pub async fn show_learning(state: web::Data<State>, _: Administrator, Query(quer
             Ok(HttpResponse::Ok().json(LearnedToolsBody { tools: vec![LearnedToolBody { name, delta: None, evidence }] }))
         }
         LearningQuery { tool: None, message: Some(message), principal: Some(name) } => {
-            let caller = principal(&name)?;
-            let vector = state.find.retrieve.message_vector(&message).await;
-            let vector = vector.map_err(|_| Problem::new(Code::Internal, "The embedder does not answer; try again later."))?;
-            let votes: BTreeMap<ToolId, Vote> =
-                vector.map(|vector| learning.votes_for(caller.as_str(), &vector)).unwrap_or_default().into_iter().collect();
-            let catalog = state.current.snapshot();
-            let shown = |(tool, vote): (ToolId, Vote)| LearnedToolBody {
-                name: catalog.tool(&tool).map_or_else(|| tool.to_string(), |tool| tool.operation_id.to_string()),
-                delta: Some(vote.delta),
-                evidence: learning.evidence(&tool, Some(caller.as_str())).iter().map(EvidenceBody::of).collect(),
+            let shown = |moved: MovedTool| LearnedToolBody {
+                name: moved.name,
+                delta: Some(moved.delta),
+                evidence: moved.evidence.iter().map(EvidenceBody::of).collect(),
             };
-            let mut tools: Vec<LearnedToolBody> = votes.into_iter().map(shown).collect();
-            tools.sort_by(|one, other| other.delta.unwrap_or_default().total_cmp(&one.delta.unwrap_or_default()));
+            let tools = moved_by(&state, &message, &name).await?.into_iter().map(shown).collect();
             Ok(HttpResponse::Ok().json(LearnedToolsBody { tools }))
         }
         LearningQuery { tool: None, message: None, principal: None } => {
@@ -266,20 +270,66 @@ pub async fn show_learning(state: web::Data<State>, _: Administrator, Query(quer
 )]
 #[delete("/v1/admin/learning")]
 pub async fn forget_learning(state: web::Data<State>, caller: Administrator, Query(query): Query<ForgetQuery>) -> Answer {
-    let (forgotten, named) = match query {
-        ForgetQuery { principal: Some(name), tool: None, scope: None, all: None } => (Forgotten::Caller(principal(&name)?), name),
-        ForgetQuery { principal: None, tool: Some(name), scope: None, all: None } => (Forgotten::Tool(tool(&state, &name)?), name),
+    let removed = forget(&state, &caller.0, query).await?;
+    Ok(HttpResponse::Ok().json(ForgottenBody { removed }))
+}
+
+/// The tools that learning moves for a caller's message, the most raised one first.
+///
+/// # Errors
+/// The principal is invalid, or the embedder fails.
+pub(in crate::http) async fn moved_by(state: &State, message: &str, principal_name: &str) -> Result<Vec<MovedTool>, Problem> {
+    let caller = principal(principal_name)?;
+    let vector = state.find.retrieve.message_vector(message).await;
+    let vector = vector.map_err(|_| Problem::new(Code::Internal, "The embedder does not answer; try again later."))?;
+    let votes: BTreeMap<ToolId, Vote> =
+        vector.map(|vector| state.learning.votes_for(caller.as_str(), &vector)).unwrap_or_default().into_iter().collect();
+    let catalog = state.current.snapshot();
+    let moved = |(tool, vote): (ToolId, Vote)| MovedTool {
+        name: catalog.tool(&tool).map_or_else(|| tool.to_string(), |tool| tool.operation_id.to_string()),
+        delta: vote.delta,
+        evidence: state.learning.evidence(&tool, Some(caller.as_str())),
+        tool,
+    };
+    let mut tools: Vec<MovedTool> = votes.into_iter().map(moved).collect();
+    tools.sort_by(|one, other| other.delta.total_cmp(&one.delta));
+    Ok(tools)
+}
+
+/// What a request asks to forget, and how the audit log names it.
+///
+/// # Errors
+/// Not exactly one part is given, or it is invalid or unknown.
+pub(in crate::http) fn to_forget(state: &State, query: ForgetQuery) -> Result<(Forgotten, String), Problem> {
+    match query {
+        ForgetQuery { principal: Some(name), tool: None, scope: None, all: None } => Ok((Forgotten::Caller(principal(&name)?), name)),
+        ForgetQuery { principal: None, tool: Some(name), scope: None, all: None } => Ok((Forgotten::Tool(tool(state, &name)?), name)),
         ForgetQuery { principal: None, tool: None, scope: Some(name), all: None } => {
             let scope = Scope::read(&name).ok_or_else(|| Problem::invalid("scope", "write a scope as GET /v1/admin/learning lists it."))?;
-            (Forgotten::Scope(scope), name)
+            Ok((Forgotten::Scope(scope), name))
         }
-        ForgetQuery { principal: None, tool: None, scope: None, all: Some(true) } => (Forgotten::All, "all".to_owned()),
-        _ => return Err(Problem::invalid("principal", "give exactly one of principal, tool, scope and all=true.")),
-    };
+        ForgetQuery { principal: None, tool: None, scope: None, all: Some(true) } => Ok((Forgotten::All, "all".to_owned())),
+        _ => Err(Problem::invalid("principal", "give exactly one of principal, tool, scope and all=true.")),
+    }
+}
+
+/// Forgets what was learned. Returns the number of stored pieces of evidence.
+///
+/// # Errors
+/// Those of [`to_forget`], or the store fails.
+pub(in crate::http) async fn forget(state: &State, caller: &Principal, query: ForgetQuery) -> Result<u64, Problem> {
+    let (forgotten, named) = to_forget(state, query)?;
     let removed = state.learning.forget(&forgotten).await?;
     tracing::info!(named, removed, "what was learned was forgotten");
-    state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::LearningForget, named));
-    Ok(HttpResponse::Ok().json(ForgottenBody { removed }))
+    state.audit.record(AuditEntry::of_change(caller, AuditAction::LearningForget, named));
+    Ok(removed)
+}
+
+/// Replays what is remembered of each caller.
+pub(in crate::http) async fn replay(state: &State, caller: &Principal) -> Vec<ReplayedScope> {
+    let scopes = state.learning.replay().await;
+    state.audit.record(AuditEntry::of_change(caller, AuditAction::LearningReplay, "all".to_owned()));
+    scopes
 }
 
 /// Replays what is remembered of each caller: learns from the older half of the messages, and measures the newer half. With
@@ -290,18 +340,21 @@ pub async fn forget_learning(state: web::Data<State>, caller: Administrator, Que
 )]
 #[post("/v1/admin/learning/replay")]
 pub async fn replay_learning(state: web::Data<State>, caller: Administrator) -> Answer {
-    let scopes = state.learning.replay().await.into_iter().map(|known| {
+    let scopes = replay(&state, &caller.0).await.into_iter().map(|known| {
         let Replay { uses, needed, replayed } = known.replay;
         let (before, after) = (replayed.map(|replayed| replayed.before), replayed.map(|replayed| replayed.after));
         ReplayedScopeBody { scope: known.scope.to_string(), uses, needed, before, after, on: known.on }
     });
-    let scopes: Vec<ReplayedScopeBody> = scopes.collect();
-    state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::LearningReplay, "all".to_owned()));
-    Ok(HttpResponse::Ok().json(ReplayBody { scopes }))
+    Ok(HttpResponse::Ok().json(ReplayBody { scopes: scopes.collect() }))
+}
+
+/// The age of evidence, in days.
+pub(in crate::http) fn age_days(at: SystemTime) -> f64 {
+    SystemTime::now().duration_since(at).unwrap_or_default().as_secs_f64() / SECONDS_PER_DAY
 }
 
 /// A tool by its published name, or by its server and its own name.
-fn tool(state: &State, name: &str) -> Result<ToolId, Problem> {
+pub(in crate::http) fn tool(state: &State, name: &str) -> Result<ToolId, Problem> {
     let known = state.current.snapshot().operation(name).map(|tool| tool.id.clone());
     let former = || name.split_once('/').map(|(server, tool)| ToolId::new(server, tool));
     known.or_else(former).ok_or_else(|| Problem::new(Code::NotFound, format!("There is no tool `{name}`.")))
@@ -309,7 +362,7 @@ fn tool(state: &State, name: &str) -> Result<ToolId, Problem> {
 
 impl EvidenceBody {
     fn of(evidence: &LearnedEvidence) -> Self {
-        let age = SystemTime::now().duration_since(evidence.newest).unwrap_or_default().as_secs_f64() / SECONDS_PER_DAY;
-        Self { kind: evidence.kind.name(), count: evidence.count, age_days: (age * 10.0).round() / 10.0, scope: evidence.scope.to_string() }
+        let age_days = (age_days(evidence.newest) * 10.0).round() / 10.0;
+        Self { kind: evidence.kind.name(), count: evidence.count, age_days, scope: evidence.scope.to_string() }
     }
 }

@@ -20,10 +20,12 @@ struct RemovedSecretsBody {
     learned: u64,
     /// Number of sign-ins to MCP servers that were ended, and revoked at their authorization servers as far as these support that.
     sign_ins: u64,
+    /// Number of switches that the caller had switched off, such as the selection of tools.
+    switches: u64,
 }
 
 /// Deletes all secrets of a user or a named key, ends and revokes all sign-ins, and closes the connections that use them. Also
-/// deletes the sums of their usage (`usage.by`), and forgets what their messages taught.
+/// deletes the sums of their usage (`usage.by`) and their own switches, and forgets what their messages taught.
 #[utoipa::path(
     params(("principal" = String, Path, description = "`user:ID` or `key:NAME`")),
     responses(
@@ -38,6 +40,7 @@ pub async fn forget_secrets(state: web::Data<State>, caller: Administrator, prin
     // Comes first, so that a failure leaves the secrets as they are.
     let usage_removed = state.costs.forget(&owner).await?;
     let learned = state.learning.forget(&Forgotten::Caller(owner.clone())).await?;
+    let switches = state.switches.forget(&owner).await?;
     let removed = state.secrets.forget(&owner).await?;
     let sign_ins = state.secrets.forget_sign_ins(&owner).await?;
     tracing::info!(
@@ -46,8 +49,9 @@ pub async fn forget_secrets(state: web::Data<State>, caller: Administrator, prin
         usage_removed,
         learned,
         sign_ins,
-        "secrets, usage, learning and sign-ins of a caller deleted"
+        switches,
+        "secrets, usage, learning, switches and sign-ins of a caller deleted"
     );
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::SecretsForget, owner.as_str().to_owned()));
-    Ok(HttpResponse::Ok().json(RemovedSecretsBody { removed, usage_removed, learned, sign_ins }))
+    Ok(HttpResponse::Ok().json(RemovedSecretsBody { removed, usage_removed, learned, sign_ins, switches }))
 }

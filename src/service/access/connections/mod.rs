@@ -152,6 +152,8 @@ pub(crate) struct Connections {
     /// The URL at which browsers reach the service, without a slash at its end.
     pub(super) public_url: Option<String>,
     configured: ArcSwap<HashMap<ServerName, Arc<ConfiguredServer>>>,
+    /// The servers that take secrets of their callers, sorted.
+    take_secrets: ArcSwap<Vec<ServerName>>,
     pub(super) cached: Mutex<HashMap<Key, CachedToken>>,
     pub(super) signed_in: SignedIn,
     pub(super) turns: Turns<Key>,
@@ -184,6 +186,7 @@ impl Connections {
             signer,
             public_url,
             configured: ArcSwap::default(),
+            take_secrets: ArcSwap::default(),
             cached: Mutex::default(),
             signed_in: SignedIn::default(),
             turns: Turns::default(),
@@ -205,6 +208,10 @@ impl Connections {
             Some((server.name.clone(), Arc::new(ConfiguredServer { name: server.name.clone(), settings, needs_only_token, discovered })))
         });
         self.configured.store(Arc::new(configured.collect()));
+        let take_secrets = live.servers.iter().filter(|server| !server.per_user.secrets().is_empty());
+        let mut take_secrets: Vec<ServerName> = take_secrets.map(|server| server.name.clone()).collect();
+        take_secrets.sort_by(|one, other| one.as_str().cmp(other.as_str()));
+        self.take_secrets.store(Arc::new(take_secrets));
         self.faults.lock().clear();
         self.cached.lock().clear();
         self.exchanges.clear();

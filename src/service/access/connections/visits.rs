@@ -15,7 +15,7 @@ use super::{ConnectionError, Connections, PAGE};
 use crate::domain::access::authorization::{hash_of, random_text};
 use crate::domain::access::principal::{Principal, PrincipalId};
 use crate::domain::catalog::tool::ServerName;
-use crate::service::ports::{ConnectVisit, StoreError};
+use crate::service::ports::{ConnectVisit, StoreError, VisitCaller};
 
 /// How long a link is valid.
 const LINK: Duration = Duration::from_mins(10);
@@ -64,6 +64,7 @@ impl Connections {
             id: id.clone(),
             person: person(caller, &owner),
             servers: self.visible(caller, &owner),
+            caller: self.caller(caller),
             owner,
             server: server.cloned(),
             expires_at: SystemTime::now() + LINK,
@@ -89,6 +90,12 @@ impl Connections {
             manages.filter(|name| caller.administers || self.current.shows_server(caller, name)).cloned().collect();
         names.sort_by(|one, other| one.as_str().cmp(other.as_str()));
         names
+    }
+
+    /// What the page of a caller needs to know of it. The servers are those that the caller may see now.
+    fn caller(&self, caller: &Principal) -> VisitCaller {
+        let secret_servers = self.take_secrets.load().iter().filter(|name| self.current.shows_server(caller, name)).cloned().collect();
+        VisitCaller { email: caller.email.clone(), name: caller.name.clone(), groups: caller.groups.clone(), secret_servers }
     }
 
     /// The valid link of this text, without using it.

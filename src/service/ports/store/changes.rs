@@ -18,6 +18,7 @@ named! {
         ToolOverrides = "tools",
         Definitions = "definitions",
         Servers = "servers",
+        Switches = "switches",
     }
 }
 

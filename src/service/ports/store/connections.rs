@@ -1,8 +1,10 @@
 //! Users' sign-ins to MCP servers, with their encrypted tokens.
 
+use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 
 use super::StoreError;
 use crate::domain::access::principal::PrincipalId;
@@ -52,9 +54,22 @@ pub struct ConnectVisit {
     pub person: String,
     /// The servers that the person may see.
     pub servers: Vec<ServerName>,
+    pub caller: VisitCaller,
     /// The server that the link is about.
     pub server: Option<ServerName>,
     pub expires_at: SystemTime,
+}
+
+/// The caller for whom a link was made, as far as its page needs it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VisitCaller {
+    pub email: Option<String>,
+    pub name: Option<String>,
+    #[serde(default)]
+    pub groups: BTreeSet<String>,
+    /// The servers that take secrets of the caller, and that the caller may see.
+    #[serde(default)]
+    pub secret_servers: Vec<ServerName>,
 }
 
 #[async_trait]

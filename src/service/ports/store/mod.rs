@@ -24,6 +24,7 @@ mod rates;
 mod secrets;
 mod servers;
 mod sessions;
+mod switches;
 mod tool_facts;
 mod toolsets;
 mod upkeep;
@@ -33,7 +34,7 @@ pub use self::audit::AuditStore;
 pub use self::changes::{ChangeStore, StatePart, StateVersions};
 pub use self::chats::{ChatStore, StoredChat};
 pub use self::computed::ComputedStore;
-pub use self::connections::{ConnectVisit, ConnectionStore, PendingSignIn, StoredConnection};
+pub use self::connections::{ConnectVisit, ConnectionStore, PendingSignIn, StoredConnection, VisitCaller};
 pub use self::definitions::{DefinitionStore, StoredDefinition};
 pub use self::enrichments::EnrichmentStore;
 pub use self::events::EventStore;
@@ -47,6 +48,7 @@ pub use self::rates::{RateKey, RateReport, RateStore, SharedRates};
 pub use self::secrets::SecretStore;
 pub use self::servers::{ServerStore, StoredServer};
 pub use self::sessions::{SessionCaps, SessionSaved, SessionStore};
+pub use self::switches::SwitchStore;
 pub use self::tool_facts::{StoredToolOverride, ToolOverrideStore};
 pub use self::toolsets::ToolsetStore;
 pub use self::upkeep::{StoreFailures, UpkeepStore};
@@ -63,7 +65,7 @@ macro_rules! store {
 
 store! {
     AuditStore, ChangeStore, ChatStore, ComputedStore, ConnectionStore, DefinitionStore, EnrichmentStore, EventStore, FeedbackStore, KeyStore,
-    LeaderStore, LearningStore, ListingStore, PolicyStore, RateStore, SecretStore, ServerStore, SessionStore, ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore,
+    LeaderStore, LearningStore, ListingStore, PolicyStore, RateStore, SecretStore, ServerStore, SessionStore, SwitchStore, ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore,
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -48,6 +48,29 @@ struct ReportBody {
     sessions: Vec<SessionFiguresBody>,
     /// What selections saved beside what language models cost, on the UTC days of the period.
     costs: CostSummaryBody,
+    /// What learning from use changes now. `null` if it is off.
+    learning: Option<LearningReportBody>,
+}
+
+/// For whom learning counts, and what the last replay measured.
+#[derive(Serialize, ToSchema)]
+struct LearningReportBody {
+    /// `auto` or `always`.
+    mode: &'static str,
+    /// Number of scopes with remembered messages. A scope is a caller, a group, or all callers of a key.
+    scopes: usize,
+    /// Number of scopes whose uses count.
+    on: usize,
+    /// Number of scopes whose uses don't count.
+    off: usize,
+    /// Number of remembered messages. A message counts once per scope.
+    messages: usize,
+    /// Number of scopes that were replayed since the start of the service.
+    replayed: usize,
+    /// The mean nDCG@5 of the last replays without learning; `null` before the first one.
+    before: Option<f64>,
+    /// The same with learning.
+    after: Option<f64>,
 }
 
 /// The sessions of one group. All values except `sessions` and latencies are means per session or call. A mean is null
@@ -115,7 +138,7 @@ pub async fn show(state: web::Data<State>, _caller: Administrator, request: Http
     let query = query.0.read()?;
     let compared = state.report.compare(&query).await?;
     let costs = state.costs.report(query.since, query.until).await?;
-    let body = ReportBody::of(&query, &compared, CostSummaryBody::from(costs));
+    let body = ReportBody::of(&query, &compared, CostSummaryBody::from(costs), LearningReportBody::of(&state));
     let accepted = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let mut response = HttpResponse::Ok();
     response.insert_header((header::CACHE_CONTROL, "no-store")).insert_header((header::VARY, "accept"));
@@ -135,14 +158,31 @@ impl ReportParameters {
 }
 
 impl ReportBody {
-    fn of(query: &ConversationQuery, compared: &Compared, costs: CostSummaryBody) -> Self {
+    fn of(query: &ConversationQuery, compared: &Compared, costs: CostSummaryBody, learning: Option<LearningReportBody>) -> Self {
         Self {
             since: time(query.since),
             until: time(query.until),
             arms: compared.arms.iter().map(ArmBody::from).collect(),
             sessions: compared.latest.iter().map(SessionFiguresBody::from).collect(),
             costs,
+            learning,
         }
+    }
+}
+
+impl LearningReportBody {
+    fn of(state: &State) -> Option<Self> {
+        let figures = state.learning.state()?;
+        Some(Self {
+            mode: figures.mode,
+            scopes: figures.scopes,
+            on: figures.on,
+            off: figures.scopes - figures.on.min(figures.scopes),
+            messages: state.learning.messages(),
+            replayed: figures.replayed,
+            before: figures.before.map(rounded),
+            after: figures.after.map(rounded),
+        })
     }
 }
 

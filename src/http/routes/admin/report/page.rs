@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{ArmBody, ReportBody, SessionFiguresBody};
+use super::{ArmBody, LearningReportBody, ReportBody, SessionFiguresBody};
 use crate::http::pages::plot::{Bar, STYLE, bars, escape, table};
 use crate::http::routes::admin::costs::{CostSummaryBody, SpendingBody};
 
@@ -44,6 +44,7 @@ pub(super) fn page(report: &ReportBody) -> String {
         latest(&mut out, &report.sessions);
     }
     costs(&mut out, &report.costs);
+    learning(&mut out, report.learning.as_ref());
     out.push_str("</body></html>\n");
     out
 }
@@ -95,6 +96,24 @@ fn costs(out: &mut String, costs: &CostSummaryBody) {
     let _ = write!(out, "<h2>Savings and costs</h2>{}", table(&["", "Messages or answers", "Tokens", "Estimated answers", "Money"], &rows));
     if figures.unpriced_tokens > 0 {
         let _ = write!(out, "<p>{} of these tokens have no price.</p>", figures.unpriced_tokens);
+    }
+}
+
+/// For whom learning counts, and the last replay as a plot.
+fn learning(out: &mut String, learning: Option<&LearningReportBody>) {
+    out.push_str("<h2>Learning from use</h2>");
+    let Some(LearningReportBody { mode, scopes, on, off, messages, replayed, before, after }) = learning else {
+        out.push_str("<p>Learning is off.</p>");
+        return;
+    };
+    let counts = [mode.to_string(), scopes.to_string(), on.to_string(), off.to_string(), messages.to_string(), replayed.to_string()];
+    let heads = ["Mode", "Scopes", "that count", "that don't count", "Remembered messages", "Replayed scopes"];
+    out.push_str(&table(&heads, &[counts.to_vec()]));
+    if let (Some(before), Some(after)) = (before, after) {
+        let bar =
+            |label: &str, value: f64, colour| Bar { label: label.to_owned(), value, interval: None, text: format!("{value:.3}"), colour };
+        let bars = bars("nDCG@5 in the last replay", &[bar("without learning", *before, 1), bar("with learning", *after, 0)]);
+        let _ = write!(out, "<h3>nDCG@5 in the last replay</h3>{bars}");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use toolsieve::domain::access::principal::PrincipalId;
-use toolsieve::service::ports::{ConnectVisit, ConnectionStore, PendingSignIn, StoredConnection};
+use toolsieve::service::ports::{ConnectVisit, ConnectionStore, PendingSignIn, StoredConnection, VisitCaller};
 
 use super::secrets::secret;
 
@@ -33,6 +33,12 @@ fn visit(id: &str, owner: &str) -> ConnectVisit {
         owner: PrincipalId::new(owner),
         person: "Änna 日本".to_owned(),
         servers: vec!["a".into(), "b".into()],
+        caller: VisitCaller {
+            email: Some("anna@example.org".to_owned()),
+            name: Some("Änna".to_owned()),
+            groups: ["ops".to_owned()].into(),
+            secret_servers: vec!["c".into()],
+        },
         server: Some("a".into()),
         expires_at: after(10),
     }

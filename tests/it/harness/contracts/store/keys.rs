@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use toolsieve::domain::access::api_key::{ApiKey, KeyId, KeyRole};
 use toolsieve::domain::access::principal::PrincipalId;
+use toolsieve::domain::access::switches::UserSwitch;
 use toolsieve::domain::text::canonical::Fingerprint;
 use toolsieve::domain::toolsets::mode::{DefaultMode, Mode};
 use toolsieve::domain::toolsets::session::{ID_BYTES, Session, SessionContents, SessionId};
@@ -84,11 +85,12 @@ pub(crate) async fn what_is_stored_under_a_name_goes_with_its_key(store: &dyn St
             let owner = PrincipalId::of_key(name);
             let (secrets, sessions) = (store.secrets(&owner).await.unwrap(), store.sessions(Some(&owner), at(0)).await.unwrap());
             let chat = store.chat(&chat(owner.as_str(), "chat")).await.unwrap();
-            counts.push((secrets.len(), sessions.len(), chat.is_some()));
+            let off = store.switched_off().await.unwrap().contains(&(owner, UserSwitch::Narrowing));
+            counts.push((secrets.len(), sessions.len(), chat.is_some(), off));
         }
         counts
     };
-    let (all, none) = ((1, 1, true), (0, 0, false));
+    let (all, none) = ((1, 1, true, true), (0, 0, false, false));
     assert_eq!(belongings().await, [all, all, all]);
     store.revoke_api_key(&ended).await.unwrap();
     assert_eq!(belongings().await, [none, all, all]);
@@ -113,5 +115,6 @@ async fn save_belongings(store: &dyn Store, number: u8, owner: &PrincipalId) {
     };
     store.save_session(&session, SessionCaps { of_one: 9, of_all: 9 }).await.unwrap();
     store.save_secret(&secret(owner.as_str(), "server", "token", "k1", 1)).await.unwrap();
+    store.save_switch(owner, UserSwitch::Narrowing, false).await.unwrap();
     store.save_chat(&chat(owner.as_str(), "chat"), &set(&["a"], &[]), 0).await.unwrap();
 }

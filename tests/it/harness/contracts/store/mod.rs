@@ -19,6 +19,7 @@ pub(crate) mod policy;
 pub(crate) mod secrets;
 pub(crate) mod servers;
 pub(crate) mod sessions;
+pub(crate) mod switches;
 pub(crate) mod tool_facts;
 pub(crate) mod toolsets;
 pub(crate) mod upkeep;
@@ -56,6 +57,7 @@ macro_rules! store_contract {
             secrets: secrets_are_kept_by_owner_server_and_name, a_secret_is_sealed_anew_only_if_it_is_still_the_same;
             servers: servers_come_back_as_they_were, what_users_stored_for_a_server_goes_with_it;
             sessions: sessions_end_in_time_and_by_count, what_is_loaded_into_a_session_goes_with_it;
+            switches: what_is_switched_off_is_kept_by_owner;
             tool_facts: of_two_writings_about_one_tool_one_is_too_late;
             toolsets: toolsets_come_back_as_they_were;
             upkeep: it_names_its_installation, it_says_whether_it_answers, shrinking_loses_nothing;
