@@ -18,8 +18,8 @@ use crate::http::state::State;
 use crate::service::spans;
 
 /// Requests below these paths change stored data, unless their method is GET or HEAD.
-const CHANGES: [&str; 8] =
-    ["/v1/admin/", "/v1/secrets/", "/v1/sessions", "/v1/toolsets/", "/v1/feedback", "/ui/server", "/ui/tool", "/ui/access"];
+const CHANGES: [&str; 9] =
+    ["/v1/admin/", "/v1/secrets/", "/v1/sessions", "/v1/toolsets/", "/v1/feedback", "/ui/server", "/ui/tool", "/ui/access", "/ui/activity"];
 
 /// In a request whose change is stored, while its number could not be read.
 pub(crate) struct UnknownNumber;
@@ -79,6 +79,7 @@ mod tests {
             (Method::PUT, "/toolsets/mail/v1/secrets/a/b"),
             (Method::POST, "/v1/feedback"),
             (Method::POST, "/ui/access/keys"),
+            (Method::POST, "/ui/activity"),
         ] {
             assert!(is_change(&method, path), "{method} {path}");
         }
@@ -89,6 +90,7 @@ mod tests {
             (Method::POST, "/github/create_issue"),
             (Method::POST, "/mcp"),
             (Method::POST, "/ui/playground"),
+            (Method::POST, "/ui/run"),
         ] {
             assert!(!is_change(&method, path), "{method} {path}");
         }

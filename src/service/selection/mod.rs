@@ -16,3 +16,4 @@ mod rerank;
 mod choose;
 mod compose;
 pub mod select;
+pub(crate) mod trial;
