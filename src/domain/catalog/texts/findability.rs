@@ -1,7 +1,8 @@
 //! Finds tools that searches rarely find, and proposes a better text.
 //!
-//! A message finds a tool by what its text says. The paper on Dynamic `ReAct` (2025) reports that richer descriptions, with a verb and with what the
-//! parameters mean, put more of the right tools among the first ten. The proposal contains only what the tool's own definition says.
+//! A message finds a tool by what its text says. The paper on Dynamic `ReAct` (2025) reports that richer descriptions put more of the right
+//! tools among the first ten. So a description needs a verb, and has to say what the parameters mean. The proposal contains only what the
+//! tool's own definition says.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::LazyLock;
