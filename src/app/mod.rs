@@ -91,6 +91,7 @@ use crate::service::selection::message_selections::MessageSelections;
 use crate::service::selection::offers::OfferCache;
 use crate::service::selection::retrieve::Retrieve;
 use crate::service::selection::select::Select;
+use crate::service::selection::trial::TextTrials;
 use crate::service::servers::{ServerParts, Servers, StoredServers};
 use crate::service::sharing::{SharedParts, SharedState};
 use crate::service::toolsets::loading::Loading;
@@ -275,6 +276,7 @@ impl Application {
             ..Indexing::new(Arc::clone(&current), store.clone(), Arc::clone(&index), Arc::clone(&embedder))
         };
         let retrieve = Retrieve::over(&indexing);
+        let (lexical, enrichments) = (Arc::clone(&indexing.lexical), indexing.enrichments.subscribe());
         let indexing = keep_indexed(indexing, stop.clone());
         let public_url = start.http.public_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned());
         let parts = ConnectionParts {
@@ -365,6 +367,16 @@ impl Application {
             MetaTokens::new(count_tokens),
         );
         let select = Arc::new(select.with_switches(Arc::clone(&switches)));
+        let text_trials = TextTrials {
+            current: Arc::clone(&current),
+            overrides: Arc::clone(&tool_overrides),
+            policies: Arc::clone(&policies),
+            select: Arc::clone(&select),
+            index: Arc::clone(&index),
+            embedder: Arc::clone(&embedder),
+            lexical,
+            enrichments,
+        };
         let (sessions, session_noting) =
             Sessions::start(Arc::clone(&current), Arc::clone(&select), store.clone(), start.sessions.clone(), stop.clone());
         let waiting_calls = WaitingCalls::new(start.mcp.waiting.clone(), stop.clone());
@@ -474,7 +486,8 @@ impl Application {
             subscriptions,
             learning,
             feedback: Feedback { current: Arc::clone(&current), store: store.clone(), recorder },
-            activity: Activity { store: store.clone() },
+            activity: Activity::new(store.clone()),
+            text_trials,
             usage: Usage { store: store.clone() },
             report: Report { store: store.clone() },
             costs: CostReports { store: store.clone(), settings: usage_settings },

@@ -18,7 +18,7 @@ use crate::http::state::State;
 use crate::service::spans;
 
 /// Requests below these paths change stored data, unless their method is GET or HEAD.
-const CHANGES: [&str; 12] = [
+const CHANGES: [&str; 13] = [
     "/v1/admin/",
     "/v1/secrets/",
     "/v1/sessions",
@@ -27,6 +27,7 @@ const CHANGES: [&str; 12] = [
     "/ui/server",
     "/ui/tool",
     "/ui/access",
+    "/ui/activity",
     "/ui/learning",
     "/ui/me/selection",
     "/ui/me/forget",
@@ -93,6 +94,7 @@ mod tests {
             (Method::POST, "/ui/access/keys"),
             (Method::POST, "/ui/learning"),
             (Method::POST, "/ui/me/secret/remove"),
+            (Method::POST, "/ui/activity"),
         ] {
             assert!(is_change(&method, path), "{method} {path}");
         }
@@ -104,6 +106,7 @@ mod tests {
             (Method::POST, "/mcp"),
             (Method::POST, "/ui/playground"),
             (Method::POST, "/ui/me/enter"),
+            (Method::POST, "/ui/run"),
         ] {
             assert!(!is_change(&method, path), "{method} {path}");
         }

@@ -8,6 +8,7 @@ pub(crate) mod connections;
 pub(crate) mod console;
 mod described;
 mod document;
+mod event_stream;
 pub(crate) mod finish;
 pub(crate) mod front;
 #[doc(hidden)]

@@ -47,6 +47,7 @@ use crate::service::records::usage::Usage;
 use crate::service::selection::message_selections::MessageSelections;
 use crate::service::selection::offers::OfferCache;
 use crate::service::selection::select::Select;
+use crate::service::selection::trial::TextTrials;
 use crate::service::servers::Servers;
 use crate::service::sharing::SharedState;
 use crate::service::toolsets::loading::Loading;
@@ -113,6 +114,7 @@ pub(crate) struct State {
     pub learning: Learning,
     pub feedback: Feedback,
     pub activity: Activity,
+    pub text_trials: TextTrials,
     pub usage: Usage,
     pub report: Report,
     pub costs: CostReports,

@@ -206,6 +206,7 @@ test("a chat is told as a story", async () => {
   assert.deepEqual(faults, []);
 });
 
+<<<<<<< HEAD
 test("what was learned is replayed, tried by a message and forgotten", async () => {
   const headers = { authorization: `Bearer ${KEY}`, "content-type": "application/json", "x-openwebui-chat-id": "console-suite-learning" };
   const messages = [{ role: "user", content: MESSAGE }];
@@ -253,4 +254,66 @@ test("what was learned is replayed, tried by a message and forgotten", async () 
   assert.equal(await row.count(), 0);
   // The refused form is the one message that browsers log.
   assert.deepEqual(faults.filter((fault) => !fault.includes("422")), []);
+=======
+test("the activity is watched live, paused and continued, by keyboard", async () => {
+  const { page, context, faults } = await open();
+  await signIn(page);
+  const ask = async (chat) => {
+    const body = JSON.stringify({ messages: [{ role: "user", content: "what <b>time</b> is it" }], chat_id: chat });
+    const headers = { authorization: "Bearer console-suite-key", "content-type": "application/json" };
+    const answer = await fetch(`${URL_OF}/v1/filter`, { method: "POST", headers, body });
+    assert.equal(answer.status, 200);
+  };
+  await page.goto(`${URL_OF}/ui/activity`);
+  const live = page.getByRole("button", { name: "Live" });
+  const status = page.locator("[data-stream] [role=status]");
+  await live.focus();
+  await page.keyboard.press("Enter");
+  assert.equal(await live.getAttribute("aria-pressed"), "true");
+  await ask("live-1");
+  await page.locator("tbody tr", { hasText: "live-1" }).waitFor();
+  await page.waitForFunction(() => /^1 new$/.test(document.querySelector("[data-stream] [role=status]").textContent));
+  assert.equal(await page.locator("tbody [aria-live], tbody[aria-live]").count(), 0);
+  assert.ok(await live.evaluate((button) => button === document.activeElement), "new rows leave the focus where it is");
+  await isFine(page, "live");
+  await picture(page, "live");
+
+  await page.keyboard.press("Enter");
+  assert.equal(await status.innerText(), "Paused");
+  await ask("live-2");
+  // Longer than a stream takes to show it.
+  await sleep(2500);
+  assert.equal(await page.locator("tbody tr", { hasText: "live-2" }).count(), 0);
+  await page.keyboard.press("Enter");
+  await page.locator("tbody tr", { hasText: "live-2" }).waitFor();
+  assert.equal(await page.locator("tbody tr", { hasText: "live-1" }).count(), 1, "nothing is shown twice");
+
+  // Signed out elsewhere, the view ends.
+  const other = await context.newPage();
+  await other.goto(`${URL_OF}/ui`);
+  await other.getByRole("button", { name: "Sign out" }).click();
+  await page.waitForFunction(() => document.querySelector("[data-stream] button").getAttribute("aria-pressed") === "false");
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+test("the slider shows its value, and a tool is run from the playground", async () => {
+  const { page, context, faults } = await open();
+  await signIn(page);
+  await page.goto(`${URL_OF}/ui/playground`);
+  const slider = page.getByRole("slider");
+  await slider.focus();
+  for (let step = 0; step < 5; step += 1) await page.keyboard.press("ArrowRight");
+  assert.equal(await page.locator("output").innerText(), "0.5");
+  await isFine(page, "playground with a slider");
+  await page.locator("#message").fill(MESSAGE);
+  await page.getByRole("button", { name: "Select tools" }).click();
+  await page.getByText("With these settings").waitFor();
+  await page.getByRole("link", { name: "Run" }).first().click();
+  await page.getByRole("button", { name: "Call the tool" }).waitFor();
+  await isFine(page, "the form of a tool");
+  await picture(page, "run");
+  assert.deepEqual(faults, []);
+  await context.close();
+>>>>>>> activity
 });

@@ -1,19 +1,25 @@
 //! What happened: the newest selections, searches and calls, and the story of one chat.
 
-use actix_web::{HttpRequest, HttpResponse, web};
+use std::sync::Arc;
+
+use actix_web::{HttpRequest, HttpResponse, ResponseError as _, web};
 use maud::{Markup, html};
 
 use super::layout::{Place, Visit};
-use super::parts::{Form, Head, grouped, second, short, table, took};
-use super::text::Texts;
-use super::{ACTIVITY, CHAT, PLAYGROUND, TOOL};
+use super::parts::{Form, Head, done, grouped, second, short, table, took};
+use super::text::{Texts, texts};
+use super::{ACCESS, ACTIVITY, CHAT, PLAYGROUND, STREAM, TOOL};
 use crate::domain::catalog::hidden_text::visible;
+use crate::http::body::Body;
 use crate::http::caller::Caller;
-use crate::http::pages::browser::Fields;
+use crate::http::pages::browser::{Fields, address, see};
 use crate::http::problem::Problem;
-use crate::http::routes::admin::events::EventParameters;
+use crate::http::routes::admin::events::{EventParameters, StreamParameters, follow, live};
+use crate::http::routes::admin::replay::event;
+use crate::http::routes::admin::tool_named;
 use crate::http::state::State;
-use crate::service::ports::{CallOutcome, EventQuery, StoredEvent, StoredEventKind};
+use crate::service::access::policies::CheckPrincipal;
+use crate::service::ports::{AuditAction, AuditEntry, CallOutcome, EventQuery, SelectionName, StoredEvent, StoredEventKind, Verdict};
 
 /// Number of events on a page.
 const PAGE: usize = 50;
@@ -37,15 +43,50 @@ pub(super) async fn show(state: web::Data<State>, caller: Caller, request: HttpR
         Err(problem) => Err(problem),
     };
     let body = html! {
+        (done(&visit, &query))
         (filters(&visit, &query, found.as_ref().err()))
-        @match &found {
-            Ok(events) if events.is_empty() => p { (texts.no_events) },
-            Ok(events) => { (events_table(&visit, events)) (links(&visit, &query, events)) },
-            Err(_) => {},
+        @if let Ok(events) = &found {
+            @if query.given("before").is_none() { (live_switch(&visit, &query, events)) }
+            @if events.is_empty() { p #nothing { (texts.no_events) } }
+            (events_table(&visit, events))
+            (links(&visit, &query, events))
         }
     };
     let status = found.err().map_or(actix_web::http::StatusCode::OK, |problem| problem.code.status());
-    visit.page_with(status, Place::Activity, &texts.activity, &body)
+    visit.with_script().page_with(status, Place::Activity, &texts.activity, &body)
+}
+
+/// What happens from now on, as rows of the table. It ends with the session, and doesn't prolong it.
+pub(super) async fn stream(state: web::Data<State>, request: HttpRequest) -> HttpResponse {
+    let Some(session) = state.console.of(request.headers(), &state.keys) else {
+        // The response on which a browser doesn't try again.
+        return HttpResponse::NoContent().finish();
+    };
+    let (texts, query) = (texts(request.headers()), Fields::of_query(&request));
+    let [chat, principal, tool, outcome] = FILTERS.map(|name| query.given(name).map(str::to_owned));
+    let after = query.given("after").and_then(|after| after.parse().ok());
+    let following = match follow(&state, StreamParameters { chat, principal, tool, outcome, after }, &request).await {
+        Ok(following) => following,
+        Err(problem) => return problem.error_response(),
+    };
+    let (of_session, of_rows) = ((state.clone(), session.clone()), state.clone());
+    let lasts = move || of_session.0.console.lasts(&of_session.1, &of_session.0.keys);
+    let show = move |event: StoredEvent| row(&Visit::of(&of_rows, texts, session.clone()), &event).into_string();
+    live(state, following, lasts, show)
+}
+
+/// The switch for what happens meanwhile. It appears only with scripts.
+fn live_switch(visit: &Visit<'_>, query: &Fields, events: &[StoredEvent]) -> Markup {
+    let texts = visit.texts;
+    let newest = events.first().map_or(0, |event| event.id).to_string();
+    let filters = FILTERS.map(|name| (name, query.text(name)));
+    html! {
+        p.buttons hidden data-stream=(visit.link(STREAM, &filters)) data-after=(newest) data-new=(texts.live_new) data-lost=(texts.live_lost)
+            data-paused=(texts.live_paused) data-ended=(texts.live_ended) data-waiting=(texts.live_waiting) {
+            button type="button" aria-pressed="false" { (texts.live) }
+            span.quiet role="status" {}
+        }
+    }
 }
 
 /// The events of one chat, in their order.
@@ -125,24 +166,96 @@ fn filters(visit: &Visit<'_>, query: &Fields, problem: Option<&Problem>) -> Mark
 
 fn events_table(visit: &Visit<'_>, events: &[StoredEvent]) -> Markup {
     let texts = visit.texts;
-    let heads =
-        [Head::Text(&texts.time), Head::Text(&texts.event), Head::Text(&texts.tools), Head::Text(&texts.caller), Head::Text(&texts.chat)];
+    let heads = [&texts.time, &texts.event, &texts.tools, &texts.caller, &texts.chat, &texts.actions].map(|name| Head::Text(name));
+    // The last column is for those who may change something.
+    let heads = &heads[..if visit.may_change() { 6 } else { 5 }];
     let rows = html! {
-        @for event in events {
-            tr {
-                td { (second(event.at)) }
-                td { (what(texts, event)) @if let Some(message) = &event.message { small.said { (short(message, 100)) } } }
-                td { (tools(visit, event, TOOLS)) }
-                td { (short(&event.principal, 60)) }
-                td {
-                    @if let Some(chat) = &event.chat {
-                        a href=(visit.link(CHAT, &[("chat", chat), ("principal", &event.principal)])) { (short(chat, 40)) }
-                    }
+        @for event in events { (row(visit, event)) }
+    };
+    table(&texts.activity, heads, &rows)
+}
+
+fn row(visit: &Visit<'_>, event: &StoredEvent) -> Markup {
+    html! {
+        tr {
+            td { (second(event.at)) }
+            td { (what(visit.texts, event)) @if let Some(message) = &event.message { small.said { (short(message, 100)) } } }
+            td { (tools(visit, event, TOOLS)) }
+            td { (short(&event.principal, 60)) }
+            td {
+                @if let Some(chat) = &event.chat {
+                    a href=(visit.link(CHAT, &[("chat", chat), ("principal", &event.principal)])) { (short(chat, 40)) }
+                }
+            }
+            @if visit.may_change() { td { (actions(visit, event)) } }
+        }
+    }
+}
+
+/// What an administrator may do about an event: repeat a selection; pin the tool of a search or a call, give it a synonym, forbid it, or
+/// report that it was missing.
+fn actions(visit: &Visit<'_>, event: &StoredEvent) -> Markup {
+    let (texts, id) = (visit.texts, event.id.to_string());
+    let (tool, recovered) = match &event.kind {
+        _ if !visit.may_change() => return html! {},
+        StoredEventKind::Offered { .. } => return html! { a href=(visit.link(PLAYGROUND, &[("event", &id)])) { (texts.replay) } },
+        StoredEventKind::Searched { tools, recovered } => (tools.first(), *recovered),
+        StoredEventKind::Called { tool, recovered, .. } => (Some(tool), *recovered),
+    };
+    let Some(tool) = tool else { return html! {} };
+    let (server, name) = (tool.server.as_str(), visible(&tool.name));
+    let about = |add: &str| format!("{}#written", visit.link(TOOL, &[("server", server), ("tool", &name), ("add", add), ("event", &id)]));
+    let rule = visit.link(ACCESS, &[("servers", server), ("tools", &name), ("caller", &event.principal)]);
+    html! {
+        details {
+            summary { (texts.actions) }
+            a href=(about("pin")) { (texts.add_pin) } " · "
+            a href=(about("synonym")) { (texts.add_synonym) } " · "
+            a href={ (rule) "#rule" } { (texts.add_block) }
+            @if recovered && event.selection.is_some() {
+                form method="post" action=(visit.at(ACTIVITY)) {
+                    (visit.token())
+                    input type="hidden" name="event" value=(id);
+                    button.small name="do" value="missing" { (texts.report_missing) }
                 }
             }
         }
+    }
+}
+
+/// Reports that a message needed a tool that it was not offered, in the name of its caller.
+pub(super) async fn change(state: web::Data<State>, caller: Caller, request: HttpRequest, body: Body) -> HttpResponse {
+    let (visit, fields) = match Visit::with_form(&state, &request, &body, ACTIVITY) {
+        Ok(begun) => begun,
+        Err(elsewhere) => return elsewhere,
     };
-    table(&texts.activity, &heads, &rows)
+    match report_missing(&state, &caller, &fields).await {
+        Ok(()) => see(&state, &address(ACTIVITY, &[("done", "missing")])),
+        Err(problem) => visit.failed(&problem),
+    }
+}
+
+/// The tool is the event's own, if the form names none.
+async fn report_missing(state: &State, caller: &Caller, fields: &Fields) -> Result<(), Problem> {
+    let event = event(state, fields.text("event").parse().unwrap_or_default()).await?;
+    let own = match &event.kind {
+        StoredEventKind::Offered { .. } => None,
+        StoredEventKind::Searched { tools, .. } => tools.first(),
+        StoredEventKind::Called { tool, .. } => Some(tool),
+    };
+    let own = own.and_then(|id| state.current.snapshot().tool(id).map(|tool| tool.operation_id.to_string()));
+    let given = fields.given("tool").map(|name| {
+        let known = tool_named(state, name).and_then(|id| state.current.snapshot().tool(&id).map(|tool| tool.operation_id.to_string()));
+        known.unwrap_or_else(|| name.to_owned())
+    });
+    let tool = given.or(own).ok_or_else(|| Problem::invalid("tool", "Write the name of the missing tool."))?;
+    let selection = event.selection.ok_or_else(|| Problem::invalid("event", "This event belongs to no selection."))?;
+    let of = CheckPrincipal { principal: event.principal, ..CheckPrincipal::default() };
+    let principal = Arc::new(state.policies.principal_of(&of)?);
+    state.feedback.give(SelectionName::Id(selection), &tool, Verdict::Missing, &principal).await?;
+    let subject = format!("missing {tool} for {}", principal.id.as_str());
+    state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::FeedbackGive, subject));
+    Ok(())
 }
 
 /// Links to the newest and to earlier events.
@@ -164,11 +277,9 @@ fn step(visit: &Visit<'_>, event: &StoredEvent) -> Markup {
             p { (second(event.at)) " " strong { (what(texts, event)) } }
             @if let Some(message) = &event.message {
                 blockquote.said { (short(message, MESSAGE)) }
-                @if matches!(event.kind, StoredEventKind::Offered { .. }) {
-                    p { a href=(visit.link(PLAYGROUND, &[("message", &short(message, MESSAGE))])) { (texts.try_message) } }
-                }
             }
             p { (tools(visit, event, STORY_TOOLS)) }
+            (actions(visit, event))
         }
     }
 }

@@ -8,7 +8,7 @@ use secrecy::ExposeSecret;
 
 use super::session::ConsoleSession;
 use super::text::{Texts, texts};
-use super::{ACCESS, ACTIVITY, CONSOLE, LEARNING, LOGIN, PLAYGROUND, SERVERS, TOOLS};
+use super::{ACCESS, ACTIVITY, CONSOLE, LEARNING, LOGIN, PLAYGROUND, SCRIPT, SERVERS, TOOLS};
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::pages::browser::{self, Fields, address, base, see, with_cookie};
@@ -16,9 +16,15 @@ use crate::http::pages::dress::Page;
 use crate::http::problem::{Code, Problem};
 use crate::http::state::State;
 
-/// The pages load their style sheet, send forms to this service, and do nothing else.
+/// Pages load their style sheet, send forms to this service, and do nothing else.
 const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+);
+
+/// Pages with the console's own script. It reads from this service only.
+const SCRIPTED: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'self'; img-src 'self'; form-action 'self'; \
+     frame-ancestors 'none'; base-uri 'none'",
 );
 
 /// The pages of the navigation.
@@ -42,9 +48,21 @@ pub(super) struct Visit<'a> {
     session: ConsoleSession,
     /// The cookie of a session that began with this request.
     cookie: Option<HeaderValue>,
+    has_script: bool,
 }
 
 impl<'a> Visit<'a> {
+    /// The visit of somebody who has signed in before.
+    pub(super) fn of(state: &'a State, texts: &'static Texts, session: ConsoleSession) -> Self {
+        Self { state, texts, session, cookie: None, has_script: false }
+    }
+
+    /// Lets the page load the console's script.
+    #[must_use]
+    pub(super) fn with_script(self) -> Self {
+        Self { has_script: true, ..self }
+    }
+
     /// Begins a visit that changes nothing. A service without keys opens a session for the people on its machine.
     ///
     /// # Errors
@@ -53,7 +71,7 @@ impl<'a> Visit<'a> {
     pub(super) fn begin(state: &'a State, caller: &Caller, request: &HttpRequest) -> Result<Self, HttpResponse> {
         let texts = texts(request.headers());
         if let Some(session) = state.console.of(request.headers(), &state.keys) {
-            return Ok(Self { state, texts, session, cookie: None });
+            return Ok(Self::of(state, texts, session));
         }
         if !caller.0.administers || !state.admission.needs_no_key() {
             let asked = request.uri().path_and_query().map_or(CONSOLE, |asked| asked.as_str());
@@ -61,7 +79,7 @@ impl<'a> Visit<'a> {
         }
         let session = state.console.open(None);
         let cookie = session.cookie(state, request);
-        Ok(Self { state, texts, session, cookie })
+        Ok(Self { cookie, ..Self::of(state, texts, session) })
     }
 
     /// Begins a visit with a form. `page` is the path of the page with this form.
@@ -72,7 +90,7 @@ impl<'a> Visit<'a> {
     pub(super) fn with_form(state: &'a State, request: &HttpRequest, body: &Body, page: &str) -> Result<(Self, Fields), HttpResponse> {
         let texts = texts(request.headers());
         let Some(session) = state.console.of(request.headers(), &state.keys) else { return Err(to_login(state, page)) };
-        let (visit, fields) = (Self { state, texts, session, cookie: None }, Fields::of(&body.0));
+        let (visit, fields) = (Self::of(state, texts, session), Fields::of(&body.0));
         if !visit.may_change() {
             Err(visit.failed(&Problem::new(Code::ReadOnlyKey, texts.read_only.clone())))
         } else if visit.session.allows(fields.text("token")) {
@@ -126,7 +144,10 @@ impl<'a> Visit<'a> {
             @if !self.may_change() { span.quiet { (texts.viewer) } }
             form method="post" action=(self.at("/ui/logout")) { (self.token()) button { (texts.sign_out) } }
         };
-        with_cookie(respond(status, frame(&base(self.state), texts, title, &navigation, body)), self.cookie)
+        let head = html! { @if self.has_script { script src=(self.at(SCRIPT)) defer {} } };
+        let page = frame(&base(self.state), texts, title, &head, &navigation, body);
+        let policy = if self.has_script { SCRIPTED } else { POLICY };
+        with_cookie(browser::html(status, policy, page.into_string()), self.cookie)
     }
 
     /// The page for a request that failed.
@@ -138,12 +159,12 @@ impl<'a> Visit<'a> {
 
 /// A page without navigation, for those who are not signed in.
 pub(super) fn plain(state: &State, texts: &Texts, title: &str, body: &Markup) -> Markup {
-    frame(&base(state), texts, title, &html! {}, body)
+    frame(&base(state), texts, title, &html! {}, &html! {}, body)
 }
 
-fn frame(base: &str, texts: &Texts, title: &str, navigation: &Markup, body: &Markup) -> Markup {
+fn frame(base: &str, texts: &Texts, title: &str, head: &Markup, navigation: &Markup, body: &Markup) -> Markup {
     let page = Page { base, language: &texts.language, of: &texts.console, title, skip: &texts.skip };
-    page.with(&html! {}, navigation, body)
+    page.with(head, navigation, body)
 }
 
 pub(super) fn respond(status: StatusCode, page: Markup) -> HttpResponse {

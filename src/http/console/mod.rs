@@ -1,7 +1,7 @@
 //! The console: pages for administrators below `/ui`, rendered on the server.
 //!
-//! The pages use the same use cases as the routes below `/v1`, and add no other way to anything. They contain no scripts and need no
-//! download. Every text of a server, a user or a model is escaped by `maud`.
+//! The pages use the same use cases as the routes below `/v1`, and add no other way to anything. They need no download, and work
+//! without scripts. The only script, `console.js`, shows what happens meanwhile. Every text of a server, a user or a model is escaped by `maud`.
 
 pub(crate) mod session;
 mod text;
@@ -16,6 +16,7 @@ mod servers;
 mod tools;
 mod shape;
 mod tool;
+mod run;
 mod access;
 mod activity;
 mod learning;
@@ -34,6 +35,8 @@ const SERVERS: &str = "/ui/servers";
 const SERVER: &str = "/ui/server";
 const TOOLS: &str = "/ui/tools";
 const TOOL: &str = "/ui/tool";
+/// Outside the pages that change something, so that a call ends when its browser leaves.
+const RUN: &str = "/ui/run";
 const ACCESS: &str = "/ui/access";
 const KEYS: &str = "/ui/access/keys";
 const TOOLSETS: &str = "/ui/access/toolsets";
@@ -41,7 +44,9 @@ const TOOLSET: &str = "/ui/access/toolset";
 const ACTIVITY: &str = "/ui/activity";
 const CHAT: &str = "/ui/activity/chat";
 const LEARNING: &str = "/ui/learning";
+const STREAM: &str = "/ui/activity/stream";
 const PLAYGROUND: &str = "/ui/playground";
+const SCRIPT: &str = "/ui/static/console.js";
 
 /// Registers the pages.
 pub(in crate::http) fn configure(config: &mut web::ServiceConfig) {
@@ -55,20 +60,27 @@ pub(in crate::http) fn configure(config: &mut web::ServiceConfig) {
         .service(writes(SERVER, web::get().to(server::show), web::post().to(server::change)))
         .service(reads(TOOLS, web::get().to(tools::show)))
         .service(writes(TOOL, web::get().to(tool::show), web::post().to(tool::change)))
+        .service(writes(RUN, web::get().to(run::show), web::post().to(run::run)))
         .service(writes(ACCESS, web::get().to(access::rules::show), web::post().to(access::rules::change)))
         .service(writes(KEYS, web::get().to(access::keys::show), web::post().to(access::keys::change)))
         .service(reads(TOOLSETS, web::get().to(access::toolsets::list)))
         .service(writes(TOOLSET, web::get().to(access::toolsets::show), web::post().to(access::toolsets::change)))
-        .service(reads(ACTIVITY, web::get().to(activity::show)))
+        .service(writes(ACTIVITY, web::get().to(activity::show), web::post().to(activity::change)))
         .service(reads(CHAT, web::get().to(activity::story)))
         .service(writes(LEARNING, web::get().to(learning::page::show), web::post().to(learning::page::change)))
+        .service(reads(STREAM, web::get().to(activity::stream)))
         .service(writes(PLAYGROUND, web::get().to(playground::show), web::post().to(playground::run)))
         .service(reads(STYLE_SHEET, web::get().to(style_sheet)))
+        .service(reads(SCRIPT, web::get().to(script)))
         .service(reads(ICON, web::get().to(icon)));
 }
 
 async fn style_sheet() -> HttpResponse {
     file("text/css; charset=utf-8", include_str!("style.css"))
+}
+
+async fn script() -> HttpResponse {
+    file("text/javascript; charset=utf-8", include_str!("console.js"))
 }
 
 async fn icon() -> HttpResponse {

@@ -250,6 +250,7 @@ pub(super) fn done(visit: &Visit<'_>, fields: &Fields) -> Markup {
         "switched_on" => &visit.texts.done_switched_on,
         "switched_off" => &visit.texts.done_switched_off,
         "restarted" => &visit.texts.done_restarted,
+        "missing" => &visit.texts.done_missing,
         "revoked" => &visit.texts.done_revoked,
         _ => return html! {},
     };

@@ -5,10 +5,12 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
-use super::PLAYGROUND;
 use super::layout::{Place, Visit};
-use super::parts::grouped;
+use super::parts::{Head, UNKNOWN, grouped, second, short, table};
 use super::text::Texts;
+use super::{ACTIVITY, PLAYGROUND, RUN, TOOL};
+use crate::domain::catalog::hidden_text::visible;
+use crate::domain::catalog::tool::ToolId;
 use crate::domain::selection::explanation::{CandidateExplanation, Explanation, GateExplanation};
 use crate::domain::selection::relevance::{CutReason, GateRule};
 use crate::domain::selection::selection::Reason;
@@ -16,26 +18,125 @@ use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::pages::browser::Fields;
 use crate::http::problem::{Code, Problem};
+use crate::http::routes::admin::events::EventToolBody;
+use crate::http::routes::admin::replay::{Replay, event, replay};
 use crate::http::routes::filter::{FilterAnswer, explained};
 use crate::http::state::State;
+use crate::service::ports::{StoredEvent, StoredEventKind};
 
 /// Number of candidates in the table.
 const CANDIDATES: usize = 50;
 /// Number of functions in the list of those that stay anyway.
 const KEPT: usize = 100;
+/// Number of tools of a recorded selection in the table, and of those that would be new.
+const TOOLS: usize = 60;
 /// The settings that a person can change, with the step of their input; `None` for switches.
 const NUMBERS: [(&str, &str); 5] =
-    [("strictness", "0.5"), ("dense_weight", "0.05"), ("limit", "1"), ("token_budget", "1"), ("per_server", "1")];
+    [("dense_weight", "0.05"), ("limit", "1"), ("token_budget", "1"), ("per_server", "1"), ("candidates", "1")];
 const SWITCHES: [&str; 2] = ["gate", "fold_duplicates"];
+const RERANK: [&str; 3] = ["off", "auto", "always"];
+/// The step of the slider, and the difference from which its value is another one.
+const STRICTNESS_STEP: &str = "0.1";
+const STRICTNESS_CHANGE: f32 = 0.06;
 
 pub(super) async fn show(state: web::Data<State>, caller: Caller, request: HttpRequest) -> HttpResponse {
     let visit = match Visit::begin(&state, &caller, &request) {
         Ok(visit) => visit,
         Err(elsewhere) => return elsewhere,
     };
-    let body = form(&visit, &Fields::of_query(&request), None);
+    let (texts, mut query) = (visit.texts, Fields::of_query(&request));
+    let replayed = match query.given("event") {
+        Some(id) if visit.may_change() => match recorded(&state, &caller, &request, id).await {
+            Ok(replayed) => Some(replayed),
+            Err(problem) => return visit.failed(&problem),
+        },
+        _ => None,
+    };
+    if let Some((event, _)) = &replayed {
+        query.set("message", event.message.clone().unwrap_or_default());
+        query.set("principal", event.principal.clone());
+    }
+    let status = match &replayed {
+        Some((_, Err(problem))) if problem.code != Code::Conflict => problem.code.status(),
+        _ => StatusCode::OK,
+    };
+    let body = html! {
+        @if let Some((event, replayed)) = &replayed { (then_and_now(&visit, event, replayed)) }
+        (form(&visit, &query, strictness(&state, &caller), None))
+        @if let Some((_, Ok(Replay { now, .. }))) = &replayed { (results(&visit, now, None)) }
+    };
+    visit.with_script().page_with(status, Place::Playground, &texts.playground, &body)
+}
+
+/// The event with this number, and its replay.
+async fn recorded(
+    state: &State,
+    caller: &Caller,
+    request: &HttpRequest,
+    id: &str,
+) -> Result<(StoredEvent, Result<Replay, Problem>), Problem> {
+    let event = event(state, id.parse().unwrap_or_default()).await?;
+    let replayed = replay(state, caller, request, event.clone()).await;
+    Ok((event, replayed))
+}
+
+/// What was offered for a recorded message, and what would be now.
+fn then_and_now(visit: &Visit<'_>, event: &StoredEvent, replayed: &Result<Replay, Problem>) -> Markup {
     let texts = visit.texts;
-    visit.page(Place::Playground, &texts.playground, &body)
+    let StoredEventKind::Offered { tools, all } = &event.kind else {
+        return html! { @if let Err(problem) = replayed { p.notice { (problem.detail) } } };
+    };
+    let name = |server: &str, tool: &str| {
+        html! { a href=(visit.link(TOOL, &[("server", server), ("tool", tool)])) { (short(server, 40)) "/" (short(tool, 60)) } }
+    };
+    let is_among =
+        |list: &[EventToolBody], id: &ToolId| list.iter().any(|tool| tool.server == id.server.as_str() && tool.tool == visible(&id.name));
+    let rows = html! {
+        @for id in tools.iter().take(TOOLS) {
+            @let is_gone = replayed.as_ref().is_ok_and(|replayed| is_among(&replayed.gone, id));
+            tr {
+                th scope="row" { (name(id.server.as_str(), &visible(&id.name))) }
+                td { (texts.yes) }
+                td {
+                    @if replayed.is_err() { (UNKNOWN) }
+                    @else if is_gone { strong.bad { (texts.no) } }
+                    @else { (texts.yes) }
+                }
+            }
+        }
+        @if let Ok(replayed) = replayed {
+            @for tool in replayed.added.iter().take(TOOLS) {
+                tr { th scope="row" { (name(&tool.server, &tool.tool)) } td { (texts.no) } td { strong.good { (texts.yes) } } }
+            }
+        }
+    };
+    let heads = [Head::Text(&texts.tool), Head::Text(&texts.then), Head::Text(&texts.now)];
+    let is_same = replayed.as_ref().is_ok_and(|replayed| replayed.added.is_empty() && replayed.gone.is_empty());
+    html! {
+        section.replay {
+            h2 { (texts.then_and_now) }
+            dl.facts { dt { (texts.time) } dd { (second(event.at)) } dt { (texts.caller) } dd { code { (short(&event.principal, 200)) } } }
+            @match replayed {
+                Ok(_) => p.quiet { (texts.replay_hint) },
+                Err(problem) if event.message.is_none() && problem.code == Code::Conflict => p.notice { (texts.no_message_texts) },
+                Err(problem) => p.bad role="alert" { (problem.detail) },
+            }
+            @if let Some(all) = all { p { (texts.kept_all) " (" (grouped(*all)) ")" } }
+            @else {
+                @if is_same { p.good { (texts.same_selection) } }
+                (table(&texts.then_and_now, &heads, &rows))
+            }
+            @if event.selection.is_some() {
+                form.buttons method="post" action=(visit.at(ACTIVITY)) {
+                    (visit.token())
+                    input type="hidden" name="event" value=(event.id);
+                    label for="missing" { (texts.was_missing) small { (texts.missing_hint) } }
+                    input #missing.short name="tool" required;
+                    button name="do" value="missing" { (texts.report_missing) }
+                }
+            }
+        }
+    }
 }
 
 /// Selects for the form's message, and again with the changed settings if there are any.
@@ -46,7 +147,7 @@ pub(super) async fn run(state: web::Data<State>, caller: Caller, request: HttpRe
     };
     let texts = visit.texts;
     let selected = async {
-        let (asked, settings) = question(&fields)?;
+        let (asked, settings) = question(&fields, strictness(&state, &caller))?;
         let now = explained(&state, &caller, &request, asked.to_string().as_bytes()).await?;
         let Some(settings) = settings else { return Ok((now, None)) };
         let mut asked = asked;
@@ -55,20 +156,31 @@ pub(super) async fn run(state: web::Data<State>, caller: Caller, request: HttpRe
         Ok::<_, Problem>((now, Some(then)))
     };
     let (status, error, results) = match selected.await {
-        Ok((now, then)) => (StatusCode::OK, None, Some(results(texts, &now, then.as_ref()))),
+        Ok((now, then)) => (StatusCode::OK, None, Some(results(&visit, &now, then.as_ref()))),
         Err(problem) => (problem.code.status(), Some(problem.detail), None),
     };
     let body = html! {
-        (form(&visit, &fields, error.as_deref()))
+        (form(&visit, &fields, strictness(&state, &caller), error.as_deref()))
         @if let Some(results) = results { (results) }
     };
-    visit.page_with(status, Place::Playground, &texts.playground, &body)
+    visit.with_script().page_with(status, Place::Playground, &texts.playground, &body)
+}
+
+/// The setting in force.
+fn strictness(state: &State, caller: &Caller) -> f32 {
+    state.current.view(&caller.0).settings.strictness
 }
 
 /// The request of a form, and the settings that it changes.
-fn question(fields: &Fields) -> Result<(Value, Option<Value>), Problem> {
+fn question(fields: &Fields, strictness: f32) -> Result<(Value, Option<Value>), Problem> {
     let field = |name: &str| fields.given(name);
-    let mut asked = json!({"messages": [{"role": "user", "content": field("message").unwrap_or_default()}]});
+    let earlier = fields.lines("earlier").into_iter().map(|line| match line.split_once(':') {
+        Some(("assistant", text)) => json!({"role": "assistant", "content": text.trim()}),
+        Some(("user", text)) => json!({"role": "user", "content": text.trim()}),
+        _ => json!({"role": "user", "content": line}),
+    });
+    let last = json!({"role": "user", "content": field("message").unwrap_or_default()});
+    let mut asked = json!({"messages": earlier.chain([last]).collect::<Vec<_>>()});
     if let Some(principal) = field("principal") {
         asked["as"] = json!({"principal": principal, "groups": fields.list("groups")});
     }
@@ -90,10 +202,20 @@ fn question(fields: &Fields) -> Result<(Value, Option<Value>), Problem> {
             settings.insert(name.to_owned(), json!(text == "true"));
         }
     }
+    if let Some(rerank) = field("rerank") {
+        settings.insert("rerank".to_owned(), json!(rerank));
+    }
+    // A slider always has a value.
+    if let Some(text) = field("strictness") {
+        let tried: f32 = text.parse().map_err(|_| Problem::new(Code::InvalidRequest, "strictness is a number."))?;
+        if (tried - strictness).abs() > STRICTNESS_CHANGE || tried.is_nan() {
+            settings.insert("strictness".to_owned(), json!(tried));
+        }
+    }
     Ok((asked, (!settings.is_empty()).then(|| Value::Object(settings))))
 }
 
-fn form(visit: &Visit<'_>, given: &Fields, error: Option<&str>) -> Markup {
+fn form(visit: &Visit<'_>, given: &Fields, strictness: f32, error: Option<&str>) -> Markup {
     let texts = visit.texts;
     let value = |name: &str| given.text(name);
     if !visit.may_change() {
@@ -107,6 +229,11 @@ fn form(visit: &Visit<'_>, given: &Fields, error: Option<&str>) -> Markup {
                 label for="message" { (texts.message) small { (texts.message_hint) } }
                 textarea #message name="message" rows="4" required autofocus { (value("message")) }
             }
+            details.all open[given.given("earlier").is_some()] {
+                summary { (texts.earlier_turns) }
+                label for="earlier" { (texts.earlier_turns) small { (texts.earlier_turns_hint) } }
+                textarea #earlier name="earlier" rows="4" { "\n" (value("earlier")) }
+            }
             @for (name, label, hint) in [("principal", &texts.as_principal, texts.as_hint.as_str()), ("groups", &texts.groups, ""), ("model", &texts.model, "")] {
                 div {
                     label for=(name) { (label) @if !hint.is_empty() { small { (hint) } } }
@@ -115,10 +242,18 @@ fn form(visit: &Visit<'_>, given: &Fields, error: Option<&str>) -> Markup {
             }
             fieldset.all {
                 legend { (texts.settings) " " small.quiet { (texts.settings_hint) } }
+                (slider(texts, given.given("strictness").and_then(|text| text.parse().ok()).unwrap_or(strictness)))
                 @for (name, step) in NUMBERS {
                     div {
                         label for=(name) { code { (name) } }
                         input id=(name) name=(name) type="number" step=(step) value=(value(name)) placeholder=(texts.unchanged);
+                    }
+                }
+                div {
+                    label for="rerank" { code { "rerank" } }
+                    select #rerank name="rerank" {
+                        option value="" { (texts.unchanged) }
+                        @for choice in RERANK { option value=(choice) selected[value("rerank") == choice] { (choice) } }
                     }
                 }
                 @for name in SWITCHES {
@@ -137,19 +272,32 @@ fn form(visit: &Visit<'_>, given: &Fields, error: Option<&str>) -> Markup {
     }
 }
 
-fn results(texts: &Texts, now: &FilterAnswer, then: Option<&FilterAnswer>) -> Markup {
+/// How strictly to select: precision against recall. At the setting in force, nothing changes.
+fn slider(texts: &Texts, value: f32) -> Markup {
+    let value = format!("{value}");
+    html! {
+        div.all {
+            label for="strictness" { code { "strictness" } " " output for="strictness" data-value="strictness" { (value) } small { (texts.strictness_hint) } }
+            input #strictness name="strictness" type="range" min="-2" max="2" step=(STRICTNESS_STEP) value=(value);
+            div.ends aria-hidden="true" { span { "−2: " (texts.more_tools_selected) } span { "0" } span { "2: " (texts.fewer_tools_selected) } }
+        }
+    }
+}
+
+fn results(visit: &Visit<'_>, now: &FilterAnswer, then: Option<&FilterAnswer>) -> Markup {
     html! {
         div.pair {
-            section { (selection(texts, now, None)) }
+            section { (selection(visit, now, None)) }
             @if let Some(then) = then {
-                section { h2 { (texts.with_settings) } (selection(texts, then, now.explain.as_ref())) }
+                section { h2 { (visit.texts.with_settings) } (selection(visit, then, now.explain.as_ref())) }
             }
         }
     }
 }
 
 /// One selection. `former` is the explanation to compare with.
-fn selection(texts: &Texts, answer: &FilterAnswer, former: Option<&Explanation>) -> Markup {
+fn selection(visit: &Visit<'_>, answer: &FilterAnswer, former: Option<&Explanation>) -> Markup {
+    let texts = visit.texts;
     let Some(explanation) = &answer.explain else { return html! {} };
     let tokens = &answer.tokens;
     let share = if tokens.before == 0 { 0.0 } else { 100.0 * tokens.after as f64 / tokens.before as f64 };
@@ -163,7 +311,7 @@ fn selection(texts: &Texts, answer: &FilterAnswer, former: Option<&Explanation>)
         }
         @if let Some(gate) = &explanation.gate { (of_gate(texts, gate)) }
         (parts(texts, explanation))
-        (candidates(texts, explanation, former))
+        (candidates(visit, explanation, former))
         @if !explanation.kept.is_empty() {
             h2 { (texts.kept) }
             ul { @for kept in explanation.kept.iter().take(KEPT) { li { code { (kept.name) } ": " (kept.reason) } } }
@@ -211,7 +359,8 @@ fn parts(texts: &Texts, explanation: &Explanation) -> Markup {
     }
 }
 
-fn candidates(texts: &Texts, explanation: &Explanation, former: Option<&Explanation>) -> Markup {
+fn candidates(visit: &Visit<'_>, explanation: &Explanation, former: Option<&Explanation>) -> Markup {
+    let texts = visit.texts;
     if explanation.candidates.is_empty() {
         return html! { h2 { (texts.candidates) } p { (texts.nothing_ranked) } };
     }
@@ -230,7 +379,7 @@ fn candidates(texts: &Texts, explanation: &Explanation, former: Option<&Explanat
                 } }
                 tbody {
                     @for candidate in explanation.candidates.iter().take(CANDIDATES) {
-                        (row(texts, candidate, rank_before(&candidate.name)))
+                        (row(visit, candidate, rank_before(&candidate.name)))
                     }
                 }
             }
@@ -238,7 +387,8 @@ fn candidates(texts: &Texts, explanation: &Explanation, former: Option<&Explanat
     }
 }
 
-fn row(texts: &Texts, candidate: &CandidateExplanation, rank_before: Option<usize>) -> Markup {
+fn row(visit: &Visit<'_>, candidate: &CandidateExplanation, rank_before: Option<usize>) -> Markup {
+    let texts = visit.texts;
     let cosines: Vec<String> =
         candidate.cosines.iter().map(|cosine| cosine.map_or_else(|| "–".to_owned(), |cosine| format!("{cosine:.3}"))).collect();
     let covers: Vec<String> = candidate.covers.iter().map(|part| (part + 1).to_string()).collect();
@@ -248,7 +398,12 @@ fn row(texts: &Texts, candidate: &CandidateExplanation, rank_before: Option<usiz
                 (candidate.rank)
                 @if let Some(before) = rank_before.filter(|before| *before != candidate.rank) { small.quiet { " (" (before) ")" } }
             }
-            th scope="row" { code { (candidate.name) } }
+            th scope="row" {
+                code { (candidate.name) }
+                @if let (Some(server), Some(tool)) = (&candidate.server, &candidate.tool) {
+                    small { a href=(visit.link(RUN, &[("server", server), ("tool", tool)])) { (texts.run_tool) } }
+                }
+            }
             td {
                 @if candidate.sent { span.good { (texts.yes) } }
                 @else if let Some(cut) = candidate.cut { (texts.no) ": " (why_cut(texts, cut)) }

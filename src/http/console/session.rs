@@ -28,6 +28,7 @@ const SESSIONS: u64 = 1_000;
 pub(crate) struct ConsoleSessions(Cache<String, Option<Presented>>);
 
 /// A signed-in administrator or viewer.
+#[derive(Clone)]
 pub(in crate::http) struct ConsoleSession {
     cookie: String,
     /// `None` for an administrator.
@@ -50,6 +51,12 @@ impl ConsoleSessions {
             };
             Some(ConsoleSession { cookie: cookie.to_owned(), viewer })
         })
+    }
+
+    /// Whether a session has not ended yet. Asking doesn't prolong it.
+    pub(super) fn lasts(&self, session: &ConsoleSession, keys: &Keys) -> bool {
+        let is_good = |key: &ApiKey| keys.is_good(&Presented { id: key.id.clone(), hash: key.hash });
+        self.0.contains_key(&hash_of(&session.cookie)) && session.viewer.as_ref().is_none_or(|key| is_good(key))
     }
 
     /// Opens a session for an administrator, or for the viewer with this key.

@@ -39,7 +39,15 @@ declare! {
     toolset_name_hint toolset_in_file remove_toolset_hint exclude always members warnings
     time event chat caller_hint tool_hint outcome outcome_success outcome_tool_error outcome_rejected outcome_failed
     outcome_cancelled outcome_limited outcome_input_required filter no_filter no_events earlier selected kept_all
-    searched called was_not_offered story as_table no_message_texts try_message
+    searched called was_not_offered story as_table no_message_texts
+    live live_new live_lost live_paused live_ended live_waiting
+    run_tool run_hint run_now about_tool result request status duration repairs cut_off no_parameters more_parameters
+    all_as_json all_as_json_hint arguments as_json required not_sent not_json
+    done_missing replay then now then_and_now replay_hint same_selection was_missing
+    missing_hint report_missing add_pin add_synonym add_block not_saved
+    earlier_turns earlier_turns_hint strictness_hint more_tools_selected fewer_tools_selected
+    hard_to_find weak_short weak_long weak_no_verb weak_like_sibling proposal use_proposal
+    try_text changed_messages trial_cut
     savings kind money messages_or_answers saved_by_selections cost_judge cost_enrich cost_smart_select cost_own_keys
     no_prices unpriced saved_tokens_by_day saved_money_by_day cost_by_day comparison comparison_hint arm arm_none
     arm_static arm_dynamic chats tools_at_first tools_at_last searches tokens_per_message

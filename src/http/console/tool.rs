@@ -9,14 +9,22 @@ use serde_json::Value;
 
 use super::definitions::{Approval, approve, difference, is_open, state as state_of};
 use super::layout::{Place, Visit};
+<<<<<<< HEAD
 use super::parts::{Form, UNKNOWN, done, grouped, last_days, milliseconds, moment, share, short};
 use super::shape::{self, Rows};
+=======
+use super::parts::{Form, Head, UNKNOWN, done, grouped, last_days, milliseconds, moment, share, short, table};
+>>>>>>> activity
 use super::text::Texts;
-use super::{TOOL, TOOLS};
+use super::{RUN, TOOL, TOOLS};
 use crate::domain::access::management::ManagedBy;
-use crate::domain::access::tool_facts::{TagSource, ToolOverride};
+use crate::domain::access::tool_facts::{SYNONYM_CHARACTERS, TagSource, ToolOverride};
 use crate::domain::catalog::hidden_text::visible;
+<<<<<<< HEAD
 use crate::domain::catalog::shape::Shape;
+=======
+use crate::domain::catalog::texts::findability::{HardToFind, Weakness};
+>>>>>>> activity
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::records::usage::Latencies;
 use crate::http::body::Body;
@@ -28,11 +36,14 @@ use crate::http::state::State;
 use crate::service::catalog::tool_admin::ToolView;
 use crate::service::ports::{ToolCounts, ToolUsage, UsageQuery};
 use crate::service::records::usage::UsageOrder;
+use crate::service::selection::trial::TextTrial;
 
 /// Maximum length of the raw definition, in characters.
 const RAW: usize = 20_000;
 /// Number of changes of a definition.
 const CHANGES: usize = 50;
+/// Number of messages whose selection would change.
+const CHANGED: usize = 50;
 const FIELDS: [&str; 4] = ["description", "synonyms", "tags", "pinned"];
 
 /// What the page shows about a tool.
@@ -58,13 +69,49 @@ pub(super) async fn show(state: web::Data<State>, caller: Caller, request: HttpR
     let query = Fields::of_query(&request);
     let id = state.tool_admin.named(query.text("server"), query.text("tool"));
     match find(&state, &id).await {
+<<<<<<< HEAD
         Ok(subject) => {
             let written = written(&subject);
             let said = done(&visit, &query);
             page(visit, &subject, (&written, None), &said)
+=======
+        Ok((view, usage)) => {
+            let mut written = written(&view);
+            let said = match add(&state, &view, &query, &mut written).await {
+                Ok(false) => done(&visit, &query),
+                Ok(true) => html! { p.notice role="status" { (visit.texts.not_saved) } },
+                Err(problem) => return visit.failed(&problem),
+            };
+            page(visit, &view, &usage, (&written, None), &said)
+>>>>>>> activity
         }
         Err(problem) => visit.failed(&problem),
     }
+}
+
+/// Adds to the form what a link asks for: `pin`, `synonym` with the message of an event, or the `proposal` for a description. Returns
+/// whether it did.
+async fn add(state: &State, view: &ToolView, query: &Fields, fields: &mut Fields) -> Result<bool, Problem> {
+    match query.text("add") {
+        "pin" => fields.set("pinned", "true"),
+        "proposal" => match view.hard_to_find.as_ref().and_then(|found| found.proposal.clone()) {
+            Some(proposal) => fields.set("description", proposal),
+            None => return Ok(false),
+        },
+        "synonym" => {
+            let event = state.activity.event(query.text("event").parse().unwrap_or_default()).await?;
+            let message = match &event {
+                Some(event) => state.activity.message(event).await?,
+                None => None,
+            };
+            let words = message.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
+            let words: String = words.chars().take(SYNONYM_CHARACTERS).collect();
+            let known = fields.text("synonyms").to_owned();
+            fields.set("synonyms", format!("{known}\n{words}").trim().to_owned());
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
 }
 
 /// Saves what the form contains, or deletes what was written.
@@ -74,6 +121,14 @@ pub(super) async fn change(state: web::Data<State>, caller: Caller, request: Htt
         Err(elsewhere) => return elsewhere,
     };
     let id = state.tool_admin.named(fields.text("server"), fields.text("tool"));
+    if fields.text("do") == "try" {
+        let texts = visit.texts;
+        return match (find(&state, &id).await, tools::try_on_messages(&state, &id, entered(&fields)).await) {
+            (Ok((view, usage)), Ok(found)) => page(visit, &view, &usage, (&fields, None), &trial(texts, &found)),
+            (Ok((view, usage)), Err(problem)) => page(visit, &view, &usage, (&fields, Some(&problem)), &html! {}),
+            (Err(problem), _) => visit.failed(&problem),
+        };
+    }
     let removes = fields.text("do") == "remove";
     let subject = match find(&state, &id).await {
         Ok(subject) => subject,
@@ -136,11 +191,20 @@ fn page(visit: Visit<'_>, subject: &Subject, (given, problem): (&Fields, Option<
     let (texts, view) = (visit.texts, &subject.view);
     let body = html! {
         (said)
+<<<<<<< HEAD
         (facts(texts, view, &subject.usage))
         (shape::misfits(texts, &view.shape_problems))
         @if is_open(view.definition.state) { (change_of(&visit, view)) }
         h2 { (texts.written) }
         (form(&visit, subject, given, problem))
+=======
+        (facts(texts, view, usage))
+        @if view.published && visit.may_change() { p { a href=(visit.link(RUN, &[("server", &view.server), ("tool", &view.tool)])) { (texts.run_tool) } } }
+        @if let Some(found) = &view.hard_to_find { (hard_to_find(&visit, view, found)) }
+        @if is_open(view.definition.state) { (change_of(&visit, view)) }
+        h2 #written { (texts.written) }
+        (form(&visit, view, given, problem))
+>>>>>>> activity
         @if let Some(raw) = &view.raw {
             details {
                 summary { (texts.raw_definition) }
@@ -179,6 +243,38 @@ fn facts(texts: &Texts, view: &ToolView, usage: &ToolUsage) -> Markup {
         }
         @for hidden in view.hidden_text.iter().take(10) {
             p.notice { (texts.hidden_text) " " code { (short(&hidden.pointer, 200)) } ": " (hidden.code_points.join(", ")) }
+        }
+    }
+}
+
+/// Why searches rarely find the tool, and a text to begin with.
+fn hard_to_find(visit: &Visit<'_>, view: &ToolView, found: &HardToFind) -> Markup {
+    let texts = visit.texts;
+    html! {
+        section.notice #found {
+            h2 { (texts.hard_to_find) }
+            ul {
+                @for reason in &found.reasons {
+                    li {
+                        @match reason {
+                            Weakness::Short => (texts.weak_short),
+                            Weakness::Long => (texts.weak_long),
+                            Weakness::NoVerb => (texts.weak_no_verb),
+                            Weakness::LikeSibling { tool } => {
+                                (texts.weak_like_sibling) ": "
+                                a href=(visit.link(TOOL, &[("server", &view.server), ("tool", &visible(tool))])) { (short(&visible(tool), 100)) }
+                            },
+                        }
+                    }
+                }
+            }
+            @if let Some(proposal) = &found.proposal {
+                p { (texts.proposal) ":" }
+                blockquote.said { (short(proposal, 1_000)) }
+                @if visit.may_change() {
+                    p { a href={ (visit.link(TOOL, &[("server", &view.server), ("tool", &view.tool), ("add", "proposal")])) "#written" } { (texts.use_proposal) } }
+                }
+            }
         }
     }
 }
@@ -237,9 +333,35 @@ fn form(visit: &Visit<'_>, subject: &Subject, given: &Fields, problem: Option<&P
                 (fields)
                 p.all.buttons {
                     button name="do" value="save" { (texts.save) }
+                    @if view.published { " " button name="do" value="try" { (texts.try_text) } }
                     @if view.managed_by == Some(ManagedBy::Api) { " " button name="do" value="remove" { (texts.reset) } }
                 }
             }
+        }
+    }
+}
+
+/// The messages whose selection would change.
+fn trial(texts: &Texts, found: &TextTrial) -> Markup {
+    let heads = [Head::Text(&texts.message), Head::Text(&texts.caller), Head::Text(&texts.gains), Head::Text(&texts.loses)];
+    let names = |names: &[String]| html! { @for (place, name) in names.iter().take(8).enumerate() { @if place > 0 { ", " } code { (short(name, 80)) } } @if names.len() > 8 { " +" (names.len() - 8) } };
+    let rows = html! {
+        @for change in found.changes.iter().take(CHANGED) {
+            tr {
+                td.said { (short(&change.message, 200)) }
+                td { (short(&change.principal, 60)) }
+                td { (names(&change.added)) }
+                td { (names(&change.gone)) }
+            }
+        }
+    };
+    html! {
+        section.notice role="status" {
+            h2 { (texts.draft) }
+            p { (texts.changed_messages) ": " strong { (grouped(found.changes.len() as u64)) } " / " (grouped(found.tried as u64)) }
+            @if found.tried == 0 && found.without_text > 0 { p { (texts.no_message_texts) } }
+            @if found.is_cut { p.quiet { (texts.trial_cut) } }
+            @if !found.changes.is_empty() { (table(&texts.changed_messages, &heads, &rows)) }
         }
     }
 }

@@ -124,6 +124,9 @@ fn row(visit: &Visit<'_>, tool: &ToolView, used: Option<&ToolUsage>) -> Markup {
                 a href=(visit.link(TOOL, &[("server", &tool.server), ("tool", &tool.tool)])) { (short(&tool.server, NAME)) " / " (short(&tool.tool, NAME)) }
                 @if tool.pinned { small.notable { (texts.pinned) } }
                 @if tool.disabled { small.notable { (texts.switched_off) } }
+                @if tool.hard_to_find.is_some() {
+                    small { a.notable href={ (visit.link(TOOL, &[("server", &tool.server), ("tool", &tool.tool)])) "#found" } { (texts.hard_to_find) } }
+                }
             }
             td { (state_of(texts, tool.definition.state)) @if !tool.published && tool.definition.state.is_none() { span.quiet { (texts.not_listed) } } }
             td.number { (grouped(counts.called)) }

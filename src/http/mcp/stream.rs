@@ -1,14 +1,12 @@
-//! Event streams to MCP clients (WHATWG HTML, "Server-sent events").
+//! Event streams to MCP clients.
 
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use actix_web::HttpResponse;
 use actix_web::body::{BodySize, BoxBody, MessageBody};
-use actix_web::http::header;
 use actix_web::web::Bytes;
 use futures::future::ready;
 use futures::stream::unfold;
@@ -18,27 +16,16 @@ use tokio::time::timeout;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::{is_stream, to_response};
+use crate::http::event_stream::{self, ALIVE, KEEP_ALIVE, streaming};
 use crate::http::problem::{Code, Problem};
 use crate::service::mcp::mcp_sessions::{Listening, Running};
 
-pub(super) const EVENT_STREAM: &str = "text/event-stream";
-/// How often an idle stream sends a comment, so that the connection stays open.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
-const ALIVE: &[u8] = b": alive\n\n";
 /// Maximum number of events that are queued for a slow client.
 const EVENTS: usize = 16;
 
-/// Converts a JSON-RPC message to an event. JSON from a server normally contains no line breaks. If it does, every line
-/// becomes a separate line of the event.
+/// Converts a JSON-RPC message to an event. JSON from a server normally contains no line breaks.
 pub(super) fn event(message: &str) -> Bytes {
-    let mut event = String::with_capacity(message.len() + 8);
-    for line in message.lines() {
-        event.push_str("data: ");
-        event.push_str(line);
-        event.push('\n');
-    }
-    event.push('\n');
-    event.into()
+    event_stream::event(None, None, message)
 }
 
 /// A response that sends notifications until the session ends.
@@ -52,15 +39,6 @@ pub(super) fn response(listening: Listening) -> HttpResponse {
         Some((Ok::<_, Infallible>(event), listening))
     });
     streaming().streaming(Box::pin(events))
-}
-
-/// The headers of a streamed response.
-pub(super) fn streaming() -> actix_web::HttpResponseBuilder {
-    let mut builder = HttpResponse::Ok();
-    builder.insert_header((header::CONTENT_TYPE, EVENT_STREAM)).insert_header((header::CACHE_CONTROL, "no-cache"));
-    // Keeps proxies from buffering the stream.
-    builder.insert_header(("x-accel-buffering", "no"));
-    builder
 }
 
 /// What happens first: a message from the server, or the response.
@@ -204,16 +182,5 @@ impl MessageBody for Held {
             return Poll::Ready(None);
         }
         Pin::new(&mut self.body).poll_next(context)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::event;
-
-    #[test]
-    fn a_message_is_one_event() {
-        assert_eq!(event("{\"a\":1}"), "data: {\"a\":1}\n\n");
-        assert_eq!(event("{\n\"a\":1}"), "data: {\ndata: \"a\":1}\n\n");
     }
 }

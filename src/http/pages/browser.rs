@@ -84,6 +84,11 @@ impl Fields {
         self.0.get(name).map_or("", |value| value.trim())
     }
 
+    /// The value of a field as it was sent.
+    pub(in crate::http) fn raw(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
     /// The value of a field, if it is not empty.
     pub(in crate::http) fn given(&self, name: &str) -> Option<&str> {
         Some(self.text(name)).filter(|text| !text.is_empty())

@@ -15,6 +15,7 @@ use crate::domain::catalog::hidden_text::{HiddenText, visible};
 use crate::domain::catalog::hints::ToolHints;
 use crate::domain::catalog::shape::{Shape, ShapeProblem};
 use crate::domain::catalog::texts::NearDuplicates;
+use crate::domain::catalog::texts::findability::{HardToFind, Siblings};
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::text::analysis::Analyzer;
 use crate::domain::text::similar::did_you_mean;
@@ -87,8 +88,13 @@ pub(crate) struct ToolView {
     /// Version of the override by an admin; 0 if there never was one.
     pub version: u64,
     pub definition: DefinitionView,
+<<<<<<< HEAD
     /// What of the shape does not fit the server's definition. It has no effect there.
     pub shape_problems: Vec<ShapeProblem>,
+=======
+    /// Why searches rarely find the tool; `null` if they do, or if it isn't published.
+    pub hard_to_find: Option<HardToFind>,
+>>>>>>> activity
     /// Hidden characters that models do not see, because they were removed.
     pub hidden_text: Vec<HiddenText>,
     /// The changes since the first definition seen or the last one approved. Only in views of a single tool.
@@ -225,7 +231,22 @@ impl ToolAdmin {
         let views = ids.into_iter().map(|id| self.view(id, tools.get(id), &overlays));
         let found: Vec<ToolView> = views.filter(is_meant).collect();
         let (total, end) = (found.len(), offset.saturating_add(limit));
-        ToolPage { tools: found.into_iter().skip(offset).take(limit).collect(), total, next: Some(end).filter(|end| *end < total) }
+        let mut tools: Vec<ToolView> = found.into_iter().skip(offset).take(limit).collect();
+        self.mark_hard_to_find(&mut tools);
+        ToolPage { tools, total, next: Some(end).filter(|end| *end < total) }
+    }
+
+    /// Compares tools, which are sorted by server, with their siblings.
+    fn mark_hard_to_find(&self, views: &mut [ToolView]) {
+        let (catalog, analyzer) = (self.current.snapshot(), Analyzer::default());
+        for views in views.chunk_by_mut(|one, other| one.server == other.server) {
+            let Some(server) = views.first().and_then(|view| catalog.server(&view.server)) else { continue };
+            let siblings = Siblings::of(&analyzer, server.tools.iter().map(|tool| tool.text()));
+            for view in views {
+                let tool = view.name.as_deref().filter(|_| view.published).and_then(|name| catalog.operation(name));
+                view.hard_to_find = tool.and_then(|tool| siblings.hard_to_find(&tool.text()));
+            }
+        }
     }
 
     /// The tool with this name, whose hidden characters may be escaped as in [`ToolView::tool`], or left out.
@@ -247,6 +268,7 @@ impl ToolAdmin {
             return Ok(None);
         }
         let mut view = self.view(id, tool.as_ref(), &overlays);
+        self.mark_hard_to_find(std::slice::from_mut(&mut view));
         if let Some(tool) = &tool {
             if matches!(view.definition.state, Some(DefinitionState::Changed | DefinitionState::Withheld)) {
                 view.difference = self.definitions.difference(id, &tool.raw).await?;
@@ -430,6 +452,7 @@ impl ToolAdmin {
                 changed_at: known.as_ref().filter(|_| changed).and_then(|known| Some(known.noticed?.1)),
                 approved_at: known.and_then(|known| known.approved),
             },
+            hard_to_find: None,
             hidden_text: tool.map(|tool| tool.hidden.clone()).unwrap_or_default(),
             difference: None,
             raw: None,

@@ -58,6 +58,7 @@ named! {
         SecretReplace = "secret_replace",
         SecretRemove = "secret_remove",
         SecretsForget = "secrets_forget",
+        FeedbackGive = "feedback_give",
         LearningForget = "learning_forget",
         LearningReplay = "learning_replay",
         SwitchOn = "switch_on",

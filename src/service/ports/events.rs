@@ -172,8 +172,12 @@ pub struct EventQuery {
     /// Only events that contain this tool.
     pub tool: Option<ToolId>,
     pub outcome: Option<CallOutcome>,
+    /// Only the selection with this id.
+    pub selection: Option<String>,
     /// Only events with smaller sequence numbers.
     pub before: Option<u64>,
+    /// Only events with larger sequence numbers.
+    pub after: Option<u64>,
     pub limit: usize,
 }
 

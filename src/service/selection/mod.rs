@@ -17,3 +17,4 @@ mod additions;
 mod choose;
 mod compose;
 pub mod select;
+pub(crate) mod trial;

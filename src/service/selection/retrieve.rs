@@ -185,6 +185,23 @@ impl Retrieve {
         }
     }
 
+    /// The same with another index. It counts in no metrics, and doesn't know the examples for Open WebUI's own tools.
+    pub(super) fn with_index(&self, index: Arc<dyn ToolIndex>) -> Self {
+        Self {
+            embedder: Arc::clone(&self.embedder),
+            index,
+            lexical: Arc::clone(&self.lexical),
+            fusion: self.fusion,
+            gate: ArcSwap::new(self.gate.load_full()),
+            foreign: ForeignVectors::default(),
+            builtins: BuiltinExamples::default(),
+            meters: Arc::default(),
+            servers: self.servers.clone(),
+            connections: self.connections.clone(),
+            learning: self.learning.clone(),
+        }
+    }
+
     /// Records latencies with these metrics.
     #[must_use]
     pub fn with_meters(self, meters: Arc<Meters>) -> Self {

@@ -20,7 +20,7 @@ use crate::domain::selection::explanation::Explanation;
 use crate::domain::selection::selection::{Reason, Selected, Selection, Shadow};
 use crate::service::access::switches::Switches;
 use crate::service::catalog::current::{CurrentCatalog, View};
-use crate::service::ports::{OfferedTools, SelectionEvent, SelectionEventKind};
+use crate::service::ports::{OfferedTools, SelectionEvent, SelectionEventKind, ToolIndex};
 use crate::service::publishing::meta_tokens::MetaTokens;
 use crate::service::records::metrics::{SelectionFigures, SelectionKind};
 use crate::service::records::record::Recorder;
@@ -41,8 +41,12 @@ pub struct Select {
     choose: Choose,
     chats: Chats,
     recorder: Recorder,
+<<<<<<< HEAD
     meta_tokens: MetaTokens,
     switches: Option<Arc<Switches>>,
+=======
+    meta_tokens: Arc<MetaTokens>,
+>>>>>>> activity
 }
 
 impl Select {
@@ -55,6 +59,7 @@ impl Select {
         meta_tokens: MetaTokens,
     ) -> Self {
         let choose = Choose { retrieve, judges, of_chats: ChatParameters::default() };
+<<<<<<< HEAD
         Self { current, choose, chats, recorder, meta_tokens, switches: None }
     }
 
@@ -62,6 +67,9 @@ impl Select {
     #[must_use]
     pub fn with_switches(self, switches: Arc<Switches>) -> Self {
         Self { switches: Some(switches), ..self }
+=======
+        Self { current, choose, chats, recorder, meta_tokens: Arc::new(meta_tokens) }
+>>>>>>> activity
     }
 
     /// Whether a selection from this catalog is final, because all tools have vectors.
@@ -84,10 +92,31 @@ impl Select {
     ) -> (Selection, Explanation) {
         let mut view = self.current.view(principal);
         change(Arc::make_mut(&mut view.settings));
+        self.explain_in(request, principal, view).await
+    }
+
+    /// Explains the selection in a view that need not be the current one.
+    pub(super) async fn explain_in(&self, request: SelectRequest, principal: &Principal, view: View) -> (Selection, Explanation) {
         let trace = Mutex::default();
         let selection = self.run(request, principal, &view, Some(&trace)).await;
         let explanation = trace.into_inner().explanation(&view.catalog);
         (selection, explanation)
+    }
+
+    /// The same with another index. It counts in no metrics.
+    pub(super) fn trying(&self, index: Arc<dyn ToolIndex>) -> Self {
+        let choose = Choose {
+            retrieve: Arc::new(self.choose.retrieve.with_index(index)),
+            judges: Arc::clone(&self.choose.judges),
+            of_chats: self.choose.of_chats,
+        };
+        Self {
+            current: Arc::clone(&self.current),
+            choose,
+            chats: self.chats.clone(),
+            recorder: self.recorder.clone(),
+            meta_tokens: Arc::clone(&self.meta_tokens),
+        }
     }
 
     async fn run(&self, request: SelectRequest, principal: &Principal, view: &View, trace: Option<&Mutex<Trace>>) -> Selection {

@@ -84,6 +84,97 @@ async fn events_are_filtered_and_a_chat_is_told_in_order() {
     assert!(browser.see("/ui/activity/chat?chat=none").await.words().contains("Nothing was recorded."));
 }
 
+/// What a message got is compared with what it would get today, and everything about it is one click away.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_selection_is_repeated_with_the_settings_of_today() {
+    let environment = [("TOOLSIEVE_LEARNING__MESSAGE_TEXT", "true"), ("TOOLSIEVE_ACCESS__TRUST_USERS", "true")];
+    let service = start_on(servers(), &environment).await;
+    post(&service, "/v1/filter", "anna", &json!({"messages": [{"role": "user", "content": TEXT}], "chat_id": "chat-1"})).await;
+    post(&service, "/one/echo", "anna", &json!({"text": "hello"})).await;
+    let events = eventually("both events are recorded", async || {
+        let (_, all) = administer(&service, Method::GET, "/v1/admin/events", &json!({})).await;
+        when(all["events"].clone(), |events| events.as_array().is_some_and(|events| events.len() == 2))
+    })
+    .await;
+    let (call, selection) = (events[0]["id"].to_string(), events[1]["id"].to_string());
+    assert_eq!(events[0]["recovered"], true, "{events}");
+    let replay = |id: &str| format!("/v1/admin/events/{id}/replay");
+    let (status, same) = administer(&service, Method::POST, &replay(&selection), &json!({})).await;
+    assert_eq!(status, StatusCode::OK, "{same}");
+    assert_eq!((&same["added"], &same["gone"], &same["then"]), (&json!([]), &json!([]), &events[1]), "{same}");
+    let asked = json!({"messages": [{"role": "user", "content": TEXT}], "as": {"principal": "user:anna"}});
+    let (_, now) = administer(&service, Method::POST, "/v1/filter?explain=true", &asked).await;
+    assert_eq!((&same["explain"], &same["tokens"]), (&now["explain"], &now["tokens"]));
+    let (status, problem) = administer(&service, Method::POST, &replay(&call), &json!({})).await;
+    assert_eq!((status, &problem["code"]), (StatusCode::CONFLICT, &json!("conflict")), "{problem}");
+    assert_eq!(administer(&service, Method::POST, &replay("999999"), &json!({})).await.0, StatusCode::NOT_FOUND);
+
+    let mut browser = signed_in(&service).await;
+    let page = browser.see("/ui/activity").await;
+    assert!(page.text.contains(&format!("href=\"/ui/playground?event={selection}\"")), "{}", page.text);
+    let words = browser.see(&format!("/ui/playground?event={selection}")).await.words();
+    assert!(words.contains("The selection is the same.") && words.contains(TEXT), "{words}");
+
+    // A tool that is blocked since then is gone, and a pinned one is new.
+    let rules = json!({"rules": [{"effect": "block", "servers": ["time"], "tools": ["get_current_time"]}]});
+    assert_eq!(administer(&service, Method::PUT, "/v1/admin/policy", &rules).await.0, StatusCode::OK);
+    assert_eq!(administer(&service, Method::PUT, "/v1/admin/tools/one/sleep", &json!({"pinned": true})).await.0, StatusCode::OK);
+    let (_, other) = administer(&service, Method::POST, &replay(&selection), &json!({})).await;
+    assert_eq!(other["gone"], json!([{"server": "time", "tool": "get_current_time"}]), "{other}");
+    assert!(other["added"].as_array().unwrap().contains(&json!({"server": "one", "tool": "sleep"})), "{other}");
+    let page = browser.see(&format!("/ui/playground?event={selection}")).await;
+    let row = |tool: &str| page.text.split("<tr>").find(|row| row.contains(&format!("/{tool}</a>"))).unwrap_or_else(|| panic!("{tool}"));
+    assert!(row("get_current_time").contains("<strong class=\"bad\">no</strong>"), "{}", row("get_current_time"));
+    assert!(row("sleep").contains("<strong class=\"good\">yes</strong>"), "{}", row("sleep"));
+    assert_eq!(browser.open("/ui/playground?event=999999").await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_leads_to_what_can_be_done_about_its_tool() {
+    let environment = [("TOOLSIEVE_LEARNING__MESSAGE_TEXT", "true"), ("TOOLSIEVE_ACCESS__TRUST_USERS", "true")];
+    let service = start_on(servers(), &environment).await;
+    post(&service, "/v1/filter", "anna", &json!({"messages": [{"role": "user", "content": TEXT}], "chat_id": "chat-1"})).await;
+    post(&service, "/one/echo", "anna", &json!({"text": "hello"})).await;
+    let mut browser = signed_in(&service).await;
+    let page = eventually("both events are recorded", async || {
+        let mut browser = signed_in(&service).await;
+        when(browser.see("/ui/activity").await.text, |text| text.matches("<tr>").count() == 3)
+    })
+    .await;
+    let call = page.split("<tr>").find(|row| row.contains("<details>")).unwrap();
+    let links: Vec<String> = call.split("href=\"").skip(1).map(|rest| rest.split('"').next().unwrap().replace("&amp;", "&")).collect();
+    let link = |part: &str| links.iter().find(|link| link.contains(part)).unwrap_or_else(|| panic!("{part} in {links:?}")).clone();
+
+    let page = browser.see(&link("add=pin")).await;
+    assert!(page.text.contains("name=\"pinned\" type=\"checkbox\" value=\"true\" checked"), "{}", page.text);
+    assert!(page.words().contains("Nothing is saved yet"), "{}", page.words());
+    let page = browser.see(&link("add=synonym")).await;
+    let synonyms = page.text.split("name=\"synonyms\"").nth(1).unwrap().split("</textarea>").next().unwrap();
+    assert!(synonyms.contains("what time is it in &lt;b&gt;Tokyo&lt;/b&gt;"), "{synonyms}");
+    let page = browser.see(&link("/ui/access?")).await;
+    for (field, value) in [("servers", "one"), ("tools", "echo"), ("principals", "user:anna")] {
+        let area = page.text.split(&format!("name=\"{field}\"")).nth(1).unwrap().split("</textarea>").next().unwrap();
+        assert!(area.trim_end().ends_with(value), "{field}: {area}");
+    }
+    assert!(!page.words().contains("Not saved yet"), "nothing changes by a link: {}", page.words());
+
+    let event = call.split("name=\"event\" value=\"").nth(1).unwrap().split('"').next().unwrap().to_owned();
+    let page = browser.send_form("/ui/activity", &[("do", "missing"), ("event", &event)]).await;
+    assert_eq!((page.status, page.location.as_deref()), (StatusCode::SEE_OTHER, Some("/ui/activity?done=missing")), "{}", page.text);
+    eventually("the verdict is in the usage", async || {
+        let (_, usage) = administer(&service, Method::GET, "/v1/admin/usage?server=one&tool=echo", &json!({})).await;
+        when(usage, |usage| usage["tools"][0]["missing"] == 1)
+    })
+    .await;
+    let (_, log) = administer(&service, Method::GET, "/v1/admin/audit?action=feedback_give", &json!({})).await;
+    assert_eq!(log["entries"][0]["subject"], "missing one__echo for user:anna", "{log}");
+    for (tool, status) in [("one__none", StatusCode::NOT_FOUND), ("one/echo", StatusCode::SEE_OTHER)] {
+        let page = browser.send_form("/ui/activity", &[("do", "missing"), ("event", &event), ("tool", tool)]).await;
+        assert_eq!(page.status, status, "{tool}: {}", page.text);
+    }
+    assert_eq!(browser.send_form("/ui/activity", &[("do", "missing"), ("event", "999999")]).await.status, StatusCode::NOT_FOUND);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn without_stored_texts_the_story_says_so() {
     let service = start_on(servers(), &[]).await;
@@ -94,4 +185,11 @@ async fn without_stored_texts_the_story_says_so() {
     })
     .await;
     assert!(page.contains("learning.message_text") && !page.contains("Tokyo"), "{page}");
+    let (_, all) = administer(&service, Method::GET, "/v1/admin/events", &json!({})).await;
+    let id = &all["events"][0]["id"];
+    let page = signed_in(&service).await.see(&format!("/ui/playground?event={id}")).await.words();
+    assert!(page.contains("learning.message_text") && page.contains("time/get_current_time"), "{page}");
+    let (status, problem) = administer(&service, Method::POST, &format!("/v1/admin/events/{id}/replay"), &json!({})).await;
+    assert_eq!(status, StatusCode::CONFLICT);
+    assert!(problem["detail"].as_str().unwrap().contains("learning.message_text"), "{problem}");
 }

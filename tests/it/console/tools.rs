@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::{Browser, Page, servers, signed_in};
 use crate::harness::keys::{ADMIN, KEY, administer, start_on};
 use crate::harness::servers::listed::Listed;
+use crate::harness::wait::{eventually, when};
 use crate::harness::{Running, Start, stdio};
 
 const CLOCK: &str = "/v1/admin/tools/time/get_current_time";
@@ -78,6 +79,7 @@ async fn what_a_file_says_stays_with_the_file() {
     assert!(page.words().contains(detail), "{}", page.text);
 }
 
+<<<<<<< HEAD
 /// A tool of the server `files` with three parameters, one of them required.
 fn noted() -> Value {
     json!({"name": "note", "description": "Keeps a note.", "inputSchema": {"type": "object", "required": ["owner"], "properties": {
@@ -161,6 +163,88 @@ async fn a_form_shapes_the_parameters_of_a_tool() {
     assert_eq!(browser.send_form("/ui/tool", &form).await.status, StatusCode::SEE_OTHER);
     let (_, view) = administer(&service, Method::GET, path, &json!({})).await;
     assert_eq!((&view["shape_problems"], &view["disabled"]), (&json!([]), &json!(false)), "{view}");
+=======
+/// Weak texts are marked in the list, on the page and by the API, with a text that is one click from the form.
+#[tokio::test(flavor = "multi_thread")]
+async fn tools_that_are_hard_to_find_are_marked_with_a_better_text() {
+    let schema = json!({"type": "object", "properties": {"orderId": {"type": "string", "description": "The number on the <invoice>."}}});
+    let same = "Searches the orders of a customer by their date and state.";
+    let tools = [
+        json!({"name": "invoice_total", "description": "Total.", "inputSchema": schema}),
+        json!({"name": "search_orders", "description": same, "inputSchema": {"type": "object"}}),
+        json!({"name": "search_orders_old", "description": same, "inputSchema": {"type": "object"}}),
+        json!({"name": "delete_customer", "description": "Deletes a customer with all addresses for good.", "inputSchema": {"type": "object"}}),
+    ];
+    let listed = Listed::new(&tools);
+    let service = start_on(json!({"shop": listed.server()}), &[]).await;
+    let (_, list) = administer(&service, Method::GET, "/v1/admin/tools?server=shop", &json!({})).await;
+    let marks = |name: &str| {
+        let tool = list["tools"].as_array().unwrap().iter().find(|tool| tool["tool"] == name).unwrap();
+        tool["hard_to_find"].clone()
+    };
+    assert_eq!(marks("invoice_total")["reasons"], json!([{"reason": "short"}, {"reason": "no_verb"}]));
+    assert_eq!(marks("search_orders")["reasons"], json!([{"reason": "like_sibling", "tool": "search_orders_old"}]));
+    assert_eq!(marks("delete_customer"), Value::Null);
+    let mut browser = signed_in(&service).await;
+    let page = browser.see("/ui/tools?server=shop").await;
+    assert_eq!(page.words().matches("Hard to find").count(), 3, "{}", page.words());
+    let page = browser.see("/ui/tool?server=shop&tool=invoice_total").await;
+    let proposal = marks("invoice_total")["proposal"].as_str().unwrap().to_owned();
+    assert!(page.words().contains(&proposal) && proposal.contains("order id"), "{proposal}: {}", page.words());
+    let page = browser.see("/ui/tool?server=shop&tool=invoice_total&add=proposal").await;
+    let area = page.text.split("name=\"description\"").nth(1).unwrap().split("</textarea>").next().unwrap();
+    assert!(area.contains(&proposal.replace('<', "&lt;").replace('>', "&gt;")), "{area}");
+    let form = [("server", "shop"), ("tool", "invoice_total"), ("version", "0"), ("description", &proposal), ("do", "save")];
+    assert_eq!(browser.send_form("/ui/tool", &form).await.status, StatusCode::SEE_OTHER);
+    let (_, view) = administer(&service, Method::GET, "/v1/admin/tools/shop/invoice_total", &json!({})).await;
+    assert_eq!(view["hard_to_find"], Value::Null, "{view}");
+}
+
+/// Before texts are saved, the page and the API say which messages they would change, and change nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn new_texts_are_tried_on_recorded_messages() {
+    let service = start_on(servers(), &[("TOOLSIEVE_LEARNING__MESSAGE_TEXT", "true")]).await;
+    let messages = ["When is high tide at the harbour of Bremen?", "send an email to Anna", "send an email to Anna"];
+    for message in messages {
+        let asked = json!({"messages": [{"role": "user", "content": message}]});
+        assert_eq!(service.post("/v1/filter", &asked).await.0, StatusCode::OK);
+    }
+    eventually("all selections are recorded", async || {
+        administer(&service, Method::GET, "/v1/admin/events", &json!({})).await.1["events"].as_array().unwrap().len() == 3
+    })
+    .await;
+    let attempt = async |body: &Value| administer(&service, Method::POST, &format!("{CLOCK}/try"), body).await;
+    let (status, same) = attempt(&json!({})).await;
+    assert_eq!((status, &same), (StatusCode::OK, &json!({"tried": 2, "without_text": 0, "is_cut": false, "changes": []})), "{same}");
+    let description = "Returns the times of high tide and low tide at a harbour.";
+    let (_, other) = attempt(&json!({"description": description})).await;
+    let changes = other["changes"].as_array().unwrap();
+    assert_eq!((&other["tried"], changes.len()), (&json!(2), 1), "{other}");
+    assert_eq!((&changes[0]["message"], &changes[0]["added"][0]), (&json!(messages[0]), &json!("time__get_current_time")), "{other}");
+    // What was tried comes true once it is saved.
+    let mut browser = signed_in(&service).await;
+    let form = |action: &'static str| {
+        [("server", "time"), ("tool", "get_current_time"), ("version", "0"), ("description", description), ("do", action)]
+    };
+    let page = browser.send_form("/ui/tool", &form("try")).await;
+    assert_eq!(page.status, StatusCode::OK, "{}", page.text);
+    assert!(page.words().contains("1 / 2") && page.words().contains(messages[0]), "{}", page.words());
+    assert!(page.text.contains(description), "what was entered stays: {}", page.text);
+    assert_eq!(api(&service, Method::GET, &json!({})).await.1["written"], Value::Null, "nothing is saved");
+    assert_eq!(browser.send_form("/ui/tool", &form("save")).await.status, StatusCode::SEE_OTHER);
+    service.settled().await;
+    eventually("the selection is as the trial said", async || {
+        let asked = json!({"messages": [{"role": "user", "content": messages[0]}]});
+        let (_, answer) = service.post("/v1/filter", &asked).await;
+        when(answer, |answer| answer["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == "time__get_current_time"))
+    })
+    .await;
+
+    let (status, problem) = attempt(&json!({"synonyms": ["the"]})).await;
+    assert_eq!((status, &problem["parameter"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("synonyms[0]")), "{problem}");
+    let (status, _) = administer(&service, Method::POST, "/v1/admin/tools/time/none/try", &json!({})).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+>>>>>>> activity
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -213,7 +297,8 @@ async fn hostile_names_and_descriptions_stay_texts() {
     }
     for path in super::PAGES {
         let page = browser.see(path).await;
-        assert!(!page.text.contains("<script") && !page.text.contains("<img"), "{path}: {}", page.text);
+        let text = page.text.replace(super::SCRIPT, "");
+        assert!(!text.contains("<script") && !text.contains("<img"), "{path}: {text}");
     }
     let page = browser.see("/ui/tools?server=bad").await;
     assert!(page.text.contains("&lt;script&gt;"), "{}", page.text);

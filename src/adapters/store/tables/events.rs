@@ -19,6 +19,7 @@ use crate::service::ports::{
 
 /// Number of rows per full statement, which is prepared only once. Every statement is a round trip to the connection's thread.
 const ROWS: usize = 100;
+const SELECT: &str = "SELECT id, at, kind, selection, principal, chat, message, outcome, took_us, recovered, kept FROM selection_event";
 
 #[async_trait]
 impl EventStore for SqlStore {
@@ -39,13 +40,21 @@ impl EventStore for SqlStore {
     async fn events(&self, wanted: &EventQuery) -> Result<Vec<StoredEvent>, StoreError> {
         let work = async {
             let mut snapshot = snapshot(self.readers()).await?;
-            let rows = select(wanted).build().persistent(false).fetch_all(&mut *snapshot).await?;
+            let mut query = select(SELECT, wanted);
+            query.push(" ORDER BY id DESC LIMIT ").push_bind(signed(wanted.limit));
+            let rows = query.build().persistent(false).fetch_all(&mut *snapshot).await?;
             let ids = rows.iter().map(|row| row.try_get("id")).collect::<Result<Vec<i64>, _>>()?;
             let mut tools = tools_of(&mut snapshot, &ids).await?;
             snapshot.commit().await?;
             rows.iter().zip(ids).map(|(row, id)| read(row, id, tools.remove(&id).unwrap_or_default())).collect()
         };
         self.read("read the record of selections and calls", work).await
+    }
+
+    async fn count_events(&self, wanted: &EventQuery) -> Result<u64, StoreError> {
+        let count =
+            async { select("SELECT count(*) FROM selection_event", wanted).build_query_scalar::<i64>().fetch_one(self.readers()).await };
+        Ok(self.read("count the record of selections and calls", count).await?.unsigned_abs())
     }
 
     async fn forget_before(&self, chats: SystemTime, events: SystemTime) -> Result<u64, StoreError> {
@@ -111,10 +120,10 @@ async fn insert_tools<'a>(writer: &mut DbConnection, events: impl Iterator<Item 
     Ok(())
 }
 
-fn select(wanted: &EventQuery) -> QueryBuilder<Db> {
-    let mut query = QueryBuilder::<Db>::new(
-        "SELECT id, at, kind, selection, principal, chat, message, outcome, took_us, recovered, kept FROM selection_event WHERE true",
-    );
+/// A statement with the filters of a query.
+fn select(columns: &str, wanted: &EventQuery) -> QueryBuilder<Db> {
+    let mut query = QueryBuilder::<Db>::new(columns);
+    query.push(" WHERE true");
     let texts = [
         (" AND principal = ", wanted.principal.as_deref()),
         (" AND chat = ", wanted.chat.as_deref()),
@@ -125,6 +134,9 @@ fn select(wanted: &EventQuery) -> QueryBuilder<Db> {
             query.push(condition).push_bind(text(value));
         }
     }
+    if let Some(selection) = &wanted.selection {
+        query.push(" AND kind = 'offered' AND selection = ").push_bind(text(selection));
+    }
     if let Some(tool) = &wanted.tool {
         query.push(" AND EXISTS (SELECT 1 FROM selection_event_tool WHERE event = selection_event.id AND server = ");
         query.push_bind(text(tool.server.as_str())).push(" AND tool = ").push_bind(text(&tool.name)).push(")");
@@ -132,7 +144,9 @@ fn select(wanted: &EventQuery) -> QueryBuilder<Db> {
     if let Some(before) = wanted.before {
         query.push(" AND id < ").push_bind(signed(before));
     }
-    query.push(" ORDER BY id DESC LIMIT ").push_bind(signed(wanted.limit));
+    if let Some(after) = wanted.after {
+        query.push(" AND id > ").push_bind(signed(after));
+    }
     query
 }
 

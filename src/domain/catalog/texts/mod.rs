@@ -1,6 +1,7 @@
 //! Texts of tools, and statistics over them.
 
 mod tool_text;
+pub(crate) mod findability;
 pub(crate) mod near_duplicates;
 pub(crate) mod vocabulary;
 

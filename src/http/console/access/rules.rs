@@ -17,7 +17,7 @@ use crate::http::pages::browser::{Fields, address, see};
 use crate::http::problem::{Code, Problem};
 use crate::http::routes::admin::policy;
 use crate::http::state::State;
-use crate::service::access::policies::PolicyView;
+use crate::service::access::policies::{CheckPrincipal, PolicyView};
 
 /// Number of rules in the table. Whoever has more changes them by the API.
 const MOST: usize = 100;
@@ -68,8 +68,26 @@ pub(in crate::http::console) async fn show(state: web::Data<State>, caller: Call
         Err(elsewhere) => return elsewhere,
     };
     let (view, query) = (state.policies.view(), Fields::of_query(&request));
-    let said = done(&visit, &query);
-    page(&state, visit, &view, &Draft::of(&view), (&Fields::default(), None), &said).await
+    let (said, fields) = (done(&visit, &query), proposed(&state, &query));
+    page(&state, visit, &view, &Draft::of(&view), (&fields, None), &said).await
+}
+
+/// The fields of the rule that a link from the activity proposes: it blocks a tool for the groups of a caller, or for the caller.
+fn proposed(state: &State, query: &Fields) -> Fields {
+    let mut fields = Fields::default();
+    for name in ["servers", "tools"] {
+        fields.set(name, query.text(name));
+    }
+    if let Some(principal) = query.given("caller") {
+        let of = CheckPrincipal { principal: principal.to_owned(), ..CheckPrincipal::default() };
+        let groups = state.policies.principal_of(&of).map(|principal| principal.groups).unwrap_or_default();
+        if groups.is_empty() {
+            fields.set("principals", principal);
+        } else {
+            fields.set("groups", groups.into_iter().collect::<Vec<_>>().join("\n"));
+        }
+    }
+    fields
 }
 
 /// Changes the draft, or saves it.
@@ -179,7 +197,7 @@ async fn page(
         h2 { (texts.rules) }
         (list(&visit, view, draft))
         @if visit.may_change() {
-            h2 { @if fields.given("place").is_some() { (texts.change_rule) } @else { (texts.add_rule) } }
+            h2 #rule { @if fields.given("place").is_some() { (texts.change_rule) } @else { (texts.add_rule) } }
             (rule_form(&visit, view, draft, fields))
         }
     };

@@ -25,7 +25,7 @@ pub struct AuditParameters {
     principal: Option<String>,
     /// The action: `call`, `prompt_get`, `resource_read`, `key_create`, `key_rotate`, `key_revoke`,
     /// `policy_replace`, `server_replace`, `server_enable`, `server_disable`, `server_restart`, `server_remove`,
-    /// `enrichment_replace`, `enrichment_remove`, `tool_facts_replace`, `tool_facts_remove`, `definition_approve`,
+    /// `enrichment_replace`, `enrichment_remove`, `tool_facts_replace`, `tool_facts_remove`, `definition_approve`, `feedback_give`,
     /// `wrong_key` or `wrong_keys_limit`.
     action: Option<String>,
     server: Option<String>,

@@ -7,6 +7,7 @@ pub(crate) mod policy;
 pub(crate) mod audit;
 pub(crate) mod costs;
 pub(crate) mod events;
+pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod secrets;
 pub(crate) mod sessions;
@@ -48,7 +49,7 @@ described! {
 pub fn configure(config: &mut ServiceConfig<'_>) {
     config.service(keys::create_key).service(keys::list_keys).service(keys::rotate_key).service(keys::revoke_key);
     config.service(policy::show_policy).service(policy::replace_policy).service(policy::check_policy).service(audit::list_audit);
-    config.service(events::list_events);
+    config.service(events::list_events).service(events::stream_events).service(replay::replay_event);
     config.service(sessions::list_all_sessions).service(sessions::end_any_session);
     config
         .service(toolsets::list_all_toolsets)
@@ -65,7 +66,7 @@ pub fn configure(config: &mut ServiceConfig<'_>) {
         .service(enrichment::replace_enrichment)
         .service(enrichment::remove_enrichment);
     // These paths must come before the path with any server and tool.
-    config.service(tools::list_tools).service(tools::list_duplicates).service(tools::approve_definition);
+    config.service(tools::list_tools).service(tools::list_duplicates).service(tools::approve_definition).service(tools::try_tool_facts);
     config.service(tools::show_tool_facts).service(tools::replace_tool_facts).service(tools::remove_tool_facts);
     config
         .service(servers::show_server)

@@ -14,6 +14,7 @@ use crate::domain::access::tool_facts::{TagSource, ToolOverride};
 use crate::domain::catalog::definition::{Change, Difference};
 use crate::domain::catalog::hidden_text::HiddenText;
 use crate::domain::catalog::shape::{Shape, ShapeProblem};
+use crate::domain::catalog::texts::findability::HardToFind;
 use crate::domain::catalog::tool::ToolId;
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
@@ -26,6 +27,7 @@ use crate::service::catalog::tool_admin::{
     DuplicateGroup, DuplicateTool, Duplicates, LookalikeTool, TagView, ToolFilter, ToolPage, ToolView,
 };
 use crate::service::ports::{AuditAction, AuditEntry};
+use crate::service::selection::trial::{TextTrial, TrialChange, TrialError};
 
 pub(in crate::http) const DEFAULT_LIMIT: usize = 100;
 pub(in crate::http) const MAX_LIMIT: usize = 1_000;
@@ -102,6 +104,26 @@ struct ApprovalBody {
     fingerprint: String,
 }
 
+/// What makes a tool hard to find, and a text that may help.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "for the description alone")]
+struct HardToFindBody {
+    reasons: Vec<WeaknessBody>,
+    /// A description from the tool's own definition, which says what the tool does and what it needs. `null` if there is nothing to add.
+    proposal: Option<String>,
+}
+
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "for the description alone")]
+struct WeaknessBody {
+    /// `short`: the description has only a few words. `long`: it is very long. `no_verb`: neither the name nor the first sentence says
+    /// what the tool does. `like_sibling`: another tool of the server has nearly the same text.
+    reason: String,
+    /// The other tool, for `like_sibling`.
+    #[schema(required = false)]
+    tool: Option<String>,
+}
+
 described! {
     struct ToolPageBody of ToolPage {
         /// The tools, sorted by server and tool.
@@ -140,6 +162,9 @@ described! {
         definition: DefinitionStatusBody,
         /// The parts of `written.shape` that don't fit the server's definition, for example after a change of the server.
         shape_problems: Vec<ShapeProblemBody>,
+        /// What makes the tool hard to find for searches. `null` if nothing does, or if the tool isn't published.
+        #[schema(value_type = Option<HardToFindBody>)]
+        hard_to_find: Option<HardToFind>,
         /// Hidden characters in the definition. They are removed before a model reads it.
         hidden_text: Vec<HiddenTextBody>,
         /// The differences from the approved definition. Present only if the response describes a single tool.
@@ -155,6 +180,27 @@ described! {
         parameter: Option<String>,
         /// What is wrong and what to do.
         message: String,
+    }
+
+    /// What other metadata of a tool would change.
+    struct TextTrialBody of TextTrial {
+        /// Number of different messages of the last week that were tried.
+        tried: usize,
+        /// Number of selections of the last week whose messages are not stored.
+        without_text: usize,
+        /// Whether messages were left out, because there are more than 200 or because the trial took too long.
+        is_cut: bool,
+        changes: Vec<TrialChangeBody>,
+    }
+
+    /// A message whose selection would change. Tools are named by their public names.
+    struct TrialChangeBody of TrialChange {
+        /// The number of the event.
+        event: u64,
+        principal: String,
+        message: String,
+        added: Vec<String>,
+        gone: Vec<String>,
     }
 
     struct TagBody of TagView {
@@ -341,6 +387,33 @@ pub async fn replace_tool_facts(
     let written: ToolOverride = read_json(&body.0)?;
     let view = write(&state, &caller.0, &tool_of(path), Some(written), expected(&request)?).await?;
     Ok(versioned(view.version, &view))
+}
+
+/// Tries metadata of a tool on the messages of the last week, and changes nothing. The response lists the messages whose selection would
+/// change. It needs their texts (`learning.message_text`). At most 200 different messages are tried, for at most 20 seconds. Language
+/// models are not asked.
+#[utoipa::path(
+    request_body = ToolFactsBody,
+    params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's name on its server")),
+    responses(
+        (status = 200, description = "The messages whose selection would change", body = TextTrialBody),
+        (status = 404, description = "The tool is not published, or the caller is not an administrator"),
+        (status = 422, description = "A text is invalid; the error contains the reason")
+    )
+)]
+#[post("/v1/admin/tools/{server}/{tool:.+}/try")]
+pub async fn try_tool_facts(state: web::Data<State>, _caller: Administrator, path: web::Path<(String, String)>, body: Body) -> Answer {
+    let written: ToolOverride = read_json(&body.0)?;
+    Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(try_on_messages(&state, &tool_of(path), written).await?))
+}
+
+/// Tries metadata of a tool on the messages of the last week.
+pub(in crate::http) async fn try_on_messages(state: &State, id: &ToolId, written: ToolOverride) -> Result<TextTrial, Problem> {
+    state.text_trials.run(id, written, &state.activity).await.map_err(|error| match error {
+        TrialError::Text(error) => Problem::from(error),
+        TrialError::Store(error) => Problem::from(error),
+        TrialError::Embed(error) => Problem::new(Code::Internal, format!("The texts can't be embedded now: {error}. Try again.")),
+    })
 }
 
 /// Deletes the metadata of a tool.

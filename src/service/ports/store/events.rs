@@ -21,6 +21,9 @@ pub trait EventStore: Send + Sync {
     /// Returns matching events, newest first.
     async fn events(&self, query: &EventQuery) -> Result<Vec<StoredEvent>, StoreError>;
 
+    /// The number of matching events, without the query's limit.
+    async fn count_events(&self, query: &EventQuery) -> Result<u64, StoreError>;
+
     /// Deletes chats last saved before `chats`, and events and feedback from before `events`. Returns the number of rows.
     async fn forget_before(&self, chats: SystemTime, events: SystemTime) -> Result<u64, StoreError>;
 
