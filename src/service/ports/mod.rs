@@ -45,9 +45,9 @@ pub use self::spool::{Spool, SpoolError, SpoolSegment, SpoolState};
 pub use self::store::{
     AuditStore, ChangeStore, ChatStore, ComputedStore, ConnectVisit, ConnectionStore, DefinitionStore, EnrichmentStore, EventStore,
     FeedbackStore, Forgotten, KeyStore, LeaderStore, LearnedUse, LearningStore, ListingStore, PendingSignIn, PolicyStore, RateKey,
-    RateReport, RateStore, SecretStore, ServerStore, SessionCaps, SessionSaved, SessionStore, SharedRates, StatePart, StateVersions, Store,
-    StoreError, StoreFailures, StoredChat, StoredConnection, StoredDefinition, StoredPolicy, StoredServer, StoredToolOverride,
-    ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore,
+    RateReport, RateStore, SecretStore, ServerStore, SessionCaps, SessionSaved, SessionStore, SharedRate, SharedRates, StatePart,
+    StateVersions, Store, StoreError, StoreFailures, StoredChat, StoredConnection, StoredDefinition, StoredPolicy, StoredServer,
+    StoredToolOverride, ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore,
 };
 pub use self::tracer::{Span, SpanKind, SpanValue, TraceContext, Tracer};
 pub use crate::domain::catalog::catalog::{ServerListing, SkippedTool};
