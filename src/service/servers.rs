@@ -160,7 +160,7 @@ impl Servers {
         if is_other {
             self.end_sign_ins(name).await?;
         }
-        let since = SystemTime::now();
+        let since = self.rebuilds.listings();
         let stored = StoredServer { name: name.clone(), entry: Some(Value::Object(entry.shown.clone())), enabled, restarts: 0, sealed };
         self.store.save_server(&stored, is_other).await?;
         self.change_and_settle(one, name, since, |row| *row = Row { entry: Some(entry), fault: None, enabled, restarts: row.restarts })
@@ -175,7 +175,7 @@ impl Servers {
         if known.enabled == enabled {
             return Ok(());
         }
-        let since = SystemTime::now();
+        let since = self.rebuilds.listings();
         self.store.switch_server(name, enabled).await?;
         self.change_and_settle(one, name, since, |row| row.enabled = enabled).await;
         Ok(())
@@ -188,7 +188,7 @@ impl Servers {
         if !known.enabled {
             return Err(ServerError::Off(name.to_string()));
         }
-        let since = SystemTime::now();
+        let since = self.rebuilds.listings();
         self.store.restart_server(name).await?;
         self.change_and_settle(one, name, since, |row| row.restarts += 1).await;
         Ok(())
@@ -232,7 +232,7 @@ impl Servers {
     }
 
     /// Applies a change that is stored, and waits until the catalog contains it.
-    async fn change_and_settle(&self, one: MutexGuard<'_, ()>, name: &ServerName, since: SystemTime, change: impl FnOnce(&mut Row)) {
+    async fn change_and_settle(&self, one: MutexGuard<'_, ()>, name: &ServerName, since: u64, change: impl FnOnce(&mut Row)) {
         self.change(name, change).await;
         // The server may take long, and other changes must not wait for it.
         drop(one);
@@ -258,8 +258,9 @@ impl Servers {
         self.reload.set_overrides(overrides, &restart).await;
     }
 
-    /// Waits until the catalog contains a change: a server that is on has connected and listed its tools, or failed to.
-    async fn settle(&self, name: &ServerName, since: SystemTime) {
+    /// Waits until the catalog contains a change: a server that is on has connected and listed its tools, or failed to. `since` is the
+    /// number of listings before the change.
+    async fn settle(&self, name: &ServerName, since: u64) {
         let start = Instant::now();
         let state = || self.running.states().into_iter().find(|state: &ServerState| state.server == *name);
         let mut phase = state().map(|state| state.phase);
@@ -267,19 +268,11 @@ impl Servers {
             sleep(LOOK).await;
             phase = state().map(|state| state.phase);
         }
-        let start = Instant::now();
-        while phase == Some(ServerPhase::Connected) && start.elapsed() < LISTING && !self.is_listed(name, since).await {
-            sleep(LOOK).await;
+        if phase == Some(ServerPhase::Connected) {
+            self.rebuilds.listed_after(since, name, LISTING).await;
         }
         // Everything before this request is in the catalog then.
         self.rebuilds.of(name).await;
-    }
-
-    /// Whether a server has listed its tools since then. A store that fails doesn't know, so nothing waits for it.
-    async fn is_listed(&self, name: &ServerName, since: SystemTime) -> bool {
-        // The store rounds down to milliseconds.
-        let since = since.checked_sub(Duration::from_millis(1)).unwrap_or(since);
-        self.store.listing_times().await.map_or(true, |times| times.get(name).is_some_and(|at| *at >= since))
     }
 
     /// Ends the sign-ins of all users to a server, and revokes their tokens.

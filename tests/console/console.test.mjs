@@ -206,7 +206,6 @@ test("a chat is told as a story", async () => {
   assert.deepEqual(faults, []);
 });
 
-<<<<<<< HEAD
 test("what was learned is replayed, tried by a message and forgotten", async () => {
   const headers = { authorization: `Bearer ${KEY}`, "content-type": "application/json", "x-openwebui-chat-id": "console-suite-learning" };
   const messages = [{ role: "user", content: MESSAGE }];
@@ -254,7 +253,8 @@ test("what was learned is replayed, tried by a message and forgotten", async () 
   assert.equal(await row.count(), 0);
   // The refused form is the one message that browsers log.
   assert.deepEqual(faults.filter((fault) => !fault.includes("422")), []);
-=======
+});
+
 test("the activity is watched live, paused and continued, by keyboard", async () => {
   const { page, context, faults } = await open();
   await signIn(page);
@@ -315,5 +315,4 @@ test("the slider shows its value, and a tool is run from the playground", async 
   await picture(page, "run");
   assert.deepEqual(faults, []);
   await context.close();
->>>>>>> activity
 });

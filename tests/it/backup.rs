@@ -203,6 +203,7 @@ async fn what_is_no_sound_backup_changes_nothing() {
     toolsieve::adapters::store::back_up(&folder.path().join("data/toolsieve.db"), &newer).await.unwrap();
     change(&newer, "INSERT INTO _sqlx_migrations SELECT 9999, 'later', installed_on, TRUE, checksum, 0 FROM _sqlx_migrations LIMIT 1")
         .await;
+    change(&newer, "UPDATE installation SET compatible_from = 9999").await;
     let foreign = folder.path().join("foreign.db");
     fs::write(&foreign, "").unwrap();
     change(&foreign, "CREATE TABLE theirs (x)").await;

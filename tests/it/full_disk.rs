@@ -6,10 +6,12 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use reqwest::{Client, StatusCode};
+use reqwest::header::RETRY_AFTER;
+use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::harness::keys::{ADMIN, KEY};
 use crate::harness::process::Service;
 use crate::harness::process::disk::{Disk, FailingDisk};
 use crate::harness::stdio;
@@ -96,7 +98,12 @@ impl Room {
     }
 
     fn start(&self) -> Service {
+        self.start_with(|_| ())
+    }
+
+    fn start_with(&self, set: impl FnOnce(&mut Command)) -> Service {
         Service::start(self.folder.path(), &json!({"box": stdio(&[])}), |command| {
+            set(command);
             if let Some(disk) = &self.disk {
                 disk.under(command, None);
             }
@@ -185,4 +192,103 @@ async fn passes(room: &Room) {
 
 fn generations(index: &Path) -> usize {
     fs::read_dir(index).unwrap().filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().starts_with("gen-")).count()
+}
+
+/// A service with keys, and a client of it.
+struct Office {
+    service: Service,
+    client: Client,
+}
+
+impl Office {
+    fn open(room: &Room) -> Self {
+        let service = room.start_with(|command| {
+            command.env("TOOLSIEVE_API_KEY", KEY).env("TOOLSIEVE_ADMIN_KEY", ADMIN);
+        });
+        Self { service, client: Client::new() }
+    }
+
+    async fn administer(&self, method: Method, path: &str, body: &Value) -> reqwest::Response {
+        self.client.request(method, format!("{}{path}", self.service.url)).bearer_auth(ADMIN).json(body).send().await.unwrap()
+    }
+
+    async fn get(&self, path: &str) -> Value {
+        self.administer(Method::GET, path, &Value::Null).await.json().await.unwrap()
+    }
+
+    async fn echo(&self) -> StatusCode {
+        let request = self.client.post(format!("{}/box/echo", self.service.url)).bearer_auth(KEY);
+        request.json(&json!({"text": "a"})).send().await.unwrap().status()
+    }
+
+    async fn save_toolset(&self, name: &str) -> reqwest::Response {
+        self.administer(Method::PUT, &format!("/v1/admin/toolsets/{name}"), &json!({"servers": ["box"]})).await
+    }
+
+    async fn has_toolset(&self, name: &str) -> bool {
+        self.administer(Method::GET, &format!("/v1/admin/toolsets/{name}"), &Value::Null).await.status() == StatusCode::OK
+    }
+
+    /// Waits until the audit log has this number of calls, and the sums too.
+    async fn has_calls(&self, number: usize) {
+        eventually("all calls are in the audit log and in the sums", async || {
+            let audit = self.get("/v1/admin/audit?action=call&limit=1000").await;
+            let usage = self.get("/v1/admin/usage").await;
+            let found = (audit["entries"].as_array().map_or(0, Vec::len), usage["totals"]["called"].as_u64().unwrap_or_default());
+            when(found, |found| *found == (number, number as u64)).map_err(|found| format!("{found:?}\n{}", self.service.log()))
+        })
+        .await;
+    }
+}
+
+/// Changes are refused with what to do. Calls go on, and what is recorded of them waits in memory.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_loses_nothing_that_was_acknowledged() {
+    const CALLS: usize = 20;
+    let room = Room::pretended();
+    let mut office = Office::open(&room);
+    eventually("the server is connected", async || when(office.echo().await, |status| *status == StatusCode::OK)).await;
+    assert!(office.save_toolset("kept").await.status().is_success());
+    let before = eventually("the first call is in the audit log", async || {
+        let audit = office.get("/v1/admin/audit?action=call&limit=1000").await;
+        when(audit["entries"].as_array().map_or(0, Vec::len), |calls| *calls > 0)
+    })
+    .await;
+    office.has_calls(before).await;
+
+    room.fill();
+    for _ in 0..CALLS {
+        assert_eq!(office.echo().await, StatusCode::OK);
+    }
+    let refused = office.save_toolset("lost").await;
+    assert_eq!((refused.status(), refused.headers().contains_key(RETRY_AFTER)), (StatusCode::SERVICE_UNAVAILABLE, true));
+    let problem: Value = refused.json().await.unwrap();
+    assert_eq!(problem["code"], "store_unavailable", "{problem}");
+    assert!(problem["detail"].as_str().unwrap().contains("nothing was changed"), "{problem}");
+    eventually("`/readyz` says that records wait in memory", async || {
+        when(office.get("/readyz").await, |ready| ready["spool"]["error"].is_string())
+    })
+    .await;
+    let log = office.service.log();
+    assert!(log.contains("records wait in memory") && log.contains("full"), "{log}");
+
+    room.free();
+    office.has_calls(before + CALLS).await;
+    eventually("`/readyz` says that nothing waits", async || {
+        when(office.get("/readyz").await, |ready| ready["spool"] == json!({"bytes": 0}))
+    })
+    .await;
+    assert!(office.save_toolset("later").await.status().is_success());
+    let metrics = office.client.get(format!("{}/metrics", office.service.url)).bearer_auth(ADMIN).send().await.unwrap();
+    let metrics = metrics.text().await.unwrap();
+    assert!(metrics.lines().any(|line| line == "toolsieve_audit_entries_lost_total 0"), "{metrics}");
+    assert!(office.service.stop().success());
+
+    let mut office = Office::open(&room);
+    office.has_calls(before + CALLS).await;
+    assert_eq!(
+        (office.has_toolset("kept").await, office.has_toolset("lost").await, office.has_toolset("later").await),
+        (true, false, true)
+    );
+    assert!(office.service.stop().success());
 }

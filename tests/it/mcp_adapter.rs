@@ -182,6 +182,11 @@ impl Running {
         .await
     }
 
+    /// The first event that a new follower gets.
+    async fn present(&self) -> Option<ServerEvent> {
+        timeout(LONG, self.servers.events().recv()).await.expect("an event in time")
+    }
+
     /// The next event that is meant; others are passed over.
     async fn find<T>(&mut self, is_meant: impl Fn(ServerEvent) -> Option<T>) -> T {
         let found = async {
@@ -244,8 +249,7 @@ fn kill(pid: u64) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_is_listed_as_it_describes_itself() {
     for server in each(&["tools=2"], |_| {}).await {
-        let mut events = server.servers.events();
-        let Some(ServerEvent::Listed(listing)) = events.recv().await else { panic!("the present state comes first") };
+        let Some(ServerEvent::Listed(listing)) = server.present().await else { panic!("the present state comes first") };
         assert_eq!(&names(&listing)[..2], ["echo", "sleep"], "{}", server.kind);
         assert_eq!(names(&listing).last(), Some(&"extra_2"));
         let echo = r#"{"name":"echo","description":"The tool echo.","inputSchema":{"type":"object"}}"#;
@@ -263,15 +267,15 @@ async fn a_server_is_listed_as_it_describes_itself() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_page_is_read_and_an_endless_list_is_not() {
     for mut server in each(&["tools=30", "page=7"], |_| {}).await {
-        let paged = server.servers.events().recv().await;
+        let paged = server.present().await;
         let Some(ServerEvent::Listed(listing)) = paged else { panic!("{paged:?}") };
         assert_eq!(names(&listing).last(), Some(&"extra_30"), "{}", server.kind);
         assert!(listing.skipped.is_empty());
         server.servers.shut_down().await;
-        while server.events.recv().await.is_some() {}
+        timeout(LONG, async { while server.events.recv().await.is_some() {} }).await.expect("an end in time");
     }
     for server in each(&["tools=3", "page=4", "cursor-loop"], |_| {}).await {
-        let Some(ServerEvent::Listed(listing)) = server.servers.events().recv().await else { panic!("not listed") };
+        let Some(ServerEvent::Listed(listing)) = server.present().await else { panic!("not listed") };
         assert_eq!(names(&listing), ["echo", "sleep", "wait_sleeping", "wait_cancelled"], "{}", server.kind);
         assert!(listing.skipped.iter().any(|skipped| skipped.tool == "everything after page 2"), "{:?}", listing.skipped);
     }
@@ -280,7 +284,7 @@ async fn every_page_is_read_and_an_endless_list_is_not() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bad_tool_does_not_hide_the_others() {
     for server in each(&["malformed-tools"], |_| {}).await {
-        let Some(ServerEvent::Listed(listing)) = server.servers.events().recv().await else { panic!("not listed") };
+        let Some(ServerEvent::Listed(listing)) = server.present().await else { panic!("not listed") };
         let names = names(&listing);
         assert!(names.contains(&"echo") && names.contains(&"peculiar") && !names.contains(&"bad"));
         let peculiar = r#"{"zeta":1,"name":"peculiar","inputSchema":{"type":"object","x-b":1,"a":2},"annotations":{"readOnlyHint":"true"},"execution":{"taskSupport":"optional"}}"#;

@@ -22,7 +22,7 @@ use uuid::Uuid;
 use crate::harness::contracts::store::{chat, events, listing, set, store_contract, text, vector};
 use crate::harness::process::database::connect;
 use crate::harness::servers::postgres::{PASSWORD, Postgres, empty_store, schema, shared};
-use crate::harness::wait::eventually;
+use crate::harness::wait::{LONG, eventually};
 
 store_contract!(empty_store);
 
@@ -185,6 +185,11 @@ async fn what_prevents_the_start_is_explained() {
 
     PostgresStore::open(&settings).await.unwrap().close().await;
     server.run(&format!("INSERT INTO {name}._sqlx_migrations SELECT 9999, '', now(), true, '', 0")).await;
+    // A migration of a later version that only adds something.
+    let store = PostgresStore::open(&settings).await.unwrap();
+    store.save_listing(&listing("alpha", 1)).await.unwrap();
+    store.close().await;
+    server.run(&format!("UPDATE {name}.installation SET compatible_from = 9999")).await;
     let (is_lasting, text) = refused(&settings).await;
     assert!(is_lasting && text.contains("newer version") && text.contains("9999"), "{text}");
     server
@@ -228,7 +233,7 @@ async fn a_killed_server_loses_nothing_that_was_acknowledged() {
         .collect();
     let mut keys = Vec::new();
     while keys.len() < 40 {
-        keys.push(written.recv().await.unwrap());
+        keys.push(tokio::time::timeout(LONG, written.recv()).await.expect("a write in time").unwrap());
     }
     tokio::task::block_in_place(|| server.crash());
     for writer in writers {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
-use toolsieve::adapters::store::{BackupError, SqliteOpenError, SqliteStore, back_up};
+use toolsieve::adapters::store::{BackupError, SqliteOpenError, SqliteStore, back_up, inspect};
 use toolsieve::domain::access::api_key::ApiKey;
 use toolsieve::domain::catalog::tool::{ServerName, ToolId};
 use toolsieve::domain::selection::enrichment::Author;
@@ -255,9 +255,36 @@ async fn a_newer_files_tables_are_not_touched() {
          VALUES (9999, 'from the future', TRUE, x'00', 0)",
     )
     .await;
+    change(&path, "UPDATE installation SET compatible_from = 9999").await;
     let error = SqliteStore::open(&path).await.unwrap_err();
     assert!(matches!(error, SqliteOpenError::Newer { migration: 9999, .. }), "{error:?}");
     assert!(error.to_string().contains("newer version"), "{error}");
+}
+
+/// A migration of a later version that only adds something.
+#[tokio::test]
+async fn a_newer_files_tables_are_used_if_they_say_that_this_version_may() {
+    let (store, folder) = empty_store().await;
+    let path = folder.path().join("toolsieve.db");
+    store.save_listing(&listing("alpha", 1)).await.unwrap();
+    store.close().await;
+    change(
+        &path,
+        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
+         VALUES (9999, 'from the future', TRUE, x'00', 0)",
+    )
+    .await;
+    change(&path, "ALTER TABLE listing ADD COLUMN later TEXT").await;
+    let store = SqliteStore::open(&path).await.unwrap();
+    assert_eq!(store.listings().await.unwrap(), [listing("alpha", 1)]);
+    store.save_listing(&listing("beta", 2)).await.unwrap();
+    store.close().await;
+    let copy = folder.path().join("copy.db");
+    back_up(&path, &copy).await.unwrap();
+    assert_eq!(inspect(&copy).await.unwrap().schema, 9999);
+    // An unknown migration that is not newer is no later version's.
+    change(&path, "UPDATE _sqlx_migrations SET version = 29 WHERE version = 9999").await;
+    assert!(matches!(SqliteStore::open(&path).await.unwrap_err(), SqliteOpenError::Newer { migration: 29, .. }));
 }
 
 #[tokio::test]

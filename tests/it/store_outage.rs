@@ -50,8 +50,21 @@ fn crash(server: &Postgres) {
     tokio::task::block_in_place(|| server.crash());
 }
 
+/// What the changes are about.
+struct Kept {
+    key: String,
+    session: String,
+    /// Fingerprints of a tool and of its server, for approvals.
+    tool: Value,
+    server: Value,
+}
+
 /// All routes that change the store, with a body that they accept.
-fn changes(key: &str, session: &str) -> Vec<(Method, String, &'static str, Value)> {
+fn changes(kept: &Kept) -> Vec<(Method, String, &'static str, Value)> {
+    const TOOL: &str = "/v1/admin/tools/{server}/{tool}";
+    const SERVER: &str = "/v1/admin/servers/{server}";
+    let Kept { key, session, tool, server } = kept;
+    let load = json!({"toolset": "one"});
     let of = |method, path: &str, template, body| (method, path.to_owned(), template, body);
     vec![
         of(Method::PUT, "/v1/secrets/mine/token", "/v1/secrets/{server}/{name}", json!({"value": "geheim"})),
@@ -70,28 +83,38 @@ fn changes(key: &str, session: &str) -> Vec<(Method, String, &'static str, Value
         of(Method::DELETE, "/v1/admin/learning?all=true", "/v1/admin/learning", Value::Null),
         of(Method::PUT, "/v1/admin/enrichment/one/echo", "/v1/admin/enrichment/{server}/{tool}", json!({"function": "Says it again."})),
         of(Method::DELETE, "/v1/admin/enrichment/one/echo", "/v1/admin/enrichment/{server}/{tool}", Value::Null),
+        of(Method::PUT, "/v1/admin/tools/one/fail", TOOL, json!({"synonyms": ["broken"]})),
+        of(Method::DELETE, "/v1/admin/tools/one/echo", TOOL, Value::Null),
+        of(Method::POST, "/v1/admin/tools/one/echo/approve", "/v1/admin/tools/{server}/{tool}/approve", json!({"fingerprint": tool})),
+        of(
+            Method::POST,
+            "/v1/admin/servers/one/definition/approve",
+            "/v1/admin/servers/{server}/definition/approve",
+            json!({"fingerprint": server}),
+        ),
+        of(Method::PUT, "/v1/admin/servers/lost", SERVER, json!({"url": NOWHERE})),
+        of(Method::PATCH, "/v1/admin/servers/far", SERVER, json!({"enabled": false})),
+        of(Method::POST, "/v1/admin/servers/far/restart", "/v1/admin/servers/{server}/restart", Value::Null),
+        of(Method::DELETE, "/v1/admin/servers/far", SERVER, Value::Null),
+        of(Method::POST, &format!("/s/{session}/v1/toolsets/load"), "/v1/toolsets/load", load.clone()),
+        of(Method::POST, &format!("/s/{session}/v1/toolsets/unload"), "/v1/toolsets/unload", load),
+        of(Method::POST, &format!("/s/{session}/v1/toolsets/enable"), "/v1/toolsets/enable", json!({"group": "one"})),
     ]
 }
 
-/// Operations with a body that change nothing in the store, that depend on tools which the test does not have, or that it does not cover
-/// yet: changes of tools, servers and loaded toolsets.
-const OTHERS: [&str; 16] = [
+/// An address where nobody listens.
+const NOWHERE: &str = "http://127.0.0.1:1/mcp";
+
+/// Operations with a body that change nothing in the store, or that depend on uses which the test does not have.
+const OTHERS: [&str; 8] = [
     "/v1/filter",
     "/v1/tools/search",
     "/v1/tools/describe",
     "/v1/tools/call",
     "/v1/tools/smart_select",
     "/v1/toolsets/available",
-    "/v1/toolsets/enable",
     "/v1/admin/policy/check",
-    "/v1/admin/servers/{server}/definition/approve",
     "/v1/admin/learning/replay",
-    "/v1/admin/tools/{server}/{tool}/approve",
-    "/v1/admin/tools/{server}/{tool}",
-    "/v1/admin/servers/{server}",
-    "/v1/admin/servers/{server}/restart",
-    "/v1/toolsets/load",
-    "/v1/toolsets/unload",
 ];
 
 /// Whoever changes something while the store is away learns that another attempt may succeed.
@@ -103,7 +126,18 @@ async fn changes_get_503_with_a_time_to_retry() {
     let toolset = administer(&service, Method::PUT, "/v1/admin/toolsets/kept", &json!({"tools": ["echo"]})).await;
     assert!(toolset.0.is_success(), "{toolset:?}");
     let (_, session) = service.post("/v1/sessions", &json!({"tools": ["one__echo"]})).await;
-    let all = changes(&key, session["id"].as_str().unwrap());
+    let session = session["id"].as_str().unwrap().to_owned();
+    for (path, body) in [("/v1/admin/servers/far", json!({"url": NOWHERE})), ("/v1/admin/tools/one/echo", json!({"synonyms": ["again"]}))] {
+        let (status, answer) = administer(&service, Method::PUT, path, &body).await;
+        assert!(status.is_success(), "{path}: {answer}");
+    }
+    let fingerprint = async |path: &str| {
+        let (_, answer) = administer(&service, Method::GET, path, &Value::Null).await;
+        answer["definition"]["fingerprint"].clone()
+    };
+    let (tool, of_server) = (fingerprint("/v1/admin/tools/one/echo").await, fingerprint("/v1/admin/servers/one").await);
+    assert!(tool.is_string() && of_server.is_string(), "{tool} {of_server}");
+    let all = changes(&Kept { key, session, tool, server: of_server });
 
     let document: Value = serde_json::from_str(include_str!("../../openapi/service.json")).unwrap();
     for (path, operations) in document["paths"].as_object().unwrap() {
@@ -337,22 +371,83 @@ async fn permitted(services: &[&Running], user: &str, calls: usize) -> usize {
     all.iter().filter(|status| **status == StatusCode::OK).count()
 }
 
+/// Counts how many calls are permitted, each time for another caller, until the number is within this range. A loaded machine may delay an
+/// exchange, and then the services permit their shares of what they know to be left: so there are three attempts.
+async fn permits(what: &str, expected: std::ops::RangeInclusive<usize>, mut attempt: impl AsyncFnMut(&str) -> usize) {
+    let mut counts = Vec::new();
+    for number in 0..3 {
+        let count = attempt(&format!("{what} {number}").replace(' ', "-")).await;
+        assert!(count <= expected.end() * 3 / 2, "{what}: {count}");
+        counts.push(count);
+        if expected.contains(&count) {
+            println!("{what}: {counts:?} of {expected:?}");
+            return;
+        }
+    }
+    panic!("{what}: {counts:?} of {expected:?}");
+}
+
 /// Services on a store share a limit. Without sharing, two of them would permit twice as much.
 #[tokio::test(flavor = "multi_thread")]
 async fn rate_limits_hold_over_all_services() {
+    let server = server();
+    let limits = [("TOOLSIEVE_LIMITS__CALLS_PER_MINUTE", "100"), ("TOOLSIEVE_LIMITS__CALL_EXCEPTIONS", "user:few*=5")];
+    let (one, other) = (start(&server, &limits, None).await, start(&server, &limits, None).await);
+    let both = [&one, &other];
+    // Both know of each other.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    permits("a burst at both", 90..=110, async |user: &str| permitted(&both, user, 300).await).await;
+    permits("a burst at one", 90..=110, async |user: &str| permitted(&[&one], user, 300).await).await;
+    permits("many small bursts", 90..=112, async |user: &str| {
+        let mut all = 0;
+        for _ in 0..12 {
+            all += permitted(&both, user, 30).await;
+        }
+        all
+    })
+    .await;
+    permits("one after the other", 90..=112, async |user: &str| {
+        let mut all = 0;
+        for number in 0..130 {
+            all += permitted(&both[number % 2..=number % 2], user, 1).await;
+        }
+        all
+    })
+    .await;
+    permits("few at both", 5..=7, async |user: &str| permitted(&both, user, 60).await).await;
+    permits("few one after the other", 5..=7, async |user: &str| {
+        let mut all = 0;
+        for number in 0..20 {
+            all += permitted(&both[number % 2..=number % 2], user, 1).await;
+        }
+        all
+    })
+    .await;
+    one.stop().await;
+    other.stop().await;
+}
+
+/// The share of a service is its part of the limit among those that it knew last. No call waits for the store.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_store_every_service_keeps_to_its_share_of_a_limit() {
     let server = server();
     let limits = [("TOOLSIEVE_LIMITS__CALLS_PER_MINUTE", "100")];
     let (one, other) = (start(&server, &limits, None).await, start(&server, &limits, None).await);
     // Both know of each other.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let begun = Instant::now();
-    let mut all = 0;
-    for _ in 0..10 {
-        all += permitted(&[&one, &other], "both", 30).await;
+    crash(&server);
+    // At once, and when the loss of the store is known.
+    for user in ["at-once", "later"] {
+        for service in [&one, &other] {
+            let count = permitted(&[service], user, 120).await;
+            assert!((45..=55).contains(&count), "{user}: {count}");
+        }
+        // A service keeps what it last knew of the others for a few seconds.
+        tokio::time::sleep(Duration::from_secs(4)).await;
     }
-    // In a burst of some milliseconds, both permit more than together a moment later.
-    let most = 150 + usize::try_from(begun.elapsed().as_secs() * 2).unwrap();
-    assert!((90..=most).contains(&all), "{all} in {:?}", begun.elapsed());
+    let begun = Instant::now();
+    assert_eq!(permitted(&[&one], "one-more", 1).await, 1);
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
     one.stop().await;
     other.stop().await;
 }

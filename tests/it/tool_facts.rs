@@ -1,6 +1,6 @@
 //! What an admin writes about tools, and tags that settings give them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ use crate::harness::answers::shape;
 use crate::harness::contracts::store::listing;
 use crate::harness::keys::{ADMIN, KEY, administer, command, start, with_key};
 use crate::harness::wait::{eventually, quickest, when};
-use crate::harness::{Running, Start, stdio};
+use crate::harness::{LONG, Running, Start, stdio};
 
 const CLOCK: &str = "/v1/admin/tools/time/get_current_time";
 /// Found by new words after this time, as the README promises.
@@ -287,6 +287,42 @@ async fn the_command_line_shows_and_writes() {
     }
 }
 
+/// Regression test: a server that a reload had added stayed without tools if it listed them before the catalog expected it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listing_that_comes_before_its_server_is_expected_is_not_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&folder.path().join("t.db")).await.unwrap());
+    let live = Settings::defaults().unwrap().live;
+    let (rebuilds, requests) = Rebuilds::channel();
+    let overrides = Arc::new(ToolOverrides::start(store.clone(), rebuilds, &live).await.unwrap());
+    let definitions = Arc::new(Definitions::start(store.clone(), live.definitions).await.unwrap());
+    let current = Arc::new(CurrentCatalog::default());
+    let of = |names: &[&str]| -> Arc<BTreeMap<ServerName, BTreeSet<String>>> {
+        Arc::new(names.iter().map(|name| (ServerName::from(*name), BTreeSet::new())).collect())
+    };
+    let (configured, changes) = watch::channel(of(&["alpha"]));
+    let inputs = CatalogInputs { overrides, definitions, rebuilds: requests };
+    let count = Arc::new(|texts: &[String]| vec![1; texts.len()]);
+    let mut refresh = Refresh::new(Arc::clone(&current), store, count, changes, inputs);
+    let (events, stream) = mpsc::channel(1);
+    let following = tokio::spawn(async move { refresh.follow(stream).await });
+    let names = || current.snapshot().servers().iter().map(|server| server.name.to_string()).collect::<Vec<_>>();
+    for name in ["beta", "gamma", "alpha"] {
+        events.send(ServerEvent::Listed(listing(name, 2))).await.unwrap();
+    }
+    events.send(ServerEvent::Removed { server: "gamma".into() }).await.unwrap();
+    // The queue has room for one, so everything before the removal has been handled then.
+    events.send(ServerEvent::Failed { server: "alpha".into(), reason: "a test".into() }).await.unwrap();
+    eventually("only the expected server is there", async || when(names(), |names| names == &["alpha"]).map_err(|all| all.join(" "))).await;
+    configured.send_replace(of(&["alpha", "beta", "gamma"]));
+    eventually("the early one is there, and the removed one is not", async || {
+        when(names(), |names| names == &["alpha", "beta"]).map_err(|all| all.join(" "))
+    })
+    .await;
+    drop(events);
+    following.await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn only_what_was_written_about_is_made_and_counted_anew() {
     let folder = tempfile::tempdir().unwrap();
@@ -311,7 +347,7 @@ async fn only_what_was_written_about_is_made_and_counted_anew() {
     let following = tokio::spawn(async move { refresh.follow(stream).await });
     let mut news = current.changes();
     events.send(ServerEvent::Listed(listing("alpha", 3))).await.unwrap();
-    news.changed().await.unwrap();
+    tokio::time::timeout(LONG, news.changed()).await.expect("a catalog in time").unwrap();
 
     let before = current.snapshot();
     assert_eq!((before.tools().len(), counted.lock().unwrap().len() >= 3), (3, true));

@@ -176,3 +176,27 @@ async fn the_data_of_a_later_version_is_refused_with_the_way_back() {
         assert!(text.contains(words), "{words}: {text}");
     }
 }
+
+/// Whether a migration is one after which an earlier version may still use the schema, or says that it is not.
+fn is_compatible_or_says_so(number: u32, statements: &str) -> bool {
+    let words = ["DROP ", "RENAME ", "DELETE FROM", "SET NOT NULL", " TYPE "];
+    let code: String = statements.lines().map(|line| line.split("--").next().unwrap_or_default()).collect::<Vec<_>>().join("\n");
+    !words.iter().any(|word| code.contains(word)) || code.contains(&format!("UPDATE installation SET compatible_from = {number}"))
+}
+
+/// A replica of an earlier version may restart after a newer one has migrated the database.
+#[test]
+fn a_migration_that_takes_something_away_says_that_earlier_versions_can_not_use_the_schema() {
+    let store = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/adapters/store/migrations");
+    for (folder, first) in [("sqlite", 45), ("postgres", 15)] {
+        for file in fs::read_dir(store.join(folder)).unwrap().map(|file| file.unwrap().path()) {
+            let name = file.file_name().unwrap().to_str().unwrap().to_owned();
+            let number: u32 = name.split('_').next().unwrap().parse().unwrap();
+            let statements = fs::read_to_string(&file).unwrap();
+            assert!(number < first || is_compatible_or_says_so(number, &statements), "{folder}/{name}");
+        }
+    }
+    assert!(is_compatible_or_says_so(50, "ALTER TABLE a ADD COLUMN b TEXT; -- DROP TABLE a"));
+    assert!(!is_compatible_or_says_so(50, "ALTER TABLE a RENAME COLUMN b TO c; UPDATE installation SET compatible_from = 49;"));
+    assert!(is_compatible_or_says_so(50, "DROP TABLE a;\nUPDATE installation SET compatible_from = 50;"));
+}

@@ -5,6 +5,7 @@
 //! hashes and vectors are bytes. Only this folder uses types of `sqlx`.
 
 mod encoding;
+mod migrating;
 mod sums;
 mod rows;
 mod postgres;

@@ -22,7 +22,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::migrate::Migrator;
+use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::sqlite::{
     SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteRow, SqliteSynchronous,
 };
@@ -36,6 +36,7 @@ use self::tables::Failures;
 use self::transaction::{Durability, Write};
 use crate::adapters::installation::AccessMark;
 use crate::adapters::store::encoding::signed;
+use crate::adapters::store::migrating;
 use crate::adapters::store::rows::Table;
 use crate::service::ports::{ChangeStore, LeaderStore, RateReport, RateStore, SharedRates, StateVersions, StoreError};
 pub use errors::SqliteOpenError;
@@ -108,7 +109,7 @@ impl SqliteStore {
         if !belongs_to_us(&writer).await.map_err(opening)? {
             return Err(SqliteOpenError::Foreign { path: path.to_owned() });
         }
-        MIGRATIONS.run(&writer).await.map_err(|source| SqliteOpenError::of_migration(path, source))?;
+        migrate(&writer).await.map_err(|source| SqliteOpenError::of_migration(path, source))?;
         let readers = pool(READERS).connect_lazy_with(options.read_only(true));
         Ok(Self { path: path.to_owned(), identity, mark: OnceLock::new(), writer, readers, failures: Failures::default() })
     }
@@ -204,7 +205,7 @@ impl SqliteStore {
     fn failed(&self, action: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
         let path = self.path.clone();
         move |source| {
-            let (is_passing, source) = (errors::is_busy(&source), errors::during_use(&path, source));
+            let (is_passing, source) = (errors::is_passing(&source), errors::during_use(&path, source));
             if is_passing { StoreError::Away { action, is_unsure: false, source } } else { StoreError::Failed { action, source } }
         }
     }
@@ -228,7 +229,7 @@ impl RateStore for SqliteStore {
         false
     }
 
-    async fn exchange_rates(&self, _service: Uuid, _reports: &[RateReport], _since: u64) -> Result<SharedRates, StoreError> {
+    async fn exchange_rates(&self, _service: Uuid, _reports: &[RateReport], _parts: u32, _since: u64) -> Result<SharedRates, StoreError> {
         Ok(SharedRates::default())
     }
 
@@ -286,6 +287,16 @@ fn pool(connections: u32) -> SqlitePoolOptions {
         .idle_timeout(None)
         .max_lifetime(None)
         .test_before_acquire(false)
+}
+
+/// Migrates the tables to this version, or leaves those that a newer version has migrated and this one may use.
+async fn migrate(writer: &SqlitePool) -> Result<(), MigrateError> {
+    let Err(error) = MIGRATIONS.run(writer).await else { return Ok(()) };
+    let compatible_from = sqlx::query_scalar(migrating::COMPATIBLE_FROM).fetch_one(writer).await.ok();
+    if !migrating::is_bearable(&error, &MIGRATIONS, compatible_from) {
+        return Err(error);
+    }
+    migrating::lenient(&MIGRATIONS).run(writer).await
 }
 
 /// Whether the file is empty or belongs to this service. A process killed before the first migration leaves only sqlx's own

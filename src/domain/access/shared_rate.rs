@@ -1,14 +1,24 @@
 //! Rate limiting by several services together.
 //!
-//! The services share the state of the generic cell rate algorithm ([`Pace`]), the time at which the next request is due, and add
-//! their requests to it in the background. So no request waits for the others. Until a service knows what the others have permitted,
-//! it permits at most its share of what was left. In a burst of some milliseconds, two services together exceeded the limit by up to a quarter.
+//! The services share the state of the generic cell rate algorithm ([`Pace`]): the time at which the next request is due. A service
+//! reserves requests there before it permits them, a few at a time and fewer as the limit nears. While it waits for a reservation, it may
+//! permit a few requests in advance. So all services together exceed a limit only by these advances, and no request waits unless the
+//! limit is near or many requests come at once. Reserved requests that are not used soon are returned.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use super::rate::Pace;
+
+/// What all services together may permit in advance, as a part of the requests that are permitted at once.
+const ADVANCED_PART: u64 = 15;
+/// Below this number of requests at once, a service permits one in advance.
+const SMALL: u64 = 100;
+/// How many more requests to reserve than were used since the last exchange.
+const GROWTH: u32 = 4;
+/// How long reserved requests are kept after the last use.
+const KEPT: Duration = Duration::from_millis(200);
 
 /// How a service shares its limits at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,10 +37,32 @@ impl Standing {
 /// A permitted request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Permitted {
-    /// The others may learn of it later.
+    /// The others know of it, or may learn of it later.
     Yes,
-    /// Little is left of this service's share, so the others should learn of it now.
+    /// Little is reserved, so there should be an exchange now.
     AndUrgent,
+}
+
+/// Why a request is not permitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// Nothing is left. Something may be left after this time.
+    For(Duration),
+    /// Something may be left, but nothing is reserved: the next exchange decides.
+    Unreserved,
+}
+
+/// What to add to what all services know, and what to reserve. In numbers of requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// Permitted without a reservation.
+    pub owed: u32,
+    /// Reserved, but not used.
+    pub returned: u32,
+    /// Requests that wait for a reservation.
+    pub waiting: u32,
+    /// Requests to reserve beyond these, for what comes soon.
+    pub extra: u32,
 }
 
 /// The rate limiter of one caller, which several services share.
@@ -43,14 +75,30 @@ pub(crate) struct SharedPacer {
 /// All times are in nanoseconds on the clock of [`SharedPacer::take`].
 #[derive(Debug, Default)]
 struct State {
-    /// When the next request of any service is due, as last known.
+    /// When the next request of any service is due, as last known. Contains what is reserved.
     due: u64,
-    /// Requests that are not part of `due` yet.
-    taken: u32,
-    /// Requests that are being added to what all services know.
+    /// Requests that are reserved and not used yet.
+    reserved: u32,
+    /// Requests that were permitted without a reservation, and are not part of `due` yet.
+    owed: u32,
+    /// The same for requests that are being added to what all services know.
     sent: u32,
+    /// Requests that wait for a reservation.
+    waiting: u32,
+    /// Requests since the last exchange.
+    used: u32,
+    used_at: u64,
     /// When the next request would be due if this service kept to its share.
     own_due: u64,
+}
+
+/// A request that waits for a reservation, until dropped.
+pub(crate) struct Waiting<'a>(&'a SharedPacer);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().waiting -= 1;
+    }
 }
 
 impl SharedPacer {
@@ -66,59 +114,138 @@ impl SharedPacer {
     /// Counts a request at `now`, the time since a fixed moment.
     ///
     /// # Errors
-    /// The time until a request may be allowed. Rejected requests are not counted.
-    pub(crate) fn take(&self, now: Duration, standing: Standing) -> Result<Permitted, Duration> {
+    /// [`Refused`]. Rejected requests are not counted.
+    pub(crate) fn take(&self, now: Duration, standing: Standing) -> Result<Permitted, Refused> {
         let (now, services) = (nanos(now), u64::from(standing.services.max(1)));
+        let mut state = self.state.lock();
+        if !standing.is_informed {
+            self.check_share(&state, now, services)?;
+            state.owed = state.owed.saturating_add(1);
+            self.count(&mut state, now, services);
+            return Ok(Permitted::Yes);
+        }
+        if state.reserved > 0 {
+            state.reserved -= 1;
+            self.count(&mut state, now, services);
+            return Ok(if state.reserved <= state.used / 2 { Permitted::AndUrgent } else { Permitted::Yes });
+        }
+        self.left(&state, now)?;
+        let (unknown, advance) = (state.unknown(), self.advance(services));
+        if unknown >= advance {
+            return Err(Refused::Unreserved);
+        }
+        state.owed = state.owed.saturating_add(1);
+        self.count(&mut state, now, services);
+        Ok(if (unknown + 1) * 2 > advance { Permitted::AndUrgent } else { Permitted::Yes })
+    }
+
+    /// The same for a request that has waited for a reservation in vain, because the exchange takes too long: permits this service's
+    /// share of what is left as last known.
+    ///
+    /// # Errors
+    /// The time after which another attempt is worthwhile.
+    pub(crate) fn take_late(&self, now: Duration, standing: Standing) -> Result<(), Duration> {
+        match self.take(now, standing) {
+            Ok(_) => return Ok(()),
+            Err(Refused::For(time)) => return Err(time),
+            Err(Refused::Unreserved) => {}
+        }
+        let (now, services) = (nanos(now), u64::from(standing.services.max(1)));
+        let mut state = self.state.lock();
+        let left = self.left(&state, now).map_err(|_| Duration::from_nanos(self.pace.interval))?;
+        let unknown = state.unknown();
+        if unknown >= ((left + unknown) / services).max(1) {
+            return Err(Duration::from_nanos(self.pace.interval));
+        }
+        state.owed = state.owed.saturating_add(1);
+        self.count(&mut state, now, services);
+        Ok(())
+    }
+
+    /// The number of requests that are left at `now`, as last known.
+    fn left(&self, state: &State, now: u64) -> Result<u64, Refused> {
         let Pace { interval, tolerance, .. } = self.pace;
-        // The own share: as many requests at once and per minute, divided by the number of services.
-        let own_interval = interval.saturating_mul(services);
-        let burst = tolerance / interval + 1;
-        let own_tolerance = own_interval.saturating_mul((burst / services).max(1) - 1);
-        let mut state = self.state.lock();
-        let own_due = state.own_due.max(now);
-        let permitted = if standing.is_informed {
-            let ahead = state.due.saturating_sub(now);
-            if ahead > tolerance {
-                return Err(Duration::from_nanos(ahead - tolerance));
-            }
-            let share = ((tolerance - ahead) / interval + 1).div_euclid(services).max(1);
-            let used = u64::from(state.taken) + u64::from(state.sent);
-            if used >= share {
-                return Err(Duration::from_nanos(interval));
-            }
-            if (used + 1) * 2 >= share { Permitted::AndUrgent } else { Permitted::Yes }
-        } else {
-            if own_due - now > own_tolerance {
-                return Err(Duration::from_nanos(own_due - now - own_tolerance));
-            }
-            Permitted::Yes
-        };
-        state.taken = state.taken.saturating_add(1);
-        // While the others are known, the share may be exceeded, but not saved up.
-        state.own_due = own_due.saturating_add(own_interval).min(now.saturating_add(own_tolerance).saturating_add(own_interval));
-        Ok(permitted)
-    }
-
-    /// The requests to add to what all services know. Call [`Self::learn`] or [`Self::take_back`] next.
-    pub(crate) fn send(&self) -> u32 {
-        let mut state = self.state.lock();
-        state.sent = state.sent.saturating_add(std::mem::take(&mut state.taken));
-        state.sent
-    }
-
-    /// Takes over when the next request of any service is due. `is_sent`: what was sent is part of it.
-    pub(crate) fn learn(&self, due: u64, is_sent: bool) {
-        let mut state = self.state.lock();
-        state.due = due;
-        if is_sent {
-            state.sent = 0;
+        let ahead = state.due.saturating_sub(now).saturating_add(interval.saturating_mul(state.unknown()));
+        match tolerance.checked_sub(ahead) {
+            Some(left) => Ok(left / interval + 1),
+            None => Err(Refused::For(Duration::from_nanos(ahead - tolerance))),
         }
     }
 
-    /// Notes that what was sent did not arrive, as far as known.
+    /// How many requests this service may permit without a reservation before the others know of them.
+    fn advance(&self, services: u64) -> u64 {
+        let burst = self.burst();
+        if burst < SMALL { 1 } else { (burst / (ADVANCED_PART * services)).max(1) }
+    }
+
+    fn burst(&self) -> u64 {
+        self.pace.tolerance / self.pace.interval + 1
+    }
+
+    /// The interval and the tolerance of this service's share: as many requests at once and per minute, divided by the number of services.
+    fn share(&self, services: u64) -> (u64, u64) {
+        let interval = self.pace.interval.saturating_mul(services);
+        (interval, interval.saturating_mul((self.burst() / services).max(1) - 1))
+    }
+
+    fn check_share(&self, state: &State, now: u64, services: u64) -> Result<(), Refused> {
+        let (_, tolerance) = self.share(services);
+        let ahead = state.own_due.saturating_sub(now);
+        if ahead > tolerance { Err(Refused::For(Duration::from_nanos(ahead - tolerance))) } else { Ok(()) }
+    }
+
+    /// Counts a permitted request for this service's share. While the others are known, the share may be exceeded, but not saved up.
+    fn count(&self, state: &mut State, now: u64, services: u64) {
+        let (interval, tolerance) = self.share(services);
+        state.used = state.used.saturating_add(1);
+        state.used_at = now;
+        state.own_due = state.own_due.max(now).saturating_add(interval).min(now.saturating_add(tolerance).saturating_add(interval));
+    }
+
+    /// Registers a request that waits for a reservation.
+    pub(crate) fn wait(&self) -> Waiting<'_> {
+        self.state.lock().waiting += 1;
+        Waiting(self)
+    }
+
+    /// What to add to what all services know, and what to reserve. Call [`Self::receive`] or [`Self::take_back`] next.
+    pub(crate) fn want(&self, now: Duration) -> Wanted {
+        let mut state = self.state.lock();
+        state.sent = state.sent.saturating_add(std::mem::take(&mut state.owed));
+        let used = std::mem::take(&mut state.used);
+        let (spare, waiting) = (state.reserved.saturating_sub(state.waiting), state.waiting.saturating_sub(state.reserved));
+        let wanted = Wanted { owed: state.sent, waiting, ..Wanted::default() };
+        if nanos(now).saturating_sub(state.used_at) >= nanos(KEPT) {
+            state.reserved -= spare;
+            return Wanted { returned: spare, ..wanted };
+        }
+        // A single request at a time needs no reservation.
+        Wanted { extra: used.saturating_sub(1).saturating_mul(GROWTH).saturating_sub(spare), ..wanted }
+    }
+
+    /// Takes over the result of an exchange: when the next request of any service is due, and how many requests were reserved.
+    pub(crate) fn receive(&self, due: u64, reserved: u32) {
+        let mut state = self.state.lock();
+        state.due = due;
+        state.sent = 0;
+        state.reserved = state.reserved.saturating_add(reserved);
+    }
+
+    /// Takes over when the next request of any service is due.
+    pub(crate) fn learn(&self, due: u64) {
+        self.state.lock().due = due;
+    }
+
+    /// Notes that what was sent did not arrive, as far as known. What was returned counts as returned.
     pub(crate) fn take_back(&self) {
         let mut state = self.state.lock();
-        state.taken = state.taken.saturating_add(std::mem::take(&mut state.sent));
+        state.owed = state.owed.saturating_add(std::mem::take(&mut state.sent));
+    }
+
+    /// Whether there is something to tell others, or to ask them for.
+    pub(crate) fn wants_exchange(&self) -> bool {
+        let state = self.state.lock();
+        state.reserved > 0 || state.owed > 0 || state.waiting > 0
     }
 
     /// How far in the future the next request of any service is due, as last known.
@@ -126,9 +253,21 @@ impl SharedPacer {
         Duration::from_nanos(self.state.lock().due.saturating_sub(nanos(now)))
     }
 
-    /// The time that this number of requests adds.
-    pub(crate) fn time_of(&self, requests: u32) -> Duration {
-        Duration::from_nanos(self.pace.interval.saturating_mul(u64::from(requests)))
+    /// The time between two requests.
+    pub(crate) fn interval(&self) -> Duration {
+        Duration::from_nanos(self.pace.interval)
+    }
+
+    /// How far in the future the next request may be due when another one is permitted.
+    pub(crate) fn tolerance(&self) -> Duration {
+        Duration::from_nanos(self.pace.tolerance)
+    }
+}
+
+impl State {
+    /// Requests that are not part of `due`.
+    fn unknown(&self) -> u64 {
+        u64::from(self.owed) + u64::from(self.sent)
     }
 }
 
@@ -148,14 +287,39 @@ mod tests {
         (0..services).map(|_| SharedPacer::new(Pace::new(per_minute, 0).unwrap(), 0)).collect()
     }
 
-    /// All services tell each other what they have permitted.
-    fn exchange(pacers: &[SharedPacer], due: &mut u64, now: Duration) {
-        for pacer in pacers {
-            *due = (*due).max(nanos(now)) + nanos(pacer.time_of(pacer.send()));
+    /// An exchange of one service, as the store does it.
+    fn exchange(pacer: &SharedPacer, due: &mut u64, now: Duration, services: u64) {
+        let (at, interval, tolerance) = (nanos(now), nanos(pacer.interval()), nanos(pacer.tolerance()));
+        let Wanted { owed, returned, waiting, extra } = pacer.want(now);
+        let base = due.saturating_sub(u64::from(returned) * interval).max(at) + u64::from(owed) * interval;
+        let left = tolerance.checked_sub(base - at).map_or(0, |left| left / interval + 1);
+        let reserved = u64::from(waiting).min(left) + u64::from(extra).min(left.saturating_sub(waiting.into()) / (4 * services));
+        *due = base + reserved * interval;
+        pacer.receive(*due, u32::try_from(reserved).unwrap());
+    }
+
+    /// Requests at one moment, of which each waits for one exchange. Every service exchanges once. Returns how many are permitted.
+    fn at_once(pacers: &[SharedPacer], requests: &[u32], due: &mut u64, now: Duration) -> u32 {
+        let standing = informed(u32::try_from(pacers.len()).unwrap());
+        let mut permitted = 0;
+        let mut waiting = Vec::new();
+        for (pacer, requests) in pacers.iter().zip(requests) {
+            for _ in 0..*requests {
+                match pacer.take(now, standing) {
+                    Ok(_) => permitted += 1,
+                    Err(Refused::Unreserved) => waiting.push((pacer, pacer.wait())),
+                    Err(Refused::For(_)) => {}
+                }
+            }
         }
         for pacer in pacers {
-            pacer.learn(*due, true);
+            exchange(pacer, due, now, pacers.len() as u64);
         }
+        for (pacer, place) in waiting {
+            drop(place);
+            permitted += u32::from(pacer.take(now, standing).is_ok());
+        }
+        permitted
     }
 
     fn taken(pacer: &SharedPacer, attempts: u32, now: Duration, standing: Standing) -> u32 {
@@ -163,36 +327,55 @@ mod tests {
     }
 
     #[test]
-    fn all_together_get_the_limit_however_requests_are_spread() {
-        for (per_minute, services) in [(100, 2), (100, 3), (1_000, 5), (10, 3), (3, 3), (1, 4)] {
-            for first in [0, 1, 7, 50] {
-                let (pacers, mut due, mut all) = (together(per_minute, services), 0, 0);
-                // Many requests at once, of which the first service gets more.
-                for round in 0..200 {
-                    let now = Duration::from_millis(round);
-                    for (number, pacer) in pacers.iter().enumerate() {
-                        let attempts = if number == 0 { first } else { 1 };
-                        all += taken(pacer, attempts, now, informed(services));
+    fn all_together_keep_to_the_limit_however_requests_are_spread() {
+        for (per_minute, services) in [(100, 2), (100, 3), (1_000, 5), (10_000, 3), (10, 3), (5, 2), (3, 3), (1, 4)] {
+            for first in [1, 7, 50, 1_000] {
+                for other in [0, 1, 30] {
+                    let (pacers, mut due, mut all) = (together(per_minute, services), 0, 0);
+                    let requests: Vec<u32> = (0..services).map(|number| if number == 0 { first } else { other }).collect();
+                    for round in 0..200 {
+                        all += at_once(&pacers, &requests, &mut due, Duration::from_millis(round * 15));
                     }
-                    exchange(&pacers, &mut due, now);
+                    // Some are due again in three seconds.
+                    let again = per_minute / 20;
+                    let over = if per_minute < 100 { services } else { per_minute / 10 };
+                    let asked = 200 * requests.iter().sum::<u32>();
+                    let least = (per_minute - per_minute / 10).min(asked);
+                    let case = format!("{all} of {per_minute}, {services} services, {first} and {other} at once");
+                    assert!((least..=per_minute + again + over).contains(&all), "{case}");
                 }
-                let most = per_minute + services + per_minute / 200;
-                let least = (per_minute * 9 / 10).min(200 * (first + services - 1));
-                assert!((least..=most).contains(&all), "{all} of {per_minute}, {services} services, {first}");
             }
         }
+    }
+
+    #[test]
+    fn one_burst_at_all_services_gets_the_limit() {
+        let (pacers, mut due) = (together(100, 2), 0);
+        let all = at_once(&pacers, &[150, 150], &mut due, Duration::ZERO);
+        assert!((100..=110).contains(&all), "{all}");
+        assert_eq!(at_once(&pacers, &[150, 150], &mut due, Duration::from_millis(30)), 0);
     }
 
     #[test]
     fn the_rate_holds_over_time() {
         let (pacers, mut due, mut all) = (together(120, 3), 0, 0);
         for tenth in 0..6_000 {
-            let now = Duration::from_millis(tenth * 100);
-            all += pacers.iter().map(|pacer| taken(pacer, 2, now, informed(3))).sum::<u32>();
-            exchange(&pacers, &mut due, now);
+            all += at_once(&pacers, &[2, 2, 2], &mut due, Duration::from_millis(tenth * 100));
         }
         // Ten minutes, and what is permitted at once.
         assert!((120 * 10..=120 * 11 + 12).contains(&all), "{all}");
+    }
+
+    #[test]
+    fn what_is_reserved_and_not_used_is_returned() {
+        let (pacers, mut due) = (together(100, 2), 0);
+        assert_eq!(at_once(&pacers, &[10, 0], &mut due, Duration::ZERO), 10);
+        assert!(pacers[0].wants_exchange(), "more is reserved than was used");
+        let later = Duration::from_millis(300);
+        exchange(&pacers[0], &mut due, later, 2);
+        assert!(!pacers[0].wants_exchange());
+        let left = at_once(&pacers, &[0, 200], &mut due, later);
+        assert!((90..=93).contains(&left), "{left}");
     }
 
     #[test]
@@ -205,19 +388,26 @@ mod tests {
         assert_eq!(taken(&small, 100, Duration::ZERO, apart), 1);
         let alone = SharedPacer::new(Pace::new(10, 0).unwrap(), 0);
         assert_eq!(taken(&alone, 100, Duration::ZERO, Standing::ALONE), 10);
-        assert_eq!(alone.take(Duration::ZERO, Standing::ALONE), Err(Duration::from_secs(6)));
+        assert_eq!(alone.take(Duration::ZERO, Standing::ALONE), Err(Refused::For(Duration::from_secs(6))));
+    }
+
+    #[test]
+    fn who_waits_in_vain_gets_a_share_of_what_is_left() {
+        let pacer = SharedPacer::new(Pace::new(100, 0).unwrap(), 0);
+        let late = (0..100).filter(|_| pacer.take_late(Duration::ZERO, informed(2)).is_ok()).count();
+        assert_eq!(late, 50);
     }
 
     #[test]
     fn what_did_not_arrive_is_sent_again_and_who_loses_the_others_gets_no_new_burst() {
         let pacer = SharedPacer::new(Pace::new(10, 0).unwrap(), 0);
-        assert_eq!(taken(&pacer, 3, Duration::ZERO, informed(2)), 3);
-        assert_eq!(pacer.send(), 3);
+        let late = (0..10).filter(|_| pacer.take_late(Duration::ZERO, informed(2)).is_ok()).count();
+        assert_eq!(late, 5);
+        assert_eq!(pacer.want(Duration::ZERO).owed, 5);
         pacer.take_back();
-        assert_eq!(taken(&pacer, 10, Duration::ZERO, informed(2)), 2);
-        assert_eq!(pacer.send(), 5);
-        pacer.learn(nanos(pacer.time_of(5)), true);
-        assert_eq!(pacer.send(), 0);
+        assert_eq!(pacer.want(Duration::ZERO).owed, 5);
+        pacer.receive(5 * nanos(pacer.interval()), 0);
+        assert_eq!(pacer.want(Duration::ZERO).owed, 0);
         assert_eq!(taken(&pacer, 10, Duration::ZERO, Standing { services: 2, is_informed: false }), 0);
     }
 }

@@ -9,22 +9,15 @@ use serde_json::Value;
 
 use super::definitions::{Approval, approve, difference, is_open, state as state_of};
 use super::layout::{Place, Visit};
-<<<<<<< HEAD
-use super::parts::{Form, UNKNOWN, done, grouped, last_days, milliseconds, moment, share, short};
-use super::shape::{self, Rows};
-=======
 use super::parts::{Form, Head, UNKNOWN, done, grouped, last_days, milliseconds, moment, share, short, table};
->>>>>>> activity
+use super::shape::{self, Rows};
 use super::text::Texts;
 use super::{RUN, TOOL, TOOLS};
 use crate::domain::access::management::ManagedBy;
 use crate::domain::access::tool_facts::{SYNONYM_CHARACTERS, TagSource, ToolOverride};
 use crate::domain::catalog::hidden_text::visible;
-<<<<<<< HEAD
 use crate::domain::catalog::shape::Shape;
-=======
 use crate::domain::catalog::texts::findability::{HardToFind, Weakness};
->>>>>>> activity
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::records::usage::Latencies;
 use crate::http::body::Body;
@@ -69,21 +62,14 @@ pub(super) async fn show(state: web::Data<State>, caller: Caller, request: HttpR
     let query = Fields::of_query(&request);
     let id = state.tool_admin.named(query.text("server"), query.text("tool"));
     match find(&state, &id).await {
-<<<<<<< HEAD
         Ok(subject) => {
-            let written = written(&subject);
-            let said = done(&visit, &query);
-            page(visit, &subject, (&written, None), &said)
-=======
-        Ok((view, usage)) => {
-            let mut written = written(&view);
-            let said = match add(&state, &view, &query, &mut written).await {
+            let mut written = written(&subject);
+            let said = match add(&state, &subject.view, &query, &mut written).await {
                 Ok(false) => done(&visit, &query),
                 Ok(true) => html! { p.notice role="status" { (visit.texts.not_saved) } },
                 Err(problem) => return visit.failed(&problem),
             };
-            page(visit, &view, &usage, (&written, None), &said)
->>>>>>> activity
+            page(visit, &subject, (&written, None), &said)
         }
         Err(problem) => visit.failed(&problem),
     }
@@ -121,19 +107,18 @@ pub(super) async fn change(state: web::Data<State>, caller: Caller, request: Htt
         Err(elsewhere) => return elsewhere,
     };
     let id = state.tool_admin.named(fields.text("server"), fields.text("tool"));
-    if fields.text("do") == "try" {
-        let texts = visit.texts;
-        return match (find(&state, &id).await, tools::try_on_messages(&state, &id, entered(&fields)).await) {
-            (Ok((view, usage)), Ok(found)) => page(visit, &view, &usage, (&fields, None), &trial(texts, &found)),
-            (Ok((view, usage)), Err(problem)) => page(visit, &view, &usage, (&fields, Some(&problem)), &html! {}),
-            (Err(problem), _) => visit.failed(&problem),
-        };
-    }
-    let removes = fields.text("do") == "remove";
     let subject = match find(&state, &id).await {
         Ok(subject) => subject,
         Err(problem) => return visit.failed(&problem),
     };
+    if fields.text("do") == "try" {
+        let texts = visit.texts;
+        return match tools::try_on_messages(&state, &id, entered(&fields, &subject)).await {
+            Ok(found) => page(visit, &subject, (&fields, None), &trial(texts, &found)),
+            Err(problem) => page(visit, &subject, (&fields, Some(&problem)), &html! {}),
+        };
+    }
+    let removes = fields.text("do") == "remove";
     let new = (!removes).then(|| entered(&fields, &subject));
     let expected = fields.text("version").parse().ok();
     let Err(problem) = tools::write(&state, &caller.0, &id, new, expected).await else {
@@ -191,20 +176,13 @@ fn page(visit: Visit<'_>, subject: &Subject, (given, problem): (&Fields, Option<
     let (texts, view) = (visit.texts, &subject.view);
     let body = html! {
         (said)
-<<<<<<< HEAD
         (facts(texts, view, &subject.usage))
-        (shape::misfits(texts, &view.shape_problems))
-        @if is_open(view.definition.state) { (change_of(&visit, view)) }
-        h2 { (texts.written) }
-        (form(&visit, subject, given, problem))
-=======
-        (facts(texts, view, usage))
         @if view.published && visit.may_change() { p { a href=(visit.link(RUN, &[("server", &view.server), ("tool", &view.tool)])) { (texts.run_tool) } } }
+        (shape::misfits(texts, &view.shape_problems))
         @if let Some(found) = &view.hard_to_find { (hard_to_find(&visit, view, found)) }
         @if is_open(view.definition.state) { (change_of(&visit, view)) }
         h2 #written { (texts.written) }
-        (form(&visit, view, given, problem))
->>>>>>> activity
+        (form(&visit, subject, given, problem))
         @if let Some(raw) = &view.raw {
             details {
                 summary { (texts.raw_definition) }

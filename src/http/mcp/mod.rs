@@ -203,15 +203,17 @@ async fn answer(received: McpRequest, body: Bytes) -> Result<HttpResponse, Probl
         handler.open(endpoint, &resources).await?;
     }
     let handled = handled(handler, to_request(&request, &headers, body)?, message.request().map(str::to_owned));
-    let (running, lists) = (session.as_ref().zip(message.request()).map(|(session, id)| session.begin(id)), message.lists_tools());
+    let running = session.as_ref().zip(message.request()).map(|(session, id)| session.begin(id));
+    // Comes before the list is made, so that no change in between is missed.
+    let listing = session.filter(|_| message.lists_tools()).map(|session| (state.mcp_sessions.list_now(&session), session));
     drop(message);
     let Some(running) = running else {
         let response = to_response(handled.await).await?;
         return Ok(with_session(&state, response, opened));
     };
     let response = stream::merged(handled, messages, running).await?;
-    if let Some(session) = session.filter(|_| lists) {
-        state.mcp_sessions.note_listed(&session);
+    if let Some((list, session)) = listing {
+        session.set_listed(list);
     }
     Ok(response)
 }

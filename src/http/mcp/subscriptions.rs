@@ -49,7 +49,7 @@ impl Handler {
         let unknown = || unknown_resource(uri, RESOURCE_NOT_FOUND);
         let session = self.own_session()?;
         let (server, _) = self.server_of_resource(uri).await.ok_or_else(unknown)?;
-        let unsubscribed = self.state.subscriptions.unsubscribe(session, &server, uri, &self.passthrough_caller());
+        let unsubscribed = self.state.subscriptions.unsubscribe(session, &server, uri, &self.passthrough_caller()).await;
         unsubscribed.map_err(|error| error_data(error, unknown))
     }
 

@@ -57,7 +57,7 @@ pub async fn feedback(state: web::Data<State>, caller: Caller, body: Body) -> An
     }
     let body: FeedbackBody = read_json(&body.0)?;
     let (named, verdict) = (body.named()?, body.verdict()?);
-    state.limits.selection(&caller.0)?;
+    state.limits.selection(&caller.0).await?;
     let selection_id = state.feedback.give(named, &body.tool, verdict, &caller.0).await?;
     Ok(HttpResponse::Ok().json(FeedbackAnswer { selection_id, tool: body.tool, verdict: verdict.name() }))
 }

@@ -362,7 +362,7 @@ async fn answer(
         _ => state.admission.for_user_in_body(&caller.0, user).with_model(request.model.clone()),
     };
     // An explanation counts for the administrator who asks, not for the user in whose place they ask.
-    state.limits.selection(if explaining.is_some() { &caller.0 } else { &principal })?;
+    state.limits.selection(if explaining.is_some() { &caller.0 } else { &principal }).await?;
     let mut remembered = None;
     if let Some(offer) = offer {
         let names = request.offered.take().unwrap_or_default();

@@ -103,22 +103,23 @@ impl Limits {
     }
 
     /// Permits or rejects a call. Hold the returned permit until the call ends.
-    pub(crate) fn call(&self, principal: &Principal, server: &ServerName) -> Result<CallPermit, Limited> {
-        let table = self.now.load();
-        let permit = || {
+    pub(crate) async fn call(&self, principal: &Principal, server: &ServerName) -> Result<CallPermit, Limited> {
+        let table = self.now.load_full();
+        let permit = async {
             // A call that the caller's own limit rejects must not count for the server.
-            table.calls.take(Limit::Calls, principal, &self.rates)?;
+            table.calls.take(Limit::Calls, principal, &self.rates).await?;
             let Some(server) = table.servers.get(server) else { return Ok(CallPermit::default()) };
             let permit = server.enter()?;
-            server.take(&self.rates)?;
+            server.take(&self.rates).await?;
             Ok(permit)
         };
-        permit().inspect_err(|limited: &Limited| self.meters.limited(limited.limit))
+        permit.await.inspect_err(|limited: &Limited| self.meters.limited(limited.limit))
     }
 
     /// Permits or rejects a message, a search or feedback.
-    pub(crate) fn selection(&self, principal: &Principal) -> Result<(), Limited> {
-        let taken = self.now.load().selections.take(Limit::Selections, principal, &self.rates);
+    pub(crate) async fn selection(&self, principal: &Principal) -> Result<(), Limited> {
+        let table = self.now.load_full();
+        let taken = table.selections.take(Limit::Selections, principal, &self.rates).await;
         taken.inspect_err(|limited| self.meters.limited(limited.limit))
     }
 }
@@ -149,12 +150,12 @@ impl Callers {
         Self { usual, exceptions: patterns.build().unwrap_or_default(), paces, known }
     }
 
-    fn take(&self, limit: Limit, principal: &Principal, rates: &Rates) -> Result<(), Limited> {
+    async fn take(&self, limit: Limit, principal: &Principal, rates: &Rates) -> Result<(), Limited> {
         let Some(known) = &self.known else { return Ok(()) };
         let limiter = known.get_with_by_ref(&principal.id, || Some(rates.limiter(limit, principal.id.as_str(), self.pace(principal)?)));
         let Some(limiter) = limiter else { return Ok(()) };
         let limited = |retry_after| Limited { limit, most: limiter.pace().per_minute(), retry_after };
-        rates.take(&limiter).map_err(limited)
+        rates.take(&limiter).await.map_err(limited)
     }
 
     /// The rate for a caller, found by id, and for a user also by e-mail address.
@@ -194,10 +195,10 @@ impl ServerLimit {
         }
     }
 
-    fn take(&self, rates: &Rates) -> Result<(), Limited> {
+    async fn take(&self, rates: &Rates) -> Result<(), Limited> {
         let Some(limiter) = &self.limiter else { return Ok(()) };
         let most = limiter.pace().per_minute();
-        rates.take(limiter).map_err(|retry_after| Limited { limit: Limit::ServerCalls, most, retry_after })
+        rates.take(limiter).await.map_err(|retry_after| Limited { limit: Limit::ServerCalls, most, retry_after })
     }
 }
 
@@ -213,7 +214,9 @@ fn of_server(settings: &LimitSettings, name: &str) -> (Option<Pace>, u32) {
 mod tests {
     use std::sync::Arc;
 
-    use super::{Limits, Rates};
+    use futures::FutureExt;
+
+    use super::{CallPermit, Limited, Limits, Rates};
     use crate::domain::access::principal::{GroupTable, Principal, User};
     use crate::domain::catalog::tool::ServerName;
     use crate::service::ports::Limit;
@@ -236,6 +239,15 @@ mod tests {
         Principal::service_key().on_behalf_of(User { id: id.into(), email: Some(email.into()), ..User::default() }, &GroupTable::default())
     }
 
+    /// Nothing waits without other services.
+    fn call(limits: &Limits, principal: &Principal, server: &ServerName) -> Result<CallPermit, Limited> {
+        limits.call(principal, server).now_or_never().unwrap()
+    }
+
+    fn selection(limits: &Limits, principal: &Principal) -> Result<(), Limited> {
+        limits.selection(principal).now_or_never().unwrap()
+    }
+
     #[test]
     fn callers_are_limited_each_for_itself_and_by_the_first_pattern_that_fits() {
         let exceptions = [("user:b@example.org", 1), ("user:*@example.org", 3), ("service-key", 0)];
@@ -244,17 +256,17 @@ mod tests {
         let (one, two) = (ServerName::from("one"), ServerName::from("two"));
         let calls = |principal: &Principal| {
             let servers = [&one, &two].into_iter().cycle();
-            servers.take(10).filter(|server| limits.call(principal, server).is_ok()).count()
+            servers.take(10).filter(|server| call(&limits, principal, server).is_ok()).count()
         };
         assert_eq!(calls(&Principal::anyone()), 2);
         assert_eq!(calls(&user("a", "A@example.org")), 3);
         assert_eq!(calls(&user("b", "b@example.org")), 1);
         assert_eq!(calls(&Principal::service_key()), 10);
-        let refused = limits.call(&Principal::anyone(), &one).unwrap_err();
+        let refused = call(&limits, &Principal::anyone(), &one).unwrap_err();
         assert_eq!((refused.limit, refused.most, refused.retry_after.as_secs()), (Limit::Calls, 2, 29));
         assert_eq!(refused.to_string(), "this caller may make 2 tool calls a minute");
-        assert!(limits.selection(&Principal::anyone()).is_ok(), "calls are not messages");
-        assert_eq!(limits.selection(&Principal::anyone()).unwrap_err().limit, Limit::Selections);
+        assert!(selection(&limits, &Principal::anyone()).is_ok(), "calls are not messages");
+        assert_eq!(selection(&limits, &Principal::anyone()).unwrap_err().limit, Limit::Selections);
     }
 
     #[test]
@@ -268,23 +280,23 @@ mod tests {
         };
         let limits = limits(settings.clone());
         let (one, two, anyone) = (ServerName::from("one"), ServerName::from("two"), Principal::anyone());
-        let held: Vec<_> = (0..3).map(|_| limits.call(&anyone, &one)).collect();
+        let held: Vec<_> = (0..3).map(|_| call(&limits, &anyone, &one)).collect();
         assert_eq!(held.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, false]);
         assert_eq!(held[2].as_ref().unwrap_err().limit, Limit::ConcurrentCalls);
         limits.configure(&live(settings));
-        assert!(limits.call(&anyone, &one).is_err(), "calls under way count after a reload that changed nothing");
+        assert!(call(&limits, &anyone, &one).is_err(), "calls under way count after a reload that changed nothing");
         drop(held);
-        assert_eq!((0..10).filter(|_| limits.call(&anyone, &one).is_ok()).count(), 3, "what was refused was not taken");
-        assert_eq!(limits.call(&anyone, &one).unwrap_err().limit, Limit::ServerCalls);
-        assert_eq!((0..10).filter(|_| limits.call(&anyone, &two).is_ok()).count(), 10);
-        let first = limits.call(&anyone, &two);
-        assert!(first.is_ok() && limits.call(&anyone, &two).is_err());
+        assert_eq!((0..10).filter(|_| call(&limits, &anyone, &one).is_ok()).count(), 3, "what was refused was not taken");
+        assert_eq!(call(&limits, &anyone, &one).unwrap_err().limit, Limit::ServerCalls);
+        assert_eq!((0..10).filter(|_| call(&limits, &anyone, &two).is_ok()).count(), 10);
+        let first = call(&limits, &anyone, &two);
+        assert!(first.is_ok() && call(&limits, &anyone, &two).is_err());
     }
 
     #[test]
     fn without_limits_nothing_is_counted() {
         let limits = limits(LimitSettings::default());
-        assert!((0..1_000).all(|_| limits.call(&Principal::anyone(), &ServerName::from("one")).is_ok()));
+        assert!((0..1_000).all(|_| call(&limits, &Principal::anyone(), &ServerName::from("one")).is_ok()));
         assert!(limits.now.load().calls.known.is_none() && limits.now.load().selections.known.is_none());
     }
 }

@@ -1,7 +1,7 @@
 //! The rate limiters of this service, and their exchange with those of other services on the same store.
 //!
-//! The exchange runs in the background: a few times a second, and at once when little is left of a share. Without it, this service
-//! keeps to an equal share of each limit.
+//! The exchange runs in the background: a few times a second, and at once when little is reserved. A request waits for it only if nothing
+//! is reserved, and for at most [`PATIENCE`]. Without the exchange, this service keeps to an equal share of each limit.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use moka::sync::Cache;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
 use crate::domain::access::rate::Pace;
-use crate::domain::access::shared_rate::{Permitted, SharedPacer, Standing, nanos};
+use crate::domain::access::shared_rate::{Permitted, Refused, SharedPacer, Standing, Wanted, nanos};
 use crate::domain::text::canonical::Fingerprint;
-use crate::service::ports::{Limit, RateKey, RateReport, RateStore, SharedRates, StoreError};
+use crate::service::ports::{Limit, RateKey, RateReport, RateStore, SharedRate, SharedRates, StoreError};
 
 /// How often to exchange at least.
 const USUAL: Duration = Duration::from_millis(200);
@@ -24,6 +24,10 @@ const USUAL: Duration = Duration::from_millis(200);
 const SHORTEST: Duration = Duration::from_millis(10);
 /// How long the result of an exchange is good for.
 const GOOD: Duration = Duration::from_secs(3);
+/// How long a request waits for a reservation.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// A service reserves at most the quarter of its share of what is left, beyond what it needs at once.
+const RESERVED_PARTS: u32 = 4;
 /// How often to remove old rates.
 const FORGET: Duration = Duration::from_secs(30);
 /// Maximum number of keys with the requests of others, and how long they are kept.
@@ -40,9 +44,11 @@ pub(crate) struct Rates {
     pacers: Cache<RateKey, Arc<SharedPacer>>,
     /// When the next request of keys is due that this service has not limited itself, in nanoseconds since the start.
     others: Cache<RateKey, u64>,
-    /// The limiters with requests that others don't know.
+    /// The limiters with requests that others don't know, with reserved or with waiting ones.
     changed: Mutex<HashMap<RateKey, Arc<SharedPacer>>>,
     urgent: Notify,
+    /// Changed after every exchange, also after one that failed.
+    exchanged: watch::Sender<()>,
     services: AtomicU32,
     /// Until when the last exchange is good, in nanoseconds since the start.
     good_until: AtomicU64,
@@ -73,6 +79,7 @@ impl Rates {
             others: Cache::builder().max_capacity(OTHERS).time_to_live(OTHERS_KEPT).build(),
             changed: Mutex::default(),
             urgent: Notify::new(),
+            exchanged: watch::Sender::default(),
             services: AtomicU32::new(1),
             good_until: AtomicU64::new(0),
         })
@@ -89,22 +96,56 @@ impl Rates {
         Limiter { key, pacer }
     }
 
-    /// Counts a request.
+    /// Counts a request. Waits for at most [`PATIENCE`], and only if the limit is near or many requests come at once.
     ///
     /// # Errors
     /// The time until a request may be allowed.
-    pub(crate) fn take(&self, limiter: &Limiter) -> Result<(), Duration> {
+    pub(crate) async fn take(&self, limiter: &Limiter) -> Result<(), Duration> {
+        match self.take_at_once(limiter) {
+            Ok(()) => Ok(()),
+            Err(Refused::For(time)) => Err(time),
+            // Boxed, because hardly any request waits.
+            Err(Refused::Unreserved) => Box::pin(self.take_reserved(limiter)).await,
+        }
+    }
+
+    fn take_at_once(&self, limiter: &Limiter) -> Result<(), Refused> {
         let now = self.started.elapsed();
         let permitted = limiter.pacer.take(now, self.standing(now))?;
-        if self.store.is_some() {
-            // Exchanges forget limiters that are not used.
-            self.pacers.get_with(limiter.key, || Arc::clone(&limiter.pacer));
-            self.changed.lock().entry(limiter.key).or_insert_with(|| Arc::clone(&limiter.pacer));
-            if permitted == Permitted::AndUrgent {
-                self.urgent.notify_one();
+        self.note(limiter, permitted == Permitted::AndUrgent);
+        Ok(())
+    }
+
+    async fn take_reserved(&self, limiter: &Limiter) -> Result<(), Duration> {
+        let mut exchanged = self.exchanged.subscribe();
+        let place = limiter.pacer.wait();
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        self.note(limiter, true);
+        while let Ok(Ok(())) = tokio::time::timeout_at(deadline, exchanged.changed()).await {
+            match self.take_at_once(limiter) {
+                Ok(()) => return Ok(()),
+                Err(Refused::For(time)) => return Err(time),
+                Err(Refused::Unreserved) => self.note(limiter, true),
             }
         }
+        drop(place);
+        let now = self.started.elapsed();
+        limiter.pacer.take_late(now, self.standing(now))?;
+        self.note(limiter, true);
         Ok(())
+    }
+
+    /// Notes that others should learn of this limiter, or should be asked.
+    fn note(&self, limiter: &Limiter, is_urgent: bool) {
+        if self.store.is_none() {
+            return;
+        }
+        // Exchanges forget limiters that are not used.
+        self.pacers.get_with(limiter.key, || Arc::clone(&limiter.pacer));
+        self.changed.lock().insert(limiter.key, Arc::clone(&limiter.pacer));
+        if is_urgent {
+            self.urgent.notify_one();
+        }
     }
 
     fn standing(&self, now: Duration) -> Standing {
@@ -120,7 +161,12 @@ impl Rates {
         let Some(store) = &self.store else { return };
         let (mut since, mut forgotten, mut fails) = (0, Instant::now(), false);
         loop {
-            match self.exchange(store.as_ref(), since).await {
+            let result = self.exchange(store.as_ref(), since).await;
+            if result.is_err() {
+                self.good_until.store(0, Ordering::Relaxed);
+            }
+            self.exchanged.send_replace(());
+            match result {
                 Ok(at) => {
                     since = at;
                     if std::mem::take(&mut fails) {
@@ -155,45 +201,52 @@ impl Rates {
         };
         // In one order in all services, so that their statements don't wait for each other in a circle.
         sent.sort_unstable_by_key(|(key, _)| *key);
-        let report = |(key, pacer): &(RateKey, Arc<SharedPacer>)| RateReport {
-            key: *key,
-            taken: pacer.time_of(pacer.send()),
-            ahead: pacer.ahead(begun),
+        let report = |(key, pacer): &(RateKey, Arc<SharedPacer>)| {
+            let Wanted { owed, returned, waiting, extra } = pacer.want(begun);
+            let (interval, tolerance, ahead) = (pacer.interval(), pacer.tolerance(), pacer.ahead(begun));
+            RateReport { key: *key, interval, tolerance, ahead, owed, returned, waiting, extra }
         };
         let reports: Vec<RateReport> = sent.iter().map(report).collect();
-        match store.exchange_rates(self.service, &reports, since).await {
+        let parts = RESERVED_PARTS.saturating_mul(self.services.load(Ordering::Relaxed));
+        match store.exchange_rates(self.service, &reports, parts, since).await {
             Ok(rates) => {
                 let sent: HashMap<RateKey, Arc<SharedPacer>> = sent.into_iter().collect();
-                Ok(self.learn(&rates, &sent))
+                Ok(self.learn(&rates, sent))
             }
             Err(error) => {
-                let mut changed = self.changed.lock();
-                for (key, pacer) in sent {
-                    pacer.take_back();
-                    changed.entry(key).or_insert(pacer);
-                }
+                sent.iter().for_each(|(_, pacer)| pacer.take_back());
+                self.keep(sent);
                 Err(error)
             }
         }
     }
 
-    fn learn(&self, rates: &SharedRates, sent: &HashMap<RateKey, Arc<SharedPacer>>) -> u64 {
+    fn learn(&self, rates: &SharedRates, sent: HashMap<RateKey, Arc<SharedPacer>>) -> u64 {
         let now = self.started.elapsed();
-        for (key, ahead) in &rates.ahead {
+        for SharedRate { key, ahead, reserved } in &rates.rates {
             let due = nanos(now + *ahead);
             if let Some(pacer) = sent.get(key) {
-                pacer.learn(due, true);
+                pacer.receive(due, *reserved);
             }
             match self.pacers.get(key) {
                 // The caller may have got another limiter meanwhile, with another pace.
-                Some(pacer) if sent.get(key).is_none_or(|sent| !Arc::ptr_eq(sent, &pacer)) => pacer.learn(due, false),
+                Some(pacer) if sent.get(key).is_none_or(|sent| !Arc::ptr_eq(sent, &pacer)) => pacer.learn(due),
                 Some(_) => {}
                 None => self.others.insert(*key, due),
             }
         }
+        self.keep(sent);
         self.services.store(rates.services.max(1), Ordering::Relaxed);
         self.good_until.store(nanos(now + GOOD), Ordering::Relaxed);
         rates.at
+    }
+
+    /// Keeps limiters for the next exchange that need one.
+    fn keep(&self, sent: impl IntoIterator<Item = (RateKey, Arc<SharedPacer>)>) {
+        let mut changed = self.changed.lock();
+        for (key, pacer) in sent.into_iter().filter(|(_, pacer)| pacer.wants_exchange()) {
+            changed.entry(key).or_insert(pacer);
+        }
     }
 }
 

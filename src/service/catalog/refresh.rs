@@ -17,7 +17,7 @@ use crate::domain::text::canonical::{self, Fingerprint};
 use crate::service::catalog::build::{Built, build};
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::definitions::Definitions;
-use crate::service::catalog::rebuild::Rebuild;
+use crate::service::catalog::rebuild::{Rebuild, RebuildRequests};
 use crate::service::catalog::tool_facts::ToolOverrides;
 use crate::service::ports::{ServerEvent, Store};
 use crate::service::supervision::Supervised;
@@ -38,7 +38,7 @@ pub struct CatalogInputs {
     pub overrides: Arc<ToolOverrides>,
     pub definitions: Arc<Definitions>,
     /// Requests to rebuild a server's tools.
-    pub rebuilds: mpsc::Receiver<Rebuild>,
+    pub rebuilds: RebuildRequests,
 }
 
 pub struct Refresh {
@@ -53,6 +53,9 @@ pub struct Refresh {
     tool_tokens: Option<u32>,
     /// The last listing of every configured server, including disabled tools.
     listings: BTreeMap<ServerName, ServerListing>,
+    /// Listings of servers that are not configured yet, as far as known here. Listings and configured servers arrive on two channels, so
+    /// a new server's first listing may come first. It is not repeated, unless the server's tools change.
+    early: BTreeMap<ServerName, ServerListing>,
 }
 
 impl Refresh {
@@ -64,7 +67,17 @@ impl Refresh {
         inputs: CatalogInputs,
     ) -> Self {
         let configured = Arc::clone(&changes.borrow_and_update());
-        Self { current, store, count_tokens, changes, inputs, configured, tool_tokens: None, listings: BTreeMap::new() }
+        Self {
+            current,
+            store,
+            count_tokens,
+            changes,
+            inputs,
+            configured,
+            tool_tokens: None,
+            listings: BTreeMap::new(),
+            early: BTreeMap::new(),
+        }
     }
 
     /// Sets the maximum number of tokens per definition. Longer definitions are shortened.
@@ -118,7 +131,7 @@ impl Refresh {
                     continue;
                 }
                 // The sender waits for this rebuild to finish.
-                Some(Rebuild { server, done }) = self.inputs.rebuilds.recv() => {
+                Some(Rebuild { server, done }) = self.inputs.rebuilds.next() => {
                     self.rebuild(&server).await;
                     let _ = done.send(());
                     continue;
@@ -133,6 +146,8 @@ impl Refresh {
                 }
                 Some(ServerEvent::Removed { server }) => {
                     self.listings.remove(&server);
+                    self.early.remove(&server);
+                    self.inputs.rebuilds.note_removed(&server);
                     self.inputs.definitions.forget_present(&server);
                     self.swap(&server, None);
                     self.forget(&server).await;
@@ -158,11 +173,19 @@ impl Refresh {
             self.inputs.definitions.forget_present(name);
             self.forget(name).await;
         }
+        let (expected, early) = std::mem::take(&mut self.early).into_iter().partition(|(name, _)| self.configured.contains_key(name));
+        self.early = early;
+        for listing in expected.into_values() {
+            self.listed(listing).await;
+        }
     }
 
     async fn listed(&mut self, listing: ServerListing) {
-        // Ignore a late event of a removed server.
-        let Some(disabled) = self.configured.get(&listing.server) else { return };
+        let Some(disabled) = self.configured.get(&listing.server) else {
+            // A removed server's late listing is followed by its removal.
+            self.early.insert(listing.server.clone(), listing);
+            return;
+        };
         for skipped in listing.skipped.iter().filter(|skipped| !disabled.contains(&skipped.tool)) {
             tracing::warn!(server = %listing.server, tool = skipped.tool, reason = skipped.reason, "tool left out");
         }
@@ -173,6 +196,7 @@ impl Refresh {
         if let Err(error) = self.store.save_listing(&listing).await {
             tracing::warn!(server = %listing.server, error = %error, "the listing was not stored; the next start waits for the server");
         }
+        self.inputs.rebuilds.note_listed(&listing.server);
         self.listings.insert(listing.server.clone(), listing);
     }
 

@@ -20,6 +20,7 @@ use crate::domain::text::canonical::Fingerprint;
 use crate::service::catalog::refresh::{Configured, configured};
 use crate::service::ports::{ServerChange, ServerChangeKind, ToolServers};
 use crate::service::supervision::Supervised;
+use crate::settings::servers::ServerSettings;
 use crate::settings::{
     EntryRules, KnownServer, LiveSettings, MergedServers, ServerOverride, Settings, SettingsErrors, Sources, StartSettings,
 };
@@ -146,12 +147,7 @@ impl Reload {
         let mut last = self.last.lock().await;
         last.overrides = overrides;
         let merged = self.merged(&last.of_file, &last.overrides);
-        let live = merged.within(&last.of_file);
-        (self.apply)(&live);
-        // Comes before the servers, so that the catalog expects a new one that lists its tools at once.
-        self.catalog.send_replace(configured(&live.servers));
-        let changes = self.servers.configure(live.servers);
-        self.take_known(merged.known);
+        let changes = self.put_in_force(merged, &last.of_file);
         for server in restart {
             // A server that has just been added or has changed is starting anyway.
             let is_same = changes.iter().any(|change| change.server == *server && !change.kind.reconnects());
@@ -162,6 +158,17 @@ impl Reload {
         if changes.iter().any(|change| change.kind != ServerChangeKind::Unchanged) {
             log(&changes, &[]);
         }
+    }
+
+    /// Passes settings and servers to everything that uses them.
+    fn put_in_force(&self, merged: MergedServers, of_file: &LiveSettings) -> Vec<ServerChange> {
+        let live = merged.within(of_file);
+        (self.apply)(&live);
+        // Comes before the servers, so that the catalog expects a new one that lists its tools at once.
+        self.catalog.send_replace(configured(&live.servers));
+        let changes = self.servers.configure(live.servers);
+        self.take_known(merged.known);
+        changes
     }
 
     fn merged(&self, of_file: &LiveSettings, overrides: &[ServerOverride]) -> MergedServers {
@@ -217,32 +224,28 @@ impl Reload {
         match loaded {
             Ok((settings, warnings)) => {
                 let has_failed = !std::mem::take(&mut last.problems).is_empty();
+                let former = self.merged(&last.of_file, &last.overrides);
                 let merged = self.merged(&settings.live, &last.overrides);
-                let changes = self.servers.configure(merged.servers.clone());
                 let keys = changed(&last.keys, &settings.keys);
-                let is_same = keys.is_empty() && changes.iter().all(|change| change.kind == ServerChangeKind::Unchanged);
-                let is_known = *self.known() == merged.known;
-                if is_same && is_known && !has_failed && trigger == Trigger::Files {
+                let is_same = keys.is_empty() && are_same(&former.servers, &merged.servers) && *self.known() == merged.known;
+                if is_same && !has_failed && trigger == Trigger::Files {
                     return;
                 }
                 for warning in warnings {
                     tracing::warn!("{warning}");
                 }
-                self.take_over(settings, merged, &mut last, &changes, &keys);
+                self.take_over(settings, merged, &mut last, &keys);
             }
             Err(errors) => self.refuse(&errors, &mut last, trigger),
         }
     }
 
-    fn take_over(&self, settings: Settings, merged: MergedServers, last: &mut Last, changes: &[ServerChange], keys: &[String]) {
+    fn take_over(&self, settings: Settings, merged: MergedServers, last: &mut Last, keys: &[String]) {
         let needs_restart = settings.needing_restart(&self.started_with);
-        let live = merged.within(&settings.live);
-        (self.apply)(&live);
-        self.catalog.send_replace(configured(&live.servers));
-        self.take_known(merged.known);
+        let changes = self.put_in_force(merged, &settings.live);
         last.of_file = settings.live;
         last.keys = settings.keys;
-        log(changes, keys);
+        log(&changes, keys);
         if !needs_restart.is_empty() {
             tracing::warn!(keys = needs_restart.join(", "), "changed settings need a restart");
         }
@@ -264,6 +267,12 @@ impl Reload {
 /// The settings whose values differ.
 fn changed(before: &BTreeMap<String, Fingerprint>, now: &BTreeMap<String, Fingerprint>) -> Vec<String> {
     now.iter().filter(|(key, value)| before.get(*key) != Some(value)).map(|(key, _)| key.clone()).collect()
+}
+
+/// Whether both lists contain the same servers with the same entries.
+fn are_same(one: &[ServerSettings], other: &[ServerSettings]) -> bool {
+    let is_same = |(one, other): (&ServerSettings, &ServerSettings)| one.name == other.name && one.differences(other).is_empty();
+    one.len() == other.len() && one.iter().zip(other).all(is_same)
 }
 
 fn log(changes: &[ServerChange], keys: &[String]) {

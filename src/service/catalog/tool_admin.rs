@@ -88,13 +88,10 @@ pub(crate) struct ToolView {
     /// Version of the override by an admin; 0 if there never was one.
     pub version: u64,
     pub definition: DefinitionView,
-<<<<<<< HEAD
     /// What of the shape does not fit the server's definition. It has no effect there.
     pub shape_problems: Vec<ShapeProblem>,
-=======
     /// Why searches rarely find the tool; `null` if they do, or if it isn't published.
     pub hard_to_find: Option<HardToFind>,
->>>>>>> activity
     /// Hidden characters that models do not see, because they were removed.
     pub hidden_text: Vec<HiddenText>,
     /// The changes since the first definition seen or the last one approved. Only in views of a single tool.

@@ -143,7 +143,7 @@ impl Execute {
 
     /// Calls a tool. `sent` contains the arguments as JSON text. Dropping the future cancels the call at the server.
     pub(crate) async fn call(&self, tool: &Tool, sent: &str, caller: CallerContext) -> Executed {
-        let mut record = match self.begin(tool, caller) {
+        let mut record = match self.begin(tool, caller).await {
             Ok(record) => record,
             Err(error) => return Executed { result: Err(error), repairs: Vec::new() },
         };
@@ -165,7 +165,7 @@ impl Execute {
     /// `CallToolResult`), even for tool errors. With `options.round`, it may be an `input_required` result. The server's progress
     /// and messages are sent to `options`.
     pub(crate) async fn call_raw(&self, tool: &Tool, sent: &str, caller: CallerContext, options: CallOptions) -> Executed {
-        let mut record = match self.begin(tool, caller) {
+        let mut record = match self.begin(tool, caller).await {
             Ok(record) => record,
             Err(error) => return Executed { result: Err(error), repairs: Vec::new() },
         };
@@ -183,14 +183,14 @@ impl Execute {
     }
 
     /// Starts the record of a call, if the caller may make the call now.
-    fn begin(&self, tool: &Tool, caller: CallerContext) -> Result<Record<'_>, ExecuteError> {
+    async fn begin(&self, tool: &Tool, caller: CallerContext) -> Result<Record<'_>, ExecuteError> {
         // Visibility may have changed since the lookup. The policy at the time of the call decides.
         if !self.current.visibility(&caller.principal).allows(tool) {
             self.audit.record(self.entry(tool, &caller.principal, Effect::Block));
             return Err(ExecuteError::NotFound { did_you_mean: None });
         }
         let mut entry = self.entry(tool, &caller.principal, Effect::Allow);
-        let permit = match self.limits.call(&caller.principal, &tool.id.server) {
+        let permit = match self.limits.call(&caller.principal, &tool.id.server).await {
             Ok(permit) => permit,
             Err(limited) => {
                 self.recorder.meters().call_refused(&tool.id);

@@ -74,7 +74,7 @@ impl McpSessions {
     /// `None` if too many sessions are in use.
     pub(crate) fn open_stream(self: &Arc<Self>, caller: &Arc<Principal>, endpoint: McpEndpoint) -> Option<OpenStream> {
         let session = self.begin(caller, endpoint, Abilities::default())?;
-        self.note_listed(&session);
+        session.set_listed(self.list_now(&session));
         Some(OpenStream { session, sessions: Arc::clone(self) })
     }
 
@@ -149,9 +149,10 @@ impl McpSessions {
         }
     }
 
-    /// Records that the client has fetched its current list of tools.
-    pub(crate) fn note_listed(&self, session: &McpSession) {
-        session.set_listed(self.list(session, self.mode_to_list(session)));
+    /// A hash of the list of tools that the client is about to get. Pass it to [`McpSession::set_listed`] when the client has its list:
+    /// if the list changes in between, the client may have the former one, and is notified.
+    pub(crate) fn list_now(&self, session: &McpSession) -> u64 {
+        self.list(session, self.mode_to_list(session))
     }
 
     /// Notifies the listening clients of an address of changed lists.
@@ -202,11 +203,13 @@ impl McpSessions {
 
     /// Notifies the client if its list has changed since the client fetched it.
     pub(crate) fn notify_if_changed(&self, session: &McpSession) {
-        let Some(listed) = session.listed() else { return };
-        let mode = self.mode_now(session);
-        let now = self.list(session, mode);
-        if now != listed {
-            session.change_list(now, mode);
+        // Again if the client fetches its list meanwhile, which may be an older or a newer one.
+        while let Some(listed) = session.listed() {
+            let mode = self.mode_now(session);
+            let now = self.list(session, mode);
+            if now == listed || session.change_list(listed, now, mode) {
+                return;
+            }
         }
     }
 

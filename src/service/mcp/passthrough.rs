@@ -279,7 +279,7 @@ impl Passthrough {
         options: CallOptions,
     ) -> Result<Box<RawValue>, PassError> {
         let mut read = Read::begin(&self.audit, server, &request, &from.caller.principal);
-        let result = match self.enter(server, from) {
+        let result = match self.enter(server, from).await {
             Ok(_permit) => match self.is_withheld(server, &request, &from.caller).await {
                 Ok(false) => self.send(server, request, &from.caller, options).await,
                 Ok(true) => Err(PassError::NotFound),
@@ -308,12 +308,12 @@ impl Passthrough {
     ///
     /// # Errors
     /// [`PassError::NotFound`] if the server is not visible, [`PassError::Limited`] over a limit.
-    pub(crate) fn enter(&self, server: &ServerName, from: &PassthroughCaller) -> Result<CallPermit, PassError> {
+    pub(crate) async fn enter(&self, server: &ServerName, from: &PassthroughCaller) -> Result<CallPermit, PassError> {
         let principal = &from.caller.principal;
         if !self.sees(principal, &from.address, from.server.as_ref(), server) {
             return Err(PassError::NotFound);
         }
-        Ok(self.limits.call(principal, server)?)
+        Ok(self.limits.call(principal, server).await?)
     }
 
     /// Whether all callers share one connection to a server.

@@ -144,7 +144,7 @@ impl Subscriptions {
         client_uri: &str,
         from: &PassthroughCaller,
     ) -> Result<(), SubscribeError> {
-        let _permit = self.passthrough.enter(&resource.server, from)?;
+        let _permit = self.passthrough.enter(&resource.server, from).await?;
         if session.follows(client_uri) {
             return Ok(());
         }
@@ -171,7 +171,7 @@ impl Subscriptions {
     ///
     /// # Errors
     /// [`PassError::NotFound`] if the caller can't see the server. Even then the subscription ends.
-    pub(crate) fn unsubscribe(
+    pub(crate) async fn unsubscribe(
         &self,
         session: &McpSession,
         server: &ServerName,
@@ -179,7 +179,7 @@ impl Subscriptions {
         from: &PassthroughCaller,
     ) -> Result<(), PassError> {
         session.unfollow(client_uri);
-        self.passthrough.enter(server, from).map(drop)
+        self.passthrough.enter(server, from).await.map(drop)
     }
 
     /// Notifies a client if its prompts or resources come from a different set of servers than at the last check. The first check

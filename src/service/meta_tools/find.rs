@@ -123,7 +123,7 @@ impl Find {
     /// # Errors
     /// [`Limited`] over the caller's limit.
     pub(crate) async fn find(&self, request: &FindTools, here: CallerAt<'_>) -> Result<Found, Limited> {
-        self.limits.selection(&here.caller.principal)?;
+        self.limits.selection(&here.caller.principal).await?;
         let whole = self.current.view(&here.caller.principal);
         let (view, unknown_servers) = restricted(&whole, &request.servers);
         if view.visibility.servers == Scope::Only(BTreeSet::new()) && !unknown_servers.is_empty() {

@@ -71,7 +71,7 @@ impl SmartSelect {
     /// # Errors
     /// [`Limited`] over the caller's limit.
     pub(crate) async fn select(&self, request: &SmartSelectRequest, here: CallerAt<'_>) -> Result<SmartSelection, Limited> {
-        self.limits.selection(&here.caller.principal)?;
+        self.limits.selection(&here.caller.principal).await?;
         let view = self.current.view(&here.caller.principal);
         let mut warnings = Vec::new();
         let advisors: Vec<&Advisor> =

@@ -41,12 +41,8 @@ pub struct Select {
     choose: Choose,
     chats: Chats,
     recorder: Recorder,
-<<<<<<< HEAD
-    meta_tokens: MetaTokens,
-    switches: Option<Arc<Switches>>,
-=======
     meta_tokens: Arc<MetaTokens>,
->>>>>>> activity
+    switches: Option<Arc<Switches>>,
 }
 
 impl Select {
@@ -59,17 +55,13 @@ impl Select {
         meta_tokens: MetaTokens,
     ) -> Self {
         let choose = Choose { retrieve, judges, of_chats: ChatParameters::default() };
-<<<<<<< HEAD
-        Self { current, choose, chats, recorder, meta_tokens, switches: None }
+        Self { current, choose, chats, recorder, meta_tokens: Arc::new(meta_tokens), switches: None }
     }
 
     /// Keeps all tools for callers that have switched the selection off for themselves.
     #[must_use]
     pub fn with_switches(self, switches: Arc<Switches>) -> Self {
         Self { switches: Some(switches), ..self }
-=======
-        Self { current, choose, chats, recorder, meta_tokens: Arc::new(meta_tokens) }
->>>>>>> activity
     }
 
     /// Whether a selection from this catalog is final, because all tools have vectors.

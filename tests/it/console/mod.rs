@@ -2,12 +2,9 @@
 
 mod access;
 mod activity;
-<<<<<<< HEAD
 mod learning;
-=======
 mod live;
 mod run;
->>>>>>> activity
 mod servers;
 mod tools;
 

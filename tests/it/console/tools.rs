@@ -79,7 +79,6 @@ async fn what_a_file_says_stays_with_the_file() {
     assert!(page.words().contains(detail), "{}", page.text);
 }
 
-<<<<<<< HEAD
 /// A tool of the server `files` with three parameters, one of them required.
 fn noted() -> Value {
     json!({"name": "note", "description": "Keeps a note.", "inputSchema": {"type": "object", "required": ["owner"], "properties": {
@@ -163,7 +162,8 @@ async fn a_form_shapes_the_parameters_of_a_tool() {
     assert_eq!(browser.send_form("/ui/tool", &form).await.status, StatusCode::SEE_OTHER);
     let (_, view) = administer(&service, Method::GET, path, &json!({})).await;
     assert_eq!((&view["shape_problems"], &view["disabled"]), (&json!([]), &json!(false)), "{view}");
-=======
+}
+
 /// Weak texts are marked in the list, on the page and by the API, with a text that is one click from the form.
 #[tokio::test(flavor = "multi_thread")]
 async fn tools_that_are_hard_to_find_are_marked_with_a_better_text() {
@@ -244,7 +244,6 @@ async fn new_texts_are_tried_on_recorded_messages() {
     assert_eq!((status, &problem["parameter"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("synonyms[0]")), "{problem}");
     let (status, _) = administer(&service, Method::POST, "/v1/admin/tools/time/none/try", &json!({})).await;
     assert_eq!(status, StatusCode::NOT_FOUND);
->>>>>>> activity
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
-use sqlx::migrate::Migrator;
+use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, PgConnection};
 
 use super::errors::PostgresOpenError;
 use super::place::{OLDEST, PostgresPlace};
+use crate::adapters::store::migrating;
 use crate::settings::PostgresSettings;
 
 static MIGRATIONS: Migrator = sqlx::migrate!("src/adapters/store/migrations/postgres");
@@ -103,8 +104,18 @@ async fn prepare(mut connection: PgConnection, place: &Arc<PostgresPlace>) -> Re
     if !belongs_to_us(&mut connection).await.map_err(failed)? {
         return Err(PostgresOpenError::Foreign { place: Arc::clone(place), schema: place.schema.clone() });
     }
-    MIGRATIONS.run(&mut connection).await.map_err(|source| PostgresOpenError::of_migration(place, source))?;
+    migrate(&mut connection).await.map_err(|source| PostgresOpenError::of_migration(place, source))?;
     connection.close().await.map_err(failed)
+}
+
+/// Migrates the tables to this version, or leaves those that a newer version has migrated and this one may use.
+async fn migrate(connection: &mut PgConnection) -> Result<(), MigrateError> {
+    let Err(error) = MIGRATIONS.run(&mut *connection).await else { return Ok(()) };
+    let compatible_from = sqlx::query_scalar(migrating::COMPATIBLE_FROM).fetch_one(&mut *connection).await.ok();
+    if !migrating::is_bearable(&error, &MIGRATIONS, compatible_from) {
+        return Err(error);
+    }
+    migrating::lenient(&MIGRATIONS).run(&mut *connection).await
 }
 
 /// Creates the schema if it is missing, and makes it the one that statements mean.

@@ -8,6 +8,9 @@ use sqlx::migrate::MigrateError;
 
 /// Primary result codes (SQLite, "Result and Error Codes").
 const SQLITE_BUSY: i32 = 5;
+const SQLITE_FULL: i32 = 13;
+/// Extended result codes of a disk that takes no writes: write, flush, flush of the folder, truncate, and the size of shared memory.
+const NO_WRITES: [i32; 6] = [778, 1034, 1290, 1546, 4874, 5386];
 const SQLITE_CORRUPT: i32 = 11;
 const SQLITE_NOTADB: i32 = 26;
 
@@ -92,9 +95,11 @@ pub(super) fn during_use(path: &Path, source: sqlx::Error) -> Box<dyn Error + Se
     }
 }
 
-/// Whether another process holds the lock of the file.
-pub(super) fn is_busy(error: &sqlx::Error) -> bool {
-    matches!(error, sqlx::Error::PoolTimedOut) || primary_code(error) == Some(SQLITE_BUSY)
+/// Whether another attempt may succeed: another process holds the lock of the file, or the disk is full or takes no writes now.
+pub(super) fn is_passing(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::PoolTimedOut)
+        || matches!(primary_code(error), Some(SQLITE_BUSY | SQLITE_FULL))
+        || extended_code(error).is_some_and(|code| NO_WRITES.contains(&code))
 }
 
 /// Whether the error means that the file is damaged, or not a database.
@@ -104,6 +109,9 @@ pub(super) fn is_damage(error: &sqlx::Error) -> bool {
 
 /// The primary code, which is the low byte of the extended code.
 fn primary_code(error: &sqlx::Error) -> Option<i32> {
-    let code: i32 = error.as_database_error()?.code()?.parse().ok()?;
-    Some(code & 0xff)
+    extended_code(error).map(|code| code & 0xff)
+}
+
+fn extended_code(error: &sqlx::Error) -> Option<i32> {
+    error.as_database_error()?.code()?.parse().ok()
 }

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::errors::is_damage;
 use super::{APPLICATION_ID, MIGRATIONS};
+use crate::adapters::store::migrating;
 
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
@@ -84,19 +85,20 @@ pub async fn inspect(copy: &Path) -> Result<CopyContents, CopyError> {
     let read = |error: sqlx::Error| if is_damage(&error) { CopyError::Damaged(error.to_string()) } else { CopyError::Unreadable(error) };
     let options = SqliteConnectOptions::new().filename(copy).read_only(true).immutable(true).disable_statement_logging();
     let mut connection = options.connect().await.map_err(read)?;
-    let contents = contents(&mut connection).await.map_err(read)?.ok_or(CopyError::Foreign)?;
+    let (contents, compatible_from) = contents(&mut connection).await.map_err(read)?.ok_or(CopyError::Foreign)?;
     let verdict: String = sqlx::query_scalar("PRAGMA integrity_check(1)").fetch_one(&mut connection).await.map_err(read)?;
     connection.close().await.map_err(read)?;
     if verdict != "ok" {
         return Err(CopyError::Damaged(verdict));
     }
-    let newest = MIGRATIONS.iter().map(|migration| migration.version).max().unwrap_or_default();
-    if contents.schema > newest { Err(CopyError::Newer { migration: contents.schema }) } else { Ok(contents) }
+    let is_usable = migrating::may_use(migrating::newest(&MIGRATIONS), contents.schema, compatible_from);
+    if is_usable { Ok(contents) } else { Err(CopyError::Newer { migration: contents.schema }) }
 }
 
-/// Reads what a database contains; `None` if it is not ours.
-async fn contents(connection: &mut SqliteConnection) -> Result<Option<CopyContents>, sqlx::Error> {
+/// Reads what a database contains, and the number from which on a version may use it; `None` if it is not ours.
+async fn contents(connection: &mut SqliteConnection) -> Result<Option<(CopyContents, Option<i64>)>, sqlx::Error> {
     const HAS_INSTALLATION: &str = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'installation'";
+    const HAS_NUMBER: &str = "SELECT count(*) FROM pragma_table_info('installation') WHERE name = 'compatible_from'";
     let id: i32 = sqlx::query_scalar("PRAGMA application_id").fetch_one(&mut *connection).await?;
     if id != APPLICATION_ID {
         return Ok(None);
@@ -106,7 +108,10 @@ async fn contents(connection: &mut SqliteConnection) -> Result<Option<CopyConten
     let installation: Option<String> =
         if has_installation > 0 { sqlx::query_scalar("SELECT id FROM installation").fetch_one(&mut *connection).await? } else { None };
     let installation = installation.map(|id| Uuid::try_parse(&id).unwrap_or_default());
-    Ok(Some(CopyContents { schema: schema.unwrap_or_default(), installation }))
+    let has_number: i64 = sqlx::query_scalar(HAS_NUMBER).fetch_one(&mut *connection).await?;
+    let compatible_from =
+        if has_number > 0 { sqlx::query_scalar(migrating::COMPATIBLE_FROM).fetch_one(&mut *connection).await? } else { None };
+    Ok(Some((CopyContents { schema: schema.unwrap_or_default(), installation }, compatible_from)))
 }
 
 fn flush(path: &Path) -> io::Result<()> {

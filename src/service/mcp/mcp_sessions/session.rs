@@ -222,7 +222,8 @@ impl McpSession {
         self.state.lock().listed
     }
 
-    pub(super) fn set_listed(&self, list: u64) {
+    /// Records the list of tools that the client has fetched.
+    pub(crate) fn set_listed(&self, list: u64) {
         self.state.lock().listed = Some(list);
     }
 
@@ -236,12 +237,17 @@ impl McpSession {
         *self.state.lock().mode.get_or_insert(mode)
     }
 
-    /// Notifies the client of a new list. Without a stream, the client keeps its former list in the former mode.
-    pub(super) fn change_list(&self, list: u64, mode: Mode) {
+    /// Notifies the client of a new list. Without a stream, the client keeps its former list in the former mode. Does nothing and
+    /// returns `false` if the client's list is not `former` any more.
+    pub(super) fn change_list(&self, former: u64, list: u64, mode: Mode) -> bool {
         let mut state = self.state.lock();
+        if state.listed != Some(former) {
+            return false;
+        }
         if state.notify(News::Tools) {
             (state.listed, state.mode) = (Some(list), Some(mode));
         }
+        true
     }
 
     pub(crate) fn id(&self) -> &McpSessionId {
@@ -420,6 +426,21 @@ impl Listening {
             session.state.lock().flush();
         }
         Some(news)
+    }
+}
+
+impl Drop for Listening {
+    /// Queues what the client has not received for its next stream.
+    fn drop(&mut self) {
+        self.messages.close();
+        let Some(session) = self.session.upgrade() else { return };
+        let mut state = session.state.lock();
+        while let Ok(news) = self.messages.try_recv() {
+            if !state.is_over {
+                state.queued.add(news);
+            }
+        }
+        state.flush();
     }
 }
 

@@ -221,11 +221,48 @@ async fn the_mode_of_a_list_changes_only_with_a_notification() {
     assert_eq!(sessions.mode_in(&session), Mode::Dynamic, "nothing is kept before the client has a list");
     list(&["a"]);
     assert_eq!(sessions.mode_to_list(&session), Mode::Full);
-    sessions.note_listed(&session);
+    session.set_listed(sessions.list_now(&session));
     list(&["a", "b"]);
     sessions.notify_if_changed(&session);
     assert_eq!(sessions.mode_to_list(&session), Mode::Full, "the client has no stream");
     let mut stream = session.listen();
     sessions.notify_if_changed(&session);
     assert_eq!((stream.next().await, sessions.mode_in(&session)), (Some(News::Tools), Mode::Dynamic));
+}
+
+/// Regression test: a client that fetched its list during a change was never notified.
+#[tokio::test]
+async fn a_list_that_changes_while_it_is_fetched_is_announced() {
+    let current = Arc::new(CurrentCatalog::default());
+    let list = |tools: usize| {
+        let name = ServerName::from("one");
+        let raw = |number| json!({"name": format!("t{number}"), "inputSchema": {"type": "object"}}).into();
+        let tools = (0..tools).map(|number| Arc::new(catalog::tool(&name, &raw(number)).unwrap())).collect();
+        let (name, title) = (name.clone(), None);
+        current.swap(Catalog::new(vec![CatalogServer { name, title, program: None, version: None, instructions: None, tools }]));
+    };
+    list(1);
+    let settings = settings(Duration::from_hours(1), 9, 9);
+    let sessions = McpSessions::start(Arc::clone(&current), settings, CancellationToken::new()).0;
+    let session = sessions.open(&caller("one"), at("/mcp"), Abilities::default()).unwrap();
+    let mut stream = session.listen();
+    let listed = sessions.list_now(&session);
+    list(2);
+    session.set_listed(listed);
+    sessions.notify_if_changed(&session);
+    assert_eq!(stream.next().await, Some(News::Tools));
+    let former = sessions.list_now(&session);
+    assert!(!session.change_list(listed, former, Mode::Full), "the client has another list meanwhile");
+}
+
+#[tokio::test]
+async fn what_a_stream_did_not_send_is_sent_by_the_next_one() {
+    let sessions = sessions(1, 1);
+    let session = sessions.open(&caller("one"), at("/mcp"), Abilities::default()).unwrap();
+    let stream = session.listen();
+    session.notify(News::Resources);
+    session.notify_list_changed();
+    drop(stream);
+    let mut next = session.listen();
+    assert_eq!((next.next().await, next.next().await), (Some(News::Resources), Some(News::Tools)));
 }

@@ -94,8 +94,12 @@ impl Stream {
         Self { response, text: String::new() }
     }
 
-    /// The next message, or `None` when the stream has ended.
+    /// The next message, or `None` when the stream has ended. Fails after a time, though comments keep coming.
     pub(crate) async fn next(&mut self) -> Option<Value> {
+        timeout(LONG, self.wait()).await.unwrap_or_else(|_| panic!("no message came within {LONG:?}"))
+    }
+
+    async fn wait(&mut self) -> Option<Value> {
         loop {
             if let Some((event, rest)) = self.text.split_once("\n\n") {
                 let data = event.lines().filter_map(|line| line.strip_prefix("data: ")).collect::<String>();
@@ -106,7 +110,7 @@ impl Stream {
                 }
                 continue;
             }
-            let chunk = timeout(LONG, self.response.chunk()).await.expect("nothing came").unwrap()?;
+            let chunk = self.response.chunk().await.unwrap()?;
             self.text.push_str(std::str::from_utf8(&chunk).unwrap());
         }
     }
