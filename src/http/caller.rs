@@ -25,7 +25,7 @@ use crate::domain::publishing::address::{Address, AddressPrefix};
 use crate::http::address;
 use crate::http::body::Body;
 use crate::http::connections::Connection;
-use crate::http::console::CONSOLE;
+use crate::http::console::{CONSOLE, LOGIN};
 use crate::http::meter::Refused;
 use crate::http::methods::head_as_get;
 use crate::http::origin::Standing;
@@ -81,6 +81,8 @@ const METRICS: &str = "/metrics";
 const SIGNED: &str = "/v1/files/";
 /// Maximum length of a form on the pages for sign-ins, in bytes.
 const FORM_BYTES: usize = 4096;
+/// The same for forms of the console whose session has ended.
+const CONSOLE_FORM_BYTES: usize = 64 * 1024;
 /// How long responses are delayed for an address that has sent too many wrong keys.
 const GUESSING: Duration = Duration::from_millis(250);
 
@@ -220,7 +222,8 @@ fn let_in(state: &State, request: &ServiceRequest, path: &str, is_session: bool)
     }
     if (is_page(path) || (is_console(path) && !has_session)) && *request.method() == Method::POST {
         let too_large = || Problem::new(Code::BodyTooLarge, "The forms of this page are small, and say how long they are.");
-        let length = form_length(headers).ok_or_else(too_large)?;
+        let most = if is_console(path) && path != LOGIN { CONSOLE_FORM_BYTES } else { FORM_BYTES };
+        let length = form_length(headers, most).ok_or_else(too_large)?;
         if let Some(connection) = connection {
             connection.take_form(length);
         }
@@ -262,10 +265,10 @@ fn is_public(method: &Method, path: &str) -> bool {
     PUBLIC.contains(&path) || is_page(path) || (matches!(*method, Method::GET | Method::HEAD) && is_signed_link(path))
 }
 
-/// The length of a form of our pages, in bytes. Strangers may send such forms. `None` if it is missing or too large.
-fn form_length(headers: &HeaderMap) -> Option<usize> {
+/// The length of a form of our pages, in bytes. Strangers may send such forms. `None` if it is missing or above `most`.
+fn form_length(headers: &HeaderMap, most: usize) -> Option<usize> {
     let length = headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()?;
-    (length <= FORM_BYTES).then_some(length)
+    (length <= most).then_some(length)
 }
 
 /// Whether a path is a page for sign-ins. A signed link and its session replace the key.

@@ -4,6 +4,7 @@ pub(crate) mod answers;
 pub(crate) mod contracts;
 pub(crate) mod data;
 pub(crate) mod keys;
+pub(crate) mod languages;
 pub(crate) mod mcp;
 pub(crate) mod process;
 pub(crate) mod rules;
