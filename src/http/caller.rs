@@ -25,7 +25,7 @@ use crate::domain::publishing::address::{Address, AddressPrefix};
 use crate::http::address;
 use crate::http::body::Body;
 use crate::http::connections::Connection;
-use crate::http::console::CONSOLE;
+use crate::http::console::{CONSOLE, LOGIN};
 use crate::http::meter::Refused;
 use crate::http::methods::head_as_get;
 use crate::http::origin::Standing;
@@ -85,6 +85,8 @@ const FORM_BYTES: usize = 4096;
 /// The form in which a person stores a secret. Each byte of the secret may take three.
 const SECRET_FORM: &str = "/ui/me/secret";
 const SECRET_FORM_BYTES: usize = FORM_BYTES + 3 * secrets::MAX_BYTES;
+/// The same for forms of the console whose session has ended.
+const CONSOLE_FORM_BYTES: usize = 64 * 1024;
 /// How long responses are delayed for an address that has sent too many wrong keys.
 const GUESSING: Duration = Duration::from_millis(250);
 
@@ -225,7 +227,12 @@ fn let_in(state: &State, request: &ServiceRequest, path: &str, is_session: bool)
     }
     if (is_page(path) || (is_console(path) && !has_session)) && *request.method() == Method::POST {
         let too_large = || Problem::new(Code::BodyTooLarge, "The forms of this page are small, and say how long they are.");
-        let most = if path == SECRET_FORM { SECRET_FORM_BYTES } else { FORM_BYTES };
+        let most = match path {
+            SECRET_FORM => SECRET_FORM_BYTES,
+            LOGIN => FORM_BYTES,
+            _ if is_console(path) => CONSOLE_FORM_BYTES,
+            _ => FORM_BYTES,
+        };
         let length = form_length(headers, most).ok_or_else(too_large)?;
         if let Some(connection) = connection {
             connection.take_form(length);
@@ -268,7 +275,7 @@ fn is_public(method: &Method, path: &str) -> bool {
     PUBLIC.contains(&path) || is_page(path) || (matches!(*method, Method::GET | Method::HEAD) && is_signed_link(path))
 }
 
-/// The length of a form of our pages, in bytes. Strangers may send such forms. `None` if it is missing or too large.
+/// The length of a form of our pages, in bytes. Strangers may send such forms. `None` if it is missing or above `most`.
 fn form_length(headers: &HeaderMap, most: usize) -> Option<usize> {
     let length = headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()?;
     (length <= most).then_some(length)

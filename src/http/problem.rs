@@ -398,6 +398,7 @@ impl From<ToolsetError> for Problem {
             ToolsetError::Invalid { parameter, reason } => {
                 Self { parameter: parameter.map(Cow::from), ..Self::new(Code::InvalidRequest, format!("{reason}.")) }
             }
+            ToolsetError::Changed(_) => Self::new(Code::PreconditionFailed, format!("{error}. Read the current version and change that.")),
             ToolsetError::Store(error) => Self::from(error),
         }
     }
@@ -416,6 +417,7 @@ impl From<ServerError> for Problem {
             }
             ServerError::Syntax(_) => Self { parameter: Some("entry".into()), ..Self::new(Code::NotJson, detail) },
             ServerError::NoKey(_) => Self { parameter: Some("entry".into()), ..Self::new(Code::SecretsOff, detail) },
+            ServerError::Changed(_) => Self::new(Code::PreconditionFailed, format!("{detail} Read the current version and change that.")),
             ServerError::Off(_) | ServerError::TooMany => Self::new(Code::Conflict, detail),
             ServerError::Seal(error) => Self::new(Code::Internal, error.to_string()),
             ServerError::Store(error) => Self::from(error),

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::sleep;
 
-use crate::domain::access::management::{ManagedBy, ManagedInFile};
+use crate::domain::access::management::{ManagedBy, ManagedInFile, version_of};
 use crate::domain::access::secret::{NONCE_BYTES, SealError, SealedSecret, SecretKeys, SecretPlace};
 use crate::domain::catalog::server_entry::{self, ServerEntry};
 use crate::domain::catalog::tool::ServerName;
@@ -53,6 +53,8 @@ pub(crate) enum ServerError {
     NoKey(String),
     #[error("the server `{0}` is switched off: switch it on first")]
     Off(String),
+    #[error("the server `{0}` has changed in the meantime")]
+    Changed(String),
     #[error("the API can add at most {MAX_SERVERS} servers: remove one first")]
     TooMany,
     #[error(transparent)]
@@ -133,12 +135,22 @@ impl Servers {
         Some(Value::Object(rows.get(name)?.entry.as_ref()?.shown.clone()))
     }
 
-    /// Adds a server, or replaces the entry of one that the API has added. Returns whether the server is new, and the warnings. An
-    /// entry without `enabled` and `disabled` leaves the server as it is, on or off.
+    /// The version of a server's entry, for a change that must not overwrite another one.
+    pub(crate) fn version(&self, name: &ServerName) -> String {
+        version_of(self.entry(name).as_ref())
+    }
+
+    /// Adds a server, or replaces the entry of one that the API has added, but only if `expected` (if given) is its current version
+    /// (`management::NO_ENTRY` for a new one). Returns whether the server is new, and the warnings. An entry without `enabled` and `disabled` leaves the server as it is, on or off.
     ///
     /// # Errors
     /// [`ServerError`]. Nothing is changed then.
-    pub(crate) async fn put(&self, name: &ServerName, text: &str) -> Result<(bool, Vec<EntryProblem>), ServerError> {
+    pub(crate) async fn put(
+        &self,
+        name: &ServerName,
+        text: &str,
+        expected: Option<&str>,
+    ) -> Result<(bool, Vec<EntryProblem>), ServerError> {
         let mut members = parse_entry(text)?;
         let switched = server_entry::take_switches(&mut members).map_err(|member| {
             let message = "not true or false: write one of the two".to_owned();
@@ -146,6 +158,7 @@ impl Servers {
         })?;
         let one = self.changing.lock().await;
         self.check_not_of_file(name)?;
+        self.check_version(name, expected)?;
         let (entry, former, was_on) = self.joined(name, members)?;
         let whole = entry.whole();
         let warnings = self.reload.check_entry(|rules| rules.read(name, &whole).map(|(_, warnings)| warnings)).await?;
@@ -194,13 +207,15 @@ impl Servers {
         Ok(())
     }
 
-    /// Removes a server that the API has added, with its secret values and with what users have stored for it.
-    pub(crate) async fn remove(&self, name: &ServerName) -> Result<(), ServerError> {
+    /// Removes a server that the API has added, with its secret values and with what users have stored for it, but only if `expected`
+    /// (if given) is the current version of its entry.
+    pub(crate) async fn remove(&self, name: &ServerName, expected: Option<&str>) -> Result<(), ServerError> {
         let _one = self.changing.lock().await;
         self.check_not_of_file(name)?;
         if self.rows.read().get(name).is_none_or(|row| row.entry.is_none()) {
             return Err(ServerError::NotFound(name.to_string()));
         }
+        self.check_version(name, expected)?;
         // Tokens can be revoked only as long as the server is configured.
         self.end_sign_ins(name).await?;
         if !self.store.remove_server(name).await? {
@@ -315,6 +330,12 @@ impl Servers {
 
     fn known(&self, name: &ServerName) -> Option<KnownServer> {
         self.reload.known().iter().find(|known| known.name == *name).cloned()
+    }
+
+    /// Checks that a change is based on the current entry.
+    fn check_version(&self, name: &ServerName, expected: Option<&str>) -> Result<(), ServerError> {
+        let is_current = expected.is_none_or(|expected| expected == self.version(name));
+        if is_current { Ok(()) } else { Err(ServerError::Changed(name.to_string())) }
     }
 
     fn check_not_of_file(&self, name: &ServerName) -> Result<(), ManagedInFile> {

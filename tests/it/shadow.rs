@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::harness::keys::{administer, start_on};
+use crate::harness::keys::{ADMIN, KEY, administer, start_on};
 use crate::harness::wait::{eventually, when};
-use crate::harness::{Running, stdio};
+use crate::harness::{Running, Start, languages, stdio};
 
 fn servers() -> Value {
     json!({"time": stdio(&["list=time"]), "mail": stdio(&["list=mail"]), "files": stdio(&["list=files"])})
@@ -130,6 +130,111 @@ async fn a_share_of_the_users_gets_selections() {
         kinds.extend(of_user);
     }
     assert_eq!(kinds.len(), 2);
+}
+
+/// A message in a chat, and the tool that its model then calls.
+struct Replayed {
+    body: Value,
+    chat: String,
+    server: String,
+    tool: String,
+}
+
+/// A thousand messages in 22 languages, in chats of four.
+fn replayed() -> Vec<Replayed> {
+    let all = languages::messages();
+    let needing: Vec<_> = all.iter().filter_map(|said| Some((said, said.needs.as_ref()?))).collect();
+    let mut replayed = Vec::new();
+    let step = needing.len() / 1_000;
+    for (number, chat) in needing.iter().step_by(step).take(1_000).collect::<Vec<_>>().chunks(4).enumerate() {
+        let mut messages = Vec::new();
+        for &&(said, (server, tool)) in chat {
+            messages.push(json!({"role": "user", "content": said.text}));
+            let chat = format!("chat {number}");
+            let body = json!({"messages": messages, "chat_id": chat});
+            replayed.push(Replayed { body, chat, server: server.clone(), tool: tool.clone() });
+            messages.push(json!({"role": "assistant", "content": "", "tool_calls": [{"function": {"name": format!("{server}__{tool}")}}]}));
+            messages.push(json!({"role": "tool", "content": "done"}));
+        }
+    }
+    replayed
+}
+
+/// The overview of the console.
+async fn overview(service: &Running) -> String {
+    let form = service.client.post(format!("{}/ui/login", service.url)).header("content-type", "application/x-www-form-urlencoded");
+    let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+    let signed_in = client.execute(form.body(format!("key={ADMIN}")).build().unwrap()).await.unwrap();
+    let cookie = signed_in.headers()["set-cookie"].to_str().unwrap().split(';').next().unwrap().to_owned();
+    let page = client.get(format!("{}/ui", service.url)).header("cookie", cookie);
+    page.send().await.unwrap().text().await.unwrap()
+}
+
+/// What shadow mode reports as hidden is what a selection hides.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_share_of_missed_calls_is_the_one_that_a_selection_would_have() {
+    let listed = languages::servers();
+    let replayed = replayed();
+    assert_eq!(replayed.len(), 1_000);
+    let start = async |mode: &'static str, folder| {
+        let environment =
+            vec![("TOOLSIEVE_ADMIN_KEY", ADMIN), ("TOOLSIEVE_SELECTION__MODE", mode), ("TOOLSIEVE_LEARNING__MESSAGE_TEXT", "true")];
+        let service = Start { servers: listed.servers.clone(), key: Some(KEY), environment, folder, ..Start::default() }.start().await;
+        service.settled().await;
+        service
+    };
+    let service = start("shadow", None).await;
+    let mut in_shadow = Vec::new();
+    for Replayed { body, chat, server, tool } in &replayed {
+        let answer = filter(&service, body).await;
+        in_shadow.push(names(&answer["shadow"]["tools"]).contains(format!("{server}__{tool}").as_str()));
+        call(&service, chat, &format!("/{server}/{tool}")).await;
+    }
+    let usage = eventually("all calls are counted", async || {
+        let (_, usage) = administer(&service, Method::GET, "/v1/admin/usage", &json!({})).await;
+        when(usage, |usage| usage["totals"]["called"] == 1_000 && usage["totals"]["selections"] == 1_000)
+    })
+    .await;
+    let reported = usage["totals"]["recovered"].as_f64().unwrap() / 1_000.0;
+    let page = overview(&service).await;
+    let shown = format!("{} / 1\u{202f}000 ({:.1} %)", usage["totals"]["recovered"], 100.0 * reported);
+    assert!(page.contains(&shown), "{shown}: {page}");
+    assert_eq!(page.matches("/ui/playground?message=").count(), 10, "the worst ten, each with its explanation: {page}");
+
+    // The same chats, in which every call succeeds nevertheless: what the filter hides is the truth.
+    let service = start("on", Some(service.stop().await)).await;
+    let (mut is_sent, mut before, mut after) = (Vec::new(), 0, 0);
+    for Replayed { body, server, tool, .. } in &replayed {
+        let mut body = body.clone();
+        // The service remembers the chats of the first run.
+        body["chat_id"] = json!(format!("{} again", body["chat_id"].as_str().unwrap()));
+        let answer = filter(&service, &body).await;
+        assert!(answer.get("shadow").is_none());
+        before += answer["tokens"]["before"].as_u64().unwrap();
+        after += answer["tokens"]["after"].as_u64().unwrap();
+        is_sent.push(answer["tools"].as_array().unwrap().iter().any(|sent| sent["server"] == *server && sent["tool"] == *tool));
+    }
+    // All definitions, but for the meta-tools, which the page leaves out.
+    let saved: f64 = page
+        .split("Tokens that would have been saved</dt><dd>")
+        .nth(1)
+        .unwrap()
+        .split('<')
+        .next()
+        .unwrap()
+        .split(" (")
+        .nth(1)
+        .unwrap()
+        .trim_end_matches(" %)")
+        .parse()
+        .unwrap();
+    assert!((saved - 100.0 * (1.0 - after as f64 / before as f64)).abs() <= 2.0, "{saved} %, in truth {after} of {before}");
+    let truth = is_sent.iter().filter(|sent| !**sent).count() as f64 / 1_000.0;
+    let differ = is_sent.iter().zip(&in_shadow).filter(|(sent, shown)| sent != shown).count();
+    println!("missed in shadow mode: {reported}, by a selection: {truth}; {differ} messages differ");
+    assert!((0.01..0.5).contains(&truth), "{truth} says nothing");
+    assert!((reported - truth).abs() <= 0.01, "reported {reported}, in truth {truth}");
+    assert!(differ <= 10, "{differ} messages differ");
 }
 
 /// Strictness moves the gate and the cut, each step a little, and an explanation contains it.

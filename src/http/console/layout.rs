@@ -9,11 +9,10 @@ use secrecy::ExposeSecret;
 use super::session::ConsoleSession;
 use super::text::{Texts, texts};
 use super::{ACCESS, ACTIVITY, CONSOLE, LEARNING, LOGIN, PLAYGROUND, SCRIPT, SERVERS, TOOLS};
-use crate::http::body::Body;
 use crate::http::caller::Caller;
-use crate::http::pages::browser::{self, Fields, address, base, see, with_cookie};
+use crate::http::pages::browser::{self, address, base, see, with_cookie};
 use crate::http::pages::dress::Page;
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::Problem;
 use crate::http::state::State;
 
 /// Pages load their style sheet, send forms to this service, and do nothing else.
@@ -82,22 +81,8 @@ impl<'a> Visit<'a> {
         Ok(Self { cookie, ..Self::of(state, texts, session) })
     }
 
-    /// Begins a visit with a form. `page` is the path of the page with this form.
-    ///
-    /// # Errors
-    /// The redirect to the sign-in, or a page that says that the form is not from this session.
-    #[expect(clippy::result_large_err, reason = "the error is the response of the page")]
-    pub(super) fn with_form(state: &'a State, request: &HttpRequest, body: &Body, page: &str) -> Result<(Self, Fields), HttpResponse> {
-        let texts = texts(request.headers());
-        let Some(session) = state.console.of(request.headers(), &state.keys) else { return Err(to_login(state, page)) };
-        let (visit, fields) = (Self::of(state, texts, session), Fields::of(&body.0));
-        if !visit.may_change() {
-            Err(visit.failed(&Problem::new(Code::ReadOnlyKey, texts.read_only.clone())))
-        } else if visit.session.allows(fields.text("token")) {
-            Ok((visit, fields))
-        } else {
-            Err(visit.failed(&Problem::new(Code::ForeignOrigin, texts.outdated_form.clone())))
-        }
+    pub(super) fn session(&self) -> &ConsoleSession {
+        &self.session
     }
 
     /// Whether the person may change something.
@@ -117,7 +102,7 @@ impl<'a> Visit<'a> {
 
     /// The hidden field without which no form of the console counts.
     pub(super) fn token(&self) -> Markup {
-        html! { input type="hidden" name="token" value=(self.session.form_token().expose_secret()); }
+        form_token(&self.session)
     }
 
     pub(super) fn page(self, place: Place, title: &str, body: &Markup) -> HttpResponse {
@@ -155,6 +140,11 @@ impl<'a> Visit<'a> {
         let (texts, body) = (self.texts, html! { p.bad role="alert" { (problem.detail) } });
         self.page_with(problem.code.status(), Place::Elsewhere, &texts.failed, &body)
     }
+}
+
+/// The hidden field without which no form of a session counts.
+pub(super) fn form_token(session: &ConsoleSession) -> Markup {
+    html! { input type="hidden" name="token" value=(session.form_token().expose_secret()); }
 }
 
 /// A page without navigation, for those who are not signed in.

@@ -5,7 +5,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use maud::html;
 
 use super::layout::{plain, respond};
-use super::session::no_cookie;
+use super::session::{ConsoleSession, no_cookie};
 use super::text::{Texts, texts};
 use super::{CONSOLE, LOGIN};
 use crate::domain::access::api_key::KeyRole;
@@ -28,22 +28,33 @@ pub(super) async fn show(state: web::Data<State>, caller: Caller, request: HttpR
 
 /// Opens a session for the admin key, or for the key of a viewer.
 pub(super) async fn sign_in(state: web::Data<State>, request: HttpRequest, body: Body) -> HttpResponse {
-    let texts = texts(request.headers());
     let fields = Fields::of(&body.0);
-    let is_admin = state.admission.is_admin_key(fields.text("key"));
-    let viewer = if is_admin { None } else { state.keys.find(fields.text("key")).filter(|key| key.role == Some(KeyRole::Viewer)) };
+    match admit(&state, &request, fields.text("key")) {
+        Ok(session) => {
+            let cookie = session.cookie(&state, &request);
+            with_cookie(see(&state, destination(fields.text("to"))), cookie)
+        }
+        Err((status, text)) => form(&state, &request, status, (Some(text), fields.text("to"))),
+    }
+}
+
+/// Opens a session for this key, and records it.
+///
+/// # Errors
+/// The status and the text for a wrong key.
+pub(super) fn admit(state: &State, request: &HttpRequest, key: &str) -> Result<ConsoleSession, (StatusCode, &'static str)> {
+    let is_admin = state.admission.is_admin_key(key);
+    let viewer = if is_admin { None } else { state.keys.find(key).filter(|key| key.role == Some(KeyRole::Viewer)) };
     if !is_admin && viewer.is_none() {
+        let texts = texts(request.headers());
         let client = address::client(request.peer_addr(), request.headers(), &state.trusted_proxies);
         let is_limited = state.wrong_keys.count(client).is_some();
-        let (status, text) =
-            if is_limited { (StatusCode::TOO_MANY_REQUESTS, &texts.too_many) } else { (StatusCode::FORBIDDEN, &texts.wrong_key) };
-        return form(&state, &request, status, (Some(text), fields.text("to")));
+        return Err(if is_limited { (StatusCode::TOO_MANY_REQUESTS, &texts.too_many) } else { (StatusCode::FORBIDDEN, &texts.wrong_key) });
     }
     let session = state.console.open(viewer);
     state.audit.record(AuditEntry::of_change(&session.principal(), AuditAction::SignIn, SUBJECT.to_owned()));
     tracing::info!(principal = session.principal().id.as_str(), "somebody has signed in to the console");
-    let cookie = session.cookie(&state, &request);
-    with_cookie(see(&state, destination(fields.text("to"))), cookie)
+    Ok(session)
 }
 
 pub(super) async fn sign_out(state: web::Data<State>, request: HttpRequest, body: Body) -> HttpResponse {

@@ -8,7 +8,9 @@ mod text;
 mod layout;
 mod parts;
 mod login;
+mod sent;
 mod savings;
+mod shadow;
 mod overview;
 mod definitions;
 mod server;
@@ -30,7 +32,7 @@ use crate::http::pages::dress::{ICON, STYLE_SHEET};
 
 /// The path of the overview. All pages are below it.
 pub(crate) const CONSOLE: &str = "/ui";
-const LOGIN: &str = "/ui/login";
+pub(in crate::http) const LOGIN: &str = "/ui/login";
 const SERVERS: &str = "/ui/servers";
 const SERVER: &str = "/ui/server";
 const TOOLS: &str = "/ui/tools";
@@ -58,7 +60,7 @@ pub(in crate::http) fn configure(config: &mut web::ServiceConfig) {
         .service(reads("/ui/logout", web::post().to(login::sign_out)))
         .service(writes(SERVERS, web::get().to(servers::show), web::post().to(servers::approve)))
         .service(writes(SERVER, web::get().to(server::show), web::post().to(server::change)))
-        .service(reads(TOOLS, web::get().to(tools::show)))
+        .service(writes(TOOLS, web::get().to(tools::show), web::post().to(tools::pin)))
         .service(writes(TOOL, web::get().to(tool::show), web::post().to(tool::change)))
         .service(writes(RUN, web::get().to(run::show), web::post().to(run::run)))
         .service(writes(ACCESS, web::get().to(access::rules::show), web::post().to(access::rules::change)))

@@ -1,16 +1,20 @@
 //! The overview: which servers run, and what selections save.
 
+use std::time::Duration;
+
 use actix_web::{HttpRequest, HttpResponse, web};
 use maud::{Markup, html};
 
 use super::layout::{Place, Visit};
-use super::parts::{Head, UNKNOWN, grouped, last_days, milliseconds, percent, phase, share, short, table};
-use super::savings::{comparison, savings, tokens};
+use super::parts::{Head, UNKNOWN, grouped, milliseconds, percent, phase, share, short, table, usage_in};
+use super::savings::{comparison, money, savings, tokens};
+use super::shadow;
 use super::text::Texts;
-use super::{LEARNING, SERVERS, TOOL};
+use super::{ACTIVITY, CONSOLE, KEYS, LEARNING, SERVER, SERVERS, TOOL, TOOLS};
 use crate::domain::catalog::hidden_text::visible;
 use crate::domain::selection::experiment::Mode;
 use crate::http::caller::Caller;
+use crate::http::pages::browser::Fields;
 use crate::http::problem::Problem;
 use crate::http::routes::admin::quantile_milliseconds;
 use crate::http::state::State;
@@ -21,23 +25,28 @@ use crate::service::records::report::Compared;
 use crate::service::records::usage::{UsageOrder, UsageReport, success_rate};
 
 /// Number of tools in the table.
-const TOOLS: usize = 10;
+const TOP: usize = 10;
+/// The periods that the page can show, in days.
+const PERIODS: [u64; 3] = [7, 30, 90];
+const USUAL: u64 = 30;
 /// Number of servers in the table.
 const SERVERS_SHOWN: usize = 30;
 
-/// The records of the last 30 days.
+/// The records of the last days.
 struct Records {
+    days: u64,
     usage: UsageReport,
     costs: PricedCosts,
     compared: Compared,
 }
 
 impl Records {
-    async fn read(state: &State) -> Result<Self, StoreError> {
-        let query = last_days();
+    async fn read(state: &State, days: u64) -> Result<Self, StoreError> {
+        let query = usage_in(Duration::from_hours(24 * days));
         let (since, until) = (query.since, query.until);
         Ok(Self {
-            usage: state.usage.report(&query, UsageOrder::Called, TOOLS).await?,
+            days,
+            usage: state.usage.report(&query, UsageOrder::Called, TOP).await?,
             costs: state.costs.report(since, until).await?,
             compared: state.report.compare(&ConversationQuery { since, until, limit: 0 }).await?,
         })
@@ -49,22 +58,29 @@ pub(super) async fn show(state: web::Data<State>, caller: Caller, request: HttpR
         Ok(visit) => visit,
         Err(elsewhere) => return elsewhere,
     };
-    let Records { usage, costs, compared } = match Records::read(&state).await {
+    let asked = Fields::of_query(&request).text("days").parse().unwrap_or(USUAL);
+    let records = match Records::read(&state, if PERIODS.contains(&asked) { asked } else { USUAL }).await {
         Ok(records) => records,
         Err(error) => return visit.failed(&Problem::from(error)),
     };
+    let Records { usage, costs, compared, .. } = &records;
     let (texts, readiness) = (visit.texts, state.status.readiness(false).await);
-    let is_shadow = state.current.settings().mode == Mode::Shadow;
+    let shadow = if state.current.settings().mode == Mode::Shadow { shadow::section(&visit, &state).await } else { Ok(html! {}) };
+    let shadow = match shadow {
+        Ok(shadow) => shadow,
+        Err(error) => return visit.failed(&Problem::from(error)),
+    };
     let body = html! {
-        @if is_shadow { p.notice { (texts.shadow_on) } }
-        (cards(texts, &readiness, &usage, costs.report.totals.saved_tokens))
+        (shadow)
+        (periods(&visit, records.days))
+        (cards(&visit, &readiness, &records))
         h2 { (texts.servers) }
         (servers(&visit, &readiness.servers))
         h2 { (texts.top_tools) }
         (tools(&visit, &usage.tools))
-        (savings(texts, &costs))
+        (savings(texts, costs))
         (tokens(texts, &usage.days))
-        (comparison(texts, &compared))
+        (comparison(texts, compared))
         (learned(&visit))
     };
     visit.page(Place::Overview, &texts.overview, &body)
@@ -87,23 +103,47 @@ fn learned(visit: &Visit<'_>) -> Markup {
     }
 }
 
-fn cards(texts: &Texts, readiness: &Readiness, usage: &UsageReport, saved: u64) -> Markup {
+/// The links to the periods.
+fn periods(visit: &Visit<'_>, days: u64) -> Markup {
+    html! {
+        nav.sub aria-label=(visit.texts.period) {
+            @for period in PERIODS {
+                a href=(visit.link(CONSOLE, &[("days", &period.to_string())])) aria-current=[(period == days).then_some("page")] { (last(visit.texts, period)) }
+            }
+        }
+    }
+}
+
+fn last(texts: &Texts, days: u64) -> String {
+    format!("{} {days} {}", texts.last, texts.days)
+}
+
+fn cards(visit: &Visit<'_>, readiness: &Readiness, records: &Records) -> Markup {
+    let (texts, Records { days, usage, costs, .. }) = (visit.texts, records);
+    let (saved, currency) = (costs.report.totals.saved_tokens, costs.currency.as_deref());
     let connected = readiness.servers.iter().filter(|server| server.phase == ServerPhase::Connected).count();
     let (messages, calls) = (usage.totals.messages, usage.totals.tools);
     let changed = readiness.definitions.as_ref().map_or(0, |counts| counts.changed + counts.new);
-    let cards = [
-        (&texts.servers, format!("{connected} / {}", readiness.servers.len()), String::new()),
-        (&texts.tools, grouped(readiness.tools as u64), String::new()),
-        (&texts.messages, grouped(messages.selections), texts.last_days.clone()),
-        (&texts.tokens_saved, grouped(saved), format!("{} {}", share(saved, messages.tokens_before), texts.saved_share)),
-        (&texts.calls, grouped(calls.called), format!("{} {}", share(calls.succeeded, calls.called), texts.success)),
-        (&texts.recovered, grouped(calls.recovered), share(calls.recovered, calls.called)),
-        (&texts.changed_definitions, changed.to_string(), String::new()),
+    let mut cards = vec![
+        (&texts.servers, Some(SERVERS), format!("{connected} / {}", readiness.servers.len()), String::new()),
+        (&texts.tools, Some(TOOLS), grouped(readiness.tools as u64), String::new()),
+        (&texts.keys, Some(KEYS), grouped(visit.state.keys.active().len() as u64), texts.key_active.clone()),
+        (&texts.changed_definitions, Some(SERVERS), changed.to_string(), String::new()),
+        (&texts.messages, Some(ACTIVITY), grouped(messages.selections), last(texts, *days)),
+        (&texts.tokens_saved, None, grouped(saved), format!("{} {}", share(saved, messages.tokens_before), texts.saved_share)),
+        (&texts.calls, Some(ACTIVITY), grouped(calls.called), format!("{} {}", share(calls.succeeded, calls.called), texts.success)),
+        (&texts.recovered, None, grouped(calls.recovered), share(calls.recovered, calls.called)),
     ];
+    if let Some(currency) = currency {
+        cards.push((&texts.money_saved, None, money(costs.report.totals.saved, currency), last(texts, *days)));
+    }
     html! {
         ul.cards {
-            @for (name, figure, more) in cards {
-                li { (name) b { (figure) } small.quiet { (more) } }
+            @for (name, to, figure, more) in cards {
+                li {
+                    @if let Some(to) = to { a href=(visit.at(to)) { (name) } } @else { (name) }
+                    b { (figure) } small.quiet { (more) }
+                }
             }
         }
     }
@@ -118,7 +158,8 @@ fn servers(visit: &Visit<'_>, servers: &[ServerState]) -> Markup {
     let rows = html! {
         @for server in servers.iter().take(SERVERS_SHOWN) {
             tr {
-                th scope="row" { (short(server.server.as_str(), 100)) }
+                @let name = server.server.as_str();
+                th scope="row" { a href=(visit.link(SERVER, &[("server", name)])) { (short(name, 100)) } }
                 td { (phase(texts, server.phase)) }
                 td.number { (server.tools) }
                 td { (short(server.error.as_deref().unwrap_or_default(), 300)) }

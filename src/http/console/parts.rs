@@ -76,8 +76,13 @@ pub(super) fn short(text: &str, most: usize) -> Cow<'_, str> {
 
 /// The usage of all tools in the last 30 days.
 pub(super) fn last_days() -> UsageQuery {
+    usage_in(DEFAULT_SPAN)
+}
+
+/// The usage of all tools in the time until now.
+pub(super) fn usage_in(span: Duration) -> UsageQuery {
     let until = SystemTime::now();
-    UsageQuery { since: until.checked_sub(DEFAULT_SPAN).unwrap_or(SystemTime::UNIX_EPOCH), until, server: None, tool: None }
+    UsageQuery { since: until.checked_sub(span).unwrap_or(SystemTime::UNIX_EPOCH), until, server: None, tool: None }
 }
 
 pub(super) fn phase(texts: &Texts, phase: ServerPhase) -> Markup {

@@ -121,7 +121,7 @@ fn arm_name(texts: &Texts, arm: Option<Arm>) -> &str {
     }
 }
 
-fn money(money: Money, currency: &str) -> String {
+pub(super) fn money(money: Money, currency: &str) -> String {
     money.known.map_or_else(|| UNKNOWN.to_owned(), |amount| format!("{amount:.4} {currency}"))
 }
 

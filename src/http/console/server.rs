@@ -8,12 +8,12 @@ use super::layout::{Place, Visit};
 use super::parts::{Form, done, phase, short};
 use super::text::Texts;
 use super::{SERVER, SERVERS};
-use crate::domain::access::management::ManagedBy;
+use crate::domain::access::management::{ManagedBy, NO_ENTRY};
 use crate::domain::catalog::tool::ServerName;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::pages::browser::{Fields, address, see};
-use crate::http::problem::Problem;
+use crate::http::problem::{Code, Problem};
 use crate::http::routes::admin::servers;
 use crate::http::state::State;
 use crate::service::catalog::tool_admin::ServerView;
@@ -56,15 +56,20 @@ pub(super) async fn change(state: web::Data<State>, caller: Caller, request: Htt
         "on" => (servers::switch(&state, &caller.0, &name, true).await, "switched_on"),
         "off" => (servers::switch(&state, &caller.0, &name, false).await, "switched_off"),
         "restart" => (servers::restart(&state, &caller.0, &name).await, "restarted"),
-        "remove" => (servers::remove(&state, &caller.0, &name).await, "removed"),
-        _ => (servers::save(&state, &caller.0, &name, fields.text("entry").as_bytes()).await.map(|_| ()), "saved"),
+        "remove" => (servers::remove(&state, &caller.0, &name, fields.given("version")).await, "removed"),
+        _ => {
+            let saved = servers::save(&state, &caller.0, &name, fields.text("entry").as_bytes(), fields.given("version")).await;
+            (saved.map(|_| ()), "saved")
+        }
     };
     match changed {
         Ok(()) if done == "removed" => see(&state, &address(SERVERS, &[("done", done)])),
         Ok(()) => see(&state, &address(SERVER, &[("server", name.as_str()), ("done", done)])),
         Err(problem) => {
             let view = servers::view(&state, &name).await.ok();
-            page(visit, view.as_ref(), &Fields::default(), (&fields, Some(&problem)))
+            // The buttons and the confirmation of a removal send no entry.
+            let given = view.as_ref().filter(|_| fields.given("entry").is_none()).map_or(fields, entered);
+            page(visit, view.as_ref(), &Fields::default(), (&given, Some(&problem)))
         }
     }
 }
@@ -111,14 +116,19 @@ pub(super) fn server_phase(texts: &Texts, view: &ServerView) -> Markup {
 fn form(visit: &Visit<'_>, view: Option<&ServerView>, given: &Fields, problem: Option<&Problem>) -> Markup {
     let texts = visit.texts;
     let form = Form { is_fixed: !visit.may_change(), ..Form::new(given, problem) };
+    // Whoever saves again after a conflict has seen the other version.
+    let in_conflict = problem.is_some_and(|problem| problem.code == Code::PreconditionFailed);
+    let version = view.map_or_else(|| NO_ENTRY.to_owned(), |view| visit.state.servers.version(&view.server));
     let fields = html! {
         (form.error_beside(&["server", "entry"]))
+        input type="hidden" name="version" value=(version);
         @if view.is_some() { input type="hidden" name="server" value=(given.text("server")); }
         @else { (form.line("server", &texts.name, &texts.server_name_hint)) }
         (form.area("entry", &texts.entry, &texts.entry_hint))
         p.all.quiet { (texts.stored_hint) }
     };
     html! {
+        @if in_conflict { (other_version(texts, view)) }
         @if visit.may_change() {
             form.columns method="post" action=(visit.at(SERVER)) {
                 (visit.token())
@@ -148,6 +158,17 @@ fn actions(visit: &Visit<'_>, view: &ServerView) -> Markup {
     }
 }
 
+/// What another administrator has saved in the meantime.
+fn other_version(texts: &Texts, view: Option<&ServerView>) -> Markup {
+    let Some(view) = view else { return html! { p.notice { (texts.removed_meanwhile) } } };
+    html! {
+        section.notice {
+            h2 { (texts.other_version) }
+            pre tabindex="0" { (entered(view).text("entry")) }
+        }
+    }
+}
+
 fn confirmation(visit: &Visit<'_>, view: &ServerView) -> Markup {
     let texts = visit.texts;
     html! {
@@ -155,6 +176,7 @@ fn confirmation(visit: &Visit<'_>, view: &ServerView) -> Markup {
             (visit.token())
             p { (texts.remove_server_hint) }
             input type="hidden" name="server" value=(view.server.as_str());
+            input type="hidden" name="version" value=(visit.state.servers.version(&view.server));
             button name="do" value="remove" { (texts.remove) }
             a href=(visit.link(SERVER, &[("server", view.server.as_str())])) { (texts.cancel) }
         }

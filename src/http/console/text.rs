@@ -20,7 +20,8 @@ declare! {
     cut_limit cut_fall_off cut_budget cut_duplicate cut_per_server cut_gate cut_judge
     access activity parts_of_list previous next of any all name description tag tags pinned caller actions save remove
     change cancel refresh one_per_line patterns_hint more_tools in_file done_approved done_saved done_removed
-    done_revoked other_version
+    done_revoked other_version removed_meanwhile session_ended signed_in_again send_again entered period last days
+    money_saved pin unpin shadow_messages would_save would_hide shadow_worst shadow_why
     last_listed changes success_hint definition_changes no_changes state_same state_new state_changed state_withheld
     added removed more_changes changed_at approve title_and_instructions prompt more_parts duplicates duplicates_hint
     no_duplicates same_definition same_name similar_texts lookalikes more_groups

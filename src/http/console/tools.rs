@@ -9,10 +9,13 @@ use super::definitions::state as state_of;
 use super::layout::{Place, Visit};
 use super::parts::{Form, Head, Part, UNKNOWN, done, grouped, last_days, moment, pager, share, short, table};
 use super::{TOOL, TOOLS};
+use crate::domain::access::tool_facts::ToolOverride;
 use crate::domain::catalog::hidden_text::visible;
+use crate::http::body::Body;
 use crate::http::caller::Caller;
-use crate::http::pages::browser::Fields;
+use crate::http::pages::browser::{Fields, address, see};
 use crate::http::problem::Problem;
+use crate::http::routes::admin::tools;
 use crate::http::state::State;
 use crate::service::catalog::tool_admin::{ToolFilter, ToolPage, ToolView};
 use crate::service::ports::ToolUsage;
@@ -24,6 +27,8 @@ const PAGE: usize = 50;
 const TAGS: usize = 3;
 /// Maximum length of a name in the table, in characters.
 const NAME: usize = 80;
+/// The fields of the query, without the message about a change.
+const KEPT: [&str; 5] = ["text", "server", "tag", "state", "offset"];
 
 /// The usage of each tool, by the names that a [`ToolView`] contains.
 type Used = HashMap<(String, String), ToolUsage>;
@@ -52,6 +57,27 @@ pub(super) async fn show(state: web::Data<State>, caller: Caller, request: HttpR
 async fn used(state: &State) -> Result<Used, Problem> {
     let report = state.usage.report(&last_days(), UsageOrder::Called, usize::MAX).await?;
     Ok(report.tools.into_iter().map(|usage| ((usage.tool.server.to_string(), visible(&usage.tool.name)), usage)).collect())
+}
+
+/// Pins a tool, or ends that. Everything else that is written about the tool stays as it is.
+pub(super) async fn pin(state: web::Data<State>, caller: Caller, request: HttpRequest, body: Body) -> HttpResponse {
+    let (visit, fields) = match Visit::with_form(&state, &request, &body, TOOLS) {
+        Ok(begun) => begun,
+        Err(elsewhere) => return elsewhere,
+    };
+    let pinned = async {
+        let id = state.tool_admin.named(fields.text("of"), fields.text("tool"));
+        let view = state.tool_admin.show(&id).await?.ok_or_else(tools::unknown)?;
+        let written = ToolOverride { pinned: fields.text("do") == "pin", ..view.written.unwrap_or_default() };
+        tools::write(&state, &caller.0, &id, Some(written), Some(view.version)).await
+    };
+    match pinned.await {
+        Ok(_) => {
+            let kept = KEPT.map(|name| (name, fields.text(name)));
+            see(&state, &address(TOOLS, &[kept.as_slice(), &[("done", "saved")]].concat()))
+        }
+        Err(problem) => visit.failed(&problem),
+    }
 }
 
 fn filter(query: &Fields) -> ToolFilter {
@@ -98,9 +124,11 @@ fn found(visit: &Visit<'_>, query: &Fields, page: &ToolPage, used: &Used) -> Mar
         Head::Text(&texts.last_used),
         Head::Number(&texts.tokens),
         Head::Text(&texts.tags),
+        Head::Text(&texts.actions),
     ];
+    let heads = if visit.may_change() { &heads[..] } else { &heads[..heads.len() - 1] };
     let rows = html! {
-        @for tool in &page.tools { (row(visit, tool, used.get(&(tool.server.clone(), tool.tool.clone())))) }
+        @for tool in &page.tools { (row(visit, query, tool, used.get(&(tool.server.clone(), tool.tool.clone())))) }
     };
     let link = |offset: usize| {
         let offset = offset.to_string();
@@ -108,13 +136,13 @@ fn found(visit: &Visit<'_>, query: &Fields, page: &ToolPage, used: &Used) -> Mar
         visit.link(TOOLS, &[kept.as_slice(), &[("offset", if offset == "0" { "" } else { &offset })]].concat())
     };
     html! {
-        (table(&texts.tools, &heads, &rows))
+        (table(&texts.tools, heads, &rows))
         (pager(texts, Part { offset: query.number("offset"), limit: PAGE, total: page.total }, link))
         p.quiet { (texts.last_days) ". " (texts.recovered_hint) }
     }
 }
 
-fn row(visit: &Visit<'_>, tool: &ToolView, used: Option<&ToolUsage>) -> Markup {
+fn row(visit: &Visit<'_>, query: &Fields, tool: &ToolView, used: Option<&ToolUsage>) -> Markup {
     let texts = visit.texts;
     let counts = used.map(|used| used.counts).unwrap_or_default();
     let tags: Vec<_> = tool.tags.iter().take(TAGS).map(|tag| short(&tag.tag, 30)).collect();
@@ -135,6 +163,25 @@ fn row(visit: &Visit<'_>, tool: &ToolView, used: Option<&ToolUsage>) -> Markup {
             td { (moment(used.and_then(|used| used.called_at))) }
             td.number { (tool.tokens.map_or_else(|| UNKNOWN.to_owned(), |tokens| grouped(tokens.into()))) }
             td { (tags.join(", ")) @if tool.tags.len() > TAGS { " +" (tool.tags.len() - TAGS) } }
+            @if visit.may_change() { td { (pin_button(visit, query, tool)) } }
+        }
+    }
+}
+
+/// The button that pins a tool. What a file says about a tool can only be changed there.
+fn pin_button(visit: &Visit<'_>, query: &Fields, tool: &ToolView) -> Markup {
+    let (texts, id) = (visit.texts, visit.state.tool_admin.named(&tool.server, &tool.tool));
+    if visit.state.tool_admin.overrides.check_given(&id).is_err() {
+        return html! { span.quiet { (texts.in_file) } };
+    }
+    let (action, name) = if tool.pinned { ("unpin", &texts.unpin) } else { ("pin", &texts.pin) };
+    html! {
+        form method="post" action=(visit.at(TOOLS)) {
+            (visit.token())
+            input type="hidden" name="of" value=(tool.server);
+            input type="hidden" name="tool" value=(tool.tool);
+            @for kept in KEPT { @if let Some(value) = query.given(kept) { input type="hidden" name=(kept) value=(value); } }
+            button.small name="do" value=(action) aria-label={ (name) ": " (short(&tool.server, NAME)) " / " (short(&tool.tool, NAME)) } { (name) }
         }
     }
 }

@@ -109,6 +109,13 @@ impl Fields {
         self.text(name).parse().unwrap_or_default()
     }
 
+    /// All fields, sorted by name, with the values as they were sent.
+    pub(in crate::http) fn pairs(&self) -> Vec<(&str, &str)> {
+        let mut pairs: Vec<(&str, &str)> = self.0.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        pairs.sort_unstable();
+        pairs
+    }
+
     pub(in crate::http) fn take(&mut self, name: &str) -> Option<String> {
         self.0.remove(name)
     }

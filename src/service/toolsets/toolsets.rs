@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::domain::access::management::{ManagedBy, ManagedInFile};
+use crate::domain::access::management::{ManagedBy, ManagedInFile, NO_ENTRY, version_of};
 use crate::domain::access::policy::CompiledToolsets;
 use crate::domain::access::principal::Principal;
 use crate::domain::access::toolset::{Toolset, ToolsetDefinition, ToolsetName, ToolsetProblem};
@@ -31,6 +31,8 @@ pub(crate) enum ToolsetError {
     /// A part of the toolset is invalid: `parameter`, if it is a single one.
     #[error("{reason}")]
     Invalid { parameter: Option<&'static str>, reason: String },
+    #[error("the toolset `{0}` has changed in the meantime")]
+    Changed(String),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -54,6 +56,13 @@ pub(crate) struct ToolsetView {
     pub members: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+}
+
+impl ToolsetView {
+    /// The version of the definition, for a change that must not overwrite another one.
+    pub(crate) fn version(&self) -> String {
+        version(&self.definition)
+    }
 }
 
 /// A toolset, as shown to a caller that sees at least one of its tools.
@@ -131,16 +140,18 @@ impl Toolsets {
         toolsets.get(&name).map(|definition| self.view(&name, definition)).ok_or_else(|| ToolsetError::NotFound(name.to_string()))
     }
 
-    /// Creates a toolset, or replaces the toolset with the same name. Returns whether it is new.
+    /// Creates a toolset, or replaces the toolset with the same name, but only if `expected` (if given) is its current version
+    /// ([`NO_ENTRY`] for a new one). Returns whether it is new.
     ///
     /// # Errors
     /// [`ToolsetError`]. The toolsets are then unchanged.
-    pub(crate) async fn replace(&self, name: &str, value: &Value) -> Result<(ToolsetView, bool), ToolsetError> {
+    pub(crate) async fn replace(&self, name: &str, value: &Value, expected: Option<&str>) -> Result<(ToolsetView, bool), ToolsetError> {
         let Toolset { name, definition } = Toolset::read(name, value)?;
         let _one = self.changing.lock().await;
         {
             let parts = self.parts.read();
             parts.check_given(&name)?;
+            parts.check_version(&name, expected)?;
             if parts.given.len() >= MAX_TOOLSETS && !parts.given.contains_key(&name) {
                 let reason = format!("at most {MAX_TOOLSETS} toolsets are possible: delete one first");
                 return Err(ToolsetError::Invalid { parameter: None, reason });
@@ -156,11 +167,16 @@ impl Toolsets {
         Ok((self.view(&name, &definition), is_new))
     }
 
-    /// Deletes a toolset. After an error ([`ToolsetError`]), the toolsets are unchanged.
-    pub(crate) async fn remove(&self, name: &str) -> Result<(), ToolsetError> {
+    /// Deletes a toolset, but only if `expected` (if given) is its current version. After an error ([`ToolsetError`]), the toolsets are
+    /// unchanged.
+    pub(crate) async fn remove(&self, name: &str, expected: Option<&str>) -> Result<(), ToolsetError> {
         let name = ToolsetName::new(name);
         let _one = self.changing.lock().await;
-        self.parts.read().check_given(&name)?;
+        {
+            let parts = self.parts.read();
+            parts.check_given(&name)?;
+            parts.check_version(&name, expected)?;
+        }
         if !self.store.remove_toolset(&name).await? {
             return Err(ToolsetError::NotFound(name.to_string()));
         }
@@ -224,6 +240,10 @@ impl Toolsets {
     }
 }
 
+fn version(definition: &ToolsetDefinition) -> String {
+    version_of(Some(&json!(definition)))
+}
+
 /// Loads the toolsets that were created over the API.
 async fn stored(store: &dyn ToolsetStore) -> Result<BTreeMap<ToolsetName, ToolsetDefinition>, StoreError> {
     Ok(store.toolsets().await?.into_iter().map(|toolset| (toolset.name, toolset.definition)).collect())
@@ -232,6 +252,13 @@ async fn stored(store: &dyn ToolsetStore) -> Result<BTreeMap<ToolsetName, Toolse
 impl Parts {
     fn is_of_settings(&self, name: &ToolsetName) -> bool {
         self.settings.defined.iter().any(|toolset| toolset.name == *name)
+    }
+
+    /// Checks that a change is based on the current definition.
+    fn check_version(&self, name: &ToolsetName, expected: Option<&str>) -> Result<(), ToolsetError> {
+        let current = self.given.get(name).map_or_else(|| NO_ENTRY.to_owned(), version);
+        let is_current = expected.is_none_or(|expected| expected == current);
+        if is_current { Ok(()) } else { Err(ToolsetError::Changed(name.to_string())) }
     }
 
     /// Checks that no file defines this toolset.

@@ -5,6 +5,7 @@ pub(crate) mod callers;
 pub(crate) mod contracts;
 pub(crate) mod data;
 pub(crate) mod keys;
+pub(crate) mod languages;
 pub(crate) mod mcp;
 pub(crate) mod process;
 pub(crate) mod rules;

@@ -6,13 +6,13 @@ use maud::{Markup, html};
 use serde_json::{Map, json};
 
 use super::{TOOLSET, TOOLSETS, names, navigation};
-use crate::domain::access::management::ManagedBy;
+use crate::domain::access::management::{ManagedBy, NO_ENTRY};
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::console::layout::{Place, Visit};
 use crate::http::console::parts::{Form, Head, Part, done, grouped, pager, short, table};
 use crate::http::pages::browser::{Fields, address, see};
-use crate::http::problem::Problem;
+use crate::http::problem::{Code, Problem};
 use crate::http::routes::admin::toolsets;
 use crate::http::state::State;
 use crate::service::toolsets::toolsets::ToolsetView;
@@ -73,14 +73,20 @@ pub(in crate::http::console) async fn change(state: web::Data<State>, caller: Ca
         Err(elsewhere) => return elsewhere,
     };
     let name = fields.text("name");
-    let (changed, done) = if fields.text("do") == "remove" {
-        (toolsets::remove(&state, &caller.0, name).await, "removed")
+    let (expected, removes) = (fields.given("version"), fields.text("do") == "remove");
+    let (changed, done) = if removes {
+        (toolsets::remove(&state, &caller.0, name, expected).await, "removed")
     } else {
-        (toolsets::replace(&state, &caller.0, name, entered(&fields).as_bytes()).await.map(|_| ()), "saved")
+        (toolsets::replace(&state, &caller.0, name, entered(&fields).as_bytes(), expected).await.map(|_| ()), "saved")
     };
     match changed {
         Ok(()) => see(&state, &address(TOOLSETS, &[("done", done)])),
-        Err(problem) => page(visit, state.toolsets.get(name).ok().as_ref(), (&fields, Some(&problem))),
+        Err(problem) => {
+            let view = state.toolsets.get(name).ok();
+            // The confirmation of a removal contains no definition.
+            let given = view.as_ref().filter(|_| removes).map_or(fields, definition);
+            page(visit, view.as_ref(), (&given, Some(&problem)))
+        }
     }
 }
 
@@ -132,8 +138,11 @@ fn page(visit: Visit<'_>, view: Option<&ToolsetView>, (given, problem): (&Fields
     let form = Form { is_fixed: is_fixed || !visit.may_change(), ..Form::new(given, problem) };
     let labels = [&texts.servers, &texts.tools, &texts.tags, &texts.annotations, &texts.exclude, &texts.always];
     let own = ["name", "description"];
+    // Whoever saves again after a conflict has seen the other version.
+    let in_conflict = problem.is_some_and(|problem| problem.code == Code::PreconditionFailed);
     let fields = html! {
         (form.error_beside(&[&own[..], &PATTERNS].concat()))
+        input type="hidden" name="version" value=(view.map_or_else(|| NO_ENTRY.to_owned(), ToolsetView::version));
         @if view.is_some() { input type="hidden" name="name" value=(given.text("name")); }
         @else { (form.line("name", &texts.name, &texts.toolset_name_hint)) }
         (form.line("description", &texts.description, ""))
@@ -143,6 +152,7 @@ fn page(visit: Visit<'_>, view: Option<&ToolsetView>, (given, problem): (&Fields
     let body = html! {
         (navigation(&visit, TOOLSETS))
         @if is_fixed { p.notice { (texts.toolset_in_file) } }
+        @if in_conflict { (other_version(&visit, view)) }
         @if is_fixed || !visit.may_change() { div.columns { (fields) } }
         @else {
             form.columns method="post" action=(visit.at(TOOLSET)) {
@@ -164,6 +174,25 @@ fn page(visit: Visit<'_>, view: Option<&ToolsetView>, (given, problem): (&Fields
     visit.page_with(problem.map_or(StatusCode::OK, |problem| problem.code.status()), Place::Access, &title, &body)
 }
 
+/// What another administrator has saved in the meantime.
+fn other_version(visit: &Visit<'_>, view: Option<&ToolsetView>) -> Markup {
+    let texts = visit.texts;
+    let Some(view) = view else { return html! { p.notice { (texts.removed_meanwhile) } } };
+    let theirs = definition(view);
+    let labels = [&texts.servers, &texts.tools, &texts.tags, &texts.annotations, &texts.exclude, &texts.always];
+    html! {
+        section.notice {
+            h2 { (texts.other_version) }
+            dl.facts {
+                dt { (texts.description) } dd.said { (theirs.text("description")) }
+                @for (name, label) in PATTERNS.iter().zip(labels) {
+                    @if let Some(patterns) = theirs.given(name) { dt { (label) } dd.said { (patterns) } }
+                }
+            }
+        }
+    }
+}
+
 fn confirmation(visit: &Visit<'_>, view: &ToolsetView) -> Markup {
     let texts = visit.texts;
     html! {
@@ -171,6 +200,7 @@ fn confirmation(visit: &Visit<'_>, view: &ToolsetView) -> Markup {
             (visit.token())
             p { (texts.remove_toolset_hint) }
             input type="hidden" name="name" value=(view.name.to_string());
+            input type="hidden" name="version" value=(view.version());
             button name="do" value="remove" { (texts.remove) }
             a href=(visit.link(TOOLSET, &[("name", view.name.as_str())])) { (texts.cancel) }
         }

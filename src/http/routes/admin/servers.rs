@@ -160,7 +160,7 @@ pub async fn show_server(state: web::Data<State>, _caller: Administrator, name: 
 #[put("/v1/admin/servers/{server}")]
 pub async fn replace_server(state: web::Data<State>, caller: Administrator, name: web::Path<String>, body: Body) -> Answer {
     let name = ServerName::from(name.as_str());
-    let (is_new, warnings) = save(&state, &caller.0, &name, &body.0).await?;
+    let (is_new, warnings) = save(&state, &caller.0, &name, &body.0, None).await?;
     let mut response = if is_new { HttpResponse::Created() } else { HttpResponse::Ok() };
     let warnings = warnings.iter().map(ToString::to_string).collect();
     Ok(response.json(SavedServerBody { server: view(&state, &name).await?, warnings }))
@@ -212,7 +212,7 @@ pub async fn restart_server(state: web::Data<State>, caller: Administrator, name
 )]
 #[delete("/v1/admin/servers/{server}")]
 pub async fn remove_server(state: web::Data<State>, caller: Administrator, name: web::Path<String>) -> Answer {
-    remove(&state, &caller.0, &ServerName::from(name.as_str())).await?;
+    remove(&state, &caller.0, &ServerName::from(name.as_str()), None).await?;
     Ok(HttpResponse::NoContent().finish())
 }
 
@@ -230,15 +230,17 @@ pub(in crate::http) async fn view(state: &State, name: &ServerName) -> Result<Se
     all(state).await?.into_iter().find(|view| view.server == *name).ok_or_else(unknown)
 }
 
-/// Adds or replaces the server that a JSON body describes, and records who did. Returns whether it is new, and the warnings.
+/// Adds or replaces the server that a JSON body describes, and records who did. `expected` is the version that the change is based on.
+/// Returns whether the server is new, and the warnings.
 pub(in crate::http) async fn save(
     state: &State,
     administrator: &Principal,
     name: &ServerName,
     body: &[u8],
+    expected: Option<&str>,
 ) -> Result<(bool, Vec<EntryProblem>), Problem> {
     let text = std::str::from_utf8(body).map_err(|_| Problem::new(Code::NotJson, "The body is not UTF-8."))?;
-    let saved = state.servers.put(name, text).await?;
+    let saved = state.servers.put(name, text, expected).await?;
     tracing::info!(server = %name, "server saved");
     record(state, administrator, AuditAction::ServerReplace, name);
     Ok(saved)
@@ -260,8 +262,13 @@ pub(in crate::http) async fn restart(state: &State, administrator: &Principal, n
 }
 
 /// Removes a server, and records who did.
-pub(in crate::http) async fn remove(state: &State, administrator: &Principal, name: &ServerName) -> Result<(), Problem> {
-    state.servers.remove(name).await?;
+pub(in crate::http) async fn remove(
+    state: &State,
+    administrator: &Principal,
+    name: &ServerName,
+    expected: Option<&str>,
+) -> Result<(), Problem> {
+    state.servers.remove(name, expected).await?;
     tracing::info!(server = %name, "server removed");
     record(state, administrator, AuditAction::ServerRemove, name);
     Ok(())

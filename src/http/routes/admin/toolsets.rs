@@ -98,7 +98,7 @@ pub async fn show_toolset(state: web::Data<State>, _caller: Administrator, name:
 )]
 #[put("/v1/admin/toolsets/{name}")]
 pub async fn replace_toolset(state: web::Data<State>, caller: Administrator, name: web::Path<String>, body: Body) -> Answer {
-    let (view, is_new) = replace(&state, &caller.0, &name, &body.0).await?;
+    let (view, is_new) = replace(&state, &caller.0, &name, &body.0, None).await?;
     let mut response = if is_new { HttpResponse::Created() } else { HttpResponse::Ok() };
     Ok(response.json(view))
 }
@@ -115,19 +115,21 @@ pub async fn replace_toolset(state: web::Data<State>, caller: Administrator, nam
 )]
 #[delete("/v1/admin/toolsets/{name}")]
 pub async fn remove_toolset(state: web::Data<State>, caller: Administrator, name: web::Path<String>) -> Answer {
-    remove(&state, &caller.0, &name).await?;
+    remove(&state, &caller.0, &name, None).await?;
     Ok(HttpResponse::NoContent().finish())
 }
 
-/// Adds or replaces the toolset that a JSON body defines, and records who did. Returns whether it is new.
+/// Adds or replaces the toolset that a JSON body defines, and records who did. `expected` is the version that the change is based on.
+/// Returns whether the toolset is new.
 pub(in crate::http) async fn replace(
     state: &State,
     administrator: &Principal,
     name: &str,
     body: &[u8],
+    expected: Option<&str>,
 ) -> Result<(ToolsetView, bool), Problem> {
     let value: Value = read_json(body)?;
-    let replaced = state.toolsets.replace(name, &value).await;
+    let replaced = state.toolsets.replace(name, &value, expected).await;
     let (view, is_new) = replaced.map_err(|error| Problem::from(error).naming(misfit::<ToolsetDefinition>(body)))?;
     tracing::info!(toolset = %view.name, members = view.members.len(), "toolset replaced");
     state.audit.record(AuditEntry::of_change(administrator, AuditAction::ToolsetReplace, view.name.to_string()));
@@ -135,8 +137,8 @@ pub(in crate::http) async fn replace(
 }
 
 /// Deletes a toolset, and records who did.
-pub(in crate::http) async fn remove(state: &State, administrator: &Principal, name: &str) -> Result<(), Problem> {
-    state.toolsets.remove(name).await?;
+pub(in crate::http) async fn remove(state: &State, administrator: &Principal, name: &str, expected: Option<&str>) -> Result<(), Problem> {
+    state.toolsets.remove(name, expected).await?;
     tracing::info!(toolset = name, "toolset removed");
     state.audit.record(AuditEntry::of_change(administrator, AuditAction::ToolsetRemove, name.to_owned()));
     Ok(())
