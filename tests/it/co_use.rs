@@ -93,20 +93,20 @@ async fn what_follows_a_call_of_the_chat_is_offered_next() {
     let service = start(&[], None).await;
     let anna = user("anna");
     for name in ["one", "two", "three"] {
-        chat(&service, anna, name, &[FIRST, NEXT]).await;
+        chat(&service, anna, name, &["right__echo", NEXT]).await;
     }
-    // The chat has what the message needs, so without the habit, nothing would be added.
+    // The last message is about something else, so the tool is offered only because it follows the call.
     let turns = json!([
-        {"role": "user", "content": "what time is it?"},
+        {"role": "user", "content": "say the arguments again"},
         {"role": "assistant", "content": null, "tool_calls": [
-            {"id": "1", "type": "function", "function": {"name": FIRST, "arguments": "{}"}}]},
-        {"role": "tool", "tool_call_id": "1", "content": "sent"},
+            {"id": "1", "type": "function", "function": {"name": "right__echo", "arguments": "{}"}}]},
+        {"role": "tool", "tool_call_id": "1", "content": "{}"},
         {"role": "user", "content": "search the mailbox for the answer"},
     ]);
     let body = json!({"messages": turns, "chat_id": "new"});
     let selected: Value = anna.request(&service, "/v1/filter").json(&body).send().await.unwrap().json().await.unwrap();
     let next = selected["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == NEXT).unwrap_or_else(|| panic!("{selected}"));
-    assert_eq!(next["reason"], format!("called after {FIRST} in 3 chats"), "{selected}");
+    assert_eq!(next["reason"], "called after right__echo in 3 chats", "{selected}");
     let (status, explained) = {
         let body = json!({"messages": turns, "as": {"principal": "user:anna"}});
         administer(&service, Method::POST, "/v1/filter?explain=true", &body).await
