@@ -108,10 +108,6 @@ impl Changes<'_> {
             _ => false,
         }
     }
-
-    fn is_always_sent(&self, name: &str) -> bool {
-        self.defaults.contains_key(name) || self.without.get(name).is_some_and(Option::is_some)
-    }
 }
 
 struct Reader<'a> {
