@@ -117,7 +117,7 @@ fn then_and_now(visit: &Visit<'_>, event: &StoredEvent, replayed: &Result<Replay
             h2 { (texts.then_and_now) }
             dl.facts { dt { (texts.time) } dd { (second(event.at)) } dt { (texts.caller) } dd { code { (short(&event.principal, 200)) } } }
             @match replayed {
-                Ok(_) => p.quiet { (texts.replay_hint) },
+                Ok(_) => p.quiet { (texts.select_again_hint) },
                 Err(problem) if event.message.is_none() && problem.code == Code::Conflict => p.notice { (texts.no_message_texts) },
                 Err(problem) => p.bad role="alert" { (problem.detail) },
             }

@@ -270,7 +270,7 @@ fn form(visit: &Visit<'_>, tool: &Tool, named: &[(&str, &str)], given: &Fields, 
             @for (name, value) in named { input type="hidden" name=(name) value=(value); }
             @if parameters.is_empty() { p.all.quiet { (texts.no_parameters) } }
             @for (place, parameter) in parameters.iter().take(FIELDS).enumerate() { (field(visit, place, parameter, given, errors)) }
-            @if more > 0 { p.all.notice { (more) " " (texts.more_parameters) } }
+            @if more > 0 { p.all.notice { (more) " " (texts.parameters_without_field) } }
             details.all open[given.given("all").is_some()] {
                 summary { (texts.all_as_json) }
                 label for="all" { (texts.arguments) small { (texts.all_as_json_hint) } }

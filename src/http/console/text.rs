@@ -42,9 +42,9 @@ declare! {
     outcome_cancelled outcome_limited outcome_input_required filter no_filter no_events earlier selected kept_all
     searched called was_not_offered story as_table no_message_texts
     live live_new live_lost live_paused live_ended live_waiting
-    run_tool run_hint run_now about_tool result request status duration repairs cut_off no_parameters more_parameters
-    all_as_json all_as_json_hint arguments as_json required not_sent not_json
-    done_missing replay then now then_and_now replay_hint same_selection was_missing
+    run_tool run_hint run_now about_tool result request status duration repairs cut_off no_parameters parameters_without_field
+    all_as_json all_as_json_hint arguments as_json not_sent not_json
+    done_missing replay then now then_and_now select_again_hint same_selection was_missing
     missing_hint report_missing add_pin add_synonym add_block not_saved
     earlier_turns earlier_turns_hint strictness_hint more_tools_selected fewer_tools_selected
     hard_to_find weak_short weak_long weak_no_verb weak_like_sibling proposal use_proposal

@@ -108,6 +108,7 @@ impl Select {
             chats: self.chats.clone(),
             recorder: self.recorder.clone(),
             meta_tokens: Arc::clone(&self.meta_tokens),
+            switches: self.switches.clone(),
         }
     }
 
