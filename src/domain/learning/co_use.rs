@@ -460,7 +460,7 @@ mod tests {
         }
         assert_eq!((memory.chats(), memory.places.len()), (MOST_CHATS, MOST_CHATS));
         assert!(!memory.holds("9", &tool("search")) && memory.holds("10", &tool("search")));
-        assert!(std::mem::size_of::<super::Chat>() <= 48, "50,000 chats take little memory");
+        assert!(size_of::<super::Chat>() <= 48, "50,000 chats take little memory");
         let many: Vec<String> = (0..TOOLS_OF_CHAT + 2).map(|number| format!("t{number}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         chat(&mut memory, "long", "a", &many, NOW);

@@ -406,7 +406,7 @@ async fn serve(world: State, request: HttpRequest, body: web::Bytes) -> HttpResp
     let mut known = world.known();
     let authorization = request.headers().get("authorization").map(|value| value.to_str().unwrap().to_owned());
     known.seen.extend(authorization.clone());
-    known.headers.extend(request.headers().values().map(|value| value.to_str().unwrap().to_owned()));
+    known.headers.extend(request.headers().iter().map(|(_, value)| value.to_str().unwrap().to_owned()));
     let token = authorization.as_deref().and_then(|value| value.strip_prefix("Bearer "));
     let own = format!("{}/mcp", known.mcp);
     let challenge = format!("Bearer resource_metadata=\"{}/.well-known/oauth-protected-resource/mcp\"", known.mcp);
