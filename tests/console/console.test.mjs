@@ -149,7 +149,7 @@ test("a synonym is written and found, and its error stands beside it", async () 
   await page.getByRole("button", { name: "Save" }).click();
   await page.getByRole("status").filter({ hasText: "saved" }).waitFor();
   await page.getByRole("link", { name: "Tools", exact: true }).click();
-  await page.getByLabel("Search").fill("quokkalore");
+  await page.getByRole("searchbox").fill("quokkalore");
   await page.keyboard.press("Enter");
   await page.waitForURL(`${URL_OF}/ui/tools?*quokkalore*`);
   assert.deepEqual(await page.locator("tbody th a").allInnerTexts(), [name]);
@@ -215,7 +215,7 @@ test("what was learned is replayed, tried by a message and forgotten", async () 
   assert.equal(called.status, 200);
   const { page, faults } = await open();
   await signIn(page);
-  await page.getByRole("link", { name: "Learning", exact: true }).click();
+  await page.getByRole("navigation", { name: "Toolsieve console" }).getByRole("link", { name: "Learning", exact: true }).click();
   await page.waitForURL(`${URL_OF}/ui/learning`);
   const row = page.getByRole("row", { name: "time/convert_time" });
   for (let tries = 0; (await row.count()) === 0; tries += 1) {

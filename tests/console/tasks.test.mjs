@@ -104,7 +104,7 @@ test("restart a server", async () => {
 
 test("pin a tool", async () => {
   await click(link("Tools"));
-  await page.getByLabel("Search").fill("alarm");
+  await page.getByRole("searchbox").fill("alarm");
   await enter();
   await page.waitForURL(`${service.url}/ui/tools?*alarm*`);
   await click(page.getByRole("button", { name: "Pin: clock / set_alarm" }));

@@ -1,14 +1,13 @@
 //! The remembered messages of one scope.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use indexmap::IndexSet;
 
 use super::evidence::{Evidence, EvidenceKind, Minute};
 use super::fit::{Fit, Lesson};
-use super::row::{Known, Row, small};
+use super::row::{Known, MessageHash, Row, small};
 use super::stake::Stake;
 use super::vector::{MessageVector, dot, widened};
 use super::verdict::{Replayed, Verdict};
@@ -21,8 +20,6 @@ pub(crate) const MOST_OF_ONE: usize = 250;
 
 /// Up to this many messages, all of them are learned from again with each use.
 const FEW: usize = 32;
-/// Messages are found by the hashes of their ids, which need less memory.
-static HASHES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 /// Maximum number of a message's best tools that are remembered.
 pub const RIVALS: usize = 12;
 
@@ -64,15 +61,6 @@ pub struct Refitted {
     /// For each message, by its place.
     pulls: Vec<(usize, Vec<f32>)>,
     version: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct MessageHash(u64);
-
-impl MessageHash {
-    fn of(id: &str) -> Self {
-        Self(HASHES.hash_one(id))
-    }
 }
 
 impl Memory {

@@ -1,11 +1,26 @@
 //! What is remembered of one message.
 
+use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
+
 use indexmap::IndexSet;
 
 use super::evidence::{Aspect, Evidence, EvidenceKind, Minute};
-use super::memory::MessageHash;
 use super::stake::Stake;
 use crate::domain::catalog::tool::ToolId;
+
+/// Messages are found by the hashes of their ids, which need less memory.
+static HASHES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+/// The hash of a message's id, different in each process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct MessageHash(u64);
+
+impl MessageHash {
+    pub(super) fn of(id: &str) -> Self {
+        Self(HASHES.hash_one(id))
+    }
+}
 
 /// What is known about a message, apart from its vector. Kept small, because there are up to 100,000.
 #[derive(Clone, Debug)]

@@ -146,7 +146,7 @@ struct ForgottenBody {
 struct ProposalsBody {
     /// Tools that are mostly called in the same chats, the most frequent first. Toolsets that exist are left out. To accept one, send its
     /// `tools` to `PUT /v1/admin/toolsets/NAME`.
-    toolsets: Vec<ProposedToolsetBody>,
+    toolsets: Vec<NewToolsetBody>,
     /// The tools that most people call. Pinned ones are left out. To accept one, send `{"pinned": true}` to
     /// `PUT /v1/admin/tools/SERVER/TOOL`.
     pins: Vec<ProposedPinBody>,
@@ -155,7 +155,7 @@ struct ProposalsBody {
 }
 
 #[derive(Serialize, ToSchema)]
-struct ProposedToolsetBody {
+struct NewToolsetBody {
     /// Public names.
     tools: Vec<String>,
     /// Number of chats that called at least two of the tools.
@@ -192,12 +192,12 @@ pub async fn show_proposals(state: web::Data<State>, caller: Administrator) -> H
     let found = state.learning.proposals(|tool| catalog.tool(tool).is_some());
     let name = |tool: &ToolId| catalog.tool(tool).map(|tool| tool.operation_id.to_string());
     let known: Vec<HashSet<String>> = state.toolsets.list().into_iter().map(|toolset| toolset.members.into_iter().collect()).collect();
-    let toolsets = found.toolsets.iter().map(|proposed| ProposedToolsetBody {
+    let toolsets = found.toolsets.iter().map(|proposed| NewToolsetBody {
         tools: proposed.tools.iter().filter_map(name).collect(),
         chats: proposed.chats,
         people: proposed.people,
     });
-    let is_new = |proposed: &ProposedToolsetBody| !known.iter().any(|members| proposed.tools.iter().all(|tool| members.contains(tool)));
+    let is_new = |proposed: &NewToolsetBody| !known.iter().any(|members| proposed.tools.iter().all(|tool| members.contains(tool)));
     let is_pinned = |tool: &ToolId| {
         let of_admin = catalog.position(tool).is_some_and(|position| catalog.pinned().contains(&position));
         of_admin || name(tool).is_some_and(|name| view.settings.pinned.contains(&name))

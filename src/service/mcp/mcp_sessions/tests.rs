@@ -239,7 +239,15 @@ async fn a_list_that_changes_while_it_is_fetched_is_announced() {
         let raw = |number| json!({"name": format!("t{number}"), "inputSchema": {"type": "object"}}).into();
         let tools = (0..tools).map(|number| Arc::new(catalog::tool(&name, &raw(number)).unwrap())).collect();
         let (name, title) = (name.clone(), None);
-        current.swap(Catalog::new(vec![CatalogServer { name, title, program: None, version: None, instructions: None, tools, disabled: Vec::new() }]));
+        current.swap(Catalog::new(vec![CatalogServer {
+            name,
+            title,
+            program: None,
+            version: None,
+            instructions: None,
+            tools,
+            disabled: Vec::new(),
+        }]));
     };
     list(1);
     let settings = settings(Duration::from_hours(1), 9, 9);
