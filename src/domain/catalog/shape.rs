@@ -281,11 +281,11 @@ mod tests {
     use crate::domain::catalog::schema::InputSchema;
     use crate::domain::execution::arguments::{ArgumentsValidator, ArgumentsVerdict};
 
-    fn shape(parameters: Value) -> Shape {
+    fn shape(parameters: &Value) -> Shape {
         serde_json::from_value(json!({"parameters": parameters})).unwrap()
     }
 
-    fn applied(source: &Value, parameters: Value) -> (InputSchema, Shaped) {
+    fn applied(source: &Value, parameters: &Value) -> (InputSchema, Shaped) {
         shape(parameters).apply(&InputSchema::compile(Arc::new(source.clone())))
     }
 
@@ -294,14 +294,14 @@ mod tests {
         ArgumentsValidator::default().check(&input.source, &arguments.to_string()) == ArgumentsVerdict::Valid
     }
 
-    fn messages(source: &Value, parameters: Value) -> String {
+    fn messages(source: &Value, parameters: &Value) -> String {
         shape(parameters).problems(source).iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
     }
 
     #[test]
     fn a_parameter_has_one_shape() {
         for good in [json!({"hidden": true}), json!({"fixed": null}), json!({"default": [1]})] {
-            let read = shape(json!({"a": good}));
+            let read = shape(&json!({"a": good}));
             assert_eq!(serde_json::to_value(&read).unwrap()["parameters"]["a"], good);
         }
         for bad in [json!({}), json!({"hidden": false}), json!({"hidden": true, "fixed": 1}), json!({"shown": true}), json!(1)] {
@@ -318,7 +318,7 @@ mod tests {
     fn a_shape_is_checked_against_the_schema() {
         let source = json!({"type": "object", "required": ["to"], "properties": {
             "to": {"type": "string"}, "limit": {"type": "integer", "maximum": 10}, "kind": {"enum": ["a", "b"]}}});
-        assert_eq!(messages(&source, json!({"to": {"fixed": "x"}, "limit": {"default": 3}, "kind": {"hidden": true}})), "");
+        assert_eq!(messages(&source, &json!({"to": {"fixed": "x"}, "limit": {"default": 3}, "kind": {"hidden": true}})), "");
         for (parameters, part) in [
             (json!({"to": {"hidden": true}}), "`to`: the server requires this parameter"),
             (json!({"limits": {"hidden": true}}), "`limits`: the tool has no such parameter, but `limit`"),
@@ -326,7 +326,7 @@ mod tests {
             (json!({"limit": {"fixed": 11}}), "`limit`: the fixed value does not fit"),
             (json!({"kind": {"fixed": "c"}}), "\"a\""),
         ] {
-            let found = messages(&source, parameters);
+            let found = messages(&source, &parameters);
             assert!(found.contains(part), "{found}");
         }
     }
@@ -336,7 +336,7 @@ mod tests {
         let source = json!({"type": "object", "required": ["to", "tenant"], "minProperties": 2, "examples": [{"to": "x", "tenant": "t"}],
             "properties": {"to": {"type": "string"}, "tenant": {"type": "string"}, "limit": {"type": "integer"}, "debug": {"type": "boolean"}},
             "dependentRequired": {"debug": ["limit"], "to": ["tenant"]}});
-        let (input, shaped) = applied(&source, json!({"tenant": {"fixed": "t"}, "debug": {"hidden": true}, "limit": {"default": 5}}));
+        let (input, shaped) = applied(&source, &json!({"tenant": {"fixed": "t"}, "debug": {"hidden": true}, "limit": {"default": 5}}));
         for text in [input.source.to_string(), input.published.to_string(), input.hint.clone().unwrap_or_default()] {
             assert!(!text.contains("tenant") && !text.contains("debug"), "{text}");
         }
@@ -360,7 +360,7 @@ mod tests {
                 "properties": {"action": {"const": action}, needs: {"type": "string"}}})
         };
         let source = json!({"type": "object", "oneOf": [branch("create", "title"), branch("delete", "id")]});
-        let (input, shaped) = applied(&source, json!({"action": {"fixed": "create"}}));
+        let (input, shaped) = applied(&source, &json!({"action": {"fixed": "create"}}));
         assert!(shaped.problems.is_empty(), "{shaped:?}");
         assert!(
             !input.published.to_string().contains("action") && input.published["properties"].get("id").is_none(),
@@ -368,8 +368,8 @@ mod tests {
             input.published
         );
         assert!(takes(&input, &json!({"title": "x"})) && !takes(&input, &json!({"id": "x"})));
-        assert!(messages(&source, json!({"action": {"hidden": true}})).contains("requires"));
-        assert!(messages(&source, json!({"action": {"fixed": "rename"}})).contains("does not fit"));
+        assert!(messages(&source, &json!({"action": {"hidden": true}})).contains("requires"));
+        assert!(messages(&source, &json!({"action": {"fixed": "rename"}})).contains("does not fit"));
     }
 
     #[test]
@@ -378,21 +378,21 @@ mod tests {
             "input": {"type": "object", "properties": {"mode": {"type": "string"}, "path": {"$ref": "#/$defs/path"}, "depth": {"type": "integer"}},
                 "required": ["mode"], "if": {"properties": {"mode": {"const": "deep"}}, "required": ["mode"]}, "then": {"required": ["depth"]}},
             "path": {"type": "string"}}});
-        let (input, shaped) = applied(&source, json!({"mode": {"fixed": "deep"}}));
+        let (input, shaped) = applied(&source, &json!({"mode": {"fixed": "deep"}}));
         assert!(shaped.problems.is_empty(), "{shaped:?}");
         assert!(!input.published.to_string().contains("mode"), "{}", input.published);
         assert_eq!(input.published["properties"]["path"]["type"], "string");
         assert!(takes(&input, &json!({"depth": 1})) && !takes(&input, &json!({"path": "x"})), "{}", input.source);
-        let (input, _) = applied(&source, json!({"mode": {"fixed": "flat"}}));
+        let (input, _) = applied(&source, &json!({"mode": {"fixed": "flat"}}));
         assert!(takes(&input, &json!({"path": "x"})));
         // What refers to a hidden parameter keeps its meaning.
         let source = json!({"type": "object", "properties": {"from": {"type": "integer"}, "to": {"$ref": "#/properties/from"}}});
-        let (input, _) = applied(&source, json!({"from": {"hidden": true}}));
+        let (input, _) = applied(&source, &json!({"from": {"hidden": true}}));
         assert_eq!(input.published["properties"], json!({"to": {"type": "integer"}}));
         assert!(takes(&input, &json!({"to": 1})) && !takes(&input, &json!({"to": []})));
         // A schema that refers to itself ends.
         let endless = json!({"type": "object", "properties": {"a": {"type": "string"}}, "allOf": [{"$ref": "#"}, {"$ref": "#/allOf/1"}]});
-        let (input, _) = applied(&endless, json!({"a": {"hidden": true}}));
+        let (input, _) = applied(&endless, &json!({"a": {"hidden": true}}));
         assert!(!input.published.to_string().contains("\"a\""), "{}", input.published);
     }
 
@@ -400,7 +400,7 @@ mod tests {
     fn a_shape_that_no_longer_fits_is_reported_and_hides_all_the_same() {
         let source = json!({"type": "object", "required": ["to"], "properties": {"to": {"type": "string"}, "limit": {"type": "integer"}}});
         let parameters = json!({"gone": {"fixed": 1}, "to": {"hidden": true}, "limit": {"default": "many"}});
-        let (input, shaped) = applied(&source, parameters);
+        let (input, shaped) = applied(&source, &parameters);
         assert_eq!(shaped.problems.len(), 3, "{:?}", shaped.problems);
         assert!(shaped.refuse(r#"{"gone": 1}"#).is_err() && shaped.refuse(r#"{"to": 1}"#).is_err());
         assert_eq!(shaped.filled("{}"), None);
@@ -410,7 +410,7 @@ mod tests {
     #[test]
     fn free_form_input_can_lose_a_parameter_too() {
         let source = json!({"type": "object", "additionalProperties": true, "properties": {"key": {"type": "string"}}});
-        let (input, shaped) = applied(&source, json!({"key": {"fixed": "k"}}));
+        let (input, shaped) = applied(&source, &json!({"key": {"fixed": "k"}}));
         assert!(input.wrapped && !input.published.to_string().contains("key"), "{}", input.published);
         assert_eq!(shaped.filled(r#"{"x":1}"#).unwrap(), r#"{"x":1,"key":"k"}"#);
     }

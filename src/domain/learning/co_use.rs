@@ -185,21 +185,18 @@ impl CoUse {
             rows.min_by_key(|(_, row)| row.at).map(|(place, _)| place)
         };
         let replaced = if is_crowded || self.rows.len() >= MOST_CHATS { oldest(&self.rows) } else { None };
-        let place = match replaced {
-            Some(place) => {
-                let old = std::mem::replace(&mut self.rows[place], row);
-                self.places.remove(&old.id);
-                self.counts[old.person as usize] -= 1;
-                for tool in old.tools() {
-                    remove(&mut self.chats_of[tool as usize], small(place));
-                    self.answers.0.lock().remove(&(tool as usize));
-                }
-                place
+        let place = if let Some(place) = replaced {
+            let old = std::mem::replace(&mut self.rows[place], row);
+            self.places.remove(&old.id);
+            self.counts[old.person as usize] -= 1;
+            for tool in old.tools() {
+                remove(&mut self.chats_of[tool as usize], small(place));
+                self.answers.0.lock().remove(&(tool as usize));
             }
-            None => {
-                self.rows.push(row);
-                self.rows.len() - 1
-            }
+            place
+        } else {
+            self.rows.push(row);
+            self.rows.len() - 1
         };
         self.counts[person] += 1;
         self.places.insert(id, small(place));
@@ -301,7 +298,9 @@ impl CoUse {
             self.counts.resize(self.people.len(), 0);
             let place = self.placed(row.id, person, usize::MAX);
             self.rows[place].at = row.at;
-            kept.into_iter().for_each(|tool| self.call(place, tool));
+            for tool in kept {
+                self.call(place, tool);
+            }
         }
     }
 

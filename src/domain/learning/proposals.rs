@@ -174,7 +174,9 @@ mod tests {
         let mut all = memory("a", 10, &[tool("one"), tool("two")]);
         for number in 0..10 {
             let tools = [tool("three"), tool(if number < 6 { "one" } else { "four" })];
-            tools.iter().for_each(|tool| all.add(&format!("x{number}"), &Arc::from("a"), tool, Minute(1), MOST_CHATS));
+            for tool in &tools {
+                all.add(&format!("x{number}"), &Arc::from("a"), tool, Minute(1), MOST_CHATS);
+            }
         }
         let found = proposals([&all].into_iter(), |_| true).toolsets;
         assert_eq!(found[0].tools, [tool("one"), tool("two")], "three is called with one, and never with two");

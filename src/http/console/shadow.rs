@@ -30,12 +30,12 @@ struct Effect {
     calls: u64,
     hidden: u64,
     /// The tools with the most hidden calls.
-    worst: Vec<Hidden>,
+    worst: Vec<MissedTool>,
 }
 
 /// A called tool that a selection would have hidden.
 #[derive(Clone, Debug, PartialEq)]
-struct Hidden {
+struct MissedTool {
     tool: ToolId,
     calls: u64,
     hidden: u64,
@@ -70,7 +70,7 @@ pub(super) async fn section(visit: &Visit<'_>, state: &State) -> Result<Markup, 
     })
 }
 
-fn row(visit: &Visit<'_>, hidden: &Hidden) -> Markup {
+fn row(visit: &Visit<'_>, hidden: &MissedTool) -> Markup {
     let (server, name) = (hidden.tool.server.as_str(), visible(&hidden.tool.name));
     html! {
         tr {
@@ -93,7 +93,7 @@ fn effect(events: &[StoredEvent], catalog: &Catalog) -> Effect {
     let tokens = |tool: &ToolId| catalog.tool(tool).map_or(0, |tool| u64::from(tool.tokens));
     let all: u64 = catalog.tools().iter().map(|tool| u64::from(tool.tokens)).sum();
     let messages: HashMap<&str, &str> = events.iter().filter_map(message_of).collect();
-    let (mut effect, mut hidden) = (Effect::default(), HashMap::<&ToolId, Hidden>::new());
+    let (mut effect, mut hidden) = (Effect::default(), HashMap::<&ToolId, MissedTool>::new());
     for event in events {
         match &event.kind {
             StoredEventKind::Offered { tools, all: None } => {
@@ -105,7 +105,7 @@ fn effect(events: &[StoredEvent], catalog: &Catalog) -> Effect {
                 effect.calls += 1;
                 effect.hidden += u64::from(*recovered);
                 let message = event.selection.as_deref().and_then(|selection| messages.get(selection)).map(|text| (*text).to_owned());
-                let new = || Hidden { tool: tool.clone(), calls: 0, hidden: 0, chat: None, principal: String::new(), message: None };
+                let new = || MissedTool { tool: tool.clone(), calls: 0, hidden: 0, chat: None, principal: String::new(), message: None };
                 let of_tool = hidden.entry(tool).or_insert_with(new);
                 of_tool.calls += 1;
                 if *recovered && of_tool.hidden == 0 {

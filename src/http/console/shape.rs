@@ -19,7 +19,7 @@ const PARAMETERS: usize = 60;
 const DESCRIPTION: usize = 200;
 
 /// The form's rows: the tool's parameters, and those of its shape that the tool no longer has.
-pub(super) struct Rows<'a> {
+pub(super) struct ShapeRows<'a> {
     /// The server's own input schema; `null` if no server lists the tool.
     source: &'a Value,
     rows: Vec<Row<'a>>,
@@ -33,7 +33,7 @@ struct Row<'a> {
     known: Option<Parameter<'a>>,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> ShapeRows<'a> {
     pub(super) fn of(source: &'a Value, shape: &'a Shape) -> Self {
         let mut known = parameters(source);
         let shaped = shape.parameters.keys().map(|name| Row { name, known: known.shift_remove(name.as_str()) });
@@ -191,7 +191,7 @@ fn pointer(name: &str) -> String {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{Rows, kind_of, value_of};
+    use super::{ShapeRows, kind_of, value_of};
     use crate::domain::catalog::shape::{ParameterShape, Shape};
     use crate::http::pages::browser::Fields;
 
@@ -199,7 +199,7 @@ mod tests {
     fn a_text_stands_for_the_value_that_fits() {
         let source = json!({"properties": {"text": {"type": "string"}, "count": {"type": "integer"}, "any": {}}});
         let none = Shape::default();
-        let rows = Rows::of(&source, &none);
+        let rows = ShapeRows::of(&source, &none);
         for (name, text, value) in [
             ("text", "42", json!("42")),
             ("text", "plain", json!("plain")),

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::definitions::{Approval, approve, difference, is_open, state as state_of};
 use super::layout::{Place, Visit};
 use super::parts::{Form, Head, UNKNOWN, done, grouped, last_days, milliseconds, moment, share, short, table};
-use super::shape::{self, Rows};
+use super::shape::{self, ShapeRows};
 use super::text::Texts;
 use super::{RUN, TOOL, TOOLS};
 use crate::domain::access::management::ManagedBy;
@@ -49,8 +49,8 @@ struct Subject {
 }
 
 impl Subject {
-    fn rows(&self) -> Rows<'_> {
-        Rows::of(&self.input, &self.shape)
+    fn rows(&self) -> ShapeRows<'_> {
+        ShapeRows::of(&self.input, &self.shape)
     }
 }
 

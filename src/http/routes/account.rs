@@ -147,10 +147,7 @@ async fn store_secret(state: web::Data<State>, request: HttpRequest, body: Body)
     } else {
         Err(Problem::not_found())
     };
-    let problem = match stored {
-        Ok(_) => return see(&state, &format!("{PAGE}?done=saved")),
-        Err(problem) => problem,
-    };
+    let Err(problem) = stored else { return see(&state, &format!("{PAGE}?done=saved")) };
     if problem.code != Code::InvalidRequest || problem.parameter.as_deref() != Some("value") {
         return visit.failed(&problem);
     }

@@ -214,7 +214,9 @@ impl Rates {
                 Ok(self.learn(&rates, sent))
             }
             Err(error) => {
-                sent.iter().for_each(|(_, pacer)| pacer.take_back());
+                for (_, pacer) in &sent {
+                    pacer.take_back();
+                }
                 self.keep(sent);
                 Err(error)
             }

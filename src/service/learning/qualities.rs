@@ -77,7 +77,9 @@ impl Qualities {
 
     fn forget_places(&self, is_forgotten: impl Fn(&Place) -> bool) {
         let places: Vec<Arc<Place>> = self.calls.iter().map(|(place, _)| place).filter(|place| is_forgotten(place)).collect();
-        places.iter().for_each(|place| self.calls.invalidate(&**place));
+        for place in places {
+            self.calls.invalidate(&*place);
+        }
     }
 
     fn person(&self, caller: &Principal) -> u64 {

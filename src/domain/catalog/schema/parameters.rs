@@ -361,7 +361,7 @@ impl<'a> Altering<'a, '_> {
         }
         let properties = part.get("properties").and_then(Value::as_object);
         let is_closed = part.get("additionalProperties") == Some(&Value::Bool(false)) && part.get("patternProperties").is_none();
-        let is_wrong = |(name, value): (&&str, &Option<&Value>)| {
+        let is_wrong = |(name, value): (&&str, &Option<_>)| {
             let Some(value) = value else { return false };
             match properties.and_then(|properties| properties.get(*name)) {
                 Some(schema) => !self.fits(&json!({"properties": {*name: schema}}), &json!({*name: value})),
