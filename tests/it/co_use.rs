@@ -10,8 +10,8 @@ use crate::harness::{Running, stdio};
 
 const MESSAGE: &str = "send an email to Zoe";
 const FIRST: &str = "mail__send_email";
-/// It has nothing to do with the message.
-const NEXT: &str = "left__process";
+/// It has nothing to do with the messages, or its duplicate fits them better.
+const NEXT: &str = "right__process";
 
 /// Near duplicates stay, so that both servers' tools can be chosen.
 async fn start(environment: &[(&'static str, &'static str)], folder: Option<tempfile::TempDir>) -> Running {
@@ -54,7 +54,7 @@ async fn follow(service: &Running, who: Who<'_>) {
     }
 }
 
-const ECHO: &str = "please say the arguments again, those of order 7";
+const ECHO: &str = "echo the arguments";
 
 async fn next_after_echo(service: &Running, who: Who<'_>, chat: Option<&str>) -> Option<String> {
     let selected = reasons(service, who, chat, ECHO).await;
@@ -174,7 +174,7 @@ async fn toolsets_and_pins_are_proposed() {
     let proposals = proposed().await;
     assert_eq!(proposals["toolsets"], json!([{"tools": ["right__echo", NEXT], "chats": 4, "people": 2}]), "{proposals}");
     let pins: Vec<&Value> = proposals["pins"].as_array().unwrap().iter().map(|pin| &pin["name"]).collect();
-    assert_eq!(pins, [NEXT, "right__echo"], "{proposals}");
+    assert_eq!(pins, ["right__echo", NEXT], "{proposals}");
     assert_eq!(proposals["loaded"], json!([{"name": "mail", "chats": 3, "people": 1}]), "the name of what was loaded: {proposals}");
     let (code, text, errors) = command(&service, &["learn", "show", "--proposals"]);
     assert!(code == Some(0) && text.contains(&format!("right__echo, {NEXT}")) && text.contains("mail"), "{text} {errors}");
@@ -182,7 +182,7 @@ async fn toolsets_and_pins_are_proposed() {
     // What is accepted is proposed no more.
     let toolset = json!({"tools": ["right__echo", NEXT]});
     let (status, made) = administer(&service, Method::PUT, "/v1/admin/toolsets/saying", &toolset).await;
-    assert_eq!((status, &made["members"]), (StatusCode::CREATED, &json!([NEXT, "right__echo"])), "{made}");
+    assert_eq!((status, &made["members"]), (StatusCode::CREATED, &json!(["right__echo", NEXT])), "{made}");
     let (status, pinned) = administer(&service, Method::PUT, "/v1/admin/tools/left/process", &json!({"pinned": true})).await;
     assert_eq!(status, StatusCode::OK, "{pinned}");
     let proposals = proposed().await;

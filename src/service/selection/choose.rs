@@ -1,9 +1,13 @@
 //! Chooses the new tools for a message: ranks them, applies the gate, lets a model judge, and cuts the ranking.
 
+mod additions;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+
+use self::additions::Ground;
 
 use crate::domain::access::principal::Principal;
 use crate::domain::access::visibility::{Scope, Visibility};
@@ -16,7 +20,6 @@ use crate::domain::selection::relevance::{
 use crate::domain::selection::selection::Reason;
 use crate::service::catalog::current::View;
 use crate::service::records::metrics::SelectionKind;
-use crate::service::selection::additions::Ground;
 use crate::service::selection::explain::Trace;
 use crate::service::selection::judges::Judges;
 use crate::service::selection::offer::{ConnectionAddress, Offer};

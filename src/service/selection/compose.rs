@@ -11,7 +11,7 @@ use crate::domain::selection::selection::{Disclosed, Reason, Selected};
 use crate::service::catalog::current::View;
 use crate::service::publishing::meta_tokens::Costs;
 use crate::service::selection::choose::{Chosen, Message};
-use crate::service::selection::offer::ConnectionAddress;
+use crate::service::selection::offer::{ConnectionAddress, run_tool};
 use crate::service::selection::pinned::pinned;
 
 /// Collects the kept tools, in the order in which its methods are called. For the provider's prompt cache, tools that never
@@ -194,11 +194,6 @@ impl<'a> Composition<'a> {
         });
         (before, after.sum())
     }
-}
-
-/// Stands for `run_tool` in a chat's set, which identifies tools by server and name. No server has an empty name.
-pub(super) fn run_tool() -> ToolId {
-    ToolId::new("", MetaTool::RunTool.name())
 }
 
 fn meta(name: &str, reason: Reason) -> Selected {

@@ -15,6 +15,5 @@ pub mod retrieve;
 mod rerank;
 mod choose;
 mod compose;
-mod additions;
 pub mod select;
 pub(crate) mod trial;

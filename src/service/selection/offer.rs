@@ -16,6 +16,11 @@ use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::selection::foreign::ForeignTool;
 use crate::service::selection::request::{Offered, SelectRequest};
 
+/// Stands for `run_tool` in a chat's set, which identifies tools by server and name. No server has an empty name.
+pub(super) fn run_tool() -> ToolId {
+    ToolId::new("", MetaTool::RunTool.name())
+}
+
 /// The offered functions, sorted by origin. Our tools are positions in the catalog.
 #[derive(Default)]
 pub(super) struct Offer {

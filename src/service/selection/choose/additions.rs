@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
+use super::{Choose, Chosen, Message};
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::{Tool, ToolId};
 use crate::domain::selection::relevance::{CutCandidate, CutParameters, Ranked, companions};
 use crate::domain::selection::selection::Reason;
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::catalog::current::View;
-use crate::service::selection::choose::{Choose, Chosen, Message};
-use crate::service::selection::compose::run_tool;
+use crate::service::selection::offer::run_tool;
 use crate::service::selection::retrieve::Ranking;
 
 /// Maximum number of followers per message.
