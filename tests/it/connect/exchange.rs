@@ -13,6 +13,7 @@ use super::{answer, found_in_store, of};
 use crate::harness::keys::{self, ADMIN, administer, create, with_key};
 use crate::harness::mcp::newer_era;
 use crate::harness::servers::http::HttpServer;
+use crate::harness::wait::eventually;
 use crate::harness::{Running, Start};
 
 const HEADER: &str = "X-User-Token";
@@ -49,8 +50,14 @@ fn whoami(service: &Running, user: &str, token: &str) -> RequestBuilder {
     of(service, user, Method::POST, "/jira/whoami").header(HEADER, token).json(&json!({}))
 }
 
+/// For whom the server is called. The first call lists the tools, and is repeated until they are there.
 async fn sub(request: RequestBuilder) -> Value {
-    let (status, body) = answer(request).await;
+    let (status, body) = eventually("the server is listed", async || {
+        let answered = answer(request.try_clone().unwrap()).await;
+        let is_listed = !answered.1["detail"].as_str().unwrap_or_default().contains("has not listed");
+        is_listed.then_some(answered)
+    })
+    .await;
     assert_eq!(status, StatusCode::OK, "{body}");
     body["sub"].clone()
 }
@@ -81,7 +88,8 @@ async fn text(request: RequestBuilder) -> String {
 async fn each_user_calls_with_a_token_for_their_own_on_every_face() {
     let world = world::start();
     let service = service(&world).await;
-    let (anna, bob) = (world.known().subject("anna", FAR), world.known().subject("bob", FAR));
+    let anna = world.known().subject("anna", FAR);
+    let bob = world.known().subject("bob", FAR);
     // The first call lists the tools.
     assert_eq!(sub(whoami(&service, "anna", &anna)).await, "anna");
     assert_eq!(sub(whoami(&service, "bob", &format!("Bearer {bob}"))).await, "bob");
@@ -148,7 +156,8 @@ async fn a_renewed_token_of_the_same_user_needs_no_other_connection() {
     for round in 1..=3 {
         let token = world.known().subject("anna", FAR);
         assert_eq!(sub(whoami(&service, "anna", &token)).await, "anna");
-        assert_eq!((world.known().exchanges(), world.known().connections), (round, 1));
+        let known = world.known();
+        assert_eq!((known.exchanges(), known.connections), (round, 1));
     }
 }
 
@@ -158,14 +167,16 @@ async fn people_behind_one_key_are_kept_apart() {
     let world = world::start();
     let service = service(&world).await;
     let (_, key) = create(&service, json!({"name": "application"})).await;
-    let (anna, bob) = (world.known().subject("anna", FAR), world.known().subject("bob", FAR));
+    let anna = world.known().subject("anna", FAR);
+    let bob = world.known().subject("bob", FAR);
     let call = |token: &str| with_key(&service, Method::POST, "/jira/whoami", &key).header(HEADER, token).json(&json!({}));
     for _ in 0..2 {
         let calls = (0..10).map(|at| sub(call(if at % 2 == 0 { &anna } else { &bob })));
         let subs = join_all(calls).await;
         assert!(subs.iter().enumerate().all(|(at, sub)| sub == if at % 2 == 0 { "anna" } else { "bob" }), "{subs:?}");
     }
-    assert_eq!((world.known().exchanges(), world.known().connections), (2, 2));
+    let known = world.known();
+    assert_eq!((known.exchanges(), known.connections), (2, 2));
 }
 
 #[tokio::test(flavor = "multi_thread")]

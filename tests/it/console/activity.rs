@@ -166,7 +166,11 @@ async fn an_event_leads_to_what_can_be_done_about_its_tool() {
         when(usage, |usage| usage["tools"][0]["missing"] == 1)
     })
     .await;
-    let (_, log) = administer(&service, Method::GET, "/v1/admin/audit?action=feedback_give", &json!({})).await;
+    let log = eventually("the report is in the audit log", async || {
+        let (_, log) = administer(&service, Method::GET, "/v1/admin/audit?action=feedback_give", &json!({})).await;
+        when(log, |log| log["entries"].as_array().is_some_and(|entries| !entries.is_empty()))
+    })
+    .await;
     assert_eq!(log["entries"][0]["subject"], "missing one__echo for user:anna", "{log}");
     for (tool, status) in [("one__none", StatusCode::NOT_FOUND), ("one/echo", StatusCode::SEE_OTHER)] {
         let page = browser.send_form("/ui/activity", &[("do", "missing"), ("event", &event), ("tool", tool)]).await;

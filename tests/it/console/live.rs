@@ -147,7 +147,7 @@ async fn streams_are_limited_and_only_for_administrators() {
     let (_, viewer) = create(&service, json!({"name": "looks", "role": "viewer"})).await;
     let (_, caller) = create(&service, json!({"name": "calls"})).await;
     let mut open = vec![Stream::open(with_key(&service, Method::GET, STREAM, &viewer)).await];
-    for (key, status) in [(caller.as_str(), StatusCode::NOT_FOUND), ("wrong", StatusCode::UNAUTHORIZED)] {
+    for (key, status) in [(caller.as_str(), StatusCode::METHOD_NOT_ALLOWED), ("wrong", StatusCode::UNAUTHORIZED)] {
         assert_eq!(with_key(&service, Method::GET, STREAM, key).send().await.unwrap().status(), status);
     }
     while open.len() < 32 {

@@ -187,7 +187,8 @@ async fn tools_that_are_hard_to_find_are_marked_with_a_better_text() {
     assert_eq!(marks("delete_customer"), Value::Null);
     let mut browser = signed_in(&service).await;
     let page = browser.see("/ui/tools?server=shop").await;
-    assert_eq!(page.words().matches("Hard to find").count(), 3, "{}", page.words());
+    // The server has one more tool with a short text, `relist`.
+    assert_eq!(page.words().matches("Hard to find").count(), 4, "{}", page.words());
     let page = browser.see("/ui/tool?server=shop&tool=invoice_total").await;
     let proposal = marks("invoice_total")["proposal"].as_str().unwrap().to_owned();
     assert!(page.words().contains(&proposal) && proposal.contains("order id"), "{proposal}: {}", page.words());
@@ -204,7 +205,7 @@ async fn tools_that_are_hard_to_find_are_marked_with_a_better_text() {
 #[tokio::test(flavor = "multi_thread")]
 async fn new_texts_are_tried_on_recorded_messages() {
     let service = start_on(servers(), &[("TOOLSIEVE_LEARNING__MESSAGE_TEXT", "true")]).await;
-    let messages = ["When is high tide at the harbour of Bremen?", "send an email to Anna", "send an email to Anna"];
+    let messages = ["How warm is the water in the pool?", "send an email to Anna", "send an email to Anna"];
     for message in messages {
         let asked = json!({"messages": [{"role": "user", "content": message}]});
         assert_eq!(service.post("/v1/filter", &asked).await.0, StatusCode::OK);
@@ -216,11 +217,12 @@ async fn new_texts_are_tried_on_recorded_messages() {
     let attempt = async |body: &Value| administer(&service, Method::POST, &format!("{CLOCK}/try"), body).await;
     let (status, same) = attempt(&json!({})).await;
     assert_eq!((status, &same), (StatusCode::OK, &json!({"tried": 2, "without_text": 0, "is_cut": false, "changes": []})), "{same}");
-    let description = "Returns the times of high tide and low tide at a harbour.";
+    let description = "Returns the temperature of the water in a swimming pool.";
     let (_, other) = attempt(&json!({"description": description})).await;
     let changes = other["changes"].as_array().unwrap();
     assert_eq!((&other["tried"], changes.len()), (&json!(2), 1), "{other}");
-    assert_eq!((&changes[0]["message"], &changes[0]["added"][0]), (&json!(messages[0]), &json!("time__get_current_time")), "{other}");
+    let added = changes[0]["added"].as_array().unwrap();
+    assert!(changes[0]["message"] == messages[0] && added.contains(&json!("time__get_current_time")), "{other}");
     // What was tried comes true once it is saved.
     let mut browser = signed_in(&service).await;
     let form = |action: &'static str| {
