@@ -127,7 +127,9 @@ async fn changes_get_503_with_a_time_to_retry() {
     assert!(toolset.0.is_success(), "{toolset:?}");
     let (_, session) = service.post("/v1/sessions", &json!({"tools": ["one__echo"]})).await;
     let session = session["id"].as_str().unwrap().to_owned();
-    for (path, body) in [("/v1/admin/servers/far", json!({"url": NOWHERE})), ("/v1/admin/tools/one/echo", json!({"synonyms": ["again"]}))] {
+    for (path, body) in
+        [("/v1/admin/servers/far", json!({"url": NOWHERE})), ("/v1/admin/tools/one/echo", json!({"synonyms": ["loudspeaker"]}))]
+    {
         let (status, answer) = administer(&service, Method::PUT, path, &body).await;
         assert!(status.is_success(), "{path}: {answer}");
     }
