@@ -15,7 +15,9 @@ const PAYLOADS = [
   `{{7*7}} \${7*7} &lt;b&gt; &#x27;`,
 ];
 /** The most pages that a crawl opens. */
-const MOST = 250;
+const MOST = 120;
+/** The only script, of the activity and the playground. */
+const SCRIPT = '<script src="/ui/static/console.js" defer></script>';
 
 let browser;
 let service;
@@ -66,7 +68,8 @@ function suspicious() {
   const found = [];
   for (const element of document.querySelectorAll("*")) {
     const name = element.localName;
-    if (["script", "img", "iframe", "object", "embed", "base"].includes(name)) found.push(element.outerHTML.slice(0, 200));
+    const isOurs = element.matches("head > script[src='/ui/static/console.js']");
+    if (!isOurs && ["script", "img", "iframe", "object", "embed", "base"].includes(name)) found.push(element.outerHTML.slice(0, 200));
     if (name === "svg" && !element.matches("main svg, header svg")) found.push(element.outerHTML.slice(0, 200));
     for (const { name: attribute, value } of element.attributes) {
       if (attribute.startsWith("on") || attribute === "style") found.push(`${name} ${attribute}=${value}`);
@@ -100,7 +103,7 @@ async function crawl(page) {
     const answer = await page.goto(`${service.url}${path}`);
     assert.ok(answer.status() < 500, `${path}: ${answer.status()}`);
     const source = await answer.text();
-    assert.ok(!/<script|<img/iu.test(source), path);
+    assert.ok(!/<script|<img/iu.test(source.replace(SCRIPT, "")), path);
     assert.deepEqual(await page.evaluate(suspicious), [], path);
     seen.set(path, await page.locator("body").innerText());
     const links = await page.locator("a[href^='/ui']").evaluateAll((all) => all.map(({ pathname, search }) => pathname + search));
