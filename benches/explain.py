@@ -16,10 +16,22 @@ import os
 import random
 import statistics
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from services import Service, Wire, finish, is_live, machine, made_tools, replayed, table, toolsieve, write_config
+from services import (
+    Service,
+    Wire,
+    finish,
+    is_live,
+    machine,
+    made_tools,
+    replayed,
+    table,
+    toolsieve,
+    write_config,
+)
 
 # Messages of one turn. The vectors of all of them are in the cache, so that nothing but the selection is measured.
 BLOCK = 200
@@ -37,6 +49,11 @@ def cpu_seconds(service: Service) -> float:
     """User and system time of the service so far."""
     fields = Path(f"/proc/{service.pid}/stat").read_text().rsplit(") ", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def is_embedded(service: Service, tools: int) -> bool:
+    embedded: int = service.ask("GET", "/readyz")[1]["index"]["embedded"]
+    return embedded >= tools
 
 
 def ratio(one: list[float], base: list[float], chance: random.Random) -> list[float]:
@@ -75,8 +92,8 @@ def main() -> None:
                 servers = replayed(tools, folder)
                 config = write_config(folder / "mcp.json", servers)
                 service = services[way] = toolsieve(binary, config, folder, {"TOOLSIEVE_LEARNING__MODE": "off"})
-                service.wait(lambda: is_live(service, len(servers)), 300)
-                service.wait(lambda: service.ask("GET", "/readyz")[1]["index"]["embedded"] >= options.count, 300)
+                service.wait(partial(is_live, service, len(servers)), 300)
+                service.wait(partial(is_embedded, service, options.count), 300)
             wires = {way: Wire(service) for way, service in services.items()}
             for turn in range(options.turns + 1):
                 order = list(ways)
