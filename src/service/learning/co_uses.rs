@@ -62,20 +62,9 @@ impl CoUses {
     }
 
     pub(super) fn forget(&self, forgotten: &Forgotten) {
-        let keep = |person: &str, tool: &ToolId, at: Minute| match forgotten {
-            Forgotten::Caller(id) => person != id.as_str(),
-            Forgotten::Tool(forgotten) => tool != forgotten,
-            Forgotten::Before(time) => at >= Minute::of(*time),
-            Forgotten::Scope(_) | Forgotten::Key(_) => true,
-            Forgotten::All => false,
-        };
+        let keep = |person: &str, tool: &ToolId, at: Minute| !forgotten.has(person, tool, at);
         self.scopes.write().retain(|scope, memory| {
-            let is_forgotten = match forgotten {
-                Forgotten::Scope(forgotten) => forgotten == scope,
-                Forgotten::Key(key) => *scope.key == *key.as_str(),
-                _ => false,
-            };
-            if is_forgotten {
+            if forgotten.has_scope(scope) {
                 return false;
             }
             let mut memory = memory.write();

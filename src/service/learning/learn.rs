@@ -197,17 +197,22 @@ impl Learning {
         self.votes_of(&Scope::of(principal), message)
     }
 
+    /// Number of people who must agree in a scope.
+    pub(super) fn people(&self, scope: &Scope) -> usize {
+        match scope.audience {
+            Audience::Caller(_) => 1,
+            Audience::Group(_) => self.settings.group_people,
+            Audience::All => self.settings.all_people,
+        }
+    }
+
     /// The votes of the own scope, plus the stronger vote of the others.
     fn votes_of(&self, scopes: &[Scope], message: &MessageVector) -> HashMap<ToolId, Vote> {
         let (mut own, mut shared) = (HashMap::<ToolId, Vote>::new(), HashMap::<ToolId, Vote>::new());
         for scope in scopes {
-            let (people, votes) = match scope.audience {
-                Audience::Caller(_) => (1, &mut own),
-                Audience::Group(_) => (self.settings.group_people, &mut shared),
-                Audience::All => (self.settings.all_people, &mut shared),
-            };
+            let votes = if scope.is_own() { &mut own } else { &mut shared };
             let parameters = VoteParameters {
-                people,
+                people: self.people(scope),
                 half_life: self.settings.half_life,
                 now: Minute::of(SystemTime::now()),
                 must_help: self.settings.mode == LearningMode::Auto,

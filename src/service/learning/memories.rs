@@ -117,23 +117,12 @@ impl Memories {
 
     /// Forgets evidence. Returns how many pieces were removed, over all scopes.
     pub(super) fn forget(&self, forgotten: &Forgotten) -> usize {
-        let keep = |person: &str, evidence: &Evidence| match forgotten {
-            Forgotten::Caller(id) => person != id.as_str(),
-            Forgotten::Tool(tool) => evidence.tool != *tool,
-            Forgotten::Before(time) => evidence.at >= Minute::of(*time),
-            Forgotten::Scope(_) | Forgotten::Key(_) => true,
-            Forgotten::All => false,
-        };
+        let keep = |person: &str, evidence: &Evidence| !forgotten.has(person, &evidence.tool, evidence.at);
         let mut removed = 0;
         for shard in &self.shards {
             let mut shard = shard.write();
             shard.retain(|scope, memory| {
-                let is_forgotten = match forgotten {
-                    Forgotten::Scope(forgotten) => forgotten == scope,
-                    Forgotten::Key(key) => *scope.key == *key.as_str(),
-                    _ => false,
-                };
-                if is_forgotten {
+                if forgotten.has_scope(scope) {
                     removed += memory.uses();
                     return false;
                 }

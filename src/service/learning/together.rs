@@ -9,7 +9,7 @@ use crate::domain::learning::co_use::{FollowParameters, Follower};
 use crate::domain::learning::evidence::Minute;
 use crate::domain::learning::proposals::{Proposals, loaded_group};
 use crate::domain::learning::quality::Quality;
-use crate::domain::learning::scope::{Audience, Scope};
+use crate::domain::learning::scope::Scope;
 use crate::domain::records::conversation::Conversation;
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::learning::learn::Learning;
@@ -41,14 +41,9 @@ impl Learning {
     /// frequent comes first.
     pub(in crate::service) fn followers(&self, caller: &Principal, anchors: &[ToolId]) -> Vec<Follower> {
         let mut followers: Vec<Follower> = Vec::new();
+        let now = Minute::of(SystemTime::now());
         for scope in Scope::of(caller) {
-            let people = match scope.audience {
-                Audience::Caller(_) => 1,
-                Audience::Group(_) => self.settings.group_people,
-                Audience::All => self.settings.all_people,
-            };
-            let now = Minute::of(SystemTime::now());
-            let parameters = FollowParameters { people, half_life: self.settings.half_life, now };
+            let parameters = FollowParameters { people: self.people(&scope), half_life: self.settings.half_life, now };
             for follower in self.co_uses.followers(&scope, anchors, &parameters) {
                 if followers.iter().all(|known| known.tool != follower.tool) {
                     followers.push(follower);

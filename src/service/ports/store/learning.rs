@@ -9,7 +9,7 @@ use super::StoreError;
 use crate::domain::access::api_key::KeyId;
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::ToolId;
-use crate::domain::learning::evidence::Evidence;
+use crate::domain::learning::evidence::{Evidence, Minute};
 use crate::domain::learning::memory::RememberedMessage;
 use crate::domain::learning::scope::Scope;
 
@@ -50,6 +50,28 @@ pub enum Forgotten {
     /// Messages without evidence since this time.
     Before(SystemTime),
     All,
+}
+
+impl Forgotten {
+    /// Whether a scope is forgotten as a whole.
+    pub(crate) fn has_scope(&self, scope: &Scope) -> bool {
+        match self {
+            Self::Scope(forgotten) => forgotten == scope,
+            Self::Key(key) => *scope.key == *key.as_str(),
+            _ => false,
+        }
+    }
+
+    /// Whether what a person taught about a tool at this time is forgotten, in a scope that isn't forgotten as a whole.
+    pub(crate) fn has(&self, person: &str, tool: &ToolId, at: Minute) -> bool {
+        match self {
+            Self::Caller(id) => person == id.as_str(),
+            Self::Tool(forgotten) => tool == forgotten,
+            Self::Before(time) => at < Minute::of(*time),
+            Self::Scope(_) | Self::Key(_) => false,
+            Self::All => true,
+        }
+    }
 }
 
 #[async_trait]
