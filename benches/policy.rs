@@ -34,15 +34,7 @@ fn tools() -> Catalog {
             });
             Arc::new(catalog::tool(&name, &Arc::new(raw)).unwrap())
         });
-        CatalogServer {
-            tools: tools.collect(),
-            name: name.clone(),
-            title: None,
-            program: None,
-            version: None,
-            instructions: None,
-            disabled: Vec::new(),
-        }
+        CatalogServer::untitled(name.clone(), tools.collect())
     });
     Catalog::new(servers.collect())
 }

@@ -93,7 +93,7 @@ fn servers(folder: &Path) -> Result<Vec<CatalogServer>, Failure> {
         let list: Value = serde_json::from_str(&fs::read_to_string(&path)?)?;
         let raw = list["tools"].as_array().cloned().unwrap_or_default();
         let tools = raw.into_iter().filter_map(|raw| catalog::tool(&name, &Arc::new(raw)).ok()).map(Arc::new).collect();
-        servers.push(CatalogServer { name, title: None, program: None, version: None, instructions: None, tools });
+        servers.push(CatalogServer::untitled(name, tools));
     }
     Ok(servers)
 }

@@ -79,5 +79,5 @@ fn server(line: &Value) -> CatalogServer {
     let name = ServerName::from(line["server"].as_str().unwrap_or_default());
     let raw = line["tools"].as_array().cloned().unwrap_or_default();
     let tools = raw.into_iter().filter_map(|raw| catalog::tool(&name, &Arc::new(raw)).ok()).map(Arc::new).collect();
-    CatalogServer { name, title: None, program: None, version: None, instructions: None, tools }
+    CatalogServer::untitled(name, tools)
 }

@@ -119,7 +119,7 @@ fn server(name: &str, tools: &[Value]) -> CatalogServer {
         Some(Arc::new(catalog::tool(&name, &Arc::new(raw)).ok()?))
     };
     let tools = tools.iter().filter_map(tool).collect();
-    CatalogServer { name, title: None, program: None, version: None, instructions: None, tools, disabled: Vec::new() }
+    CatalogServer::untitled(name, tools)
 }
 
 /// 1,087 tools of 197 servers that were written for this project.

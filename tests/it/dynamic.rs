@@ -367,7 +367,7 @@ fn catalog(tools: usize, servers: usize) -> Catalog {
         let name = ServerName::from(format!("server-of-department-{number}").as_str());
         let raw = |tool: usize| json!({"name": format!("tool_{tool}"), "description": "Does something", "inputSchema": {"type": "object"}});
         let tools = (0..tools / servers).map(|tool| Arc::new(catalog::tool(&name, &Arc::new(raw(tool))).unwrap())).collect();
-        CatalogServer { name: name.clone(), title: None, program: None, version: None, instructions: None, tools, disabled: Vec::new() }
+        CatalogServer::untitled(name.clone(), tools)
     };
     Catalog::new((0..servers).map(server).collect())
 }

@@ -63,15 +63,7 @@ fn server(name: &str, instructions: Option<&str>, tools: &[&str]) -> CatalogServ
         Arc::new(catalog::tool(&name, &Arc::new(raw)).unwrap())
     };
     let tools = tools.iter().map(tool).collect();
-    CatalogServer {
-        title: None,
-        program: None,
-        version: None,
-        instructions: instructions.map(str::to_owned),
-        tools,
-        name,
-        disabled: Vec::new(),
-    }
+    CatalogServer { instructions: instructions.map(str::to_owned), ..CatalogServer::untitled(name, tools) }
 }
 
 fn two_servers_and_an_empty_one() -> Catalog {

@@ -46,15 +46,7 @@ fn catalog(tools: &[Value]) -> (Catalog, HashMap<ToolId, String>) {
             continue;
         }
         names.insert(made.id.clone(), text("id"));
-        let empty = || CatalogServer {
-            name: name.clone(),
-            title: None,
-            program: None,
-            version: None,
-            instructions: None,
-            tools: Vec::new(),
-            disabled: Vec::new(),
-        };
+        let empty = || CatalogServer::untitled(name.clone(), Vec::new());
         servers.entry(server).or_insert_with(empty).tools.push(Arc::new(made));
     }
     (Catalog::new(servers.into_values().collect()), names)

@@ -71,6 +71,11 @@ pub struct CatalogServer {
 }
 
 impl CatalogServer {
+    /// A server that says nothing of itself.
+    pub fn untitled(name: ServerName, tools: Vec<Arc<Tool>>) -> Self {
+        Self { name, title: None, program: None, version: None, instructions: None, tools, disabled: Vec::new() }
+    }
+
     /// Builds the catalog entry of a server, and separates the tools that are switched off. Also returns the hidden characters that were removed from its texts.
     pub fn of(listing: &ServerListing, tools: Vec<Arc<Tool>>) -> (Self, Vec<HiddenText>) {
         let mut hidden = Vec::new();
@@ -325,7 +330,7 @@ mod tests {
             .iter()
             .map(|tool_name| Arc::new(tool(&name, &Arc::new(json!({"name": tool_name, "inputSchema": {"type": "object"}}))).unwrap()))
             .collect();
-        CatalogServer { name, title: None, program: None, version: None, instructions: None, tools, disabled: Vec::new() }
+        CatalogServer::untitled(name, tools)
     }
 
     #[test]

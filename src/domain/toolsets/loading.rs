@@ -179,7 +179,7 @@ mod tests {
                 Arc::new(catalog::tool(&name, &Arc::new(raw)).unwrap())
             };
             let tools = tools.iter().map(tool).collect();
-            CatalogServer { name: name.clone(), title: None, program: None, version: None, instructions: None, tools, disabled: Vec::new() }
+            CatalogServer::untitled(name.clone(), tools)
         };
         Catalog::new(vec![
             server("GitHub", &[("create_issue", &["Code"]), ("list_issues", &["Code"])]),

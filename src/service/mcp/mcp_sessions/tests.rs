@@ -203,15 +203,7 @@ async fn the_mode_of_a_list_changes_only_with_a_notification() {
         let name = ServerName::from("one");
         let tool = |tool: &&str| Arc::new(catalog::tool(&name, &json!({"name": tool, "inputSchema": {"type": "object"}}).into()).unwrap());
         let tools = names.iter().map(tool).collect();
-        current.swap(Catalog::new(vec![CatalogServer {
-            name: name.clone(),
-            title: None,
-            program: None,
-            version: None,
-            instructions: None,
-            tools,
-            disabled: Vec::new(),
-        }]));
+        current.swap(Catalog::new(vec![CatalogServer::untitled(name.clone(), tools)]));
     };
     list(&["a"]);
     let settings = settings(Duration::from_hours(1), 9, 9);
@@ -238,16 +230,7 @@ async fn a_list_that_changes_while_it_is_fetched_is_announced() {
         let name = ServerName::from("one");
         let raw = |number| json!({"name": format!("t{number}"), "inputSchema": {"type": "object"}}).into();
         let tools = (0..tools).map(|number| Arc::new(catalog::tool(&name, &raw(number)).unwrap())).collect();
-        let (name, title) = (name.clone(), None);
-        current.swap(Catalog::new(vec![CatalogServer {
-            name,
-            title,
-            program: None,
-            version: None,
-            instructions: None,
-            tools,
-            disabled: Vec::new(),
-        }]));
+        current.swap(Catalog::new(vec![CatalogServer::untitled(name.clone(), tools)]));
     };
     list(1);
     let settings = settings(Duration::from_hours(1), 9, 9);
