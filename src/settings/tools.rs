@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize as _;
 use serde_json::Value;
 
 use crate::domain::access::tool_facts::ToolOverride;
@@ -11,6 +10,7 @@ use crate::domain::catalog::shape::Shape;
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::selection::enrichment::Enrichment;
 use crate::domain::text::canonical::Fingerprint;
+use crate::domain::text::json;
 use crate::settings::ServerSettings;
 use crate::settings::finding::{Findings, Location, suggestion};
 use crate::settings::table::Table;
@@ -118,7 +118,7 @@ fn texts(table: &mut Table<'_>, field: &str) -> Vec<String> {
 }
 
 fn shape(table: &mut Table<'_>, value: &Value) -> Shape {
-    Shape::deserialize(value).unwrap_or_else(|error| {
+    json::from_object(value).unwrap_or_else(|error| {
         table.problem(format!("`shape` can't be read: {error}"));
         Shape::default()
     })

@@ -180,7 +180,13 @@ async fn a_shape_that_does_not_fit_is_refused_with_what_to_do() {
         assert!(problem["detail"].as_str().unwrap().contains(words), "{problem}");
         assert_eq!(problem["errors"][0]["pointer"], json!(format!("/shape/parameters/{at}")));
     }
-    for shape in [json!({"parameters": {"limit": {"hidden": false}}}), json!({"parameters": {"limit": {}}}), json!({"off": true})] {
+    for shape in [
+        json!({"parameters": {"limit": {"hidden": false}}}),
+        json!({"parameters": {"limit": {}}}),
+        json!({"off": true}),
+        json!([]),
+        json!("off"),
+    ] {
         let (status, problem) = administer(&service, Method::PUT, ECHO, &json!({"shape": shape})).await;
         assert_eq!((status, &problem["code"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("invalid_request")), "{shape}: {problem}");
     }

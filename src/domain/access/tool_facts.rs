@@ -18,6 +18,7 @@ use crate::domain::catalog::overlay::Overlay;
 use crate::domain::catalog::shape::{Shape, ShapeProblem};
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::domain::text::analysis::Analyzer;
+use crate::domain::text::json;
 
 /// Maximum number of an admin's tags per tool, and of tags per server in the server file.
 pub const MOST_TAGS: usize = 50;
@@ -45,7 +46,7 @@ pub struct ToolOverride {
     #[serde(default)]
     pub pinned: bool,
     /// What callers see and send of the parameters, and whether the tool is switched off.
-    #[serde(default, skip_serializing_if = "Shape::is_empty")]
+    #[serde(default, skip_serializing_if = "Shape::is_empty", deserialize_with = "json::from_object")]
     pub shape: Shape,
 }
 

@@ -112,7 +112,8 @@ impl Trace {
                 name,
             })
         });
-        let is_kept = |selected: &&Selected| !matches!(selected.reason, Reason::Relevant { .. } | Reason::Judged { .. });
+        let is_kept =
+            |selected: &&Selected| !matches!(selected.reason, Reason::Relevant { .. } | Reason::Learned { .. } | Reason::Judged { .. });
         let kept = selected.iter().filter(is_kept);
         let kept = kept.map(|kept| KeptExplanation { name: kept.name.clone(), reason: kept.reason.to_string() }).collect();
         Explanation { language, parts, gate, candidates: candidates.collect(), kept }

@@ -6,10 +6,12 @@ mod scan;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::marker::PhantomData;
 
 use ahash::RandomState;
 use indexmap::IndexMap;
 use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -39,6 +41,26 @@ pub(crate) fn read_members(json: &str) -> Result<Members<'_>, serde_json::Error>
         members.insert(name, value);
     })?;
     Ok(members)
+}
+
+/// Reads a struct from an object only. Derived code also takes its members from an array, in their order.
+///
+/// # Errors
+/// Everything but an object, and what `T` refuses.
+pub fn from_object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    struct Object<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Object<T> {
+        type Value = T;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<T, A::Error> {
+            T::deserialize(MapAccessDeserializer::new(members))
+        }
+    }
+    deserializer.deserialize_map(Object(PhantomData))
 }
 
 /// One member of an object as JSON text. A text that does not contain the name is not parsed, because results can be long.
