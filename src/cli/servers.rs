@@ -55,6 +55,12 @@ pub(super) enum Servers {
         #[command(flatten)]
         access: ServiceAccess,
     },
+    /// Show the last lines that a server's process wrote to standard error
+    Log {
+        name: String,
+        #[command(flatten)]
+        shown: Shown,
+    },
     /// Print the servers that were added with `put` as a servers file, with variables in place of secret values
     Export {
         #[command(flatten)]
@@ -80,6 +86,7 @@ impl Servers {
             Self::Enable { name, access } => switch(&name, true, &access),
             Self::Disable { name, access } => switch(&name, false, &access),
             Self::Restart { name, access } => print(&described(&access.ask(Method::POST, &format!("{}/restart", path(&name)), None)?)),
+            Self::Log { name, shown } => shown.get(&format!("{}/log", path(&name)), as_log),
             Self::Export { access } => {
                 let (file, variables) = exported(&access.ask(Method::GET, "/v1/admin/servers", None)?);
                 if !variables.is_empty() {
@@ -110,6 +117,12 @@ fn entry(file: &Path) -> Result<Value, Failure> {
     };
     let entry = parse_entry(&text.map_err(unreadable)?);
     entry.map(Value::Object).map_err(|error| Failure::invalid(format!("error: {}: {error}", file.display())))
+}
+
+fn as_log(answer: &Value) -> String {
+    let lines = answer["lines"].as_array().into_iter().flatten();
+    let lines: Vec<String> = lines.map(|line| format!("{}  {}", text(&line["at"]), text(&line["text"]))).collect();
+    if lines.is_empty() { "The server's process has written nothing.".to_owned() } else { lines.join("\n") }
 }
 
 fn as_table(answer: &Value) -> String {

@@ -166,10 +166,11 @@ const MEMBERS: [(&str, &str, Keywords<'_>); 60] = [
 ];
 
 /// Limits on query parameters, by operation and parameter.
-const PARAMETERS: [(&str, &str, Keywords<'_>); 6] = [
+const PARAMETERS: [(&str, &str, Keywords<'_>); 7] = [
     ("list_audit", "limit", &[("minimum", 1), ("maximum", admin::audit::MAX_LIMIT), ("default", admin::audit::DEFAULT_LIMIT)]),
     ("list_events", "limit", &[("minimum", 1), ("maximum", admin::events::MAX_LIMIT), ("default", admin::events::DEFAULT_LIMIT)]),
-    ("list_enrichment", "limit", &[("minimum", 1), ("maximum", admin::enrichment::MOST), ("default", admin::enrichment::DEFAULT_LIMIT)]),
+    ("list_enrichment", "limit", &[("minimum", 1), ("maximum", admin::part::MAX_LIMIT), ("default", admin::part::DEFAULT_LIMIT)]),
+    ("list_all_secrets", "limit", &[("minimum", 1), ("maximum", admin::part::MAX_LIMIT), ("default", admin::part::DEFAULT_LIMIT)]),
     ("list_tools", "limit", &[("minimum", 1), ("maximum", admin::tools::MAX_LIMIT), ("default", admin::tools::DEFAULT_LIMIT)]),
     ("show_usage", "limit", &[("minimum", 1), ("maximum", admin::usage::MAX_LIMIT), ("default", admin::usage::DEFAULT_LIMIT)]),
     ("show_report", "limit", &[("minimum", 0), ("maximum", admin::report::MAX_LIMIT), ("default", admin::report::DEFAULT_LIMIT)]),

@@ -11,6 +11,8 @@ use crate::settings::values::Values;
 pub struct ToolsetSettings {
     /// The configured toolsets, in the order of the file.
     pub defined: Vec<Toolset>,
+    /// The toolsets of every preset, by its name.
+    pub presets: BTreeMap<String, Vec<String>>,
     /// The toolsets that `--toolsets`, `--exclude` and `--preset` select.
     pub published: PublishedToolsets,
 }
@@ -60,7 +62,8 @@ impl ToolsetSettings {
             names.map(|name| ToolsetName::from(name.as_str())).collect()
         };
         let published = PublishedToolsets { toolsets: names(&mut wanted.into_iter()), exclude: names(&mut flags.exclude.iter()) };
-        Self { defined, published }
+        let presets = presets.into_iter().map(|(name, (toolsets, _))| (name.to_owned(), toolsets.clone())).collect();
+        Self { defined, presets, published }
     }
 }
 

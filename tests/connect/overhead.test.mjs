@@ -1,10 +1,13 @@
-// Measures what a call in a user's name costs beside one with a fixed header: the same tool of the same server, by turns.
+// Measures what a call in a user's name costs beside one with a fixed header: the same tool of the same server, by turns. Run it on an
+// idle machine, because it fails above the goal.
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { Peer, Service, note, signIn, stopAll } from './world.mjs';
 
 const CALLS = 3000;
 const WARM = 300;
+/** Microseconds that a valid token may cost. */
+const GOAL = 50;
 
 after(stopAll);
 
@@ -48,4 +51,5 @@ test('calls by turns', { timeout: 300_000 }, async () => {
   const differences = own.map((took, call) => took - shared[call]);
   note(`${CALLS} calls each: ${median(own).toFixed(0)} µs in a user's name, ${median(shared).toFixed(0)} µs with a fixed header`);
   note(`median of the differences: ${median(differences).toFixed(0)} µs`);
+  assert.ok(median(differences) <= GOAL);
 });

@@ -9,8 +9,8 @@ const URL_OF = process.env.TOOLSIEVE_URL;
 const MESSAGE = "What time is it in Tokyo? Then show the last commits of the repository.";
 const TIMES = JSON.stringify({ source_timezone: "UTC", time: "12:00", target_timezone: "Asia/Tokyo" });
 const PAGES = [
-  "/ui", "/ui/servers", "/ui/server", "/ui/server?server=time", "/ui/tools", "/ui/access", "/ui/access/keys", "/ui/access/toolsets",
-  "/ui/access/toolset", "/ui/activity", "/ui/activity/chat?chat=none", "/ui/learning", "/ui/playground",
+  "/ui", "/ui/servers", "/ui/server", "/ui/server?server=time", "/ui/tools", "/ui/access", "/ui/access/check?principal=service-key", "/ui/access/keys",
+  "/ui/access/secrets", "/ui/access/toolsets", "/ui/access/toolset", "/ui/activity", "/ui/activity/chat?chat=none", "/ui/learning", "/ui/playground",
 ];
 
 let browser;
@@ -183,6 +183,29 @@ test("a rule blocks a server for a key, with its effect shown before", async () 
   await page.getByRole("link", { name: "Revoke: console-suite" }).click();
   await page.getByRole("button", { name: "Revoke" }).click();
   await page.getByRole("status").filter({ hasText: "revoked" }).waitFor();
+  assert.deepEqual(faults, []);
+});
+
+test("a rule is dragged before another one", async () => {
+  const { page, faults } = await open();
+  await signIn(page);
+  await page.goto(`${URL_OF}/ui/access`);
+  for (const caller of ["key:first", "key:second", "key:third"]) {
+    await page.getByLabel("Callers").fill(caller);
+    await page.getByRole("button", { name: "See the effect" }).last().click();
+    await page.getByRole("heading", { name: "Not saved yet" }).waitFor();
+  }
+  const rows = page.locator("tr[data-place]");
+  const count = await rows.count();
+  assert.ok(await page.getByText("Rules can also be dragged").isVisible());
+  await rows.nth(count - 1).dragTo(rows.nth(count - 3));
+  await page.waitForFunction(
+    (place) => document.querySelectorAll("tr[data-place]")[place]?.textContent.includes("key:third"),
+    count - 3,
+  );
+  const words = await rows.allInnerTexts();
+  const order = words.slice(count - 3).map((text) => /key:\w+/u.exec(text)[0]);
+  assert.deepEqual(order, ["key:third", "key:first", "key:second"]);
   assert.deepEqual(faults, []);
 });
 

@@ -250,6 +250,8 @@ async fn tools_and_servers(world: &mut World, clock: &[&str; 2]) {
     world.good("switch_server", &["added"], ADMIN, json!({"enabled": false})).await;
     world.good("show_server", &["added"], ADMIN, Value::Null).await;
     world.good("remove_server", &["added"], ADMIN, Value::Null).await;
+    world.good("call", &[], KEY, json!({"name": "one__stderr", "arguments": {"text": "a line\n"}})).await;
+    world.good("show_server_log", &["one"], ADMIN, Value::Null).await;
     // Prompts are listed when a client asks for them.
     rpc(&world.service, "/mcp", &[], "prompts/list", json!({})).await;
     let view = world.good("show_server_definition", &["one"], ADMIN, Value::Null).await;
@@ -319,6 +321,9 @@ async fn every_answer_is_as_described() {
     world.good("list_secrets", &[], &key, Value::Null).await;
     world.good("list_connections", &[], &key, Value::Null).await;
     world.good("give_secret", &["mine", "token"], &key, json!({"value": "hidden"})).await;
+    let stored = world.good("list_all_secrets", &[], ADMIN, Value::Null).await;
+    assert_eq!((&stored["secrets"][0]["principal"], &stored["total"]), (&json!("key:ci"), &json!(1)), "{stored}");
+    assert!(!stored.to_string().contains("hidden"), "{stored}");
     assert_eq!(world.good("list_secrets", &[], &key, Value::Null).await["secrets"][0]["state"], "set");
     world.good("remove_secret", &["mine", "token"], &key, Value::Null).await;
     world.good("forget_secrets", &["key:ci"], ADMIN, Value::Null).await;

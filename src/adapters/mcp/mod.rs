@@ -49,8 +49,8 @@ use self::transport::http::Forwarded;
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::service::ports::{
-    CallContext, CallError, Credentials, Offers, Parting, PassthroughRequest, ServerChange, ServerChangeKind, ServerEvent, ServerNews,
-    ServerState, ToolServers,
+    CallContext, CallError, Credentials, LogLine, Offers, Parting, PassthroughRequest, ServerChange, ServerChangeKind, ServerEvent,
+    ServerNews, ServerState, ToolServers,
 };
 use crate::settings::UserConnectionSettings;
 use crate::settings::servers::ServerSettings;
@@ -313,6 +313,7 @@ impl ToolServers for McpServers {
         // The order matters: a caller that finds a server retired must find its successor, which must not start earlier.
         self.servers.store(Arc::new(next));
         for (name, server) in gone {
+            self.options.processes.logs.forget(name);
             server.retire(true);
             self.users.retire(server);
             if let Some(task) = tasks.shift_remove(name) {
@@ -335,6 +336,10 @@ impl ToolServers for McpServers {
         self.servers.store(Arc::new(next));
         self.succeed(Some(former), server, &mut tasks);
         true
+    }
+
+    fn log(&self, server: &ServerName) -> Vec<LogLine> {
+        self.options.processes.logs.lines(server)
     }
 
     fn states(&self) -> Vec<ServerState> {

@@ -87,6 +87,11 @@ impl Secrets {
         Self(found.into_iter().map(SecretString::from).collect())
     }
 
+    #[cfg(test)]
+    pub(super) fn of_value(value: &str) -> Self {
+        Self(vec![SecretString::from(value)])
+    }
+
     /// Length of the longest secret, in bytes.
     pub(super) fn longest(&self) -> usize {
         self.0.first().map_or(0, |secret| secret.expose_secret().len())

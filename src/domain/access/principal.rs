@@ -223,6 +223,11 @@ impl GroupTable {
         self.groups.keys().map(String::as_str)
     }
 
+    /// The names of the groups, with the numbers of their members.
+    pub fn sizes(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.groups.iter().map(|(name, members)| (name.as_str(), members.len()))
+    }
+
     /// The groups of a user. `email` must be in lower case.
     fn of(&self, id: &str, email: Option<&str>) -> Vec<String> {
         let is_member = |members: &BTreeSet<String>| members.contains(id) || email.is_some_and(|email| members.contains(email));

@@ -1,5 +1,5 @@
-// The only script of the console. The pages work without it: it adds rows for what happens while the page is open, and shows the
-// values of sliders.
+// The only script of the console. The pages work without it: it adds rows for what happens while the page is open, shows the values of
+// sliders, and lets rules be dragged.
 "use strict";
 
 for (const shown of document.querySelectorAll("output[data-value]")) {
@@ -8,6 +8,49 @@ for (const shown of document.querySelectorAll("output[data-value]")) {
     shown.textContent = slider.value;
   });
 }
+
+(() => {
+  const form = document.querySelector("form[data-dragged]");
+  const rows = form ? [...form.querySelectorAll("tr[data-place]")] : [];
+  if (rows.length < 2) return;
+  let dragged = null;
+
+  const mark = (row) => rows.forEach((other) => other.classList.toggle("over", other === row));
+
+  /** The row under the pointer to which the dragged one can go. */
+  const goal = (event) => {
+    const row = dragged ? event.target.closest?.("tr[data-place]") : null;
+    return row === dragged ? null : row;
+  };
+
+  for (const row of rows) row.draggable = true;
+  for (const hint of form.querySelectorAll("[data-with-script]")) hint.hidden = false;
+  form.addEventListener("dragstart", (event) => {
+    dragged = event.target.closest?.("tr[data-place]") ?? null;
+    event.dataTransfer.effectAllowed = "move";
+  });
+  form.addEventListener("dragover", (event) => {
+    const row = goal(event);
+    if (row) event.preventDefault();
+    mark(row);
+  });
+  form.addEventListener("dragend", () => {
+    dragged = null;
+    mark(null);
+  });
+  form.addEventListener("drop", (event) => {
+    const row = goal(event);
+    if (!row) return;
+    event.preventDefault();
+    // The same as pressing a button of the row.
+    const button = document.createElement("button");
+    button.name = "do";
+    button.value = `move-${dragged.dataset.place}-${row.dataset.place}`;
+    button.hidden = true;
+    form.append(button);
+    form.requestSubmit(button);
+  });
+})();
 
 (() => {
   /** Number of rows that stay in the table. */

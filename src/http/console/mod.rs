@@ -1,7 +1,7 @@
 //! The console: pages for administrators below `/ui`, rendered on the server.
 //!
 //! The pages use the same use cases as the routes below `/v1`, and add no other way to anything. They need no download, and work
-//! without scripts. The only script, `console.js`, shows what happens meanwhile. Every text of a server, a user or a model is escaped by `maud`.
+//! without scripts. The only script, `console.js`, shows what happens meanwhile and lets rules be dragged. Every text of a server, a user or a model is escaped by `maud`.
 
 pub(crate) mod session;
 mod text;
@@ -40,7 +40,9 @@ const TOOL: &str = "/ui/tool";
 /// Outside the pages that change something, so that a call ends when its browser leaves.
 const RUN: &str = "/ui/run";
 const ACCESS: &str = "/ui/access";
+const CHECK: &str = "/ui/access/check";
 const KEYS: &str = "/ui/access/keys";
+const SECRETS: &str = "/ui/access/secrets";
 const TOOLSETS: &str = "/ui/access/toolsets";
 const TOOLSET: &str = "/ui/access/toolset";
 const ACTIVITY: &str = "/ui/activity";
@@ -64,7 +66,9 @@ pub(in crate::http) fn configure(config: &mut web::ServiceConfig) {
         .service(writes(TOOL, web::get().to(tool::show), web::post().to(tool::change)))
         .service(writes(RUN, web::get().to(run::show), web::post().to(run::run)))
         .service(writes(ACCESS, web::get().to(access::rules::show), web::post().to(access::rules::change)))
+        .service(reads(CHECK, web::get().to(access::check::show)))
         .service(writes(KEYS, web::get().to(access::keys::show), web::post().to(access::keys::change)))
+        .service(writes(SECRETS, web::get().to(access::secrets::show), web::post().to(access::secrets::change)))
         .service(reads(TOOLSETS, web::get().to(access::toolsets::list)))
         .service(writes(TOOLSET, web::get().to(access::toolsets::show), web::post().to(access::toolsets::change)))
         .service(writes(ACTIVITY, web::get().to(activity::show), web::post().to(activity::change)))

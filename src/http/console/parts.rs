@@ -257,6 +257,7 @@ pub(super) fn done(visit: &Visit<'_>, fields: &Fields) -> Markup {
         "restarted" => &visit.texts.done_restarted,
         "missing" => &visit.texts.done_missing,
         "revoked" => &visit.texts.done_revoked,
+        "forgotten" => &visit.texts.done_forgotten,
         _ => return html! {},
     };
     html! { p.good role="status" { (text) } }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::layout::{Place, Visit};
 use super::parts::{Head, UNKNOWN, grouped, second, short, table};
 use super::text::Texts;
-use super::{ACTIVITY, PLAYGROUND, RUN, TOOL};
+use super::{ACTIVITY, CHECK, PLAYGROUND, RUN, TOOL};
 use crate::domain::catalog::hidden_text::visible;
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::selection::explanation::{CandidateExplanation, Explanation, GateExplanation};
@@ -156,7 +156,7 @@ pub(super) async fn run(state: web::Data<State>, caller: Caller, request: HttpRe
         Ok::<_, Problem>((now, Some(then)))
     };
     let (status, error, results) = match selected.await {
-        Ok((now, then)) => (StatusCode::OK, None, Some(results(&visit, &now, then.as_ref()))),
+        Ok((now, then)) => (StatusCode::OK, None, Some(html! { (results(&visit, &now, then.as_ref())) (rules(&visit, &fields)) })),
         Err(problem) => (problem.code.status(), Some(problem.detail), None),
     };
     let body = html! {
@@ -293,6 +293,13 @@ fn results(visit: &Visit<'_>, now: &FilterAnswer, then: Option<&FilterAnswer>) -
             }
         }
     }
+}
+
+/// Where the rules say which tools the caller may use. Other tools are not even candidates.
+fn rules(visit: &Visit<'_>, given: &Fields) -> Markup {
+    let caller = given.given("principal").unwrap_or(if visit.state.admission.needs_no_key() { "anyone" } else { "admin" });
+    let link = visit.link(CHECK, &[("principal", caller), ("groups", given.text("groups")), ("model", given.text("model"))]);
+    html! { p { (visit.texts.candidates_allowed) " " a href=(link) { (visit.texts.check_rules) } } }
 }
 
 /// One selection. `former` is the explanation to compare with.

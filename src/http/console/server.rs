@@ -5,7 +5,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use maud::{Markup, html};
 
 use super::layout::{Place, Visit};
-use super::parts::{Form, done, phase, short};
+use super::parts::{Form, done, phase, second, short};
 use super::text::Texts;
 use super::{SERVER, SERVERS};
 use crate::domain::access::management::{ManagedBy, NO_ENTRY};
@@ -92,6 +92,7 @@ fn page(visit: Visit<'_>, view: Option<&ServerView>, query: &Fields, (given, pro
         @if let Some(problem) = problem.filter(|_| is_of_file) { p.bad role="alert" { (problem.detail) } }
         @if !is_of_file { (form(&visit, view, given, problem)) }
         @if let Some(view) = view.filter(|_| visit.may_change()) { (actions(&visit, view)) }
+        @if let Some(view) = view { (log(&visit, view)) }
     };
     let title = view.map_or_else(|| texts.new_server.clone(), |view| short(view.server.as_str(), 100).into_owned());
     visit.page_with(problem.map_or(StatusCode::OK, |problem| problem.code.status()), Place::Servers, &title, &body)
@@ -165,6 +166,20 @@ fn other_version(texts: &Texts, view: Option<&ServerView>) -> Markup {
         section.notice {
             h2 { (texts.other_version) }
             pre tabindex="0" { (entered(view).text("entry")) }
+        }
+    }
+}
+
+/// What the server's processes wrote to standard error.
+fn log(visit: &Visit<'_>, view: &ServerView) -> Markup {
+    let (texts, lines) = (visit.texts, servers::log(visit.state, &view.server).unwrap_or_default());
+    html! {
+        @if !lines.is_empty() {
+            h2 { (texts.log_lines) }
+            p.quiet { (texts.log_lines_hint) }
+            pre.log tabindex="0" aria-label=(texts.log_lines) role="group" {
+                @for line in &lines { (second(line.at)) "  " (line.text) "\n" }
+            }
         }
     }
 }

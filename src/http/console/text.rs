@@ -59,7 +59,11 @@ declare! {
     learned_for_message learned_for_message_hint learned_caller_hint learned_try moves_nothing message_needed message_too_long
     kind_called kind_found kind_invalid kind_failed kind_helpful kind_missing kind_wrong kind_passed_over
     forget forget_what forget_value_hint forget_next forget_all forget_hint forgotten what_learning_changed
-    not_narrowed more_functions
+    not_narrowed more_functions candidates_allowed check_rules
+    check check_hint check_caller_hint check_tool_hint reason groups_hint drag_hint
+    secrets secrets_hint no_secrets delete_all_of delete_all_hint done_forgotten
+    presets presets_hint no_presets published_toolsets excluded_toolsets
+    log_lines log_lines_hint
 }
 
 const FILES: [(&str, &str); 2] = [("en", include_str!("texts/en.toml")), ("de", include_str!("texts/de.toml"))];

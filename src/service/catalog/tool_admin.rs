@@ -24,7 +24,7 @@ use crate::service::catalog::definitions::{ApproveError, DefinitionCounts, Defin
 use crate::service::catalog::rebuild::Rebuilds;
 use crate::service::catalog::reload::Reload;
 use crate::service::catalog::tool_facts::{OverrideError, ToolOverrides};
-use crate::service::ports::{ListingStore, ServerPhase, ServerState, StoreError, ToolServers};
+use crate::service::ports::{ListingStore, LogLine, ServerPhase, ServerState, StoreError, ToolServers};
 use crate::settings::KnownServer;
 
 pub(crate) struct ToolAdmin {
@@ -399,6 +399,11 @@ impl ToolAdmin {
             }
         };
         Ok(self.reload.known().iter().map(view).collect())
+    }
+
+    /// The last lines that the processes of a configured server wrote; `None` if there is no such server.
+    pub(crate) fn log(&self, name: &ServerName) -> Option<Vec<LogLine>> {
+        self.reload.known().iter().any(|known| known.name == *name).then(|| self.servers.log(name))
     }
 
     /// All published, withheld and disabled tools.

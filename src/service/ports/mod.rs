@@ -37,7 +37,7 @@ pub use self::judge::{Advisor, Judge, JudgeError};
 pub use self::limit::Limit;
 pub use self::process::{DiskSpace, ProcessState};
 pub use self::servers::{
-    CallContext, CallError, Credentials, NewsKind, Offers, Parting, PassthroughKind, PassthroughRequest, Progress, Refusal, Round,
+    CallContext, CallError, Credentials, LogLine, NewsKind, Offers, Parting, PassthroughKind, PassthroughRequest, Progress, Refusal, Round,
     ServerChange, ServerChangeKind, ServerEvent, ServerMessage, ServerNews, ServerPhase, ServerQuestion, ServerState, SignInToken,
     ToolServers,
 };
@@ -46,8 +46,8 @@ pub use self::store::{
     AuditStore, CalledInChat, ChangeStore, ChatStore, ComputedStore, ConnectVisit, ConnectionStore, DefinitionStore, EnrichmentStore,
     EventStore, FeedbackStore, Forgotten, KeyStore, LeaderStore, LearnedUse, LearningStore, ListingStore, PendingSignIn, PolicyStore,
     RateKey, RateReport, RateStore, SecretStore, ServerStore, SessionCaps, SessionSaved, SessionStore, SharedRate, SharedRates, StatePart,
-    StateVersions, Store, StoreError, StoreFailures, StoredChat, StoredConnection, StoredDefinition, StoredPolicy, StoredServer,
-    StoredToolOverride, SwitchStore, ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore, VisitCaller,
+    StateVersions, Store, StoreError, StoreFailures, StoredChat, StoredConnection, StoredDefinition, StoredPolicy, StoredSecret,
+    StoredServer, StoredToolOverride, SwitchStore, ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore, VisitCaller,
 };
 pub use self::tracer::{Span, SpanKind, SpanValue, TraceContext, Tracer};
 pub use crate::domain::catalog::catalog::{ServerListing, SkippedTool};

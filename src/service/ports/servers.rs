@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use secrecy::{ExposeSecret, SecretString};
@@ -48,6 +48,9 @@ pub trait ToolServers: Send + Sync {
     /// The servers that are down: their last connection attempt failed, and a retry is scheduled. Excludes servers with one
     /// connection per caller.
     fn down(&self) -> Vec<ServerName>;
+
+    /// The last lines that the processes of a stdio server wrote to standard error, oldest first, without secrets.
+    fn log(&self, server: &ServerName) -> Vec<LogLine>;
 
     /// Calls a tool and returns the raw result object (MCP specification, `CallToolResult`). The arguments (an object) and the
     /// result are JSON text and forwarded unchanged.
@@ -284,6 +287,14 @@ impl fmt::Debug for Credentials {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_set().entries(self.values.keys()).finish()
     }
+}
+
+/// A line that a server's process wrote to standard error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogLine {
+    pub at: SystemTime,
+    /// Without line break, control characters and secrets.
+    pub text: String,
 }
 
 /// When to end a caller's connections.

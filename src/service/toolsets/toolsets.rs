@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::domain::access::management::{ManagedBy, ManagedInFile, NO_ENTRY, version_of};
 use crate::domain::access::policy::CompiledToolsets;
 use crate::domain::access::principal::Principal;
-use crate::domain::access::toolset::{Toolset, ToolsetDefinition, ToolsetName, ToolsetProblem};
+use crate::domain::access::toolset::{PublishedToolsets, Toolset, ToolsetDefinition, ToolsetName, ToolsetProblem};
 use crate::domain::catalog::tool::Tool;
 use crate::domain::text::similar::did_you_mean;
 use crate::service::catalog::current::{CurrentCatalog, View};
@@ -63,6 +63,13 @@ impl ToolsetView {
     pub(crate) fn version(&self) -> String {
         version(&self.definition)
     }
+}
+
+/// The presets of the settings, and the toolsets that this service publishes.
+pub(crate) struct Presets {
+    /// The toolsets of every preset, by its name.
+    pub presets: BTreeMap<String, Vec<String>>,
+    pub published: PublishedToolsets,
 }
 
 /// A toolset, as shown to a caller that sees at least one of its tools.
@@ -131,6 +138,12 @@ impl Toolsets {
         let mut views: Vec<ToolsetView> = self.current.toolsets().iter().map(|(name, definition)| self.view(name, definition)).collect();
         views.sort_by(|one, other| one.name.cmp(&other.name));
         views
+    }
+
+    /// The presets of the settings file, and what the service was started with.
+    pub(crate) fn presets(&self) -> Presets {
+        let ToolsetSettings { presets, published, .. } = self.parts.read().settings.clone();
+        Presets { presets, published }
     }
 
     /// The toolset with this name; [`ToolsetError::NotFound`] if there is none.

@@ -1,12 +1,12 @@
-//! Rules, keys and toolsets.
+//! Rules, what they permit, keys, toolsets and secrets.
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::{servers, signed_in};
-use crate::harness::Running;
-use crate::harness::keys::{administer, create, start_on, with_key};
+use crate::harness::keys::{ADMIN, KEY, administer, command, create, start_on, with_key};
 use crate::harness::wait::{eventually, when};
+use crate::harness::{Running, Start, example, stdio};
 
 async fn policy(service: &Running) -> Value {
     administer(service, Method::GET, "/v1/admin/policy", &json!({})).await.1
@@ -37,7 +37,11 @@ async fn a_rule_shows_who_loses_what_before_it_is_saved() {
     // A second rule, moved before the first one.
     let rule = [("version", "0"), ("do", "set"), ("draft", &*draft), ("effect", "allow"), ("servers", "time\r\nfiles")];
     let draft = browser.send_form("/ui/access", &rule).await.hidden("draft");
+    let dragged = browser.send_form("/ui/access", &[("version", "0"), ("do", "move-0-1"), ("draft", &draft)]).await.hidden("draft");
+    let far = browser.send_form("/ui/access", &[("version", "0"), ("do", "move-0-2"), ("draft", &draft)]).await.hidden("draft");
+    assert_eq!(far, draft, "a place that does not exist changes nothing");
     let draft = browser.send_form("/ui/access", &[("version", "0"), ("do", "up-1"), ("draft", &draft)]).await.hidden("draft");
+    assert_eq!(dragged, draft, "a dragged rule is a moved rule");
     let page = browser.send_form("/ui/access", &[("version", "0"), ("do", "edit-0"), ("draft", &draft)]).await;
     assert!(page.text.contains("\ntime\nfiles</textarea>"), "{}", page.text);
     let saved = browser.send_form("/ui/access", &[("version", "0"), ("do", "save"), ("draft", &draft)]).await;
@@ -135,4 +139,90 @@ async fn toolsets_are_written_and_removed() {
     assert_eq!(page.location.as_deref(), Some("/ui/access/toolsets?done=removed"), "{}", page.text);
     let (status, _) = administer(&service, Method::GET, "/v1/admin/toolsets/clock", &json!({})).await;
     assert_eq!(status, StatusCode::NOT_FOUND);
+}
+
+/// The tools of a caller on the page are those of `POST /v1/admin/policy/check`, with the same reasons.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_says_who_may_use_what_and_why() {
+    let service = start_on(servers(), &[]).await;
+    create(&service, json!({"name": "ci", "groups": ["builders"]})).await;
+    let rules = json!({"rules": [{"effect": "block", "servers": ["mail"], "groups": ["builders"]}]});
+    assert_eq!(administer(&service, Method::PUT, "/v1/admin/policy", &rules).await.0, StatusCode::OK);
+    let mut browser = signed_in(&service).await;
+    let page = browser.see("/ui/access/check?principal=key%3Aci").await;
+    let (_, check) = administer(&service, Method::POST, "/v1/admin/policy/check", &json!({"principal": "key:ci"})).await;
+    let decisions = check["decisions"].as_array().unwrap();
+    for decision in decisions {
+        for member in ["name", "reason"] {
+            assert!(page.words().contains(decision[member].as_str().unwrap()), "{decision}: {}", page.words());
+        }
+    }
+    let of = |effect: &str| decisions.iter().filter(|decision| decision["effect"] == effect).count();
+    assert!(of("block") > 0 && of("allow") > 0, "{check}");
+    let counts = format!("Allow: {} · Block: {}", of("allow"), of("block"));
+    assert!(page.words().contains(&counts), "{counts}: {}", page.words());
+    let page = browser.see("/ui/access/check?principal=key%3Aci&effect=block").await;
+    assert!(page.text.contains("mail__") && !page.text.contains("time__"), "{}", page.text);
+    // A group needs no caller, and a tool alone shows all callers that are known.
+    let page = browser.see("/ui/access/check?groups=builders&tool=mail%2Fsend_email").await;
+    assert!(page.words().contains("user:?") && page.words().contains("Allow: 0 · Block: 1"), "{}", page.words());
+    let page = browser.see("/ui/access/check?tool=mail__send_email").await;
+    assert!(page.words().contains("key:ci") && page.words().contains("service-key"), "{}", page.words());
+    let page = browser.open("/ui/access/check?principal=key%3Anobody%3Cb%3E").await;
+    assert_eq!(page.status, StatusCode::UNPROCESSABLE_ENTITY, "{}", page.text);
+    assert!(page.words().contains("there is no principal `key:nobody<b>`") && !page.text.contains("<b>"), "{}", page.text);
+    // The playground leads to the check of the same caller.
+    let form = [("message", "send an email to Ada"), ("principal", "key:ci"), ("groups", "")];
+    let page = browser.send_form("/ui/playground", &form).await;
+    assert!(page.text.contains("/ui/access/check?principal=key%3Aci"), "{}", page.text);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn groups_and_presets_of_the_settings_are_shown() {
+    let settings =
+        "[groups]\nbuilders = [\"anna@example.org\", \"ben\"]\n[toolsets.clock]\nservers = [\"time\"]\n[presets]\nday = [\"clock\"]\n";
+    let start = Start { servers: json!({"time": stdio(&["list=time"])}), key: Some(KEY), from_files: true, ..Start::default() };
+    let service = Start { environment: vec![("TOOLSIEVE_ADMIN_KEY", ADMIN)], settings: settings.to_owned(), ..start }.start().await;
+    service.settled().await;
+    let mut browser = signed_in(&service).await;
+    let page = browser.see("/ui/access/check").await;
+    assert!(page.text.contains("/ui/access/check?groups=builders") && page.words().contains("builders (2)"), "{}", page.text);
+    assert!(!page.text.contains("anna"), "only numbers of members: {}", page.text);
+    let words = browser.see("/ui/access/toolsets").await.words();
+    assert!(words.contains("day") && words.contains("--preset"), "{words}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn secrets_are_listed_without_values_and_deleted_for_a_caller() {
+    let servers = json!({"mine": {"command": example("test-stdio-server"), "env": {"TOKEN": "{{secret.token}}"}}});
+    let key = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
+    let service = start_on(servers, &[("TOOLSIEVE_SECRETS_KEY", key)]).await;
+    let mut browser = signed_in(&service).await;
+    assert!(browser.see("/ui/access/secrets").await.words().contains("Nobody has stored a secret."));
+    for name in ["one", "two"] {
+        let (_, key) = create(&service, json!({"name": name})).await;
+        let put = with_key(&service, Method::PUT, "/v1/secrets/mine/token", &key).json(&json!({"value": "the-hidden-value"}));
+        assert!(put.send().await.unwrap().status().is_success());
+    }
+    let page = browser.see("/ui/access/secrets").await;
+    let words = page.words();
+    assert!(words.contains("key:one") && words.contains("key:two") && words.contains("token"), "{words}");
+    assert!(!page.text.contains("the-hidden-value"), "{}", page.text);
+    let (code, shown, error) = command(&service, &["secrets", "list"]);
+    assert!(code == Some(0) && shown.contains("key:one") && !shown.contains("the-hidden-value"), "{shown}{error}");
+
+    let page = browser.see("/ui/access/secrets?forget=key%3Aone").await;
+    assert!(page.words().contains("Delete all: key:one"), "{}", page.words());
+    assert!(browser.see("/ui/access/secrets").await.words().contains("key:one"), "a link deletes nothing");
+    let page = browser.send_form("/ui/access/secrets", &[("forget", "key:one")]).await;
+    assert_eq!(page.location.as_deref(), Some("/ui/access/secrets?done=forgotten"), "{}", page.text);
+    let words = browser.see("/ui/access/secrets?done=forgotten").await.words();
+    assert!(!words.contains("key:one") && words.contains("key:two") && words.contains("is deleted"), "{words}");
+    let page = browser.send_form("/ui/access/secrets", &[("forget", "anyone")]).await;
+    assert!(page.status == StatusCode::UNPROCESSABLE_ENTITY && page.words().contains("write user:ID or key:NAME"), "{}", page.text);
+    eventually("the deletion is in the audit log", async || {
+        let (_, log) = administer(&service, Method::GET, "/v1/admin/audit?action=secrets_forget", &json!({})).await;
+        when(log, |log| log["entries"][0]["subject"] == "key:one")
+    })
+    .await;
 }

@@ -24,12 +24,14 @@ fn servers() -> Value {
 }
 
 /// All pages with the navigation.
-const PAGES: [&str; 9] = [
+const PAGES: [&str; 11] = [
     "/ui",
     "/ui/servers",
     "/ui/tools",
     "/ui/access",
+    "/ui/access/check",
     "/ui/access/keys",
+    "/ui/access/secrets",
     "/ui/access/toolsets",
     "/ui/activity",
     "/ui/learning",
@@ -50,6 +52,8 @@ struct Page {
     status: StatusCode,
     text: String,
     location: Option<String>,
+    /// Whether the page's policy lets it load scripts of the service.
+    allows_scripts: bool,
 }
 
 impl<'a> Browser<'a> {
@@ -70,11 +74,13 @@ impl<'a> Browser<'a> {
             self.cookie = (!pair.ends_with('=')).then(|| pair.to_owned());
         }
         let (status, location) = (response.status(), header(LOCATION));
+        let mut allows_scripts = false;
         if header(CONTENT_TYPE).is_some_and(|kind| kind.starts_with("text/html")) {
             let policy = header(CONTENT_SECURITY_POLICY).unwrap();
             assert!(policy.contains("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+            allows_scripts = policy.contains("script-src 'self';");
         }
-        Page { status, location, text: response.text().await.unwrap() }
+        Page { status, location, allows_scripts, text: response.text().await.unwrap() }
     }
 
     async fn open(&mut self, path: &str) -> Page {

@@ -3,12 +3,12 @@
 use reqwest::{Method, StatusCode};
 use serde_json::json;
 
-use super::{Browser, PAGES, signed_in};
-use crate::harness::keys::{ADMIN, KEY, administer, create, start_on};
+use super::{Browser, PAGES, SCRIPT, signed_in};
+use crate::harness::keys::{ADMIN, KEY, administer, command, create, start_on, with_key};
 use crate::harness::servers::http::HttpServer;
 use crate::harness::servers::listed::{Listed, other, read};
 use crate::harness::wait::{eventually, when};
-use crate::harness::{Running, Start, stdio};
+use crate::harness::{Running, Start, example, stdio};
 
 async fn start(listed: &Listed) -> Running {
     let environment = vec![("TOOLSIEVE_ADMIN_KEY", ADMIN), ("TOOLSIEVE_DEFINITIONS__CHANGES", "quarantine")];
@@ -125,6 +125,39 @@ async fn a_server_is_added_changed_switched_and_removed() {
     assert!(refused.status == StatusCode::CONFLICT && refused.words().contains("is managed in"), "{}", refused.text);
 }
 
+/// What a server's process writes to standard error is shown without secrets, also after a restart.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_lines_of_a_servers_log_are_shown() {
+    let server = json!({"command": example("test-stdio-server"), "env": {"TEST_SECRET": "the-hidden-value"}});
+    let service = start_on(json!({"one": server, "time": stdio(&["list=time"])}), &[]).await;
+    let write = async |text: &str| {
+        let call =
+            with_key(&service, Method::POST, "/v1/tools/call", KEY).json(&json!({"name": "one__stderr", "arguments": {"text": text}}));
+        assert_eq!(call.send().await.unwrap().status(), StatusCode::OK);
+    };
+    write("first <b>line</b>\nTOKEN=the-hidden-value\n").await;
+    let mut browser = signed_in(&service).await;
+    let log = async |service: &Running| administer(service, Method::GET, "/v1/admin/servers/one/log", &json!({})).await.1;
+    let known =
+        eventually("the lines are read", async || when(log(&service).await, |log| log["lines"].as_array().unwrap().len() == 2)).await;
+    assert_eq!((&known["lines"][0]["text"], &known["lines"][1]["text"]), (&json!("first <b>line</b>"), &json!("TOKEN=***")));
+    let page = browser.see("/ui/server?server=one").await;
+    assert!(
+        page.words().contains("first <b>line</b>") && page.words().contains("TOKEN=***") && !page.text.contains("<b>line"),
+        "{}",
+        page.text
+    );
+    assert!(!page.text.contains("the-hidden-value"), "{}", page.text);
+    administer(&service, Method::POST, "/v1/admin/servers/one/restart", &json!({})).await;
+    write("second\n").await;
+    eventually("lines of both processes", async || when(log(&service).await, |log| log["lines"][2]["text"] == "second")).await;
+    let (code, shown, error) = command(&service, &["servers", "log", "one"]);
+    assert!(code == Some(0) && shown.contains("TOKEN=***") && shown.contains("second"), "{shown}{error}");
+    let page = browser.see("/ui/server?server=time").await;
+    assert!(!page.words().contains("Last lines of its log"), "{}", page.words());
+    assert_eq!(administer(&service, Method::GET, "/v1/admin/servers/none/log", &json!({})).await.0, StatusCode::NOT_FOUND);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_viewer_sees_every_page_and_changes_nothing() {
     let service = start_on(json!({"time": stdio(&["list=time"])}), &[]).await;
@@ -142,6 +175,8 @@ async fn a_viewer_sees_every_page_and_changes_nothing() {
         let forms = page.text.matches("method=\"post\"").count();
         assert_eq!(forms, 1, "{path} has the form to sign out and no other: {}", page.text);
         assert!(page.words().contains("read only"), "{path}: {}", page.text);
+        let has_script = ["/ui/access", "/ui/activity", "/ui/playground"].contains(path);
+        assert_eq!((page.text.contains(SCRIPT), page.allows_scripts), (has_script, has_script), "{path}: {}", page.text);
     }
     let token = browser.see("/ui").await.hidden("token");
     for (path, form) in [

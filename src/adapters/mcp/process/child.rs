@@ -22,7 +22,7 @@ use crate::adapters::launch::Launch;
 use crate::adapters::mcp::process::cutoff::Cutoff;
 use crate::adapters::mcp::process::sandbox::{Sandbox, SandboxError, SandboxPlaces};
 use crate::adapters::mcp::process::spawner;
-use crate::adapters::mcp::process::stderr::{self, LastWords};
+use crate::adapters::mcp::process::stderr::{self, LastWords, ProcessLogs};
 use crate::adapters::mcp::text::Secrets;
 use crate::domain::catalog::tool::ServerName;
 use crate::settings::{ProcessSettings, SandboxSettings, StartSettings};
@@ -76,6 +76,8 @@ pub struct Processes {
     /// Secrets of the service. Variables with these values are not inherited.
     pub secrets: Vec<SecretString>,
     pub sandboxes: SandboxPlaces,
+    /// What the processes wrote to standard error.
+    pub logs: Arc<ProcessLogs>,
 }
 
 impl Processes {
@@ -84,7 +86,7 @@ impl Processes {
         let ProcessSettings { launcher, secrets, files, .. } = settings.processes.clone();
         let data_dir = std::path::absolute(data_dir).unwrap_or_else(|_| data_dir.to_owned());
         let sandboxes = SandboxPlaces { folder: data_dir::sandboxes(&data_dir), private: files.into_iter().chain([data_dir]).collect() };
-        Self { inherit_environment: settings.mcpo.is_some(), launcher, secrets, sandboxes }
+        Self { inherit_environment: settings.mcpo.is_some(), launcher, secrets, sandboxes, logs: Arc::default() }
     }
 
     /// The variables that server processes inherit.
@@ -176,7 +178,8 @@ impl Child {
             return Err(SpawnError::Failed { command: command.clone(), source });
         };
         let (last_words, cutoff) = (LastWords::new(secrets), Cutoff::default());
-        let stderr = tokio::spawn(stderr::follow(server, stderr, last_words.clone(), cutoff.clone()));
+        let log = program.processes.logs.of(&server);
+        let stderr = tokio::spawn(stderr::follow(server, stderr, last_words.clone(), log, cutoff.clone()));
         let streams = Streams { stdin, stdout, cutoff: cutoff.clone() };
         Ok((Self { process, command: command.clone(), last_words, cutoff, stderr }, streams))
     }

@@ -1,8 +1,9 @@
-//! Logs a process's standard error line by line, without secrets and with a rate limit.
+//! Logs a process's standard error line by line, without secrets and with a rate limit, and keeps the last lines.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::time::{Instant, sleep};
@@ -11,12 +12,15 @@ use crate::adapters::mcp::process::cutoff::Cutoff;
 use crate::adapters::mcp::text::{Secrets, cut, plain};
 use crate::domain::access::rate::{Pace, Pacer};
 use crate::domain::catalog::tool::ServerName;
+use crate::service::ports::LogLine;
 
 /// Maximum length of a line, in bytes.
 const LINE_LIMIT: usize = 2000;
 /// Number of last lines that are kept to explain a failure.
 const LAST_LINES: usize = 5;
 const LAST_LINE_LIMIT: usize = 300;
+/// Number of last lines that are kept of each server, for administrators.
+const LOG_LINES: usize = 100;
 /// Maximum number of lines logged per minute, and in one burst.
 const LINES_PER_MINUTE: u32 = 6000;
 const LINES_AT_ONCE: u32 = 200;
@@ -45,16 +49,8 @@ impl LastWords {
         (!lines.is_empty()).then(|| lines.join(" | "))
     }
 
-    /// Maximum number of bytes read per line: the limit plus the length of the longest secret, which may start within the limit.
-    fn room(&self) -> usize {
-        LINE_LIMIT + self.secrets.longest()
-    }
-
     fn shown(&self, line: &[u8]) -> String {
-        let text = plain(&String::from_utf8_lossy(line));
-        // A cut line may end in the middle of a secret, which masking would miss.
-        let whole = if line.len() == self.room() { text.len().saturating_sub(self.secrets.longest()) } else { text.len() };
-        self.secrets.mask(&text, whole.min(LINE_LIMIT))
+        shown(line, &self.secrets)
     }
 
     fn push(&self, line: &[u8]) {
@@ -66,10 +62,89 @@ impl LastWords {
     }
 }
 
+/// Maximum number of bytes read per line: the limit plus the length of the longest secret, which may start within the limit.
+fn room(secrets: &Secrets) -> usize {
+    LINE_LIMIT + secrets.longest()
+}
+
+/// A line with secrets masked.
+fn shown(line: &[u8], secrets: &Secrets) -> String {
+    let text = plain(&String::from_utf8_lossy(line));
+    // A cut line may end in the middle of a secret, which masking would miss.
+    let whole = if line.len() == room(secrets) { text.len().saturating_sub(secrets.longest()) } else { text.len() };
+    secrets.mask(&text, whole.min(LINE_LIMIT))
+}
+
+/// The last lines that the processes of every server wrote, over their restarts.
+#[derive(Default)]
+pub struct ProcessLogs(Mutex<HashMap<ServerName, Arc<ServerLog>>>);
+
+/// Prints no lines, because they are not masked yet.
+impl fmt::Debug for ProcessLogs {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("ProcessLogs")
+    }
+}
+
+impl ProcessLogs {
+    fn logs(&self) -> MutexGuard<'_, HashMap<ServerName, Arc<ServerLog>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The log to which a process of this server writes.
+    pub(in crate::adapters::mcp) fn of(&self, server: &ServerName) -> Arc<ServerLog> {
+        Arc::clone(self.logs().entry(server.clone()).or_default())
+    }
+
+    /// The last lines of a server with secrets masked, oldest first.
+    pub(in crate::adapters::mcp) fn lines(&self, server: &ServerName) -> Vec<LogLine> {
+        let log = self.logs().get(server).map(Arc::clone);
+        log.map(|log| log.lines()).unwrap_or_default()
+    }
+
+    /// Drops the lines of a server that was removed.
+    pub(in crate::adapters::mcp) fn forget(&self, server: &ServerName) {
+        self.logs().remove(server);
+    }
+}
+
+/// The last lines of one server. They are masked only when they are read, because most never are.
+#[derive(Default)]
+pub(in crate::adapters::mcp) struct ServerLog(Mutex<VecDeque<Written>>);
+
+struct Written {
+    at: SystemTime,
+    line: Box<[u8]>,
+    /// The secrets of the process that wrote the line.
+    secrets: Arc<Secrets>,
+}
+
+impl ServerLog {
+    fn push(&self, line: &[u8], secrets: &Arc<Secrets>) {
+        let written = Written { at: SystemTime::now(), line: line.into(), secrets: Arc::clone(secrets) };
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() == LOG_LINES {
+            lines.pop_front();
+        }
+        lines.push_back(written);
+    }
+
+    fn lines(&self) -> Vec<LogLine> {
+        let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.iter().map(|Written { at, line, secrets }| LogLine { at: *at, text: shown(line, secrets) }).collect()
+    }
+}
+
 /// Logs the stream until it ends or the process floods it.
-pub(in crate::adapters::mcp) async fn follow(server: ServerName, stderr: impl AsyncRead + Unpin, last: LastWords, cutoff: Cutoff) {
+pub(in crate::adapters::mcp) async fn follow(
+    server: ServerName,
+    stderr: impl AsyncRead + Unpin,
+    last: LastWords,
+    kept: Arc<ServerLog>,
+    cutoff: Cutoff,
+) {
     let mut reader = BufReader::new(stderr);
-    let (mut line, room) = (Vec::new(), last.room());
+    let (mut line, room) = (Vec::new(), room(&last.secrets));
     let (mut budget, mut log) = (Budget::new(), Log::new(server));
     loop {
         let Ok(available) = reader.fill_buf().await else { return };
@@ -82,6 +157,7 @@ pub(in crate::adapters::mcp) async fn follow(server: ServerName, stderr: impl As
         if end.is_some() || ended {
             if !line.trim_ascii().is_empty() {
                 last.push(&line);
+                kept.push(&line, &last.secrets);
                 log.line(|| last.shown(&line));
             }
             line.clear();
@@ -166,6 +242,23 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn the_last_lines_are_kept_without_secrets_and_without_end() {
+        let secrets = Arc::new(Secrets::of_value("hidden-value"));
+        let (logs, name) = (ProcessLogs::default(), ServerName::from("one"));
+        let follow = async |written: String| {
+            follow(name.clone(), written.as_bytes(), LastWords::new(Arc::clone(&secrets)), logs.of(&name), Cutoff::default()).await;
+        };
+        follow("started\n\nwith hidden-value\n".to_owned()).await;
+        let texts = || logs.lines(&name).into_iter().map(|line| line.text).collect::<Vec<_>>();
+        assert_eq!(texts(), ["started", "with ***"]);
+        follow((0..LOG_LINES - 1).map(|number| format!("line {number}\n")).collect()).await;
+        assert_eq!((texts().len(), &*texts()[0], &*texts()[LOG_LINES - 1]), (LOG_LINES, "with ***", "line 98"));
+        assert_eq!(format!("{logs:?}"), "ProcessLogs");
+        logs.forget(&name);
+        assert!(logs.lines(&name).is_empty());
+    }
 
     #[test]
     fn a_burst_is_read_at_once_and_a_flood_ends() {

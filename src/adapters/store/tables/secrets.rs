@@ -4,11 +4,11 @@ use async_trait::async_trait;
 use sqlx::Row;
 
 use super::{DbConnection, DbRow, SqlStore, time};
-use crate::adapters::store::encoding::{odd, to_millis};
+use crate::adapters::store::encoding::{odd, signed, to_millis};
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::access::secret::{SealedSecret, SecretName, SecretPlace};
 use crate::domain::catalog::tool::ServerName;
-use crate::service::ports::{SecretStore, StoreError};
+use crate::service::ports::{SecretStore, StoreError, StoredSecret};
 
 #[async_trait]
 impl SecretStore for SqlStore {
@@ -16,6 +16,21 @@ impl SecretStore for SqlStore {
         let query = "SELECT owner, server, name, key_id, nonce, sealed, updated_at FROM secret WHERE owner = $1 ORDER BY server, name";
         let query = sqlx::query(query).bind(owner.as_str());
         self.read_all("read a caller's secrets", query.fetch_all(self.readers()), |row| read(&row)).await
+    }
+
+    async fn stored_secrets(&self, offset: usize, limit: usize) -> Result<(Vec<StoredSecret>, u64), StoreError> {
+        const ACTION: &str = "read the names of all secrets";
+        // The secret values of servers' entries belong to nobody.
+        let part = sqlx::query(
+            "SELECT owner, server, name, updated_at FROM secret WHERE owner LIKE 'user:%' OR owner LIKE 'key:%' \
+             ORDER BY owner, server, name LIMIT $1 OFFSET $2",
+        );
+        let part = part.bind(signed(limit)).bind(signed(offset));
+        let count = sqlx::query_scalar::<_, i64>("SELECT count(*) FROM secret WHERE owner LIKE 'user:%' OR owner LIKE 'key:%'");
+        let stored = |row: DbRow| Ok(StoredSecret { place: place(&row)?, updated_at: time(&row, "updated_at")? });
+        let part = self.read_all(ACTION, part.fetch_all(self.readers()), stored).await?;
+        let total = self.read(ACTION, count.fetch_one(self.readers())).await?;
+        Ok((part, u64::try_from(total).unwrap_or_default()))
     }
 
     async fn secrets_of_other_keys(&self, key_id: &str) -> Result<Vec<SealedSecret>, StoreError> {
@@ -90,13 +105,17 @@ pub(super) async fn remove_all(writer: &mut DbConnection, owner: &PrincipalId) -
     Ok(sqlx::query("DELETE FROM secret WHERE owner = $1").bind(owner.as_str()).execute(writer).await?.rows_affected())
 }
 
+fn place(row: &DbRow) -> Result<SecretPlace, sqlx::Error> {
+    Ok(SecretPlace {
+        owner: PrincipalId::new(row.try_get::<String, _>("owner")?),
+        server: ServerName::new(row.try_get::<String, _>("server")?),
+        name: SecretName::new(row.try_get("name")?).ok_or_else(|| odd("an invalid name of a secret"))?,
+    })
+}
+
 pub(super) fn read(row: &DbRow) -> Result<SealedSecret, sqlx::Error> {
     Ok(SealedSecret {
-        place: SecretPlace {
-            owner: PrincipalId::new(row.try_get::<String, _>("owner")?),
-            server: ServerName::new(row.try_get::<String, _>("server")?),
-            name: SecretName::new(row.try_get("name")?).ok_or_else(|| odd("an invalid name of a secret"))?,
-        },
+        place: place(row)?,
         key_id: row.try_get::<&str, _>("key_id")?.into(),
         nonce: row.try_get::<&[u8], _>("nonce")?.try_into().map_err(|_| odd("a nonce of another length"))?,
         sealed: row.try_get("sealed")?,

@@ -126,11 +126,21 @@ pub(in crate::http::console) async fn change(state: web::Data<State>, caller: Ca
     page(&state, visit, &view, &draft, (&fields, None), &html! {}).await
 }
 
-/// Applies one button: `up-N`, `down-N`, `remove-N`, `edit-N`, `set` or `default`. N counts from 0.
+/// Applies one button: `up-N`, `down-N`, `remove-N`, `edit-N`, `set` or `default`, or a rule that was dragged: `move-N-M`. N and M count
+/// from 0.
 fn edit(draft: &mut Draft, fields: &mut Fields, wanted: &str) {
-    let (action, place) = wanted.split_once('-').unwrap_or((wanted, ""));
-    let place: Option<usize> = place.parse().ok().filter(|place| *place < draft.rules.len());
+    let (action, place_text) = wanted.split_once('-').unwrap_or((wanted, ""));
+    let rules = draft.rules.len();
+    let at = |text: &str| text.parse::<usize>().ok().filter(|place| *place < rules);
+    let place = at(place_text);
+    let dragged = || place_text.split_once('-').and_then(|(from, to)| Some((at(from)?, at(to)?)));
     match (action, place) {
+        ("move", None) => {
+            if let Some((from, to)) = dragged() {
+                let rule = draft.rules.remove(from);
+                draft.rules.insert(to, rule);
+            }
+        }
         ("up", Some(place)) if place > 0 => draft.rules.swap(place, place - 1),
         ("down", Some(place)) if place + 1 < draft.rules.len() => draft.rules.swap(place, place + 1),
         ("remove", Some(place)) => drop(draft.rules.remove(place)),
@@ -201,7 +211,8 @@ async fn page(
             (rule_form(&visit, view, draft, fields))
         }
     };
-    visit.page_with(problem.map_or(StatusCode::OK, |problem| problem.code.status()), Place::Access, &texts.access, &body)
+    let status = problem.map_or(StatusCode::OK, |problem| problem.code.status());
+    visit.with_script().page_with(status, Place::Access, &texts.access, &body)
 }
 
 /// What every form of the page repeats: the draft, if there is one, and its version.
@@ -227,7 +238,7 @@ fn list(visit: &Visit<'_>, view: &PolicyView, draft: &Draft) -> Markup {
     };
     let rows = html! {
         @for (place, rule) in rules.iter().take(MOST).enumerate() {
-            tr {
+            tr data-place=(place) {
                 th.number scope="row" { (place + 1) }
                 td { @match Rule::read(rule) { Ok(rule) => (described(texts, &rule)), Err(problem) => (problem) } }
                 td {
@@ -243,8 +254,9 @@ fn list(visit: &Visit<'_>, view: &PolicyView, draft: &Draft) -> Markup {
     fields.set("default", draft.default.as_str().unwrap_or_default());
     let defaults = [("", texts.as_in_settings.as_str()), ("allow", &texts.allow), ("block", &texts.block)];
     html! {
-        form method="post" action=(visit.at(ACCESS)) {
+        form method="post" action=(visit.at(ACCESS)) data-dragged="true" {
             (carried(visit, view, draft))
+            @if rules.len() > 1 { p.quiet hidden data-with-script="true" { (texts.drag_hint) } }
             @if rules.is_empty() { p { (texts.no_rules) } }
             @else { (table(&texts.rules, &[Head::Number("#"), Head::Text(&texts.rule), Head::Text(&texts.actions)], &rows)) }
             @if rules.len() > MOST { p.notice { (texts.too_many_rules) } }

@@ -1,5 +1,7 @@
 //! The toolsets: their members, and changes of their definitions.
 
+use std::collections::BTreeSet;
+
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use maud::{Markup, html};
@@ -7,6 +9,7 @@ use serde_json::{Map, json};
 
 use super::{TOOLSET, TOOLSETS, names, navigation};
 use crate::domain::access::management::{ManagedBy, NO_ENTRY};
+use crate::domain::access::toolset::ToolsetName;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::console::layout::{Place, Visit};
@@ -15,7 +18,7 @@ use crate::http::pages::browser::{Fields, address, see};
 use crate::http::problem::{Code, Problem};
 use crate::http::routes::admin::toolsets;
 use crate::http::state::State;
-use crate::service::toolsets::toolsets::ToolsetView;
+use crate::service::toolsets::toolsets::{Presets, ToolsetView};
 
 /// Number of toolsets in the table.
 const PAGE: usize = 50;
@@ -40,6 +43,7 @@ pub(in crate::http::console) async fn list(state: web::Data<State>, caller: Call
             (pager(texts, Part { offset, limit: PAGE, total: all.len() }, |at| visit.link(TOOLSETS, &[("offset", &at.to_string())])))
         }
         @if visit.may_change() { p { a href=(visit.at(TOOLSET)) { (texts.new_toolset) } } }
+        (presets(&visit))
     };
     visit.page(Place::Access, &format!("{}: {}", texts.access, texts.toolsets), &body)
 }
@@ -128,6 +132,22 @@ fn row(visit: &Visit<'_>, toolset: &ToolsetView) -> Markup {
             td { (short(&toolset.definition.description, 300)) }
             td.number { (grouped(toolset.members.len() as u64)) }
             td.bad { (names(&toolset.warnings)) }
+        }
+    }
+}
+
+/// The presets of the settings, and what the service was started with. Only the settings file and the command line change them.
+fn presets(visit: &Visit<'_>) -> Markup {
+    let (texts, Presets { presets, published }) = (visit.texts, visit.state.toolsets.presets());
+    let names_of = |toolsets: &BTreeSet<ToolsetName>| toolsets.iter().map(ToolsetName::as_str).collect::<Vec<_>>().join(", ");
+    html! {
+        h2 { (texts.presets) }
+        p.quiet { (texts.presets_hint) }
+        @if !published.toolsets.is_empty() { p.notice { (texts.published_toolsets) ": " (names_of(&published.toolsets)) } }
+        @if !published.exclude.is_empty() { p.notice { (texts.excluded_toolsets) ": " (names_of(&published.exclude)) } }
+        @if presets.is_empty() { p { (texts.no_presets) } }
+        @else {
+            dl.facts { @for (name, toolsets) in presets.iter().take(PAGE) { dt { (short(name, 100)) } dd { (names(toolsets)) } } }
         }
     }
 }

@@ -3,8 +3,9 @@
 use actix_web::{HttpResponse, delete, get, put, web};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
+use super::part::Part;
 use super::{ManagedByBody, tool_of};
 use crate::domain::selection::enrichment::Enrichment;
 use crate::http::body::Body;
@@ -13,25 +14,6 @@ use crate::http::problem::{Answer, Code, Problem, read_json};
 use crate::http::query::Query;
 use crate::http::state::State;
 use crate::service::ports::{AuditAction, AuditEntry};
-
-pub(in crate::http) const MOST: usize = 1_000;
-pub(in crate::http) const DEFAULT_LIMIT: usize = 100;
-
-#[derive(Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-pub struct Part {
-    /// Maximum number of entries to return.
-    #[serde(default = "default_limit")]
-    limit: usize,
-    /// Number of entries to skip: the value of `next` in the previous response.
-    #[serde(default)]
-    #[param(default = 0)]
-    offset: usize,
-}
-
-fn default_limit() -> usize {
-    DEFAULT_LIMIT
-}
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -100,13 +82,7 @@ struct EnrichmentPageBody {
 )]
 #[get("/v1/admin/enrichment")]
 pub async fn list_enrichment(_caller: Administrator, state: web::Data<State>, part: Result<Query<Part>, Problem>) -> Answer {
-    let detail = format!("limit is 1 to {MOST}, offset a whole number from 0.");
-    let invalid = |parameter| Problem { parameter, ..Problem::new(Code::InvalidRequest, detail) };
-    let part = match part {
-        Ok(Query(part)) if (1..=MOST).contains(&part.limit) => part,
-        Ok(_) => return Err(invalid(Some("limit".into()))),
-        Err(problem) => return Err(invalid(problem.parameter)),
-    };
+    let part = Part::of(part)?;
     Ok(HttpResponse::Ok().json(state.enrichment.list(part.offset, part.limit).await?))
 }
 

@@ -1,5 +1,6 @@
 //! Routes for administrators.
 
+pub(crate) mod part;
 pub(crate) mod enrichment;
 pub(crate) mod keys;
 pub(crate) mod learning;
@@ -56,7 +57,7 @@ pub fn configure(config: &mut ServiceConfig<'_>) {
         .service(toolsets::show_toolset)
         .service(toolsets::replace_toolset)
         .service(toolsets::remove_toolset);
-    config.service(secrets::forget_secrets);
+    config.service(secrets::list_all_secrets).service(secrets::forget_secrets);
     config.service(learning::show_learning).service(learning::forget_learning).service(learning::replay_learning);
     config.service(learning::show_proposals);
     config.service(usage::show).service(report::show);
@@ -74,6 +75,7 @@ pub fn configure(config: &mut ServiceConfig<'_>) {
         .service(servers::switch_server)
         .service(servers::restart_server)
         .service(servers::remove_server);
+    config.service(servers::show_server_log);
     config.service(servers::list_servers).service(servers::show_server_definition).service(servers::approve_server_definition);
 }
 

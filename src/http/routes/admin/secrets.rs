@@ -1,17 +1,52 @@
-//! Lets administrators delete users' secrets.
+//! Lets administrators see which secrets users have stored, and delete them.
 
-use actix_web::{HttpResponse, delete, web};
+use actix_web::http::header;
+use actix_web::{HttpResponse, delete, get, web};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::domain::access::principal::PrincipalId;
+use super::part::Part;
+use super::time;
+use crate::domain::access::principal::{Principal, PrincipalId};
 use crate::http::caller::Administrator;
 use crate::http::problem::{Answer, Problem};
+use crate::http::query::Query;
 use crate::http::state::State;
-use crate::service::ports::{AuditAction, AuditEntry, Forgotten};
+use crate::service::ports::{AuditAction, AuditEntry, Forgotten, StoredSecret};
+
+/// A stored secret, without its value.
+#[derive(Serialize, ToSchema)]
+struct StoredSecretBody {
+    /// The user or the key that has stored it: `user:ID` or `key:NAME`.
+    principal: String,
+    server: String,
+    name: String,
+    updated_at: String,
+}
+
+impl From<StoredSecret> for StoredSecretBody {
+    fn from(StoredSecret { place, updated_at }: StoredSecret) -> Self {
+        Self {
+            principal: place.owner.as_str().to_owned(),
+            server: place.server.to_string(),
+            name: place.name.as_str().to_owned(),
+            updated_at: time(updated_at),
+        }
+    }
+}
 
 #[derive(Serialize, ToSchema)]
-struct RemovedSecretsBody {
+struct StoredSecretsBody {
+    secrets: Vec<StoredSecretBody>,
+    /// Number of all stored secrets.
+    total: usize,
+    /// The `offset` of the next page, if there is one.
+    next: Option<usize>,
+}
+
+/// What was deleted of one caller.
+#[derive(Serialize, ToSchema)]
+pub(in crate::http) struct RemovedSecretsBody {
     /// Number of secrets.
     removed: u64,
     /// Number of sums of the caller's usage.
@@ -22,6 +57,23 @@ struct RemovedSecretsBody {
     sign_ins: u64,
     /// Number of switches that the caller had switched off, such as the selection of tools.
     switches: u64,
+}
+
+/// Lists the secrets that users and named keys have stored, without their values.
+#[utoipa::path(
+    params(Part),
+    responses(
+        (status = 200, description = "Sorted by principal, server and name", body = StoredSecretsBody),
+        (status = 422, description = "A value is invalid")
+    )
+)]
+#[get("/v1/admin/secrets")]
+pub async fn list_all_secrets(state: web::Data<State>, _caller: Administrator, part: Result<Query<Part>, Problem>) -> Answer {
+    let part = Part::of(part)?;
+    let (secrets, total) = state.secrets.stored(part.offset, part.limit).await?;
+    let (secrets, total) = (secrets.into_iter().map(StoredSecretBody::from).collect(), usize::try_from(total).unwrap_or(usize::MAX));
+    let body = StoredSecretsBody { secrets, total, next: part.next(total) };
+    Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(body))
 }
 
 /// Deletes all secrets of a user or a named key, ends and revokes all sign-ins, and closes the connections that use them. Also
@@ -35,7 +87,15 @@ struct RemovedSecretsBody {
 )]
 #[delete("/v1/admin/secrets/{principal}")]
 pub async fn forget_secrets(state: web::Data<State>, caller: Administrator, principal: web::Path<String>) -> Answer {
-    let owner = PrincipalId::of_owner(&principal)
+    Ok(HttpResponse::Ok().json(forget(&state, &caller.0, &principal).await?))
+}
+
+/// Deletes what belongs to one caller, and records who did.
+///
+/// # Errors
+/// The name is of no user or key, or the store fails.
+pub(in crate::http) async fn forget(state: &State, administrator: &Principal, principal: &str) -> Result<RemovedSecretsBody, Problem> {
+    let owner = PrincipalId::of_owner(principal)
         .ok_or_else(|| Problem::invalid("principal", format!("`{principal}` has no secrets: write user:ID or key:NAME.")))?;
     // Comes first, so that a failure leaves the secrets as they are.
     let usage_removed = state.costs.forget(&owner).await?;
@@ -52,6 +112,6 @@ pub async fn forget_secrets(state: web::Data<State>, caller: Administrator, prin
         switches,
         "secrets, usage, learning, switches and sign-ins of a caller deleted"
     );
-    state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::SecretsForget, owner.as_str().to_owned()));
-    Ok(HttpResponse::Ok().json(RemovedSecretsBody { removed, usage_removed, learned, sign_ins, switches }))
+    state.audit.record(AuditEntry::of_change(administrator, AuditAction::SecretsForget, owner.as_str().to_owned()));
+    Ok(RemovedSecretsBody { removed, usage_removed, learned, sign_ins, switches })
 }

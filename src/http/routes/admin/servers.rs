@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::ManagedByBody;
 use super::tools::{DefinitionStateBody, DifferenceBody};
+use super::{ManagedByBody, time};
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::ServerName;
 use crate::http::body::Body;
@@ -20,7 +20,7 @@ use crate::http::routes::health::{DefinitionCountsBody, ServerPhaseBody};
 use crate::http::state::State;
 use crate::service::catalog::definitions::PartView;
 use crate::service::catalog::tool_admin::{ServerDefinitionView, ServerView};
-use crate::service::ports::{AuditAction, AuditEntry};
+use crate::service::ports::{AuditAction, AuditEntry, LogLine};
 use crate::settings::EntryProblem;
 
 #[derive(Deserialize, ToSchema)]
@@ -71,6 +71,19 @@ struct SavedServerBody {
 struct ServersBody {
     #[schema(value_type = Vec<ServerViewBody>)]
     servers: Vec<ServerView>,
+}
+
+/// The last lines that the server's processes wrote to standard error, oldest first.
+#[derive(Serialize, ToSchema)]
+struct ServerLogBody {
+    lines: Vec<LogLineBody>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct LogLineBody {
+    at: String,
+    /// The line, with `***` in place of secret values.
+    text: String,
 }
 
 described! {
@@ -329,6 +342,27 @@ pub(in crate::http) async fn approve(
     let entry = AuditEntry::of_change(administrator, AuditAction::DefinitionApprove, format!("{fingerprint}{of}"));
     state.audit.record(AuditEntry { server: Some(server), ..entry });
     Ok(view)
+}
+
+/// Returns the last 100 lines that the processes of a stdio server have written to standard error. They are kept in memory only, by each
+/// replica for its own processes.
+#[utoipa::path(
+    params(("server" = String, Path, description = "The server's name")),
+    responses(
+        (status = 200, description = "The lines; none if the server is not a process", body = ServerLogBody),
+        (status = 404, description = "The server doesn't exist, or the caller is not an administrator")
+    )
+)]
+#[get("/v1/admin/servers/{server}/log")]
+pub async fn show_server_log(state: web::Data<State>, _caller: Administrator, name: web::Path<String>) -> Answer {
+    let lines = log(&state, &ServerName::from(name.as_str()))?;
+    let lines = lines.into_iter().map(|LogLine { at, text }| LogLineBody { at: time(at), text }).collect();
+    Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(ServerLogBody { lines }))
+}
+
+/// The last lines of a server's processes.
+pub(in crate::http) fn log(state: &State, name: &ServerName) -> Result<Vec<LogLine>, Problem> {
+    state.tool_admin.log(name).ok_or_else(unknown)
 }
 
 fn unknown() -> Problem {

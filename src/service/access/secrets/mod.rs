@@ -21,7 +21,7 @@ use crate::domain::access::template::{self, Slot};
 use crate::domain::catalog::tool::ServerName;
 use crate::domain::text::similar::did_you_mean;
 use crate::service::access::connections::Connections;
-use crate::service::ports::{Parting, SecretStore, StoreError, ToolServers};
+use crate::service::ports::{Parting, SecretStore, StoreError, StoredSecret, ToolServers};
 use crate::settings::{LiveSettings, PerUserSettings, TransportSettings};
 
 /// Maximum length of a secret, in bytes. Private keys of certificates are among the longest.
@@ -138,6 +138,11 @@ impl Secrets {
             }
         }
         Ok(known.into_values().collect())
+    }
+
+    /// A part of the secrets of all users and keys without their values, and their whole number.
+    pub(crate) async fn stored(&self, offset: usize, limit: usize) -> Result<(Vec<StoredSecret>, u64), StoreError> {
+        self.store.stored_secrets(offset, limit).await
     }
 
     /// Stores a value, replacing a former one.

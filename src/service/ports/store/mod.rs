@@ -45,7 +45,7 @@ pub use self::learning::{CalledInChat, Forgotten, LearnedUse, LearningStore};
 pub use self::listings::ListingStore;
 pub use self::policy::{PolicyStore, StoredPolicy};
 pub use self::rates::{RateKey, RateReport, RateStore, SharedRate, SharedRates};
-pub use self::secrets::SecretStore;
+pub use self::secrets::{SecretStore, StoredSecret};
 pub use self::servers::{ServerStore, StoredServer};
 pub use self::sessions::{SessionCaps, SessionSaved, SessionStore};
 pub use self::switches::SwitchStore;

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use toolsieve::domain::access::principal::PrincipalId;
 use toolsieve::domain::access::secret::{SealedSecret, SecretName, SecretPlace};
-use toolsieve::service::ports::SecretStore;
+use toolsieve::service::ports::{SecretStore, StoredSecret};
 
 pub(super) fn secret(owner: &str, server: &str, name: &str, key_id: &str, nonce: u8) -> SealedSecret {
     let place = SecretPlace { owner: PrincipalId::new(owner), server: server.into(), name: SecretName::new(name).unwrap() };
@@ -28,6 +28,14 @@ pub(crate) async fn secrets_are_kept_by_owner_server_and_name(store: &dyn Secret
     assert_eq!(store.secrets(&owner).await.unwrap()[0], replaced);
     let of_others = store.secrets_of_other_keys("k2").await.unwrap();
     assert_eq!(of_others, saved[1..]);
+    let of_entry = SealedSecret { place: SecretPlace::of_entry(&"a".into()), ..replaced.clone() };
+    store.save_secret(&of_entry).await.unwrap();
+    let bob = secret("user:bob", "a", "token", "k2", 2);
+    let known = [&bob, &replaced, &saved[1], &saved[2]];
+    let known = known.map(|secret| StoredSecret { place: secret.place.clone(), updated_at: secret.updated_at });
+    assert_eq!(store.stored_secrets(0, 9).await.unwrap(), (known.to_vec(), 4), "what belongs to a server is not among them");
+    assert_eq!(store.stored_secrets(1, 2).await.unwrap(), (known[1..3].to_vec(), 4));
+    assert_eq!(store.stored_secrets(4, 2).await.unwrap(), (Vec::new(), 4));
 
     assert!(store.remove_secret(&saved[1].place).await.unwrap());
     assert!(!store.remove_secret(&saved[1].place).await.unwrap());
