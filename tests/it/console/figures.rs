@@ -219,7 +219,7 @@ fn figure(number: &Value, decimals: usize) -> String {
 
 /// The text of a part of a page.
 fn words(part: &str) -> String {
-    Page { status: StatusCode::OK, text: part.to_owned(), location: None }.words().trim().to_owned()
+    Page { status: StatusCode::OK, text: part.to_owned(), location: None, allows_scripts: false }.words().trim().to_owned()
 }
 
 fn items(list: &str) -> Vec<String> {
