@@ -28,13 +28,14 @@ pub(super) const FAR: u64 = 4_000_000_000;
 const EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 
 /// How the authorization server misbehaves.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fault of its own")]
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lies {
     /// What its metadata say instead.
     pub(super) metadata: Vec<(&'static str, Value)>,
     /// What the MCP server's metadata say instead.
     pub(super) resource: Vec<(&'static str, Value)>,
-    /// Its metadata are where OpenID providers publish them, and nowhere else.
+    /// Its metadata are where `OpenID` providers publish them, and nowhere else.
     pub(super) openid_only: bool,
     /// Its metadata have ten megabytes more.
     pub(super) large: bool,
