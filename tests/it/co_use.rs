@@ -183,7 +183,7 @@ async fn toolsets_and_pins_are_proposed() {
     let toolset = json!({"tools": ["right__echo", NEXT]});
     let (status, made) = administer(&service, Method::PUT, "/v1/admin/toolsets/saying", &toolset).await;
     assert_eq!((status, &made["members"]), (StatusCode::CREATED, &json!(["right__echo", NEXT])), "{made}");
-    let (status, pinned) = administer(&service, Method::PUT, "/v1/admin/tools/left/process", &json!({"pinned": true})).await;
+    let (status, pinned) = administer(&service, Method::PUT, "/v1/admin/tools/right/process", &json!({"pinned": true})).await;
     assert_eq!(status, StatusCode::OK, "{pinned}");
     let proposals = proposed().await;
     assert_eq!((&proposals["toolsets"], &proposals["pins"].as_array().unwrap().len()), (&json!([]), &1), "{proposals}");

@@ -106,7 +106,7 @@ fn changes(kept: &Kept) -> Vec<(Method, String, &'static str, Value)> {
 const NOWHERE: &str = "http://127.0.0.1:1/mcp";
 
 /// Operations with a body that change nothing in the store, or that depend on uses which the test does not have.
-const OTHERS: [&str; 8] = [
+const OTHERS: [&str; 10] = [
     "/v1/filter",
     "/v1/tools/search",
     "/v1/tools/describe",
@@ -115,6 +115,8 @@ const OTHERS: [&str; 8] = [
     "/v1/toolsets/available",
     "/v1/admin/policy/check",
     "/v1/admin/learning/replay",
+    "/v1/admin/events/{id}/replay",
+    "/v1/admin/tools/{server}/{tool}/try",
 ];
 
 /// Whoever changes something while the store is away learns that another attempt may succeed.
@@ -137,7 +139,7 @@ async fn changes_get_503_with_a_time_to_retry() {
         let (_, answer) = administer(&service, Method::GET, path, &Value::Null).await;
         answer["definition"]["fingerprint"].clone()
     };
-    let (tool, of_server) = (fingerprint("/v1/admin/tools/one/echo").await, fingerprint("/v1/admin/servers/one").await);
+    let (tool, of_server) = (fingerprint("/v1/admin/tools/one/echo").await, fingerprint("/v1/admin/servers/one/definition").await);
     assert!(tool.is_string() && of_server.is_string(), "{tool} {of_server}");
     let all = changes(&Kept { key, session, tool, server: of_server });
 

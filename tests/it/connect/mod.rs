@@ -471,7 +471,7 @@ async fn one_sign_in_can_serve_all_users() {
     let service = start(servers(&world, &json!({"type": "oauth", "for": "all"})), None).await;
     let (status, body) = administer(&service, Method::GET, "/v1/connections", &json!(null)).await;
     assert_eq!(status, StatusCode::OK, "{body}");
-    assert_eq!(connections(&service, "anna").await, json!({"connections": []}), "users sign in nowhere");
+    assert_eq!(connections(&service, "anna").await["connections"], json!([]), "users sign in nowhere");
     let mut admin = Browser::of("team");
     let page = admin.open(&service, body["link"].as_str().unwrap()).await;
     admin.submit(&service, "/ui/me/enter", &[("link", hidden(&page.text, "link").as_str())]).await;
@@ -500,7 +500,6 @@ async fn a_machine_signs_in_by_itself() {
     let (status, body) = answer(service.request(Method::POST, "/jira/whoami").json(&json!({}))).await;
     assert_eq!((status, &body["sub"]), (StatusCode::OK, &json!("robot")), "{body}");
     assert_eq!(connections(&service, "anna").await["connections"], json!([]));
-    assert_eq!(connections(&service, "anna").await, json!({"connections": []}));
 
     // With a wrong secret, callers and administrators get the reason.
     let wrong = json!({"type": "oauth", "for": "machine", "client_id": "robot", "client_secret": "wrong"});

@@ -27,7 +27,7 @@ async fn a_form_calls_the_tool_and_shows_what_was_sent_and_what_came() {
     assert_eq!(page.status, StatusCode::OK, "{}", page.text);
     assert!(!page.text.contains("<script>") && page.text.contains("&lt;script&gt;"), "{}", page.text);
     let words = page.words();
-    for part in ["Status200", "POST /one/echo", " ms", r#"<script>alert(1)</script> \"quoted\"\nnext"#] {
+    for part in ["Status200", "POST /one/echo", " ms", r#"<script>alert(1)</script> \"quoted\"\r\nnext"#] {
         assert!(words.contains(part), "{part}: {words}");
     }
     let entries = eventually("the call is in the audit log", async || {

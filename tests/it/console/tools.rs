@@ -243,7 +243,7 @@ async fn new_texts_are_tried_on_recorded_messages() {
     .await;
 
     let (status, problem) = attempt(&json!({"synonyms": ["the"]})).await;
-    assert_eq!((status, &problem["parameter"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("synonyms[0]")), "{problem}");
+    assert_eq!((status, &problem["parameter"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("synonyms")), "{problem}");
     let (status, _) = administer(&service, Method::POST, "/v1/admin/tools/time/none/try", &json!({})).await;
     assert_eq!(status, StatusCode::NOT_FOUND);
 }

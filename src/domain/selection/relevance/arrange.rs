@@ -43,13 +43,15 @@ pub(crate) fn prefer_ready(ranked: &mut [Ranked<u32>], group: impl Fn(u32) -> u3
 }
 
 /// Moves the better one of near duplicates to the first place of its group. `group` is equal for near duplicates; `is_better` compares
-/// two of them. The scores keep their order.
+/// two of them. The scores keep their order; of two equal ones, the first becomes the smallest bit greater, so that it stays the first when
+/// the tools are sorted again.
 pub(crate) fn prefer_better(ranked: &mut [Ranked<u32>], group: impl Fn(u32) -> u32, is_better: impl Fn(u32, u32) -> bool) {
     let mut first_of: HashMap<u32, usize> = HashMap::new();
     for place in 0..ranked.len() {
         let first = *first_of.entry(group(ranked[place].key)).or_insert(place);
         if first != place && is_better(ranked[place].key, ranked[first].key) {
-            let (better, worse) = (ranked[first].fused, ranked[place].fused);
+            let worse = ranked[place].fused;
+            let better = ranked[first].fused.max(worse.next_up());
             ranked.swap(first, place);
             (ranked[first].fused, ranked[place].fused) = (better, worse);
         }
@@ -133,6 +135,10 @@ mod preference {
         assert_eq!(keys(&tools), [5, 2, 3, 1]);
         let scores: Vec<f32> = tools.iter().map(|tool| tool.fused).collect();
         assert_eq!(scores, [4.0, 2.0, 1.0, 0.5], "the scores stay in order");
+        let mut tied = ranked(&[(1, 4.0), (3, 4.0)]);
+        prefer_better(&mut tied, |key| key % 2, |one, _| one == 3);
+        tied.sort_by(|one, other| other.fused.total_cmp(&one.fused).then(one.key.cmp(&other.key)));
+        assert_eq!(keys(&tied), [3, 1], "also after sorting by score and key");
     }
 }
 
