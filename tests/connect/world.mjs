@@ -1,7 +1,7 @@
 // What the parts of this suite share: the service as a process, the peers, and a person with a browser.
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
-import { appendFileSync, chownSync, existsSync, mkdirSync, openSync, readFileSync, readdirSync, statSync, writeFileSync } from 'node:fs';
+import { appendFileSync, chownSync, existsSync, mkdirSync, openSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { createServer as createCollector } from 'node:http';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
@@ -185,14 +185,9 @@ export class Service {
       places.set(path, await (await fetch(`${this.url}${path}`, { headers })).text());
     }
     for (const { path, status, text } of this.answers) places.set(`${status} ${path}`, `${places.get(`${status} ${path}`) ?? ''}${text}`);
-    for (const entry of readdirSync(join(this.folder, 'data'), { recursive: true })) {
-      const file = join(this.folder, 'data', entry);
-      try {
-        if (statSync(file).isFile()) places.set(entry, readFileSync(file, 'latin1'));
-      } catch (error) {
-        // The index removes files of its own while it works.
-        assert.equal(error.code, 'ENOENT');
-      }
+    for (const file of filesBelow(join(this.folder, 'data'))) {
+      const text = whileThere(() => readFileSync(file, 'latin1'));
+      if (text !== undefined) places.set(file, text);
     }
     for (const [place, text] of places) {
       const found = texts.find((secret) => text.includes(secret));
@@ -200,6 +195,24 @@ export class Service {
     }
     return places.size;
   }
+}
+
+/** What is read, or undefined: the index removes files and folders of its own while it works. */
+function whileThere(read) {
+  try {
+    return read();
+  } catch (error) {
+    assert.equal(error.code, 'ENOENT');
+    return undefined;
+  }
+}
+
+function filesBelow(folder) {
+  const entries = whileThere(() => readdirSync(folder, { withFileTypes: true })) ?? [];
+  return entries.flatMap((entry) => {
+    const path = join(folder, entry.name);
+    return entry.isDirectory() ? filesBelow(path) : entry.isFile() ? [path] : [];
+  });
 }
 
 /** A PostgreSQL server with a folder of its own. It refuses to run as root. */
