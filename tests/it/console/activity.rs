@@ -107,7 +107,10 @@ async fn a_selection_is_repeated_with_the_settings_of_today() {
     assert_eq!((&same["explain"], &same["tokens"]), (&now["explain"], &now["tokens"]));
     let (status, problem) = administer(&service, Method::POST, &replay(&call), &json!({})).await;
     assert_eq!((status, &problem["code"]), (StatusCode::CONFLICT, &json!("conflict")), "{problem}");
-    assert_eq!(administer(&service, Method::POST, &replay("999999"), &json!({})).await.0, StatusCode::NOT_FOUND);
+    for odd in ["999999", "-1", "x"] {
+        let (status, problem) = administer(&service, Method::POST, &replay(odd), &json!({})).await;
+        assert_eq!((status, &problem["code"]), (StatusCode::NOT_FOUND, &json!("not_found")), "{odd}");
+    }
 
     let mut browser = signed_in(&service).await;
     let page = browser.see("/ui/activity").await;

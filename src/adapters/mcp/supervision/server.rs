@@ -199,6 +199,11 @@ impl Server {
         *self.approach.lock().unwrap_or_else(PoisonError::into_inner) = (era, wire);
     }
 
+    /// Whether the tools have been listed, by whichever connection.
+    pub(in crate::adapters::mcp) fn has_listing(&self) -> bool {
+        self.status.borrow().listing.is_some()
+    }
+
     /// Whether there is a shared connection, on which the tools are listed.
     pub(in crate::adapters::mcp) fn is_linked(&self) -> bool {
         self.status.borrow().link.is_some()

@@ -136,6 +136,8 @@ impl Supervisor {
         let settings = self.server.settings();
         if settings.per_user.is_empty() {
             reason
+        } else if settings.per_user.signs_in && self.server.has_listing() {
+            format!("{reason}. Its tools were listed for a signed-in user, and calls work for users who have signed in")
         } else if settings.per_user.signs_in {
             format!("{reason}. If it lists tools only for signed-in users, they appear once somebody has signed in, or with `listWith`")
         } else if settings.per_user.takes_secrets() {

@@ -104,6 +104,18 @@ pub(in crate::http) struct EventBody {
     recovered: Option<bool>,
 }
 
+/// A server-sent event of the stream.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "for the description alone")]
+struct StreamedEventBody {
+    /// The number of the event.
+    id: Option<String>,
+    /// `lagged` if events are left out. Other events have no name, so clients call them `message`.
+    event: Option<String>,
+    /// JSON: an event as in the list, or `{"lost": NUMBER}` if events are left out.
+    data: String,
+}
+
 #[derive(Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub(in crate::http) struct EventToolBody {
     pub(in crate::http) server: String,
@@ -138,7 +150,7 @@ pub(in crate::http) async fn list_events(state: web::Data<State>, _caller: Admin
         ("Last-Event-ID" = Option<u64>, Header, description = "The number of the last received event, with which a client continues. It takes precedence over `after`.")
     ),
     responses(
-        (status = 200, description = "The events as they happen", body = EventBody, content_type = "text/event-stream"),
+        (status = 200, description = "The events as they happen", body = StreamedEventBody, content_type = "text/event-stream"),
         (status = 422, description = "A value is invalid"),
         (status = 429, description = "Too many streams are open")
     )

@@ -44,9 +44,9 @@ pub(in crate::http) async fn replay_event(
     state: web::Data<State>,
     caller: Administrator,
     request: HttpRequest,
-    path: web::Path<u64>,
+    path: web::Path<String>,
 ) -> Answer {
-    let event = event(&state, *path).await?;
+    let event = event(&state, path.parse().map_err(|_| missing())?).await?;
     let replay = replay(&state, &Caller(caller.0), &request, event).await?;
     Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(replay))
 }
@@ -56,8 +56,11 @@ pub(in crate::http) async fn replay_event(
 /// # Errors
 /// There is none, or the store can't be read.
 pub(in crate::http) async fn event(state: &State, id: u64) -> Result<StoredEvent, Problem> {
-    let missing = || Problem::new(Code::NotFound, "There is no event with this number. Old events are deleted after a while.");
     state.activity.event(id).await?.ok_or_else(missing)
+}
+
+fn missing() -> Problem {
+    Problem::new(Code::NotFound, "There is no event with this number. Old events are deleted after a while.")
 }
 
 /// Repeats a selection.
