@@ -6,8 +6,9 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Map, Value, json};
 use toolsieve::domain::publishing::meta_tools::MetaTool;
 
-use crate::harness::keys::{ADMIN, KEY, create, start_on, with_key};
+use crate::harness::keys::{ADMIN, KEY, administer, create, start_on, with_key};
 use crate::harness::mcp::rpc;
+use crate::harness::wait::eventually;
 use crate::harness::{Running, example, stdio};
 
 const SECRETS_KEY: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
@@ -173,7 +174,8 @@ impl World {
         let servers = json!({
             "one": stdio(&["more"]), "mine": personal, "time": stdio(&["list=time"]), "again": stdio(&["list=time"]), "mail": stdio(&["list=mail"])
         });
-        let service = start_on(servers, &[("TOOLSIEVE_SECRETS_KEY", SECRETS_KEY)]).await;
+        let environment = [("TOOLSIEVE_SECRETS_KEY", SECRETS_KEY), ("TOOLSIEVE_LEARNING__MESSAGE_TEXT", "true")];
+        let service = start_on(servers, &environment).await;
         Self { document: Document::read(), service, answered: BTreeSet::new() }
     }
 
@@ -352,8 +354,14 @@ async fn every_answer_is_as_described() {
     for records in ["list_audit", "list_events", "show_usage", "show_report"] {
         world.good(records, &[], ADMIN, Value::Null).await;
     }
-    // Texts of messages are not stored here, so there may be nothing to repeat.
-    world.send("replay_event", &["1"], ADMIN, Value::Null).await;
+    let selection = eventually("the selection is recorded", async || {
+        let (_, all) = administer(&world.service, Method::GET, "/v1/admin/events", &Value::Null).await;
+        let of_selection = |event: &&Value| event["kind"] == "selection" && event["message"].is_string();
+        all["events"].as_array()?.iter().find(of_selection).map(|event| event["id"].to_string())
+    })
+    .await;
+    world.good("replay_event", &[&selection], ADMIN, Value::Null).await;
+    world.send("replay_event", &["999999"], ADMIN, Value::Null).await;
 
     let all: BTreeSet<String> = world.document.operations().into_iter().map(|operation| operation.id).collect();
     let left: Vec<&String> = all.difference(&world.answered).filter(|id| !TEXT.contains(&id.as_str())).collect();
@@ -485,7 +493,7 @@ fn body(id: &str, place: &str) -> Value {
         "load_toolset" => json!({"toolsets": ["time"], "chat_id": "c"}),
         "unload_toolset" => json!({"toolset": "time", "chat_id": "c"}),
         "enable_tool_group" => json!({"group": "time", "chat_id": "c"}),
-        "list_available_toolsets" | "rotate_key" | "replace_tool_facts" | "replace_policy" => json!({}),
+        "list_available_toolsets" | "rotate_key" | "replace_tool_facts" | "try_tool_facts" | "replace_policy" => json!({}),
         "create_session" => json!({"mode": "dynamic"}),
         "give_secret" => json!({"value": "hidden"}),
         "feedback" if place == "/chat_id" => json!({"chat_id": "c", "tool": "time__get_current_time", "verdict": "wrong"}),
