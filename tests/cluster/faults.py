@@ -30,7 +30,9 @@ HOUR = 3_600
 # Requests that must be answered while something is broken.
 PROGRESS = 60
 PATIENCE_SECONDS = 60.0
-# After a failover, changes that were running wait until their connections count as silent: 3 + 30 + 5 seconds.
+# After a failover, changes that were running wait until their connections count as silent: 3 + 30 + 5 seconds. Others of their kind
+# wait with them.
+SILENT_SECONDS = 38.0
 FAILOVER_SECONDS = 45.0
 # After a fault, changes must arrive at once again within this time.
 PROMPT_AGAIN_SECONDS = 5.0
@@ -200,9 +202,11 @@ async def partition(bed: Bed) -> str:
 
 async def failover(bed: Bed) -> str:
     """The database moves to another machine: the old connections stay silent for ever, without a reset."""
+    begun = time.monotonic()
     for proxy in bed.proxies.values():
         proxy.silence()
     measured = await bed.wait_stores(FAILOVER_SECONDS)
+    await asyncio.sleep(max(0.0, begun + SILENT_SECONDS - time.monotonic()))
     await bed.hold()
     return measured
 
