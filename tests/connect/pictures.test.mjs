@@ -29,7 +29,7 @@ after(async () => {
 });
 
 test('a person signs in by the link, and sees the connections', async () => {
-  const context = await browser.newContext({ viewport: { width: 760, height: 400 }, javaScriptEnabled: false, colorScheme: 'light' });
+  const context = await browser.newContext({ viewport: { width: 760, height: 720 }, javaScriptEnabled: false, colorScheme: 'light' });
   const page = await context.newPage();
   const picture = async (name) => {
     const path = join(process.env.SCREENSHOTS, `${name}.png`);
