@@ -101,6 +101,9 @@ impl<'a> ShapeRows<'a> {
 
     /// The shortest text that stands for a value.
     fn as_text(&self, row: &Row<'_>, value: &Value) -> String {
+        if value.is_null() {
+            return String::new();
+        }
         let plain = value.as_str().filter(|text| text.trim() == *text && self.as_value(row, text) == *value);
         plain.map_or_else(|| value.to_string(), str::to_owned)
     }

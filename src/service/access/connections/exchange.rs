@@ -336,7 +336,9 @@ fn subject(headers: &HeaderMap, name: &str) -> Option<SecretString> {
         Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim_start(),
         _ => text,
     };
-    let is_token = !token.is_empty() && token.len() <= SUBJECT_LIMIT && token.bytes().all(|byte| matches!(byte, b'!'..=b'~'));
+    // The scheme alone is what remains of a header without a token.
+    let is_there = !token.is_empty() && !token.eq_ignore_ascii_case("bearer");
+    let is_token = is_there && token.len() <= SUBJECT_LIMIT && token.bytes().all(|byte| matches!(byte, b'!'..=b'~'));
     is_token.then(|| SecretString::from(token))
 }
 
