@@ -177,7 +177,7 @@ fn normalise_to(message: &str, most: usize) -> String {
     shorten(without_pastes(&lines), most)
 }
 
-/// The lines without those that [`pasted`] recognises, unless fewer than [`SHORTEST_SENTENCE_WORDS`] words remain.
+/// The lines without those that `pasted` recognises, unless fewer than [`SHORTEST_SENTENCE_WORDS`] words remain.
 fn without_pastes(lines: &[&str]) -> String {
     let joined = |lines: &mut dyn Iterator<Item = &str>| lines.fold(String::new(), |text, line| with_line(text, line.trim()));
     let pasted = pasted_lines(lines);
