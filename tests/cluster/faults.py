@@ -30,8 +30,8 @@ HOUR = 3_600
 # Requests that must be answered while something is broken.
 PROGRESS = 60
 PATIENCE_SECONDS = 60.0
-# After a failover, changes that were running wait until their connections count as silent: 3 + 30 + 5 seconds. Others of
-# their kind wait with them.
+# After a failover, changes that were running wait until their connections count as silent: 3 + 30 + 5 seconds. Others
+# of their kind wait with them.
 SILENT_SECONDS = 38.0
 FAILOVER_SECONDS = 45.0
 # After a fault, changes must arrive at once again within this time.
