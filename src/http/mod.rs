@@ -2,6 +2,7 @@
 
 pub(crate) mod access_log;
 mod address;
+mod blocking;
 pub(crate) mod body;
 pub(crate) mod caller;
 pub(crate) mod connections;

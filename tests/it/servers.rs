@@ -5,12 +5,10 @@ use serde_json::{Value, json};
 use toolsieve::service::catalog::reload::Trigger;
 
 use crate::harness::answers::published;
-use crate::harness::keys::{ADMIN, KEY, administer, command, create, with_key};
+use crate::harness::keys::{ADMIN, KEY, SECRETS_KEY, administer, command, create, with_key};
 use crate::harness::servers::http::HttpServer;
 use crate::harness::wait::{eventually, when};
 use crate::harness::{Running, Start, example, stdio};
-
-const SECRETS_KEY: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
 
 /// One server in the file, an admin key, and these settings beside.
 async fn start(environment: &[(&'static str, &'static str)]) -> Running {

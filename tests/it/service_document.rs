@@ -6,12 +6,11 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Map, Value, json};
 use toolsieve::domain::publishing::meta_tools::MetaTool;
 
-use crate::harness::keys::{ADMIN, KEY, administer, create, start_on, with_key};
+use crate::harness::keys::{ADMIN, KEY, SECRETS_KEY, administer, create, start_on, with_key};
 use crate::harness::mcp::rpc;
 use crate::harness::wait::eventually;
 use crate::harness::{Running, example, stdio};
 
-const SECRETS_KEY: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
 /// Routes whose answers are no JSON.
 const TEXT: [&str; 4] = ["healthz", "file", "metrics", "stream_events"];
 

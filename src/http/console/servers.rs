@@ -14,10 +14,11 @@ use super::text::Texts;
 use super::{SERVER, SERVERS, TOOL, TOOLS};
 use crate::domain::access::management::ManagedBy;
 use crate::domain::catalog::tool::ServerName;
+use crate::http::blocking::blocking;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::pages::browser::{Fields, address, see};
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::Problem;
 use crate::http::routes::admin::{quantile_milliseconds, servers, tools};
 use crate::http::state::State;
 use crate::service::catalog::definitions::PartView;
@@ -114,8 +115,7 @@ async fn find(state: &web::Data<State>, query: &Fields) -> Result<Found, Problem
     let (changed, changed_count) = open_tools(state, &ToolFilter { changed: Some(true), ..ToolFilter::default() }).await?;
     let (new, new_count) = open_tools(state, &ToolFilter { new: Some(true), ..ToolFilter::default() }).await?;
     let all = state.clone();
-    let duplicates = web::block(move || all.tool_admin.duplicates()).await;
-    let duplicates = duplicates.map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
+    let duplicates = blocking(move || all.tool_admin.duplicates()).await?;
     let usage = usage.into_iter().map(|usage| (usage.server.clone(), usage)).collect();
     Ok(Found { servers, usage, parts, changed, new, counts: (changed_count, new_count), duplicates })
 }

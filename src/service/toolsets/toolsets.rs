@@ -142,8 +142,8 @@ impl Toolsets {
 
     /// The presets of the settings file, and what the service was started with.
     pub(crate) fn presets(&self) -> Presets {
-        let ToolsetSettings { presets, published, .. } = self.parts.read().settings.clone();
-        Presets { presets, published }
+        let ToolsetSettings { presets, published, .. } = &self.parts.read().settings;
+        Presets { presets: presets.clone(), published: published.clone() }
     }
 
     /// The toolset with this name; [`ToolsetError::NotFound`] if there is none.

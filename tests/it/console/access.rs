@@ -4,7 +4,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::{servers, signed_in};
-use crate::harness::keys::{ADMIN, KEY, administer, command, create, start_on, with_key};
+use crate::harness::keys::{ADMIN, KEY, SECRETS_KEY, administer, command, create, start_on, with_key};
 use crate::harness::wait::{eventually, when};
 use crate::harness::{Running, Start, example, stdio};
 
@@ -195,8 +195,7 @@ async fn groups_and_presets_of_the_settings_are_shown() {
 #[tokio::test(flavor = "multi_thread")]
 async fn secrets_are_listed_without_values_and_deleted_for_a_caller() {
     let servers = json!({"mine": {"command": example("test-stdio-server"), "env": {"TOKEN": "{{secret.token}}"}}});
-    let key = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
-    let service = start_on(servers, &[("TOOLSIEVE_SECRETS_KEY", key)]).await;
+    let service = start_on(servers, &[("TOOLSIEVE_SECRETS_KEY", SECRETS_KEY)]).await;
     let mut browser = signed_in(&service).await;
     assert!(browser.see("/ui/access/secrets").await.words().contains("Nobody has stored a secret."));
     for name in ["one", "two"] {

@@ -14,13 +14,12 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use self::writes::{Ask, Seen, Who, Write};
-use crate::harness::keys::{ADMIN, KEY};
+use crate::harness::keys::{ADMIN, KEY, SECRETS_KEY};
 use crate::harness::process::disk::{Disk, ENDED, FailingDisk};
 use crate::harness::process::{Service, ended};
 use crate::harness::wait::within;
 use crate::harness::{LONG, example, stdio};
 
-const SECRETS_KEY: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
 /// Tools that can be approved, one for each attempt.
 const TOOLS: usize = 40;
 

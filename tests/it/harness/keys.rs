@@ -10,6 +10,8 @@ use crate::harness::{Running, Start, stdio};
 
 pub(crate) const KEY: &str = "the-service-key";
 pub(crate) const ADMIN: &str = "the-admin-key";
+/// A key with which the service encrypts secrets.
+pub(crate) const SECRETS_KEY: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
 
 /// Two servers, a service key and an admin key, with these settings beside.
 pub(crate) async fn start(environment: &[(&'static str, &'static str)]) -> Running {

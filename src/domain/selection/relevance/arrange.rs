@@ -31,15 +31,7 @@ pub(crate) fn prefer_ready(ranked: &mut [Ranked<u32>], group: impl Fn(u32) -> u3
         run.iter_mut().zip(scores).for_each(|(tool, fused)| tool.fused = fused);
         start += tied;
     }
-    let mut first_of: HashMap<u32, usize> = HashMap::new();
-    for place in 0..ranked.len() {
-        let first = *first_of.entry(group(ranked[place].key)).or_insert(place);
-        if first != place && !is_ready(ranked[first].key) && is_ready(ranked[place].key) {
-            let (better, worse) = (ranked[first].fused, ranked[place].fused);
-            ranked.swap(first, place);
-            (ranked[first].fused, ranked[place].fused) = (better, worse);
-        }
-    }
+    prefer_better(ranked, group, |one, other| is_ready(one) && !is_ready(other));
 }
 
 /// Moves the better one of near duplicates to the first place of its group. `group` is equal for near duplicates; `is_better` compares

@@ -4,13 +4,14 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use maud::{Markup, html};
 
-use super::{CHECK, navigation};
+use super::{CHECK, effect_of, navigation};
 use crate::domain::access::policy::Effect as Verdict;
+use crate::http::blocking::blocking;
 use crate::http::caller::Caller;
 use crate::http::console::layout::{Place, Visit};
 use crate::http::console::parts::{Form, Head, Part, grouped, pager, short, table};
 use crate::http::pages::browser::Fields;
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::Problem;
 use crate::http::routes::admin::policy;
 use crate::http::state::State;
 use crate::service::access::policies::{Check, CheckAnswer, CheckPrincipal, CheckedDecision};
@@ -62,8 +63,7 @@ fn asked(query: &Fields) -> Option<Check> {
 
 async fn run(state: &web::Data<State>, check: Check) -> Result<CheckAnswer, Problem> {
     let state = state.clone();
-    let checked = web::block(move || policy::check(&state, &check)).await;
-    checked.map_err(|error| Problem::new(Code::Internal, error.to_string()))?
+    blocking(move || policy::check(&state, &check)).await?
 }
 
 fn form(visit: &Visit<'_>, query: &Fields, problem: Option<&Problem>) -> Markup {
@@ -107,10 +107,7 @@ fn decisions(visit: &Visit<'_>, query: &Fields, answer: &CheckAnswer) -> Markup 
 
 fn row(visit: &Visit<'_>, decision: &CheckedDecision) -> Markup {
     let texts = visit.texts;
-    let (effect, class) = match decision.effect {
-        Verdict::Allow => (&texts.allow, "good"),
-        Verdict::Block => (&texts.block, "bad"),
-    };
+    let (effect, class) = effect_of(texts, decision.effect);
     html! {
         tr {
             td { code { (short(&decision.principal, 100)) } }

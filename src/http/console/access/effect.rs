@@ -6,7 +6,8 @@ use actix_web::web;
 use serde_json::Value;
 
 use crate::domain::access::policy::{Effect as Verdict, Rule, RuleProblem};
-use crate::http::problem::{Code, Problem};
+use crate::http::blocking::blocking;
+use crate::http::problem::Problem;
 use crate::http::routes::admin::policy;
 use crate::http::state::State;
 use crate::service::access::policies::{Check, CheckPrincipal};
@@ -40,8 +41,7 @@ pub(super) struct CallerChange {
 /// A rule of the draft is invalid.
 pub(super) async fn of(state: &web::Data<State>, draft: Value) -> Result<Effect, Problem> {
     let state = state.clone();
-    let compared = web::block(move || compare(&state, &draft)).await;
-    compared.map_err(|error| Problem::new(Code::Internal, error.to_string()))?
+    blocking(move || compare(&state, &draft)).await?
 }
 
 fn compare(state: &State, draft: &Value) -> Result<Effect, Problem> {

@@ -11,7 +11,9 @@ use maud::{Markup, html};
 
 use super::layout::Visit;
 use super::parts::short;
+use super::text::Texts;
 use super::{ACCESS, CHECK, KEYS, SECRETS, TOOLSET, TOOLSETS};
+use crate::domain::access::policy::Effect;
 
 /// Number of names in a cell of a table.
 const NAMES: usize = 5;
@@ -25,6 +27,14 @@ fn navigation(visit: &Visit<'_>, current: &str) -> Markup {
         nav.sub aria-label=(texts.access) {
             @for (path, name) in links { a href=(visit.at(path)) aria-current=[(path == current).then_some("page")] { (name) } }
         }
+    }
+}
+
+/// The effect of a rule or a decision, and the class that colours it.
+fn effect_of(texts: &Texts, effect: Effect) -> (&str, &'static str) {
+    match effect {
+        Effect::Allow => (&texts.allow, "good"),
+        Effect::Block => (&texts.block, "bad"),
     }
 }
 

@@ -6,8 +6,8 @@ use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
 use super::effect::{self, CallerChange, Effect};
-use super::{ACCESS, names, navigation};
-use crate::domain::access::policy::{Effect as Verdict, Rule};
+use super::{ACCESS, effect_of, names, navigation};
+use crate::domain::access::policy::Rule;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::console::layout::{Place, Visit};
@@ -295,10 +295,7 @@ fn rule_form(visit: &Visit<'_>, view: &PolicyView, draft: &Draft, fields: &Field
 
 /// A rule in words.
 fn described(texts: &Texts, rule: &Rule) -> Markup {
-    let (effect, class) = match rule.effect {
-        Verdict::Allow => (&texts.allow, "good"),
-        Verdict::Block => (&texts.block, "bad"),
-    };
+    let (effect, class) = effect_of(texts, rule.effect);
     let Rule { effect: _, servers, tools, tags, annotations, toolsets, principals, groups, models } = rule;
     let conditions = [
         (&texts.servers, servers),

@@ -16,6 +16,7 @@ use crate::domain::catalog::hidden_text::HiddenText;
 use crate::domain::catalog::shape::{Shape, ShapeProblem};
 use crate::domain::catalog::texts::findability::HardToFind;
 use crate::domain::catalog::tool::ToolId;
+use crate::http::blocking::blocking;
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
 use crate::http::described::described;
@@ -340,8 +341,7 @@ pub async fn list_tools(state: web::Data<State>, _caller: Administrator, query: 
 #[utoipa::path(responses((status = 200, description = "Near duplicates, and names that look alike", body = DuplicatesBody)))]
 #[get("/v1/admin/tools/duplicates")]
 pub async fn list_duplicates(state: web::Data<State>, _caller: Administrator) -> Answer {
-    let found = web::block(move || state.tool_admin.duplicates()).await;
-    let found = found.map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
+    let found = blocking(move || state.tool_admin.duplicates()).await?;
     Ok(HttpResponse::Ok().json(found))
 }
 
