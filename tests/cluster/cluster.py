@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""Three replicas of Toolsieve on one PostgreSQL, under load, while parts of it fail; and a comparison afterwards.
+"""Three replicas of Toolsieve on one PostgreSQL and one Qdrant, under load, while parts fail; and a final comparison.
 
     TOOLSIEVE_BIN=… tests/cluster/run [--faults 6] [--minutes 4] [--seed 1] [--other FORMER_VERSION]
 
-A TCP load balancer stands in front of three replicas, and a TCP proxy between each replica and PostgreSQL. Chats,
-callers, readers of lists and administrators work through the load balancer. A seed decides the faults. After each
-fault, and at the end after a restart of everything, these must hold, or the exit code is 1:
+A TCP load balancer stands in front of three replicas, and TCP proxies between each replica, PostgreSQL and Qdrant.
+Chats, callers, readers of lists and administrators work through the load balancer. A seed decides the faults. After
+each fault, and at the end after a restart of everything, these must hold, or the exit code is 1:
 
 - each acknowledged key is accepted by each replica, and each revoked key is refused by each replica;
 - the acknowledged rules and toolsets apply on each replica: within 100 ms while nothing is broken, and within 2.5 s
   after a fault;
 - no denied tool is in a list or is called once a replica has the number of the change;
 - no call ran twice, and each acknowledged call ran once;
-- each message was answered. Only requests in flight at a killed replica may fail, and in a rolling restart none may.
+- each message was answered. Only requests in flight at a killed replica may fail, and in a rolling restart none may;
+- without Qdrant, messages are answered by words, and by meaning again soon after it is back.
 """
 
 import argparse
@@ -30,16 +31,18 @@ from collections import Counter
 from pathlib import Path
 
 from checker import Checker
-from faults import FAULTS, HARMLESS, Bed
+from faults import FAULTS, HARMLESS, KILLS, Bed
 from ledger import Ledger
 from mcp_sessions import McpCaller
-from network import Balancer, StoreProxy
+from network import Balancer, Proxy
 from programs import (
     ADMIN,
+    QDRANT,
     SERVER,
     START_SECONDS,
     BedError,
     Postgres,
+    Qdrant,
     Replica,
     SharedServer,
     clock_library,
@@ -60,6 +63,7 @@ class Run:
         self.journal = folder / "journal"
         self.journal.touch()
         self.postgres = Postgres(folder / "postgres")
+        self.qdrant = Qdrant(options.qdrant, folder / "qdrant")
         self.replicas: list[Replica] = []
         self.rows: list[list[str]] = []
         self.left_out: list[str] = []
@@ -68,6 +72,7 @@ class Run:
     async def prepare(self) -> Bed:
         self.postgres.create()
         self.postgres.start()
+        self.qdrant.start()
         self.shared.start()
         servers = {
             "desk": {"command": sys.executable, "args": [str(SERVER), "stdio", str(self.journal)]},
@@ -77,40 +82,58 @@ class Run:
         if clock is None:
             self.left_out.append("clock jump (there is no C compiler)")
         key = base64.b64encode(secrets.token_bytes(32)).decode()
-        proxies = {}
+        proxies, qdrant_proxies = {}, {}
         for number in range(1, REPLICAS + 1):
-            proxy = StoreProxy(self.postgres.port)
+            proxy, qdrant_proxy = Proxy(self.postgres.port), Proxy(self.qdrant.port)
             await proxy.start()
+            await qdrant_proxy.start()
             replica = Replica(
                 f"replica-{number}",
                 self.folder / f"replica-{number}",
                 self.options.binary,
                 proxy.port,
+                qdrant_proxy.port,
                 servers,
                 key,
                 clock=clock,
             )
             replica.prepare(small_disk=number == REPLICAS)
-            proxies[replica.name] = proxy
+            proxies[replica.name], qdrant_proxies[replica.name] = proxy, qdrant_proxy
             self.replicas.append(replica)
         if not any(replica.has_disk for replica in self.replicas):
             self.left_out.append("full disk (a tmpfs needs root)")
-        await until(self.postgres.is_ready, START_SECONDS, "PostgreSQL is ready")
-        for replica in self.replicas:
-            replica.start()
-        await asyncio.gather(*(replica.wait_ready() for replica in self.replicas))
+        await self.start_replicas()
         balancer = Balancer(self.replicas, self.ledger.note)
         await balancer.start()
         workload = Workload(self.ledger, balancer, self.replicas, self.chance)
         checker = Checker(self.ledger, workload, self.replicas, self.journal, self.chance)
         share = self.options.minutes * 60 / max(self.options.faults, 1)
-        bed = Bed(self.replicas, proxies, self.postgres, self.shared, balancer, self.ledger, workload, checker)
+        bed = Bed(
+            self.replicas,
+            proxies,
+            qdrant_proxies,
+            self.postgres,
+            self.qdrant,
+            self.shared,
+            balancer,
+            self.ledger,
+            workload,
+            checker,
+        )
         bed.other = self.options.other
         if share < 2 * bed.partition_seconds and self.options.faults <= len(FAULTS):
             bed.partition_seconds = share / 3
         await bed.wait_balanced()
+        await bed.wait_meaning(self.replicas, START_SECONDS)
         await self.begin(bed)
         return bed
+
+    async def start_replicas(self) -> None:
+        await until(self.postgres.is_ready, START_SECONDS, "PostgreSQL is ready")
+        await until(self.qdrant.is_ready, START_SECONDS, "Qdrant is ready")
+        for replica in self.replicas:
+            replica.start()
+        await asyncio.gather(*(replica.wait_ready() for replica in self.replicas))
 
     async def begin(self, bed: Bed) -> None:
         """The first toolset and the first rules."""
@@ -130,11 +153,14 @@ class Run:
         await bed.checker.catch_up()
 
     def deck(self) -> list[str]:
-        """The faults in an order that the seed decides. Each occurs equally often."""
+        """The faults in an order that the seed decides. Each occurs equally often, and a short run has all kills."""
         names = [name for name in FAULTS if not any(name in one for one in self.left_out)]
         if self.options.only:
             names = [name for name in names if name in self.options.only]
-        deck: list[str] = []
+        kills = [name for name in names if name in KILLS]
+        others = self.chance.sample([name for name in names if name not in KILLS], len(names) - len(kills))
+        round_ = kills + others
+        deck = self.chance.sample(round_[: self.options.faults], min(len(round_), self.options.faults))
         while len(deck) < self.options.faults:
             deck += self.chance.sample(names, len(names))
         return deck[: self.options.faults]
@@ -183,10 +209,8 @@ class Run:
     async def run(self) -> bool:
         begun = time.monotonic()
         bed = await self.prepare()
-        print(
-            f"PostgreSQL {self.postgres.version}, {REPLICAS} replicas, ready after {time.monotonic() - begun:.0f} s",
-            flush=True,
-        )
+        parts = f"PostgreSQL {self.postgres.version}, Qdrant, {REPLICAS} replicas"
+        print(f"{parts}, ready after {time.monotonic() - begun:.0f} s", flush=True)
         bed.workload.start([McpCaller(bed.workload).call for _ in range(MCP_CALLERS)])
         await bed.progress()
         deadline = begun + self.options.minutes * 60
@@ -220,17 +244,17 @@ class Run:
         for replica in self.replicas:
             replica.kill()
         await self.postgres.crash()
+        self.qdrant.kill()
         self.postgres.start()
-        await until(self.postgres.is_ready, START_SECONDS, "PostgreSQL is ready")
-        for replica in self.replicas:
-            replica.start()
-        await asyncio.gather(*(replica.wait_ready() for replica in self.replicas))
+        self.qdrant.start()
+        await self.start_replicas()
         await bed.checker.verify()
 
     def end(self) -> None:
         for replica in self.replicas:
             replica.end()
         self.postgres.end()
+        self.qdrant.kill()
         self.shared.kill()
 
 
@@ -238,6 +262,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--binary", type=Path, default=os.environ.get("TOOLSIEVE_BIN"), help="the built binary ($TOOLSIEVE_BIN)"
+    )
+    parser.add_argument(
+        "--qdrant", type=Path, help=f"the built {QDRANT}; by default in the folder examples beside the binary"
     )
     parser.add_argument(
         "--other", type=Path, help="another version: rolling restarts go from one to the other and back"
@@ -253,6 +280,7 @@ def main() -> None:
     if options.binary is None:
         parser.error("set TOOLSIEVE_BIN, or --binary")
     options.binary = Path(options.binary).resolve()
+    options.qdrant = (options.qdrant or options.binary.parent / "examples" / QDRANT).resolve()
     options.other = options.other.resolve() if options.other else options.binary
     options.seed = secrets.randbelow(10_000) if options.seed is None else options.seed
     # Whoever ends this ends all programs too.

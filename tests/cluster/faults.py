@@ -3,19 +3,20 @@
 import asyncio
 import itertools
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from checker import CATCH_UP_SECONDS, Checker
 from ledger import Key, Ledger
-from network import Balancer, StoreProxy
+from network import Balancer, Proxy
 from programs import (
     ADMIN,
     DELAY_SECONDS,
     DRAIN_SECONDS,
     POLL_SECONDS,
     Postgres,
+    Qdrant,
     Replica,
     SharedServer,
     is_gone,
@@ -23,7 +24,7 @@ from programs import (
     until,
 )
 from wire import BrokenError, Client
-from workload import SPREAD_SECONDS, Workload
+from workload import SPREAD_SECONDS, Workload, own_names
 
 SLOW_SECONDS = 0.5
 HOUR = 3_600
@@ -34,6 +35,11 @@ PATIENCE_SECONDS = 60.0
 # of their kind wait with them.
 SILENT_SECONDS = 38.0
 FAILOVER_SECONDS = 45.0
+# A message about tools that are never denied, all of them together. Its words are in their descriptions.
+LEDGER_MESSAGE, LEDGER_TOOLS = "write an entry into the accounting ledger", {"write_entry", "write_slowly"}
+BY_WORDS = "ranked by words alone"
+# How soon a replica must notice that Qdrant is away, and how soon after the first look it must use Qdrant again.
+NOTICED_SECONDS, MEANING_SECONDS = 5.0, 10.0
 # After a fault, changes must arrive at once again within this time.
 PROMPT_AGAIN_SECONDS = 5.0
 
@@ -41,8 +47,11 @@ PROMPT_AGAIN_SECONDS = 5.0
 @dataclass
 class Bed:
     replicas: list[Replica]
-    proxies: dict[str, StoreProxy]
+    # From each replica to the database, and to Qdrant.
+    proxies: dict[str, Proxy]
+    qdrant_proxies: dict[str, Proxy]
     postgres: Postgres
+    qdrant: Qdrant
     shared: SharedServer
     balancer: Balancer
     ledger: Ledger
@@ -127,6 +136,45 @@ class Bed:
             self.checker.catch_up(limit), *(self.wait_store(one, limit) for one in self.replicas)
         )
         return f"changes known after {caught_up:.2f} s, stored again after {max(stored):.2f} s"
+
+    async def rank(self, replica: Replica) -> tuple[bool, str]:
+        """Sends a message to this replica. Returns whether it was ranked by meaning, and what was wrong otherwise."""
+        client = Client(replica.port, ADMIN)
+        body = {"messages": [{"role": "user", "content": LEDGER_MESSAGE}]}
+        try:
+            response = await client.ask("POST", "/v1/filter", body)
+            ready = (await client.ask("GET", "/readyz")).json()
+        except BrokenError as error:
+            self.ledger.violation(f"{replica.name} did not answer a message: {error}")
+            return False, str(error)
+        finally:
+            client.close()
+        answer, state = response.json(), ready["index"]["qdrant"]
+        if not response.is_fine or not own_names(tool["name"] for tool in answer["tools"]) & LEDGER_TOOLS:
+            self.ledger.violation(f"{replica.name} does not find the ledger: {response.status} {str(answer)[:300]}")
+        warnings = [text for text in answer["warnings"] if text.startswith(BY_WORDS)]
+        return not warnings and state["searched"], f"{warnings}, {state}"
+
+    async def by_words(self, replicas: Sequence[Replica], seconds: float = NOTICED_SECONDS) -> None:
+        """Waits until these replicas rank by words."""
+        await asyncio.gather(*(self._ranked(replica, seconds, by_meaning=False) for replica in replicas))
+
+    async def wait_meaning(self, replicas: Sequence[Replica], seconds: float) -> float:
+        """Waits until these replicas rank by meaning. Returns how long it took."""
+        return max(await asyncio.gather(*(self._ranked(replica, seconds, by_meaning=True) for replica in replicas)))
+
+    async def _ranked(self, replica: Replica, seconds: float, *, by_meaning: bool) -> float:
+        begun = time.monotonic()
+        while True:
+            is_by_meaning, state = await self.rank(replica)
+            took = time.monotonic() - begun
+            if is_by_meaning == by_meaning:
+                return took
+            if took > seconds:
+                way = "meaning" if by_meaning else "words"
+                self.ledger.violation(f"{replica.name} does not rank by {way} after {took:.0f} s: {state}")
+                return took
+            await asyncio.sleep(POLL_SECONDS)
 
 
 async def kill_replica(bed: Bed) -> str:
@@ -221,6 +269,49 @@ async def slow_store(bed: Bed) -> str:
     return await bed.wait_stores()
 
 
+async def kill_qdrant(bed: Bed) -> str:
+    """Kills Qdrant, which perhaps comes back without its data."""
+    is_lost = bed.workload.random.random() < 0.5
+    bed.qdrant.kill()
+    await bed.by_words(bed.replicas)
+    await bed.hold()
+    await bed.by_words(bed.replicas)
+    if is_lost:
+        bed.qdrant.lose_everything()
+    bed.qdrant.start()
+    await until(bed.qdrant.is_ready, PATIENCE_SECONDS, "Qdrant is ready again")
+    took = await bed.wait_meaning(bed.replicas, MEANING_SECONDS)
+    return f"{'without' if is_lost else 'with'} its data, by meaning after {took:.1f} s"
+
+
+async def partition_qdrant(bed: Bed) -> str:
+    victim = bed.pick()
+    seconds = bed.workload.random.uniform(0.2, 1.0) * bed.partition_seconds
+    is_cut = bed.workload.random.random() < 0.5
+    proxy = bed.qdrant_proxies[victim.name]
+    proxy.stall()
+    await bed.by_words([victim])
+    await asyncio.sleep(seconds)
+    await bed.progress()
+    await bed.by_words([victim])
+    proxy.heal(cut=is_cut)
+    took = await bed.wait_meaning(bed.replicas, MEANING_SECONDS)
+    connections = "lost" if is_cut else "go on"
+    return f"{victim.name} for {seconds:.0f} s, old connections {connections}: by meaning after {took:.1f} s"
+
+
+async def slow_qdrant(bed: Bed) -> str:
+    for proxy in bed.qdrant_proxies.values():
+        proxy.delay = SLOW_SECONDS
+    await bed.by_words(bed.replicas)
+    await bed.hold()
+    await bed.by_words(bed.replicas)
+    for proxy in bed.qdrant_proxies.values():
+        proxy.delay = 0.0
+    took = await bed.wait_meaning(bed.replicas, MEANING_SECONDS)
+    return f"by meaning after {took:.1f} s"
+
+
 async def rolling_restart(bed: Bed) -> str:
     """Restarts one replica after the other. No request may fail."""
     before = len(bed.ledger.failures)
@@ -263,14 +354,27 @@ async def clock_jump(bed: Bed) -> str:
 FAULTS: dict[str, Callable[[Bed], Awaitable[str]]] = {
     "replica killed": kill_replica,
     "PostgreSQL killed": kill_postgres,
+    "Qdrant killed": kill_qdrant,
     "stdio server killed": kill_stdio_server,
     "HTTP server killed": kill_http_server,
     "partition": partition,
     "failover": failover,
     "slow store": slow_store,
+    "Qdrant partition": partition_qdrant,
+    "slow Qdrant": slow_qdrant,
     "rolling restart": rolling_restart,
     "full disk": full_disk,
     "clock jump": clock_jump,
 }
 # Without these, everything stays whole for changes by administrators.
-HARMLESS = {"stdio server killed", "HTTP server killed", "clock jump", "full disk"}
+HARMLESS = {
+    "stdio server killed",
+    "HTTP server killed",
+    "Qdrant killed",
+    "Qdrant partition",
+    "slow Qdrant",
+    "clock jump",
+    "full disk",
+}
+# Each run has these, if it has that many faults.
+KILLS = ("replica killed", "PostgreSQL killed", "Qdrant killed")

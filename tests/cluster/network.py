@@ -1,4 +1,4 @@
-"""The network of the bed: a TCP load balancer in front of the replicas, and a TCP proxy from each to the database."""
+"""The network of the bed: a TCP load balancer in front of the replicas, and TCP proxies behind them."""
 
 import asyncio
 import contextlib
@@ -49,8 +49,8 @@ class Listener:
         task.add_done_callback(self._tasks.discard)
 
 
-class StoreProxy:
-    """Forwards connections to the database. It can stall them, delay them and cut them."""
+class Proxy:
+    """Forwards connections to a server. It can stall them, delay them and cut them."""
 
     def __init__(self, target: int) -> None:
         self.target, self.port = target, 0

@@ -1,4 +1,4 @@
-"""The programs of the bed: PostgreSQL, the replicas of Toolsieve, and an MCP server that they share."""
+"""The programs of the bed: PostgreSQL, Qdrant, the replicas of Toolsieve, and an MCP server that they share."""
 
 import asyncio
 import contextlib
@@ -22,6 +22,8 @@ from wire import BrokenError, Client
 HERE = Path(__file__).resolve().parent
 SERVER = HERE / "mcp_server.py"
 CLOCK = HERE.parents[1] / "benches/clock.c"
+# Cargo's name of the Qdrant node.
+QDRANT = "test-qdrant-server"
 KEY, ADMIN = "cluster-service-key-of-some-length", "cluster-admin-key-of-some-length"
 # The user "nobody". PostgreSQL refuses to run as root.
 NOBODY = 65_534
@@ -43,6 +45,7 @@ shutdown_timeout_seconds = {DRAIN_SECONDS}
 
 [selection]
 narrow_above_tokens = 0
+{{index}}
 
 [logging]
 level = "{{level}}"
@@ -185,6 +188,35 @@ class Postgres:
             self._process.wait()
 
 
+class Qdrant:
+    """The Qdrant node of the tests in Rust, as a program. It keeps what it acknowledged, however it ends."""
+
+    def __init__(self, binary: Path, folder: Path) -> None:
+        if not binary.is_file():
+            raise BedError(f"{binary} is missing: cargo build --release --example {QDRANT}")
+        self.binary, self.folder, self.port = binary, folder, free_port()
+        self.log = folder.with_suffix(".log")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self._process = spawn([self.binary, self.folder, str(self.port)], self.log, os.environ)
+
+    def is_ready(self) -> bool:
+        if self._process and self._process.poll() is not None:
+            raise BedError(f"Qdrant ended with {self._process.returncode}:\n{self.log.read_text()}")
+        with socket.socket() as client:
+            return client.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def kill(self) -> None:
+        if self._process:
+            self._process.kill()
+            self._process.wait()
+
+    def lose_everything(self) -> None:
+        """As with a new disk. Only while it does not run."""
+        shutil.rmtree(self.folder)
+
+
 @dataclass
 class Replica:
     """One process of Toolsieve, with a data folder of its own. It is started again on the same port."""
@@ -193,6 +225,8 @@ class Replica:
     folder: Path
     binary: Path
     store_port: int
+    # Without it, the index is in the replica's own data folder.
+    qdrant_port: int | None
     servers: Mapping[str, object]
     secrets_key: str
     port: int = field(default_factory=free_port)
@@ -215,7 +249,8 @@ class Replica:
     def prepare(self, *, small_disk: bool) -> None:
         self.data.mkdir(parents=True)
         (self.folder / "mcp.json").write_text(json.dumps({"mcpServers": self.servers}))
-        (self.folder / "toolsieve.toml").write_text(SETTINGS.format(name=self.name, level="info"))
+        index = f'[index]\nqdrant_url = ["http://127.0.0.1:{self.qdrant_port}"]\n' if self.qdrant_port else ""
+        (self.folder / "toolsieve.toml").write_text(SETTINGS.format(name=self.name, level="info", index=index))
         (self.folder / "offset").write_bytes(bytes(8))
         if small_disk and os.geteuid() == 0:
             command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "cluster", str(self.data)]
@@ -223,7 +258,9 @@ class Replica:
 
     def start(self) -> None:
         environment = {
-            name: value for name, value in os.environ.items() if not name.startswith(("TOOLSIEVE_", "PG", "DATABASE_"))
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("TOOLSIEVE_", "PG", "DATABASE_", "QDRANT_"))
         }
         environment |= {
             "TOOLSIEVE_API_KEY": KEY,

@@ -62,10 +62,8 @@ service! {
 
         async fn delete(&self, request: Request<DeleteCollection>) -> Answer<CollectionOperationResponse> {
             self.behaviour.admit(&request, "delete_collection").await?;
-            let name = request.into_inner().collection_name;
-            let removed = self.storage.collections.write().unwrap().remove(&name);
-            self.storage.aliases.lock().unwrap().retain(|_, target| *target != name);
-            Ok(Response::new(CollectionOperationResponse { result: removed.is_some(), time: 0.0 }))
+            let result = self.storage.remove(&request.get_ref().collection_name);
+            Ok(Response::new(CollectionOperationResponse { result, time: 0.0 }))
         }
 
         async fn list(&self, request: Request<ListCollectionsRequest>) -> Answer<ListCollectionsResponse> {
@@ -86,8 +84,7 @@ service! {
                 let Some(Action::CreateAlias(create)) = operation.action else {
                     return Err(Status::unimplemented("an operation on aliases"));
                 };
-                self.storage.collection(&create.collection_name)?;
-                self.storage.aliases.lock().unwrap().insert(create.alias_name, create.collection_name);
+                self.storage.point(create.alias_name, create.collection_name)?;
             }
             Ok(done())
         }
@@ -122,7 +119,7 @@ service! {
         async fn create_field_index(&self, request: Request<CreateFieldIndexCollection>) -> Answer<PointsOperationResponse> {
             self.behaviour.admit(&request, "create_field_index").await?;
             let request = request.into_inner();
-            self.storage.collection(&request.collection_name)?.index(&request.field_name, request.field_type())?;
+            self.storage.index(&request.collection_name, &request.field_name, request.field_type())?;
             Ok(stored())
         }
 

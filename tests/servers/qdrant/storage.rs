@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::NonZeroUsize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
@@ -15,7 +15,7 @@ use qdrant_client::qdrant::vector_input::Variant as InputVariant;
 use qdrant_client::qdrant::vectors::VectorsOptions;
 use qdrant_client::qdrant::vectors_config::Config;
 use qdrant_client::qdrant::{self as api};
-use qdrant_edge::external::serde_json::{Map, Value};
+use qdrant_edge::external::serde_json::{Map, Value, from_slice, json};
 use qdrant_edge::{
     Condition, CreateIndex, Distance, EdgeConfig, EdgeShard, EdgeSparseVectorParams, EdgeVectorParams, FieldCondition,
     FieldIndexOperations, Filter, HasIdCondition, JsonPath, Match, Modifier, MultiVectorComparator, MultiVectorConfig, NamedQuery,
@@ -27,25 +27,70 @@ use tempfile::TempDir;
 use tonic::Status;
 use uuid::Uuid;
 
+/// The file that names the collections and aliases of a storage that outlives its process.
+const STATE: &str = "state.json";
+
 /// The state that all nodes of a cluster share.
 pub(crate) struct Storage {
-    pub(super) collections: RwLock<BTreeMap<String, Arc<Collection>>>,
-    pub(super) aliases: Mutex<BTreeMap<String, String>>,
+    collections: RwLock<BTreeMap<String, Arc<Collection>>>,
+    aliases: Mutex<BTreeMap<String, String>>,
     made: AtomicUsize,
+    /// Held while the state is written, if this storage outlives its process.
+    saving: Option<Mutex<()>>,
+    folder: PathBuf,
     // Last: the shards write when they are dropped.
-    folder: TempDir,
+    _removed_at_the_end: Option<TempDir>,
 }
 
 pub(super) struct Collection {
-    shards: Vec<RwLock<EdgeShard>>,
+    shards: Vec<Shard>,
     /// Fields that may be filtered by.
     indexed: Mutex<BTreeSet<String>>,
+    /// Whether each acknowledged change is on the disk.
+    is_durable: bool,
+}
+
+struct Shard {
+    /// Its folder in that of the storage.
+    name: String,
+    engine: RwLock<EdgeShard>,
 }
 
 impl Storage {
     pub(crate) fn new() -> Arc<Self> {
         let folder = tempfile::tempdir().unwrap();
-        Arc::new(Self { collections: RwLock::default(), aliases: Mutex::default(), made: AtomicUsize::new(0), folder })
+        Arc::new(Self {
+            collections: RwLock::default(),
+            aliases: Mutex::default(),
+            made: AtomicUsize::new(0),
+            saving: None,
+            folder: folder.path().to_owned(),
+            _removed_at_the_end: Some(folder),
+        })
+    }
+
+    /// One that outlives its process, however that ends, with what an earlier process has stored in this folder.
+    pub(crate) fn open(folder: &Path) -> Arc<Self> {
+        std::fs::create_dir_all(folder).unwrap();
+        let state: Value = std::fs::read(folder.join(STATE)).map_or(Value::Null, |text| from_slice(&text).unwrap());
+        let collections = object(&state["collections"]).filter_map(|(name, stored)| match Collection::load(folder, stored) {
+            Ok(collection) => Some((name.clone(), Arc::new(collection))),
+            Err(error) => {
+                eprintln!("the collection {name} is lost: {error}");
+                None
+            }
+        });
+        let aliases = object(&state["aliases"]).map(|(alias, name)| (alias.clone(), text(name)));
+        let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+        let made = entries.filter_map(|name| name.to_str()?.parse::<usize>().ok()).max().map_or(0, |last| last + 1);
+        Arc::new(Self {
+            collections: RwLock::new(collections.collect()),
+            aliases: Mutex::new(aliases.collect()),
+            made: AtomicUsize::new(made),
+            saving: Some(Mutex::default()),
+            folder: folder.to_owned(),
+            _removed_at_the_end: None,
+        })
     }
 
     pub(crate) fn names(&self) -> Vec<String> {
@@ -60,6 +105,7 @@ impl Storage {
     pub(crate) fn clear(&self) {
         self.collections.write().unwrap().clear();
         self.aliases.lock().unwrap().clear();
+        self.save();
     }
 
     /// A collection by its name or an alias.
@@ -76,17 +122,79 @@ impl Storage {
         }
         let mut shards = Vec::new();
         for _ in 0..request.shard_number.unwrap_or(1) {
-            let folder = self.folder.path().join(self.made.fetch_add(1, Ordering::Relaxed).to_string());
+            let name = self.made.fetch_add(1, Ordering::Relaxed).to_string();
+            let folder = self.folder.join(&name);
             std::fs::create_dir(&folder).unwrap();
-            shards.push(RwLock::new(shard(&folder, request)?));
+            shards.push(Shard { name, engine: RwLock::new(shard(&folder, request)?) });
         }
-        collections.insert(request.collection_name.clone(), Arc::new(Collection { shards, indexed: Mutex::default() }));
+        let collection = Collection { shards, indexed: Mutex::default(), is_durable: self.saving.is_some() };
+        collection.flush();
+        collections.insert(request.collection_name.clone(), Arc::new(collection));
+        drop(collections);
+        self.save();
         Ok(())
+    }
+
+    /// Removes a collection and its aliases. Returns whether it was there.
+    pub(super) fn remove(&self, name: &str) -> bool {
+        let removed = self.collections.write().unwrap().remove(name);
+        self.aliases.lock().unwrap().retain(|_, target| target != name);
+        self.save();
+        removed.is_some()
+    }
+
+    /// Points an alias to a collection.
+    pub(super) fn point(&self, alias: String, name: String) -> Result<(), Status> {
+        self.collection(&name)?;
+        self.aliases.lock().unwrap().insert(alias, name);
+        self.save();
+        Ok(())
+    }
+
+    pub(super) fn index(&self, name: &str, field: &str, kind: api::FieldType) -> Result<(), Status> {
+        self.collection(name)?.index(field, kind)?;
+        self.save();
+        Ok(())
+    }
+
+    /// Writes what is there, if this storage outlives its process.
+    fn save(&self) {
+        let Some(saving) = &self.saving else { return };
+        let _saving = saving.lock().unwrap();
+        let collections: Map<String, Value> =
+            self.collections.read().unwrap().iter().map(|(name, collection)| (name.clone(), collection.state())).collect();
+        let state = json!({"collections": collections, "aliases": self.aliases()});
+        let written = self.folder.join("state.new");
+        std::fs::write(&written, state.to_string()).unwrap();
+        std::fs::rename(written, self.folder.join(STATE)).unwrap();
     }
 }
 
 impl Collection {
-    pub(super) fn index(&self, field: &str, kind: api::FieldType) -> Result<(), Status> {
+    fn load(folder: &Path, state: &Value) -> Result<Self, OperationError> {
+        let shards = list(&state["shards"]).map(|name| {
+            let engine = EdgeShard::load(&folder.join(&name), None)?;
+            Ok(Shard { name, engine: RwLock::new(engine) })
+        });
+        let indexed = list(&state["indexed"]).collect();
+        Ok(Self { shards: shards.collect::<Result<_, OperationError>>()?, indexed: Mutex::new(indexed), is_durable: true })
+    }
+
+    fn state(&self) -> Value {
+        let shards: Vec<&str> = self.shards.iter().map(|shard| shard.name.as_str()).collect();
+        json!({"shards": shards, "indexed": &*self.indexed.lock().unwrap()})
+    }
+
+    /// Writes all changes to the disk, if they must outlive the process.
+    fn flush(&self) {
+        if self.is_durable {
+            for shard in &self.shards {
+                shard.engine.write().unwrap().flush();
+            }
+        }
+    }
+
+    fn index(&self, field: &str, kind: api::FieldType) -> Result<(), Status> {
         let kind = match kind {
             api::FieldType::Keyword => PayloadSchemaType::Keyword,
             api::FieldType::Integer => PayloadSchemaType::Integer,
@@ -95,8 +203,9 @@ impl Collection {
         for shard in &self.shards {
             let create = CreateIndex { field_name: path(field), field_schema: Some(PayloadFieldSchema::FieldType(kind)) };
             let operation = UpdateOperation::FieldIndexOperation(FieldIndexOperations::CreateIndex(create));
-            shard.write().unwrap().update(operation).map_err(engine)?;
+            shard.engine.write().unwrap().update(operation).map_err(engine)?;
         }
+        self.flush();
         self.indexed.lock().unwrap().insert(field.to_owned());
         Ok(())
     }
@@ -119,13 +228,14 @@ impl Collection {
         }
         for (shard, points) in by_shard {
             let operation = UpdateOperation::PointOperation(PointOperations::UpsertPoints(PointInsertOperations::PointsList(points)));
-            self.shards[shard].write().unwrap().update(operation).map_err(engine)?;
+            self.shards[shard].engine.write().unwrap().update(operation).map_err(engine)?;
         }
+        self.flush();
         Ok(())
     }
 
     pub(super) fn count(&self) -> usize {
-        self.shards.iter().map(|shard| shard.read().unwrap().info().points_count).sum()
+        self.shards.iter().map(|shard| shard.engine.read().unwrap().info().points_count).sum()
     }
 
     /// The best of all shards, best first.
@@ -155,7 +265,7 @@ impl Collection {
                 with_vector: WithVector::Bool(false),
                 with_payload: WithPayloadInterface::Bool(false),
             };
-            found.extend(shard.read().unwrap().query(request).map_err(engine)?);
+            found.extend(shard.engine.read().unwrap().query(request).map_err(engine)?);
         }
         found.sort_by(|one, other| other.score.total_cmp(&one.score));
         found.truncate(limit);
@@ -286,6 +396,18 @@ fn scored(point: &ScoredPoint) -> api::ScoredPoint {
         PointId::NumId(number) => PointIdOptions::Num(number),
     };
     api::ScoredPoint { id: Some(id.into()), score: point.score, ..api::ScoredPoint::default() }
+}
+
+fn object(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    value.as_object().into_iter().flatten()
+}
+
+fn list(value: &Value) -> impl Iterator<Item = String> {
+    value.as_array().into_iter().flatten().map(text)
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap().to_owned()
 }
 
 fn path(name: &str) -> JsonPath {
