@@ -92,9 +92,9 @@ class Run:
                 self.folder / f"replica-{number}",
                 self.options.binary,
                 proxy.port,
-                qdrant_proxy.port,
                 servers,
                 key,
+                f'[index]\nqdrant_url = ["http://127.0.0.1:{qdrant_proxy.port}"]\n',
                 clock=clock,
             )
             replica.prepare(small_disk=number == REPLICAS)

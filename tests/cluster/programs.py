@@ -45,7 +45,6 @@ shutdown_timeout_seconds = {DRAIN_SECONDS}
 
 [selection]
 narrow_above_tokens = 0
-{{index}}
 
 [logging]
 level = "{{level}}"
@@ -225,10 +224,10 @@ class Replica:
     folder: Path
     binary: Path
     store_port: int
-    # Without it, the index is in the replica's own data folder.
-    qdrant_port: int | None
     servers: Mapping[str, object]
     secrets_key: str
+    # Further settings, as TOML.
+    settings: str = ""
     port: int = field(default_factory=free_port)
     # The library that moves the clock, if there is a C compiler.
     clock: Path | None = None
@@ -249,8 +248,7 @@ class Replica:
     def prepare(self, *, small_disk: bool) -> None:
         self.data.mkdir(parents=True)
         (self.folder / "mcp.json").write_text(json.dumps({"mcpServers": self.servers}))
-        index = f'[index]\nqdrant_url = ["http://127.0.0.1:{self.qdrant_port}"]\n' if self.qdrant_port else ""
-        (self.folder / "toolsieve.toml").write_text(SETTINGS.format(name=self.name, level="info", index=index))
+        (self.folder / "toolsieve.toml").write_text(SETTINGS.format(name=self.name, level="info") + self.settings)
         (self.folder / "offset").write_bytes(bytes(8))
         if small_disk and os.geteuid() == 0:
             command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "cluster", str(self.data)]
