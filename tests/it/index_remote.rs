@@ -179,6 +179,22 @@ async fn a_slow_cluster_is_searched_again_when_it_has_recovered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn searches_that_fail_together_lengthen_the_pause_once() {
+    let storage = Storage::new();
+    let node = Node::start(&storage);
+    // If each of the searches counted, the pause would be longer than this test waits.
+    let timing = Timing { search: Duration::from_millis(500), longest_pause: Duration::from_hours(1), ..PATIENT };
+    let index = open_with(&[&node], timing);
+    index.replace(contents(collection(50, 8))).await.unwrap();
+    let query = [Random(5).text(8)];
+    node.behaviour.delay(Duration::from_secs(2));
+    let found = futures::future::join_all((0..30).map(|_| answer(&index, &query))).await;
+    assert!(found.iter().all(|found| found.warning == Some("ranked by words alone: Qdrant does not answer in time")));
+    node.behaviour.work_again();
+    eventually("the cluster is searched", async || index.state().qdrant.unwrap().searched).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_that_is_down_at_the_start_is_filled_when_it_comes() {
     let storage = Storage::new();
     let mut node = Node::dead();

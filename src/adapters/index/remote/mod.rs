@@ -70,7 +70,7 @@ impl Default for Timing {
         Self {
             search: Duration::from_millis(250),
             first_pause: Duration::from_millis(500),
-            longest_pause: Duration::from_secs(30),
+            longest_pause: Duration::from_secs(5),
             idle: Duration::from_mins(2),
         }
     }

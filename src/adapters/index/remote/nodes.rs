@@ -167,10 +167,11 @@ impl Node {
     /// Records a failure and skips the node until it answers a probe.
     fn failed(self: &Arc<Self>, fault: Fault) {
         let mut health = self.health.lock();
-        health.failures = health.failures.saturating_add(1);
         if health.fault.replace(fault).is_some() {
+            // This call began before the node was skipped. Calls at the same time count as one failure.
             return;
         }
+        health.failures = health.failures.saturating_add(1);
         drop(health);
         if fault == Fault::KeyRefused {
             tracing::error!(node = self.name, "Qdrant rejects the API key: set index.qdrant_api_key or QDRANT_API_KEY");

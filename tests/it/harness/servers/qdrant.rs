@@ -1,5 +1,6 @@
 //! Nodes of a Qdrant cluster in this process. They share what is stored; each can die and come back.
 
+#[expect(dead_code, reason = "the program over it, tests/servers/qdrant_server.rs, keeps what is stored")]
 #[path = "../../../servers/qdrant/mod.rs"]
 mod server;
 
