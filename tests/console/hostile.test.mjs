@@ -53,8 +53,9 @@ before(async () => {
   const rule = { effect: "block", tools: ["none"], groups: PAYLOADS.slice(0, 2), models: [PAYLOADS[2]] };
   await ask(service.url, "/v1/admin/policy", { rules: [rule] }, { method: "PUT" });
   await ask(service.url, "/v1/admin/keys", { name: "ci", groups: PAYLOADS.slice(0, 2) });
-  // A definition that changes is shown with its difference.
+  // A definition that changes is shown with its difference. The server's own texts are read when it starts.
   service.write("bad", { tools: [...PAYLOADS.map(bad), bad("fine", 100), bad("new", 101)], instructions: `${all} again`, title: all, error });
+  await ask(service.url, "/v1/admin/servers/bad/restart", {});
   await until("everything is recorded", async () => (await ask(service.url, "/v1/admin/usage")).body.totals.called >= 2);
 });
 
@@ -105,7 +106,9 @@ async function crawl(page) {
     const source = await answer.text();
     assert.ok(!/<script|<img/iu.test(source.replace(SCRIPT, "")), path);
     assert.deepEqual(await page.evaluate(suspicious), [], path);
-    seen.set(path, await page.locator("body").innerText());
+    // What a form contains is not part of the text.
+    const fields = await page.locator("input, textarea").evaluateAll((all) => all.map(({ value }) => value));
+    seen.set(path, [await page.locator("body").innerText(), ...fields].join("\n"));
     const links = await page.locator("a[href^='/ui']").evaluateAll((all) => all.map(({ pathname, search }) => pathname + search));
     for (const link of new Set(links)) if (!seen.has(link)) waiting.push(link);
   }
