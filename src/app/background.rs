@@ -20,8 +20,10 @@ use crate::service::access::secrets::Secrets;
 use crate::service::catalog::indexing::Indexing;
 use crate::service::catalog::reload::{Reload, Trigger};
 use crate::service::cleaning::Cleaning;
+use crate::service::learning::learn::Learning;
 use crate::service::mcp::mcp_sessions::McpSessions;
 use crate::service::ports::{ComputedStore, recovered};
+use crate::service::selection::learned_again;
 use crate::service::selection::retrieve::Retrieve;
 use crate::service::sharing::SharedState;
 use crate::service::supervision::Supervised;
@@ -66,6 +68,14 @@ pub(super) fn teach(
             recovered(recoveries).await;
         };
         while part.panicked(work(&mut recoveries)).await {}
+    })
+}
+
+/// Learns again from messages that another embedding model embedded.
+pub(super) fn learn_again(learning: Learning, retrieve: Arc<Retrieve>, stop: CancellationToken) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let mut part = Supervised::new("learning of another model");
+        while part.panicked(learned_again::learn_again(&learning, &retrieve, &stop)).await {}
     })
 }
 

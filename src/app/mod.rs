@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use self::background::{
-    clean, end_sessions, export_spans, follow_changes, follow_others, follow_stops, keep_indexed, list_shared, reseal, share_limits, teach,
+    clean, end_sessions, export_spans, follow_changes, follow_others, follow_stops, keep_indexed, learn_again, list_shared, reseal, share_limits, teach,
 };
 use self::listening::{admission, bind, listen, replica};
 pub(crate) use self::parts::mcp_options;
@@ -258,6 +258,7 @@ impl Application {
         let recorder = recorder.with_meters(Arc::clone(&meters)).with_texts(start.learning.message_text);
         let kept = (embedder.model(), start.store.event_retention);
         let (learning, learning_writing) = Learning::start(store.clone(), start.learning, kept, stop.clone()).await;
+        let learning = learning.with_embedder(Arc::clone(&embedder));
         let replaying = learning.replay_nightly(stop.clone());
         let recorder = recorder.with_usage(Arc::clone(&usage_settings)).with_learning(learning.if_on());
         let llm_costs = LlmCosts::new(recorder.clone(), Arc::clone(&count_tokens));
@@ -305,6 +306,7 @@ impl Application {
         let retrieve = retrieve.with_connections(Arc::clone(&connections)).with_learning(learning.if_on());
         let retrieve = Arc::new(retrieve.with_meters(Arc::clone(&meters)).with_servers(Arc::clone(&servers)));
         let judges = Arc::new(judges(&start.llm)?.with_meters(Arc::clone(&meters)).with_costs(llm_costs));
+        let learning_again = learn_again(learning.clone(), Arc::clone(&retrieve), stop.clone());
         let teaching = teach(Arc::clone(&retrieve), store.clone(), embedder.recoveries(), stop.clone());
         let (keys_of_secrets, sign_ins) = (start.secrets.keys.clone(), Arc::clone(&connections));
         let secrets = Arc::new(Secrets::new(store.clone(), Arc::clone(&servers), sign_ins, keys_of_secrets, &live));
@@ -558,6 +560,7 @@ impl Application {
                 indexing,
                 enriching,
                 teaching,
+                learning_again,
                 exporting,
                 reloading,
                 watching,

@@ -32,7 +32,7 @@ pub(super) struct Show {
     /// Caller of the message: user:ID or key:NAME
     #[arg(long, value_name = "PRINCIPAL", requires = "message")]
     principal: Option<String>,
-    /// Propose toolsets, and tools to pin, by what chats called together
+    /// Propose toolsets and tools to pin, by what chats called together, and parameters to hide, by what calls filled
     #[arg(long, conflicts_with_all = ["tool", "message", "principal"])]
     proposals: bool,
     #[command(flatten)]
@@ -140,9 +140,12 @@ fn of_proposals(answer: &Value) -> String {
     let loaded = table::of_list(&["Loaded", "Chats", "People"], &answer["loaded"], |one| {
         [text(&one["name"]), text(&one["chats"]), text(&one["people"])]
     });
+    let parameters = table::of_list(&["Tool", "Never filled", "Calls", "People", "Tokens"], &answer["parameters"], |one| {
+        [text(&one["name"]), joined(&one["parameters"]), text(&one["calls"]), text(&one["people"]), text(&one["tokens"])]
+    });
     format!(
-        "{toolsets}\n\n{pins}\n\n{loaded}\n\nTo accept, write a toolset with PUT /v1/admin/toolsets/NAME, and pin a tool with \
-         `toolsieve tool set TOOL --pinned true`."
+        "{toolsets}\n\n{pins}\n\n{loaded}\n\n{parameters}\n\nTo accept, write a toolset with PUT /v1/admin/toolsets/NAME, pin a tool with \
+         `toolsieve tools set TOOL --pinned true`, and hide parameters on the tool's page of the console."
     )
 }
 

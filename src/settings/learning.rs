@@ -17,6 +17,19 @@ named! {
     }
 }
 
+named! {
+    /// What the arguments of calls teach.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum LearnedArguments {
+        #[default]
+        Off = "off",
+        /// Which parameters are filled.
+        Names = "names",
+        /// Also what calls are about: their words are embedded and dropped.
+        Vector = "vector",
+    }
+}
+
 section! {
     /// Section `[learning]`.
     #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,6 +43,8 @@ section! {
         pub all_people: usize = reader.whole("learning.all_people", 2..=1_000),
         /// The share of messages for which a tool that the caller has never used is offered too.
         pub explore: f64 = reader.fraction("learning.explore", 0.0..=1.0),
+        pub arguments: LearnedArguments =
+            reader.choice("learning.arguments", LearnedArguments::of_name, ("unknown value", "write \"off\", \"names\" or \"vector\"")),
         /// Whether the text of messages is stored with the events.
         pub message_text: bool = reader.switch("learning.message_text"),
     }

@@ -71,7 +71,7 @@ pub use self::forwarding::HeaderForwarding;
 pub use self::http::HttpSettings;
 pub use self::index::{IndexSettings, QdrantSettings};
 pub use self::interpolate::Environment;
-pub use self::learning::{LearningMode, LearningSettings};
+pub use self::learning::{LearnedArguments, LearningMode, LearningSettings};
 pub use self::limits::LimitSettings;
 pub use self::llm::LlmSettings;
 pub use self::logging::{AccessLines, LogFormat, LoggingSettings};

@@ -154,7 +154,7 @@ async fn switched_off_no_chat_is_remembered() {
     follow(&service, user("anna")).await;
     assert_eq!(reasons(&service, user("anna"), None, ECHO).await, before);
     let (_, proposals) = administer(&service, Method::GET, "/v1/admin/learning/proposals", &json!({})).await;
-    assert_eq!(proposals, json!({"toolsets": [], "pins": [], "loaded": []}));
+    assert_eq!(proposals, json!({"toolsets": [], "pins": [], "loaded": [], "parameters": []}));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::harness::Running;
 use crate::harness::callers::{Who, found, select, start, user};
 use crate::harness::keys::{ADMIN, KEY, administer, command, create, with_key};
+use crate::harness::wait::eventually;
 
 const MESSAGE: &str = "please say the arguments again, those of order 7";
 const ALIKE: &str = "please say the arguments again, those of order 9";
@@ -314,4 +315,31 @@ async fn without_a_chat_nothing_is_passed_over() {
     assert_eq!(kinds(&plain).await, Vec::<String>::new(), "the tool that came first");
     let of_other = kinds(&other).await;
     assert!(!of_other.is_empty() && of_other.iter().all(|kind| kind == "found" || kind == "called"), "{of_other:?}");
+}
+
+/// The chat asks by a number alone. Only the arguments say what it is about.
+#[tokio::test(flavor = "multi_thread")]
+async fn words_of_arguments_teach_if_they_are_switched_on() {
+    for (arguments, messages) in [("names", 1), ("vector", 2)] {
+        let service = start(&[("TOOLSIEVE_LEARNING__ARGUMENTS", arguments)], None).await;
+        let [_, other] = twins(&service).await;
+        let anna = user("anna");
+        select(&service, anna, Some("a1"), MESSAGE).await;
+        let request = anna.request(&service, &format!("/{}", other.replace("__", "/"))).header("X-OpenWebUI-Chat-Id", "a1");
+        let body = json!({"text": "overdue invoices of the harbour office, 4711, anna@example.org"});
+        assert_eq!(request.json(&body).send().await.unwrap().status(), StatusCode::OK);
+        let remembered = async || {
+            let (_, shown) = administer(&service, Method::GET, "/v1/admin/learning", &json!({})).await;
+            shown["scopes"][0]["messages"].as_u64()
+        };
+        eventually("the call taught", async || remembered().await == Some(messages)).await;
+        let path = "/v1/admin/learning?principal=user%3Aanna&message=overdue%20invoices%20of%20the%20harbour%20office";
+        let (_, shown) = administer(&service, Method::GET, path, &json!({})).await;
+        let delta = shown["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == other).and_then(|tool| tool["delta"].as_f64());
+        let is_raised = delta.is_some_and(|delta| delta > 0.3);
+        assert_eq!(is_raised, arguments == "vector", "{arguments}: {shown}");
+        let (_, removed) = administer(&service, Method::DELETE, "/v1/admin/learning?principal=user%3Aanna", &json!({})).await;
+        assert!(removed["removed"].as_u64() >= Some(messages), "{removed}");
+        assert_eq!(remembered().await, None);
+    }
 }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use toolsieve::service::catalog::reload::Trigger;
 
 use crate::harness::answers::shape;
+use crate::harness::callers;
 use crate::harness::keys::{ADMIN, KEY, administer, command, start_on, with_key};
 use crate::harness::mcp::client::Client;
 use crate::harness::servers::listed::{Listed, other};
@@ -344,4 +345,49 @@ async fn a_file_shapes_a_tool_and_the_api_leaves_it_alone() {
         when(call(&service, json!({"note": "n"})).await.0, |status| *status == StatusCode::UNPROCESSABLE_ENTITY)
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parameters_that_nobody_fills_are_proposed() {
+    let listed = Listed::new(&[echo()]);
+    let service = callers::start_on(json!({"files": listed.server()}), &[], None).await;
+    let given = json!({"note": "a", HIDDEN: "b", "wordiness": null});
+    for number in 0..19 {
+        assert_eq!(call(&service, given.clone()).await.0, StatusCode::OK, "{number}");
+    }
+    // A call that fails counts no parameter.
+    assert_eq!(call(&service, json!({"note": 7, HIDDEN: "b", "limit": 0})).await.0, StatusCode::UNPROCESSABLE_ENTITY);
+    let proposed = async || get(&service, "/v1/admin/learning/proposals").await["parameters"].clone();
+    assert_eq!(proposed().await, json!([]), "too few calls");
+    assert_eq!(call(&service, given).await.0, StatusCode::OK);
+    let found = eventually("20 calls are counted", async || when(proposed().await, |found| *found != json!([]))).await;
+    let tokens = found[0]["tokens"].as_u64().unwrap();
+    let expected = json!([{"name": NAME, "server": "files", "tool": "echo", "calls": 20, "people": 1, "tokens": tokens,
+        "parameters": ["limit", "wordiness"]}]);
+    assert_eq!(found, expected);
+    assert!(tokens > 0 && tokens < get(&service, ECHO).await["tokens"].as_u64().unwrap(), "{found}");
+    let (code, text, errors) = command(&service, &["learn", "show", "--proposals"]);
+    assert!(code == Some(0) && text.contains("limit, wordiness"), "{text} {errors}");
+    write(&service, &json!({"parameters": {"wordiness": {"hidden": true}}})).await;
+    let left = eventually("the hidden one is no longer proposed", async || when(proposed().await, |left| *left != found)).await;
+    assert_eq!(left[0]["parameters"], json!(["limit"]));
+    let (status, removed) = administer(&service, Method::DELETE, &format!("/v1/admin/learning?tool={NAME}"), &json!({})).await;
+    assert_eq!((status, proposed().await), (StatusCode::OK, json!([])), "{removed}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn switched_off_arguments_teach_nothing() {
+    let listed = Listed::new(&[echo()]);
+    for (arguments, tools) in [("off", 0), ("names", 1)] {
+        let environment = [("TOOLSIEVE_LEARNING__ARGUMENTS", arguments)];
+        let service = callers::start_on(json!({"files": listed.server()}), &environment, None).await;
+        for _ in 0..20 {
+            assert_eq!(call(&service, json!({"note": "a", HIDDEN: "b"})).await.0, StatusCode::OK);
+        }
+        // What is queued is stored before the service ends.
+        let folder = service.stop().await;
+        let service = callers::start_on(json!({"files": listed.server()}), &[], Some(folder)).await;
+        let proposals = get(&service, "/v1/admin/learning/proposals").await;
+        assert_eq!(proposals["parameters"].as_array().unwrap().len(), tools, "{arguments}: {proposals}");
+    }
 }

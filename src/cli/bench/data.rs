@@ -4,7 +4,8 @@
 //! "relevant": [id], "alt": {id: [id]}, "kind"}`. The other form names servers and tools: `{"query", "kind", "server",
 //! "tool"}`, or `"tools": [[server, tool]]` with `"alt": {"server::tool": ["server::tool"]}`. A message without `tool`
 //! and `tools` needs no tool. In both forms, `"lang"` may name the message's language, and `"alternatives": [id]` may
-//! name tools that are as good as the first one.
+//! name tools that are as good as the first one. `"arguments"`, an object, are those of the call that the message leads to. Only replays of
+//! learning use them.
 //!
 //! The tools are in `tools.jsonl` next to the messages, one per line: `{"id", "server", "name", "description",
 //! "input_schema"}`. Alternatively, a folder contains one `<server>.json` per server, with the list `tools` as the
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::cli::Failure;
@@ -38,7 +40,7 @@ pub(super) struct Set {
     pub(super) queries: Vec<Query>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) struct Query {
     pub(super) id: String,
     pub(super) text: String,
@@ -47,6 +49,8 @@ pub(super) struct Query {
     pub(super) kind: String,
     /// The language; empty if it is not given.
     pub(super) lang: String,
+    /// The arguments of the call, as JSON text.
+    pub(super) arguments: Option<Box<RawValue>>,
 }
 
 /// The tools to search.
@@ -70,6 +74,7 @@ struct QueryLine {
     alternatives: Vec<String>,
     kind: Option<String>,
     lang: Option<String>,
+    arguments: Option<Box<RawValue>>,
 }
 
 #[derive(Deserialize)]
@@ -154,6 +159,7 @@ fn query(number: usize, line: QueryLine) -> Query {
         groups,
         kind: line.kind.unwrap_or_default(),
         lang: line.lang.unwrap_or_default(),
+        arguments: line.arguments,
     }
 }
 

@@ -22,13 +22,14 @@ use crate::cli::retrieval::{Recipe, Retrieval, VectorStore, open_embedder};
 use crate::cli::table;
 use crate::domain::access::principal::{GroupTable, Principal, User};
 use crate::domain::catalog::tool::ToolId;
+use crate::domain::learning::arguments::CallArguments;
 use crate::domain::learning::evidence::EvidenceKind;
 use crate::domain::learning::memory::RememberedMessage;
 use crate::domain::learning::vector::MessageVector;
 use crate::http::pages::plot::{self, Line};
 use crate::service::learning::learn::{Learning, Used};
 use crate::service::ports::Forgotten;
-use crate::settings::{LearningMode, LearningSettings, Settings};
+use crate::settings::{LearnedArguments, LearningMode, LearningSettings, Settings};
 
 /// How many of ten messages are measured. The others are replayed.
 const MEASURED: usize = 3;
@@ -79,8 +80,8 @@ pub(super) struct Point {
 /// The messages of a set, and what the service selects for them without learning.
 struct Prepared<'a> {
     measured: Vec<&'a Query>,
-    /// In the order of the replay.
-    replayed: Vec<(&'a Query, Answer)>,
+    /// In the order of the replay. With the vector of the words of the call's arguments, if they teach.
+    replayed: Vec<(&'a Query, Answer, Option<MessageVector>)>,
     tools: HashMap<String, ToolId>,
 }
 
@@ -103,7 +104,7 @@ impl Replay {
         let (learning, writing) = Learning::start(scratch.store.clone(), options, kept, stop.clone()).await;
         let recipe = Recipe { learning: Some(learning.clone()), ..recipe.clone() };
         let retrieval = Retrieval::start(&corpus.current, &recipe, vectors.store.clone(), Arc::new(|_, _| {})).await?;
-        let prepared = Prepared::of(set, corpus, &retrieval).await;
+        let prepared = Prepared::of(set, corpus, &retrieval, options.arguments == LearnedArguments::Vector).await;
         let progress = bar(&format!("{}: replaying", set.name), self.noise.len() * self.uses.len());
         let mut curves = Vec::new();
         let plain = self.means(&prepared, corpus, &retrieval).await;
@@ -129,7 +130,7 @@ impl Replay {
         let mut random = StdRng::seed_from_u64(SEED);
         let mut counts: HashMap<&str, usize> = HashMap::new();
         let mut replayed = 0;
-        for (query, before) in &prepared.replayed {
+        for (query, before, words) in &prepared.replayed {
             // Drawn for every message, so that all points of a curve have the same wrong calls.
             let (is_wrong, wrong) = (random.random_range(0..100) < noise, random.random_range(0..WRONG));
             let Some(vector) = before.vector.as_deref().and_then(MessageVector::of) else { continue };
@@ -150,6 +151,10 @@ impl Replay {
                 let first = before.chosen.first().and_then(|id| prepared.tools.get(id));
                 let Some(tool) = prepared.tools.get(called) else { continue };
                 learning.learn_call(&caller, &message, &Used { tool, kind, first });
+                if let Some(vector) = words.clone() {
+                    let message = RememberedMessage { id: format!("{}/{tool}", query.id).into(), vector, rivals: [].into() };
+                    learning.learn_call(&caller, &message, &Used { tool, kind, first: None });
+                }
             }
             replayed += usize::from(is_replayed);
         }
@@ -177,7 +182,7 @@ impl Replay {
 }
 
 impl<'a> Prepared<'a> {
-    async fn of(set: &'a Set, corpus: &Corpus, retrieval: &Retrieval) -> Self {
+    async fn of(set: &'a Set, corpus: &Corpus, retrieval: &Retrieval, with_words: bool) -> Self {
         let tools: HashMap<String, ToolId> = corpus.ids.iter().map(|(tool, id)| (id.clone(), tool.clone())).collect();
         let mut seen = HashSet::new();
         // The same text must not be both replayed and measured.
@@ -188,12 +193,21 @@ impl<'a> Prepared<'a> {
         let progress = bar(&format!("{}: selecting", set.name), rest.len());
         let mut replayed = Vec::with_capacity(rest.len());
         for query in rest {
-            replayed.push((query, answer(&query.text, corpus, retrieval, &person("nobody")).await));
+            let before = answer(&query.text, corpus, retrieval, &person("nobody")).await;
+            replayed.push((query, before, if with_words { words(query, corpus, retrieval, &tools).await } else { None }));
             progress.inc(1);
         }
         progress.finish_and_clear();
         Self { measured: queries, replayed, tools }
     }
+}
+
+/// The vector of the words of a call's arguments.
+async fn words(query: &Query, corpus: &Corpus, retrieval: &Retrieval, tools: &HashMap<String, ToolId>) -> Option<MessageVector> {
+    let tool = tools.get(query.groups.first()?.first()?)?;
+    let tool = Arc::clone(corpus.current.snapshot().tool(tool)?);
+    let text = CallArguments::of(&tool, query.arguments.as_ref()?.get(), true).text?;
+    retrieval.retrieve.message_vector(&text).await.ok()?
 }
 
 fn person(id: &str) -> Principal {

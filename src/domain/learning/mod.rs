@@ -4,6 +4,7 @@
 //! the fused scores of tools rise or fall. A user's own messages count at once, by what the ranking got wrong. Messages of others count
 //! only if enough different people agree, and each person has one voice.
 
+pub mod arguments;
 pub mod evidence;
 pub mod scope;
 pub mod vector;

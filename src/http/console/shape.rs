@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::parts::short;
+use super::parts::{grouped, short};
 use super::text::Texts;
 use crate::domain::catalog::schema::parameters::{Parameter, check, parameters};
 use crate::domain::catalog::shape::{ParameterShape, Shape, ShapeProblem};
+use crate::domain::learning::arguments::FilledParameters;
 use crate::http::pages::browser::Fields;
 use crate::http::problem::Problem;
 use crate::service::catalog::tool_admin::ToolView;
@@ -108,13 +109,20 @@ impl<'a> ShapeRows<'a> {
         plain.map_or_else(|| value.to_string(), str::to_owned)
     }
 
-    pub(super) fn form(&self, texts: &Texts, given: &Fields, problem: Option<&Problem>, is_fixed: bool) -> Markup {
+    /// `filled`: which parameters calls filled; `None` without calls.
+    pub(super) fn form(
+        &self,
+        texts: &Texts,
+        filled: Option<&FilledParameters>,
+        (given, problem): (&Fields, Option<&Problem>),
+        is_fixed: bool,
+    ) -> Markup {
         html! {
             @if !self.rows.is_empty() {
                 fieldset.all {
                     legend { (texts.shape) }
                     p.all { small { (texts.shape_hint) } }
-                    @for (number, row) in self.rows.iter().enumerate() { (fields(texts, row, number, given, problem, is_fixed)) }
+                    @for (number, row) in self.rows.iter().enumerate() { (fields(texts, row, number, filled, (given, problem), is_fixed)) }
                     @if self.more > 0 { p.quiet { (self.more) " " (texts.more_parameters) } }
                 }
             }
@@ -122,7 +130,14 @@ impl<'a> ShapeRows<'a> {
     }
 }
 
-fn fields(texts: &Texts, row: &Row<'_>, number: usize, given: &Fields, problem: Option<&Problem>, is_fixed: bool) -> Markup {
+fn fields(
+    texts: &Texts,
+    row: &Row<'_>,
+    number: usize,
+    filled: Option<&FilledParameters>,
+    (given, problem): (&Fields, Option<&Problem>),
+    is_fixed: bool,
+) -> Markup {
     let kinds = [("shown", &texts.shown), ("hidden", &texts.hidden), ("fixed", &texts.fixed_value), ("default", &texts.default_value)];
     let chosen = given.given(&kind_of(row.name)).unwrap_or("shown");
     let description = row.known.iter().flat_map(|known| &known.schemas).find_map(|schema| schema.get("description")?.as_str());
@@ -141,6 +156,9 @@ fn fields(texts: &Texts, row: &Row<'_>, number: usize, given: &Fields, problem: 
                 code { (short(row.name, 100)) }
                 @if row.known.as_ref().is_some_and(|known| known.required) { small { (texts.required) } }
                 @if row.known.is_none() { small.notable { (texts.no_longer) } }
+                @if let Some(filled) = filled {
+                    small { (texts.filled) ": " (grouped(filled.parameters.get(row.name).copied().unwrap_or_default())) " / " (grouped(filled.calls)) }
+                }
                 @if let Some(description) = description { small { (short(description, DESCRIPTION)) } }
             }
             select id=(kind) name=(kind_of(row.name)) disabled[is_fixed] aria-invalid=[invalid] aria-describedby=[describes] {

@@ -30,7 +30,7 @@ declare! {
     search search_hint find no_tools not_listed last_used recovered_share recovered_hint public_name not_published
     offered first_seen approved_at hidden_text of_tool of_server_file of_settings of_admin written description_hint
     synonyms synonyms_hint tags_hint pinned_hint reset raw_definition
-    shape shape_hint shown hidden fixed_value default_value required no_longer disabled_hint more_parameters
+    shape shape_hint shown hidden fixed_value default_value required filled no_longer disabled_hint more_parameters
     shape_misfits
     rules keys toolsets rules_hint settings_rules rule no_rules too_many_rules up down add_rule change_rule effect allow
     block everything annotations callers groups_named models default_effect as_in_settings set_default see_effect draft

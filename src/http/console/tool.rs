@@ -19,6 +19,7 @@ use crate::domain::catalog::hidden_text::visible;
 use crate::domain::catalog::shape::Shape;
 use crate::domain::catalog::texts::findability::{HardToFind, Weakness};
 use crate::domain::catalog::tool::ToolId;
+use crate::domain::learning::arguments::FilledParameters;
 use crate::domain::records::usage::Latencies;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
@@ -46,6 +47,8 @@ struct Subject {
     /// The server's own input schema; `null` if no server lists the tool.
     input: Arc<Value>,
     shape: Shape,
+    /// Which parameters calls filled; `None` without calls.
+    filled: Option<FilledParameters>,
 }
 
 impl Subject {
@@ -146,7 +149,8 @@ async fn find(state: &State, id: &ToolId) -> Result<Subject, Problem> {
         missing: 0,
     };
     let shape = view.written.as_ref().map(|written| written.shape.clone()).unwrap_or_default();
-    Ok(Subject { view, usage: usage.unwrap_or(none), input: state.tool_admin.own_input(id).unwrap_or_default(), shape })
+    let filled = state.learning.filled(Some(id)).await?.into_iter().next();
+    Ok(Subject { view, usage: usage.unwrap_or(none), input: state.tool_admin.own_input(id).unwrap_or_default(), shape, filled })
 }
 
 /// What is written about a tool, as the fields of its form.
@@ -296,7 +300,7 @@ fn form(visit: &Visit<'_>, subject: &Subject, given: &Fields, problem: Option<&P
             (form.checkbox("pinned", &texts.pinned_hint))
             (form.checkbox("disabled", &texts.disabled_hint))
         }
-        (rows.form(texts, given, problem, is_fixed))
+        (rows.form(texts, subject.filled.as_ref(), (given, problem), is_fixed))
     };
     html! {
         @if let Some(of_file) = of_file.as_ref().filter(|_| problem.is_none()) { p.notice { (of_file.detail) } }

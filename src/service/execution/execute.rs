@@ -13,6 +13,7 @@ use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::{Tool, ToolId};
 use crate::domain::execution::arguments::{self, ArgumentProblem, ArgumentsVerdict, Repair};
 use crate::domain::execution::outcome::{self, ToolAnswer};
+use crate::domain::learning::arguments::CallArguments;
 use crate::domain::text::similar::nearest_of_family;
 use crate::service::access::limits::{CallPermit, Limited, Limits};
 use crate::service::access::rates::Rates;
@@ -24,7 +25,7 @@ use crate::service::execution::call_rules::{CallRule, CallRules};
 use crate::service::execution::files::Files;
 use crate::service::ports::{AuditAction, AuditEntry, CallContext, CallError, CallOutcome, SpanKind, ToolServers};
 use crate::service::records::audit::Audit;
-use crate::service::records::record::Recorder;
+use crate::service::records::record::{FinishedCall, Recorder};
 use crate::service::spans::{self, Step};
 use crate::settings::{LiveSettings, Validation};
 
@@ -147,7 +148,7 @@ impl Execute {
             Ok(record) => record,
             Err(error) => return Executed { result: Err(error), repairs: Vec::new() },
         };
-        let (result, repairs) = self.ask(tool, sent, &record.caller, CallOptions::default()).await;
+        let (result, repairs) = self.ask(tool, sent, &mut record, CallOptions::default()).await;
         let result = match result {
             Ok(result) => match outcome::answer(&result, tool.output.is_some()) {
                 ToolAnswer::Result(parts) => Ok(answer::body(parts, self.files.as_deref(), self.call_rules.of(&tool.id.server)).await),
@@ -169,7 +170,7 @@ impl Execute {
             Ok(record) => record,
             Err(error) => return Executed { result: Err(error), repairs: Vec::new() },
         };
-        let (result, repairs) = self.ask(tool, sent, &record.caller, options).await;
+        let (result, repairs) = self.ask(tool, sent, &mut record, options).await;
         let result = result.map(|result| Box::<str>::from(result).into_string());
         record.outcome = match &result {
             Ok(result) if outcome::is_error(result) => CallOutcome::ToolError,
@@ -202,7 +203,7 @@ impl Execute {
         };
         let (recorder, audit, entry) = (&self.recorder, &self.audit, Some(entry));
         let (started, outcome) = (Instant::now(), CallOutcome::Cancelled);
-        Ok(Record { recorder, audit, entry, bytes: None, caller, started, outcome, teaches: false, _permit: permit })
+        Ok(Record { recorder, audit, entry, bytes: None, caller, started, outcome, teaches: false, arguments: None, _permit: permit })
     }
 
     /// Validates the arguments and sends them to the server.
@@ -210,11 +211,14 @@ impl Execute {
         &self,
         tool: &Tool,
         sent: &str,
-        caller: &CallerContext,
+        record: &mut Record<'_>,
         options: CallOptions,
     ) -> (Result<Box<RawValue>, ExecuteError>, Vec<Repair>) {
         match prepare(tool, sent, self.call_rules.of(&tool.id.server)) {
-            Ok((arguments, repairs)) => (self.send(tool, &arguments, caller, options).await, repairs),
+            Ok((given, repairs)) => {
+                record.arguments = self.recorder.read_arguments(tool, &given);
+                (self.send(tool, &completed(tool, given), &record.caller, options).await, repairs)
+            }
             Err(problems) => (Err(ExecuteError::Invalid(problems)), Vec::new()),
         }
     }
@@ -295,7 +299,7 @@ fn note_result(step: &Step, result: &Result<Box<RawValue>, ExecuteError>) {
     }
 }
 
-/// Validates, repairs and completes the arguments. Returns those to send, with the repairs.
+/// Validates and repairs the arguments. Returns them with the repairs.
 fn prepare<'a>(tool: &Tool, sent: &'a str, rule: CallRule) -> Result<(Cow<'a, str>, Vec<Repair>), Vec<ArgumentProblem>> {
     let (mut arguments, repair) = arguments::object(sent)?;
     let mut repairs: Vec<Repair> = repair.into_iter().collect();
@@ -322,17 +326,22 @@ fn prepare<'a>(tool: &Tool, sent: &'a str, rule: CallRule) -> Result<(Cow<'a, st
             ArgumentsVerdict::Valid | ArgumentsVerdict::Unchecked { .. } => {}
         }
     }
+    if !repairs.is_empty() {
+        let logged: Vec<String> = repairs.iter().take(LOGGED_REPAIRS).map(ToString::to_string).collect();
+        tracing::info!(tool = %tool.id, repairs = ?logged, more = repairs.len() - logged.len(), "arguments were repaired");
+    }
+    Ok((arguments, repairs))
+}
+
+/// The arguments as the server gets them: with the values of a shape, and with the original spelling of names.
+fn completed<'a>(tool: &Tool, mut arguments: Cow<'a, str>) -> Cow<'a, str> {
     if let Some(filled) = tool.shape.filled(&arguments) {
         arguments = filled.into();
     }
     if !tool.identifiers.is_empty() {
         arguments = tool.identifiers.restore(&arguments).into();
     }
-    if !repairs.is_empty() {
-        let logged: Vec<String> = repairs.iter().take(LOGGED_REPAIRS).map(ToString::to_string).collect();
-        tracing::info!(tool = %tool.id, repairs = ?logged, more = repairs.len() - logged.len(), "arguments were repaired");
-    }
-    Ok((arguments, repairs))
+    arguments
 }
 
 /// Records a call when it ends or its caller disconnects.
@@ -348,6 +357,8 @@ struct Record<'a> {
     outcome: CallOutcome,
     /// Whether the call says whether the tool was the right one for its message.
     teaches: bool,
+    /// What its arguments teach.
+    arguments: Option<CallArguments>,
     _permit: CallPermit,
 }
 
@@ -363,7 +374,8 @@ impl Drop for Record<'_> {
         }
         // A request for input does not end the call, so count only the request that returns the result.
         if self.outcome != CallOutcome::InputRequired {
-            self.recorder.record_call(&self.caller, tool, (self.outcome, self.teaches), took);
+            let (outcome, teaches, arguments) = (self.outcome, self.teaches, self.arguments.take());
+            self.recorder.record_call(&self.caller, FinishedCall { tool, outcome, teaches, took, arguments });
         }
     }
 }

@@ -18,7 +18,9 @@ use crate::domain::learning::scope::{Audience, Scope};
 use crate::domain::learning::vector::MessageVector;
 use crate::domain::learning::verdict::Replayed;
 use crate::domain::learning::votes::{Vote, VoteParameters};
+use crate::service::learning::arguments::{CallWords, Forgettings};
 use crate::service::learning::co_uses::CoUses;
+use crate::service::learning::earlier::EarlierUses;
 use crate::service::learning::memories::Memories;
 use crate::service::learning::qualities::Qualities;
 use crate::service::learning::writer::{MOST_CHATS_IN_MEMORY, MOST_IN_MEMORY, Taught, Writer};
@@ -28,7 +30,7 @@ use crate::service::write_behind::{BatchWriter, Queue};
 use crate::settings::{LearningMode, LearningSettings};
 
 /// Number of messages that are read at the start.
-const MOST_READ: usize = 100_000;
+pub(super) const MOST_READ: usize = 100_000;
 
 /// Up to this many messages of a scope are learned from before the service starts. Larger scopes follow in the background.
 const FITTED_AT_START: usize = 256;
@@ -45,11 +47,15 @@ pub struct Learning {
     pub(super) co_uses: Arc<CoUses>,
     pub(super) qualities: Qualities,
     pub(super) queue: Queue<Taught>,
-    store: Arc<dyn LearningStore>,
+    pub(super) store: Arc<dyn LearningStore>,
+    /// Embeds what calls are about; `None` if that teaches nothing.
+    pub(super) words: Option<CallWords>,
+    pub(super) forgettings: Forgettings,
+    pub(super) earlier: Arc<EarlierUses>,
     /// Held while the store is written, so that forgotten evidence isn't stored afterwards.
-    writing: Arc<tokio::sync::Mutex<()>>,
+    pub(super) writing: Arc<tokio::sync::Mutex<()>>,
     pub(super) settings: LearningSettings,
-    model: Arc<str>,
+    pub(super) model: Arc<str>,
 }
 
 /// A finished call.
@@ -121,6 +127,7 @@ impl Learning {
         stop: CancellationToken,
     ) -> (Self, JoinHandle<()>) {
         let (memories, co_uses, writing) = (Arc::<Memories>::default(), Arc::<CoUses>::default(), Arc::default());
+        let forgettings = Forgettings::default();
         let model: Arc<str> = model.into();
         if settings.mode != LearningMode::Off {
             match store.learned(&model, (MOST_READ, MOST)).await {
@@ -144,11 +151,13 @@ impl Learning {
             co_uses: Arc::clone(&co_uses),
             store: Arc::clone(&store),
             writing: Arc::clone(&writing),
+            forgettings: forgettings.clone(),
             model: Arc::clone(&model),
             retention,
         };
         let (queue, task) = writer.start(stop);
-        (Self { memories, co_uses, qualities: Qualities::default(), queue, store, writing, settings, model }, task)
+        let (qualities, earlier) = (Qualities::default(), Arc::default());
+        (Self { memories, co_uses, qualities, queue, store, words: None, forgettings, earlier, writing, settings, model }, task)
     }
 
     /// This, unless learning is off.
@@ -342,10 +351,12 @@ impl Learning {
     /// The store fails. Then the evidence is forgotten until the next start.
     pub async fn forget(&self, forgotten: &Forgotten) -> Result<u64, StoreError> {
         let _writing = self.writing.lock().await;
-        // What is queued is not stored any more, because it isn't in memory.
+        // What is queued is not stored any more, because it isn't in memory, or because it was counted before.
+        self.forgettings.note();
         self.memories.forget(forgotten);
         self.co_uses.forget(forgotten);
         self.qualities.forget(forgotten);
+        self.earlier.forget(forgotten);
         self.store.forget_learned(forgotten).await
     }
 }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::domain::learning::memory::Memory;
+use crate::service::learning::arguments::Forgettings;
 use crate::service::learning::co_uses::CoUses;
 use crate::service::learning::memories::Memories;
-use crate::service::ports::{CalledInChat, Forgotten, LearnedUse, LearningStore};
+use crate::service::ports::{CalledInChat, FilledCall, Forgotten, LearnedUse, LearningStore};
 use crate::service::write_behind::BatchWriter;
 
 /// Maximum number of messages in memory, counted once per scope: about 60 MiB with 384 dimensions.
@@ -19,6 +20,8 @@ pub(super) const MOST_CHATS_IN_MEMORY: usize = 50_000;
 pub(super) enum Taught {
     Use(LearnedUse),
     Called(CalledInChat),
+    /// With the number of forgettings before it.
+    Filled(u64, FilledCall),
 }
 
 /// Stores what is learned, and keeps memory within its bounds.
@@ -27,6 +30,7 @@ pub(super) struct Writer {
     pub(super) co_uses: Arc<CoUses>,
     pub(super) store: Arc<dyn LearningStore>,
     pub(super) writing: Arc<tokio::sync::Mutex<()>>,
+    pub(super) forgettings: Forgettings,
     pub(super) model: Arc<str>,
     pub(super) retention: Duration,
 }
@@ -45,11 +49,13 @@ impl BatchWriter for Writer {
 
     async fn save(&self, batch: &[Taught]) -> bool {
         let _writing = self.writing.lock().await;
-        let (mut uses, mut calls) = (Vec::new(), Vec::new());
+        let (mut uses, mut calls, mut filled) = (Vec::new(), Vec::new(), Vec::new());
+        let forgotten = self.forgettings.count();
         for taught in batch {
             match taught {
                 Taught::Use(one) => uses.push(LearnedUse { scopes: self.memories.holding(one), ..one.clone() }),
                 Taught::Called(call) => calls.push(CalledInChat { scopes: self.co_uses.holding(call), ..call.clone() }),
+                Taught::Filled(before, call) => filled.extend((*before == forgotten).then(|| call.clone())),
             }
         }
         uses.retain(|one| !one.scopes.is_empty());
@@ -57,6 +63,9 @@ impl BatchWriter for Writer {
         let mut saved = if uses.is_empty() { Ok(()) } else { self.store.save_learned(&self.model, &uses).await };
         if saved.is_ok() && !calls.is_empty() {
             saved = self.store.save_called(&calls).await;
+        }
+        if saved.is_ok() && !filled.is_empty() {
+            saved = self.store.save_filled(&filled).await;
         }
         if self.memories.messages() > MOST_IN_MEMORY {
             self.memories.shrink_to(MOST_IN_MEMORY);

@@ -9,7 +9,8 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::domain::access::principal::{Principal, PrincipalId};
-use crate::domain::catalog::tool::ToolId;
+use crate::domain::catalog::tool::{Tool, ToolId};
+use crate::domain::learning::arguments::CallArguments;
 use crate::domain::learning::evidence::EvidenceKind;
 use crate::domain::learning::memory::RememberedMessage;
 use crate::domain::learning::vector::MessageVector;
@@ -29,6 +30,17 @@ use crate::settings::UsageSettings;
 
 /// Maximum number of characters recorded per message, if texts are recorded.
 const MAX_TEXT_CHARACTERS: usize = 4_000;
+
+/// A call that ended.
+pub(in crate::service) struct FinishedCall {
+    pub(in crate::service) tool: ToolId,
+    pub(in crate::service) outcome: CallOutcome,
+    /// Whether the call says whether the tool was the right one.
+    pub(in crate::service) teaches: bool,
+    pub(in crate::service) took: Duration,
+    /// What the arguments teach; `None` for nothing.
+    pub(in crate::service) arguments: Option<CallArguments>,
+}
 
 /// Queues events without waiting.
 #[derive(Clone)]
@@ -175,23 +187,24 @@ impl Recorder {
         self.record(self.event(caller, followed.as_deref(), SelectionEventKind::Searched { message, tools, recovered }));
     }
 
-    /// Records a finished call. `teaches`: the call says whether the tool was the right one.
+    /// Records a finished call.
     pub(in crate::service) fn record_call(
         &self,
         caller: &CallerContext,
-        tool: ToolId,
-        (outcome, teaches): (CallOutcome, bool),
-        took: Duration,
+        FinishedCall { tool, outcome, teaches, took, arguments }: FinishedCall,
     ) {
         let followed = self.followed(caller);
         let recovered = followed.as_ref().is_some_and(|selection| !selection.offered(&tool));
         self.meters.call(&tool, outcome, took, recovered);
         if teaches {
-            self.learn(caller, followed.as_deref(), &tool, outcome);
+            self.learn(caller, followed.as_deref(), (&tool, outcome), arguments.as_ref().and_then(|arguments| arguments.text.clone()));
         }
         if let Some(learning) = &self.learning {
             let person = person(caller, followed.as_deref());
             learning.note_answer(person, &tool, outcome, took);
+            if let Some(arguments) = arguments.filter(|_| outcome == CallOutcome::Success) {
+                learning.learn_filled(person, &tool, &arguments.filled);
+            }
             if let Some(conversation) = caller.conversation().filter(|_| teaches && outcome == CallOutcome::Success) {
                 learning.learn_together(person, &conversation, tool.clone());
             }
@@ -199,7 +212,19 @@ impl Recorder {
         self.record(self.event(caller, followed.as_deref(), SelectionEventKind::Called { tool, outcome, took, recovered }));
     }
 
-    fn learn(&self, caller: &CallerContext, followed: Option<&LastSelection>, tool: &ToolId, outcome: CallOutcome) {
+    /// What the arguments of a call teach; `None` if they teach nothing.
+    pub(in crate::service) fn read_arguments(&self, tool: &Tool, arguments: &str) -> Option<CallArguments> {
+        self.learning.as_ref()?.read_arguments(tool, arguments)
+    }
+
+    /// Learns from a call. `words`: those of its arguments.
+    fn learn(
+        &self,
+        caller: &CallerContext,
+        followed: Option<&LastSelection>,
+        (tool, outcome): (&ToolId, CallOutcome),
+        words: Option<String>,
+    ) {
         let Some(learning) = &self.learning else { return };
         let of_search = || self.searches.get(&(caller.principal.id.clone(), caller.conversation()?));
         let of_selection = followed.and_then(|selection| selection.lesson.message.clone());
@@ -218,7 +243,11 @@ impl Recorder {
         }
         let is_sure = caller.chat.is_some() && !is_of_search;
         let first = followed.filter(|_| is_sure).and_then(|selection| selection.lesson.first.as_ref());
-        learning.learn_call(person(caller, followed), &message, &Used { tool, kind, first });
+        let person = person(caller, followed);
+        learning.learn_call(person, &message, &Used { tool, kind, first });
+        if let Some(words) = words.filter(|_| outcome == CallOutcome::Success) {
+            learning.learn_words(person, &message.id, (tool, kind), words);
+        }
     }
 
     /// Learns from a caller's verdict. Verdicts on selections that are no longer in memory teach nothing.

@@ -12,6 +12,7 @@ mod offer;
 pub(crate) mod offers;
 mod explain;
 pub mod retrieve;
+pub(crate) mod learned_again;
 mod rerank;
 mod choose;
 mod compose;

@@ -146,6 +146,9 @@ pub struct Retrieve {
 /// By how much uses must prefer one of two near duplicates, in standard deviations of the candidates, so that the other one doesn't take
 /// its place by better answers.
 const HABIT: f32 = 0.5;
+/// Number of messages that must have led to one of two near duplicates before the embedding model changed, and at least twice as many as
+/// to the other one.
+const EARLIER: u32 = 3;
 
 /// The merged results of several queries.
 #[derive(Clone, Debug, Default)]
@@ -289,20 +292,27 @@ impl Retrieve {
     }
 
     /// Among near duplicates, moves the one that fails less and answers faster to the first place, unless the caller's uses clearly
-    /// prefer another one.
+    /// prefer another one. If that is no difference, the one that the caller used more often before the embedding model changed.
     pub(crate) fn prefer_better(&self, ranking: &mut Ranking, view: &View, caller: &Principal) {
         let View { catalog, settings, .. } = view;
-        let Some(quality) = self.learning.as_ref().and_then(|learning| learning.qualities(caller)) else { return };
+        let Some(learning) = &self.learning else { return };
+        let (quality, earlier) = (learning.qualities(caller), learning.earlier(caller));
+        if quality.is_none() && earlier.is_none() {
+            return;
+        }
         let Some(texts) = catalog.texts().filter(|_| settings.fold_duplicates) else { return };
         let tools = catalog.tools();
         let Ranking { ranked, learned, down, .. } = ranking;
         let is_down = |key: u32| catalog.server_of(key).is_some_and(|server| down.get(server as usize).copied().unwrap_or_default());
         let delta = |key: u32| learned.deltas.get(&key).copied().unwrap_or_default();
-        let of = |key: u32| quality(&tools.get(key as usize)?.id);
+        let of = |key: u32| quality.as_ref()?(&tools.get(key as usize)?.id);
+        let used = |key: u32| earlier.as_ref()?.get(&tools.get(key as usize)?.id).copied();
+        let is_habit = |one: u32, other: u32| used(one).unwrap_or_default() >= EARLIER.max(2 * used(other).unwrap_or_default());
         let group = |key: u32| if (key as usize) < tools.len() { texts.near_duplicates.group(key) } else { key };
         prefer_better(ranked, group, |one, other| {
             let is_preferred = delta(other) > 0.0 && delta(other) - delta(one) >= HABIT;
-            !is_preferred && !is_down(one) && Quality::is_better(of(one), of(other))
+            let is_better = Quality::is_better(of(one), of(other));
+            !is_preferred && !is_down(one) && (is_better || (is_habit(one, other) && !Quality::is_better(of(other), of(one))))
         });
     }
 

@@ -4,13 +4,17 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use reqwest::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::watch;
 use toolsieve::service::catalog::reload::Trigger;
 
 use super::server::{DIMENSION, Endpoint, Reply, answer, vector};
+use crate::harness::callers::{self, found, select, user};
+use crate::harness::keys::administer;
 use crate::harness::servers::listed::{Listed, other};
+use crate::harness::wait::{eventually, when};
 use crate::harness::{Running, Start, stdio};
 
 fn servers() -> Value {
@@ -191,4 +195,39 @@ async fn a_session_for_a_task_is_chosen_once_more_when_all_is_embedded() {
     assert!(has_email().await, "the first read after that");
     let again = search(&service, "list the messages in the inbox").await;
     assert!(has_email().await, "and from then on: {again:?}");
+}
+
+/// Vectors of different models can't be compared. Texts are embedded again, and without texts, counts decide between near duplicates.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_learned_outlives_a_change_of_the_model() {
+    const ALIKE: &str = "please say the arguments again, those of order 9";
+    let endpoint = Endpoint::start(|_| Reply::Vectors);
+    for (texts, messages) in [("true", 3), ("false", 0)] {
+        let environment = |model| {
+            let more = [("EMBEDDER_MODEL", model), ("TOOLSIEVE_LEARNING__MESSAGE_TEXT", texts)];
+            at(&endpoint.url).into_iter().filter(|(name, _)| *name != "EMBEDDER_MODEL").chain(more).collect::<Vec<_>>()
+        };
+        let first = async |service: &Running, who: &'static str| found(service, user(who), ALIKE).await[0]["name"].as_str().unwrap().to_owned();
+        let service = callers::start(&environment("embed-small"), None).await;
+        let plain = first(&service, "newcomer").await;
+        let other = if plain == "left__echo" { "right__echo" } else { "left__echo" };
+        for chat in ["a1", "a2", "a3"] {
+            select(&service, user("anna"), Some(chat), &format!("please say the arguments of {chat} again")).await;
+            let request = user("anna").request(&service, &format!("/{}", other.replace("__", "/")));
+            assert_eq!(request.header("X-OpenWebUI-Chat-Id", chat).json(&json!({"text": "a"})).send().await.unwrap().status(), 200);
+        }
+        assert_eq!(first(&service, "anna").await, other);
+
+        let service = callers::start(&environment("embed-large"), Some(service.stop().await)).await;
+        let remembered = async || {
+            let (_, shown) = administer(&service, Method::GET, "/v1/admin/learning", &json!({})).await;
+            shown["scopes"][0]["messages"].as_u64().unwrap_or_default()
+        };
+        eventually("the messages are embedded again", async || when(remembered().await, |known| *known == messages)).await;
+        eventually("uses count again", async || when(first(&service, "anna").await, |first| first == other)).await;
+        assert_eq!(first(&service, "newcomer").await, plain, "{texts}: another user");
+        let (_, removed) = administer(&service, Method::DELETE, "/v1/admin/learning?principal=user%3Aanna", &json!({})).await;
+        assert!(removed["removed"].as_u64() >= Some(3), "{removed}");
+        assert_eq!(first(&service, "anna").await, plain, "{texts}: forgotten");
+    }
 }

@@ -4,32 +4,60 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use sqlx::Row;
+use sqlx::{Pool, Row};
 
-use super::{DbConnection, DbRow, SqlStore, co_use};
+use super::{Db, DbConnection, DbRow, SqlStore, co_use, parameters};
 use crate::adapters::store::encoding::{from_millis, odd, signed, to_millis};
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::ToolId;
+use crate::domain::learning::arguments::FilledParameters;
 use crate::domain::learning::evidence::{Evidence, EvidenceKind, Minute};
 use crate::domain::learning::memory::RememberedMessage;
 use crate::domain::learning::scope::Scope;
 use crate::domain::learning::vector::MessageVector;
-use crate::service::ports::{CalledInChat, Forgotten, LearnedUse, LearningStore, StoreError};
+use crate::service::ports::{CalledInChat, EarlierUse, FilledCall, Forgotten, LearnedUse, LearningStore, StoreError};
 
 const FORGET: &str = "forget what was learned";
-/// The ids of the newest messages of a model, with a limit per caller and one in total.
+/// The ids of the newest messages under a condition, with a limit per caller and one in total.
 macro_rules! newest {
-    () => {
-        "SELECT id FROM (SELECT id, at, row_number() OVER (PARTITION BY principal ORDER BY at DESC, id) AS place FROM learned_message \
-         WHERE model = $1) AS placed WHERE place <= $2 ORDER BY at DESC, id LIMIT $3"
+    ($condition:literal) => {
+        concat!(
+            "SELECT id FROM (SELECT id, at, row_number() OVER (PARTITION BY principal ORDER BY at DESC, id) AS place FROM learned_message ",
+            "WHERE ",
+            $condition,
+            ") AS placed WHERE place <= $2 ORDER BY at DESC, id LIMIT $3"
+        )
     };
 }
-const SCOPES: &str = concat!("SELECT message, scope FROM learned_message_scope WHERE message IN (", newest!(), ") ORDER BY message, scope");
-const EVIDENCE: &str = concat!(
-    "SELECT learned_message.id, principal, vector, rivals, server, tool, kind, learned_message_evidence.at FROM learned_message ",
-    "JOIN learned_message_evidence ON learned_message_evidence.message = learned_message.id WHERE learned_message.id IN (",
-    newest!(),
-    ") ORDER BY learned_message.at DESC, learned_message.id"
+/// For each of these messages, for whom it counts.
+macro_rules! scopes {
+    ($condition:literal) => {
+        concat!("SELECT message, scope FROM learned_message_scope WHERE message IN (", newest!($condition), ") ORDER BY message, scope")
+    };
+}
+/// The evidence of these messages, newest message first.
+macro_rules! evidence {
+    ($columns:literal, $joined:literal, $condition:literal) => {
+        concat!(
+            "SELECT learned_message.id AS id, learned_message.principal AS principal, ",
+            $columns,
+            ", server, tool, learned_message_evidence.kind AS kind, learned_message_evidence.at AS at FROM learned_message ",
+            "JOIN learned_message_evidence ON learned_message_evidence.message = learned_message.id",
+            $joined,
+            " WHERE learned_message.id IN (",
+            newest!($condition),
+            ") ORDER BY learned_message.at DESC, learned_message.id"
+        )
+    };
+}
+const SCOPES: &str = scopes!("model = $1");
+const EVIDENCE: &str = evidence!("vector, rivals", "", "model = $1");
+// A message of another model, and not the words of arguments, whose ids contain slashes.
+const EARLIER_SCOPES: &str = scopes!("model <> $1 AND id NOT LIKE '%/%'");
+const EARLIER: &str = evidence!(
+    "selection_event.message AS text",
+    " LEFT JOIN selection_event ON selection_event.selection = learned_message.id AND selection_event.kind = 'offered'",
+    "model <> $1 AND id NOT LIKE '%/%'"
 );
 
 #[async_trait]
@@ -48,28 +76,53 @@ impl LearningStore for SqlStore {
 
     async fn learned(&self, model: &str, (messages, of_one): (usize, usize)) -> Result<Vec<LearnedUse>, StoreError> {
         let read = async {
-            let mut scopes: HashMap<String, Vec<Scope>> = HashMap::new();
-            for row in sqlx::query(SCOPES).bind(model).bind(signed(of_one)).bind(signed(messages)).fetch_all(self.readers()).await? {
-                let scope = Scope::read(row.try_get("scope")?).ok_or_else(|| odd("an unknown scope"))?;
-                scopes.entry(row.try_get("message")?).or_default().push(scope);
-            }
-            let scopes: HashMap<String, Arc<[Scope]>> = scopes.into_iter().map(|(message, scopes)| (message, scopes.into())).collect();
+            let scopes = scopes(self.readers(), SCOPES, model, (messages, of_one)).await?;
             let rows = sqlx::query(EVIDENCE).bind(model).bind(signed(of_one)).bind(signed(messages)).fetch_all(self.readers()).await?;
             let used = |row: &DbRow| -> Result<LearnedUse, sqlx::Error> {
                 let id: String = row.try_get("id")?;
                 let vector = MessageVector::from_bytes(row.try_get("vector")?).ok_or_else(|| odd("an unknown vector"))?;
-                let kind = EvidenceKind::of_name(row.try_get("kind")?).ok_or_else(|| odd("an unknown kind of evidence"))?;
-                let tool = ToolId::new(row.try_get::<&str, _>("server")?, row.try_get::<String, _>("tool")?);
                 Ok(LearnedUse {
                     scopes: scopes.get(&id).cloned().unwrap_or_default(),
                     message: RememberedMessage { id: id.into(), vector, rivals: rivals(row.try_get("rivals")?) },
                     principal: row.try_get::<&str, _>("principal")?.into(),
-                    evidence: Evidence { tool, kind, at: Minute::of(from_millis(row.try_get("at")?)) },
+                    evidence: evidence(row)?,
                 })
             };
             rows.iter().map(used).collect()
         };
         self.read("read what was learned", read).await
+    }
+
+    async fn learned_earlier(&self, model: &str, (messages, of_one): (usize, usize)) -> Result<Vec<EarlierUse>, StoreError> {
+        let read = async {
+            let scopes = scopes(self.readers(), EARLIER_SCOPES, model, (messages, of_one)).await?;
+            let rows = sqlx::query(EARLIER).bind(model).bind(signed(of_one)).bind(signed(messages)).fetch_all(self.readers()).await?;
+            let used = |row: &DbRow| -> Result<EarlierUse, sqlx::Error> {
+                let id: String = row.try_get("id")?;
+                Ok(EarlierUse {
+                    scopes: scopes.get(&id).cloned().unwrap_or_default(),
+                    message: id.into(),
+                    text: row.try_get("text")?,
+                    principal: row.try_get::<&str, _>("principal")?.into(),
+                    evidence: evidence(row)?,
+                })
+            };
+            rows.iter().map(used).collect()
+        };
+        self.read("read what was learned with another model", read).await
+    }
+
+    async fn save_vectors(&self, model: &str, vectors: &[(Arc<str>, MessageVector)]) -> Result<(), StoreError> {
+        let save = || {
+            async move |writer: &mut DbConnection| {
+                for (id, vector) in vectors {
+                    let query = sqlx::query("UPDATE learned_message SET model = $1, vector = $2, rivals = NULL WHERE id = $3");
+                    query.bind(model).bind(vector.to_bytes()).bind(&**id).execute(&mut *writer).await?;
+                }
+                Ok(())
+            }
+        };
+        self.write("save vectors of messages", save).await
     }
 
     async fn save_called(&self, calls: &[CalledInChat]) -> Result<(), StoreError> {
@@ -88,10 +141,19 @@ impl LearningStore for SqlStore {
         self.read("read what chats called", co_use::read(self.readers(), limits)).await
     }
 
+    async fn save_filled(&self, calls: &[FilledCall]) -> Result<(), StoreError> {
+        self.write("save which parameters calls filled", || async move |writer: &mut DbConnection| parameters::save(writer, calls).await).await
+    }
+
+    async fn filled(&self, tool: Option<&ToolId>) -> Result<Vec<FilledParameters>, StoreError> {
+        self.read("read which parameters calls filled", parameters::read(self.readers(), tool)).await
+    }
+
     async fn forget_learned(&self, forgotten: &Forgotten) -> Result<u64, StoreError> {
         let forget = || {
             async move |writer: &mut DbConnection| {
                 co_use::forget(writer, forgotten).await?;
+                parameters::forget(writer, forgotten).await?;
                 let before = pieces(writer).await?;
                 match forgotten {
                     Forgotten::Caller(id) => remove_all(writer, id).await?,
@@ -130,6 +192,27 @@ impl LearningStore for SqlStore {
             _ => self.durable(FORGET, forget).await,
         }
     }
+}
+
+/// For each message that a statement finds, for whom it counts.
+async fn scopes(
+    readers: &Pool<Db>,
+    statement: &'static str,
+    model: &str,
+    (messages, of_one): (usize, usize),
+) -> Result<HashMap<String, Arc<[Scope]>>, sqlx::Error> {
+    let mut scopes: HashMap<String, Vec<Scope>> = HashMap::new();
+    for row in sqlx::query(statement).bind(model).bind(signed(of_one)).bind(signed(messages)).fetch_all(readers).await? {
+        let scope = Scope::read(row.try_get("scope")?).ok_or_else(|| odd("an unknown scope"))?;
+        scopes.entry(row.try_get("message")?).or_default().push(scope);
+    }
+    Ok(scopes.into_iter().map(|(message, scopes)| (message, scopes.into())).collect())
+}
+
+fn evidence(row: &DbRow) -> Result<Evidence, sqlx::Error> {
+    let kind = EvidenceKind::of_name(row.try_get("kind")?).ok_or_else(|| odd("an unknown kind of evidence"))?;
+    let tool = ToolId::new(row.try_get::<&str, _>("server")?, row.try_get::<String, _>("tool")?);
+    Ok(Evidence { tool, kind, at: Minute::of(from_millis(row.try_get("at")?)) })
 }
 
 async fn save(writer: &mut DbConnection, model: &str, one: &LearnedUse) -> Result<(), sqlx::Error> {
@@ -184,5 +267,6 @@ async fn pieces(writer: &mut DbConnection) -> Result<u64, sqlx::Error> {
 
 pub(super) async fn remove_all(writer: &mut DbConnection, owner: &PrincipalId) -> Result<(), sqlx::Error> {
     co_use::remove_all(writer, owner).await?;
+    parameters::remove_all(writer, owner).await?;
     sqlx::query("DELETE FROM learned_message WHERE principal = $1").bind(owner.as_str()).execute(writer).await.map(drop)
 }

@@ -23,6 +23,7 @@ mod costs;
 mod definitions;
 mod feedback;
 mod co_use;
+mod parameters;
 mod learning;
 mod listings;
 mod policy;

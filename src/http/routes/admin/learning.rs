@@ -9,7 +9,9 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{principal, time};
 use crate::domain::access::principal::Principal;
+use crate::domain::catalog::hidden_text::visible;
 use crate::domain::catalog::tool::ToolId;
+use crate::domain::learning::arguments::{FilledParameters, UnusedParameters};
 use crate::domain::learning::replay::Replay;
 use crate::domain::learning::scope::Scope;
 use crate::domain::learning::votes::Vote;
@@ -20,6 +22,8 @@ use crate::http::state::State;
 use crate::service::learning::learn::{LearnedEvidence, ReplayedScope};
 use crate::service::ports::{AuditAction, AuditEntry, Forgotten};
 
+/// Maximum number of tools with unused parameters.
+const MOST_PARAMETERS: usize = 50;
 const SECONDS_PER_DAY: f64 = 86_400.0;
 
 #[derive(Deserialize, IntoParams)]
@@ -152,6 +156,25 @@ struct ProposalsBody {
     pins: Vec<ProposedPinBody>,
     /// The toolsets, servers and tags that chats and sessions load, the most frequent first.
     loaded: Vec<LoadedGroupBody>,
+    /// Optional parameters that no call with success filled, of tools with at least 20 such calls, those that cost most first. To hide one,
+    /// send `{"shape": {"parameters": {"NAME": {"hidden": true}}}}` to `PUT /v1/admin/tools/SERVER/TOOL`.
+    parameters: Vec<UnusedParametersBody>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct UnusedParametersBody {
+    /// The public name of the tool.
+    name: String,
+    server: String,
+    tool: String,
+    /// Number of calls with success.
+    calls: u64,
+    /// Number of callers.
+    people: u64,
+    /// The parameters that no call filled.
+    parameters: Vec<String>,
+    /// About how many tokens (cl100k) these parameters cost in each definition of the tool.
+    tokens: u32,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -183,10 +206,11 @@ struct LoadedGroupBody {
     people: usize,
 }
 
-/// Proposes toolsets, and tools to pin, by what chats called together. Changes nothing. Proposals are made from three chats on.
+/// Proposes toolsets, and tools to pin, by what chats called together, and parameters to hide, by what calls filled. Changes nothing.
+/// Proposals are made from three chats on, and from 20 calls on.
 #[utoipa::path(responses((status = 200, description = "The proposals", body = ProposalsBody)))]
 #[get("/v1/admin/learning/proposals")]
-pub async fn show_proposals(state: web::Data<State>, caller: Administrator) -> HttpResponse {
+pub async fn show_proposals(state: web::Data<State>, caller: Administrator) -> Answer {
     let view = state.current.view(&caller.0);
     let catalog = &view.catalog;
     let found = state.learning.proposals(|tool| catalog.tool(tool).is_some());
@@ -208,8 +232,19 @@ pub async fn show_proposals(state: web::Data<State>, caller: Administrator) -> H
     });
     let loaded =
         found.loaded.iter().map(|group| LoadedGroupBody { name: group.tool.name.to_string(), chats: group.chats, people: group.people });
-    let body = ProposalsBody { toolsets: toolsets.filter(is_new).collect(), pins: pins.collect(), loaded: loaded.collect() };
-    HttpResponse::Ok().json(body)
+    let filled = state.learning.filled(None).await?;
+    let unused = |used: &FilledParameters| {
+        let tool = catalog.tool(&used.tool)?;
+        let UnusedParameters { names, tokens } = used.unused(tool)?;
+        let (server, id) = (used.tool.server.to_string(), used.tool.name.to_string());
+        let (name, parameters) = (tool.operation_id.to_string(), names.iter().map(|name| visible(name)).collect());
+        Some(UnusedParametersBody { name, server, tool: id, calls: used.calls, people: used.people, parameters, tokens })
+    };
+    let mut parameters: Vec<UnusedParametersBody> = filled.iter().filter_map(unused).collect();
+    parameters.sort_by(|one, other| other.tokens.cmp(&one.tokens).then_with(|| one.name.cmp(&other.name)));
+    parameters.truncate(MOST_PARAMETERS);
+    let body = ProposalsBody { toolsets: toolsets.filter(is_new).collect(), pins: pins.collect(), loaded: loaded.collect(), parameters };
+    Ok(HttpResponse::Ok().json(body))
 }
 
 /// Shows what was learned from use. Without parameters, lists all scopes. With `tool`, shows the evidence on a tool. With `message` and

@@ -9,9 +9,11 @@ use super::StoreError;
 use crate::domain::access::api_key::KeyId;
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::ToolId;
+use crate::domain::learning::arguments::FilledParameters;
 use crate::domain::learning::evidence::{Evidence, Minute};
 use crate::domain::learning::memory::RememberedMessage;
 use crate::domain::learning::scope::Scope;
+use crate::domain::learning::vector::MessageVector;
 
 /// Evidence from a caller's message.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +35,30 @@ pub struct CalledInChat {
     pub scopes: Arc<[Scope]>,
     /// The tool, or a loaded group with an empty server.
     pub tool: ToolId,
+    pub at: SystemTime,
+}
+
+/// Evidence from a caller's message that another model embedded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EarlierUse {
+    /// The id of the message.
+    pub message: Arc<str>,
+    /// The text of the message, if it was kept.
+    pub text: Option<String>,
+    pub principal: Arc<str>,
+    /// For whom the evidence counts.
+    pub scopes: Arc<[Scope]>,
+    pub evidence: Evidence,
+}
+
+/// A call with success, by the parameters that it filled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FilledCall {
+    pub tool: ToolId,
+    /// The id of the caller's key, as in [`Scope::key`].
+    pub key: Arc<str>,
+    pub principal: Arc<str>,
+    pub parameters: Arc<[String]>,
     pub at: SystemTime,
 }
 
@@ -82,13 +108,26 @@ pub trait LearningStore: Send + Sync {
     /// The evidence of messages with vectors of this model, newest message first: at most `messages` in total and `of_one` per caller.
     async fn learned(&self, model: &str, (messages, of_one): (usize, usize)) -> Result<Vec<LearnedUse>, StoreError>;
 
+    /// The evidence of messages with vectors of other models, newest message first, with limits as [`Self::learned`]. Without what the
+    /// words of arguments taught.
+    async fn learned_earlier(&self, model: &str, limits: (usize, usize)) -> Result<Vec<EarlierUse>, StoreError>;
+
+    /// Replaces the vectors of messages by those of this model. Their best tools without learning are then unknown.
+    async fn save_vectors(&self, model: &str, vectors: &[(Arc<str>, MessageVector)]) -> Result<(), StoreError>;
+
     /// Stores what chats called. A later call of the same tool in a chat changes only the time of the chat.
     async fn save_called(&self, calls: &[CalledInChat]) -> Result<(), StoreError>;
 
     /// What chats called, newest chat first and each chat in the order of its calls: at most `chats` in total and `of_one` per caller.
     async fn called(&self, limits: (usize, usize)) -> Result<Vec<CalledInChat>, StoreError>;
 
-    /// Deletes what was learned from messages and chats. Returns the number of pieces of evidence of messages. Durable, except for old
+    /// Counts which parameters calls filled.
+    async fn save_filled(&self, calls: &[FilledCall]) -> Result<(), StoreError>;
+
+    /// Which parameters calls filled, over all callers: of one tool, or of all of them in the order of their ids.
+    async fn filled(&self, tool: Option<&ToolId>) -> Result<Vec<FilledParameters>, StoreError>;
+
+    /// Deletes what was learned from messages, chats and arguments. Returns the number of pieces of evidence of messages. Durable, except for old
     /// messages.
     async fn forget_learned(&self, forgotten: &Forgotten) -> Result<u64, StoreError>;
 }

@@ -41,7 +41,7 @@ pub use self::events::EventStore;
 pub use self::feedback::FeedbackStore;
 pub use self::keys::KeyStore;
 pub use self::leading::LeaderStore;
-pub use self::learning::{CalledInChat, Forgotten, LearnedUse, LearningStore};
+pub use self::learning::{CalledInChat, EarlierUse, FilledCall, Forgotten, LearnedUse, LearningStore};
 pub use self::listings::ListingStore;
 pub use self::policy::{PolicyStore, StoredPolicy};
 pub use self::rates::{RateKey, RateReport, RateStore, SharedRate, SharedRates};

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use toolsieve::domain::access::api_key::KeyId;
 use toolsieve::domain::access::principal::PrincipalId;
 use toolsieve::domain::catalog::tool::ToolId;
 use toolsieve::domain::learning::evidence::{Evidence, EvidenceKind, Minute};
 use toolsieve::domain::learning::memory::RememberedMessage;
 use toolsieve::domain::learning::scope::Scope;
 use toolsieve::domain::learning::vector::MessageVector;
-use toolsieve::service::ports::{CalledInChat, Forgotten, LearnedUse, Store};
+use toolsieve::service::ports::{CalledInChat, FilledCall, Forgotten, LearnedUse, Store};
 
 const MODEL: &str = "model";
 
@@ -108,4 +109,63 @@ pub(crate) async fn what_chats_called_is_forgotten(store: &dyn Store) {
     assert_eq!(left(Forgotten::Scope(Scope::read("-/caller=user:b").unwrap())).await, 2, "it still counts for all");
     assert_eq!(left(Forgotten::Scope(Scope::read("-/all").unwrap())).await, 1);
     assert_eq!(left(Forgotten::All).await, 0);
+}
+
+fn filled(key: &str, person: &str, parameters: &[&str], minute: u32) -> FilledCall {
+    let parameters: Vec<String> = parameters.iter().map(|&name| name.to_owned()).collect();
+    let (principal, at) = (person.into(), Minute(minute).time());
+    FilledCall { tool: ToolId::new("server", "one"), key: key.into(), principal, parameters: parameters.into(), at }
+}
+
+pub(crate) async fn filled_parameters_are_counted_and_forgotten(store: &dyn Store) {
+    let calls = [filled("-", "user:a", &["to", "text"], 10), filled("-", "user:a", &["to"], 11), filled("-", "user:b", &["to"], 12)];
+    store.save_filled(&calls).await.unwrap();
+    store.save_filled(&[filled("k", "user:a", &["text"], 20), filled("k", "user:c", &[], 30)]).await.unwrap();
+    let other = FilledCall { tool: ToolId::new("server", "two"), ..filled("-", "user:a", &["to"], 10) };
+    store.save_filled(&[other]).await.unwrap();
+    let tool = ToolId::new("server", "one");
+    let counts = async || {
+        let found = store.filled(Some(&tool)).await.unwrap();
+        let one = found.first()?;
+        let parameters: Vec<(String, u64)> = one.parameters.clone().into_iter().collect();
+        Some((one.calls, one.people, parameters))
+    };
+    let expected = |calls, people, text: u64, to: u64| {
+        let named = [("text", text), ("to", to)].map(|(name, count)| (name.to_owned(), count));
+        Some((calls, people, named.into_iter().filter(|(_, count)| *count > 0).collect::<Vec<_>>()))
+    };
+    assert_eq!(counts().await, expected(5, 4, 2, 3));
+    let all: Vec<String> = store.filled(None).await.unwrap().iter().map(|one| one.tool.name.to_string()).collect();
+    assert_eq!(all, ["one", "two"]);
+    assert_eq!(store.filled(Some(&ToolId::new("server", "three"))).await.unwrap(), []);
+    let left = async |forgotten| {
+        store.forget_learned(&forgotten).await.unwrap();
+        counts().await
+    };
+    assert_eq!(left(Forgotten::Before(Minute(11).time())).await, expected(5, 4, 1, 3), "what was filled only before");
+    assert_eq!(left(Forgotten::Scope(Scope::read("k/caller=user:c").unwrap())).await, expected(4, 3, 1, 3));
+    assert_eq!(left(Forgotten::Scope(Scope::read("-/group=g").unwrap())).await, expected(4, 3, 1, 3), "counts don't belong to groups");
+    assert_eq!(left(Forgotten::Caller(PrincipalId::new("user:b"))).await, expected(3, 2, 1, 2));
+    assert_eq!(left(Forgotten::Key(KeyId::new("k"))).await, expected(2, 1, 0, 2));
+    assert_eq!(left(Forgotten::Tool(tool.clone())).await, None);
+    assert_eq!(store.filled(None).await.unwrap().len(), 1);
+    assert_eq!(left(Forgotten::All).await, None);
+    assert_eq!(store.filled(None).await.unwrap(), []);
+}
+
+pub(crate) async fn messages_of_another_model_get_new_vectors(store: &dyn Store) {
+    let of_words = used("a/server/one", "user:a", "one", EvidenceKind::Called, 11);
+    store.save_learned("old", &[used("a", "user:a", "one", EvidenceKind::Called, 10), of_words]).await.unwrap();
+    store.save_learned(MODEL, &[used("b", "user:b", "one", EvidenceKind::Called, 20)]).await.unwrap();
+    let earlier = store.learned_earlier(MODEL, (10, 10)).await.unwrap();
+    let shown: Vec<(&str, &str, Option<&str>)> =
+        earlier.iter().map(|one| (&*one.message, &*one.principal, one.text.as_deref())).collect();
+    assert_eq!(shown, [("a", "user:a", None)], "without what words of arguments taught");
+    assert_eq!((earlier[0].evidence.kind, earlier[0].scopes.len()), (EvidenceKind::Called, 2));
+    let vector = MessageVector::of(&[0.0, 1.0]).unwrap();
+    store.save_vectors(MODEL, &[("a".into(), vector.clone()), ("none".into(), vector.clone())]).await.unwrap();
+    assert_eq!(store.learned_earlier(MODEL, (10, 10)).await.unwrap(), []);
+    let known = store.learned(MODEL, (10, 10)).await.unwrap();
+    let again = known.iter().find(|one| &*one.message.id == "a").unwrap();
+    assert_eq!((known.len(), &again.message.vector, again.message.rivals.len()), (2, &vector, 0));
 }

@@ -1,0 +1,105 @@
+//! Learns from the arguments of calls: which parameters were filled, and what calls were about.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use tokio::sync::Semaphore;
+
+use crate::domain::access::principal::Principal;
+use crate::domain::catalog::tool::{Tool, ToolId};
+use crate::domain::learning::arguments::{CallArguments, FilledParameters};
+use crate::domain::learning::evidence::EvidenceKind;
+use crate::domain::learning::memory::RememberedMessage;
+use crate::domain::learning::scope::Scope;
+use crate::domain::learning::vector::MessageVector;
+use crate::service::learning::learn::Learning;
+use crate::service::learning::writer::Taught;
+use crate::service::ports::{Embedder, FilledCall, StoreError};
+use crate::settings::LearnedArguments;
+
+/// Maximum number of calls whose words are embedded at the same time. Further calls teach nothing by their words.
+const MOST_EMBEDDED: usize = 16;
+
+/// Embeds what calls are about.
+#[derive(Clone)]
+pub(super) struct CallWords {
+    embedder: Arc<dyn Embedder>,
+    places: Arc<Semaphore>,
+}
+
+/// How often something was forgotten. What was learned before and isn't stored yet must not be stored afterwards.
+#[derive(Clone, Default)]
+pub(super) struct Forgettings(Arc<AtomicU64>);
+
+impl Forgettings {
+    pub(super) fn count(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    pub(super) fn note(&self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+impl CallWords {
+    pub(super) fn new(embedder: Arc<dyn Embedder>) -> Self {
+        Self { embedder, places: Arc::new(Semaphore::new(MOST_EMBEDDED)) }
+    }
+
+    async fn vector(&self, text: &str) -> Option<MessageVector> {
+        match self.embedder.embed_queries(&[text]).await {
+            Ok(vectors) => vectors.first().and_then(|vector| MessageVector::of(vector)),
+            Err(error) => {
+                tracing::debug!(%error, "the words of a call were not embedded and teach nothing");
+                None
+            }
+        }
+    }
+}
+
+impl Learning {
+    /// Also learns what calls are about, if the settings say so.
+    #[must_use]
+    pub fn with_embedder(self, embedder: Arc<dyn Embedder>) -> Self {
+        let words = (self.settings.arguments == LearnedArguments::Vector).then(|| CallWords::new(embedder));
+        Self { words, ..self }
+    }
+
+    /// What the arguments of a call teach; `None` if they teach nothing.
+    pub(in crate::service) fn read_arguments(&self, tool: &Tool, arguments: &str) -> Option<CallArguments> {
+        let is_on = self.settings.arguments != LearnedArguments::Off;
+        is_on.then(|| CallArguments::of(tool, arguments, self.words.is_some()))
+    }
+
+    /// Counts which parameters a call with success filled.
+    pub(in crate::service) fn learn_filled(&self, caller: &Principal, tool: &ToolId, parameters: &[String]) {
+        let Some(own) = Scope::of(caller).into_iter().next() else { return };
+        let (principal, parameters) = (caller.id.as_str().into(), parameters.into());
+        let call = FilledCall { tool: tool.clone(), key: own.key, principal, parameters, at: SystemTime::now() };
+        self.queue.push(Taught::Filled(self.forgettings.count(), call));
+    }
+
+    /// Learns what a call after a caller's message was about, soon: the words are embedded like a further message.
+    pub(in crate::service) fn learn_words(&self, caller: &Principal, message: &str, (tool, kind): (&ToolId, EvidenceKind), text: String) {
+        let Some(words) = self.words.clone() else { return };
+        let Ok(place) = Arc::clone(&words.places).try_acquire_owned() else { return };
+        let (learning, caller, tool, forgotten) = (self.clone(), caller.clone(), tool.clone(), self.forgettings.count());
+        let id: Arc<str> = format!("{message}/{tool}").into();
+        tokio::spawn(async move {
+            let _place = place;
+            let Some(vector) = words.vector(&text).await else { return };
+            if learning.forgettings.count() == forgotten {
+                learning.learn(&caller, &RememberedMessage { id, vector, rivals: [].into() }, tool, kind);
+            }
+        });
+    }
+
+    /// Which parameters calls filled, over all callers: of one tool, or of all of them.
+    ///
+    /// # Errors
+    /// The store fails.
+    pub async fn filled(&self, tool: Option<&ToolId>) -> Result<Vec<FilledParameters>, StoreError> {
+        self.store.filled(tool).await
+    }
+}

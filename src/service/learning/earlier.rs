@@ -1,0 +1,107 @@
+//! What was learned with another embedding model. Its vectors can't be compared, so only counts remain, unless texts were kept.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+use crate::domain::access::principal::Principal;
+use crate::domain::catalog::tool::ToolId;
+use crate::domain::learning::memory::{MOST, Memory, RememberedMessage};
+use crate::domain::learning::scope::{Audience, Scope};
+use crate::domain::learning::vector::MessageVector;
+use crate::service::learning::learn::{Learning, MOST_READ};
+use crate::service::ports::{EarlierUse, Forgotten, LearnedUse, StoreError};
+use crate::settings::LearningMode;
+
+/// For each caller's own scope, the number of messages that led to a tool.
+#[derive(Default)]
+pub(super) struct EarlierUses {
+    counts: RwLock<HashMap<Scope, HashMap<ToolId, u32>>>,
+}
+
+/// A message of another model whose text was kept.
+pub(in crate::service) struct EarlierMessage {
+    pub(in crate::service) id: Arc<str>,
+    pub(in crate::service) text: String,
+}
+
+impl EarlierUses {
+    /// Counts what isn't learned again.
+    fn count(&self, uses: &[EarlierUse]) {
+        let mut counts: HashMap<Scope, HashMap<ToolId, u32>> = HashMap::new();
+        let mut seen: HashSet<(&str, &ToolId)> = HashSet::new();
+        for one in uses.iter().filter(|one| one.evidence.kind.weight() > 0.0) {
+            if seen.insert((&one.message, &one.evidence.tool))
+                && let Some(own) = one.scopes.iter().find(|scope| scope.is_own())
+            {
+                *counts.entry(own.clone()).or_default().entry(one.evidence.tool.clone()).or_default() += 1;
+            }
+        }
+        *self.counts.write() = counts;
+    }
+
+    pub(super) fn forget(&self, forgotten: &Forgotten) {
+        let mut counts = self.counts.write();
+        counts.retain(|scope, _| {
+            let is_callers = matches!((forgotten, &scope.audience), (Forgotten::Caller(id), Audience::Caller(own)) if **own == *id.as_str());
+            !is_callers && !forgotten.has_scope(scope) && *forgotten != Forgotten::All
+        });
+        if let Forgotten::Tool(tool) = forgotten {
+            counts.values_mut().for_each(|of_scope| drop(of_scope.remove(tool)));
+        }
+    }
+}
+
+impl Learning {
+    /// For a caller, how many messages led to each tool before the embedding model changed. `None` if it hasn't, or if none did.
+    pub(in crate::service) fn earlier(&self, caller: &Principal) -> Option<HashMap<ToolId, u32>> {
+        let counts = self.earlier.counts.read();
+        if counts.is_empty() {
+            return None;
+        }
+        counts.get(Scope::of(caller).first()?).cloned()
+    }
+
+    /// Reads what was learned with another model, counts it, and returns the messages whose texts were kept. Empty if learning is off.
+    ///
+    /// # Errors
+    /// The store fails.
+    pub(in crate::service) async fn earlier_messages(&self) -> Result<Vec<EarlierMessage>, StoreError> {
+        if self.settings.mode == LearningMode::Off {
+            return Ok(Vec::new());
+        }
+        let uses = self.store.learned_earlier(&self.model, (MOST_READ, MOST)).await?;
+        self.earlier.count(&uses);
+        let mut messages: HashMap<Arc<str>, String> = HashMap::new();
+        for one in uses {
+            if let Some(text) = one.text {
+                messages.insert(one.message, text);
+            }
+        }
+        Ok(messages.into_iter().map(|(id, text)| EarlierMessage { id, text }).collect())
+    }
+
+    /// Takes over vectors of the present model for messages of another one. What was forgotten in the meantime stays forgotten.
+    ///
+    /// # Errors
+    /// The store fails.
+    pub(in crate::service) async fn learn_again(&self, vectors: HashMap<Arc<str>, MessageVector>) -> Result<(), StoreError> {
+        let _writing = self.writing.lock().await;
+        let uses = self.store.learned_earlier(&self.model, (MOST_READ, MOST)).await?;
+        let (again, rest): (Vec<EarlierUse>, Vec<EarlierUse>) = uses.into_iter().partition(|one| vectors.contains_key(&one.message));
+        let of = |one: EarlierUse| {
+            let message = RememberedMessage { vector: vectors.get(&one.message)?.clone(), id: one.message, rivals: [].into() };
+            Some(LearnedUse { message, principal: one.principal, scopes: one.scopes, evidence: one.evidence })
+        };
+        let again: Vec<LearnedUse> = again.into_iter().filter_map(of).collect();
+        let known: HashMap<&Arc<str>, &MessageVector> = again.iter().map(|one| (&one.message.id, &one.message.vector)).collect();
+        let known: Vec<(Arc<str>, MessageVector)> = known.into_iter().map(|(id, vector)| (Arc::clone(id), vector.clone())).collect();
+        self.store.save_vectors(&self.model, &known).await?;
+        self.memories.load(&again);
+        self.earlier.count(&rest);
+        let memories = Arc::clone(&self.memories);
+        let _ = tokio::task::spawn_blocking(move || memories.refit(Memory::is_due)).await;
+        Ok(())
+    }
+}
