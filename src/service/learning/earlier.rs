@@ -97,7 +97,7 @@ impl Learning {
         let again: Vec<LearnedUse> = again.into_iter().filter_map(of).collect();
         let known: HashMap<&Arc<str>, &MessageVector> = again.iter().map(|one| (&one.message.id, &one.message.vector)).collect();
         let known: Vec<(Arc<str>, MessageVector)> = known.into_iter().map(|(id, vector)| (Arc::clone(id), vector.clone())).collect();
-        self.store.save_vectors(&self.model, &known).await?;
+        self.store.replace_vectors(&self.model, &known).await?;
         self.memories.load(&again);
         self.earlier.count(&rest);
         let memories = Arc::clone(&self.memories);

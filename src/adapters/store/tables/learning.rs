@@ -112,7 +112,7 @@ impl LearningStore for SqlStore {
         self.read("read what was learned with another model", read).await
     }
 
-    async fn save_vectors(&self, model: &str, vectors: &[(Arc<str>, MessageVector)]) -> Result<(), StoreError> {
+    async fn replace_vectors(&self, model: &str, vectors: &[(Arc<str>, MessageVector)]) -> Result<(), StoreError> {
         let save = || {
             async move |writer: &mut DbConnection| {
                 for (id, vector) in vectors {

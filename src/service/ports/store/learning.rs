@@ -113,7 +113,7 @@ pub trait LearningStore: Send + Sync {
     async fn learned_earlier(&self, model: &str, limits: (usize, usize)) -> Result<Vec<EarlierUse>, StoreError>;
 
     /// Replaces the vectors of messages by those of this model. Their best tools without learning are then unknown.
-    async fn save_vectors(&self, model: &str, vectors: &[(Arc<str>, MessageVector)]) -> Result<(), StoreError>;
+    async fn replace_vectors(&self, model: &str, vectors: &[(Arc<str>, MessageVector)]) -> Result<(), StoreError>;
 
     /// Stores what chats called. A later call of the same tool in a chat changes only the time of the chat.
     async fn save_called(&self, calls: &[CalledInChat]) -> Result<(), StoreError>;

@@ -163,7 +163,7 @@ pub(crate) async fn messages_of_another_model_get_new_vectors(store: &dyn Store)
     assert_eq!(shown, [("a", "user:a", None)], "without what words of arguments taught");
     assert_eq!((earlier[0].evidence.kind, earlier[0].scopes.len()), (EvidenceKind::Called, 2));
     let vector = MessageVector::of(&[0.0, 1.0]).unwrap();
-    store.save_vectors(MODEL, &[("a".into(), vector.clone()), ("none".into(), vector.clone())]).await.unwrap();
+    store.replace_vectors(MODEL, &[("a".into(), vector.clone()), ("none".into(), vector.clone())]).await.unwrap();
     assert_eq!(store.learned_earlier(MODEL, (10, 10)).await.unwrap(), []);
     let known = store.learned(MODEL, (10, 10)).await.unwrap();
     let again = known.iter().find(|one| &*one.message.id == "a").unwrap();
