@@ -23,7 +23,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use self::background::{
-    clean, end_sessions, export_spans, follow_changes, follow_others, follow_stops, keep_indexed, learn_again, list_shared, reseal, share_limits, teach,
+    clean, end_sessions, export_spans, follow_changes, follow_others, follow_stops, keep_indexed, learn_again, list_shared, reseal,
+    share_limits, teach,
 };
 use self::listening::{admission, bind, listen, replica};
 pub(crate) use self::parts::mcp_options;

@@ -118,8 +118,14 @@ mod tests {
     fn needs_of_one_server_are_one() {
         let server_of: HashMap<String, String> =
             [("a", "one"), ("b", "one"), ("c", "two")].map(|(tool, server)| (tool.to_owned(), server.to_owned())).into();
-        let query =
-            Query { id: "q".into(), text: "t".into(), groups: groups(&[&["a"], &["b"], &["c"]]), kind: String::new(), lang: String::new(), arguments: None };
+        let query = Query {
+            id: "q".into(),
+            text: "t".into(),
+            groups: groups(&[&["a"], &["b"], &["c"]]),
+            kind: String::new(),
+            lang: String::new(),
+            arguments: None,
+        };
         assert_eq!(of_servers(&query, &server_of).groups, groups(&[&["one"], &["two"]]));
     }
 }

@@ -44,7 +44,8 @@ impl EarlierUses {
     pub(super) fn forget(&self, forgotten: &Forgotten) {
         let mut counts = self.counts.write();
         counts.retain(|scope, _| {
-            let is_callers = matches!((forgotten, &scope.audience), (Forgotten::Caller(id), Audience::Caller(own)) if **own == *id.as_str());
+            let is_callers =
+                matches!((forgotten, &scope.audience), (Forgotten::Caller(id), Audience::Caller(own)) if **own == *id.as_str());
             !is_callers && !forgotten.has_scope(scope) && *forgotten != Forgotten::All
         });
         if let Forgotten::Tool(tool) = forgotten {

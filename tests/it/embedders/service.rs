@@ -207,7 +207,8 @@ async fn what_was_learned_outlives_a_change_of_the_model() {
             let more = [("EMBEDDER_MODEL", model), ("TOOLSIEVE_LEARNING__MESSAGE_TEXT", texts)];
             at(&endpoint.url).into_iter().filter(|(name, _)| *name != "EMBEDDER_MODEL").chain(more).collect::<Vec<_>>()
         };
-        let first = async |service: &Running, who: &'static str| found(service, user(who), ALIKE).await[0]["name"].as_str().unwrap().to_owned();
+        let first =
+            async |service: &Running, who: &'static str| found(service, user(who), ALIKE).await[0]["name"].as_str().unwrap().to_owned();
         let service = callers::start(&environment("embed-small"), None).await;
         let plain = first(&service, "newcomer").await;
         let other = if plain == "left__echo" { "right__echo" } else { "left__echo" };

@@ -142,7 +142,8 @@ impl LearningStore for SqlStore {
     }
 
     async fn save_filled(&self, calls: &[FilledCall]) -> Result<(), StoreError> {
-        self.write("save which parameters calls filled", || async move |writer: &mut DbConnection| parameters::save(writer, calls).await).await
+        self.write("save which parameters calls filled", || async move |writer: &mut DbConnection| parameters::save(writer, calls).await)
+            .await
     }
 
     async fn filled(&self, tool: Option<&ToolId>) -> Result<Vec<FilledParameters>, StoreError> {

@@ -158,8 +158,7 @@ pub(crate) async fn messages_of_another_model_get_new_vectors(store: &dyn Store)
     store.save_learned("old", &[used("a", "user:a", "one", EvidenceKind::Called, 10), of_words]).await.unwrap();
     store.save_learned(MODEL, &[used("b", "user:b", "one", EvidenceKind::Called, 20)]).await.unwrap();
     let earlier = store.learned_earlier(MODEL, (10, 10)).await.unwrap();
-    let shown: Vec<(&str, &str, Option<&str>)> =
-        earlier.iter().map(|one| (&*one.message, &*one.principal, one.text.as_deref())).collect();
+    let shown: Vec<(&str, &str, Option<&str>)> = earlier.iter().map(|one| (&*one.message, &*one.principal, one.text.as_deref())).collect();
     assert_eq!(shown, [("a", "user:a", None)], "without what words of arguments taught");
     assert_eq!((earlier[0].evidence.kind, earlier[0].scopes.len()), (EvidenceKind::Called, 2));
     let vector = MessageVector::of(&[0.0, 1.0]).unwrap();
