@@ -277,6 +277,8 @@ async fn a_replay_shows_whether_learning_helps() {
     let (_, shown) = administer(&service, Method::GET, "/v1/admin/learning", &json!({})).await;
     let last = &shown["scopes"][0]["last_replay"];
     assert_eq!((&last["before"], &last["after"]), (&scope["before"], &scope["after"]), "{shown}");
+    let curve: Vec<f64> = last["curve"].as_array().unwrap().iter().map(|part| part["after"].as_f64().unwrap()).collect();
+    assert!(curve.len() == 8 && curve.iter().all(|part| *part > 0.99), "{shown}");
     let (_, ready) = administer(&service, Method::GET, "/readyz", &json!({})).await;
     assert_eq!((&ready["learning"]["mode"], &ready["learning"]["on"]), (&json!("auto"), &json!(2)), "{ready}");
     assert!(service.get("/readyz").await.1.get("learning").is_none());

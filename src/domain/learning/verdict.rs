@@ -9,6 +9,9 @@ const CONFIDENCE: f64 = 1.645;
 /// The ranks that count.
 const RANKS: usize = 5;
 
+/// Number of parts in which the newer messages are also measured.
+pub const PARTS: usize = 8;
+
 /// What a replay measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Replayed {
@@ -16,6 +19,8 @@ pub struct Replayed {
     pub before: f64,
     /// The same, after learning from the older messages.
     pub after: f64,
+    /// Both means for each part of the newer messages, oldest part first.
+    pub curve: [(f64, f64); PARTS],
     pub verdict: Verdict,
 }
 
@@ -32,7 +37,8 @@ impl Replayed {
     pub(super) fn of(scores: &[(f64, f64)]) -> Self {
         let count = scores.len().max(1) as f64;
         let mean = |value: &dyn Fn(&(f64, f64)) -> f64| scores.iter().map(value).sum::<f64>() / count;
-        let (before, after) = (mean(&|pair| pair.0), mean(&|pair| pair.1));
+        let (before, after) = means(scores);
+        let part = |at: usize| &scores[at * scores.len() / PARTS..(at + 1) * scores.len() / PARTS];
         let squares = mean(&|pair| (pair.1 - pair.0 - (after - before)).powi(2));
         let least = after - before - CONFIDENCE * (squares / count).sqrt();
         let verdict = match after - before {
@@ -40,8 +46,14 @@ impl Replayed {
             _ if least > 0.0 => Verdict::Better,
             _ => Verdict::Unsure,
         };
-        Self { before, after, verdict }
+        Self { before, after, curve: std::array::from_fn(|at| means(part(at))), verdict }
     }
+}
+
+fn means(scores: &[(f64, f64)]) -> (f64, f64) {
+    let count = scores.len().max(1) as f64;
+    let (before, after) = scores.iter().fold((0.0, 0.0), |sums, pair| (sums.0 + pair.0, sums.1 + pair.1));
+    (before / count, after / count)
 }
 
 /// The nDCG@5 of a ranking: for each tool its score, and whether it was used.
@@ -73,6 +85,9 @@ mod tests {
         assert_eq!(verdict(&[(0.5, 0.6); 30]), Verdict::Better);
         assert_eq!(verdict(&[(0.5, 0.4); 30]), Verdict::Worse);
         assert_eq!(verdict(&[(0.5, 0.5); 30]), Verdict::Unsure);
+        let rising: Vec<(f64, f64)> = (0..20).map(|at| (0.5, if at < 10 { 0.25 } else { 0.75 })).collect();
+        let curve = Replayed::of(&rising).curve;
+        assert_eq!((curve[0], curve[3], curve[4], curve[7]), ((0.5, 0.25), (0.5, 0.25), (0.5, 0.75), (0.5, 0.75)));
         let chance: Vec<(f64, f64)> = (0..30).map(|at| if at % 2 == 0 { (0.0, 1.0) } else { (0.9, 0.0) }).collect();
         assert_eq!(verdict(&chance), Verdict::Unsure);
     }

@@ -72,6 +72,7 @@ async fn what_was_learned_is_shown_without_texts_and_replayed() {
     let cells = row(&page, "-/caller=user:anna");
     assert_eq!(cells[1..4], ["40", scope("-/caller=user:anna")["uses"].to_string().as_str(), "yes"], "{cells:?}");
     assert_eq!((&cells[6], &cells[7]), (&before, &after), "{cells:?}");
+    assert!(page.text.contains("<polyline"), "the parts of the newer messages");
     assert!(page.text.contains("<svg role=\"img\"") && page.words().contains(&format!("{before} → {after}")), "{}", page.words());
     // The tool, with what both users taught, each use once.
     let cells = row(&page, "<th scope=\"row\">right/echo");

@@ -7,18 +7,20 @@ use maud::{Markup, PreEscaped, html};
 use super::words::figure;
 use crate::domain::learning::replay::Replay;
 use crate::domain::learning::scope::Scope;
-use crate::domain::learning::verdict::Replayed;
+use crate::domain::learning::verdict::{PARTS, Replayed};
 use crate::http::console::LEARNING;
 use crate::http::console::layout::Visit;
 use crate::http::console::parts::{Head, Part, UNKNOWN, grouped, moment, pager, short, table};
 use crate::http::console::text::Texts;
-use crate::http::pages::plot::{Bar, bars};
+use crate::http::pages::plot::{Bar, Line, bars, lines};
 use crate::service::learning::learn::{LearnedScope, ReplayedScope};
 
 /// Number of scopes on a page.
 const PAGE: usize = 50;
 /// Number of scopes in a plot.
 const PLOTTED: usize = 12;
+/// Number of scopes with a curve.
+const CURVES: usize = 4;
 /// Maximum length of a scope's name, in characters.
 const NAME: usize = 120;
 
@@ -86,10 +88,17 @@ fn counts(texts: &Texts, on: bool) -> Markup {
 pub(super) fn last_replays(texts: &Texts, all: &[LearnedScope]) -> Markup {
     let mut measured: Vec<(&LearnedScope, Replayed)> = all.iter().filter_map(|known| Some((known, known.last_replay?.1))).collect();
     measured.sort_by_key(|(known, _)| std::cmp::Reverse(known.messages));
+    let curves = measured.iter().take(CURVES).map(|(known, replayed)| curve(texts, &known.scope, replayed));
+    let curves: Vec<Markup> = curves.collect();
     let pairs = measured.into_iter().take(PLOTTED).map(|(known, replayed)| (&known.scope, replayed));
     html! {
         h2 { (texts.last_replay) }
         (plot(texts, pairs).unwrap_or_else(|| html! { p { (texts.no_replay) } }))
+        @if !curves.is_empty() {
+            h3 { (texts.replay_curve) }
+            p.quiet { (texts.replay_curve_hint) }
+            @for curve in &curves { (curve) }
+        }
     }
 }
 
@@ -129,6 +138,16 @@ pub(super) fn results(texts: &Texts, scopes: &[ReplayedScope]) -> Markup {
             }
         }
     }
+}
+
+/// The parts of the newer messages as two lines, without and with learning.
+fn curve(texts: &Texts, scope: &Scope, replayed: &Replayed) -> Markup {
+    let line =
+        |label: &String, value: fn(&(f64, f64)) -> f64| Line { label: label.clone(), values: replayed.curve.iter().map(value).collect() };
+    let places: Vec<String> = (1..=PARTS).map(|part| part.to_string()).collect();
+    let both = [line(&texts.with_learning, |means| means.1), line(&texts.without_learning, |means| means.0)];
+    let title = format!("{}: {scope}", texts.replay_curve);
+    html! { p { code { (short(&scope.to_string(), NAME)) } } (PreEscaped(lines(&title, &places, &both))) }
 }
 
 /// Two bars per scope; `None` without scopes.

@@ -94,6 +94,14 @@ struct LastReplayBody {
     before: f64,
     /// The same, after learning from the older messages.
     after: f64,
+    /// Both means for each eighth of the newer messages, oldest first.
+    curve: Vec<CurvePointBody>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct CurvePointBody {
+    before: f64,
+    after: f64,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -285,6 +293,7 @@ pub async fn show_learning(state: web::Data<State>, _: Administrator, Query(quer
                     at: time(at),
                     before: replayed.before,
                     after: replayed.after,
+                    curve: replayed.curve.iter().map(|&(before, after)| CurvePointBody { before, after }).collect(),
                 }),
             });
             let body = LearningBody { mode: learning.mode().name(), model: learning.model().to_owned(), scopes: scopes.collect() };
