@@ -7,7 +7,7 @@ use parking_lot::RwLock;
 
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::ToolId;
-use crate::domain::learning::memory::{MOST, Memory, RememberedMessage};
+use crate::domain::learning::memory::{MOST, RememberedMessage};
 use crate::domain::learning::scope::{Audience, Scope};
 use crate::domain::learning::vector::MessageVector;
 use crate::service::learning::learn::{Learning, MOST_READ};
@@ -102,7 +102,7 @@ impl Learning {
         self.memories.load(&again);
         self.earlier.count(&rest);
         let memories = Arc::clone(&self.memories);
-        let _ = tokio::task::spawn_blocking(move || memories.refit(Memory::is_due)).await;
+        let _ = tokio::task::spawn_blocking(move || memories.refit(|_| true)).await;
         Ok(())
     }
 }

@@ -121,7 +121,7 @@ pub(crate) async fn filled_parameters_are_counted_and_forgotten(store: &dyn Stor
     let calls = [filled("-", "user:a", &["to", "text"], 10), filled("-", "user:a", &["to"], 11), filled("-", "user:b", &["to"], 12)];
     store.save_filled(&calls).await.unwrap();
     store.save_filled(&[filled("k", "user:a", &["text"], 20), filled("k", "user:c", &[], 30)]).await.unwrap();
-    let other = FilledCall { tool: ToolId::new("server", "two"), ..filled("-", "user:a", &["to"], 10) };
+    let other = FilledCall { tool: ToolId::new("server", "two"), ..filled("-", "user:a", &["to"], 20) };
     store.save_filled(&[other]).await.unwrap();
     let tool = ToolId::new("server", "one");
     let counts = async || {
