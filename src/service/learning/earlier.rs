@@ -49,7 +49,9 @@ impl EarlierUses {
             !is_callers && !forgotten.has_scope(scope) && *forgotten != Forgotten::All
         });
         if let Forgotten::Tool(tool) = forgotten {
-            counts.values_mut().for_each(|of_scope| drop(of_scope.remove(tool)));
+            for of_scope in counts.values_mut() {
+                of_scope.remove(tool);
+            }
         }
     }
 }
