@@ -21,6 +21,9 @@ const LEAST_GAIN: f32 = 0.005;
 const CONFIDENCE: f32 = 1.0;
 /// Number of imagined predictions that gain what is assumed.
 const ASSUMED: f32 = 5.0;
+/// The least share of later messages that need a tool that was used before. At first, all tools are new, which says nothing about messages
+/// that need one of them again.
+const AGAIN: f32 = 0.5;
 /// The pull of a message that was predicted with a probability of 0.
 const STRENGTH: f32 = 2.0;
 /// How far pulls approach their aim in the first pass over the messages, and in each later one.
@@ -70,21 +73,40 @@ impl Measured {
         least(self.gain, self.error)
     }
 
-    /// `predictions`: the log likelihoods with and without learning, for each sharpness.
-    fn of(predictions: &[[[f32; SHARPNESS.len()]; 2]], assumed: f32) -> Self {
+    fn of(predictions: &[Prediction], assumed: f32) -> Self {
         let [with, without] = [0, 1].map(|side| {
-            let total = |at: &usize| predictions.iter().map(|one| one[side][*at]).sum::<f32>();
+            let total = |at: &usize| predictions.iter().map(|one| one.likelihoods[side][*at]).sum::<f32>();
             (0..SHARPNESS.len()).max_by(|one, other| total(one).total_cmp(&total(other))).unwrap_or_default()
         });
-        let sums = |with: usize, without: usize| {
-            let gains = predictions.iter().map(|one| one[0][with] - one[1][without]);
-            gains.fold((assumed, 0.0), |(sum, squares), gain| (sum + gain, squares + gain * gain))
-        };
-        let count = predictions.len() as f32 + ASSUMED;
-        let ((merit, _), (sum, squares)) = (sums(USUAL, USUAL), sums(with, without));
-        let gain = sum / count;
-        Self { merit: merit / count, gain, error: ((squares / count - gain * gain).max(0.0) / count).sqrt() }
+        let ((merit, _), (gain, error)) = (gain(predictions, (USUAL, USUAL), assumed), gain(predictions, (with, without), assumed));
+        Self { merit, gain, error }
     }
+}
+
+/// One message, predicted from those before it.
+struct Prediction {
+    /// Whether one of the tools that it used was used before.
+    is_again: bool,
+    /// The log likelihoods with and without learning, for each sharpness.
+    likelihoods: [[f32; SHARPNESS.len()]; 2],
+}
+
+/// What predictions gain with these places of the sharpness, with and without learning, and the standard error. Messages that used a tool
+/// again and the others are measured apart, and weighted by the share that is expected later.
+fn gain(predictions: &[Prediction], (with, without): (usize, usize), assumed: f32) -> (f32, f32) {
+    let part = |is_again: bool, assumed: f32| {
+        let those = predictions.iter().filter(|one| one.is_again == is_again);
+        let gains = those.map(|one| one.likelihoods[0][with] - one.likelihoods[1][without]);
+        let (count, sum, squares) =
+            gains.fold((0.0, assumed, 0.0), |(count, sum, squares), gain| (count + 1.0, sum + gain, squares + gain * gain));
+        let total: f32 = count + ASSUMED;
+        let mean = sum / total;
+        (count, mean, (squares / total - mean * mean).max(0.0) / total)
+    };
+    let ((again, of_again, variance_again), (new, of_new, variance_new)) = (part(true, assumed), part(false, 0.0));
+    let share = (again / (again + new).max(1.0)).max(AGAIN);
+    let rest = 1.0 - share;
+    (share * of_again + rest * of_new, (share * share * variance_again + rest * rest * variance_new).sqrt())
 }
 
 /// One message, as it is learned from.
@@ -188,6 +210,11 @@ impl Lesson<'_> {
         self.weights.iter().zip(&expected).map(aim).collect()
     }
 
+    /// The tools with evidence for them.
+    fn used(&self) -> impl Iterator<Item = usize> {
+        self.stakes.iter().zip(&self.weights).filter(|(_, weight)| **weight > 0.0).map(|(stake, _)| stake.tool())
+    }
+
     fn positive(&self) -> f32 {
         self.weights.iter().map(|weight| weight.max(0.0)).sum()
     }
@@ -228,13 +255,15 @@ impl Learner {
     /// The first pass. Returns what the predictions gain: each message is predicted before it is learned from.
     fn measured(&mut self, lessons: &[Lesson<'_>], centre: &[f32], assumed: f32) -> Measured {
         let from = lessons.len() - lessons.len().div_ceil(2).min(MEASURED);
-        let mut measured = Vec::new();
+        let (mut measured, mut used) = (Vec::new(), vec![false; self.places.len()]);
         for (place, lesson) in lessons.iter().enumerate() {
             let vector = lesson.centred(centre);
             let deltas = self.deltas(lesson, &vector);
             if place >= from && lesson.positive() > 0.0 {
-                measured.push([lesson.log_likelihoods(&deltas), lesson.log_likelihoods(&vec![0.0; deltas.len()])]);
+                let likelihoods = [lesson.log_likelihoods(&deltas), lesson.log_likelihoods(&vec![0.0; deltas.len()])];
+                measured.push(Prediction { is_again: lesson.used().any(|tool| used[tool]), likelihoods });
             }
+            lesson.used().for_each(|tool| used[tool] = true);
             self.pulls.push(vec![0.0; deltas.len()]);
             self.learn(place, lesson, (&vector, &deltas), RATES[0]);
         }
@@ -340,6 +369,18 @@ mod tests {
         let (habit, chance) = (fit(&|_| 1), fit(&|at| usize::from(at * at * 7 % 11 < 5)));
         assert!(habit.gain() > 0.2 && habit.trust < 2.0, "{habit:?}");
         assert!(chance.gain() < habit.gain() / 4.0, "{chance:?}");
+    }
+
+    /// Each tool was used once, where another one came first. Nothing could be predicted, and much can be learned.
+    #[test]
+    fn first_uses_of_tools_count() {
+        let lists: Vec<Box<[Stake]>> = (0..30).map(|at| Stake::joined(&[], &[(at, 1.0), (30 + at, 0.8)], std::iter::empty())).collect();
+        let vectors: Vec<Vec<i8>> = (0..30).map(|at| (0..32).map(|place| if place == at { 100 } else { 20 }).collect()).collect();
+        let lessons: Vec<Lesson<'_>> =
+            lists.iter().zip(&vectors).enumerate().map(|(at, (list, vector))| lesson(vector, list, 30 + at)).collect();
+        let (fit, pulls) = Fit::of(&lessons, 32, 60);
+        assert!(fit.helps() && fit.trust <= 2.0, "{fit:?}");
+        assert!(pulls.iter().all(|pulls| pulls[1] > 0.3), "{pulls:?}");
     }
 
     proptest! {
