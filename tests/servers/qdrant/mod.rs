@@ -24,7 +24,7 @@ pub(crate) use storage::Storage;
 /// How a node behaves, and what it was asked.
 #[derive(Default)]
 pub(crate) struct Behaviour {
-    pub(crate) key: Option<&'static str>,
+    key: Option<&'static str>,
     /// Before every answer, in milliseconds.
     delay: AtomicU64,
     failures: Mutex<HashMap<&'static str, Failure>>,
@@ -52,6 +52,11 @@ pub(crate) async fn serve(listener: TcpListener, storage: Arc<Storage>, behaviou
 }
 
 impl Behaviour {
+    /// Refuses calls with another key.
+    pub(crate) fn with_key(key: &'static str) -> Self {
+        Self { key: Some(key), ..Self::default() }
+    }
+
     /// Waits so long before every answer.
     pub(crate) fn delay(&self, delay: Duration) {
         self.delay.store(u64::try_from(delay.as_millis()).unwrap(), Ordering::Relaxed);

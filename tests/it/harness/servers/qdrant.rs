@@ -31,7 +31,7 @@ impl Node {
 
     /// One that takes this key only.
     pub(crate) fn with_key(storage: &Arc<Storage>, key: &'static str) -> Self {
-        Self::start_with(storage, Behaviour { key: Some(key), ..Behaviour::default() })
+        Self::start_with(storage, Behaviour::with_key(key))
     }
 
     fn start_with(storage: &Arc<Storage>, behaviour: Behaviour) -> Self {
