@@ -194,7 +194,7 @@ class Qdrant:
         if not binary.is_file():
             raise BedError(f"{binary} is missing: cargo build --release --example {QDRANT}")
         self.binary, self.folder, self.port = binary, folder, free_port()
-        self.log = folder.with_suffix(".log")
+        self.log = folder.with_name("qdrant.log")
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -212,8 +212,8 @@ class Qdrant:
             self._process.wait()
 
     def lose_everything(self) -> None:
-        """As with a new disk. Only while it does not run."""
-        shutil.rmtree(self.folder)
+        """As with a new disk. The old one stays until the end, because removing it would delay everything here."""
+        self.folder = self.folder.with_name(f"{self.folder.name}-new")
 
 
 @dataclass
