@@ -26,9 +26,12 @@ macro_rules! sums {
     };
 }
 
+/// A row by its primary key: server, tool, parameter, key and principal.
+type RowKey<'a> = (&'a str, &'a str, &'a str, &'a str, &'a str);
+
 pub(super) async fn save(writer: &mut DbConnection, calls: &[FilledCall]) -> Result<(), sqlx::Error> {
     // In the order of the primary key, so that two writers can't wait for each other.
-    let mut counts: BTreeMap<(&str, &str, &str, &str, &str), (i64, i64)> = BTreeMap::new();
+    let mut counts: BTreeMap<RowKey<'_>, (i64, i64)> = BTreeMap::new();
     for call in calls {
         for parameter in call.parameters.iter().map(String::as_str).chain([CALLS]) {
             let key = (call.tool.server.as_str(), &*call.tool.name, parameter, &*call.key, &*call.principal);
