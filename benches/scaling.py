@@ -28,7 +28,18 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from services import Service, Wire, finish, is_live, machine, made_tools, replayed, table, toolsieve, write_config
+from services import (
+    Service,
+    Wire,
+    finish,
+    is_live,
+    machine,
+    made_tools,
+    replayed,
+    table,
+    toolsieve,
+    write_config,
+)
 
 sys.path.insert(0, str(Path(__file__).absolute().parent.parent / "tests/cluster"))
 from programs import PASSWORD, USER, Postgres, until
