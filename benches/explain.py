@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Compares `POST /v1/filter` without an explanation with the same request to a build that can't explain.
 
-`--former` is a program without explanations: that of the commit before them, or the present one, in which each `trace` of a message below
-`src/service/selection` is replaced by `None`. Both get the same known messages in turns. A second process of each program shows the noise: its ratio to the first one would be 1 on an idle machine. The CPU
-time of the service is read from the kernel, because other programs disturb it less than the elapsed time.
+`--former` is a program without explanations: that of the commit before them, or the present one, in which
+each `trace` of a message below `src/service/selection` is replaced by `None`. Both get the same known
+messages in turns. A second process of each program shows the noise: its ratio to the first one would be 1 on
+an idle machine. The CPU time of the service is read from the kernel, because other programs disturb it less
+than the elapsed time.
 
     python3 benches/explain.py --toolsieve target/release/toolsieve --former /tmp/former/toolsieve
 
