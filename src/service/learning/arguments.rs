@@ -1,10 +1,7 @@
 //! Learns from the arguments of calls: which parameters were filled, and what calls were about.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
-
-use tokio::sync::Semaphore;
 
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::{Tool, ToolId};
@@ -12,51 +9,11 @@ use crate::domain::learning::arguments::{CallArguments, FilledParameters};
 use crate::domain::learning::evidence::EvidenceKind;
 use crate::domain::learning::memory::RememberedMessage;
 use crate::domain::learning::scope::Scope;
-use crate::domain::learning::vector::MessageVector;
+use crate::service::learning::call_words::CallWords;
 use crate::service::learning::learn::Learning;
 use crate::service::learning::writer::Taught;
 use crate::service::ports::{Embedder, FilledCall, StoreError};
 use crate::settings::LearnedArguments;
-
-/// Maximum number of calls whose words are embedded at the same time. Further calls teach nothing by their words.
-const MOST_EMBEDDED: usize = 16;
-
-/// Embeds what calls are about.
-#[derive(Clone)]
-pub(super) struct CallWords {
-    embedder: Arc<dyn Embedder>,
-    places: Arc<Semaphore>,
-}
-
-/// How often something was forgotten. What was learned before and isn't stored yet must not be stored afterwards.
-#[derive(Clone, Default)]
-pub(super) struct Forgettings(Arc<AtomicU64>);
-
-impl Forgettings {
-    pub(super) fn count(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
-    }
-
-    pub(super) fn note(&self) {
-        self.0.fetch_add(1, Ordering::AcqRel);
-    }
-}
-
-impl CallWords {
-    pub(super) fn new(embedder: Arc<dyn Embedder>) -> Self {
-        Self { embedder, places: Arc::new(Semaphore::new(MOST_EMBEDDED)) }
-    }
-
-    async fn vector(&self, text: &str) -> Option<MessageVector> {
-        match self.embedder.embed_queries(&[text]).await {
-            Ok(vectors) => vectors.first().and_then(|vector| MessageVector::of(vector)),
-            Err(error) => {
-                tracing::debug!(%error, "the words of a call were not embedded and teach nothing");
-                None
-            }
-        }
-    }
-}
 
 impl Learning {
     /// Also learns what calls are about, if the settings say so.
@@ -83,7 +40,7 @@ impl Learning {
     /// Learns what a call after a caller's message was about, soon: the words are embedded like a further message.
     pub(in crate::service) fn learn_words(&self, caller: &Principal, message: &str, (tool, kind): (&ToolId, EvidenceKind), text: String) {
         let Some(words) = self.words.clone() else { return };
-        let Ok(place) = Arc::clone(&words.places).try_acquire_owned() else { return };
+        let Some(place) = words.place() else { return };
         let (learning, caller, tool, forgotten) = (self.clone(), caller.clone(), tool.clone(), self.forgettings.count());
         let id: Arc<str> = format!("{message}/{tool}").into();
         tokio::spawn(async move {

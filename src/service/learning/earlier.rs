@@ -1,24 +1,16 @@
 //! What was learned with another embedding model. Its vectors can't be compared, so only counts remain, unless texts were kept.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
-
-use parking_lot::RwLock;
 
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::learning::memory::{MOST, RememberedMessage};
-use crate::domain::learning::scope::{Audience, Scope};
+use crate::domain::learning::scope::Scope;
 use crate::domain::learning::vector::MessageVector;
 use crate::service::learning::learn::{Learning, MOST_READ};
-use crate::service::ports::{EarlierUse, Forgotten, LearnedUse, StoreError};
+use crate::service::ports::{EarlierUse, LearnedUse, StoreError};
 use crate::settings::LearningMode;
-
-/// For each caller's own scope, the number of messages that led to a tool.
-#[derive(Default)]
-pub(super) struct EarlierUses {
-    counts: RwLock<HashMap<Scope, HashMap<ToolId, u32>>>,
-}
 
 /// A message of another model whose text was kept.
 pub(in crate::service) struct EarlierMessage {
@@ -26,44 +18,11 @@ pub(in crate::service) struct EarlierMessage {
     pub(in crate::service) text: String,
 }
 
-impl EarlierUses {
-    /// Counts what isn't learned again.
-    fn count(&self, uses: &[EarlierUse]) {
-        let mut counts: HashMap<Scope, HashMap<ToolId, u32>> = HashMap::new();
-        let mut seen: HashSet<(&str, &ToolId)> = HashSet::new();
-        for one in uses.iter().filter(|one| one.evidence.kind.weight() > 0.0) {
-            if seen.insert((&one.message, &one.evidence.tool))
-                && let Some(own) = one.scopes.iter().find(|scope| scope.is_own())
-            {
-                *counts.entry(own.clone()).or_default().entry(one.evidence.tool.clone()).or_default() += 1;
-            }
-        }
-        *self.counts.write() = counts;
-    }
-
-    pub(super) fn forget(&self, forgotten: &Forgotten) {
-        let mut counts = self.counts.write();
-        counts.retain(|scope, _| {
-            let is_callers =
-                matches!((forgotten, &scope.audience), (Forgotten::Caller(id), Audience::Caller(own)) if **own == *id.as_str());
-            !is_callers && !forgotten.has_scope(scope) && *forgotten != Forgotten::All
-        });
-        if let Forgotten::Tool(tool) = forgotten {
-            for of_scope in counts.values_mut() {
-                of_scope.remove(tool);
-            }
-        }
-    }
-}
-
 impl Learning {
     /// For a caller, how many messages led to each tool before the embedding model changed. `None` if it hasn't, or if none did.
     pub(in crate::service) fn earlier(&self, caller: &Principal) -> Option<HashMap<ToolId, u32>> {
-        let counts = self.earlier.counts.read();
-        if counts.is_empty() {
-            return None;
-        }
-        counts.get(Scope::of(caller).first()?).cloned()
+        // Mostly, there are none, and then the caller's scopes don't matter.
+        if self.earlier.is_empty() { None } else { self.earlier.of(Scope::of(caller).first()?) }
     }
 
     /// Reads what was learned with another model, counts it, and returns the messages whose texts were kept. Empty if learning is off.

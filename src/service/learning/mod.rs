@@ -1,11 +1,13 @@
 //! Learning from use: remembers messages with the tools that helped, and lets them vote.
 
-mod arguments;
+mod call_words;
 mod co_uses;
-pub(in crate::service) mod earlier;
+mod earlier_uses;
 mod memories;
 mod qualities;
 mod writer;
 pub mod learn;
 mod together;
+mod arguments;
+pub(in crate::service) mod earlier;
 pub mod shown;
