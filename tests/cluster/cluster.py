@@ -182,7 +182,7 @@ class Run:
         except (TimeoutError, RuntimeError) as error:
             ledger.violation(f"{name}: {error}")
         prompt = await bed.wait_prompt()
-        bed.workload.is_whole = True
+        bed.workload.mended()
         await bed.checker.verify()
         await bed.progress()
         failures = Counter(failure.kind.partition(" ")[0] for failure in ledger.failures[failed:])

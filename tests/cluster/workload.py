@@ -36,6 +36,8 @@ PROMPT_SECONDS = 5.0
 # A request that begins this shortly after a kill may still use a connection to the killed process.
 NOTICE_SECONDS = 0.5
 ADMIN_PATIENCE = 8.0
+# How long after a fault a replica may still refuse changes: its last requests to the database may fail late.
+AGAIN_SECONDS = 2.5
 TOOLSET = "rotating"
 KEPT_KEYS = 12
 # A change must be in force everywhere after this time, while nothing is broken.
@@ -94,6 +96,7 @@ class Workload:
         self.changing = {name: asyncio.Lock() for name in ("policy", "toolset", "keys")}
         # Whether nothing is broken, so that every replica must have a change at once.
         self.is_whole = True
+        self.whole_since = 0.0
         self.stopping = False
         self.is_shared_down = False
         self.stdio_killed: dict[str, float] = {}
@@ -151,6 +154,10 @@ class Workload:
             self.ledger.violation(f"{kind}: {path} took {ended - begun:.1f} s at {response.replica}")
         return response
 
+    def mended(self) -> None:
+        """Everything is whole again."""
+        self.is_whole, self.whole_since = True, time.monotonic()
+
     def fail(self, kind: str, begun: float, replica: str, reason: str, *, is_answered: bool = False) -> None:
         """A request failed, perhaps with an answer. In flight at a killed replica or a killed MCP server, it may."""
         now = time.monotonic()
@@ -162,7 +169,7 @@ class Workload:
             is_allowed |= self.is_shared_down
         if kind == "change":
             # An error of the store is the right answer while it is away.
-            is_allowed |= not self.is_whole
+            is_allowed |= not self.is_whole or now - self.whole_since < AGAIN_SECONDS
             # A change that was running waits until its silent connection is given up, and others wait for it.
             is_allowed |= self.ledger.fault == "failover"
         self.ledger.failures.append(
