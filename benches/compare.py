@@ -26,13 +26,13 @@ from services import (
     Service,
     Wire,
     finish,
-    is_live,
     machine,
     made_tools,
     real_tools,
     replayed,
     table,
     toolsieve,
+    until_indexed,
     write_config,
 )
 
@@ -100,10 +100,7 @@ def main() -> None:
             toolsieve(options.toolsieve, config, folder / "after") as after,
         ):
             for service in (before, after):
-                service.wait(lambda service=service: is_live(service, len(servers)), 300)
-                service.wait(
-                    lambda service=service: service.ask("GET", "/readyz")[1]["index"]["embedded"] >= options.count, 300
-                )
+                until_indexed(service, len(servers), options.count)
             time.sleep(2)
             asked = [Asked(before), Asked(after)]
             for number in range(max(1, options.rounds // BLOCK)):

@@ -18,7 +18,6 @@ import os
 import random
 import statistics
 import tempfile
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +25,12 @@ from services import (
     Service,
     Wire,
     finish,
-    is_live,
     machine,
     made_tools,
     replayed,
     table,
     toolsieve,
+    until_indexed,
     write_config,
 )
 
@@ -51,11 +50,6 @@ def cpu_seconds(service: Service) -> float:
     """User and system time of the service so far."""
     fields = Path(f"/proc/{service.pid}/stat").read_text().rsplit(") ", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def is_embedded(service: Service, tools: int) -> bool:
-    embedded: int = service.ask("GET", "/readyz")[1]["index"]["embedded"]
-    return embedded >= tools
 
 
 def ratio(one: list[float], base: list[float], chance: random.Random) -> list[float]:
@@ -94,8 +88,7 @@ def main() -> None:
                 servers = replayed(tools, folder)
                 config = write_config(folder / "mcp.json", servers)
                 service = services[way] = toolsieve(binary, config, folder, {"TOOLSIEVE_LEARNING__MODE": "off"})
-                service.wait(partial(is_live, service, len(servers)), 300)
-                service.wait(partial(is_embedded, service, options.count), 300)
+                until_indexed(service, len(servers), options.count)
             wires = {way: Wire(service) for way, service in services.items()}
             for turn in range(options.turns + 1):
                 order = list(ways)

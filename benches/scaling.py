@@ -25,19 +25,18 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 
 from services import (
     Service,
     Wire,
     finish,
-    is_live,
     machine,
     made_tools,
     replayed,
     table,
     toolsieve,
+    until_indexed,
     write_config,
 )
 
@@ -74,11 +73,6 @@ def limited(share: float) -> Iterator[list[Path]]:
     finally:
         for group in groups:
             group.rmdir()
-
-
-def is_embedded(service: Service, tools: int) -> bool:
-    embedded: int = service.ask("GET", "/readyz")[1]["index"]["embedded"]
-    return embedded >= tools
 
 
 def cpu_seconds() -> float:
@@ -161,8 +155,7 @@ def main() -> None:
             folder = work / name
             folder.mkdir()
             service = stack.enter_context(toolsieve(options.toolsieve, config, folder, env))
-            service.wait(partial(is_live, service, len(servers)))
-            service.wait(partial(is_embedded, service, len(tools)))
+            until_indexed(service, len(servers), len(tools))
             return service
 
         replicas = [started(f"replica-{number}", {"DATABASE_URL": url}) for number in range(REPLICAS)]

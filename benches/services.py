@@ -169,6 +169,16 @@ def is_live(service: Service, servers: int) -> bool:
     return status == 200 and len(connected) == servers
 
 
+def until_indexed(service: Service, servers: int, tools: int) -> None:
+    """Waits until Toolsieve is connected with so many servers, and has embedded so many tools."""
+
+    def is_indexed() -> bool:
+        return bool(service.ask("GET", "/readyz")[1]["index"]["embedded"] >= tools)
+
+    service.wait(lambda: is_live(service, servers), 300)
+    service.wait(is_indexed, 300)
+
+
 def write_config(path: Path, servers: Mapping[str, Mapping[str, Any]]) -> Path:
     path.write_text(json.dumps({"mcpServers": servers}, indent=2))
     return path

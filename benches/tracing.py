@@ -28,12 +28,12 @@ from services import (
     Wire,
     finish,
     free_port,
-    is_live,
     machine,
     made_tools,
     replayed,
     table,
     toolsieve,
+    until_indexed,
     write_config,
 )
 
@@ -67,14 +67,6 @@ def spans(service: Service) -> dict[str, float]:
     text = service.ask("GET", "/metrics")[1]
     lines = [line for line in text.splitlines() if line.startswith("toolsieve_spans_total")]
     return {line.split('"')[1]: float(line.rsplit(" ", 1)[1]) for line in lines}
-
-
-def until_indexed(service: Service, servers: int, tools: int) -> None:
-    def is_indexed() -> bool:
-        return bool(service.ask("GET", "/readyz")[1]["index"]["embedded"] >= tools)
-
-    service.wait(lambda: is_live(service, servers), 300)
-    service.wait(is_indexed, 300)
 
 
 def main() -> None:

@@ -40,12 +40,12 @@ from services import (
     Service,
     finish,
     free_port,
-    is_live,
     machine,
     made_tools,
     real_tools,
     replayed,
     table,
+    until_indexed,
     write_config,
 )
 
@@ -316,8 +316,7 @@ def main() -> None:
         command: list[str | Path] = [options.toolsieve, "serve", "--config", config, "--data-dir", folder / "data"]
         command += ["--port", str(port), "--api-key", key]
         service = stack.enter_context(Service(command, port, folder / "toolsieve.log"))
-        service.wait(lambda: is_live(service, len(servers)), 300)
-        service.wait(lambda: service.ask("GET", "/readyz")[1]["index"]["embedded"] >= options.count, 300)
+        until_indexed(service, len(servers), options.count)
         url = f"http://127.0.0.1:{port}"
         document = document_of(url, key)
         if options.only != "openwebui":

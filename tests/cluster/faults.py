@@ -237,17 +237,29 @@ async def kill_http_server(bed: Bed) -> str:
     return f"called again {took:.1f} s after its start, by all replicas after {ready:.1f} s"
 
 
-async def partition(bed: Bed) -> str:
+Look = Callable[[Sequence[Replica]], Awaitable[None]]
+
+
+async def cut_off(bed: Bed, proxies: dict[str, Proxy], look: Look | None = None) -> str:
+    """Nothing passes between one replica and a server for a while. Looks at the replica soon and at last."""
     victim = bed.pick()
     seconds = bed.workload.random.uniform(0.2, 1.0) * bed.partition_seconds
     is_cut = bed.workload.random.random() < 0.5
-    proxy = bed.proxies[victim.name]
+    proxy = proxies[victim.name]
     proxy.stall()
+    if look:
+        await look([victim])
     await asyncio.sleep(seconds)
     await bed.progress()
+    if look:
+        await look([victim])
     proxy.heal(cut=is_cut)
-    measured = await bed.wait_stores()
-    return f"{victim.name} for {seconds:.0f} s, old connections {'lost' if is_cut else 'go on'}: {measured}"
+    return f"{victim.name} for {seconds:.0f} s, old connections {'lost' if is_cut else 'go on'}"
+
+
+async def partition(bed: Bed) -> str:
+    what = await cut_off(bed, bed.proxies)
+    return f"{what}: {await bed.wait_stores()}"
 
 
 async def failover(bed: Bed) -> str:
@@ -287,19 +299,9 @@ async def kill_qdrant(bed: Bed) -> str:
 
 
 async def partition_qdrant(bed: Bed) -> str:
-    victim = bed.pick()
-    seconds = bed.workload.random.uniform(0.2, 1.0) * bed.partition_seconds
-    is_cut = bed.workload.random.random() < 0.5
-    proxy = bed.qdrant_proxies[victim.name]
-    proxy.stall()
-    await bed.by_words([victim])
-    await asyncio.sleep(seconds)
-    await bed.progress()
-    await bed.by_words([victim])
-    proxy.heal(cut=is_cut)
+    what = await cut_off(bed, bed.qdrant_proxies, bed.by_words)
     took = await bed.wait_meaning(bed.replicas, MEANING_SECONDS)
-    connections = "lost" if is_cut else "go on"
-    return f"{victim.name} for {seconds:.0f} s, old connections {connections}: by meaning after {took:.1f} s"
+    return f"{what}: by meaning after {took:.1f} s"
 
 
 async def slow_qdrant(bed: Bed) -> str:

@@ -22,7 +22,7 @@ use crate::cli::retrieval::{Recipe, Retrieval, VectorStore, open_embedder};
 use crate::cli::table;
 use crate::domain::access::principal::{GroupTable, Principal, User};
 use crate::domain::catalog::tool::ToolId;
-use crate::domain::learning::arguments::CallArguments;
+use crate::domain::learning::arguments::{CallArguments, id_of_words};
 use crate::domain::learning::evidence::EvidenceKind;
 use crate::domain::learning::memory::RememberedMessage;
 use crate::domain::learning::vector::MessageVector;
@@ -152,7 +152,7 @@ impl Replay {
                 let Some(tool) = prepared.tools.get(called) else { continue };
                 learning.learn_call(&caller, &message, &Used { tool, kind, first });
                 if let Some(vector) = words.clone() {
-                    let message = RememberedMessage { id: format!("{}/{tool}", query.id).into(), vector, rivals: [].into() };
+                    let message = RememberedMessage { id: id_of_words(&query.id, tool), vector, rivals: [].into() };
                     learning.learn_call(&caller, &message, &Used { tool, kind, first: None });
                 }
             }

@@ -1,6 +1,7 @@
 //! What the arguments of calls teach: which parameters are filled, and what calls are about.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -65,6 +66,11 @@ impl CallArguments {
         let filled = declared.filter(|name| members.get(*name).is_some_and(|value| !is_empty(value.get())));
         Self { filled: filled.take(MOST_PARAMETERS).map(str::to_owned).collect(), text: with_text.then(|| text(arguments)).flatten() }
     }
+}
+
+/// The id under which the words of a call after a message are remembered. The ids of messages themselves contain no slash.
+pub fn id_of_words(message: &str, tool: &ToolId) -> Arc<str> {
+    format!("{message}/{tool}").into()
 }
 
 /// Whether a value, as JSON text, says nothing.

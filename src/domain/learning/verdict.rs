@@ -36,10 +36,9 @@ impl Replayed {
     /// `scores`: the nDCG@5 of each newer message without and with learning. There is at least one.
     pub(super) fn of(scores: &[(f64, f64)]) -> Self {
         let count = scores.len().max(1) as f64;
-        let mean = |value: &dyn Fn(&(f64, f64)) -> f64| scores.iter().map(value).sum::<f64>() / count;
         let (before, after) = means(scores);
         let part = |at: usize| &scores[at * scores.len() / PARTS..(at + 1) * scores.len() / PARTS];
-        let squares = mean(&|pair| (pair.1 - pair.0 - (after - before)).powi(2));
+        let squares = scores.iter().map(|pair| (pair.1 - pair.0 - (after - before)).powi(2)).sum::<f64>() / count;
         let least = after - before - CONFIDENCE * (squares / count).sqrt();
         let verdict = match after - before {
             gain if gain < 0.0 => Verdict::Worse,

@@ -216,8 +216,12 @@ impl Execute {
     ) -> (Result<Box<RawValue>, ExecuteError>, Vec<Repair>) {
         match prepare(tool, sent, self.call_rules.of(&tool.id.server)) {
             Ok((given, repairs)) => {
-                record.arguments = self.recorder.read_arguments(tool, &given);
-                (self.send(tool, &completed(tool, given), &record.caller, options).await, repairs)
+                let result = self.send(tool, &completed(tool, &given), &record.caller, options).await;
+                // Only calls with a result teach by their arguments, and the call didn't wait for that.
+                if result.is_ok() {
+                    record.arguments = self.recorder.read_arguments(tool, &given);
+                }
+                (result, repairs)
             }
             Err(problems) => (Err(ExecuteError::Invalid(problems)), Vec::new()),
         }
@@ -334,7 +338,8 @@ fn prepare<'a>(tool: &Tool, sent: &'a str, rule: CallRule) -> Result<(Cow<'a, st
 }
 
 /// The arguments as the server gets them: with the values of a shape, and with the original spelling of names.
-fn completed<'a>(tool: &Tool, mut arguments: Cow<'a, str>) -> Cow<'a, str> {
+fn completed<'a>(tool: &Tool, arguments: &'a str) -> Cow<'a, str> {
+    let mut arguments = Cow::Borrowed(arguments);
     if let Some(filled) = tool.shape.filled(&arguments) {
         arguments = filled.into();
     }

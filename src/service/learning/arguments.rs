@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::{Tool, ToolId};
-use crate::domain::learning::arguments::{CallArguments, FilledParameters};
+use crate::domain::learning::arguments::{CallArguments, FilledParameters, id_of_words};
 use crate::domain::learning::evidence::EvidenceKind;
 use crate::domain::learning::memory::RememberedMessage;
 use crate::domain::learning::scope::Scope;
@@ -42,7 +42,7 @@ impl Learning {
         let Some(words) = self.words.clone() else { return };
         let Some(place) = words.place() else { return };
         let (learning, caller, tool, forgotten) = (self.clone(), caller.clone(), tool.clone(), self.forgettings.count());
-        let id: Arc<str> = format!("{message}/{tool}").into();
+        let id = id_of_words(message, &tool);
         tokio::spawn(async move {
             let _place = place;
             let Some(vector) = words.vector(&text).await else { return };

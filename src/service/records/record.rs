@@ -194,15 +194,17 @@ impl Recorder {
         FinishedCall { tool, outcome, teaches, took, arguments }: FinishedCall,
     ) {
         let followed = self.followed(caller);
+        let mut arguments = arguments.filter(|_| outcome == CallOutcome::Success);
         let recovered = followed.as_ref().is_some_and(|selection| !selection.offered(&tool));
         self.meters.call(&tool, outcome, took, recovered);
         if teaches {
-            self.learn(caller, followed.as_deref(), (&tool, outcome), arguments.as_ref().and_then(|arguments| arguments.text.clone()));
+            let words = arguments.as_mut().and_then(|arguments| arguments.text.take());
+            self.learn(caller, followed.as_deref(), (&tool, outcome), words);
         }
         if let Some(learning) = &self.learning {
             let person = person(caller, followed.as_deref());
             learning.note_answer(person, &tool, outcome, took);
-            if let Some(arguments) = arguments.filter(|_| outcome == CallOutcome::Success) {
+            if let Some(arguments) = arguments {
                 learning.learn_filled(person, &tool, &arguments.filled);
             }
             if let Some(conversation) = caller.conversation().filter(|_| teaches && outcome == CallOutcome::Success) {
@@ -217,7 +219,7 @@ impl Recorder {
         self.learning.as_ref()?.read_arguments(tool, arguments)
     }
 
-    /// Learns from a call. `words`: those of its arguments.
+    /// Learns from a call. `words`: those of its arguments, if it had success.
     fn learn(
         &self,
         caller: &CallerContext,
@@ -245,7 +247,7 @@ impl Recorder {
         let first = followed.filter(|_| is_sure).and_then(|selection| selection.lesson.first.as_ref());
         let person = person(caller, followed);
         learning.learn_call(person, &message, &Used { tool, kind, first });
-        if let Some(words) = words.filter(|_| outcome == CallOutcome::Success) {
+        if let Some(words) = words {
             learning.learn_words(person, &message.id, (tool, kind), words);
         }
     }
