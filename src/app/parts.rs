@@ -210,8 +210,9 @@ pub(super) fn open_index(settings: &StartSettings, data_dir: &DataDir, model: &s
 /// The options that all documents share.
 pub fn publish_options(settings: &StartSettings) -> PublishOptions {
     let secured = settings.http.api_key.is_some() || settings.access.admin_key.is_some() || settings.access.has_keys_in_file;
-    let Some(mcpo) = &settings.mcpo else { return PublishOptions { secured, ..PublishOptions::default() } };
+    let max_tools = settings.documents.max_tools;
+    let Some(mcpo) = &settings.mcpo else { return PublishOptions { secured, max_tools, ..PublishOptions::default() } };
     let McpoSettings { single, path_prefix, root_path, title, version, description, .. } = mcpo.clone();
     let layout = Layout { root_path, prefix: path_prefix, single, naming: Naming::Mcpo };
-    PublishOptions { secured, layout, title, version, description }
+    PublishOptions { secured, layout, title, version, description, max_tools }
 }

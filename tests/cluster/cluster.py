@@ -154,7 +154,8 @@ class Run:
 
     def deck(self) -> list[str]:
         """The faults in an order that the seed decides. Each occurs equally often, and a short run has all kills."""
-        names = [name for name in FAULTS if not any(name in one for one in self.left_out)]
+        left_out = tuple(one.partition(" (")[0] for one in self.left_out)
+        names = [name for name in FAULTS if not name.startswith(left_out)]
         if self.options.only:
             names = [name for name in names if name in self.options.only]
         kills = [name for name in names if name in KILLS]

@@ -1,9 +1,10 @@
 """What goes wrong. Each fault ends with everything whole again, and returns what it measured."""
 
 import asyncio
+import contextlib
 import itertools
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -338,12 +339,27 @@ async def rolling_restart(bed: Bed) -> str:
     return f"stopped within {longest:.1f} s"
 
 
-async def full_disk(bed: Bed) -> str:
+@contextlib.contextmanager
+def filled_disk(bed: Bed) -> Iterator[Replica]:
     victim = next(replica for replica in bed.replicas if replica.has_disk)
     victim.fill_disk()
-    await bed.hold()
-    victim.empty_disk()
+    try:
+        yield victim
+    finally:
+        victim.empty_disk()
+
+
+async def full_disk(bed: Bed) -> str:
+    with filled_disk(bed) as victim:
+        await bed.hold()
     return f"the data folder of {victim.name}"
+
+
+async def full_disk_without_store(bed: Bed) -> str:
+    """Records can be stored neither in the database nor in the data folder."""
+    with filled_disk(bed) as victim:
+        measured = await kill_postgres(bed)
+    return f"{victim.name}: {measured}"
 
 
 async def clock_jump(bed: Bed) -> str:
@@ -368,6 +384,7 @@ FAULTS: dict[str, Callable[[Bed], Awaitable[str]]] = {
     "slow Qdrant": slow_qdrant,
     "rolling restart": rolling_restart,
     "full disk": full_disk,
+    "full disk and PostgreSQL killed": full_disk_without_store,
     "clock jump": clock_jump,
 }
 # Without these, everything stays whole for changes by administrators.

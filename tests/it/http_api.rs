@@ -68,6 +68,20 @@ async fn documents_have_an_etag_and_both_modes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_document_with_too_many_tools_is_refused_with_what_to_do() {
+    let servers = json!({"one": stdio(&[]), "odd name": stdio(&["odd-names"])});
+    let service = Start { servers, environment: vec![("TOOLSIEVE_DOCUMENTS__MAX_TOOLS", "30")], ..Start::default() }.start().await;
+    service.settled().await;
+    let (status, refused) = service.get("/openapi.json").await;
+    assert_eq!((status, &refused["parameter"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("mode")), "{refused}");
+    let detail = refused["detail"].as_str().unwrap();
+    assert!(detail.contains("51 tools") && detail.contains("documents.max_tools") && detail.contains("?mode=meta"), "{detail}");
+    for smaller in ["/openapi.json?mode=meta", "/one/openapi.json", "/odd%20name/openapi.json"] {
+        assert_eq!(service.get(smaller).await.0, StatusCode::OK, "{smaller}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_call_brings_the_tools_result() {
     let service = Running::on(json!({"one": stdio(&[])})).await;
     let arguments = json!({"text": "grüße", "n": 1.5, "list": [1, null]});

@@ -292,6 +292,23 @@ async fn a_half_built_collection_is_completed_by_whoever_comes_next() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_collection_without_its_field_indexes_gets_them_from_whoever_comes_next() {
+    let storage = Storage::new();
+    let (one, other) = (Node::start(&storage), Node::start(&storage));
+    one.behaviour.fail("create_field_index", Code::InvalidArgument, 0);
+    open(&[&one]).replace(contents(collection(50, 8))).await.unwrap_err();
+    assert_eq!((storage.names().len(), storage.aliases().len()), (1, 0));
+
+    let second = open(&[&other]);
+    replace(&second, 8, collection(50, 8)).await;
+    // The cluster refuses to filter by a field without an index.
+    let (query, visibility) = ([Random(5).text(8)], only_servers(&["server-1"]));
+    let found = second.search(&IndexQuery { texts: &query, visibility: &visibility, limit: 10, servers: true }).await.unwrap();
+    assert_eq!(found.warning, None);
+    assert!(!found.candidates.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_alias_moves_on_and_old_collections_go_but_only_ours() {
     let storage = Storage::new();
     let node = Node::start(&storage);

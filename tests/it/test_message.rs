@@ -122,3 +122,10 @@ async fn what_goes_wrong_is_said_with_what_to_do() {
     let (code, _, errors) = test_at(&away, &["--message", " "]);
     assert!(code == Some(2) && errors.contains("the message is empty"), "{errors}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_document_with_too_many_tools_is_mentioned_with_what_to_do() {
+    let service = start(&[("TOOLSIEVE_DOCUMENTS__MAX_TOOLS", "3")], false).await;
+    let (code, printed, errors) = test_at(&service.url, &["--key", KEY]);
+    assert!(code == Some(1) && errors.contains("documents.max_tools") && errors.contains("?mode=meta"), "{printed}{errors}");
+}

@@ -22,6 +22,8 @@ const MOST: u64 = 128;
 /// How many words a sentence needs to look like a message, and how many characters it may have.
 const FEWEST_WORDS: usize = 3;
 const MOST_CHARACTERS: usize = 100;
+/// The message if the tools are unknown.
+const OF_UNKNOWN_TOOLS: &str = "List the newest entries";
 /// A part of the names of tools. The names of meta-tools don't contain it.
 const SEPARATOR: &str = "__";
 /// The id of a user who is in no group.
@@ -112,9 +114,13 @@ pub(crate) async fn run(setup: &Setup, message: Option<&str>) -> Result<Trial, T
         Some(message) => (message.to_owned(), None),
         // A document with only meta-tools has no tool for which the message could ask.
         None if is_indirect => {
-            let all = self::offered(&setup.document(&client, DOCUMENT).await?, &FunctionList::default());
-            let chosen = chosen(&all).ok_or_else(|| TrialError::NoTools { url: setup.connection_url.clone() })?;
-            (chosen.0, None)
+            let message = match setup.document(&client, DOCUMENT).await {
+                Ok(document) => chosen(&self::offered(&document, &FunctionList::default())).map(|(message, _)| message),
+                // A service with very many tools refuses the document of all of them.
+                Err(TrialError::Refused { status: StatusCode::UNPROCESSABLE_ENTITY, .. }) => Some(OF_UNKNOWN_TOOLS.to_owned()),
+                Err(error) => return Err(error),
+            };
+            (message.ok_or_else(|| TrialError::NoTools { url: setup.connection_url.clone() })?, None)
         }
         None => {
             let (message, name) = chosen(&offered).ok_or_else(|| TrialError::NoTools { url: setup.connection_url.clone() })?;

@@ -26,7 +26,7 @@ use std::borrow::Cow;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sqlx::postgres::{PgPool, PgRow};
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, QueryBuilder, Transaction};
@@ -124,13 +124,15 @@ impl PostgresStore {
     /// Fails at once during an outage, and notices its beginning.
     async fn reading<T>(&self, work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
         self.outage.check()?;
+        let begun = Instant::now();
         let silent = || io::Error::new(io::ErrorKind::TimedOut, format!("no response within {} s", self.patience.as_secs()));
         let done = tokio::time::timeout(self.patience, work).await.unwrap_or_else(|_| Err(silent().into()));
-        done.inspect_err(|error| {
-            if is_lost(error) {
-                self.outage.begin(error);
-            }
-        })
+        match &done {
+            Ok(_) => self.outage.note_response(),
+            Err(error) if is_lost(error) => self.outage.begin(error, begun),
+            Err(_) => {}
+        }
+        done
     }
 
     /// Writes in one transaction. An error leaves the store unchanged, unless the connection is lost during the commit: then

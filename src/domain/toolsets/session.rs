@@ -27,7 +27,12 @@ const ID_LETTERS: usize = ID_BYTES / 3 * 4;
 pub struct SessionId(Arc<str>);
 
 impl SessionId {
-    pub fn of_bytes(bytes: [u8; ID_BYTES]) -> Self {
+    /// The id of random bytes. It never starts with `-`, because a command line would take it for an option.
+    pub fn of_bytes(mut bytes: [u8; ID_BYTES]) -> Self {
+        // The first letter stands for the upper six bits: 62 is `-`, 63 is `_`.
+        if bytes[0] >> 2 >= 62 {
+            bytes[0] &= 0x7f;
+        }
         Self(URL_SAFE_NO_PAD.encode(bytes).into())
     }
 
@@ -121,6 +126,14 @@ mod tests {
             assert_eq!(SessionId::read(wrong), None, "{wrong}");
         }
         assert!(!format!("{id:?}").contains(id.as_str()));
+    }
+
+    #[test]
+    fn no_id_looks_like_an_option_of_a_command() {
+        for first in u8::MIN..=u8::MAX {
+            let id = SessionId::of_bytes([first; ID_BYTES]);
+            assert!(!id.as_str().starts_with('-') && SessionId::read(id.as_str()) == Some(id.clone()), "{first}");
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::http::routes::execute::context;
 use crate::http::state::State;
 use crate::service::catalog::current::View;
 use crate::service::execution::execute::LIST_RETRY;
-use crate::service::publishing::publish::{Document, DocumentOf, Publish};
+use crate::service::publishing::publish::{Document, DocumentOf, Publish, TooManyTools};
 use crate::service::toolsets::loading::CallerAt;
 
 #[derive(Deserialize, IntoParams)]
@@ -67,7 +67,7 @@ pub(in crate::http) fn mode(requested: Option<&str>, at: &RequestAddress, more: 
     responses(
         (status = 200, description = "The OpenAPI 3.1 document", body = OpenApiBody),
         (status = 304, description = "The document has not changed since this ETag"),
-        (status = 422, description = "The mode is unknown")
+        (status = 422, description = "The mode is unknown, or the document would have too many tools")
     )
 )]
 #[get("/openapi.json")]
@@ -107,6 +107,7 @@ async fn answer(state: &State, caller: &Caller, at: &RequestAddress, part: &Docu
     let view = state.current.view(&caller.0);
     let context = context(caller, request);
     let bound = state.loading.bound(CallerAt::new(&context, &at.0), mode).await;
+    state.publish.check_size(&view, &at.0, part, mode, &bound).map_err(too_many)?;
     let document = state.publish.document_with(&view, &at.0, part, mode, &bound).ok_or_else(|| absent(state, server))?;
     if matches!(*at.0, Address::Session(_)) || mode == Mode::Dynamic {
         let listed = Publish::listed(&view.catalog, &at.0, &view.visibility, mode, &bound).len();
@@ -118,6 +119,12 @@ async fn answer(state: &State, caller: &Caller, at: &RequestAddress, part: &Docu
     let mut response = if unchanged { HttpResponse::NotModified() } else { HttpResponse::Ok() };
     response.insert_header((header::ETAG, &*etag)).insert_header((header::CACHE_CONTROL, "private, no-cache"));
     Ok(if unchanged { response.finish() } else { response.content_type("application/json").body(body) })
+}
+
+fn too_many(TooManyTools { tools, max_tools }: TooManyTools) -> Problem {
+    let remedy = "Use ?mode=meta or ?mode=dynamic, in which the model finds its tools, or the document of a toolset with fewer tools.";
+    let limit = "`documents.max_tools`";
+    Problem::invalid("mode", format!("This document would have {tools} tools, and the limit is {max_tools} ({limit}). {remedy}"))
 }
 
 /// The error for a missing document. If the server is configured but has not listed its tools yet, the error invites a

@@ -1,5 +1,6 @@
 //! Composes the documents with the operations that a caller sees, and caches them in memory.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -64,6 +65,15 @@ pub struct PublishOptions {
     pub title: Option<String>,
     pub version: Option<String>,
     pub description: Option<String>,
+    /// The maximum number of tools in a document; `None`: any number.
+    pub max_tools: Option<usize>,
+}
+
+/// A document would have more tools than documents may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyTools {
+    pub tools: usize,
+    pub max_tools: usize,
 }
 
 pub struct Publish {
@@ -95,6 +105,20 @@ impl Publish {
         self.cached(&self.current.snapshot(), visibility, address, part, mode, &Bound::default())
     }
 
+    /// Whether a document would have too many tools. Documents with too many are large, and take long to compose.
+    ///
+    /// # Errors
+    /// [`TooManyTools`]
+    pub fn check_size(&self, view: &View, address: &Address, part: &DocumentOf, mode: Mode, bound: &Bound) -> Result<(), TooManyTools> {
+        let Some(max_tools) = self.options.max_tools.filter(|most| view.catalog.tools().len() > *most) else { return Ok(()) };
+        let tools = Self::listed(&view.catalog, address, &view.visibility, mode, bound);
+        let tools = match &*self.part(part) {
+            DocumentOf::Root => tools.len(),
+            DocumentOf::Server(name) => tools.iter().filter(|tool| tool.id.server == *name).count(),
+        };
+        if tools > max_tools { Err(TooManyTools { tools, max_tools }) } else { Ok(()) }
+    }
+
     /// Like [`Self::document`], for a request's view and with bound tools.
     pub fn document_with(&self, view: &View, address: &Address, part: &DocumentOf, mode: Mode, bound: &Bound) -> Option<Document> {
         self.cached(&view.catalog, &view.visibility, address, part, mode, bound)
@@ -109,10 +133,7 @@ impl Publish {
         mode: Mode,
         bound: &Bound,
     ) -> Option<Document> {
-        let part = match (part, &self.options.layout.single) {
-            (DocumentOf::Root, Some(single)) => &DocumentOf::Server(single.clone()),
-            (part, _) => part,
-        };
+        let part = &*self.part(part);
         if let DocumentOf::Server(name) = part
             && !catalog.server(name.as_str()).is_some_and(|server| visibility.shows(server))
         {
@@ -132,6 +153,14 @@ impl Publish {
         }
         self.meter.misses(1);
         Some(self.documents.get_with(key, || self.compose(catalog, address, part, visibility, mode, bound)))
+    }
+
+    /// What is published at this part of the service.
+    fn part<'a>(&self, part: &'a DocumentOf) -> Cow<'a, DocumentOf> {
+        match (part, &self.options.layout.single) {
+            (DocumentOf::Root, Some(single)) => Cow::Owned(DocumentOf::Server(single.clone())),
+            (part, _) => Cow::Borrowed(part),
+        }
     }
 
     /// The meta-tools for this caller in documents of this mode.

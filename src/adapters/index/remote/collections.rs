@@ -92,6 +92,8 @@ pub(super) async fn ensure(
         if there.is_none() {
             create(nodes, names, contents.dimension, spread).await.map_err(|fault| fault.during("create a collection"))?;
         }
+        // Also in an existing collection, because an earlier build may have failed before this step.
+        index_fields(nodes, &names.collection).await.map_err(|fault| fault.during("index the fields of a collection"))?;
         for (batch, documents) in contents.documents.chunks(BATCH).enumerate() {
             progress(IndexProgress::Storing { done: batch * BATCH, total });
             write(nodes, names, documents.iter().map(wire::point).collect()).await?;
@@ -131,7 +133,11 @@ async fn create(nodes: &Nodes, names: &Names, dimension: usize, spread: Spread) 
             return Err(fault);
         }
     }
-    // Create the field indexes before the points: Qdrant may refuse to filter by a field without an index.
+    Ok(())
+}
+
+/// Creates the field indexes, before any points: Qdrant may refuse to filter by a field without an index.
+async fn index_fields(nodes: &Nodes, name: &str) -> Result<(), Fault> {
     for (field, kind) in [(wire::SERVER, FieldType::Keyword), (wire::CLASS, FieldType::Integer)] {
         let request = &CreateFieldIndexCollectionBuilder::new(name, field, kind).wait(true).build();
         nodes.call(Instant::now() + CALL, |client| async move { client.create_field_index(request.clone()).await }).await?;

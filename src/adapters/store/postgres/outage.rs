@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use sqlx::postgres::PgPool;
@@ -14,44 +14,92 @@ const RETRY: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub(super) struct Outage {
     pool: PgPool,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
     /// The reason of the current outage.
-    reason: Arc<Mutex<Option<String>>>,
+    reason: Option<String>,
+    /// When the server last responded.
+    responded: Instant,
+}
+
+impl State {
+    fn note_response(&mut self) {
+        *self = Self { reason: None, responded: Instant::now() };
+    }
 }
 
 impl Outage {
     pub(super) fn of(pool: PgPool) -> Self {
-        Self { pool, reason: Arc::default() }
+        Self { pool, state: Arc::new(Mutex::new(State { reason: None, responded: Instant::now() })) }
     }
 
     /// Fails during an outage.
     pub(super) fn check(&self) -> Result<(), sqlx::Error> {
-        match &*self.reason.lock() {
+        match &self.state.lock().reason {
             None => Ok(()),
             Some(reason) => Err(sqlx::Error::Io(io::Error::new(io::ErrorKind::NotConnected, reason.clone()))),
         }
     }
 
-    /// Begins an outage. It ends as soon as the server accepts a connection, which a task of its own tries.
-    pub(super) fn begin(&self, error: &sqlx::Error) {
-        let mut reason = self.reason.lock();
-        if reason.is_some() || self.pool.is_closed() {
+    /// Notes a response. Only a new connection ends an outage, because this response may be late.
+    pub(super) fn note_response(&self) {
+        let mut state = self.state.lock();
+        if state.reason.is_none() {
+            state.note_response();
+        }
+    }
+
+    /// Begins an outage, unless the server responded to another operation after this one had `begun`: then only the connection is
+    /// lost. An outage ends as soon as the server accepts a connection, which a task of its own tries.
+    pub(super) fn begin(&self, error: &sqlx::Error, begun: Instant) {
+        let mut state = self.state.lock();
+        if state.reason.is_some() || state.responded > begun || self.pool.is_closed() {
             return;
         }
-        *reason = Some(error.to_string());
-        drop(reason);
+        state.reason = Some(error.to_string());
+        drop(state);
         tracing::warn!(%error, "the database server does not respond");
-        let (pool, reason) = (self.pool.clone(), Arc::clone(&self.reason));
+        let (pool, state) = (self.pool.clone(), Arc::clone(&self.state));
         tokio::spawn(async move {
             // A connection from the pool is tested before it is handed out.
             while let Err(error) = pool.acquire().await {
                 if pool.is_closed() {
                     return;
                 }
-                *reason.lock() = Some(error.to_string());
+                state.lock().reason = Some(error.to_string());
                 tokio::time::sleep(RETRY).await;
             }
-            *reason.lock() = None;
+            state.lock().note_response();
             tracing::info!("the database server responds again");
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+
+    use super::Outage;
+
+    #[tokio::test]
+    async fn failures_that_began_before_the_last_response_begin_no_outage() {
+        // Nothing listens there.
+        let away = PgConnectOptions::new_without_pgpass().host("127.0.0.1").port(1);
+        let outage = Outage::of(PgPoolOptions::new().connect_lazy_with(away));
+        let error = sqlx::Error::PoolTimedOut;
+        let before = Instant::now();
+        outage.note_response();
+        outage.begin(&error, before);
+        outage.check().unwrap();
+
+        outage.begin(&error, Instant::now());
+        outage.check().unwrap_err();
+        outage.note_response();
+        outage.check().unwrap_err();
     }
 }
