@@ -3,7 +3,7 @@
 
 The servers run in one process (many_servers.py) and speak streamable HTTP. The first start stores nothing yet: it
 connects, embeds every tool and builds the index. The second has the last good catalog. In it, messages and searches of
-12 words are timed in the client, from the first byte sent to the last one received; each is new. Memory is that of the
+about 12 word pieces are timed in the client, from the first byte sent to the last one received; each is new. Memory is that of the
 process: the anonymous part, and all that is resident, which includes files that are mapped. With `--qdrant`, the index
 is in the tests' Qdrant node, which searches without an index of its own, one vector after the other:
 
@@ -50,7 +50,7 @@ HERE = Path(__file__).absolute().parent
 FIRST_SECONDS = 3_600.0
 # Messages that warm up.
 WARM_UP = 20
-MESSAGE = "{} the {} number {} of the {} in {} for me please"
+MESSAGE = "{} the {} {} of the {} in {} please"
 
 
 def messages(seed: int) -> Iterator[str]:

@@ -32,7 +32,7 @@ fn tools() -> Catalog {
                 "_meta": {"tags": [format!("team{}", number % 7)]},
                 "inputSchema": {"type": "object"}
             });
-            Arc::new(catalog::tool(&name, &Arc::new(raw)).unwrap())
+            Arc::new(catalog::tool(&name, &raw).unwrap())
         });
         CatalogServer::untitled(name.clone(), tools.collect())
     });

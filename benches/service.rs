@@ -72,7 +72,7 @@ fn tools(count: usize) -> Catalog {
                     "mode": {"type": "string", "enum": ["fast", "careful"], "default": "fast"}
                 }}
             });
-            Arc::new(catalog::tool(&name, &Arc::new(raw)).unwrap())
+            Arc::new(catalog::tool(&name, &raw).unwrap())
         });
         CatalogServer::untitled(name.clone(), tools.collect())
     });

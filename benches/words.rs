@@ -29,8 +29,8 @@ const TOOL: ToolText<'_> = ToolText {
 
 fn words(criterion: &mut Criterion) {
     let model = LexicalModel::default();
-    let parameters =
-        vec![("title", "Title of the issue"), ("body", "Text of the issue"), ("labels", "Names of labels, without duplicates")];
+    let parameters = [("title", "Title of the issue"), ("body", "Text of the issue"), ("labels", "Names of labels, without duplicates")];
+    let parameters = parameters.map(|(name, description)| (name.into(), description.into())).into();
     let tool = ToolText { parameters, ..TOOL };
     let vocabulary = Vocabulary::of(model.analyzer(), [tool.clone()].into_iter());
     let synonyms = Synonyms::default();

@@ -248,8 +248,9 @@ impl Application {
             .with_tool_tokens(start.documents.tool_tokens);
         let server_count = live.servers.len();
         let (files, signer) = files(&data_dir, &start, &opened).await?.unzip();
-        let servers: Arc<dyn ToolServers> = McpServers::start(live.servers.clone(), mcp_options(&start, data_dir.path())?);
+        // Before the servers start, because many of them would delay it.
         let known = refresh.load_last_good().await;
+        let servers: Arc<dyn ToolServers> = McpServers::start(live.servers.clone(), mcp_options(&start, data_dir.path())?);
 
         let leading = Leading::of(store.leads());
         let [audit_spool, event_spool] = spools(&data_dir, &start).map_err(StartError::Spool)?;

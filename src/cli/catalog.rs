@@ -157,7 +157,7 @@ pub(super) fn known(listings: &[ServerListing], mut missing: Vec<(ServerName, St
             let is_withheld = is_changed && changes.changes == DefinitionChanges::Quarantine;
             !is_withheld && !kept.is_withheld_as_new(tool, changes)
         });
-        let definitions: Vec<String> = tools.iter().map(|tool| tool.function().to_string()).collect();
+        let definitions: Vec<String> = tools.iter().map(Tool::function_text).collect();
         for (tool, count) in tools.iter_mut().zip(counter.count(&definitions)) {
             tool.tokens = count;
         }

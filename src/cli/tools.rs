@@ -99,7 +99,8 @@ fn row(tool: &Tool) -> Row<'_> {
 /// Properties from the server's annotations (MCP specification, "Tool annotations"), and whether the schema was
 /// simplified.
 fn flags(tool: &Tool) -> Vec<&'static str> {
-    let hint = |name: &str| tool.raw.pointer(&format!("/annotations/{name}")).and_then(Value::as_bool);
+    let raw = tool.raw.value();
+    let hint = |name: &str| raw.pointer(&format!("/annotations/{name}")).and_then(Value::as_bool);
     let flags = [
         ("read-only", hint("readOnlyHint") == Some(true)),
         ("destructive", hint("destructiveHint") == Some(true) && hint("readOnlyHint") != Some(true)),

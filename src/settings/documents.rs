@@ -11,6 +11,6 @@ section! {
             u32::try_from(reader.whole("documents.tool_tokens", 0..=1_000_000)).ok().filter(|tokens| *tokens > 0),
         /// Larger documents are refused; `None`: never.
         pub max_tools: Option<usize> =
-            usize::try_from(reader.whole("documents.max_tools", 0..=1_000_000)).ok().filter(|tools| *tools > 0),
+            Some(reader.whole("documents.max_tools", 0..=1_000_000)).filter(|tools| *tools > 0),
     }
 }

@@ -5,7 +5,6 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -17,6 +16,7 @@ use super::domain::catalog::{catalog, hidden_text};
 use super::domain::execution::arguments::{ArgumentsValidator, ArgumentsVerdict, object};
 use super::domain::execution::outcome::{self, Part, TextLimit, ToolAnswer};
 use super::domain::text::json;
+use super::domain::text::json_text::JsonText;
 
 /// Largest published schema as JSON text.
 const MAX_PUBLISHED: usize = 1_000_000;
@@ -30,7 +30,7 @@ const NOTICE: usize = 1_000;
 /// An input schema compiles to a valid one of bounded size, and compiling that one changes nothing.
 pub(crate) fn schema(bytes: &[u8]) {
     let Ok(source) = serde_json::from_slice::<Value>(bytes) else { return };
-    compiled(&InputSchema::compile(Arc::new(source)));
+    compiled(&InputSchema::compile(&source));
 }
 
 /// `{"tools": […], "arguments": […]}`, as in `tools/list` and in calls: every accepted tool has a publishable name, text
@@ -41,7 +41,7 @@ pub(crate) fn tools(bytes: &[u8]) {
     let arguments: Vec<Value> = list.get("arguments").and_then(Value::as_array).cloned().unwrap_or_default();
     let server = ServerName::from("server");
     let mut names: HashMap<OperationId, ToolId> = HashMap::new();
-    for raw in raw.into_iter().map(Arc::new) {
+    for raw in raw {
         match catalog::tool(&server, &raw) {
             Ok(tool) => {
                 let id = names.entry(tool.operation_id.clone()).or_insert_with(|| tool.id.clone());
@@ -99,7 +99,7 @@ pub(crate) fn arguments(bytes: &[u8]) {
         return;
     }
     let Ok((arguments, _)) = object(sent) else { return };
-    let validator = ArgumentsValidator::default();
+    let (validator, schema) = (ArgumentsValidator::default(), JsonText::of(&schema));
     match validator.check(&schema, &arguments) {
         ArgumentsVerdict::Repaired { arguments, repairs } => {
             assert!(!repairs.is_empty());
@@ -111,12 +111,12 @@ pub(crate) fn arguments(bytes: &[u8]) {
 }
 
 fn compiled(schema: &InputSchema) {
-    let published = &schema.published;
+    let published = &schema.published.value();
     assert_eq!(published["type"], "object");
     assert!(published["properties"].is_object());
     assert!(published.to_string().len() < MAX_PUBLISHED);
     assert!(jsonschema::draft202012::meta::is_valid(published), "{published}");
-    assert_eq!(InputSchema::compile(Arc::clone(published)).published, *published);
+    assert_eq!(InputSchema::compile(published).published.value(), *published);
 }
 
 fn published(tool: &Tool) {
@@ -130,17 +130,19 @@ fn published(tool: &Tool) {
     }
     compiled(&tool.input);
     let function = tool.function();
-    assert_eq!(function["parameters"], *tool.input.published);
+    assert_eq!(function["parameters"], tool.input.published.value());
 }
 
 /// The published schema is never stricter, for schemas with an unambiguous meaning. `tests/it/conformance` covers the
 /// others (for example `items` without a type).
 fn allowed(tool: &Tool, arguments: &Value) {
-    let source = &tool.input.source;
+    let source = &tool.input.source.value();
     if !arguments.is_object() || !is_plain(source) {
         return;
     }
-    let (Ok(own), Ok(published)) = (jsonschema::validator_for(source), jsonschema::validator_for(&tool.input.published)) else { return };
+    let (Ok(own), Ok(published)) = (jsonschema::validator_for(source), jsonschema::validator_for(&tool.input.published.value())) else {
+        return;
+    };
     if own.is_valid(arguments) {
         let sent = if tool.input.wrapped { Cow::Owned(json!({"arguments": arguments})) } else { Cow::Borrowed(arguments) };
         let problems: Vec<String> = published.iter_errors(&sent).map(|error| error.to_string()).collect();

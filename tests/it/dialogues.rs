@@ -116,7 +116,7 @@ fn server(name: &str, tools: &[Value]) -> CatalogServer {
         let raw_tool = raw.as_object_mut().unwrap();
         raw_tool.remove("messages");
         raw_tool.entry("inputSchema").or_insert_with(|| json!({"type": "object"}));
-        Some(Arc::new(catalog::tool(&name, &Arc::new(raw)).ok()?))
+        Some(Arc::new(catalog::tool(&name, &raw).ok()?))
     };
     let tools = tools.iter().filter_map(tool).collect();
     CatalogServer::untitled(name, tools)

@@ -366,7 +366,7 @@ fn catalog(tools: usize, servers: usize) -> Catalog {
     let server = |number: usize| {
         let name = ServerName::from(format!("server-of-department-{number}").as_str());
         let raw = |tool: usize| json!({"name": format!("tool_{tool}"), "description": "Does something", "inputSchema": {"type": "object"}});
-        let tools = (0..tools / servers).map(|tool| Arc::new(catalog::tool(&name, &Arc::new(raw(tool))).unwrap())).collect();
+        let tools = (0..tools / servers).map(|tool| Arc::new(catalog::tool(&name, &raw(tool)).unwrap())).collect();
         CatalogServer::untitled(name.clone(), tools)
     };
     Catalog::new((0..servers).map(server).collect())

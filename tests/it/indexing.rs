@@ -60,7 +60,7 @@ fn server(name: &str, instructions: Option<&str>, tools: &[&str]) -> CatalogServ
     let name = ServerName::from(name);
     let tool = |tool: &&str| {
         let raw = json!({"name": tool, "description": format!("Does {tool} at once."), "inputSchema": {"type": "object"}});
-        Arc::new(catalog::tool(&name, &Arc::new(raw)).unwrap())
+        Arc::new(catalog::tool(&name, &raw).unwrap())
     };
     let tools = tools.iter().map(tool).collect();
     CatalogServer { instructions: instructions.map(str::to_owned), ..CatalogServer::untitled(name, tools) }
@@ -157,7 +157,7 @@ async fn what_an_admin_writes_is_all_that_is_embedded_for_it() {
     assert!(parts.indexing.update(&two_servers_and_an_empty_one()).await);
     let with = |overlay: &Overlay| {
         let mut mail = server("work-mail", Some("Letters of the office."), &["readLetter"]);
-        let raw = Arc::clone(&server("work-mail", None, &["send_letter"]).tools[0].raw);
+        let raw = server("work-mail", None, &["send_letter"]).tools[0].raw.value();
         mail.tools.push(Arc::new(catalog::tool(&mail.name, &raw).unwrap().with(overlay)));
         Catalog::new(vec![mail, server("clock", None, &["now"])])
     };

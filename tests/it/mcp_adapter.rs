@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 use secrecy::SecretString;
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -17,6 +18,7 @@ use tokio::time::{Instant, timeout};
 use toolsieve::adapters::mcp::{McpServers, Options, Processes, Questions, Timing, client_builder};
 use toolsieve::domain::access::principal::Principal;
 use toolsieve::domain::catalog::tool::{ServerName, ToolId};
+use toolsieve::domain::text::json_text::JsonText;
 use toolsieve::service::ports::{CallContext, CallError, Progress, ServerEvent, ServerListing, ServerPhase, ServerState, ToolServers};
 use toolsieve::settings::servers::{RemoteSettings, ServerSettings, TransportSettings};
 use toolsieve::settings::{PerUserSettings, UserConnectionSettings, Validation};
@@ -233,7 +235,11 @@ impl Running {
 }
 
 fn names(listing: &ServerListing) -> Vec<&str> {
-    listing.tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect()
+    #[derive(Deserialize)]
+    struct Named<'a> {
+        name: &'a str,
+    }
+    listing.tools.iter().map(|tool| serde_json::from_str::<Named<'_>>(tool.as_str()).unwrap().name).collect()
 }
 
 fn is_alive(pid: u64) -> bool {
@@ -289,7 +295,8 @@ async fn a_bad_tool_does_not_hide_the_others() {
         assert!(names.contains(&"echo") && names.contains(&"peculiar") && !names.contains(&"bad"));
         let peculiar = r#"{"zeta":1,"name":"peculiar","inputSchema":{"type":"object","x-b":1,"a":2},"annotations":{"readOnlyHint":"true"},"execution":{"taskSupport":"optional"}}"#;
         assert_eq!(listing.tools.last().unwrap().to_string(), peculiar);
-        let echo = listing.tools.iter().find(|tool| tool["name"] == "echo").unwrap();
+        let mut tools = listing.tools.iter().map(JsonText::value);
+        let echo = tools.find(|tool| tool["name"] == "echo").unwrap();
         assert_eq!(echo["description"], "The tool echo.", "the first of a name wins");
         let skipped: Vec<&str> = listing.skipped.iter().map(|skipped| &*skipped.tool).collect();
         assert_eq!(skipped, ["bad", "tool 2", "echo"], "{}", server.kind);

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use toolsieve::adapters::store::SqliteStore;
 use toolsieve::domain::catalog::definition::{PROMPTS_LISTED, TOOLS_LISTED};
 use toolsieve::domain::catalog::tool::{ServerName, ToolId};
+use toolsieve::domain::text::json_text::JsonText;
 use toolsieve::service::catalog::definitions::{DefinitionCounts, Definitions};
 use toolsieve::settings::{DefinitionChanges, DefinitionSettings, NewDefinitions};
 
@@ -195,7 +196,7 @@ async fn the_first_of_a_kind_that_a_known_server_adds_waits_as_well() {
         Definitions::start(store, DefinitionSettings { changes: DefinitionChanges::Flag, new }).await.unwrap()
     };
     let lists = async |definitions: &Definitions, server: &str| {
-        let tool = Arc::new(json!({"name": "send", "inputSchema": {"type": "object"}}));
+        let tool = JsonText::of(&json!({"name": "send", "inputSchema": {"type": "object"}}));
         definitions.observe(&ServerName::from(server), std::iter::once(&tool)).await;
         definitions.observe_prompts(&ServerName::from(server), &[json!({"name": "greet"})]).await;
     };

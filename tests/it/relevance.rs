@@ -243,7 +243,7 @@ fn bm25_prefers_the_name_over_the_parameters() {
         server: "mail",
         name: "send",
         description: "Sends a message",
-        parameters: vec![("time", "time of delivery")],
+        parameters: vec![("time".into(), "time of delivery".into())],
         ..ToolText::default()
     };
     let query = model.query_vector("what time is it");
@@ -337,7 +337,7 @@ proptest! {
         let model = LexicalModel::default();
         for text in [&text, &words] {
             prop_assert!(well_formed(&model.query_vector(text)));
-            let tool = ToolText { server: text, name: text, title: Some(text), description: text, parameters: vec![(text, text)], synonyms: &[] };
+            let tool = ToolText { server: text, name: text, title: Some(text), description: text, parameters: vec![(text.into(), text.into())], synonyms: &[] };
             prop_assert!(well_formed(&model.document_vector(&tool)));
             prop_assert!((1..=2).contains(&passages(&tool).len()));
             prop_assert!(passages(&tool).iter().all(|passage| passage.chars().count() <= 1_000));

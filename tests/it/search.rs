@@ -3,13 +3,13 @@
 use std::fs;
 use std::path::Path;
 use std::process::Output;
-use std::sync::Arc;
 
 use serde_json::{Value, json};
 use toolsieve::adapters::data_dir::DataDir;
 use toolsieve::adapters::store::SqliteStore;
 use toolsieve::domain::catalog::catalog::ServerListing;
 use toolsieve::domain::catalog::tool::ServerName;
+use toolsieve::domain::text::json_text::JsonText;
 use toolsieve::service::ports::ListingStore;
 
 use crate::harness::process::built::toolsieve;
@@ -26,7 +26,7 @@ fn printed(output: &Output) -> (String, String) {
 fn listing(server: &str, tools: &[(&str, &str)]) -> ServerListing {
     let raw = |(name, description): &(&str, &str)| {
         let schema = json!({"type": "object", "properties": {"city": {"type": "string"}}});
-        Arc::new(json!({"name": name, "description": description, "inputSchema": schema}))
+        JsonText::of(&json!({"name": name, "description": description, "inputSchema": schema}))
     };
     ServerListing {
         server: ServerName::from(server),

@@ -16,6 +16,7 @@ use toolsieve::domain::access::api_key::ApiKey;
 use toolsieve::domain::catalog::tool::{ServerName, ToolId};
 use toolsieve::domain::selection::enrichment::Author;
 use toolsieve::domain::selection::experiment::Arm;
+use toolsieve::domain::text::json_text::JsonText;
 use toolsieve::service::access::keys::{Keys, NewKey};
 use toolsieve::service::catalog::definitions::{DefinitionCounts, Definitions};
 use toolsieve::service::ports::{
@@ -469,7 +470,7 @@ async fn a_definition_is_forgotten_long_after_its_tool_was_listed_last() {
     let store = Arc::new(SqliteStore::open(&path).await.unwrap());
     let definitions = Definitions::start(store, DefinitionSettings::default()).await.unwrap();
     let (server, tool) = (ServerName::from("server"), ToolId::new("server", "tool"));
-    let raw = Arc::new(json!({"name": "tool", "inputSchema": {"type": "object"}}));
+    let raw = JsonText::of(&json!({"name": "tool", "inputSchema": {"type": "object"}}));
     definitions.observe(&server, std::iter::once(&raw)).await;
     let month_ago = SystemTime::now() - Duration::from_hours(30 * 24);
     for _ in 0..2 {
@@ -493,7 +494,7 @@ async fn a_server_is_remembered_by_so_many_names_and_no_more() {
                 WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000) \
                 SELECT 'server', 'old' || i, zeroblob(32), '{}', 0, 1, 1 FROM n";
     change(&path, many).await;
-    let tools = ["old1", "one-more"].map(|name| Arc::new(json!({"name": name, "inputSchema": {"type": "object"}})));
+    let tools = ["old1", "one-more"].map(|name| JsonText::of(&json!({"name": name, "inputSchema": {"type": "object"}})));
     let more = ToolId::new("server", "one-more");
     for (changes, expected) in [
         (DefinitionChanges::Quarantine, DefinitionCounts { changed: 1, withheld: 2, new: 1 }),

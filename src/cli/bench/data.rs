@@ -15,7 +15,6 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use indexmap::IndexMap;
 use serde::Deserialize;
@@ -26,6 +25,7 @@ use serde_json::{Value, json};
 use crate::cli::Failure;
 use crate::domain::catalog::catalog::{Catalog, CatalogServer, ServerListing};
 use crate::domain::catalog::tool::{ServerName, ToolId};
+use crate::domain::text::json_text::JsonText;
 
 /// Server name for tools that name no server.
 const NAMELESS: &str = "tools";
@@ -172,7 +172,7 @@ impl Tools {
         } else {
             HashMap::new()
         };
-        let mut servers: IndexMap<String, Vec<Arc<Value>>> = IndexMap::new();
+        let mut servers: IndexMap<String, Vec<JsonText>> = IndexMap::new();
         let mut ids = HashMap::new();
         for line in lines::<ToolLine>(file)? {
             let server = if line.server.is_empty() { NAMELESS.to_owned() } else { line.server };
@@ -180,7 +180,7 @@ impl Tools {
             // If a server lists two tools with the same name, the first one counts.
             ids.entry(ToolId::new(ServerName::from(server.as_str()), line.name.as_str())).or_insert(line.id);
             let raw = json!({"name": line.name, "description": line.description, "inputSchema": schema});
-            servers.entry(server).or_default().push(Arc::new(raw));
+            servers.entry(server).or_default().push(JsonText::of(&raw));
         }
         let listings = servers.into_iter().map(|(server, tools)| listing(&server, tools, descriptions.get(&server).cloned())).collect();
         Ok(Self { listings, ids })
@@ -211,7 +211,7 @@ impl Tools {
             for name in tools.iter().filter_map(|tool| tool["name"].as_str()) {
                 ids.insert(ToolId::new(ServerName::from(server.as_str()), name), id(&server, name));
             }
-            listings.push(listing(&server, tools.into_iter().map(Arc::new).collect(), instructions));
+            listings.push(listing(&server, tools.iter().map(JsonText::of).collect(), instructions));
         }
         if listings.is_empty() {
             return Err(Failure::invalid(format!("error: --toollists: {} lists no server", file.display())));
@@ -234,7 +234,7 @@ impl Tools {
                 ids.insert(ToolId::new(ServerName::from(server.as_str()), name), id(&server, name));
             }
             let instructions = list.initialize.as_ref().and_then(|answer| answer["instructions"].as_str()).map(str::to_owned);
-            listings.push(listing(&server, list.tools.into_iter().map(Arc::new).collect(), instructions));
+            listings.push(listing(&server, list.tools.iter().map(JsonText::of).collect(), instructions));
         }
         if listings.is_empty() {
             return Err(Failure::invalid(format!("error: --toollists: {} holds no <server>.json", folder.display())));
@@ -244,7 +244,7 @@ impl Tools {
 
     /// Uses the tools that running servers list.
     pub(super) fn of_catalog(catalog: &Catalog) -> Self {
-        let raw = |server: &CatalogServer| server.tools.iter().map(|tool| Arc::clone(&tool.raw)).collect();
+        let raw = |server: &CatalogServer| server.tools.iter().map(|tool| tool.raw.clone()).collect();
         Self {
             listings: catalog
                 .servers()
@@ -266,7 +266,7 @@ impl Tools {
     }
 }
 
-fn listing(server: &str, tools: Vec<Arc<Value>>, instructions: Option<String>) -> ServerListing {
+fn listing(server: &str, tools: Vec<JsonText>, instructions: Option<String>) -> ServerListing {
     ServerListing { server: ServerName::from(server), title: None, program: None, version: None, instructions, tools, skipped: Vec::new() }
 }
 

@@ -63,7 +63,7 @@ pub(super) async fn fetched(url: &str, server: &ServerName, key: Option<&SecretS
 /// Computes the operations that mcpo 0.0.20 would publish for these tools.
 pub(super) fn computed(server: &CatalogServer) -> Result<Operations, String> {
     let operations = server.tools.iter().map(|tool| {
-        let body = mcpo::schema::published(&tool.id.name, &tool.input.source)
+        let body = mcpo::schema::published(&tool.id.name, &tool.input.source.value())
             .map_err(|error| format!("mcpo publishes none of this server's tools, because of the schema of {}: {error}", tool.id.name))?;
         let operation = Operation {
             id: mcpo::their_operation_id(&tool.id.name),

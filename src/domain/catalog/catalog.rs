@@ -21,6 +21,7 @@ use crate::domain::catalog::traits::TraitTable;
 use crate::domain::execution::arguments::ArgumentsValidator;
 use crate::domain::text::analysis::Analyzer;
 use crate::domain::text::canonical::{self, Fingerprint};
+use crate::domain::text::json_text::JsonText;
 
 /// The listing of one server: its identity and its raw tools, in the server's order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,17 +34,17 @@ pub struct ServerListing {
     pub version: Option<String>,
     pub instructions: Option<String>,
     /// Objects with a string `name` and an object `inputSchema`. All other entries are in `skipped`.
-    pub tools: Vec<Arc<Value>>,
+    pub tools: Vec<JsonText>,
     /// Tools that cannot be published, with reasons.
     pub skipped: Vec<SkippedTool>,
 }
 
 impl ServerListing {
     /// The raw tools, except those that the settings disable by name.
-    pub fn enabled<'a>(&'a self, disabled: Option<&'a BTreeSet<String>>) -> impl Iterator<Item = &'a Arc<Value>> {
+    pub fn enabled<'a>(&'a self, disabled: Option<&'a BTreeSet<String>>) -> impl Iterator<Item = &'a JsonText> {
+        let disabled = disabled.filter(|disabled| !disabled.is_empty());
         self.tools.iter().filter(move |raw| {
-            let name = raw.get("name").and_then(Value::as_str);
-            !name.zip(disabled).is_some_and(|(name, disabled)| disabled.contains(name))
+            !disabled.is_some_and(|disabled| raw.value().get("name").and_then(Value::as_str).is_some_and(|name| disabled.contains(name)))
         })
     }
 }
@@ -107,6 +108,8 @@ pub struct Catalog {
     server_of: Vec<u32>,
     by_id: HashMap<ToolId, u32, RandomState>,
     by_operation: Arc<Places>,
+    /// For each tool, its token count.
+    tokens: Vec<u32>,
     traits: TraitTable,
     /// Positions of the pinned tools in `tools`.
     pinned: Vec<u32>,
@@ -151,6 +154,7 @@ impl Catalog {
                 catalog.by_id.insert(tool.id.clone(), position);
                 catalog.tools.push(Arc::clone(tool));
                 catalog.server_of.push(place);
+                catalog.tokens.push(tool.tokens);
                 versions.extend_from_slice(tool.operation_id.as_str().as_bytes());
                 versions.extend_from_slice(tool.version.as_bytes());
                 true
@@ -217,6 +221,11 @@ impl Catalog {
         &self.server_of
     }
 
+    /// The token counts of these tools.
+    pub fn tokens_of<'a>(&'a self, positions: &'a [u32]) -> impl Iterator<Item = u32> + 'a {
+        positions.iter().filter_map(|&position| self.tokens.get(position as usize).copied())
+    }
+
     /// The attributes that rules match, in the order of [`Catalog::tools`].
     pub fn traits(&self) -> &TraitTable {
         &self.traits
@@ -265,7 +274,7 @@ impl Catalog {
 ///
 /// # Errors
 /// The reason why the tool can't be published.
-pub fn tool(server: &ServerName, raw: &Arc<Value>) -> Result<Tool, SkippedTool> {
+pub fn tool(server: &ServerName, raw: &Value) -> Result<Tool, SkippedTool> {
     let skipped = |tool: &str, reason: &str| SkippedTool { tool: hidden_text::visible(tool), reason: reason.to_owned() };
     let Some(name) = raw.get("name").and_then(Value::as_str).filter(|name| !name.is_empty()) else {
         return Err(skipped("?", "it has no name"));
@@ -288,8 +297,8 @@ pub fn tool(server: &ServerName, raw: &Arc<Value>) -> Result<Tool, SkippedTool> 
         Cow::Owned(label) => label.into(),
     };
     let title = text(shown.get("title")).or_else(|| text(shown.pointer("/annotations/title")));
-    let input = InputSchema::compile(Arc::new(schema.clone()));
-    let output = shown.get("outputSchema").filter(|schema| schema.is_object()).map(|schema| Arc::new(schema::output(schema)));
+    let input = InputSchema::compile(schema);
+    let output = shown.get("outputSchema").filter(|schema| schema.is_object()).map(|schema| JsonText::of(&schema::output(schema)));
     let description = text(shown.get("description")).or_else(|| title.clone()).unwrap_or_else(|| (*label).to_owned());
     let fingerprint = canonical::fingerprint(raw);
     Ok(Tool {
@@ -308,7 +317,7 @@ pub fn tool(server: &ServerName, raw: &Arc<Value>) -> Result<Tool, SkippedTool> 
         pinned: false,
         shape: Shaped::default(),
         hints: ToolHints::of(raw),
-        raw: Arc::clone(raw),
+        raw: JsonText::of(raw),
         tokens: 0,
         validator: ArgumentsValidator::default(),
         id,
@@ -328,7 +337,7 @@ mod tests {
         let name = ServerName::from(name);
         let tools = tools
             .iter()
-            .map(|tool_name| Arc::new(tool(&name, &Arc::new(json!({"name": tool_name, "inputSchema": {"type": "object"}}))).unwrap()))
+            .map(|tool_name| Arc::new(tool(&name, &json!({"name": tool_name, "inputSchema": {"type": "object"}})).unwrap()))
             .collect();
         CatalogServer::untitled(name, tools)
     }
@@ -347,9 +356,17 @@ mod tests {
     }
 
     #[test]
+    fn the_text_of_a_function_is_that_of_its_value() {
+        let raw =
+            json!({"name": "x\"y", "description": "a\n\u{1F600}\\", "inputSchema": {"properties": {"z": {}, "a": {"type": "integer"}}}});
+        let tool = tool(&ServerName::from("s"), &raw).unwrap();
+        assert_eq!(tool.function_text(), tool.function().to_string());
+    }
+
+    #[test]
     fn a_tool_without_description_gets_its_title_or_name() {
         let name = ServerName::from("s");
-        let make = |raw: serde_json::Value| tool(&name, &Arc::new(raw));
+        let make = |raw: serde_json::Value| tool(&name, &raw);
         assert_eq!(make(json!({"name": "x", "inputSchema": {}})).unwrap().description, "x");
         assert_eq!(make(json!({"name": "x", "title": "The X", "description": " ", "inputSchema": {}})).unwrap().description, "The X");
         assert_eq!(make(json!({"name": "x", "inputSchema": true})).unwrap_err().tool, "x");

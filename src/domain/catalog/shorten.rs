@@ -4,12 +4,11 @@
 //! The published form then forbids less, but arguments are still validated against the server's own schema. Each cut is described
 //! in words and recorded as a loss.
 
-use std::sync::Arc;
-
 use serde_json::{Map, Value};
 
 use crate::domain::catalog::schema::{InputSchema, LossReason, SchemaLoss};
 use crate::domain::catalog::tool::Tool;
+use crate::domain::text::json_text::JsonText;
 
 /// Maximum number of recorded losses.
 const MAX_LOSSES: usize = 100;
@@ -53,7 +52,7 @@ pub(crate) fn shorten(tools: &mut [Tool], budget: u32, count: &dyn Fn(&[String])
             .map(|(tool, description, input)| {
                 tool.input = shortened(input, step);
                 tool.description = described(description, input.hint.as_deref(), step.characters);
-                tool.function().to_string()
+                tool.function_text()
             })
             .collect();
         for ((tool, ..), tokens) in long.iter_mut().zip(count(&definitions)) {
@@ -64,12 +63,12 @@ pub(crate) fn shorten(tools: &mut [Tool], budget: u32, count: &dyn Fn(&[String])
 }
 
 fn shortened(input: &InputSchema, step: Step) -> InputSchema {
-    let mut published = (*input.published).clone();
+    let mut published = input.published.value();
     let mut losses = Vec::new();
     schema(&mut published, step, &mut String::new(), &mut losses);
     losses.extend(input.losses.iter().cloned());
     losses.sort_unstable();
-    InputSchema { published: Arc::new(published), losses, ..input.clone() }
+    InputSchema { published: JsonText::of(&published), losses, ..input.clone() }
 }
 
 /// Cuts the description of a tool but keeps its sentence about the arguments.
@@ -160,8 +159,6 @@ fn cut(text: &str, characters: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use serde_json::{Value, json};
 
     use super::shorten;
@@ -174,15 +171,15 @@ mod tests {
         texts.iter().map(|text| u32::try_from(text.len() / 4).unwrap()).collect()
     }
 
-    fn tool(raw: Value) -> Tool {
-        let mut tool = catalog::tool(&ServerName::from("s"), &Arc::new(raw)).unwrap();
-        tool.tokens = count(&[tool.function().to_string()])[0];
+    fn tool(raw: &Value) -> Tool {
+        let mut tool = catalog::tool(&ServerName::from("s"), raw).unwrap();
+        tool.tokens = count(&[tool.function_text()])[0];
         tool
     }
 
     fn long() -> Tool {
         let values: Vec<String> = (0..400).map(|number| format!("value-{number}")).collect();
-        tool(json!({"name": "long", "description": "Say it. ".repeat(300), "inputSchema": {
+        tool(&json!({"name": "long", "description": "Say it. ".repeat(300), "inputSchema": {
             "type": "object",
             "properties": {
                 "kind": {"type": "string", "enum": values, "description": "Which kind."},
@@ -206,7 +203,7 @@ mod tests {
         let mut tool = long();
         shorten(std::slice::from_mut(&mut tool), 300, &count);
         assert!(tool.tokens <= 300, "{}", tool.tokens);
-        let properties = &tool.input.published["properties"];
+        let properties = &tool.input.published.value()["properties"];
         assert!(properties["kind"].get("enum").is_none());
         assert!(properties["kind"]["description"].as_str().unwrap().starts_with("Which kind. One of 400 values, such as \"value-0\", "));
         assert_eq!(properties["few"]["enum"], json!(["a", "b"]));
@@ -220,7 +217,7 @@ mod tests {
     fn nothing_is_forbidden_that_was_allowed() {
         let mut tool = long();
         shorten(std::slice::from_mut(&mut tool), 1, &count);
-        let validator = jsonschema::validator_for(&tool.input.published).unwrap();
+        let validator = jsonschema::validator_for(&tool.input.published.value()).unwrap();
         for arguments in [json!({"kind": "value-399", "few": "b", "list": ["x", 1]}), json!({"list": []})] {
             assert!(validator.is_valid(&arguments), "{arguments}");
         }

@@ -16,6 +16,7 @@ use crate::domain::catalog::shape::Shaped;
 use crate::domain::catalog::texts::ToolText;
 use crate::domain::execution::arguments::ArgumentsValidator;
 use crate::domain::text::canonical::Fingerprint;
+use crate::domain::text::json_text::JsonText;
 use crate::domain::text::named::name_text;
 
 /// The name of a configured MCP server: the key in the `mcpServers` map.
@@ -69,14 +70,14 @@ pub struct Tool {
     /// The tool's name without hidden characters, for models.
     pub label: Arc<str>,
     /// The tool object exactly as the server sent it (MCP specification, "Tool").
-    pub raw: Arc<Value>,
+    pub raw: JsonText,
     pub title: Option<String>,
     /// The description; never empty. An admin's text overrides the server's, and the tool's name stands in for a missing one.
     pub description: String,
     /// The input that callers see. A shape makes it differ from the server's own.
     pub input: InputSchema,
     /// The published form of the tool's output schema, if it declares one.
-    pub output: Option<Arc<Value>>,
+    pub output: Option<JsonText>,
     /// SHA-256 of the canonical form of [`Tool::raw`]. Equal tools of two listings have equal fingerprints.
     pub fingerprint: Fingerprint,
     /// Fingerprint of the part that admins approve, see [`crate::domain::catalog::definition`].
@@ -106,8 +107,14 @@ impl Tool {
         let mut function = Map::new();
         function.insert("name".into(), self.operation_id.as_str().into());
         function.insert("description".into(), self.description.as_str().into());
-        function.insert("parameters".into(), (*self.input.published).clone());
+        function.insert("parameters".into(), self.input.published.value());
         Value::Object(function)
+    }
+
+    /// The text of [`Self::function`].
+    pub fn function_text(&self) -> String {
+        let (name, description) = (Value::from(self.operation_id.as_str()), Value::from(self.description.as_str()));
+        format!("{{\"name\":{name},\"description\":{description},\"parameters\":{}}}", self.input.published)
     }
 
     /// Applies an overlay. [`Tool::raw`] stays unchanged.
@@ -130,7 +137,7 @@ impl Tool {
             name: &self.label,
             title: self.title.as_deref(),
             description: &self.description,
-            parameters: self.input.parameters().collect(),
+            parameters: self.input.parameters(),
             synonyms: &self.synonyms,
         }
     }

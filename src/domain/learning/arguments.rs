@@ -62,7 +62,8 @@ impl CallArguments {
         }
         let Some(members) = json::members(arguments) else { return Self::default() };
         // Undeclared names may be values, such as the keys of a map.
-        let declared = parameters(&tool.input.source).into_keys().filter(|name| name.len() <= NAME_BYTES);
+        let source = tool.input.source.value();
+        let declared = parameters(&source).into_keys().filter(|name| name.len() <= NAME_BYTES);
         let filled = declared.filter(|name| members.get(*name).is_some_and(|value| !is_empty(value.get())));
         Self { filled: filled.take(MOST_PARAMETERS).map(str::to_owned).collect(), text: with_text.then(|| text(arguments)).flatten() }
     }
@@ -112,13 +113,14 @@ impl FilledParameters {
             return None;
         }
         let is_unused = |name: &str| !self.parameters.contains_key(name);
-        let found = parameters(&tool.input.source).into_iter().filter(|(name, parameter)| !parameter.required && is_unused(name));
+        let source = tool.input.source.value();
+        let found = parameters(&source).into_iter().filter(|(name, parameter)| !parameter.required && is_unused(name));
         let (mut names, mut bytes) = (Vec::new(), 0);
         for (name, parameter) in found {
             names.push(name.to_owned());
             bytes += name.len() + parameter.schemas.first().map_or(0, |schema| schema.to_string().len());
         }
-        let whole = tool.function().to_string().len().max(1);
+        let whole = tool.function_text().len().max(1);
         let tokens = u64::from(tool.tokens) * bytes.min(whole) as u64 / whole as u64;
         (!names.is_empty()).then(|| UnusedParameters { names, tokens: u32::try_from(tokens).unwrap_or(u32::MAX) })
     }
@@ -138,7 +140,7 @@ mod tests {
         let properties = json!({"query": {"type": "string"}, "limit": {"type": "integer"}, "sort": {"type": "string"}, "filters": {}});
         let schema = json!({"type": "object", "properties": properties, "required": ["query"]});
         let raw = json!({"name": "search", "description": "Searches.", "inputSchema": schema});
-        Tool { tokens: 200, ..tool(&"shop".into(), &raw.into()).unwrap() }
+        Tool { tokens: 200, ..tool(&"shop".into(), &raw).unwrap() }
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub fn tool_operation(tool: &Tool) -> Value {
         Some(output) => json!({"anyOf": [output, {"$ref": CONTENT}]}),
         None => json!({"$ref": CONTENT}),
     };
-    operation(tool.operation_id.as_str(), &title, &tool.description, tool.id.server.as_str(), &tool.input.published, &result)
+    operation(tool.operation_id.as_str(), &title, &tool.description, tool.id.server.as_str(), &tool.input.published.value(), &result)
 }
 
 pub(super) fn operation(id: &str, title: &str, description: &str, tag: &str, schema: &Value, result: &Value) -> Value {
@@ -180,8 +180,6 @@ pub fn server_description(server: &CatalogServer) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use serde_json::{Value, json};
 
     use super::{Heading, compose, path_item, tool_operation, tool_path};
@@ -192,7 +190,7 @@ mod tests {
     #[test]
     fn a_document_is_valid_json_with_one_operation_a_tool() {
         let server = ServerName::from("odd server");
-        let tool = catalog::tool(&server, &Arc::new(json!({"name": "{brace}/x", "inputSchema": {"type": "object"}}))).unwrap();
+        let tool = catalog::tool(&server, &json!({"name": "{brace}/x", "inputSchema": {"type": "object"}})).unwrap();
         assert_eq!(tool_path(&tool), "/odd%20server/%7Bbrace%7D%2Fx");
         let servers = [CatalogServer {
             name: server,

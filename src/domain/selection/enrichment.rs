@@ -260,10 +260,8 @@ fn first(text: &str, characters: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-    use std::sync::Arc;
-
     use serde_json::{Value, json};
+    use std::collections::HashMap;
 
     use super::{Author, Brief, Enrichment, EnrichmentProblem, Enrichments, Written, is_used, key};
     use crate::domain::catalog::catalog;
@@ -274,7 +272,7 @@ mod tests {
     fn tool(server: &str, description: &str) -> Tool {
         let schema = json!({"type": "object", "properties": {"to": {"type": "string", "description": "secret of the schema"}}});
         let raw = json!({"name": "sendLetter", "description": description, "inputSchema": schema});
-        catalog::tool(&server.into(), &Arc::new(raw)).unwrap()
+        catalog::tool(&server.into(), &raw).unwrap()
     }
 
     fn enrichment(function: &str, tags: &[&str], queries: &[&str]) -> Enrichment {

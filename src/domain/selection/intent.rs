@@ -70,8 +70,6 @@ impl Intent {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use serde_json::json;
 
     use super::Intent;
@@ -84,7 +82,7 @@ mod tests {
         let raw = json!({
             "name": "query", "tags": ["data-analysis", "SQL"], "annotations": {"readOnlyHint": true}, "inputSchema": {"type": "object"}
         });
-        let tool = catalog::tool(&ServerName::from("warehouse"), &Arc::new(raw)).unwrap();
+        let tool = catalog::tool(&ServerName::from("warehouse"), &raw).unwrap();
         let fits = |text: &str| Intent::new(text).fits(&tool, None, &Classes::default());
         for text in ["data_analysis", "analyse data", "sql", "Warehouse", "read-only", "read only sql", "readOnlyHint"] {
             assert!(fits(text), "{text}");

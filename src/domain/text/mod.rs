@@ -3,6 +3,7 @@
 pub(crate) mod named;
 pub mod canonical;
 pub mod json;
+pub mod json_text;
 pub(crate) mod similar;
 pub(crate) mod words;
 pub(crate) mod folding;

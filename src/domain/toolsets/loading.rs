@@ -176,7 +176,7 @@ mod tests {
             let name = ServerName::from(name);
             let tool = |(tool, tags): &(&str, &[&str])| {
                 let raw = json!({"name": tool, "tags": tags, "inputSchema": {"type": "object"}});
-                Arc::new(catalog::tool(&name, &Arc::new(raw)).unwrap())
+                Arc::new(catalog::tool(&name, &raw).unwrap())
             };
             let tools = tools.iter().map(tool).collect();
             CatalogServer::untitled(name.clone(), tools)

@@ -78,8 +78,6 @@ impl FullList {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use serde_json::json;
 
     use super::{DefaultMode, FullList, Mode};
@@ -87,7 +85,7 @@ mod tests {
     use crate::domain::catalog::tool::{ServerName, Tool};
 
     fn tools(tokens: &[u32]) -> Vec<Tool> {
-        let raw = Arc::new(json!({"name": "echo", "inputSchema": {"type": "object"}}));
+        let raw = json!({"name": "echo", "inputSchema": {"type": "object"}});
         let tool = |tokens| Tool { tokens, ..catalog::tool(&ServerName::from("one"), &raw).unwrap() };
         tokens.iter().map(|&tokens| tool(tokens)).collect()
     }

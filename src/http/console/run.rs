@@ -116,8 +116,8 @@ enum Kind<'a> {
 }
 
 impl<'a> Parameter<'a> {
-    fn all(tool: &'a Tool) -> Vec<Self> {
-        let schema = &*tool.input.published;
+    /// The parameters in a tool's published schema.
+    fn all(schema: &'a Value) -> Vec<Self> {
         let required = |name: &str| schema["required"].as_array().is_some_and(|names| names.iter().any(|known| known == name));
         let properties = schema["properties"].as_object().into_iter().flatten();
         let parameter = |(name, schema): (&'a String, &'a Value)| {
@@ -183,7 +183,8 @@ fn arguments(tool: &Tool, fields: &Fields, not_json: &str) -> Result<String, Pro
         return if is_json { Ok(all.to_owned()) } else { Err(Problem::invalid("all", not_json)) };
     }
     let (mut members, mut errors) = (Vec::new(), Vec::new());
-    for parameter in Parameter::all(tool).iter().take(FIELDS) {
+    let schema = tool.input.published.value();
+    for parameter in Parameter::all(&schema).iter().take(FIELDS) {
         match parameter.entered(fields) {
             Ok(Some(value)) => members.push(format!("{}:{value}", Value::from(parameter.name))),
             Ok(None) => {}
@@ -261,7 +262,8 @@ fn pretty(text: &str) -> String {
 
 fn form(visit: &Visit<'_>, tool: &Tool, named: &[(&str, &str)], given: &Fields, problem: Option<&Problem>) -> Markup {
     let texts = visit.texts;
-    let parameters = Parameter::all(tool);
+    let schema = tool.input.published.value();
+    let parameters = Parameter::all(&schema);
     let more = parameters.len().saturating_sub(FIELDS);
     let errors = problem.map(|problem| problem.errors.as_slice()).unwrap_or_default();
     html! {

@@ -1,7 +1,5 @@
 //! One tool: its definition and usage, and what an administrator writes about it.
 
-use std::sync::Arc;
-
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use maud::{Markup, html};
@@ -45,7 +43,7 @@ struct Subject {
     view: ToolView,
     usage: ToolUsage,
     /// The server's own input schema; `null` if no server lists the tool.
-    input: Arc<Value>,
+    input: Value,
     shape: Shape,
     /// Which parameters calls filled; `None` without calls.
     filled: Option<FilledParameters>,
@@ -190,7 +188,7 @@ fn page(visit: Visit<'_>, subject: &Subject, (given, problem): (&Fields, Option<
         @if let Some(raw) = &view.raw {
             details {
                 summary { (texts.raw_definition) }
-                pre tabindex="0" { (short(&shown(raw), RAW)) }
+                pre tabindex="0" { (short(&shown(&raw.value()), RAW)) }
             }
         }
     };

@@ -22,13 +22,14 @@ pub(super) fn of(tool: &Tool) -> McpTool {
 
 /// The server's complete definition of a tool, under this name, with the parameters that callers may send.
 pub(super) fn named(tool: &Tool, name: &str) -> McpTool {
-    let shown = if tool.hidden.is_empty() { None } else { hidden_text::clean(&tool.raw).value };
-    let Value::Object(mut raw) = shown.unwrap_or_else(|| (*tool.raw).clone()) else { return plain(tool, name) };
+    let raw = tool.raw.value();
+    let shown = if tool.hidden.is_empty() { None } else { hidden_text::clean(&raw).value };
+    let Value::Object(mut raw) = shown.unwrap_or(raw) else { return plain(tool, name) };
     raw.insert("name".into(), name.into());
     raw.insert("description".into(), tool.description.as_str().into());
     // MCP clients accept only schemas of type `object`. A shape makes the server's own schema wrong.
     if tool.shape.changes_parameters() || !is_object_schema(raw.get("inputSchema")) {
-        raw.insert("inputSchema".into(), (*tool.input.published).clone());
+        raw.insert("inputSchema".into(), tool.input.published.value());
     }
     if raw.contains_key("outputSchema") && !is_object_schema(raw.get("outputSchema")) {
         raw.remove("outputSchema");
@@ -38,7 +39,7 @@ pub(super) fn named(tool: &Tool, name: &str) -> McpTool {
 
 /// A definition with only the required members, for a tool whose definition has a malformed member.
 fn plain(tool: &Tool, name: &str) -> McpTool {
-    let schema = tool.input.published.as_object().cloned().unwrap_or_default();
+    let Value::Object(schema) = tool.input.published.value() else { return McpTool::default() };
     McpTool::new(name.to_owned(), tool.description.clone(), schema)
 }
 

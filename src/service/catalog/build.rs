@@ -3,12 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use crate::domain::access::tool_facts::Overlays;
 use crate::domain::catalog::catalog::{self, ServerListing, SkippedTool};
 use crate::domain::catalog::hints::ToolHints;
 use crate::domain::catalog::tool::Tool;
+use crate::domain::text::json_text::JsonText;
 
 /// The enabled tools of a listing.
 #[derive(Default)]
@@ -27,19 +26,21 @@ pub(crate) fn build<'a>(
     listing: &ServerListing,
     disabled: Option<&BTreeSet<String>>,
     overlays: &Overlays,
-    former: impl Fn(&Arc<Value>) -> Option<&'a Arc<Tool>>,
+    former: impl Fn(&JsonText) -> Option<&'a Arc<Tool>>,
 ) -> Built {
     let mut built = Built::default();
     for raw in listing.enabled(disabled) {
         let is_current = |tool: &&Arc<Tool>| {
-            overlays.overlay(&tool.id, &tool.operation_id, &ToolHints::of(&tool.raw)).version(&tool.fingerprint) == tool.version
+            overlays.overlay(&tool.id, &tool.operation_id, &ToolHints::of(&tool.raw.value())).version(&tool.fingerprint) == tool.version
         };
         if let Some(tool) = former(raw).filter(is_current) {
             built.kept.push(Arc::clone(tool));
             continue;
         }
-        match catalog::tool(&listing.server, raw) {
+        match catalog::tool(&listing.server, &raw.value()) {
             Ok(tool) => {
+                // The listing and the tool share the text.
+                let tool = Tool { raw: raw.clone(), ..tool };
                 let overlay = overlays.overlay(&tool.id, &tool.operation_id, &tool.hints);
                 built.new.push(tool.with(&overlay));
             }

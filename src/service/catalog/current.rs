@@ -279,7 +279,7 @@ mod tests {
     fn current(rules: &[serde_json::Value]) -> CurrentCatalog {
         let server = ServerName::from("s");
         let tools = (0..TOOLS).map(|number| json!({"name": format!("t{number}"), "inputSchema": {"type": "object"}}));
-        let tools = tools.map(|raw| Arc::new(tool(&server, &Arc::new(raw)).unwrap())).collect();
+        let tools = tools.map(|raw| Arc::new(tool(&server, &raw).unwrap())).collect();
         let current = CurrentCatalog::default();
         let title = None;
         let server = CatalogServer {

@@ -24,6 +24,7 @@ use crate::domain::catalog::hidden_text::visible;
 use crate::domain::catalog::naming::OperationId;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::text::canonical::{self, Fingerprint};
+use crate::domain::text::json_text::JsonText;
 use crate::service::ports::{DefinitionStore, ServerListing, StoreError, StoredDefinition};
 use crate::settings::{DefinitionChanges, DefinitionSettings, LiveSettings, NewDefinitions};
 
@@ -189,12 +190,13 @@ impl Definitions {
     }
 
     /// Compares the tools that a server lists. Logs each difference once.
-    pub async fn observe<'a>(&self, server: &ServerName, tools: impl Iterator<Item = &'a Arc<Value>>) {
+    pub async fn observe<'a>(&self, server: &ServerName, tools: impl Iterator<Item = &'a JsonText>) {
         if self.state.read().settings.changes == DefinitionChanges::Off {
             self.state.write().present.remove(server);
             return;
         }
-        let seen = tools.filter_map(|raw| Some(Seen::new(raw.get("name")?.as_str()?, raw)));
+        let tools: Vec<Value> = tools.map(JsonText::value).collect();
+        let seen = tools.iter().filter_map(|raw| Some(Seen::new(raw.get("name")?.as_str()?, raw)));
         let seen: Vec<Seen<'_>> = seen.filter(|seen| !seen.key.starts_with(NO_TOOL)).collect();
         self.note(server, &seen, Kind::Tools).await;
     }
@@ -511,7 +513,7 @@ impl Definitions {
         if now != tool.definition {
             return Err(ApproveError::Changed(now));
         }
-        self.approve_as(&tool.id, &tool.raw, looked_at).await
+        self.approve_as(&tool.id, &tool.raw.value(), looked_at).await
     }
 
     async fn approve_as(&self, id: &ToolId, raw: &Value, looked_at: &str) -> Result<(), ApproveError> {

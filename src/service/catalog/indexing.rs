@@ -183,7 +183,7 @@ impl Indexing {
         let own = Passages::of(catalog, Arc::default());
         let texts = searched.texts().chain(own.texts()).map(|text| Fingerprint::of_text(text));
         let texts: Vec<Fingerprint> = texts.chain(Gate::example_texts().map(Fingerprint::of_text)).collect();
-        let definitions = catalog.tools().iter().map(|tool| tool.function().to_string());
+        let definitions = catalog.tools().iter().map(|tool| tool.function_text());
         let definitions: Vec<Fingerprint> = definitions.map(|definition| Fingerprint::of_text(&definition)).collect();
         let since = SystemTime::now().checked_sub(self.unused_retention).unwrap_or(SystemTime::UNIX_EPOCH);
         match self.store.forget_unused(self.embedder.model(), &texts, &definitions, since).await {

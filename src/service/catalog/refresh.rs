@@ -3,7 +3,8 @@
 //! A listing is converted to tools; unchanged tools are reused. The new catalog replaces the old one, and the listing is stored
 //! as the server's last valid one. The index follows in the background, first with words, then with vectors.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::mem;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -14,6 +15,7 @@ use crate::domain::catalog::hidden_text::{HiddenText, visible};
 use crate::domain::catalog::shorten;
 use crate::domain::catalog::tool::{ServerName, Tool};
 use crate::domain::text::canonical::{self, Fingerprint};
+use crate::domain::text::json_text::JsonText;
 use crate::service::catalog::build::{Built, build};
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::definitions::Definitions;
@@ -25,6 +27,10 @@ use crate::settings::servers::ServerSettings;
 
 /// Counts the cl100k tokens of several texts. Blocks and is CPU-bound. Provided by the composition root.
 pub type CountTokens = Arc<dyn Fn(&[String]) -> Vec<u32> + Send + Sync>;
+
+/// How many events are handled together, if that many wait. The listings among them make one new catalog, because a catalog of very
+/// many tools takes long to make. Requests to rebuild a server's tools wait meanwhile.
+const TOGETHER: usize = 64;
 
 /// The configured servers, each with its disabled tools.
 pub type Configured = BTreeMap<ServerName, BTreeSet<String>>;
@@ -56,6 +62,10 @@ pub struct Refresh {
     /// Listings of servers that are not configured yet, as far as known here. Listings and configured servers arrive on two channels, so
     /// a new server's first listing may come first. It is not repeated, unless the server's tools change.
     early: BTreeMap<ServerName, ServerListing>,
+    /// Events that were received and not handled yet. They are kept here, so that a panic during one event loses no other.
+    waiting: VecDeque<ServerEvent>,
+    /// New listings with the servers that were built from them, which are not published yet.
+    built: Vec<(ServerListing, CatalogServer)>,
 }
 
 impl Refresh {
@@ -77,6 +87,8 @@ impl Refresh {
             tool_tokens: None,
             listings: BTreeMap::new(),
             early: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            built: Vec::new(),
         }
     }
 
@@ -101,8 +113,12 @@ impl Refresh {
             self.forget(&listing.server).await;
         }
         let mut servers = Vec::new();
-        for listing in &known {
-            servers.push(self.server(listing, None).await);
+        for together in known.chunks(TOGETHER) {
+            for (listing, built) in together.iter().zip(self.build_at_once(together).await) {
+                self.observe(listing).await;
+                built.new.iter().for_each(|tool| log_hidden(&tool.id.to_string(), &tool.hidden));
+                servers.push(self.complete(listing, None, built).await);
+            }
         }
         if !servers.is_empty() {
             self.publish(servers);
@@ -119,32 +135,43 @@ impl Refresh {
 
     async fn follow_events(&mut self, events: &mut mpsc::Receiver<ServerEvent>) {
         let mut changes = self.changes.clone();
-        let mut is_live = true;
+        let (mut is_live, mut received) = (true, Vec::new());
         loop {
-            let event = tokio::select! {
+            self.handle_waiting().await;
+            tokio::select! {
                 // Handle removed servers before any events.
                 biased;
                 changed = changes.changed(), if is_live => {
                     is_live = changed.is_ok();
                     let configured = Arc::clone(&changes.borrow_and_update());
                     self.reconfigure(configured).await;
-                    continue;
                 }
                 // The sender waits for this rebuild to finish.
                 Some(Rebuild { server, done }) = self.inputs.rebuilds.next() => {
                     self.rebuild(&server).await;
                     let _ = done.send(());
-                    continue;
                 }
-                event = events.recv() => event,
-            };
+                count = events.recv_many(&mut received, TOGETHER) => {
+                    if count == 0 {
+                        return;
+                    }
+                    self.waiting.extend(received.drain(..));
+                }
+            }
+        }
+    }
+
+    async fn handle_waiting(&mut self) {
+        while let Some(event) = self.waiting.pop_front() {
             match event {
-                Some(ServerEvent::Listed(listing)) => self.listed(listing).await,
-                Some(ServerEvent::Failed { server, reason }) => {
+                ServerEvent::Listed(listing) => self.listed(listing).await,
+                ServerEvent::Failed { server, reason } => {
+                    self.publish_built().await;
                     let kept = self.current.snapshot().server(server.as_str()).map_or(0, |known| known.tools.len());
                     tracing::warn!(%server, reason, kept_tools = kept, "server is not available; retrying");
                 }
-                Some(ServerEvent::Removed { server }) => {
+                ServerEvent::Removed { server } => {
+                    self.publish_built().await;
                     self.listings.remove(&server);
                     self.early.remove(&server);
                     self.inputs.rebuilds.note_removed(&server);
@@ -152,16 +179,16 @@ impl Refresh {
                     self.swap(&server, None);
                     self.forget(&server).await;
                 }
-                None => return,
             }
         }
+        self.publish_built().await;
     }
 
     /// Applies a new list of servers as a single change of the catalog.
     async fn reconfigure(&mut self, configured: Arc<Configured>) {
         self.configured = configured;
         let (kept, gone): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            std::mem::take(&mut self.listings).into_iter().partition(|(name, _)| self.configured.contains_key(name));
+            mem::take(&mut self.listings).into_iter().partition(|(name, _)| self.configured.contains_key(name));
         let snapshot = self.current.snapshot();
         let mut servers = Vec::new();
         for (name, listing) in &kept {
@@ -173,13 +200,15 @@ impl Refresh {
             self.inputs.definitions.forget_present(name);
             self.forget(name).await;
         }
-        let (expected, early) = std::mem::take(&mut self.early).into_iter().partition(|(name, _)| self.configured.contains_key(name));
+        let (expected, early) = mem::take(&mut self.early).into_iter().partition(|(name, _)| self.configured.contains_key(name));
         self.early = early;
         for listing in expected.into_values() {
             self.listed(listing).await;
         }
+        self.publish_built().await;
     }
 
+    /// Builds the tools of a new listing.
     async fn listed(&mut self, listing: ServerListing) {
         let Some(disabled) = self.configured.get(&listing.server) else {
             // A removed server's late listing is followed by its removal.
@@ -190,14 +219,29 @@ impl Refresh {
             tracing::warn!(server = %listing.server, tool = skipped.tool, reason = skipped.reason, "tool left out");
         }
         let snapshot = self.current.snapshot();
-        let server = self.server(&listing, snapshot.server(listing.server.as_str())).await;
+        let newest = self.built.iter().rfind(|(built, _)| built.server == listing.server).map(|(_, server)| server);
+        let server = self.server(&listing, newest.or_else(|| snapshot.server(listing.server.as_str()))).await;
         tracing::info!(server = %listing.server, tools = server.tools.len(), "server listed");
-        self.swap(&listing.server, Some(server));
-        if let Err(error) = self.store.save_listing(&listing).await {
-            tracing::warn!(server = %listing.server, error = %error, "the listing was not stored; the next start waits for the server");
+        self.built.push((listing, server));
+    }
+
+    /// Publishes the servers with new listings, and stores their listings.
+    async fn publish_built(&mut self) {
+        if self.built.is_empty() {
+            return;
         }
-        self.inputs.rebuilds.note_listed(&listing.server);
-        self.listings.insert(listing.server.clone(), listing);
+        let snapshot = self.current.snapshot();
+        let mut servers: BTreeMap<&ServerName, &CatalogServer> = snapshot.servers().iter().map(|server| (&server.name, server)).collect();
+        // The last listing of a server replaces its earlier ones.
+        servers.extend(self.built.iter().map(|(listing, server)| (&listing.server, server)));
+        self.publish(servers.into_values().cloned().collect());
+        for (listing, _) in mem::take(&mut self.built) {
+            if let Err(error) = self.store.save_listing(&listing).await {
+                tracing::warn!(server = %listing.server, error = %error, "the listing was not stored; the next start waits for the server");
+            }
+            self.inputs.rebuilds.note_listed(&listing.server);
+            self.listings.insert(listing.server.clone(), listing);
+        }
     }
 
     /// Rebuilds a server's tools after a change other than a new listing.
@@ -230,21 +274,54 @@ impl Refresh {
         }
     }
 
+    /// Builds the tools of several listings on all cores. No former tools are reused.
+    async fn build_at_once(&self, listings: &[ServerListing]) -> Vec<Built> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let tasks: Vec<_> = listings
+            .chunks(listings.len().div_ceil(cores).max(1))
+            .map(|part| {
+                let (part, configured, overlays) = (part.to_vec(), Arc::clone(&self.configured), self.inputs.overrides.overlays());
+                tokio::task::spawn_blocking(move || {
+                    let build = |listing: &ServerListing| build(listing, configured.get(&listing.server), &overlays, |_| None);
+                    part.iter().map(build).collect::<Vec<Built>>()
+                })
+            })
+            .collect();
+        let mut built = Vec::with_capacity(listings.len());
+        for task in tasks {
+            built.extend(task.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic())));
+        }
+        built
+    }
+
+    /// Compares the listed tools with the known definitions.
+    async fn observe(&self, listing: &ServerListing) {
+        let listed = listing.enabled(self.configured.get(&listing.server));
+        self.inputs.definitions.observe(&listing.server, listed).await;
+    }
+
     /// Builds a server's tools. Reuses unchanged ones and omits disabled and withheld ones.
     async fn server(&self, listing: &ServerListing, known: Option<&CatalogServer>) -> CatalogServer {
-        let definitions = &self.inputs.definitions;
-        definitions.observe(&listing.server, listing.enabled(self.configured.get(&listing.server))).await;
-        let withheld = definitions.withheld_of(&listing.server);
+        self.observe(listing).await;
+        let withheld = self.inputs.definitions.withheld_of(&listing.server);
         let known_tools = || known.into_iter().flat_map(|server| server.tools.iter().chain(&server.disabled)).chain(&withheld);
         let by_fingerprint: HashMap<&Fingerprint, &Arc<Tool>> = known_tools().map(|tool| (&tool.fingerprint, tool)).collect();
-        // A repeated listing contains the same values in memory, so nothing is hashed again.
-        let by_address: HashMap<usize, &Arc<Tool>> = known_tools().map(|tool| (address(&tool.raw), tool)).collect();
+        // A repeated listing contains the same texts in memory, so nothing is parsed and hashed again.
+        let by_address: HashMap<usize, &Arc<Tool>> = known_tools().map(|tool| (tool.raw.address(), tool)).collect();
         let overlays = self.inputs.overrides.overlays();
-        let former = |raw: &Arc<Value>| by_address.get(&address(raw)).or_else(|| by_fingerprint.get(&canonical::fingerprint(raw))).copied();
-        let Built { kept: mut tools, mut new, skipped } = build(listing, self.configured.get(&listing.server), &overlays, former);
-        for tool in new.iter().filter(|tool| !by_fingerprint.contains_key(&tool.fingerprint)) {
+        let former =
+            |raw: &JsonText| by_address.get(&raw.address()).or_else(|| by_fingerprint.get(&canonical::fingerprint(&raw.value()))).copied();
+        let built = build(listing, self.configured.get(&listing.server), &overlays, former);
+        for tool in built.new.iter().filter(|tool| !by_fingerprint.contains_key(&tool.fingerprint)) {
             log_hidden(&tool.id.to_string(), &tool.hidden);
         }
+        self.complete(listing, known, built).await
+    }
+
+    /// Counts the tokens of new tools, shortens long definitions, and withholds what waits for an approval. The listing was observed.
+    async fn complete(&self, listing: &ServerListing, known: Option<&CatalogServer>, built: Built) -> CatalogServer {
+        let definitions = &self.inputs.definitions;
+        let Built { kept: mut tools, mut new, skipped } = built;
         for tool in &new {
             log_misfits(tool);
         }
@@ -306,7 +383,7 @@ impl Refresh {
     }
 
     async fn count_tokens(&self, tools: &mut [Tool]) {
-        let definitions = tools.iter().map(|tool| tool.function().to_string()).collect();
+        let definitions = tools.iter().map(Tool::function_text).collect();
         for (tool, count) in tools.iter_mut().zip(self.tokens(definitions).await) {
             tool.tokens = count;
         }
@@ -335,11 +412,6 @@ impl Refresh {
         }
         hashes.iter().map(|hash| counts.get(hash).copied().unwrap_or_default()).collect()
     }
-}
-
-/// Identifies a listed value by its memory address, as long as it is alive.
-fn address(raw: &Arc<Value>) -> usize {
-    Arc::as_ptr(raw).addr()
 }
 
 /// Logs which parts of a tool's shape no longer fit its definition.

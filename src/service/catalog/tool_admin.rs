@@ -18,6 +18,7 @@ use crate::domain::catalog::texts::NearDuplicates;
 use crate::domain::catalog::texts::findability::{HardToFind, Siblings};
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::text::analysis::Analyzer;
+use crate::domain::text::json_text::JsonText;
 use crate::domain::text::similar::did_you_mean;
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::definitions::{ApproveError, DefinitionCounts, DefinitionState, Definitions, PartView};
@@ -99,7 +100,7 @@ pub(crate) struct ToolView {
     pub difference: Option<Difference>,
     /// The raw definition from the server. Only in views of a single tool.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub raw: Option<Arc<Value>>,
+    pub raw: Option<JsonText>,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -268,17 +269,17 @@ impl ToolAdmin {
         self.mark_hard_to_find(std::slice::from_mut(&mut view));
         if let Some(tool) = &tool {
             if matches!(view.definition.state, Some(DefinitionState::Changed | DefinitionState::Withheld)) {
-                view.difference = self.definitions.difference(id, &tool.raw).await?;
+                view.difference = self.definitions.difference(id, &tool.raw.value()).await?;
             }
-            view.raw = Some(Arc::clone(&tool.raw));
+            view.raw = Some(tool.raw.clone());
         }
         Ok(Some(view))
     }
 
     /// The server's own input schema of a tool, without hidden characters; `None` if no server lists the tool.
-    pub(crate) fn own_input(&self, id: &ToolId) -> Option<Arc<Value>> {
-        let built = self.tool(id).and_then(|tool| catalog::tool(&id.server, &tool.raw).ok());
-        built.map(|tool| tool.input.source)
+    pub(crate) fn own_input(&self, id: &ToolId) -> Option<Value> {
+        let built = self.tool(id).and_then(|tool| catalog::tool(&id.server, &tool.raw.value()).ok());
+        built.map(|tool| tool.input.source.value())
     }
 
     /// Sets or deletes the override of a tool; see [`ToolOverrides::replace`].
@@ -486,7 +487,7 @@ impl ToolView {
 
 /// The tags of a tool without duplicates, each with the first source that assigns it.
 fn tags(tool: &Tool, overlays: &Overlays) -> Vec<TagView> {
-    let own = ToolHints::of(&tool.raw);
+    let own = ToolHints::of(&tool.raw.value());
     let all = own.tags().map(|tag| (tag, TagSource::Tool)).chain(overlays.tags(&tool.id, &tool.operation_id, &own));
     let mut tags: Vec<TagView> = Vec::new();
     for (tag, source) in all {

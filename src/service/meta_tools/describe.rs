@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::Tool;
+use crate::domain::text::json_text::JsonText;
 use crate::service::execution::execute::{Execute, ExecuteError};
 
 #[derive(Clone, Debug, Serialize)]
@@ -19,10 +19,10 @@ pub(crate) struct DescribedTool {
     pub title: Option<String>,
     pub description: String,
     /// JSON Schema of the arguments, in its published form.
-    pub parameters: Arc<Value>,
+    pub parameters: JsonText,
     /// JSON Schema of the result, if the server declares one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub returns: Option<Arc<Value>>,
+    pub returns: Option<JsonText>,
 }
 
 /// A requested name that matches no visible tool or server.
@@ -75,7 +75,7 @@ fn described(tool: &Tool) -> DescribedTool {
         tool: tool.label.to_string(),
         title: tool.title.clone(),
         description: tool.description.clone(),
-        parameters: Arc::clone(&tool.input.published),
+        parameters: tool.input.published.clone(),
         returns: tool.output.clone(),
     }
 }

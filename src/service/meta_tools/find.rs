@@ -5,7 +5,6 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::domain::access::visibility::{Scope, Visibility};
 use crate::domain::catalog::catalog::{Catalog, CatalogServer};
@@ -14,6 +13,7 @@ use crate::domain::publishing::meta_tools::MetaTool::{DescribeTools, LoadToolset
 use crate::domain::selection::intent::Intent;
 use crate::domain::selection::relevance::arrange::{ArrangeCandidate, Arranged, arrange};
 use crate::domain::selection::relevance::{Ranked, is_weak, shares_word};
+use crate::domain::text::json_text::JsonText;
 use crate::domain::text::similar::nearest_of_family;
 use crate::service::access::limits::{Limited, Limits};
 use crate::service::catalog::current::{CurrentCatalog, View};
@@ -80,7 +80,7 @@ pub(crate) struct FoundTool {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub parameters: Option<Arc<Value>>,
+    pub parameters: Option<JsonText>,
     /// Whether calls run at once (`ready`), or the user must sign in first (`sign_in`). Only set for servers that people sign in to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection: Option<&'static str>,
@@ -281,7 +281,7 @@ fn described(tool: &Tool, score: f32, detail: Detail) -> FoundTool {
         weak: false,
         summary: (detail == Detail::Summary).then(|| tool.summary().to_owned()),
         description: (detail == Detail::Full).then(|| tool.description.clone()),
-        parameters: (detail == Detail::Full).then(|| Arc::clone(&tool.input.published)),
+        parameters: (detail == Detail::Full).then(|| tool.input.published.clone()),
         connection: None,
         already_loaded: None,
         same_as: Vec::new(),

@@ -186,7 +186,7 @@ impl<'a> Composition<'a> {
     pub(super) fn tokens(&self, of_meta: &Costs) -> (u64, u64) {
         let Message { view: View { catalog, .. }, offer, .. } = self.message;
         let meta = |name: &str| u64::from(of_meta.get(name).copied().unwrap_or_default());
-        let ours = offer.tools(catalog).map(|tool| u64::from(tool.tokens)).sum::<u64>();
+        let ours = catalog.tokens_of(&offer.ours).map(u64::from).sum::<u64>();
         let before = ours + offer.meta.iter().map(|tool| meta(tool.name())).sum::<u64>();
         let after = self.tools.iter().map(|selected| match &selected.id {
             Some(id) => catalog.tool(id).map_or(0, |tool| u64::from(tool.tokens)),

@@ -125,7 +125,7 @@ pub(super) fn common_words<'a>(lexical: &LexicalModel, tool: &Tool, searched: im
     let terms: BTreeSet<u32> = searched.flat_map(|text| text.indices.iter().copied()).collect();
     let text = tool.text();
     let language = text.language();
-    let parameters = text.parameters.iter().flat_map(|&(name, description)| [name, description]);
+    let parameters = text.parameters.iter().flat_map(|(name, description)| [&**name, &**description]);
     let synonyms = text.synonyms.iter().map(String::as_str);
     let texts = [text.name, text.server, text.description].into_iter().chain(text.title).chain(parameters).chain(synonyms);
     let mut words = BTreeSet::new();

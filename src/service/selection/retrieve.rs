@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
+use ahash::RandomState;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
@@ -649,7 +650,7 @@ impl Retrieve {
     pub async fn merged(&self, queries: &[String], view: &View, principal: &Principal, list: usize) -> Merged {
         let View { catalog, visibility, settings } = view;
         let mut merged = Merged::default();
-        let mut best: HashMap<u32, Ranked<u32>> = HashMap::new();
+        let mut best: HashMap<u32, Ranked<u32>, RandomState> = HashMap::default();
         for query in queries {
             let list = settings.candidates.max(list);
             let mut ranking = self.rank(&QueryPlan::new(query), view, Some(list), &[]).await;
@@ -669,16 +670,17 @@ impl Retrieve {
         }
         merged.warnings.sort_unstable();
         merged.warnings.dedup();
-        // Append tools that no query returned, because they have no vectors yet.
-        for (key, tool) in (0..).zip(catalog.tools()) {
-            if visibility.allows(tool) {
-                best.entry(key).or_insert(Ranked { key, fused: f32::NEG_INFINITY, ..Ranked::default() });
-            } else {
-                best.remove(&key);
+        // Tools that no query returned follow in the order of the catalog. Mostly, these are nearly all.
+        let (mut found, mut rest) = (Vec::with_capacity(best.len()), Vec::new());
+        for key in catalog.visible_positions(visibility) {
+            match best.remove(&key) {
+                Some(ranked) => found.push(ranked),
+                None => rest.push(Ranked { key, fused: f32::NEG_INFINITY, ..Ranked::default() }),
             }
         }
-        merged.ranked = best.into_values().collect();
-        merged.ranked.sort_by(|one, other| other.fused.total_cmp(&one.fused).then(one.key.cmp(&other.key)));
+        found.sort_by(|one, other| other.fused.total_cmp(&one.fused).then(one.key.cmp(&other.key)));
+        found.append(&mut rest);
+        merged.ranked = found;
         merged
     }
 }

@@ -345,10 +345,14 @@ fn is_small(message: &Message<'_>) -> bool {
     let Message { request, view: View { catalog, settings, .. }, offer, .. } = *message;
     let Some(most) = settings.narrow_above else { return false };
     let most = request.token_budget.or(settings.token_budget).map_or(most, |budget| most.min(budget));
-    let tokens: u64 = offer.tools(catalog).map(|tool| u64::from(tool.tokens)).sum();
-    // No definition has zero tokens: those were not counted.
-    let are_counted = offer.tools(catalog).all(|tool| tool.tokens > 0);
-    !offer.ours.is_empty() && are_counted && tokens <= most as u64
+    let mut left = most as u64;
+    // No definition has zero tokens: those were not counted. The first tools show it if there are too many.
+    !offer.ours.is_empty()
+        && catalog.tokens_of(&offer.ours).all(|tokens| {
+            let rest = left.checked_sub(u64::from(tokens)).filter(|_| tokens > 0);
+            left = rest.unwrap_or_default();
+            rest.is_some()
+        })
 }
 
 /// Tools that the conversation called, in order of the calls. This is also the order in which they stay.

@@ -6,7 +6,6 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use futures::StreamExt as _;
 use reqwest::StatusCode;
@@ -56,14 +55,14 @@ fn tools(listed: &Value) -> Vec<Value> {
 }
 
 fn tool(server: &str, raw: &Value) -> Tool {
-    catalog::tool(&ServerName::from(server), &Arc::new(raw.clone())).unwrap_or_else(|skipped| panic!("{server}: {skipped:?}"))
+    catalog::tool(&ServerName::from(server), raw).unwrap_or_else(|skipped| panic!("{server}: {skipped:?}"))
 }
 
 /// Arguments that the server's own schema allows, or where that is no valid schema, the published one.
 fn arguments(tool: &Tool) -> Option<Map<String, Value>> {
-    let source = &tool.input.source;
+    let source = &tool.input.source.value();
     let own = jsonschema::validator_for(source);
-    let validator = own.or_else(|_| jsonschema::validator_for(&tool.input.published)).ok()?;
+    let validator = own.or_else(|_| jsonschema::validator_for(&tool.input.published.value())).ok()?;
     let mut made = (0..SEEDS).map(|seed| Instances::of(source, seed).arguments());
     made.find(|arguments| validator.is_valid(&Value::Object(arguments.clone())))
 }
@@ -118,9 +117,9 @@ fn real_tools_are_never_tightened() {
     for (server, tools) in lists() {
         for raw in &tools {
             let tool = tool(&server, raw);
-            let source = &tool.input.source;
+            let source = &tool.input.source.value();
             let Ok(original) = jsonschema::validator_for(source) else { continue };
-            let validator = jsonschema::validator_for(&tool.input.published).unwrap();
+            let validator = jsonschema::validator_for(&tool.input.published.value()).unwrap();
             let mut valid = 0;
             for seed in 0..SEEDS {
                 let arguments = Value::Object(Instances::of(source, seed).arguments());

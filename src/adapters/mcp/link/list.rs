@@ -1,7 +1,6 @@
 //! Lists a server's tools. Invalid tools are skipped; the size of the whole list is strictly limited.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use rmcp::model::{ClientRequest, ListToolsRequest, PaginatedRequestParams};
 use serde_json::Value;
@@ -11,6 +10,7 @@ use crate::adapters::mcp::exchange::{Listeners, Purpose};
 use crate::adapters::mcp::link::error::LinkError;
 use crate::adapters::mcp::link::link::{Link, Reply};
 use crate::domain::text::json;
+use crate::domain::text::json_text::JsonText;
 use crate::service::ports::SkippedTool;
 
 const MAX_PAGES: usize = 1000;
@@ -26,7 +26,7 @@ const METHOD_NOT_FOUND: i64 = -32601;
 /// A server's tools as sent.
 #[derive(Debug, Default, PartialEq)]
 pub(in crate::adapters::mcp) struct Tools {
-    pub(in crate::adapters::mcp) tools: Vec<Arc<Value>>,
+    pub(in crate::adapters::mcp) tools: Vec<JsonText>,
     pub(in crate::adapters::mcp) skipped: Vec<SkippedTool>,
 }
 
@@ -118,7 +118,7 @@ impl Collected {
         if depth <= MAX_DEPTH
             && let Ok(tool) = json::readable(tool.get())
         {
-            return self.take(tool);
+            return self.take(&tool);
         }
         let name = json::member(tool.get(), "name").and_then(|name| json::text(name.get())).filter(|name| !name.is_empty());
         if let Some(name) = &name {
@@ -131,7 +131,7 @@ impl Collected {
         }
     }
 
-    fn take(&mut self, tool: Value) {
+    fn take(&mut self, tool: &Value) {
         let name = match tool.get("name") {
             Some(Value::String(name)) if !name.is_empty() => name.clone(),
             Some(Value::String(_)) => return self.skip(None, "its name is empty"),
@@ -143,7 +143,7 @@ impl Collected {
             return self.skip(Some(name), "duplicate name");
         }
         match tool.get("inputSchema") {
-            Some(Value::Object(_)) => self.found.tools.push(Arc::new(tool)),
+            Some(Value::Object(_)) => self.found.tools.push(JsonText::of(tool)),
             Some(_) => self.skip(Some(name), "its inputSchema is not an object"),
             None => self.skip(Some(name), "it has no inputSchema"),
         }
@@ -258,7 +258,7 @@ mod tests {
         let mut collected = Collected::default();
         assert_eq!(collected.add(&RawValue::from_string(page).unwrap(), 100).unwrap(), None);
         let Tools { tools, skipped } = collected.found;
-        let names: Vec<_> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+        let names: Vec<_> = tools.iter().map(|tool| tool.value()["name"].as_str().unwrap().to_owned()).collect();
         assert_eq!(names, ["a", "deep", "far", "z"]);
         let skipped: Vec<_> = skipped.iter().map(|skipped| format!("{}: {}", skipped.tool, skipped.reason)).collect();
         assert_eq!(

@@ -20,7 +20,7 @@ fn catalog() -> Catalog {
         let tools = tools.as_array().unwrap().iter().map(|raw| {
             let mut raw = raw.clone();
             raw["inputSchema"] = json!({"type": "object"});
-            Arc::new(tool(&name, &Arc::new(raw)).unwrap())
+            Arc::new(tool(&name, &raw).unwrap())
         });
         CatalogServer {
             tools: tools.collect(),

@@ -11,12 +11,13 @@
 //!
 //! Any draft is accepted; nothing is fetched. Property names never change.
 
-use std::sync::Arc;
+use std::borrow::Cow;
 
 use serde_json::Value;
 
 use crate::domain::catalog::schema::root::Root;
 use crate::domain::catalog::schema::translation::Translation;
+use crate::domain::text::json_text::JsonText;
 
 mod budget;
 mod keywords;
@@ -42,9 +43,9 @@ pub use self::loss::{LossReason, SchemaLoss};
 #[derive(Clone, Debug, PartialEq)]
 pub struct InputSchema {
     /// The server's own `inputSchema`; arguments are validated against it.
-    pub source: Arc<Value>,
+    pub source: JsonText,
     /// An object schema with `properties`.
-    pub published: Arc<Value>,
+    pub published: JsonText,
     /// Whether the published form wraps the arguments as `{"arguments": {…}}`. Without the wrapper, the model would see
     /// free-form input as "no parameters".
     pub wrapped: bool,
@@ -61,26 +62,27 @@ pub fn output(source: &Value) -> Value {
 
 impl InputSchema {
     /// Translates an `inputSchema`. Never fails; [`InputSchema::losses`] lists constraints that can't be expressed.
-    pub fn compile(source: Arc<Value>) -> Self {
-        let mut translation = Translation::new(&source);
+    pub fn compile(source: &Value) -> Self {
+        let mut translation = Translation::new(source);
         let Root { published, wrapped, hint, losses: of_root } = Root::new(translation.root());
         let mut losses = translation.losses();
         losses.extend(of_root);
         losses.sort_unstable();
         losses.dedup();
-        Self { published: Arc::new(published), wrapped, hint, losses, source }
+        Self { published: JsonText::of(&published), wrapped, hint, losses, source: JsonText::of(source) }
     }
 
     /// The names and descriptions of the top-level parameters.
-    pub fn parameters(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub fn parameters<'a>(&self) -> Vec<(Cow<'a, str>, Cow<'a, str>)> {
         // Parameters inside alternatives or behind references appear only in the published form. A wrapper's own parameter is
         // not the tool's.
         let schema = if self.wrapped { &self.source } else { &self.published };
-        schema
-            .get("properties")
-            .and_then(Value::as_object)
-            .into_iter()
-            .flatten()
-            .map(|(name, schema)| (name.as_str(), schema.get("description").and_then(Value::as_str).unwrap_or_default()))
+        let mut schema = schema.value();
+        let Some(Value::Object(properties)) = schema.get_mut("properties").map(Value::take) else { return Vec::new() };
+        let described = |(name, mut schema): (String, Value)| match schema.get_mut("description").map(Value::take) {
+            Some(Value::String(description)) => (name.into(), description.into()),
+            _ => (name.into(), Cow::default()),
+        };
+        properties.into_iter().map(described).collect()
     }
 }

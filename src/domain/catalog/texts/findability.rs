@@ -227,13 +227,13 @@ mod tests {
     #[test]
     fn marks_name_what_is_missing_and_the_proposal_says_it() {
         let tool = ToolText {
-            parameters: vec![("orderId", "The number on the invoice."), ("currency", "")],
+            parameters: vec![("orderId".into(), "The number on the invoice.".into()), ("currency".into(), "".into())],
             ..text("invoice_total", "invoice_total")
         };
         let found = of(&tool, &[]).unwrap();
         assert_eq!(found.reasons, [Weakness::Short, Weakness::NoVerb]);
         assert_eq!(found.proposal.as_deref(), Some("Use invoice total (shop). Needs: order id (The number on the invoice), currency."));
-        let tool = ToolText { parameters: vec![("city", "Name of the city.")], ..text("getWeather", "Weather.") };
+        let tool = ToolText { parameters: vec![("city".into(), "Name of the city.".into())], ..text("getWeather", "Weather.") };
         let found = of(&tool, &[]).unwrap();
         assert_eq!(found.reasons, [Weakness::Short]);
         assert_eq!(found.proposal.as_deref(), Some("Weather. Needs: city (Name of the city)."));

@@ -1,5 +1,7 @@
 //! The borrowed texts of a tool, for relevance ranking.
 
+use std::borrow::Cow;
+
 use crate::domain::text::language::Language;
 
 /// The texts of one tool for ranking.
@@ -14,7 +16,7 @@ pub struct ToolText<'a> {
     /// The tool's description, which may be empty or Markdown of many lines.
     pub description: &'a str,
     /// Parameters as pairs of name and description, either of which may be empty. Nested parameters may be flattened.
-    pub parameters: Vec<(&'a str, &'a str)>,
+    pub parameters: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     /// Words and phrases that an admin added to the tool.
     pub synonyms: &'a [String],
 }

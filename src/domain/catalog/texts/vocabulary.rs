@@ -48,7 +48,7 @@ impl Vocabulary {
             seen.clear();
             met.clear();
             let language = tool.language();
-            let parameters = tool.parameters.iter().flat_map(|&(name, description)| [name, description]);
+            let parameters = tool.parameters.iter().flat_map(|(name, description)| [&**name, &**description]);
             let synonyms = tool.synonyms.iter().map(String::as_str);
             for text in
                 [tool.server, tool.name, tool.title.unwrap_or_default(), tool.description].into_iter().chain(parameters).chain(synonyms)

@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use crate::domain::execution::arguments::explain::Explain;
 use crate::domain::text::json;
+use crate::domain::text::json_text::JsonText;
 
 pub use self::repair::{Repair, RepairKind};
 
@@ -79,8 +80,8 @@ pub enum ArgumentsVerdict {
 
 impl ArgumentsValidator {
     /// Validates the JSON text of an object against the server's own schema.
-    pub fn check(&self, schema: &Value, arguments: &str) -> ArgumentsVerdict {
-        let validator = match self.compiled.get_or_init(|| compile(schema)) {
+    pub fn check(&self, schema: &JsonText, arguments: &str) -> ArgumentsVerdict {
+        let validator = match self.compiled.get_or_init(|| compile(&schema.value())) {
             Ok(validator) => validator,
             Err(reason) => {
                 return ArgumentsVerdict::Unchecked { reason: reason.clone(), first: !self.reported.swap(true, Ordering::Relaxed) };
@@ -95,7 +96,7 @@ impl ArgumentsValidator {
         }
         match repair::repair(validator, arguments, &instance) {
             Some((arguments, repairs)) => ArgumentsVerdict::Repaired { arguments, repairs },
-            None => ArgumentsVerdict::Invalid(Explain { schema, instance: &instance }.problems(validator)),
+            None => ArgumentsVerdict::Invalid(Explain { schema: &schema.value(), instance: &instance }.problems(validator)),
         }
     }
 

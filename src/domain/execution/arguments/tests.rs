@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::{ArgumentsValidator, ArgumentsVerdict, object, unwrapped};
+use crate::domain::text::json_text::JsonText;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -38,7 +39,7 @@ fn cases() {
     let mut failed = Vec::new();
     for path in paths {
         let case: Case = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap_or_else(|error| panic!("{path:?}: {error}"));
-        let verdict = ArgumentsValidator::default().check(&case.schema, case.arguments.get());
+        let verdict = ArgumentsValidator::default().check(&(&case.schema).into(), case.arguments.get());
         let is_right = match &verdict {
             ArgumentsVerdict::Valid => case.valid,
             ArgumentsVerdict::Repaired { arguments, repairs } => {
@@ -58,7 +59,7 @@ fn cases() {
 #[test]
 fn a_schema_that_is_itself_invalid_checks_nothing_and_says_so_once() {
     for schema in [json!({"type": 7}), json!({"$ref": "https://example.org/schema.json"}), json!({"properties": {"a": {"pattern": "("}}})] {
-        let validator = ArgumentsValidator::default();
+        let (validator, schema) = (ArgumentsValidator::default(), JsonText::of(&schema));
         let first = |verdict| matches!(verdict, ArgumentsVerdict::Unchecked { first: true, .. });
         assert!(first(validator.check(&schema, r#"{"a":1}"#)), "{schema}");
         let again = validator.check(&schema, r#"{"a":1}"#);
@@ -71,7 +72,7 @@ fn a_schema_of_an_older_draft_that_does_not_say_so_is_used() {
     let tuple = json!({"properties": {"a": {"items": [{"type": "integer"}, {"type": "string"}]}}});
     let bounds = json!({"properties": {"a": {"minimum": 1, "exclusiveMinimum": true}}});
     for (schema, good, bad) in [(tuple, r#"{"a":[1,"x"]}"#, r#"{"a":["x",1]}"#), (bounds, r#"{"a":2}"#, r#"{"a":1}"#)] {
-        let validator = ArgumentsValidator::default();
+        let (validator, schema) = (ArgumentsValidator::default(), JsonText::of(&schema));
         assert_eq!(validator.check(&schema, good), ArgumentsVerdict::Valid);
         assert!(matches!(validator.check(&schema, bad), ArgumentsVerdict::Invalid(_)), "{schema}");
     }
@@ -108,7 +109,7 @@ fn a_list_is_repaired_however_long_it_is() {
         "rows": {"type": "array", "items": {"type": "array", "items": {"type": "number"}}},
         "note": {"type": "string"},
     }});
-    let validator = ArgumentsValidator::default();
+    let (validator, schema) = (ArgumentsValidator::default(), JsonText::of(&schema));
     let list = |count: usize, quote: &str| (0..count).map(|number| format!("{quote}1{number:022}{quote}")).collect::<Vec<_>>().join(", ");
     for count in [21, 22, 500, 5_000] {
         let sent = format!("{{\"note\": 7.50, \"numbers\": [{}]}}", list(count, "\"")).replace("7.50", "\"7.50\"");

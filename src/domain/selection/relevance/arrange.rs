@@ -4,6 +4,8 @@
 
 use std::collections::HashMap;
 
+use ahash::RandomState;
+
 use crate::domain::selection::relevance::fusion::Ranked;
 
 /// The properties of a ranked tool that affect its order.
@@ -38,7 +40,7 @@ pub(crate) fn prefer_ready(ranked: &mut [Ranked<u32>], group: impl Fn(u32) -> u3
 /// two of them. The scores keep their order; of two equal ones, the first becomes the smallest bit greater, so that it stays the first when
 /// the tools are sorted again.
 pub(crate) fn prefer_better(ranked: &mut [Ranked<u32>], group: impl Fn(u32) -> u32, is_better: impl Fn(u32, u32) -> bool) {
-    let mut first_of: HashMap<u32, usize> = HashMap::new();
+    let mut first_of: HashMap<u32, usize, RandomState> = HashMap::default();
     for place in 0..ranked.len() {
         let first = *first_of.entry(group(ranked[place].key)).or_insert(place);
         if first != place && is_better(ranked[place].key, ranked[first].key) {
@@ -59,7 +61,7 @@ pub(crate) struct Arranged {
 }
 
 /// The reason why a tool moves down. Later variants move further.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy)]
 enum Rank {
     First,
     OverTheCap,
@@ -70,9 +72,9 @@ enum Rank {
 /// Orders tools that are sorted best first. `per_server` tools of each server come before its further tools.
 pub(crate) fn arrange(found: &[ArrangeCandidate], per_server: Option<usize>) -> Arranged {
     let mut arranged = Arranged::default();
-    let mut first_of: HashMap<u32, usize> = HashMap::new();
-    let mut of_server: HashMap<u32, usize> = HashMap::new();
-    let mut ranks = Vec::with_capacity(found.len());
+    let mut first_of: HashMap<u32, usize, RandomState> = HashMap::default();
+    let mut of_server: HashMap<u32, usize, RandomState> = HashMap::default();
+    let mut of_rank: [Vec<usize>; 4] = Default::default();
     for (place, tool) in found.iter().enumerate() {
         let rank = if !tool.is_meant {
             Rank::NotMeant
@@ -85,10 +87,9 @@ pub(crate) fn arrange(found: &[ArrangeCandidate], per_server: Option<usize>) -> 
             *count += 1;
             if per_server.is_some_and(|most| *count > most) { Rank::OverTheCap } else { Rank::First }
         };
-        ranks.push(rank);
+        of_rank[rank as usize].push(place);
     }
-    arranged.order = (0..found.len()).collect();
-    arranged.order.sort_by_key(|&place| (ranks[place], place));
+    arranged.order = of_rank.concat();
     arranged
 }
 

@@ -148,7 +148,7 @@ impl LexicalModel {
         self.add_field(&mut terms, language, parameters.name, [tool.name]);
         self.add_field(&mut terms, language, parameters.description, tool.title.into_iter().chain([tool.description]));
         self.add_field(&mut terms, language, parameters.server, [tool.server]);
-        let texts = tool.parameters.iter().flat_map(|&(name, description)| [name, description]);
+        let texts = tool.parameters.iter().flat_map(|(name, description)| [&**name, &**description]);
         self.add_field(&mut terms, language, parameters.parameters, texts);
         self.add_field(&mut terms, language, parameters.synonyms, tool.synonyms.iter().map(String::as_str));
         let mut vector = SparseVector::from_unsorted(terms);

@@ -201,7 +201,7 @@ async fn the_mode_of_a_list_changes_only_with_a_notification() {
     let current = Arc::new(CurrentCatalog::default());
     let list = |names: &[&str]| {
         let name = ServerName::from("one");
-        let tool = |tool: &&str| Arc::new(catalog::tool(&name, &json!({"name": tool, "inputSchema": {"type": "object"}}).into()).unwrap());
+        let tool = |tool: &&str| Arc::new(catalog::tool(&name, &json!({"name": tool, "inputSchema": {"type": "object"}})).unwrap());
         let tools = names.iter().map(tool).collect();
         current.swap(Catalog::new(vec![CatalogServer::untitled(name.clone(), tools)]));
     };
@@ -228,7 +228,7 @@ async fn a_list_that_changes_while_it_is_fetched_is_announced() {
     let current = Arc::new(CurrentCatalog::default());
     let list = |tools: usize| {
         let name = ServerName::from("one");
-        let raw = |number| json!({"name": format!("t{number}"), "inputSchema": {"type": "object"}}).into();
+        let raw = |number| json!({"name": format!("t{number}"), "inputSchema": {"type": "object"}});
         let tools = (0..tools).map(|number| Arc::new(catalog::tool(&name, &raw(number)).unwrap())).collect();
         current.swap(Catalog::new(vec![CatalogServer::untitled(name.clone(), tools)]));
     };

@@ -9,13 +9,14 @@ use toolsieve::domain::catalog::tool::{ServerName, ToolId};
 use toolsieve::domain::selection::chat::{ChatKey, ChatSet};
 use toolsieve::domain::selection::enrichment::{Author, Enrichment, Written};
 use toolsieve::domain::text::canonical::Fingerprint;
+use toolsieve::domain::text::json_text::JsonText;
 use toolsieve::service::ports::{
     Attribution, CallOutcome, EventMessage, SelectionEvent, SelectionEventKind, ServerListing, SkippedTool, UsageQuery,
 };
 
 pub(crate) fn listing(server: &str, tools: usize) -> ServerListing {
     let tool = |number: usize| {
-        Arc::new(json!({
+        JsonText::of(&json!({
             "name": format!("tool{number}"),
             "inputSchema": {"type": "object", "z": 1, "a": {"y": 2.5, "b": [null, true]}},
             "description": "naïve 日本 \u{0007} \"quoted\"",
