@@ -3,9 +3,10 @@
 
 The servers run in one process (many_servers.py) and speak streamable HTTP. The first start stores nothing yet: it
 connects, embeds every tool and builds the index. The second has the last good catalog. In it, messages and searches of
-about 12 word pieces are timed in the client, from the first byte sent to the last one received; each is new. Memory is that of the
-process: the anonymous part, and all that is resident, which includes files that are mapped. With `--qdrant`, the index
-is in the tests' Qdrant node, which searches without an index of its own, one vector after the other:
+about 12 word pieces are timed in the client, from the first byte sent to the last one received; each is new. Memory is
+that of the process: the anonymous part, and all that is resident, which includes files that are mapped. With
+`--qdrant`, the index is in the tests' Qdrant node, which searches without an index of its own, one vector after the
+other. `--folder` keeps the data, so that a later run needs no first start:
 
     cargo build --release --bin toolsieve --example test-qdrant-server
     python3 benches/many.py --toolsieve target/release/toolsieve

@@ -29,8 +29,11 @@ const TOOL: ToolText<'_> = ToolText {
 
 fn words(criterion: &mut Criterion) {
     let model = LexicalModel::default();
-    let parameters = [("title", "Title of the issue"), ("body", "Text of the issue"), ("labels", "Names of labels, without duplicates")];
-    let parameters = parameters.map(|(name, description)| (name.into(), description.into())).into();
+    let parameters = vec![
+        ("title".into(), "Title of the issue".into()),
+        ("body".into(), "Text of the issue".into()),
+        ("labels".into(), "Names of labels, without duplicates".into()),
+    ];
     let tool = ToolText { parameters, ..TOOL };
     let vocabulary = Vocabulary::of(model.analyzer(), [tool.clone()].into_iter());
     let synonyms = Synonyms::default();

@@ -71,7 +71,7 @@ async fn documents_have_an_etag_and_both_modes() {
 async fn a_document_with_too_many_tools_is_refused_with_what_to_do() {
     let servers = json!({"one": stdio(&[]), "odd name": stdio(&["odd-names"])});
     let service = Start { servers, environment: vec![("TOOLSIEVE_DOCUMENTS__MAX_TOOLS", "30")], ..Start::default() }.start().await;
-    service.settled().await;
+    service.until(|body| body["tools"] == 51).await;
     let (status, refused) = service.get("/openapi.json").await;
     assert_eq!((status, &refused["parameter"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("mode")), "{refused}");
     let detail = refused["detail"].as_str().unwrap();
