@@ -43,6 +43,7 @@ from services import (
     memory,
     table,
     toolsieve,
+    until_indexed,
     write_config,
 )
 
@@ -116,10 +117,6 @@ def main() -> None:
         for name, key in (("anonymous", "RssAnon"), ("resident", "VmRSS"), ("most resident", "VmHWM")):
             note(f"{name}, {when}", found[key], "MiB")
 
-    def is_indexed(service: Service) -> bool:
-        state = service.ask("GET", "/readyz")[1]
-        return bool(state["tools"] >= tools and state["index"]["embedded"] >= tools)
-
     with contextlib.ExitStack() as stack:
         folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
@@ -143,7 +140,7 @@ def main() -> None:
         if not (folder / "data").exists():
             with toolsieve(options.toolsieve, config, folder, env) as service:
                 note("first start, connected", service.wait(lambda: is_live(service, servers), FIRST_SECONDS, 1.0), "s")
-                note("first start, indexed", service.wait(lambda: is_indexed(service), FIRST_SECONDS, 1.0), "s")
+                note("first start, indexed", until_indexed(service, servers, tools, FIRST_SECONDS, 1.0), "s")
                 note_memory(service, "after the first indexing")
         with toolsieve(options.toolsieve, config, folder, env) as service:
             ready = service.wait(lambda: service.ask("GET", "/readyz")[0] == 200, FIRST_SECONDS, 0.02)
@@ -152,7 +149,7 @@ def main() -> None:
             if known != tools:
                 raise SystemExit(f"ready with {known} of {tools} tools")
             note("second start, connected", service.wait(lambda: is_live(service, servers), FIRST_SECONDS, 1.0), "s")
-            note("second start, indexed", service.wait(lambda: is_indexed(service), FIRST_SECONDS, 1.0), "s")
+            note("second start, indexed", until_indexed(service, servers, tools, FIRST_SECONDS, 1.0), "s")
             time.sleep(15)  # what is done in the background after that
             note_memory(service, "after the second start")
             texts = messages(options.seed)

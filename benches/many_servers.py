@@ -11,10 +11,10 @@ import asyncio
 import itertools
 import json
 import sys
-from collections.abc import Iterator
 from typing import Any
 
-from services import NOUNS, PLACES, VERBS
+from replay_server import answer
+from services import NOUNS, PLACES, VERBS, made_tool
 
 PER_SERVER = 50
 CITIES = [
@@ -35,31 +35,10 @@ def place(number: int) -> tuple[str, str, list[str]]:
     return city, here, [f"{part} {noun}".strip() for noun in nouns]
 
 
-def tools(number: int) -> Iterator[dict[str, Any]]:
+def tools(number: int) -> list[dict[str, Any]]:
     city, here, things = place(number)
-    for verb, thing in itertools.product(VERBS, things):
-        texts = {name: f"The {name} of the {thing}" for name in ("id", "title", "owner")}
-        yield {
-            "name": f"{verb}_{thing}".replace(" ", "_"),
-            "description": f"{verb.capitalize()} a {thing} of the {here} in {city}. Returns the {thing} as JSON.",
-            "inputSchema": {
-                "type": "object",
-                "properties": {name: {"type": "string", "description": text} for name, text in texts.items()},
-                "required": ["id"],
-            },
-        }
-
-
-def result(number: int, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
-    if method == "initialize":
-        city, here, _ = place(number)
-        info = {"name": f"{here}-{city}".lower(), "version": "1"}
-        return {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
-    if method == "tools/list":
-        return {"tools": list(tools(number))}
-    if method == "tools/call":
-        return {"content": [{"type": "text", "text": json.dumps(params.get("arguments"))}]}
-    return {} if method == "ping" else None
+    pairs = itertools.product(VERBS, things)
+    return [made_tool(f"{verb}_{thing}", verb, thing, f"{here} in {city}") for verb, thing in pairs]
 
 
 def respond(method: str, path: str, body: bytes) -> tuple[str, bytes]:
@@ -69,7 +48,7 @@ def respond(method: str, path: str, body: bytes) -> tuple[str, bytes]:
     message = json.loads(body)
     if "id" not in message or "method" not in message:
         return "202 Accepted", b""
-    found = result(int(path.split("/")[1]), message["method"], message.get("params") or {})
+    found = answer(message["method"], message.get("params") or {}, tools(int(path.split("/")[1])))
     outcome = {"error": {"code": -32601, "message": "no such method"}} if found is None else {"result": found}
     return "200 OK", json.dumps({"jsonrpc": "2.0", "id": message["id"], **outcome}).encode()
 

@@ -169,14 +169,15 @@ def is_live(service: Service, servers: int) -> bool:
     return status == 200 and len(connected) == servers
 
 
-def until_indexed(service: Service, servers: int, tools: int) -> None:
-    """Waits until Toolsieve is connected with so many servers, and has embedded so many tools."""
+def until_indexed(service: Service, servers: int, tools: int, seconds: float = 300, poll: float = 0.05) -> float:
+    """Waits until Toolsieve is connected with so many servers, and has embedded so many tools; returns the seconds since
+    it was started."""
 
     def is_indexed() -> bool:
         return bool(service.ask("GET", "/readyz")[1]["index"]["embedded"] >= tools)
 
-    service.wait(lambda: is_live(service, servers), 300)
-    service.wait(is_indexed, 300)
+    service.wait(lambda: is_live(service, servers), seconds, poll)
+    return service.wait(is_indexed, seconds, poll)
 
 
 def write_config(path: Path, servers: Mapping[str, Mapping[str, Any]]) -> Path:
@@ -246,17 +247,21 @@ def real_tools(folder: Path | None) -> list[dict[str, Any]]:
     return list(tools.values())
 
 
+def made_tool(name: str, verb: str, noun: str, place: str) -> dict[str, Any]:
+    texts = {parameter: f"The {parameter} of the {noun}" for parameter in ("id", "title", "owner")}
+    properties = {parameter: {"type": "string", "description": text} for parameter, text in texts.items()}
+    return {
+        "name": name.replace(" ", "_"),
+        "description": f"{verb.capitalize()} a {noun} of the {place}. Returns the {noun} as JSON.",
+        "inputSchema": {"type": "object", "properties": properties, "required": ["id"]},
+    }
+
+
 def made_tools() -> Iterator[dict[str, Any]]:
     for place in PLACES:
         for noun in NOUNS:
             for verb in VERBS:
-                texts = {name: f"The {name} of the {noun}" for name in ("id", "title", "owner")}
-                properties = {name: {"type": "string", "description": text} for name, text in texts.items()}
-                yield {
-                    "name": f"{verb}_{place}_{noun}".replace(" ", "_"),
-                    "description": f"{verb.capitalize()} a {noun} of the {place}. Returns the {noun} as JSON.",
-                    "inputSchema": {"type": "object", "properties": properties, "required": ["id"]},
-                }
+                yield made_tool(f"{verb}_{place}_{noun}", verb, noun, place)
     for number in range(1_000_000):
         yield {"name": f"extra_{number}", "description": f"Runs the step {number}.", "inputSchema": {"type": "object"}}
 

@@ -260,8 +260,9 @@ fn first(text: &str, characters: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
     use std::collections::HashMap;
+
+    use serde_json::{Value, json};
 
     use super::{Author, Brief, Enrichment, EnrichmentProblem, Enrichments, Written, is_used, key};
     use crate::domain::catalog::catalog;

@@ -73,7 +73,7 @@ impl InputSchema {
     }
 
     /// The names and descriptions of the top-level parameters.
-    pub fn parameters<'a>(&self) -> Vec<(Cow<'a, str>, Cow<'a, str>)> {
+    pub fn parameters(&self) -> Vec<(Cow<'static, str>, Cow<'static, str>)> {
         // Parameters inside alternatives or behind references appear only in the published form. A wrapper's own parameter is
         // not the tool's.
         let schema = if self.wrapped { &self.source } else { &self.published };
