@@ -269,8 +269,11 @@ async fn a_full_disk_loses_nothing_that_was_acknowledged() {
         when(office.get("/readyz").await, |ready| ready["spool"]["error"].is_string())
     })
     .await;
-    let log = office.service.log();
-    assert!(log.contains("records wait in memory") && log.contains("full"), "{log}");
+    // The log is written by a thread of its own.
+    eventually("the log says so, and why", async || {
+        when(office.service.log(), |log| log.contains("records wait in memory") && log.contains("full"))
+    })
+    .await;
 
     room.free();
     office.has_calls(before + CALLS).await;
