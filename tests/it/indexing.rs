@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::json;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use toolsieve::adapters::index::{AnnouncedIndex, EmbeddedIndex, EmbeddedIndexOptions};
 use toolsieve::adapters::store::SqliteStore;
@@ -19,7 +20,9 @@ use toolsieve::domain::selection::relevance::{LexicalModel, SparseVector};
 use toolsieve::domain::text::canonical::Fingerprint;
 use toolsieve::service::catalog::current::CurrentCatalog;
 use toolsieve::service::catalog::indexing::Indexing;
-use toolsieve::service::ports::{EmbedError, Embedder, IndexQuery, IndexQueryText, Store, ToolIndex};
+use toolsieve::service::ports::{
+    EmbedError, Embedder, IndexAnswer, IndexContents, IndexError, IndexQuery, IndexQueryText, IndexState, Store, ToolIndex,
+};
 
 use crate::harness::LONG;
 use crate::harness::process::database::change;
@@ -85,6 +88,44 @@ fn start(folder: &Path, store: &Arc<dyn Store>) -> Parts {
     let current = Arc::new(CurrentCatalog::default());
     let indexing = Indexing::new(current, Arc::clone(store), Arc::clone(&index), Arc::clone(&embedder) as Arc<dyn Embedder>);
     Parts { index, embedder, indexing }
+}
+
+/// An index that takes [`Self::LONG`] to build.
+struct Slow(Arc<dyn ToolIndex>);
+
+impl Slow {
+    const LONG: Duration = Duration::from_millis(500);
+}
+
+#[async_trait]
+impl ToolIndex for Slow {
+    async fn replace(&self, contents: IndexContents) -> Result<(), IndexError> {
+        // The time that this takes is what is tested.
+        sleep(Self::LONG).await;
+        self.0.replace(contents).await
+    }
+
+    async fn search(&self, request: &IndexQuery<'_>) -> Result<IndexAnswer, IndexError> {
+        self.0.search(request).await
+    }
+
+    fn state(&self) -> IndexState {
+        self.0.state()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_long_build_the_next_one_waits_as_long() {
+    let folder = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&folder.path().join("t.db")).await.unwrap());
+    let Parts { index, indexing, .. } = start(&folder.path().join("index"), &store);
+    let indexing = Indexing { index: Arc::new(Slow(index)), ..indexing };
+    let begun = Instant::now();
+    // Without vectors, and with them.
+    assert!(indexing.update(&two_servers_and_an_empty_one()).await);
+    let rests_until = *indexing.rests_until.lock();
+    assert!(rests_until >= begun + 3 * Slow::LONG, "{:?}", rests_until - begun);
+    assert!(rests_until <= Instant::now() + begun.elapsed() * 3 / 4, "the time of the last build, not of all");
 }
 
 /// The servers that lie on the same axis as a text.

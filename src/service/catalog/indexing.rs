@@ -4,8 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::domain::catalog::catalog::{Catalog, CatalogServer};
@@ -49,6 +50,9 @@ pub struct Indexing {
     pub enrichments: watch::Sender<Arc<Enrichments>>,
     /// How long unused vectors and token counts are kept.
     pub unused_retention: Duration,
+    /// The next update waits until this time: after a build that took long, for as long as it took. Otherwise, the index of very many tools
+    /// would be built all the time, because one of their servers always changes something.
+    pub rests_until: Mutex<Instant>,
 }
 
 impl Indexing {
@@ -65,6 +69,7 @@ impl Indexing {
             uses_enrichment: true,
             enrichments: watch::Sender::default(),
             unused_retention: Duration::from_hours(24),
+            rests_until: Mutex::new(Instant::now()),
         }
     }
 
@@ -88,7 +93,8 @@ impl Indexing {
             tokio::select! {
                 changed = changes.changed() => if changed.is_err() { return },
                 written = writings.changed() => if written.is_err() { return },
-                () = self.index.needs_contents() => {}
+                // Lost contents are replaced without a rest.
+                () = self.index.needs_contents() => *self.rests_until.lock() = Instant::now(),
                 () = recovered(&mut recoveries) => {}
                 _ = sweep.tick() => {
                     self.forget_unused(&self.current.snapshot()).await;
@@ -98,8 +104,9 @@ impl Indexing {
             }
             // If the index is empty, fill it with the known tools without waiting.
             if self.index.state().documents > 0 {
+                let rests_until = *self.rests_until.lock();
                 tokio::select! {
-                    () = settled(&mut changes) => {}
+                    () = settled(&mut changes, rests_until) => {}
                     () = self.current.hurried() => {}
                     () = stop.cancelled() => return,
                 }
@@ -275,8 +282,10 @@ impl Indexing {
         let known = || vectors.values().next().map_or(0, |vector| vector.len());
         let dimension = Some(self.embedder.dimension()).filter(|dimension| *dimension > 0).unwrap_or_else(known);
         let contents = IndexContents { model: self.embedder.model().into(), dimension, documents, servers };
+        let begun = Instant::now();
         match self.index.replace(contents).await {
             Ok(()) => {
+                *self.rests_until.lock() = Instant::now() + begun.elapsed();
                 let state = self.index.state();
                 tracing::info!(tools = state.documents, embedded = state.embedded, "index is up to date");
                 true
@@ -298,8 +307,9 @@ enum Embedded {
     UntilChange,
 }
 
-/// Waits until the catalog stays unchanged for a while. After a start, servers connect one by one.
-async fn settled(changes: &mut watch::Receiver<u64>) {
+/// Waits until this time, and then until the catalog stays unchanged for a while. After a start, servers connect one by one.
+async fn settled(changes: &mut watch::Receiver<u64>, rests_until: Instant) {
+    sleep_until(rests_until).await;
     let latest = Instant::now() + LONGEST_SETTLE;
     while let Ok(Ok(())) = timeout_at(latest.min(Instant::now() + SETTLE), changes.changed()).await {}
 }
@@ -342,5 +352,27 @@ fn server_text(server: &CatalogServer) -> relevance::ServerText<'_> {
         title: server.title.as_deref(),
         instructions: server.instructions.as_deref(),
         tools: server.tools.iter().map(|tool| &*tool.label).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::sync::watch;
+    use tokio::time::Instant;
+
+    use super::{SETTLE, settled};
+
+    #[tokio::test]
+    async fn an_update_waits_after_a_long_one_and_until_nothing_changes() {
+        let (sender, mut changes) = watch::channel(0);
+        let begun = Instant::now();
+        settled(&mut changes, begun).await;
+        assert!(begun.elapsed() >= SETTLE);
+        let rests_until = Instant::now() + Duration::from_secs(1);
+        sender.send_modify(|count| *count += 1);
+        settled(&mut changes, rests_until).await;
+        assert!(Instant::now() >= rests_until + SETTLE);
     }
 }
