@@ -2,11 +2,11 @@
 """Measures Toolsieve with 100,000 tools of 2,000 MCP servers: starts, memory, messages, searches, documents.
 
 The servers run in one process (many_servers.py) and speak streamable HTTP. The first start stores nothing yet: it
-connects, embeds every tool and builds the index. The second has the last good catalog. In it, messages and searches of
-about 12 word pieces are timed in the client, from the first byte sent to the last one received; each is new. Memory is
-that of the process: the anonymous part, and all that is resident, which includes files that are mapped. With
-`--qdrant`, the index is in the tests' Qdrant node, which searches without an index of its own, one vector after the
-other. `--folder` keeps the data, so that a later run needs no first start:
+connects, embeds every tool and builds the index. The second has the last good catalog. Once it is idle, messages and
+searches of about 12 word pieces are timed in the client, from the first byte sent to the last one received; each is
+new. Memory is that of the process: the anonymous part, and all that is resident, which includes files that are
+mapped. With `--qdrant`, the index is in the tests' Qdrant node, which searches without an index of its own, one
+vector after the other. `--folder` keeps the data, so that a later run needs no first start:
 
     cargo build --release --bin toolsieve --example test-qdrant-server
     python3 benches/many.py --toolsieve target/release/toolsieve
@@ -20,12 +20,14 @@ import argparse
 import contextlib
 import http.client
 import json
+import os
 import random
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +83,18 @@ def timed(service: Service, method: str, path: str, bodies: Iterator[Any], count
             raise SystemExit(f"{path}: {response.status} {answer[:300]!r}")
     connection.close()
     return took
+
+
+def idle(service: Service) -> Callable[[], bool]:
+    """To be asked once a second: whether the process has used less than a fifth of a processor's time three times in a row."""
+    used: list[float] = []
+
+    def look() -> bool:
+        fields = Path(f"/proc/{service.pid}/stat").read_text().rpartition(")")[2].split()
+        used.append((int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"))
+        return len(used) > 3 and all(later - earlier < 0.2 for earlier, later in pairwise(used[-4:]))
+
+    return look
 
 
 def document(service: Service, mode: str) -> dict[str, float]:
@@ -150,7 +164,8 @@ def main() -> None:
                 raise SystemExit(f"ready with {known} of {tools} tools")
             note("second start, connected", service.wait(lambda: is_live(service, servers), FIRST_SECONDS, 1.0), "s")
             note("second start, indexed", until_indexed(service, servers, tools, FIRST_SECONDS, 1.0), "s")
-            time.sleep(15)  # what is done in the background after that
+            # After that, the texts of all tools are learned in the background.
+            note("second start, idle", service.wait(idle(service), FIRST_SECONDS, 1.0), "s")
             note_memory(service, "after the second start")
             texts = messages(options.seed)
             filters = ({"messages": [{"role": "user", "content": text}]} for text in texts)

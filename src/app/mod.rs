@@ -95,6 +95,7 @@ use crate::service::selection::select::Select;
 use crate::service::selection::trial::TextTrials;
 use crate::service::servers::{ServerParts, Servers, StoredServers};
 use crate::service::sharing::{SharedParts, SharedState};
+use crate::service::supervision::joined;
 use crate::service::toolsets::loading::Loading;
 use crate::service::toolsets::sessions::Sessions;
 use crate::service::toolsets::toolsets::Toolsets;
@@ -221,6 +222,12 @@ impl Application {
         let overrides = stored_servers.overrides();
         let rules = EntryRules { start: &start, calls: &settings.live.calls };
         let live = rules.merge(&settings.live.servers, &overrides).within(&settings.live);
+        // With very many tools, both take long. Meanwhile, the other parts are loaded.
+        let definitions = tokio::spawn(Definitions::start(store.clone(), live.definitions));
+        let listings = tokio::spawn({
+            let store = store.clone();
+            async move { store.listings().await }
+        });
         let meters = Arc::new(Meters::new(start.metrics.per_tool));
         let (tracer, span_export) = telemetry::open(&start.telemetry, &meters).map_err(StartError::Client)?.unzip();
         let exporting = export_spans(span_export, stop.clone());
@@ -239,7 +246,7 @@ impl Application {
         let (rebuilds, requests) = Rebuilds::channel();
         let tool_overrides =
             Arc::new(ToolOverrides::start(store.clone(), rebuilds.clone(), &live).await.map_err(StartError::ToolOverrides)?);
-        let definitions = Definitions::start(store.clone(), live.definitions).await.map_err(StartError::ToolOverrides)?;
+        let definitions = joined(definitions).await.map_err(StartError::ToolOverrides)?;
         definitions.configure(&live);
         let definitions = Arc::new(definitions);
         current.remember(definitions.names().into_iter());
@@ -249,7 +256,7 @@ impl Application {
         let server_count = live.servers.len();
         let (files, signer) = files(&data_dir, &start, &opened).await?.unzip();
         // Before the servers start, because many of them would delay it.
-        let known = refresh.load_last_good().await;
+        let known = refresh.load_last_good(joined(listings).await).await;
         let servers: Arc<dyn ToolServers> = McpServers::start(live.servers.clone(), mcp_options(&start, data_dir.path())?);
 
         let leading = Leading::of(store.leads());

@@ -1,9 +1,10 @@
 //! Restarts long-running tasks after a panic.
 
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::time::Duration;
 
 use futures::FutureExt;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 /// Pause after the first panic. It doubles with each further one.
@@ -37,6 +38,11 @@ impl Supervised {
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         true
     }
+}
+
+/// The result of a task that nobody cancels. If the task panicked, so does the caller.
+pub(crate) async fn joined<T>(task: JoinHandle<T>) -> T {
+    task.await.unwrap_or_else(|error| resume_unwind(error.into_panic()))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use toolsieve::adapters::store::SqliteStore;
 use toolsieve::domain::catalog::definition::{PROMPTS_LISTED, TOOLS_LISTED};
 use toolsieve::domain::catalog::tool::{ServerName, ToolId};
 use toolsieve::domain::text::json_text::JsonText;
-use toolsieve::service::catalog::definitions::{DefinitionCounts, Definitions};
+use toolsieve::service::catalog::definitions::{DefinitionCounts, Definitions, Seen};
 use toolsieve::settings::{DefinitionChanges, DefinitionSettings, NewDefinitions};
 
 use crate::harness::answers::shape;
@@ -196,14 +196,14 @@ async fn the_first_of_a_kind_that_a_known_server_adds_waits_as_well() {
         Definitions::start(store, DefinitionSettings { changes: DefinitionChanges::Flag, new }).await.unwrap()
     };
     let lists = async |definitions: &Definitions, server: &str| {
-        let tool = JsonText::of(&json!({"name": "send", "inputSchema": {"type": "object"}}));
-        definitions.observe(&ServerName::from(server), std::iter::once(&tool)).await;
+        let tool = Seen::listed(&JsonText::of(&json!({"name": "send", "inputSchema": {"type": "object"}})));
+        definitions.observe(&ServerName::from(server), tool.as_slice()).await;
         definitions.observe_prompts(&ServerName::from(server), &[json!({"name": "greet"})]).await;
     };
     let mail = ServerName::from("mail");
     let definitions = start(NewDefinitions::Quarantine).await;
     for _ in 0..2 {
-        definitions.observe(&mail, std::iter::empty()).await;
+        definitions.observe(&mail, &[]).await;
         definitions.observe_prompts(&mail, &[]).await;
     }
     // That it listed nothing is no definition of anything.

@@ -11,10 +11,9 @@ use toolsieve::adapters::embed::BuiltinEmbedder;
 use toolsieve::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions};
 use toolsieve::adapters::store::SqliteStore;
 use toolsieve::domain::access::principal::Principal;
-use toolsieve::domain::access::visibility::Visibility;
 use toolsieve::domain::catalog::catalog::{self, Catalog, CatalogServer};
 use toolsieve::domain::catalog::tool::{ServerName, ToolId};
-use toolsieve::service::catalog::current::{CurrentCatalog, View};
+use toolsieve::service::catalog::current::CurrentCatalog;
 use toolsieve::service::catalog::indexing::Indexing;
 use toolsieve::service::ports::{Embedder, Store, ToolIndex};
 use toolsieve::service::selection::retrieve::Retrieve;
@@ -69,7 +68,8 @@ async fn recall(set: &Path) -> [f64; 3] {
     indexing.update(&catalog).await;
     assert_eq!(index.state().embedded, catalog.tools().len());
     let retrieve = Retrieve::over(&indexing);
-    let view = View { catalog: Arc::new(catalog), visibility: Visibility::default(), settings: current.settings() };
+    current.swap(catalog);
+    let view = current.view(&Principal::anyone());
 
     let queries = lines(&set.join("queries.jsonl"));
     let mut sums = [0.0; 3];

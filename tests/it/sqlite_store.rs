@@ -18,7 +18,7 @@ use toolsieve::domain::selection::enrichment::Author;
 use toolsieve::domain::selection::experiment::Arm;
 use toolsieve::domain::text::json_text::JsonText;
 use toolsieve::service::access::keys::{Keys, NewKey};
-use toolsieve::service::catalog::definitions::{DefinitionCounts, Definitions};
+use toolsieve::service::catalog::definitions::{DefinitionCounts, Definitions, Seen};
 use toolsieve::service::ports::{
     ChatStore, ComputedStore, ConnectionStore, EnrichmentStore, EventMessage, EventStore, KeyStore, ListingStore, OfferedTools,
     SelectionEvent, SelectionEventKind, StoreFailures, ToolOverrideStore, UpkeepStore,
@@ -470,8 +470,8 @@ async fn a_definition_is_forgotten_long_after_its_tool_was_listed_last() {
     let store = Arc::new(SqliteStore::open(&path).await.unwrap());
     let definitions = Definitions::start(store, DefinitionSettings::default()).await.unwrap();
     let (server, tool) = (ServerName::from("server"), ToolId::new("server", "tool"));
-    let raw = JsonText::of(&json!({"name": "tool", "inputSchema": {"type": "object"}}));
-    definitions.observe(&server, std::iter::once(&raw)).await;
+    let listed = Seen::listed(&JsonText::of(&json!({"name": "tool", "inputSchema": {"type": "object"}})));
+    definitions.observe(&server, listed.as_slice()).await;
     let month_ago = SystemTime::now() - Duration::from_hours(30 * 24);
     for _ in 0..2 {
         change(&path, "UPDATE definition SET seen_at = 5").await;
@@ -494,7 +494,8 @@ async fn a_server_is_remembered_by_so_many_names_and_no_more() {
                 WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000) \
                 SELECT 'server', 'old' || i, zeroblob(32), '{}', 0, 1, 1 FROM n";
     change(&path, many).await;
-    let tools = ["old1", "one-more"].map(|name| JsonText::of(&json!({"name": name, "inputSchema": {"type": "object"}})));
+    let tools =
+        ["old1", "one-more"].map(|name| Seen::listed(&JsonText::of(&json!({"name": name, "inputSchema": {"type": "object"}}))).unwrap());
     let more = ToolId::new("server", "one-more");
     for (changes, expected) in [
         (DefinitionChanges::Quarantine, DefinitionCounts { changed: 1, withheld: 2, new: 1 }),
@@ -502,7 +503,7 @@ async fn a_server_is_remembered_by_so_many_names_and_no_more() {
     ] {
         let store = Arc::new(SqliteStore::open(&path).await.unwrap());
         let definitions = Definitions::start(store, DefinitionSettings { changes, ..DefinitionSettings::default() }).await.unwrap();
-        definitions.observe(&ServerName::from("server"), tools.iter()).await;
+        definitions.observe(&ServerName::from("server"), &tools).await;
         assert_eq!((definitions.counts(), definitions.known(&more)), (expected, None));
     }
     assert_eq!(read(&path, "SELECT tool FROM definition WHERE tool = 'one-more'").await, Vec::<String>::new());

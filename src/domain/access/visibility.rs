@@ -49,6 +49,8 @@ impl Classes {
 
     /// The toolsets that contain any of these tools.
     pub fn toolsets_of_any<'a>(&self, tools: impl Iterator<Item = &'a Arc<Tool>>) -> impl Iterator<Item = &ToolsetName> {
+        // Without toolsets, no tool is looked up.
+        let tools = Some(tools).filter(|_| !self.toolsets.is_empty()).into_iter().flatten();
         let classes: BTreeSet<VisibilityClass> = tools.filter_map(|tool| self.of(tool)).collect();
         self.toolsets.iter().filter(move |(_, members)| !members.classes.is_disjoint(&classes)).map(|(name, _)| name)
     }
@@ -113,6 +115,40 @@ impl Visibility {
     pub fn shows(&self, server: &CatalogServer) -> bool {
         self.servers.contains(&server.name)
             && (self.classes == Scope::All || server.tools.is_empty() || server.tools.iter().any(|tool| self.allows(tool)))
+    }
+}
+
+/// The tools of one catalog that a caller may see.
+#[derive(Debug)]
+pub struct VisibleTools {
+    positions: Arc<[u32]>,
+    is_visible: Vec<bool>,
+    of_server: Vec<u32>,
+}
+
+impl VisibleTools {
+    pub fn of(catalog: &Catalog, visibility: &Visibility) -> Self {
+        let positions: Arc<[u32]> = catalog.visible_positions(visibility).collect::<Vec<u32>>().into();
+        let (mut is_visible, mut of_server) = (vec![false; catalog.tools().len()], vec![0; catalog.servers().len()]);
+        for &position in &*positions {
+            is_visible[position as usize] = true;
+            of_server[catalog.servers_of()[position as usize] as usize] += 1;
+        }
+        Self { positions, is_visible, of_server }
+    }
+
+    /// Their positions in the catalog, in ascending order.
+    pub fn positions(&self) -> &Arc<[u32]> {
+        &self.positions
+    }
+
+    pub fn contain(&self, position: u32) -> bool {
+        self.is_visible.get(position as usize).copied().unwrap_or(false)
+    }
+
+    /// For each server of the catalog, the number of its visible tools.
+    pub fn of_servers(&self) -> &[u32] {
+        &self.of_server
     }
 }
 

@@ -275,6 +275,18 @@ impl Catalog {
 /// # Errors
 /// The reason why the tool can't be published.
 pub fn tool(server: &ServerName, raw: &Value) -> Result<Tool, SkippedTool> {
+    tool_of(server, JsonText::of(raw), raw)
+}
+
+/// Builds a tool from a listed definition, with which it shares the text.
+///
+/// # Errors
+/// The reason why the tool can't be published.
+pub fn listed_tool(server: &ServerName, raw: &JsonText) -> Result<Tool, SkippedTool> {
+    tool_of(server, raw.clone(), &raw.value())
+}
+
+fn tool_of(server: &ServerName, text_of_raw: JsonText, raw: &Value) -> Result<Tool, SkippedTool> {
     let skipped = |tool: &str, reason: &str| SkippedTool { tool: hidden_text::visible(tool), reason: reason.to_owned() };
     let Some(name) = raw.get("name").and_then(Value::as_str).filter(|name| !name.is_empty()) else {
         return Err(skipped("?", "it has no name"));
@@ -317,7 +329,7 @@ pub fn tool(server: &ServerName, raw: &Value) -> Result<Tool, SkippedTool> {
         pinned: false,
         shape: Shaped::default(),
         hints: ToolHints::of(raw),
-        raw: JsonText::of(raw),
+        raw: text_of_raw,
         tokens: 0,
         validator: ArgumentsValidator::default(),
         id,

@@ -3,6 +3,9 @@
 //! A server that was reviewed once can change its tools later (a "rug pull"). So the first definition of each tool is
 //! stored as a baseline, and later ones are compared with it.
 
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use unicode_security::confusable_detection;
@@ -58,26 +61,30 @@ pub struct Change {
 
 /// The compared part of a raw tool definition.
 pub fn definition(raw: &Value) -> Value {
-    let mut members = Map::new();
-    for name in MEMBERS {
-        let Some(value) = raw.get(name).filter(|value| !value.is_null()) else { continue };
-        if name == "_meta" {
-            let held = |holder: &str| Some((holder.to_owned(), json!({"tags": value.get(holder)?.get("tags")?})));
-            let tags = value.get("tags").map(|tags| ("tags".to_owned(), tags.clone()));
-            let tags: Map<String, Value> = tags.into_iter().chain(TAG_HOLDERS.into_iter().filter_map(held)).collect();
-            if !tags.is_empty() {
-                members.insert(name.into(), Value::Object(tags));
-            }
-        } else {
-            members.insert(name.into(), value.clone());
-        }
-    }
-    Value::Object(members)
+    Value::Object(members(raw).map(|(name, value)| (name.to_owned(), value.into_owned())).collect())
 }
 
 /// The hash of the compared part. Equal definitions have equal fingerprints.
 pub fn fingerprint(raw: &Value) -> Fingerprint {
-    canonical::fingerprint(&definition(raw))
+    let members: Vec<_> = members(raw).collect();
+    canonical::fingerprint_of_object(members.iter().map(|(name, value)| (*name, &**value)).collect())
+}
+
+/// The compared members of a raw tool definition.
+fn members(raw: &Value) -> impl Iterator<Item = (&'static str, Cow<'_, Value>)> {
+    MEMBERS.into_iter().filter_map(|name| {
+        let value = raw.get(name).filter(|value| !value.is_null())?;
+        let compared = if name == "_meta" { Cow::Owned(tags(value)?) } else { Cow::Borrowed(value) };
+        Some((name, compared))
+    })
+}
+
+/// The tags in `_meta`; `None` if there are none.
+fn tags(meta: &Value) -> Option<Value> {
+    let held = |holder: &str| Some((holder.to_owned(), json!({"tags": meta.get(holder)?.get("tags")?})));
+    let tags = meta.get("tags").map(|tags| ("tags".to_owned(), tags.clone()));
+    let tags: Map<String, Value> = tags.into_iter().chain(TAG_HOLDERS.into_iter().filter_map(held)).collect();
+    (!tags.is_empty()).then_some(Value::Object(tags))
 }
 
 /// The key of a prompt, stored beside its server's tools.
@@ -179,6 +186,15 @@ fn shown(value: &Value, difference: usize) -> String {
 /// Maps similar-looking names to one form: removes hidden characters and replaces confusable letters (Unicode Technical Standard
 /// 39, section 4).
 pub fn skeleton(name: &str) -> String {
+    /// The common form of each ASCII character, because looking them up takes long.
+    static OF_ASCII: LazyLock<Vec<String>> = LazyLock::new(|| (0..128_u8).map(|code| skeleton_of(&char::from(code).to_string())).collect());
+    if name.is_ascii() {
+        return name.bytes().map(|byte| OF_ASCII[usize::from(byte)].as_str()).collect();
+    }
+    skeleton_of(name)
+}
+
+fn skeleton_of(name: &str) -> String {
     let shown = hidden_text::strip(name).map_or_else(|| name.to_owned(), |(shown, _)| shown);
     confusable_detection::skeleton(&shown).collect()
 }
@@ -187,7 +203,16 @@ pub fn skeleton(name: &str) -> String {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{definition, difference, fingerprint};
+    use super::{definition, difference, fingerprint, skeleton, skeleton_of};
+
+    #[test]
+    fn names_in_ascii_have_the_skeleton_of_all_names() {
+        let all: String = (0..128_u8).map(char::from).collect();
+        for name in [&all, "list_I1l0O", "", "rn m", "\u{7f}\r\n"] {
+            assert_eq!(skeleton(name), skeleton_of(name), "{name:?}");
+        }
+        assert_eq!(skeleton("pаy"), skeleton("pay"));
+    }
 
     fn changes(before: &Value, after: &Value) -> Vec<(String, Option<String>, Option<String>)> {
         difference(before, after).changes.into_iter().map(|change| (change.pointer, change.before, change.after)).collect()

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -65,24 +66,35 @@ impl fmt::Debug for Fingerprint {
 pub fn fingerprint(value: &Value) -> Fingerprint {
     let mut bytes = Vec::with_capacity(1024);
     write_canonical(value, &mut bytes);
-    Fingerprint(Sha256::digest(&bytes).into())
+    Fingerprint::of_bytes(&bytes)
+}
+
+/// The hash of an object with these members, without building it.
+pub fn fingerprint_of_object(mut members: Vec<(&str, &Value)>) -> Fingerprint {
+    let mut bytes = Vec::with_capacity(1024);
+    write_object(&mut members, &mut bytes);
+    Fingerprint::of_bytes(&bytes)
+}
+
+fn write_object(members: &mut [(&str, &Value)], out: &mut Vec<u8>) {
+    members.sort_unstable_by_key(|(name, _)| *name);
+    out.push(b'{');
+    for (position, (name, value)) in members.iter().enumerate() {
+        if position > 0 {
+            out.push(b',');
+        }
+        write_scalar(*name, out);
+        out.push(b':');
+        write_canonical(value, out);
+    }
+    out.push(b'}');
 }
 
 fn write_canonical(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Object(map) => {
-            let mut keys: Vec<&String> = map.keys().collect();
-            keys.sort_unstable();
-            out.push(b'{');
-            for (position, key) in keys.into_iter().enumerate() {
-                if position > 0 {
-                    out.push(b',');
-                }
-                write_scalar(&Value::String(key.clone()), out);
-                out.push(b':');
-                write_canonical(&map[key], out);
-            }
-            out.push(b'}');
+            let mut members: Vec<(&str, &Value)> = map.iter().map(|(name, value)| (name.as_str(), value)).collect();
+            write_object(&mut members, out);
         }
         Value::Array(items) => {
             out.push(b'[');
@@ -98,18 +110,17 @@ fn write_canonical(value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-fn write_scalar(value: &Value, out: &mut Vec<u8>) {
-    // Writing a scalar into a Vec can't fail; the fallback avoids a panic.
-    if serde_json::to_writer(&mut *out, value).is_err() {
-        out.extend_from_slice(value.to_string().as_bytes());
-    }
+fn write_scalar(scalar: impl Serialize, out: &mut Vec<u8>) {
+    // Writing a string, a number or a constant into a Vec can't fail.
+    let written = serde_json::to_writer(&mut *out, &scalar);
+    debug_assert!(written.is_ok());
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
-    use super::{Fingerprint, fingerprint};
+    use super::{Fingerprint, fingerprint, fingerprint_of_object};
 
     #[test]
     fn key_order_does_not_matter_and_array_order_does() {
@@ -118,6 +129,19 @@ mod tests {
         assert_eq!(fingerprint(&one), fingerprint(&two));
         assert_ne!(fingerprint(&json!([1, 2])), fingerprint(&json!([2, 1])));
         assert_ne!(fingerprint(&json!("1")), fingerprint(&json!(1)));
+        let (first, second) = (&one["a"], &one["b"]);
+        assert_eq!(fingerprint_of_object(vec![("b", second), ("a", first)]), fingerprint(&one));
+        assert_eq!(fingerprint_of_object(Vec::new()), fingerprint(&json!({})));
+    }
+
+    #[test]
+    fn the_bytes_never_change() {
+        // Fingerprints are stored: by another form, all tools of an installation would look changed.
+        let value = json!({"z": ["\u{1F600}\"\\\n", -0.0, 2.5, u64::MAX], "a": {"é": null, "B": true}, "": 0.1});
+        assert_eq!(
+            fingerprint(&value),
+            Fingerprint::of_text(r#"{"":0.1,"a":{"B":true,"é":null},"z":["😀\"\\\n",-0.0,2.5,18446744073709551615]}"#)
+        );
     }
 
     #[test]

@@ -123,16 +123,17 @@ pub struct Groups {
 
 impl Groups {
     pub fn visible(catalog: &Catalog, visibility: &Visibility) -> Self {
-        let mut servers = BTreeSet::new();
+        let mut is_visible = vec![false; catalog.servers().len()];
         let mut tags = BTreeSet::new();
-        for tool in catalog.visible(visibility) {
-            servers.insert(&tool.id.server);
-            tags.extend(tool.hints.tags().map(str::to_ascii_lowercase));
+        for position in catalog.visible_positions(visibility) {
+            is_visible[catalog.servers_of()[position as usize] as usize] = true;
+            tags.extend(catalog.tools()[position as usize].hints.tags().map(str::to_ascii_lowercase));
         }
+        let servers = catalog.servers().iter().zip(is_visible).filter(|(_, is_visible)| *is_visible).map(|(server, _)| &server.name);
         let toolsets = visibility.assigned.toolsets_of_any(catalog.visible(visibility));
         let mut known: Vec<Group> = toolsets.cloned().map(Group::Toolset).collect();
         let is_taken = |known: &[Group], name: &str| known.iter().any(|group| group.name().eq_ignore_ascii_case(name));
-        let free: Vec<Group> = servers.into_iter().filter(|name| !is_taken(&known, name.as_str())).cloned().map(Group::Server).collect();
+        let free: Vec<Group> = servers.filter(|name| !is_taken(&known, name.as_str())).cloned().map(Group::Server).collect();
         known.extend(free);
         let tags = tags.into_iter().filter(|tag| !is_taken(&known, tag)).map(|tag| Group::Tag(tag.into())).collect();
         Self { known, tags }

@@ -7,7 +7,9 @@ use crate::domain::access::tool_facts::Overlays;
 use crate::domain::catalog::catalog::{self, ServerListing, SkippedTool};
 use crate::domain::catalog::hints::ToolHints;
 use crate::domain::catalog::tool::Tool;
+use crate::domain::text::canonical::Fingerprint;
 use crate::domain::text::json_text::JsonText;
+use crate::service::catalog::definitions::Seen;
 
 /// The enabled tools of a listing.
 #[derive(Default)]
@@ -16,6 +18,10 @@ pub(crate) struct Built {
     pub kept: Vec<Arc<Tool>>,
     /// New and changed tools, without token counts.
     pub new: Vec<Tool>,
+    /// For each new tool, the hash of its function, under which its token count is stored.
+    pub functions: Vec<Fingerprint>,
+    /// The listed definitions, including those of skipped tools.
+    pub seen: Vec<Seen>,
     /// Tools that can't be published, with reasons.
     pub skipped: Vec<SkippedTool>,
 }
@@ -34,17 +40,22 @@ pub(crate) fn build<'a>(
             overlays.overlay(&tool.id, &tool.operation_id, &ToolHints::of(&tool.raw.value())).version(&tool.fingerprint) == tool.version
         };
         if let Some(tool) = former(raw).filter(is_current) {
+            built.seen.push(Seen::tool(tool));
             built.kept.push(Arc::clone(tool));
             continue;
         }
-        match catalog::tool(&listing.server, &raw.value()) {
+        match catalog::listed_tool(&listing.server, raw) {
             Ok(tool) => {
-                // The listing and the tool share the text.
-                let tool = Tool { raw: raw.clone(), ..tool };
                 let overlay = overlays.overlay(&tool.id, &tool.operation_id, &tool.hints);
-                built.new.push(tool.with(&overlay));
+                let tool = tool.with(&overlay);
+                built.seen.push(Seen::tool(&tool));
+                built.functions.push(Fingerprint::of_text(&tool.function_text()));
+                built.new.push(tool);
             }
-            Err(skipped) => built.skipped.push(skipped),
+            Err(skipped) => {
+                built.seen.extend(Seen::listed(raw));
+                built.skipped.push(skipped);
+            }
         }
     }
     built

@@ -1,7 +1,7 @@
 //! The current state: catalog, policy, and the selection settings.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ahash::RandomState;
 use arc_swap::ArcSwap;
@@ -11,7 +11,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::domain::access::policy::{Assignment, CompiledToolsets, Decision, Effect, Policy};
 use crate::domain::access::principal::Principal;
-use crate::domain::access::visibility::{Classes, Scope, Visibility};
+use crate::domain::access::visibility::{Classes, Scope, Visibility, VisibleTools};
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::naming::OperationId;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
@@ -24,6 +24,10 @@ const VIEWS: u64 = 32 << 20;
 const VIEW: usize = 256;
 /// Approximate size of a server or a class in an entry, in bytes.
 const VIEW_ITEM: usize = 32;
+/// Size of the cache for the visible tools of views, in bytes.
+const VISIBLE: u64 = 16 << 20;
+/// Size of a tool and of a server in [`VisibleTools`], in bytes.
+const VISIBLE_ITEMS: (usize, usize) = (5, 4);
 /// Maximum number of remembered names of former tools, because a server may keep inventing names. Further names count as foreign.
 const MOST_FORMER: usize = 100_000;
 
@@ -41,15 +45,37 @@ pub struct CurrentCatalog {
 }
 
 /// The view of one request: catalog, the caller's visibility, and settings. All three are taken at the same time, so a concurrent
-/// change never mixes two states.
+/// change never mixes two states. Only [`View::of_servers`] and [`View::of_catalog`] change what it shows, because the list of visible
+/// tools belongs to it.
 #[derive(Clone)]
 pub struct View {
     pub catalog: Arc<Catalog>,
     pub visibility: Visibility,
     pub settings: Arc<SelectionSettings>,
+    visible: SharedTools,
 }
 
+/// The visible tools, computed when first needed, and shared by all requests with the same view.
+type SharedTools = Arc<OnceLock<VisibleTools>>;
+
 impl View {
+    /// The tools that the caller may see.
+    pub fn visible(&self) -> &VisibleTools {
+        self.visible.get_or_init(|| VisibleTools::of(&self.catalog, &self.visibility))
+    }
+
+    /// The same view of only these servers.
+    #[must_use]
+    pub fn of_servers(&self, servers: Scope<ServerName>) -> Self {
+        Self { visibility: Visibility { servers, ..self.visibility.clone() }, visible: SharedTools::default(), ..self.clone() }
+    }
+
+    /// The same view of another catalog.
+    #[must_use]
+    pub fn of_catalog(self, catalog: Arc<Catalog>) -> Self {
+        Self { catalog, visible: SharedTools::default(), ..self }
+    }
+
     /// The tool with this published name, if the caller may see it.
     pub fn operation(&self, name: &str) -> Option<&Arc<Tool>> {
         self.catalog.operation(name).filter(|tool| self.visibility.allows(tool))
@@ -67,12 +93,19 @@ struct Now {
     policy: Arc<Policy>,
     assignment: Assignment,
     views: Cache<Fingerprint, Visibility>,
+    visible: Cache<Fingerprint, SharedTools>,
+    /// All tools, for callers without restrictions.
+    all: SharedTools,
 }
 
 impl Now {
     fn new(catalog: Arc<Catalog>, policy: Arc<Policy>) -> Self {
         let views = Cache::builder().weigher(|_, view| weight(view)).max_capacity(VIEWS).build();
-        Self { assignment: policy.assign(&catalog), catalog, policy, views }
+        let (of_tool, of_server) = VISIBLE_ITEMS;
+        let each = VIEW + of_tool * catalog.tools().len() + of_server * catalog.servers().len();
+        let each = u32::try_from(each).unwrap_or(u32::MAX);
+        let visible = Cache::builder().weigher(move |_, _: &SharedTools| each).max_capacity(VISIBLE).build();
+        Self { assignment: policy.assign(&catalog), catalog, policy, views, visible, all: SharedTools::default() }
     }
 
     fn visibility(&self, principal: &Principal) -> Visibility {
@@ -91,6 +124,19 @@ impl Now {
         };
         self.views.insert(view, visibility.clone());
         visibility
+    }
+
+    /// The visible tools of a principal's view.
+    fn visible(&self, principal: &Principal) -> SharedTools {
+        if principal.servers == Scope::All && self.policy.is_open_to(principal) {
+            return Arc::clone(&self.all);
+        }
+        let view = self.policy.view_of(principal);
+        self.visible.get(&view).unwrap_or_else(|| {
+            let new = SharedTools::default();
+            self.visible.insert(view, Arc::clone(&new));
+            new
+        })
     }
 }
 
@@ -117,7 +163,12 @@ impl CurrentCatalog {
     /// Creates the view for a request of this principal.
     pub fn view(&self, principal: &Principal) -> View {
         let now = self.now.load();
-        View { catalog: Arc::clone(&now.catalog), visibility: now.visibility(principal), settings: self.settings() }
+        View {
+            catalog: Arc::clone(&now.catalog),
+            visibility: now.visibility(principal),
+            settings: self.settings(),
+            visible: now.visible(principal),
+        }
     }
 
     pub fn settings(&self) -> Arc<SelectionSettings> {
@@ -266,7 +317,7 @@ mod tests {
 
     use serde_json::json;
 
-    use super::{CurrentCatalog, VIEWS};
+    use super::{CurrentCatalog, VIEWS, View};
     use crate::domain::access::policy::{Effect, Policy, Rule, RulePlace, RuleSource};
     use crate::domain::access::principal::{GroupTable, Principal, User};
     use crate::domain::access::visibility::Scope;
@@ -327,6 +378,33 @@ mod tests {
         let (views, bytes) = kept(&current);
         assert!(bytes <= VIEWS && views < callers as u64, "{views} views of {bytes} bytes");
         assert!(bytes > VIEWS / 2, "{views} views of {bytes} bytes");
+    }
+
+    #[test]
+    fn the_visible_tools_are_those_that_the_view_allows() {
+        let by_group = |group: &str, tools: &str| json!({"effect": "allow", "tools": [tools], "groups": [group]});
+        let current = current(&[by_group("all", "t1*"), by_group("g7", "t299")]);
+        let of = |principal: &Principal| {
+            let view = current.view(principal);
+            let allowed = |view: &View| -> Vec<u32> {
+                (0..).zip(view.catalog.tools()).filter(|(_, tool)| view.visibility.allows(tool)).map(|(position, _)| position).collect()
+            };
+            let (visible, expected) = (view.visible(), allowed(&view));
+            assert_eq!(visible.positions()[..], expected[..]);
+            assert!((0..=u32::try_from(TOOLS).unwrap()).all(|position| visible.contain(position) == expected.contains(&position)));
+            assert_eq!(visible.of_servers().iter().sum::<u32>() as usize, expected.len());
+            assert!(Arc::ptr_eq(current.view(principal).visible().positions(), visible.positions()), "computed twice");
+            let nowhere = view.of_servers(Scope::Only(BTreeSet::new()));
+            assert!(nowhere.visible().positions().is_empty());
+            assert!(view.clone().of_catalog(Arc::default()).visible().positions().is_empty());
+            expected.len()
+        };
+        assert_eq!((of(&user(1, "m")), of(&user(7, "m"))), (111, 112));
+        let of_key = Principal { servers: Scope::Only(BTreeSet::from([ServerName::from("other")])), ..Principal::service_key() };
+        current.set_policy(Policy::new(Effect::Allow, Vec::new()));
+        assert_eq!((of(&user(1, "m")), of(&Principal::service_key()), of(&of_key)), (TOOLS, TOOLS, 0));
+        current.swap(Catalog::new(Vec::new()));
+        assert_eq!(of(&user(1, "m")), 0);
     }
 
     #[test]

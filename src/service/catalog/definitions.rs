@@ -18,7 +18,8 @@ use serde_json::{Value, json};
 
 use crate::domain::access::management::ManagedInFile;
 use crate::domain::catalog::definition::{
-    Difference, LISTED, NO_TOOL, PROMPTS_LISTED, SERVER_KEY, TOOLS_LISTED, definition_of, difference, prompt_key, prompt_of, skeleton,
+    Difference, LISTED, NO_TOOL, PROMPTS_LISTED, SERVER_KEY, TOOLS_LISTED, definition_of, difference, fingerprint, prompt_key, prompt_of,
+    skeleton,
 };
 use crate::domain::catalog::hidden_text::visible;
 use crate::domain::catalog::naming::OperationId;
@@ -132,17 +133,36 @@ impl Kind {
 }
 
 /// A definition in the current list of a server.
-struct Seen<'a> {
+pub struct Seen {
+    /// A tool's name, or the key of a server or a prompt.
     key: Arc<str>,
-    raw: &'a Value,
+    raw: JsonText,
     fingerprint: Fingerprint,
 }
 
-impl<'a> Seen<'a> {
-    fn new(key: impl Into<Arc<str>>, raw: &'a Value) -> Self {
+impl Seen {
+    /// The listed definition of a tool.
+    pub(super) fn tool(tool: &Tool) -> Self {
+        Self { key: Arc::clone(&tool.id.name), raw: tool.raw.clone(), fingerprint: tool.definition }
+    }
+
+    /// A listed definition, even if it can't be published. `None` if it has no name that a tool may have.
+    pub fn listed(text: &JsonText) -> Option<Self> {
+        let raw = text.value();
+        let name = raw.get("name")?.as_str().filter(|name| !name.starts_with(NO_TOOL))?;
+        Some(Self { key: name.into(), raw: text.clone(), fingerprint: fingerprint(&raw) })
+    }
+
+    /// The definition of a server or a prompt.
+    fn part(key: impl Into<Arc<str>>, raw: &Value) -> Self {
         let key = key.into();
         let fingerprint = canonical::fingerprint(&definition_of(&key, raw));
-        Self { key, raw, fingerprint }
+        Self { key, raw: raw.into(), fingerprint }
+    }
+
+    /// The compared part.
+    fn definition(&self) -> Value {
+        definition_of(&self.key, &self.raw.value())
     }
 }
 
@@ -160,9 +180,9 @@ pub struct PartView {
 
 /// The changes that a list causes in the store.
 #[derive(Default)]
-struct News<'a> {
+struct News {
     added: Vec<(StoredDefinition, String)>,
-    changed: Vec<(ToolId, Fingerprint, &'a Value)>,
+    changed: Vec<(ToolId, Fingerprint, Value)>,
     beyond: Vec<Arc<str>>,
 }
 
@@ -190,15 +210,12 @@ impl Definitions {
     }
 
     /// Compares the tools that a server lists. Logs each difference once.
-    pub async fn observe<'a>(&self, server: &ServerName, tools: impl Iterator<Item = &'a JsonText>) {
+    pub async fn observe(&self, server: &ServerName, tools: &[Seen]) {
         if self.state.read().settings.changes == DefinitionChanges::Off {
             self.state.write().present.remove(server);
             return;
         }
-        let tools: Vec<Value> = tools.map(JsonText::value).collect();
-        let seen = tools.iter().filter_map(|raw| Some(Seen::new(raw.get("name")?.as_str()?, raw)));
-        let seen: Vec<Seen<'_>> = seen.filter(|seen| !seen.key.starts_with(NO_TOOL)).collect();
-        self.note(server, &seen, Kind::Tools).await;
+        self.note(server, tools, Kind::Tools).await;
     }
 
     /// Compares a server's own definition.
@@ -207,7 +224,7 @@ impl Definitions {
             return;
         }
         let raw = json!({"title": listing.title, "program": listing.program, "instructions": listing.instructions});
-        self.note(&listing.server, &[Seen::new(SERVER_KEY, &raw)], Kind::Server).await;
+        self.note(&listing.server, &[Seen::part(SERVER_KEY, &raw)], Kind::Server).await;
     }
 
     /// Compares a server's prompts.
@@ -215,7 +232,7 @@ impl Definitions {
         if self.state.read().settings.changes == DefinitionChanges::Off {
             return;
         }
-        let seen = prompts.iter().filter_map(|raw| Some(Seen::new(prompt_key(raw.get("name")?.as_str()?), raw)));
+        let seen = prompts.iter().filter_map(|raw| Some(Seen::part(prompt_key(raw.get("name")?.as_str()?), raw)));
         self.note(server, &seen.collect::<Vec<_>>(), Kind::Prompts).await;
         self.state.write().present.entry(server.clone()).or_default().knows_prompts = true;
     }
@@ -232,7 +249,7 @@ impl Definitions {
     }
 
     /// Compares the complete current list of one kind.
-    async fn note(&self, server: &ServerName, seen: &[Seen<'_>], kind: Kind) {
+    async fn note(&self, server: &ServerName, seen: &[Seen], kind: Kind) {
         let news = self.news(server, seen, kind);
         if let Err(error) = self.store.add_definitions(&news.added).await {
             tracing::warn!(%server, %error, "new definitions were not stored; they count as known until a restart");
@@ -269,12 +286,12 @@ impl Definitions {
         for seen in seen {
             present.fingerprints.insert(Arc::clone(&seen.key), seen.fingerprint);
             if seen.key.starts_with(NO_TOOL) {
-                present.parts.insert(Arc::clone(&seen.key), definition_of(&seen.key, seen.raw));
+                present.parts.insert(Arc::clone(&seen.key), seen.definition());
             }
         }
     }
 
-    fn news<'a>(&self, server: &ServerName, seen: &[Seen<'a>], kind: Kind) -> News<'a> {
+    fn news(&self, server: &ServerName, seen: &[Seen], kind: Kind) -> News {
         let state = self.state.read();
         let known = state.known.get(server);
         // The first list of a kind counts as approved, because the server had it when it was configured.
@@ -282,17 +299,18 @@ impl Definitions {
         let is_listed = kind.listed().is_some_and(|key| known.is_some_and(|known| known.contains_key(key)));
         let is_known = is_listed || count > 0;
         let (mut news, now) = (News::default(), SystemTime::now());
-        for Seen { key: name, raw, fingerprint } in seen {
+        for one in seen {
+            let Seen { key: name, raw, fingerprint } = one;
             let tool = || ToolId { server: server.clone(), name: Arc::clone(name) };
             match known.and_then(|known| known.get(name)) {
                 None if count + news.added.len() >= MOST_KNOWN => news.beyond.push(Arc::clone(name)),
                 None => {
                     let stored = StoredDefinition::first(tool(), *fingerprint, is_known, now);
-                    news.added.push((stored, definition_of(name, raw).to_string()));
+                    news.added.push((stored, one.definition().to_string()));
                 }
                 Some(stored) if stored.fingerprint != *fingerprint => {
                     if stored.noticed.is_none_or(|(noticed, _)| noticed != *fingerprint) {
-                        news.changed.push((tool(), *fingerprint, *raw));
+                        news.changed.push((tool(), *fingerprint, raw.value()));
                     }
                 }
                 Some(_) => {}

@@ -1,8 +1,8 @@
 //! The catalog and the index: synchronisation with the servers, and administration.
 
-pub(crate) mod build;
 pub mod current;
 pub mod definitions;
+pub(crate) mod build;
 pub(crate) mod enrich;
 pub mod indexing;
 mod announce;

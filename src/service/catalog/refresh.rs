@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 
 use crate::domain::catalog::catalog::{Catalog, CatalogServer, ServerListing};
 use crate::domain::catalog::hidden_text::{HiddenText, visible};
@@ -21,8 +22,8 @@ use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::definitions::Definitions;
 use crate::service::catalog::rebuild::{Rebuild, RebuildRequests};
 use crate::service::catalog::tool_facts::ToolOverrides;
-use crate::service::ports::{ServerEvent, Store};
-use crate::service::supervision::Supervised;
+use crate::service::ports::{ServerEvent, Store, StoreError};
+use crate::service::supervision::{Supervised, joined};
 use crate::settings::servers::ServerSettings;
 
 /// Counts the cl100k tokens of several texts. Blocks and is CPU-bound. Provided by the composition root.
@@ -64,8 +65,8 @@ pub struct Refresh {
     early: BTreeMap<ServerName, ServerListing>,
     /// Events that were received and not handled yet. They are kept here, so that a panic during one event loses no other.
     waiting: VecDeque<ServerEvent>,
-    /// New listings with the servers that were built from them, which are not published yet.
-    built: Vec<(ServerListing, CatalogServer)>,
+    /// New listings with the servers that were built from them, which are not published or not stored yet.
+    built: VecDeque<(ServerListing, CatalogServer)>,
 }
 
 impl Refresh {
@@ -88,7 +89,7 @@ impl Refresh {
             listings: BTreeMap::new(),
             early: BTreeMap::new(),
             waiting: VecDeque::new(),
-            built: Vec::new(),
+            built: VecDeque::new(),
         }
     }
 
@@ -100,8 +101,8 @@ impl Refresh {
     }
 
     /// Publishes the stored listings of all configured servers. Returns their number.
-    pub async fn load_last_good(&mut self) -> usize {
-        let listings = match self.store.listings().await {
+    pub async fn load_last_good(&mut self, stored: Result<Vec<ServerListing>, StoreError>) -> usize {
+        let listings = match stored {
             Ok(listings) => listings,
             Err(error) => {
                 tracing::warn!(error = %error, "the stored catalog could not be read; it is rebuilt from the servers");
@@ -113,9 +114,14 @@ impl Refresh {
             self.forget(&listing.server).await;
         }
         let mut servers = Vec::new();
-        for together in known.chunks(TOGETHER) {
-            for (listing, built) in together.iter().zip(self.build_at_once(together).await) {
-                self.observe(listing).await;
+        let mut chunks = known.chunks(TOGETHER);
+        let mut next = chunks.next().map(|listings| (listings, self.start_building(listings)));
+        while let Some((listings, building)) = next {
+            let mut built = finish_building(building).await;
+            // The next ones are built while these are completed.
+            next = chunks.next().map(|listings| (listings, self.start_building(listings)));
+            self.count_tokens(&mut built).await;
+            for (listing, built) in listings.iter().zip(built) {
                 built.new.iter().for_each(|tool| log_hidden(&tool.id.to_string(), &tool.hidden));
                 servers.push(self.complete(listing, None, built).await);
             }
@@ -222,7 +228,7 @@ impl Refresh {
         let newest = self.built.iter().rfind(|(built, _)| built.server == listing.server).map(|(_, server)| server);
         let server = self.server(&listing, newest.or_else(|| snapshot.server(listing.server.as_str()))).await;
         tracing::info!(server = %listing.server, tools = server.tools.len(), "server listed");
-        self.built.push((listing, server));
+        self.built.push_back((listing, server));
     }
 
     /// Publishes the servers with new listings, and stores their listings.
@@ -235,7 +241,7 @@ impl Refresh {
         // The last listing of a server replaces its earlier ones.
         servers.extend(self.built.iter().map(|(listing, server)| (&listing.server, server)));
         self.publish(servers.into_values().cloned().collect());
-        for (listing, _) in mem::take(&mut self.built) {
+        while let Some((listing, _)) = self.built.pop_front() {
             if let Err(error) = self.store.save_listing(&listing).await {
                 tracing::warn!(server = %listing.server, error = %error, "the listing was not stored; the next start waits for the server");
             }
@@ -274,35 +280,22 @@ impl Refresh {
         }
     }
 
-    /// Builds the tools of several listings on all cores. No former tools are reused.
-    async fn build_at_once(&self, listings: &[ServerListing]) -> Vec<Built> {
+    /// Builds the tools of several listings on all cores, in as many parts. No former tools are reused.
+    fn start_building(&self, listings: &[ServerListing]) -> Vec<JoinHandle<Vec<Built>>> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let tasks: Vec<_> = listings
-            .chunks(listings.len().div_ceil(cores).max(1))
-            .map(|part| {
-                let (part, configured, overlays) = (part.to_vec(), Arc::clone(&self.configured), self.inputs.overrides.overlays());
-                tokio::task::spawn_blocking(move || {
-                    let build = |listing: &ServerListing| build(listing, configured.get(&listing.server), &overlays, |_| None);
-                    part.iter().map(build).collect::<Vec<Built>>()
-                })
+        let parts = listings.chunks(listings.len().div_ceil(cores).max(1));
+        let build_part = |part: &[ServerListing]| {
+            let (part, configured, overlays) = (part.to_vec(), Arc::clone(&self.configured), self.inputs.overrides.overlays());
+            tokio::task::spawn_blocking(move || {
+                let build = |listing: &ServerListing| build(listing, configured.get(&listing.server), &overlays, |_| None);
+                part.iter().map(build).collect()
             })
-            .collect();
-        let mut built = Vec::with_capacity(listings.len());
-        for task in tasks {
-            built.extend(task.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic())));
-        }
-        built
-    }
-
-    /// Compares the listed tools with the known definitions.
-    async fn observe(&self, listing: &ServerListing) {
-        let listed = listing.enabled(self.configured.get(&listing.server));
-        self.inputs.definitions.observe(&listing.server, listed).await;
+        };
+        parts.map(build_part).collect()
     }
 
     /// Builds a server's tools. Reuses unchanged ones and omits disabled and withheld ones.
     async fn server(&self, listing: &ServerListing, known: Option<&CatalogServer>) -> CatalogServer {
-        self.observe(listing).await;
         let withheld = self.inputs.definitions.withheld_of(&listing.server);
         let known_tools = || known.into_iter().flat_map(|server| server.tools.iter().chain(&server.disabled)).chain(&withheld);
         let by_fingerprint: HashMap<&Fingerprint, &Arc<Tool>> = known_tools().map(|tool| (&tool.fingerprint, tool)).collect();
@@ -311,24 +304,26 @@ impl Refresh {
         let overlays = self.inputs.overrides.overlays();
         let former =
             |raw: &JsonText| by_address.get(&raw.address()).or_else(|| by_fingerprint.get(&canonical::fingerprint(&raw.value()))).copied();
-        let built = build(listing, self.configured.get(&listing.server), &overlays, former);
+        let mut built = build(listing, self.configured.get(&listing.server), &overlays, former);
         for tool in built.new.iter().filter(|tool| !by_fingerprint.contains_key(&tool.fingerprint)) {
             log_hidden(&tool.id.to_string(), &tool.hidden);
         }
+        self.count_tokens(std::slice::from_mut(&mut built)).await;
         self.complete(listing, known, built).await
     }
 
-    /// Counts the tokens of new tools, shortens long definitions, and withholds what waits for an approval. The listing was observed.
+    /// Compares the definitions with the known ones, shortens long ones, and withholds what waits for an approval. The tokens of new tools
+    /// are counted.
     async fn complete(&self, listing: &ServerListing, known: Option<&CatalogServer>, built: Built) -> CatalogServer {
         let definitions = &self.inputs.definitions;
-        let Built { kept: mut tools, mut new, skipped } = built;
+        let Built { kept: mut tools, mut new, skipped, seen, .. } = built;
+        definitions.observe(&listing.server, &seen).await;
         for tool in &new {
             log_misfits(tool);
         }
         for skipped in skipped {
             tracing::warn!(server = %listing.server, tool = skipped.tool, reason = skipped.reason, "tool left out");
         }
-        self.count_tokens(&mut new).await;
         if let Some(budget) = self.tool_tokens {
             new = self.shortened(new, budget).await;
         }
@@ -382,25 +377,19 @@ impl Refresh {
         tools
     }
 
-    async fn count_tokens(&self, tools: &mut [Tool]) {
-        let definitions = tools.iter().map(Tool::function_text).collect();
-        for (tool, count) in tools.iter_mut().zip(self.tokens(definitions).await) {
-            tool.tokens = count;
+    /// Counts the tokens of the new tools, or takes the counts from the store.
+    async fn count_tokens(&self, built: &mut [Built]) {
+        let functions: Vec<Fingerprint> = built.iter().flat_map(|built| &built.functions).copied().collect();
+        if functions.is_empty() {
+            return;
         }
-    }
-
-    /// The token count of each definition, from the store's cache or newly counted.
-    async fn tokens(&self, definitions: Vec<String>) -> Vec<u32> {
-        if definitions.is_empty() {
-            return Vec::new();
-        }
-        let hashes: Vec<Fingerprint> = definitions.iter().map(|definition| Fingerprint::of_text(definition)).collect();
-        let mut counts = self.store.token_counts(&hashes).await.unwrap_or_else(|error| {
+        let mut counts = self.store.token_counts(&functions).await.unwrap_or_else(|error| {
             tracing::warn!(error = %error, "stored token counts could not be read; they are counted again");
             HashMap::new()
         });
-        let (missing, texts): (Vec<Fingerprint>, Vec<String>) =
-            hashes.iter().copied().zip(definitions).filter(|(hash, _)| !counts.contains_key(hash)).unzip();
+        let new = || built.iter().flat_map(|built| built.functions.iter().zip(&built.new));
+        let missing = new().filter(|(function, _)| !counts.contains_key(function));
+        let (missing, texts): (Vec<Fingerprint>, Vec<String>) = missing.map(|(function, tool)| (*function, tool.function_text())).unzip();
         if !texts.is_empty() {
             let count = Arc::clone(&self.count_tokens);
             let counted = tokio::task::spawn_blocking(move || count(&texts)).await.unwrap_or_default();
@@ -410,8 +399,21 @@ impl Refresh {
             }
             counts.extend(counted);
         }
-        hashes.iter().map(|hash| counts.get(hash).copied().unwrap_or_default()).collect()
+        for Built { functions, new, .. } in built {
+            for (function, tool) in functions.iter().zip(new) {
+                tool.tokens = counts.get(function).copied().unwrap_or_default();
+            }
+        }
     }
+}
+
+/// Waits for the parts of [`Refresh::start_building`].
+async fn finish_building(parts: Vec<JoinHandle<Vec<Built>>>) -> Vec<Built> {
+    let mut built = Vec::new();
+    for part in parts {
+        built.extend(joined(part).await);
+    }
+    built
 }
 
 /// Logs which parts of a tool's shape no longer fit its definition.

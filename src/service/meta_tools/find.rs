@@ -130,7 +130,7 @@ impl Find {
             let next = "None of these servers has tools here. Correct the names, or search without `servers`.".to_owned();
             return Ok(Found { unknown_servers, next, ..Found::default() });
         }
-        let View { catalog, visibility, settings } = &*view;
+        let View { catalog, visibility, settings, .. } = &*view;
         let mut queries = request.queries.clone();
         let mut warnings = Vec::new();
         let is_meant = meant(request, catalog, visibility, &mut warnings);
@@ -220,9 +220,7 @@ fn restricted<'a>(whole: &'a View, names: &[String]) -> (Cow<'a, View>, Vec<Unkn
             }
         }
     }
-    let mut view = whole.clone();
-    view.visibility.servers = Scope::Only(servers);
-    (Cow::Owned(view), unknown)
+    (Cow::Owned(whole.of_servers(Scope::Only(servers))), unknown)
 }
 
 /// For each tool of the catalog, whether it matches the intent; `None` without an intent, or if no tool matches.

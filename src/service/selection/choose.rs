@@ -2,6 +2,7 @@
 
 mod additions;
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use parking_lot::Mutex;
 use self::additions::Ground;
 
 use crate::domain::access::principal::Principal;
-use crate::domain::access::visibility::{Scope, Visibility};
+use crate::domain::access::visibility::Scope;
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::{Tool, ToolId};
 use crate::domain::selection::relevance::{
@@ -298,21 +299,21 @@ fn plan(message: &Message<'_>) -> QueryPlan {
 }
 
 /// Limits the view to servers with offered tools. Also returns the number of visible tools on these servers.
-fn narrowed(view: &View, offer: &Offer) -> (View, usize) {
-    let View { catalog, visibility, .. } = view;
+fn narrowed<'a>(view: &'a View, offer: &Offer) -> (Cow<'a, View>, usize) {
+    let visible = view.visible();
+    if Arc::ptr_eq(&offer.ours, visible.positions()) {
+        return (Cow::Borrowed(view), offer.ours.len());
+    }
+    let catalog = &view.catalog;
     let mut is_asked = vec![false; catalog.servers().len()];
     offer.ours.iter().filter_map(|&position| catalog.server_of(position)).for_each(|server| is_asked[server as usize] = true);
-    let in_scope = catalog
-        .visible_positions(visibility)
-        .filter(|&position| catalog.server_of(position).is_some_and(|server| is_asked[server as usize]))
-        .count();
-    let servers = if is_asked.iter().all(|is_asked| *is_asked) {
-        visibility.servers.clone()
-    } else {
-        let asked = catalog.servers().iter().zip(&is_asked).filter(|(_, is_asked)| **is_asked);
-        Scope::Only(asked.map(|(server, _)| server.name.clone()).collect())
-    };
-    (View { visibility: Visibility { servers, ..visibility.clone() }, ..view.clone() }, in_scope)
+    let in_scope = visible.of_servers().iter().zip(&is_asked).filter(|(_, is_asked)| **is_asked).map(|(tools, _)| *tools as usize).sum();
+    if is_asked.iter().all(|is_asked| *is_asked) {
+        return (Cow::Borrowed(view), in_scope);
+    }
+    let asked = catalog.servers().iter().zip(&is_asked).filter(|(_, is_asked)| **is_asked);
+    let servers = Scope::Only(asked.map(|(server, _)| server.name.clone()).collect());
+    (Cow::Owned(view.of_servers(servers)), in_scope)
 }
 
 impl Chosen {

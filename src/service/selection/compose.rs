@@ -29,7 +29,7 @@ impl<'a> Composition<'a> {
 
     /// Adds tools that stay regardless of the message: the search tool, pinned tools, and always-on tools of toolsets.
     pub(super) fn add_fixed(&mut self) {
-        let Message { view: View { catalog, visibility, settings }, offer, principal, .. } = self.message;
+        let Message { view: View { catalog, visibility, settings, .. }, offer, principal, .. } = self.message;
         self.add_meta([Purpose::Search, Purpose::Load].into_iter().flat_map(MetaTool::of_purpose), &Reason::SearchTool);
         if offer.has_meta_document() {
             // If the tools themselves are not offered, the first message already needs these meta-tools.

@@ -25,9 +25,9 @@ pub(super) fn run_tool() -> ToolId {
 #[derive(Default)]
 pub(super) struct Offer {
     /// Our tools that the caller may see, without duplicates.
-    pub(super) ours: Vec<u32>,
-    /// For each tool of the catalog, whether [`Offer::ours`] contains it.
-    mask: Vec<bool>,
+    pub(super) ours: Arc<[u32]>,
+    /// For each tool of the catalog, whether [`Offer::ours`] contains it. `None` if these are in ascending order, and quickly searched.
+    mask: Option<Vec<bool>>,
     pub(super) meta: Vec<MetaTool>,
     /// Names of foreign functions to keep without a judgement.
     pub(super) foreign: Vec<String>,
@@ -95,7 +95,7 @@ impl ConnectionAddress {
 impl Offer {
     pub(super) fn of(request: &SelectRequest, current: &CurrentCatalog, view: &View) -> Self {
         let View { catalog, visibility, .. } = view;
-        let mut offer = Self { mask: vec![false; catalog.tools().len()], ..Self::default() };
+        let mut offer = Self::default();
         let switched_on: Option<HashSet<&str>> = request.tool_ids.as_ref().map(|ids| ids.iter().map(String::as_str).collect());
         for (id, path) in &request.connections {
             if switched_on.as_ref().is_some_and(|ids| !ids.contains(id.as_str())) {
@@ -111,9 +111,9 @@ impl Offer {
             offer.connections.push((id.clone(), published));
         }
         if let Some(offered) = &request.offered {
-            offer.sort(offered, request.narrow_foreign, current, catalog, visibility);
+            offer.sort(offered, request.narrow_foreign, current, view);
         } else {
-            offer.take_published(request.connections.is_empty(), catalog, visibility);
+            offer.take_published(request.connections.is_empty(), view);
         }
         offer
     }
@@ -130,7 +130,10 @@ impl Offer {
     }
 
     pub(super) fn has(&self, position: u32) -> bool {
-        self.mask.get(position as usize).copied().unwrap_or(false)
+        match &self.mask {
+            Some(mask) => mask.get(position as usize).copied().unwrap_or(false),
+            None => self.ours.binary_search(&position).is_ok(),
+        }
     }
 
     /// The position of a tool in the catalog, if the tool is offered.
@@ -155,15 +158,18 @@ impl Offer {
         self.ours.iter().filter_map(|&position| catalog.tools().get(position as usize).map(AsRef::as_ref))
     }
 
-    fn take_published(&mut self, everything: bool, catalog: &Catalog, visibility: &Visibility) {
+    fn take_published(&mut self, everything: bool, view: &View) {
         let published_by: Vec<&ConnectionAddress> = self.published().collect();
-        let everything_is_on = everything || published_by.contains(&&ConnectionAddress::Whole);
-        let is_on = |tool: &Tool| everything_is_on || published_by.iter().any(|published| published.holds(tool, &visibility.assigned));
-        let published: Vec<u32> =
-            catalog.visible_positions(visibility).filter(|&position| is_on(&catalog.tools()[position as usize])).collect();
-        for position in published {
-            self.add(position);
-        }
+        let visible = view.visible().positions();
+        let is_on = |position: &u32| {
+            let tool = &view.catalog.tools()[*position as usize];
+            published_by.iter().any(|published| published.holds(tool, &view.visibility.assigned))
+        };
+        self.ours = if everything || published_by.contains(&&ConnectionAddress::Whole) {
+            Arc::clone(visible)
+        } else {
+            visible.iter().copied().filter(is_on).collect()
+        };
         if everything || !self.connections.is_empty() {
             self.meta = vec![MetaTool::FindTools, MetaTool::RunTool];
         }
@@ -171,14 +177,16 @@ impl Offer {
 
     /// Sorts the offered functions. A name in the catalog, or of a former tool, is ours; it is dropped if the tool is gone or the
     /// caller may not use it, even if the function is foreign. All other names are foreign and are kept, however similar to ours.
-    fn sort(&mut self, offered: &[Offered], narrow_foreign: bool, current: &CurrentCatalog, catalog: &Catalog, visibility: &Visibility) {
-        let mut is_visible = vec![false; catalog.tools().len()];
-        catalog.visible_positions(visibility).for_each(|position| is_visible[position as usize] = true);
+    fn sort(&mut self, offered: &[Offered], narrow_foreign: bool, current: &CurrentCatalog, view: &View) {
+        let (catalog, visible) = (&view.catalog, view.visible());
+        let (mut ours, mut mask) = (Vec::new(), vec![false; catalog.tools().len()]);
         let mut seen = HashSet::new();
         for function in offered {
             if let Some(position) = catalog.operation_position(&function.name) {
-                if is_visible[position as usize] {
-                    self.add(position);
+                let is_known = &mut mask[position as usize];
+                if visible.contain(position) && !*is_known {
+                    *is_known = true;
+                    ours.push(position);
                 }
                 continue;
             }
@@ -195,14 +203,6 @@ impl Offer {
                 _ => self.foreign.push(function.name.clone()),
             }
         }
-    }
-
-    fn add(&mut self, position: u32) {
-        if let Some(slot) = self.mask.get_mut(position as usize)
-            && !*slot
-        {
-            *slot = true;
-            self.ours.push(position);
-        }
+        (self.ours, self.mask) = (ours.into(), Some(mask));
     }
 }

@@ -457,7 +457,7 @@ impl Retrieve {
         foreign: &[ForeignTool],
         trace: Option<&Mutex<Trace>>,
     ) -> Ranking {
-        let View { catalog, visibility, settings } = view;
+        let View { catalog, visibility, settings, .. } = view;
         let texts: Vec<&str> = plan.texts().iter().map(String::as_str).collect();
         if texts.is_empty() {
             return Ranking::default();
@@ -648,7 +648,7 @@ impl Retrieve {
     /// All tools that the caller sees, ordered by their match with the queries. `list` is the minimum number of candidates per
     /// query.
     pub async fn merged(&self, queries: &[String], view: &View, principal: &Principal, list: usize) -> Merged {
-        let View { catalog, visibility, settings } = view;
+        let View { catalog, settings, .. } = view;
         let mut merged = Merged::default();
         let mut best: HashMap<u32, Ranked<u32>, RandomState> = HashMap::default();
         for query in queries {
@@ -672,7 +672,7 @@ impl Retrieve {
         merged.warnings.dedup();
         // Tools that no query returned follow in the order of the catalog. Mostly, these are nearly all.
         let (mut found, mut rest) = (Vec::with_capacity(best.len()), Vec::new());
-        for key in catalog.visible_positions(visibility) {
+        for &key in &**view.visible().positions() {
             match best.remove(&key) {
                 Some(ranked) => found.push(ranked),
                 None => rest.push(Ranked { key, fused: f32::NEG_INFINITY, ..Ranked::default() }),

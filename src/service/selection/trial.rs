@@ -172,8 +172,7 @@ impl TextTrials {
     async fn selected(&self, side: &Side, message: &str, principal: &Principal) -> BTreeSet<String> {
         let turn = Turn { role: Role::User, text: message.to_owned(), called: Vec::new() };
         let request = SelectRequest { turns: vec![turn], ..SelectRequest::default() };
-        let mut view = self.current.view(principal);
-        view.catalog = Arc::clone(&side.catalog);
+        let mut view = self.current.view(principal).of_catalog(Arc::clone(&side.catalog));
         // A language model costs money, and its answer isn't the effect of the text alone.
         Arc::make_mut(&mut view.settings).rerank = Rerank::Off;
         let (_, explanation) = side.select.explain_in(request, principal, view).await;

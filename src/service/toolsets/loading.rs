@@ -171,7 +171,7 @@ impl Loading {
 
     /// The bound tools for known groups. In dynamic mode, pinned tools come first.
     fn bound_with(loaded: &Loaded, view: &View, mode: Mode) -> Vec<OperationId> {
-        let View { catalog, visibility, settings } = view;
+        let View { catalog, visibility, settings, .. } = view;
         let mut names: Vec<OperationId> = Vec::new();
         if mode == Mode::Dynamic {
             let pinned = pinned(settings, catalog).map(|position| &catalog.tools()[position as usize]);
@@ -355,7 +355,7 @@ impl Loading {
     }
 
     async fn load_into_chat(&self, key: &ChatKey, groups: &[Group], view: &View) -> Result<Vec<String>, LoadError> {
-        let View { catalog, visibility, settings } = view;
+        let View { catalog, visibility, settings, .. } = view;
         let budget = settings.chat_budget;
         let tools: Vec<ToolId> = groups.iter().flat_map(|group| group.members(catalog, visibility)).map(|tool| tool.id.clone()).collect();
         let updated = self.chats.update(key, &tools, &[], budget).await;

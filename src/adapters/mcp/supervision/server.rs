@@ -1,5 +1,6 @@
 //! The state of one configured server. Its supervisor writes it; calls read it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ pub(in crate::adapters::mcp) struct Server {
     settings: ArcSwap<ServerSettings>,
     pub(in crate::adapters::mcp) secrets: Arc<Secrets>,
     status: watch::Sender<Status>,
+    /// Whether the phase is [`ServerPhase::Retrying`]. Each message asks all servers, so this takes no lock.
+    is_retrying: AtomicBool,
     approach: Mutex<(Era, Wire)>,
     outlet: Arc<Outlet>,
 }
@@ -141,7 +144,15 @@ impl Server {
         let secrets = Arc::new(Secrets::of(&settings.with(&settings.per_user.list_with)));
         let approach = Mutex::new((Era::usual(&settings.transport), Wire::of(&settings.transport)));
         let name = settings.name.clone();
-        Self { name, settings: ArcSwap::from_pointee(settings), secrets, status: watch::Sender::new(status), approach, outlet }
+        Self {
+            name,
+            settings: ArcSwap::from_pointee(settings),
+            secrets,
+            status: watch::Sender::new(status),
+            is_retrying: AtomicBool::new(false),
+            approach,
+            outlet,
+        }
     }
 
     pub(in crate::adapters::mcp) fn settings(&self) -> Arc<ServerSettings> {
@@ -167,7 +178,7 @@ impl Server {
     }
 
     pub(in crate::adapters::mcp) fn is_down(&self) -> bool {
-        self.status.borrow().phase == ServerPhase::Retrying && self.settings().per_user.is_empty()
+        self.is_retrying.load(Ordering::Acquire) && self.settings().per_user.is_empty()
     }
 
     /// Events that describe the current state to a new follower.
@@ -327,7 +338,10 @@ impl Server {
         if self.status.borrow().retired {
             return;
         }
-        self.status.send_modify(change);
+        self.status.send_modify(|status| {
+            change(status);
+            self.is_retrying.store(status.phase == ServerPhase::Retrying, Ordering::Release);
+        });
         if let (Some(sender), Some(event)) = (&*outlet, event) {
             let _ = sender.send(event);
         }

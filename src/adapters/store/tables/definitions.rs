@@ -30,6 +30,9 @@ impl DefinitionStore for SqlStore {
     }
 
     async fn add_definitions(&self, new: &[(StoredDefinition, String)]) -> Result<(), StoreError> {
+        if new.is_empty() {
+            return Ok(());
+        }
         let add = || {
             async move |writer: &mut DbConnection| {
                 for new in new.chunks(CHUNK) {

@@ -73,19 +73,12 @@ impl Cleaning {
     fn tool(&mut self, definition: &Value) -> Option<Value> {
         let Value::Object(members) = definition else { return None };
         let mut pointer = String::new();
-        let mut changed = false;
-        let mut cleaned = Map::with_capacity(members.len());
-        for (name, value) in members {
-            let new = if name == "name" {
-                None
-            } else {
-                let is_schema = name == "inputSchema";
-                within(&mut pointer, name, |pointer| self.value(value, pointer, is_schema))
-            };
-            changed |= new.is_some();
-            cleaned.insert(name.clone(), new.unwrap_or_else(|| value.clone()));
-        }
-        changed.then_some(Value::Object(cleaned))
+        let new = members.iter().map(|(name, value)| {
+            let clean = |pointer: &mut String| self.value(value, pointer, name == "inputSchema");
+            (None, if name == "name" { None } else { within(&mut pointer, name, clean) })
+        });
+        let new = new.collect();
+        changed(members, new).map(Value::Object)
     }
 
     /// Returns the cleaned value; `None` if nothing changes. `is_identifier`: strings are names or values, unless they are prose.
@@ -107,18 +100,16 @@ impl Cleaning {
     }
 
     fn object(&mut self, members: &Map<String, Value>, pointer: &mut String, is_identifier: bool) -> Option<Map<String, Value>> {
-        let mut changed = false;
-        let mut cleaned = Map::with_capacity(members.len());
-        for (name, value) in members {
+        let new = members.iter().map(|(name, value)| {
             let new_name = self.text(name, pointer, is_identifier);
             // A property may be named `description`; its value is then an object, not prose.
             let is_identifier = is_identifier && !(value.is_string() && PROSE.contains(&name.as_str()));
             let shown = new_name.as_deref().unwrap_or(name);
             let new = within(pointer, shown, |pointer| self.value(value, pointer, is_identifier));
-            changed |= new_name.is_some() || new.is_some();
-            cleaned.insert(new_name.unwrap_or_else(|| name.clone()), new.unwrap_or_else(|| value.clone()));
-        }
-        changed.then_some(cleaned)
+            (new_name, new)
+        });
+        let new = new.collect();
+        changed(members, new)
     }
 
     fn text(&mut self, text: &str, pointer: &str, is_identifier: bool) -> Option<String> {
@@ -131,6 +122,14 @@ impl Cleaning {
         }
         Some(stripped)
     }
+}
+
+/// The members with new names and values; `None` if there are none. Nearly always, nothing is hidden, and nothing is copied.
+fn changed(members: &Map<String, Value>, new: Vec<(Option<String>, Option<Value>)>) -> Option<Map<String, Value>> {
+    let changed = new.iter().any(|(name, value)| name.is_some() || value.is_some());
+    let pairs = members.iter().zip(new);
+    let pairs = pairs.map(|((name, value), new)| (new.0.unwrap_or_else(|| name.clone()), new.1.unwrap_or_else(|| value.clone())));
+    changed.then(|| pairs.collect())
 }
 
 fn report(pointer: &str, gone: &[char]) -> HiddenText {

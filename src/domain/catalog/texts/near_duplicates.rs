@@ -5,7 +5,7 @@
 //! tools with equal terms in their names, or in their descriptions, are compared. The relation is transitive: groups are the
 //! connected components.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use ahash::RandomState;
 
@@ -28,14 +28,18 @@ pub struct NearDuplicates {
 impl NearDuplicates {
     /// Computes the groups. Tools are identified by their position in `tools`.
     pub fn of<'a>(analyzer: &Analyzer, tools: impl Iterator<Item = ToolText<'a>>) -> Self {
-        let mut words: Vec<BTreeSet<u32>> = Vec::new();
+        // Sorted and without repetitions.
+        let mut words: Vec<Box<[u32]>> = Vec::new();
         let mut servers: Vec<&str> = Vec::new();
         let mut alike: HashMap<Vec<u32>, Vec<usize>, RandomState> = HashMap::default();
         for (place, tool) in tools.enumerate() {
             let name = analyzer.terms(tool.name);
             let description = analyzer.terms(tool.description);
             let parameters = tool.parameters.iter().flat_map(|(name, _)| analyzer.terms(name));
-            words.push(name.iter().copied().chain(description.iter().copied()).chain(parameters).collect());
+            let mut of_tool: Vec<u32> = name.iter().copied().chain(description.iter().copied()).chain(parameters).collect();
+            of_tool.sort_unstable();
+            of_tool.dedup();
+            words.push(of_tool.into());
             servers.push(tool.server);
             for key in [name, description] {
                 if !key.is_empty() {
@@ -79,15 +83,21 @@ impl NearDuplicates {
     }
 }
 
-fn jaccard(one: &BTreeSet<u32>, other: &BTreeSet<u32>) -> f32 {
-    let common = one.intersection(other).count() as f32;
-    common / (one.len() as f32 + other.len() as f32 - common).max(1.0)
+/// The Jaccard index of two sorted lists without repetitions.
+fn jaccard(one: &[u32], other: &[u32]) -> f32 {
+    let (mut left, mut right, mut common) = (0, 0, 0);
+    while let (Some(first), Some(second)) = (one.get(left), other.get(right)) {
+        left += usize::from(first <= second);
+        right += usize::from(second <= first);
+        common += usize::from(first == second);
+    }
+    common as f32 / ((one.len() + other.len() - common) as f32).max(1.0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::ToolText;
-    use super::NearDuplicates;
+    use super::{NearDuplicates, jaccard};
     use crate::domain::text::analysis::Analyzer;
 
     fn groups(tools: &[(&'static str, &'static str, &'static str)]) -> Vec<u32> {
@@ -122,6 +132,15 @@ mod tests {
             ("mail", "search_2", "Finds messages in a mailbox by sender, subject and date"),
         ]);
         assert_eq!(found, [0, 1, 2]);
+    }
+
+    #[test]
+    fn the_jaccard_index_is_the_share_of_common_words() {
+        for (one, other, share) in
+            [(&[1, 2, 3][..], &[2, 3, 4][..], 0.5), (&[1], &[1], 1.0), (&[1, 5], &[2, 3], 0.0), (&[], &[7], 0.0), (&[], &[], 0.0)]
+        {
+            assert_eq!((jaccard(one, other), jaccard(other, one)), (share, share), "{one:?} {other:?}");
+        }
     }
 
     #[test]
