@@ -8,7 +8,15 @@ use super::{Running, Start, stdio};
 
 pub(crate) async fn start(environment: &[(&'static str, &'static str)], folder: Option<tempfile::TempDir>) -> Running {
     let servers = json!({"left": stdio(&["list=small"]), "right": stdio(&["list=small"]), "mail": stdio(&["list=mail"])});
-    start_on(servers, environment, folder).await
+    let running = start_on(servers, environment, folder).await;
+    // A server may be connected before its tools are in the catalog, and there before they are in the index.
+    running
+        .until(|body| {
+            let listed: u64 = body["servers"].as_array().unwrap().iter().filter_map(|server| server["tools"].as_u64()).sum();
+            body["tools"] == listed && body["index"]["documents"] == listed && body["index"]["embedded"] == listed
+        })
+        .await;
+    running
 }
 
 pub(crate) async fn start_on(servers: Value, environment: &[(&'static str, &'static str)], folder: Option<tempfile::TempDir>) -> Running {
