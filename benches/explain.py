@@ -14,7 +14,6 @@ Goal: the ratio is 1.00, within the noise.
 
 import argparse
 import json
-import os
 import random
 import statistics
 import tempfile
@@ -24,6 +23,7 @@ from typing import Any
 from services import (
     Service,
     Wire,
+    cpu_seconds,
     finish,
     machine,
     made_tools,
@@ -44,12 +44,6 @@ MESSAGES = [
     "thanks!",
 ]
 RESAMPLES = 2_000
-
-
-def cpu_seconds(service: Service) -> float:
-    """User and system time of the service so far."""
-    fields = Path(f"/proc/{service.pid}/stat").read_text().rsplit(") ", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def ratio(one: list[float], base: list[float], chance: random.Random) -> list[float]:
@@ -94,11 +88,11 @@ def main() -> None:
                 order = list(ways)
                 chance.shuffle(order)
                 for way in order:
-                    before = cpu_seconds(services[way])
+                    before = cpu_seconds(services[way].pid)
                     times = [wires[way].filter(bodies[number % len(bodies)])[0] for number in range(BLOCK)]
                     # The first turn fills the caches.
                     if turn:
-                        cpu[way].append((cpu_seconds(services[way]) - before) * 1e3 / BLOCK)
+                        cpu[way].append((cpu_seconds(services[way].pid) - before) * 1e3 / BLOCK)
                         elapsed[way].append(statistics.median(times))
         finally:
             for service in services.values():

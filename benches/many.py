@@ -20,7 +20,6 @@ import argparse
 import contextlib
 import http.client
 import json
-import os
 import random
 import statistics
 import sys
@@ -38,6 +37,7 @@ from services import (
     PLACES,
     VERBS,
     Service,
+    cpu_seconds,
     finish,
     free_port,
     is_live,
@@ -90,8 +90,7 @@ def idle(service: Service) -> Callable[[], bool]:
     used: list[float] = []
 
     def look() -> bool:
-        fields = Path(f"/proc/{service.pid}/stat").read_text().rpartition(")")[2].split()
-        used.append((int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"))
+        used.append(cpu_seconds(service.pid))
         return len(used) > 3 and all(later - earlier < 0.2 for earlier, later in pairwise(used[-4:]))
 
     return look

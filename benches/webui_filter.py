@@ -24,7 +24,6 @@ p99 is at most 400 ms.
 import argparse
 import asyncio
 import json
-import os
 import secrets
 import statistics
 import sys
@@ -38,6 +37,7 @@ from typing import Any
 
 from services import (
     Service,
+    cpu_seconds,
     finish,
     free_port,
     machine,
@@ -246,8 +246,7 @@ class OpenWebUi:
 
     def burned(self) -> float:
         """Milliseconds of processor time of Open WebUI's process until now."""
-        fields = Path(f"/proc/{self.program._process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) * 1e3 / os.sysconf("SC_CLK_TCK")
+        return cpu_seconds(self.program._process.pid) * 1e3
 
     def watched(self) -> list[dict[str, float]]:
         lines = self.stopwatch.read_text().splitlines() if self.stopwatch.exists() else []
