@@ -109,34 +109,37 @@ impl Now {
     }
 
     fn visibility(&self, principal: &Principal) -> Visibility {
-        if self.policy.is_open_to(principal) {
-            let assigned = Arc::clone(&self.assignment.classes);
-            return Visibility { servers: principal.servers.clone(), classes: Scope::All, assigned };
-        }
-        let view = self.policy.view_of(principal);
-        if let Some(known) = self.views.get(&view) {
-            return known;
-        }
-        let visibility = Visibility {
-            servers: principal.servers.clone(),
-            classes: self.policy.visible(principal, &self.assignment),
-            assigned: Arc::clone(&self.assignment.classes),
-        };
-        self.views.insert(view, visibility.clone());
-        visibility
+        if self.policy.is_open_to(principal) { self.open(principal) } else { self.restricted(principal, self.policy.view_of(principal)) }
     }
 
-    /// The visible tools of a principal's view.
-    fn visible(&self, principal: &Principal) -> SharedTools {
-        if principal.servers == Scope::All && self.policy.is_open_to(principal) {
-            return Arc::clone(&self.all);
+    /// The visibility of a principal, and the tools that it sees.
+    fn view(&self, principal: &Principal) -> (Visibility, SharedTools) {
+        let is_open = self.policy.is_open_to(principal);
+        if is_open && principal.servers == Scope::All {
+            return (self.open(principal), Arc::clone(&self.all));
         }
         let view = self.policy.view_of(principal);
-        self.visible.get(&view).unwrap_or_else(|| {
+        let visible = self.visible.get(&view).unwrap_or_else(|| {
             let new = SharedTools::default();
             self.visible.insert(view, Arc::clone(&new));
             new
-        })
+        });
+        (if is_open { self.open(principal) } else { self.restricted(principal, view) }, visible)
+    }
+
+    /// The visibility of a principal whom no rule restricts.
+    fn open(&self, principal: &Principal) -> Visibility {
+        Visibility { servers: principal.servers.clone(), classes: Scope::All, assigned: Arc::clone(&self.assignment.classes) }
+    }
+
+    /// The visibility of a principal with this view.
+    fn restricted(&self, principal: &Principal, view: Fingerprint) -> Visibility {
+        if let Some(known) = self.views.get(&view) {
+            return known;
+        }
+        let visibility = Visibility { classes: self.policy.visible(principal, &self.assignment), ..self.open(principal) };
+        self.views.insert(view, visibility.clone());
+        visibility
     }
 }
 
@@ -163,12 +166,8 @@ impl CurrentCatalog {
     /// Creates the view for a request of this principal.
     pub fn view(&self, principal: &Principal) -> View {
         let now = self.now.load();
-        View {
-            catalog: Arc::clone(&now.catalog),
-            visibility: now.visibility(principal),
-            settings: self.settings(),
-            visible: now.visible(principal),
-        }
+        let (visibility, visible) = now.view(principal);
+        View { catalog: Arc::clone(&now.catalog), visibility, settings: self.settings(), visible }
     }
 
     pub fn settings(&self) -> Arc<SelectionSettings> {

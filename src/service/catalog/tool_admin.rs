@@ -278,7 +278,7 @@ impl ToolAdmin {
 
     /// The server's own input schema of a tool, without hidden characters; `None` if no server lists the tool.
     pub(crate) fn own_input(&self, id: &ToolId) -> Option<Value> {
-        let built = self.tool(id).and_then(|tool| catalog::tool(&id.server, &tool.raw.value()).ok());
+        let built = self.tool(id).and_then(|tool| catalog::listed_tool(&id.server, &tool.raw).ok());
         built.map(|tool| tool.input.source.value())
     }
 

@@ -137,7 +137,7 @@ impl TextTrials {
     fn built(&self, now: &Tool, written: ToolOverride) -> Option<Tool> {
         let mut overlays = (*self.overrides.overlays()).clone();
         overlays.written.insert(now.id.clone(), written);
-        let tool = catalog::tool(&now.id.server, &now.raw.value()).ok()?;
+        let tool = catalog::listed_tool(&now.id.server, &now.raw).ok()?;
         let overlay = overlays.overlay(&tool.id, &tool.operation_id, &tool.hints);
         let mut tool = tool.with(&overlay);
         // Counting them again would change nothing but the cut by a budget.
