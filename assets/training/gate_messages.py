@@ -36,10 +36,10 @@ def main() -> None:
             for line in data.lines(HERE / f"{name}.jsonl")
         ]
 
-    english = [row for row in rows("messages") + rows("styles") if row["server"] not in made]
-    others = [row for row in rows("languages") + rows("translations") if row["server"] not in made]
+    real = [row for name in ("messages", "styles", "languages", "translations", "languages_more") for row in rows(name) if row["server"] not in made]
+    english, others = ([row for row in real if (row["lang"] == "en") == wanted] for wanted in (True, False))
     needs = chance.sample(english, ENGLISH) + chance.sample(others, OTHERS)
-    for name in ("tasks", "tasks_languages"):
+    for name in ("tasks", "tasks_mixed", "tasks_languages"):
         for line in data.lines(HERE / f"{name}.jsonl"):
             if line["tools"][0][0] not in made:
                 needs.append({"query": line["query"], "kind": "multi", "server": line["tools"][0][0], "lang": line.get("lang", "en")})
