@@ -15,8 +15,8 @@ are four times as long as messages, so more messages for the same tools cost lit
 and pulled towards the English original (Reimers and Gurevych, 2020), and so are short texts of programs' interfaces in fifteen
 languages (`--parallel`, see parallel.py), which name what tools do: folders, cards, branches, invoices. Each message is also compared with the
 latest vectors of all tools (`--bank`), and with the batch's messages for other tools (`--same`). Twins (the same name, nearly the same
-words) and a task's other tools are never negatives. Messages that need no tool are in every batch: one more logit at a fixed cosine stands for "no tool", so
-that cosines mean the same for every message. Random draws are seeded.
+words) and a task's other tools are never negatives. Messages that need no tool are in every batch: one more logit at a fixed cosine
+stands for "no tool", so that cosines mean the same for every message. Random draws are seeded.
 """
 
 from __future__ import annotations
@@ -305,7 +305,9 @@ def apart_from_others(logits: torch.Tensor, target: torch.Tensor, twins: torch.T
     return losses[same.fill_diagonal_(False)].mean() if same.sum() > len(same) else losses.sum() * 0
 
 
-def loss_of(encoder: Encoder, batch: list[Group], idle: list[str], tools, twins: Twins, bank: Bank, near, parallel: Parallel | None, options, chance) -> torch.Tensor:
+def loss_of(
+    encoder: Encoder, batch: list[Group], idle: list[str], tools, twins: Twins, bank: Bank, near, parallel: Parallel | None, options, chance
+) -> torch.Tensor:
     own = [twins.row[share[0].tool] for share in batch]
     server = [at for share in batch[:SERVER_HALF] for at in near[share[0].tool[0]]]
     others = sorted(set(server) - set(own))
