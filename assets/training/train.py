@@ -13,9 +13,9 @@ Contrastive (InfoNCE) with the batch's other tools as negatives: half of each ba
 that server's tools are mixed in. A tool stands in a batch once, with up to four of its messages, in several languages; texts of tools
 are four times as long as messages, so more messages for the same tools cost little. Translations of one message are drawn together
 and pulled towards the English original (Reimers and Gurevych, 2020), and so are short texts of programs' interfaces in fifteen
-languages (`--parallel`, see parallel.py), which name what tools do: folders, cards, branches, invoices. Each message is also compared with the
-latest vectors of all tools (`--bank`), and with the batch's messages for other tools (`--same`). Twins (the same name, nearly the same
-words) and a task's other tools are never negatives. Messages that need no tool are in every batch: one more logit at a fixed cosine
+languages (`--parallel`, see parallel.py), which name what tools do: folders, cards, branches, invoices. Each message is also compared
+with the latest vectors of all tools (`--bank`), and with the batch's messages for other tools (`--same`). Twins (the same name, nearly
+the same words) and a task's other tools are never negatives. Messages that need no tool are in every batch: one more logit at a fixed cosine
 stands for "no tool", so that cosines mean the same for every message. Random draws are seeded.
 """
 
@@ -114,7 +114,7 @@ class Encoder(torch.nn.Module):
         return layer_norm(values, values.shape[-1:], scale, shift, self.epsilon)
 
     def named_weights(self) -> dict[str, torch.Tensor]:
-        """The trained weights by their names in a sentence-transformers folder."""
+        """The trained weights by their names in a sentence-transformers folder, as views."""
         found = {"embeddings.position_embeddings.weight": self.positions}
         found |= zip(("embeddings.LayerNorm.weight", "embeddings.LayerNorm.bias"), self.norm, strict=True)
         for number, (joined, joined_bias, *others) in enumerate(self.layers):
@@ -123,7 +123,7 @@ class Encoder(torch.nn.Module):
                 found |= {f"{layer}.attention.self.{name}.weight": weight, f"{layer}.attention.self.{name}.bias": bias}
             names = [f"{layer}.{name}.{kind}" for name in OTHERS for kind in ("weight", "bias")]
             found |= zip(names, others, strict=True)
-        return {name: value.detach().clone() for name, value in found.items()}
+        return {name: value.detach() for name, value in found.items()}
 
 
 JOINED = ("query", "key", "value")
@@ -285,13 +285,13 @@ class Bank:
         texts = [self.tools[key].varied(chance) for key in self.twins.keys]
         self.vectors = torch.cat([encoder(texts[start : start + 512]) for start in range(0, len(texts), 512)])
 
-    def loss(self, messages: torch.Tensor, passages: torch.Tensor, target: torch.Tensor, rows: list[int], pairs, options) -> torch.Tensor:
-        """Tools of other servers that are `options.close` to the right one do the same, and are no negatives."""
+    def loss(self, messages, passages, target: torch.Tensor, rows: list[int], alike: torch.Tensor, options) -> torch.Tensor:
+        """`alike` are each message's twins, [messages, tools]. Neither they nor tools of other servers that are `options.close` to the right
+        one, and thus do the same, are negatives."""
         self.vectors[rows] = passages.detach()
         own = torch.tensor(rows)[target]
-        mask = torch.tensor(numpy.array([self.twins.of(pair) for pair in pairs]))
         close = self.vectors[own] @ self.vectors.T > options.close
-        mask |= close & (self.server[own][:, None] != self.server)
+        mask = alike | (close & (self.server[own][:, None] != self.server))
         right = (messages * passages[target]).sum(1, keepdim=True)
         logits = torch.cat([right, (messages @ self.vectors.T).masked_fill(mask, -1e4)], 1)
         return -log_softmax(options.scale * logits, 1)[:, 0].mean()
@@ -319,7 +319,8 @@ def loss_of(
     drawn = parallel.drawn(options.parallel_texts, chance) if parallel else []
     translations, originals = [theirs for theirs, _ in drawn], [english for _, english in drawn]
     messages, passages, translations = encoder(texts + passages + translations).split([len(texts), len(passages), len(drawn)])
-    mask = torch.tensor(numpy.array([twins.of(pair)[rows] for pair in pairs]))
+    alike = torch.tensor(numpy.array([twins.of(pair) for pair in pairs]))
+    mask = alike[:, rows]
     count = len(pairs)
     mask[torch.arange(count), target] = False
     logits = options.scale * (messages @ passages.T)
@@ -331,7 +332,8 @@ def loss_of(
     mine = from_tools[torch.arange(count), target]
     same = target[:, None] == torch.arange(len(batch))
     against = from_tools.masked_fill(same, -1e4).logsumexp(0)[target]
-    loss = loss + options.back * softplus(against - mine).mean() + options.bank * bank.loss(messages[:count], passages, target, rows, pairs, options)
+    loss = loss + options.back * softplus(against - mine).mean()
+    loss = loss + options.bank * bank.loss(messages[:count], passages, target, rows, alike, options)
     weight = 1 + options.back + options.bank
     if options.same:
         loss = loss + options.same * apart_from_others(options.scale * messages[:count] @ messages[:count].T, target, mask[:, target])
@@ -360,6 +362,8 @@ def save(weights: dict[str, torch.Tensor], source: Path, folder: Path) -> None:
     from safetensors.torch import load_file, save_file
 
     shutil.copytree(source, folder, dirs_exist_ok=True)
+    # Parts of one matrix can't be saved as they are.
+    weights = {name: value.clone() for name, value in weights.items()}
     save_file({**load_file(source / "model.safetensors"), **weights}, folder / "model.safetensors", metadata={"format": "pt"})
 
 
@@ -441,10 +445,10 @@ def main() -> None:
         return (step + 1) / warm if step < warm else max(0.0, (total - step) / (total - warm))
 
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
-    mean_weights = encoder.named_weights()
+    mean_weights = {name: value.clone() for name, value in encoder.named_weights().items()}
     mean, started = 0.0, time.monotonic()
-    for step, batch in enumerate(these):
-        if step % options.refill == 0:
+    for step, batch in enumerate(these, 1):
+        if (step - 1) % options.refill == 0:
             bank.fill(encoder, chance)
         idle = chance.sample(no_tool, options.idle)
         loss = loss_of(encoder, batch, idle, tools, twins, bank, near, parallel, options, chance)
@@ -454,10 +458,8 @@ def main() -> None:
         optimizer.step()
         schedule.step()
         encoder.cast()
-        step += 1
-        with torch.no_grad():
-            for name, value in encoder.named_weights().items():
-                mean_weights[name].lerp_(value, 1 - options.average)
+        for name, value in encoder.named_weights().items():
+            mean_weights[name].lerp_(value, 1 - options.average)
         mean = loss.item() if step == 1 else 0.95 * mean + 0.05 * loss.item()
         if step % 5 == 0:
             print(f"step {step} of {total}, loss {mean:.3f}, {(time.monotonic() - started) / step:.2f} s a step", flush=True)
