@@ -141,6 +141,12 @@ impl Inner {
             Err(_) if file.set_len(*size).is_ok() => {}
             Err(_) => kept.open = None,
         }
+        // A segment without a batch would make the spool look as if something waited in it.
+        if written.is_err() && kept.segments.back().is_some_and(|(_, size)| *size == 0) {
+            kept.segments.pop_back();
+            kept.open = None;
+            let _ = fs::remove_file(self.path(kept.next - 1));
+        }
         written
     }
 
@@ -210,6 +216,10 @@ impl Spool for SpoolFolder {
     fn state(&self) -> SpoolState {
         let kept = self.0.kept.lock();
         SpoolState { bytes: kept.segments.iter().map(|(_, size)| size).sum(), error: kept.error.clone() }
+    }
+
+    fn forget_error(&self) {
+        self.0.kept.lock().error = None;
     }
 }
 

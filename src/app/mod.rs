@@ -249,7 +249,6 @@ impl Application {
         let definitions = joined(definitions).await.map_err(StartError::ToolOverrides)?;
         definitions.configure(&live);
         let definitions = Arc::new(definitions);
-        current.remember(definitions.names().into_iter());
         let inputs = CatalogInputs { overrides: Arc::clone(&tool_overrides), definitions: Arc::clone(&definitions), rebuilds: requests };
         let mut refresh = Refresh::new(Arc::clone(&current), store.clone(), Arc::clone(&count_tokens), catalog_changes, inputs)
             .with_tool_tokens(start.documents.tool_tokens);
@@ -257,6 +256,9 @@ impl Application {
         let (files, signer) = files(&data_dir, &start, &opened).await?.unzip();
         // Before the servers start, because many of them would delay it.
         let known = refresh.load_last_good(joined(listings).await).await;
+        // Names that are in the catalog count once they are gone.
+        let loaded = current.snapshot();
+        current.remember(definitions.names().into_iter().filter(|name| loaded.operation_position(name.as_str()).is_none()));
         let servers: Arc<dyn ToolServers> = McpServers::start(live.servers.clone(), mcp_options(&start, data_dir.path())?);
 
         let leading = Leading::of(store.leads());

@@ -20,7 +20,7 @@ use crate::domain::catalog::tool::ServerName;
 use crate::service::access::connections::Connections;
 use crate::service::catalog::rebuild::Rebuilds;
 use crate::service::catalog::reload::Reload;
-use crate::service::ports::{ServerPhase, ServerState, Store, StoreError, StoredServer, ToolServers};
+use crate::service::ports::{Overwrites, ServerPhase, ServerState, Store, StoreError, StoredServer, ToolServers};
 use crate::settings::{EntryError, EntryProblem, KnownServer, ServerOverride, parse_entry};
 
 /// Maximum number of servers that the API can add.
@@ -131,8 +131,7 @@ impl Servers {
         if self.known(name)?.managed_by == ManagedBy::File {
             return None;
         }
-        let rows = self.rows.read();
-        Some(Value::Object(rows.get(name)?.entry.as_ref()?.shown.clone()))
+        self.stored_entry(name)
     }
 
     /// The version of a server's entry, for a change that must not overwrite another one.
@@ -159,6 +158,7 @@ impl Servers {
         let one = self.changing.lock().await;
         self.check_not_of_file(name)?;
         self.check_version(name, expected)?;
+        let known = self.stored_entry(name);
         let (entry, former, was_on) = self.joined(name, members)?;
         let whole = entry.whole();
         let warnings = self.reload.check_entry(|rules| rules.read(name, &whole).map(|(_, warnings)| warnings)).await?;
@@ -171,11 +171,16 @@ impl Servers {
         // What users have stored was for the former address or program.
         let is_other = former.is_some_and(|former| !former.has_same_server(&entry));
         if is_other {
+            self.check_stored(name, expected).await?;
             self.end_sign_ins(name).await?;
         }
         let since = self.rebuilds.listings();
         let stored = StoredServer { name: name.clone(), entry: Some(Value::Object(entry.shown.clone())), enabled, restarts: 0, sealed };
-        self.store.save_server(&stored, is_other).await?;
+        let overwrites = if expected.is_some() { Overwrites::Only(known.as_ref()) } else { Overwrites::Anything };
+        if !self.store.save_server(&stored, is_other, overwrites).await? {
+            self.take_over().await?;
+            return Err(ServerError::Changed(name.to_string()));
+        }
         self.change_and_settle(one, name, since, |row| *row = Row { entry: Some(entry), fault: None, enabled, restarts: row.restarts })
             .await;
         Ok((is_new, warnings))
@@ -216,9 +221,16 @@ impl Servers {
             return Err(ServerError::NotFound(name.to_string()));
         }
         self.check_version(name, expected)?;
+        let known = self.stored_entry(name);
+        self.check_stored(name, expected).await?;
         // Tokens can be revoked only as long as the server is configured.
         self.end_sign_ins(name).await?;
-        if !self.store.remove_server(name).await? {
+        let overwrites = if expected.is_some() { Overwrites::Only(known.as_ref()) } else { Overwrites::Anything };
+        if !self.store.remove_server(name, overwrites).await? {
+            if expected.is_some() {
+                self.take_over().await?;
+                self.check_version(name, expected)?;
+            }
             return Err(ServerError::NotFound(name.to_string()));
         }
         let rows = {
@@ -241,6 +253,10 @@ impl Servers {
     /// [`StoreError`]. The servers are then unchanged.
     pub(crate) async fn refresh(&self) -> Result<(), StoreError> {
         let _one = self.changing.lock().await;
+        self.take_over().await
+    }
+
+    async fn take_over(&self) -> Result<(), StoreError> {
         let StoredServers(rows) = StoredServers::load(self.store.as_ref(), self.keys.as_ref()).await?;
         self.apply(rows).await;
         Ok(())
@@ -333,6 +349,21 @@ impl Servers {
     }
 
     /// Checks that a change is based on the current entry.
+    /// The entry in the store, as far as this service knows.
+    fn stored_entry(&self, name: &ServerName) -> Option<Value> {
+        let rows = self.rows.read();
+        Some(Value::Object(rows.get(name)?.entry.as_ref()?.shown.clone()))
+    }
+
+    /// Compares with the store, where another service may have changed the entry, before anything that can't be undone.
+    async fn check_stored(&self, name: &ServerName, expected: Option<&str>) -> Result<(), ServerError> {
+        if expected.is_none() {
+            return Ok(());
+        }
+        self.take_over().await?;
+        self.check_version(name, expected)
+    }
+
     fn check_version(&self, name: &ServerName, expected: Option<&str>) -> Result<(), ServerError> {
         let is_current = expected.is_none_or(|expected| expected == self.version(name));
         if is_current { Ok(()) } else { Err(ServerError::Changed(name.to_string())) }

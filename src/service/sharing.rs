@@ -20,6 +20,7 @@ use crate::service::catalog::rebuild::Rebuilds;
 use crate::service::catalog::tool_facts::ToolOverrides;
 use crate::service::ports::{ChangeStore, StatePart, StateVersions};
 use crate::service::servers::Servers;
+use crate::service::supervision::joined;
 use crate::service::toolsets::toolsets::Toolsets;
 
 /// How often to look for changes whose notification was lost.
@@ -64,7 +65,7 @@ impl SharedState {
 
     /// Notes that this service has stored a change, and takes over what others have changed before. Returns whether the number
     /// includes the change: the store may fail after it.
-    pub(crate) async fn has_changed(&self) -> bool {
+    pub(crate) async fn has_changed(self: &Arc<Self>) -> bool {
         if !self.is_shared {
             self.number.fetch_add(1, Ordering::AcqRel);
             return true;
@@ -74,7 +75,7 @@ impl SharedState {
     }
 
     /// Takes over changes as they happen.
-    pub(crate) async fn follow(&self) {
+    pub(crate) async fn follow(self: &Arc<Self>) {
         let Some(mut changes) = self.store.changes() else { return };
         let mut fails = false;
         loop {
@@ -94,12 +95,20 @@ impl SharedState {
         }
     }
 
-    /// Takes over all changes that are committed now.
-    async fn catch_up(&self) -> Result<(), PolicyError> {
+    /// Takes over all changes that are committed now. Whoever stops waiting for it does not end it in the middle: what is in memory by then
+    /// would count as taken over, without what follows from it.
+    async fn catch_up(self: &Arc<Self>) -> Result<(), PolicyError> {
+        let shared = Arc::clone(self);
+        joined(tokio::spawn(async move { shared.take_over().await })).await
+    }
+
+    async fn take_over(&self) -> Result<(), PolicyError> {
         let mut known = self.known.lock().await;
         let current = self.store.state_versions().await?;
+        // After a failover that lost changes, the numbers are lower than before, and may have been given again.
+        let has_lost = current.latest < known.latest;
         for (part, version) in &current.parts {
-            if known.parts.get(part) < Some(version) {
+            if has_lost || known.parts.get(part) != Some(version) {
                 self.refresh(*part).await?;
                 known.parts.insert(*part, *version);
             }

@@ -9,8 +9,9 @@ use crate::settings::json_text::{child, item};
 use crate::settings::mcp_file::Entry;
 
 const KEYS: [&str; 4] = ["enabled", "whitelist", "blacklist", "debug_headers"];
-/// Headers that concern only this connection or request. Forwarding them would break the request to the server.
-const OWN: [&str; 22] = [
+/// Headers that concern only this connection or request. Forwarding them would break the request to the server. So do all that MCP
+/// defines, such as `Mcp-Method` and `Mcp-Param-Region`, which repeat parts of the body (specification 2026-07-28, "Transports").
+const OWN: [&str; 18] = [
     "accept",
     "accept-encoding",
     "connection",
@@ -21,10 +22,6 @@ const OWN: [&str; 22] = [
     "host",
     "keep-alive",
     "last-event-id",
-    "mcp-method",
-    "mcp-name",
-    "mcp-protocol-version",
-    "mcp-session-id",
     "origin",
     "proxy-connection",
     "te",
@@ -89,7 +86,7 @@ impl HeaderForwarding {
             }
         };
         let (whitelist, blacklist) = (patterns("whitelist"), patterns("blacklist"));
-        for name in whitelist.iter().filter(|name| OWN.contains(&name.as_str())) {
+        for name in whitelist.iter().filter(|name| is_own(name)) {
             let remedy = "remove it: this header concerns only the caller's own connection";
             entry.warning(&child(&path, "whitelist"), format!("`{name}` is never forwarded"), remedy);
         }
@@ -99,7 +96,7 @@ impl HeaderForwarding {
     pub fn passes(&self, header: &str) -> bool {
         let header = header.to_lowercase();
         let matches = |pattern: &String| pattern.strip_suffix('*').map_or(*pattern == header, |start| header.starts_with(start));
-        if OWN.contains(&header.as_str()) || self.blacklist.iter().any(matches) {
+        if is_own(&header) || self.blacklist.iter().any(matches) {
             return false;
         }
         if CREDENTIALS.contains(&header.as_str()) {
@@ -124,6 +121,10 @@ impl HeaderForwarding {
         }
         out
     }
+}
+
+fn is_own(header: &str) -> bool {
+    header.starts_with("mcp-") || OWN.contains(&header)
 }
 
 #[cfg(test)]
@@ -166,6 +167,7 @@ mod tests {
             "host",
             "content-length",
             "Mcp-Session-Id",
+            "Mcp-Param-Region",
             "connection",
         ] {
             assert!(!everything.passes(header) && !rules(&[], &[]).passes(header), "{header}");

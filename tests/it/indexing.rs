@@ -32,6 +32,8 @@ use crate::harness::wait::eventually;
 #[derive(Default)]
 struct Axes {
     passages: AtomicUsize,
+    /// Batches with this word are refused.
+    refuses: Option<&'static str>,
 }
 
 fn axis(text: &str) -> Arc<[f32]> {
@@ -55,6 +57,9 @@ impl Embedder for Axes {
 
     async fn embed_passages(&self, texts: Vec<String>) -> Result<Vec<Arc<[f32]>>, EmbedError> {
         self.passages.fetch_add(texts.len(), Ordering::Relaxed);
+        if texts.iter().any(|text| self.refuses.is_some_and(|word| text.contains(word))) {
+            return Err(EmbedError::Failed("a word is not allowed".into()));
+        }
         Ok(texts.iter().map(|text| axis(text)).collect())
     }
 }
@@ -163,6 +168,24 @@ async fn servers_are_indexed_by_their_text_and_embedded_once() {
     let changed = vec![server("work-mail", Some("Post."), &["send_letter", "readLetter"]), server("clock", None, &["now"])];
     assert!(second.indexing.update(&Catalog::new(changed)).await);
     assert_eq!(second.embedder.passages.load(Ordering::Relaxed), 1);
+}
+
+/// Regression test: an endpoint with a content filter refused a batch, and no tool in it was ever found by its meaning.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_text_that_the_embedder_refuses_costs_no_other_its_vector() {
+    let folder = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&folder.path().join("t.db")).await.unwrap());
+    let parts = start(&folder.path().join("one"), &store);
+    let embedder = Arc::new(Axes { refuses: Some("send"), ..Axes::default() });
+    let indexing = Indexing { embedder: Arc::clone(&embedder) as Arc<dyn Embedder>, ..parts.indexing };
+    assert!(indexing.update(&two_servers_and_an_empty_one()).await, "another attempt would bring nothing");
+    assert_eq!((parts.index.state().documents, parts.index.state().embedded), (3, 2));
+    let asked = embedder.passages.load(Ordering::Relaxed);
+    assert!(indexing.update(&two_servers_and_an_empty_one()).await);
+    assert_eq!(embedder.passages.load(Ordering::Relaxed), asked, "it is not asked again");
+    // If it refuses everything, the texts are not the reason.
+    let indexing = Indexing { embedder: Arc::new(Axes { refuses: Some(""), ..Axes::default() }), ..indexing };
+    assert!(!indexing.update(&Catalog::new(vec![server("other", None, &["a", "b", "c", "d", "e"])])).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]

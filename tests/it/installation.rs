@@ -179,13 +179,13 @@ async fn nothing_is_acknowledged_once_the_database_is_gone() {
     let (database, away) = (folder.path().join("data/toolsieve.db"), folder.path().join("away.db"));
     fs::rename(&database, &away).unwrap();
     let (status, body) = send(&service, Method::POST, "/v1/admin/keys", &json!({"name": "a"})).await;
-    assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{body}");
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{body}");
     assert!(service.log().contains("was removed or replaced"), "{}", service.log());
     let (_, ready) = send(&service, Method::GET, "/readyz", &json!({})).await;
     assert_ne!(ready["store"]["state"], "ready", "{ready}");
     fs::write(&database, "").unwrap();
     let (status, body) = send(&service, Method::POST, "/v1/admin/keys", &json!({"name": "a"})).await;
-    assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "another one: {body}");
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "another one: {body}");
     fs::rename(&away, &database).unwrap();
     assert_eq!(send(&service, Method::POST, "/v1/admin/keys", &json!({"name": "a"})).await.0, StatusCode::CREATED);
 }

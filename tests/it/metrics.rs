@@ -111,7 +111,7 @@ async fn a_write_to_a_lost_database_is_counted() {
     let database = service.folder.path().join("data/toolsieve.db");
     std::fs::rename(&database, service.folder.path().join("away.db")).unwrap();
     let (status, body) = administer(&service, Method::POST, "/v1/admin/keys", &json!({"name": "a"})).await;
-    assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{body}");
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{body}");
     // Others, such as the audit log, may have failed too.
     assert!(samples(&service, ADMIN).await[FAILED] >= before + 1.0);
 }
@@ -180,6 +180,21 @@ async fn metrics_need_a_key_and_show_of_servers_what_it_may_see() {
 
     let off = start(&[("TOOLSIEVE_METRICS__ENABLED", "false")]).await;
     assert_eq!(with_key(&off, Method::GET, "/metrics", ADMIN).send().await.unwrap().status(), StatusCode::NOT_FOUND);
+}
+
+/// Regression test: a key saw the names of tools that it may not use.
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_per_tool_show_only_tools_that_a_caller_may_use() {
+    let service = start(&[("TOOLSIEVE_METRICS__PER_TOOL", "true")]).await;
+    let rules = json!({"rules": [{"effect": "block", "tools": ["send_email"], "principals": ["service-key"]}]});
+    for tool in ["send_email", "list_emails"] {
+        assert_ne!(service.post(&format!("/mail/{tool}"), &json!({})).await.0, StatusCode::NOT_FOUND, "{tool}");
+    }
+    let (status, body) = administer(&service, Method::PUT, "/v1/admin/policy", &rules).await;
+    assert_eq!(status, StatusCode::OK, "{body}");
+    let shows = async |key: &str, tool: &str| samples(&service, key).await.keys().any(|name| name.contains(&format!("tool=\"{tool}\"")));
+    assert!(shows(ADMIN, "send_email").await && shows(ADMIN, "list_emails").await);
+    assert!(!shows(KEY, "send_email").await && shows(KEY, "list_emails").await);
 }
 
 #[tokio::test(flavor = "multi_thread")]

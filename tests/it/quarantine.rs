@@ -217,7 +217,7 @@ async fn the_first_of_a_kind_that_a_known_server_adds_waits_as_well() {
     // After a restart too.
     let definitions = start(NewDefinitions::Quarantine).await;
     lists(&definitions, "mail").await;
-    assert!(definitions.is_withheld(&ToolId::new("mail", "send")) && definitions.withholds_prompt(&mail, "greet"));
+    assert!(definitions.is_withheld(&ToolId::new("mail", "send")) && definitions.withholds_prompt(&mail, "greet", None));
     assert_eq!(definitions.counts(), DefinitionCounts { changed: 0, withheld: 2, new: 2 });
     lists(&definitions, "post").await;
     assert_eq!(

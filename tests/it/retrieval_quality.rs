@@ -65,10 +65,11 @@ async fn recall(set: &Path) -> [f64; 3] {
     .unwrap();
     let current = Arc::new(CurrentCatalog::default());
     let indexing = Indexing::new(Arc::clone(&current), store, Arc::clone(&index), embedder);
+    current.swap(catalog);
+    let catalog = current.snapshot();
     indexing.update(&catalog).await;
     assert_eq!(index.state().embedded, catalog.tools().len());
     let retrieve = Retrieve::over(&indexing);
-    current.swap(catalog);
     let view = current.view(&Principal::anyone());
 
     let queries = lines(&set.join("queries.jsonl"));

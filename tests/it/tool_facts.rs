@@ -239,7 +239,12 @@ async fn servers_and_duplicates_are_reported() {
             phases == ["connected", "connected", "connected", "retrying"] && state["tools"] == 8
         })
         .await;
-    let (_, answer) = service.get("/v1/admin/servers").await;
+    let mut answer = json!(null);
+    eventually("the times of the lists are stored", async || {
+        answer = service.get("/v1/admin/servers").await.1;
+        answer["servers"].as_array().unwrap().iter().all(|server| server["server"] == "gone" || server["listed_at"].is_string())
+    })
+    .await;
     let servers = answer["servers"].as_array().unwrap();
     let mail = servers.iter().find(|server| server["server"] == "mail").unwrap();
     assert_eq!(

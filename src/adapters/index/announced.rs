@@ -143,7 +143,9 @@ impl Announced {
             while at < held.len() && held.tool(at) < tool {
                 at += 1;
             }
-            coverage.embedded += usize::from(at < held.len() && held.tool(at) == tool && held.is_embedded(at));
+            // The index filters by its own classes, so a tool that has another one since then is not found by its vector.
+            let is_found = at < held.len() && held.tool(at) == tool && held.is_visible(at, visibility);
+            coverage.embedded += usize::from(is_found && held.is_embedded(at));
         }
         coverage
     }
@@ -168,7 +170,7 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::AnnouncedIndex;
-    use crate::domain::access::visibility::{Visibility, VisibilityClass};
+    use crate::domain::access::visibility::{Scope, Visibility, VisibilityClass};
     use crate::domain::catalog::tool::ToolId;
     use crate::domain::selection::relevance::SparseVector;
     use crate::service::ports::{
@@ -243,5 +245,12 @@ mod tests {
         // The index was updated before the announcement.
         index.announce(vec![b(false), a(false)]);
         assert_eq!(found(&index).await.0, [with_vector, ("b".to_owned(), Some(0.5), false)]);
+        // After a change of the rules, the index still filters by the former class of `b`.
+        index.announce(vec![a(false), IndexDocument { class: VisibilityClass(1), ..b(false) }]);
+        assert_eq!(found(&index).await.1, Coverage { tools: 2, embedded: 2 }, "without restrictions, it doesn't matter");
+        let one = Visibility { classes: Scope::Only([VisibilityClass(1)].into()), ..Visibility::default() };
+        let texts = [IndexQueryText { dense: Some(Arc::from([1.0_f32])), sparse: SparseVector { indices: vec![2], values: vec![1.0] } }];
+        let answer = index.search(&IndexQuery { texts: &texts, visibility: &one, limit: 10, servers: false }).await.unwrap();
+        assert_eq!(answer.coverage, Coverage { tools: 1, embedded: 0 });
     }
 }

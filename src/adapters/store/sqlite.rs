@@ -188,7 +188,7 @@ impl SqliteStore {
     fn available(&self, action: &'static str) -> Result<(), StoreError> {
         let is_same = Identity::of(&self.path).is_ok_and(|found| found == self.identity);
         let gone = || GoneError { path: self.path.clone() };
-        if is_same { Ok(()) } else { Err(StoreError::Failed { action, source: gone().into() }) }
+        if is_same { Ok(()) } else { Err(StoreError::Away { action, is_unsure: false, source: gone().into() }) }
     }
 
     /// Begins a transaction that stores a copy.

@@ -83,6 +83,8 @@ struct State {
     owed: u32,
     /// The same for requests that are being added to what all services know.
     sent: u32,
+    /// The interval of this service's share, if requests were permitted while nothing was known of the others, and are still to be added.
+    share: Option<u64>,
     /// Requests that wait for a reservation.
     waiting: u32,
     /// Requests since the last exchange.
@@ -121,6 +123,7 @@ impl SharedPacer {
         if !standing.is_informed {
             self.check_share(&state, now, services)?;
             state.owed = state.owed.saturating_add(1);
+            state.share = Some(self.share(services).0);
             self.count(&mut state, now, services);
             return Ok(Permitted::Yes);
         }
@@ -212,6 +215,11 @@ impl SharedPacer {
     pub(crate) fn want(&self, now: Duration) -> Wanted {
         let mut state = self.state.lock();
         state.sent = state.sent.saturating_add(std::mem::take(&mut state.owed));
+        if let Some(share) = state.share {
+            // What was permitted long ago burdens nobody any more, however long the outage was.
+            let recent = state.own_due.saturating_sub(nanos(now)).div_ceil(share.max(1));
+            state.sent = state.sent.min(u32::try_from(recent).unwrap_or(u32::MAX));
+        }
         let used = std::mem::take(&mut state.used);
         let (spare, waiting) = (state.reserved.saturating_sub(state.waiting), state.waiting.saturating_sub(state.reserved));
         let wanted = Wanted { owed: state.sent, waiting, ..Wanted::default() };
@@ -227,7 +235,7 @@ impl SharedPacer {
     pub(crate) fn receive(&self, due: u64, reserved: u32) {
         let mut state = self.state.lock();
         state.due = due;
-        state.sent = 0;
+        (state.sent, state.share) = (0, None);
         state.reserved = state.reserved.saturating_add(reserved);
     }
 
@@ -409,5 +417,25 @@ mod tests {
         pacer.receive(5 * nanos(pacer.interval()), 0);
         assert_eq!(pacer.want(Duration::ZERO).owed, 0);
         assert_eq!(taken(&pacer, 10, Duration::ZERO, Standing { services: 2, is_informed: false }), 0);
+    }
+
+    /// Regression test: after an outage of half an hour, a caller who had kept to half of the limit was refused for a quarter of an hour.
+    #[test]
+    fn what_was_permitted_long_ago_is_not_owed_after_an_outage() {
+        let apart = Standing { services: 2, is_informed: false };
+        let pacer = SharedPacer::new(Pace::new(100, 0).unwrap(), 0);
+        for second in 0..1_800 {
+            let now = Duration::from_secs(second);
+            if second % 2 == 0 {
+                assert_eq!(pacer.take(now, apart), Ok(Permitted::Yes), "{second}");
+            }
+            let owed = pacer.want(now).owed;
+            assert!(owed <= 26, "{owed}");
+            pacer.take_back();
+        }
+        let mut due = 0;
+        exchange(&pacer, &mut due, Duration::from_secs(1_860), 2);
+        assert_eq!(due, nanos(Duration::from_secs(1_860)), "the last minute was quiet");
+        assert_eq!(taken(&pacer, 1, Duration::from_secs(1_860), informed(2)), 1);
     }
 }

@@ -31,6 +31,11 @@ pub struct Classes {
 }
 
 impl Classes {
+    /// Whether every tool of the same catalog has the same class.
+    pub fn are_equal_to(&self, other: &Self) -> bool {
+        self.catalog == other.catalog && self.at == other.at
+    }
+
     /// `at` contains the class of each tool, in catalog order.
     pub fn new(version: u64, catalog: &Catalog, at: Vec<VisibilityClass>, toolsets: BTreeMap<ToolsetName, Members>) -> Self {
         Self { version, catalog: catalog.version(), at, places: Arc::clone(catalog.places()), toolsets }

@@ -202,10 +202,7 @@ pub async fn readyz(state: web::Data<State>, caller: Caller) -> HttpResponse {
         readiness.learning = None;
     }
     if caller.0.kind == PrincipalKind::Nobody {
-        // Server errors may quote the server's output, which is not public.
-        readiness.servers.iter_mut().for_each(|server| server.error = None);
-        // Reload errors may contain paths and setting names, which are not public.
-        readiness.reload.hide_details();
+        readiness.hide_reasons();
     }
     let mut response = if readiness.ready { HttpResponse::Ok() } else { HttpResponse::ServiceUnavailable() };
     response.json(readiness)

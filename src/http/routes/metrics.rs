@@ -3,6 +3,7 @@
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, get, web};
 
+use crate::domain::catalog::tool::ToolId;
 use crate::http::caller::Caller;
 use crate::http::problem::{Answer, Code, Problem};
 use crate::http::state::State;
@@ -34,7 +35,13 @@ pub async fn metrics(state: web::Data<State>, caller: Caller, request: HttpReque
     let (form, content_type) =
         if accept.contains(OPEN_METRICS) { (Form::OpenMetrics, OPEN_METRICS_TEXT) } else { (Form::Plain, PLAIN_TEXT) };
     let sees_all = state.metrics.public || caller.0.sees_all();
-    let text = state.prometheus.text(form, |server| sees_all || state.current.shows_server(&caller.0, server));
+    let text = state.prometheus.text(form, |server, tool| {
+        sees_all
+            || match tool {
+                Some(tool) => state.current.shows_tool(&caller.0, &ToolId::new(server.clone(), tool)),
+                None => state.current.shows_server(&caller.0, server),
+            }
+    });
     let text = text.map_err(|_| Problem::new(Code::Internal, "The metrics could not be written."))?;
     Ok(HttpResponse::Ok().content_type(content_type).insert_header((header::CACHE_CONTROL, "no-store")).body(text))
 }

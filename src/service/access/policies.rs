@@ -180,9 +180,8 @@ impl Policies {
     pub(crate) async fn refresh(&self) -> Result<(), PolicyError> {
         let _one = self.changing.lock().await;
         let given = stored(self.store.as_ref()).await?;
-        if given.version != self.parts.read().given.version {
-            self.put_in_force(given);
-        }
+        // Even if the version is known: after a failover that lost changes, it may have been given again.
+        self.put_in_force(given);
         Ok(())
     }
 

@@ -159,9 +159,9 @@ impl Rates {
     /// Exchanges with the other services, for ever. Returns at once if there can be none.
     pub(crate) async fn follow(&self) {
         let Some(store) = &self.store else { return };
-        let (mut since, mut forgotten, mut fails) = (0, Instant::now(), false);
+        let (mut since, mut last, mut forgotten, mut fails) = (0, RateKey::default(), Instant::now(), false);
         loop {
-            let result = self.exchange(store.as_ref(), since).await;
+            let result = self.exchange(store.as_ref(), since, &mut last).await;
             if result.is_err() {
                 self.good_until.store(0, Ordering::Relaxed);
             }
@@ -192,11 +192,20 @@ impl Rates {
         }
     }
 
-    async fn exchange(&self, store: &dyn RateStore, since: u64) -> Result<u64, StoreError> {
+    async fn exchange(&self, store: &dyn RateStore, since: u64, last: &mut RateKey) -> Result<u64, StoreError> {
         let begun = self.started.elapsed();
         let mut sent: Vec<(RateKey, Arc<SharedPacer>)> = {
             let mut changed = self.changed.lock();
-            let keys: Vec<RateKey> = changed.keys().copied().take(REPORTS).collect();
+            let mut keys: Vec<RateKey> = changed.keys().copied().collect();
+            if keys.len() > REPORTS {
+                // The next exchange goes on after the last one of these, so that everybody's turn comes.
+                keys.sort_unstable();
+                let start = keys.partition_point(|key| *key <= *last);
+                keys.rotate_left(start);
+                keys.truncate(REPORTS);
+                self.urgent.notify_one();
+            }
+            *last = keys.last().copied().unwrap_or_default();
             keys.into_iter().filter_map(|key| changed.remove_entry(&key)).collect()
         };
         // In one order in all services, so that their statements don't wait for each other in a circle.

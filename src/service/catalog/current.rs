@@ -210,6 +210,12 @@ impl CurrentCatalog {
         }
     }
 
+    /// Whether a principal sees a tool of the catalog.
+    pub fn shows_tool(&self, principal: &Principal, id: &ToolId) -> bool {
+        let now = self.now.load();
+        now.catalog.tool(id).is_some_and(|tool| now.visibility(principal).allows(tool))
+    }
+
     /// Whether a principal sees at least one tool.
     pub fn shows_anything(&self, principal: &Principal) -> bool {
         let now = self.now.load();
@@ -282,7 +288,13 @@ impl CurrentCatalog {
         let now = self.now.load_full();
         let policy = make(&now.policy);
         if policy.version() != now.policy.version() {
-            self.put(Now::new(Arc::clone(&now.catalog), Arc::new(policy)));
+            let new = Now::new(Arc::clone(&now.catalog), Arc::new(policy));
+            let moves_tools = !new.assignment.classes.are_equal_to(&now.assignment.classes);
+            self.put(new);
+            if moves_tools {
+                // Until then, tools that have changed their class are found by words only.
+                self.hurry();
+            }
         }
     }
 

@@ -101,8 +101,6 @@ struct Present {
     parts: HashMap<Arc<str>, Value, RandomState>,
     /// Names that are not remembered because the server has listed too many.
     beyond: HashSet<Arc<str>, RandomState>,
-    /// Whether the server's prompts were listed since the start.
-    knows_prompts: bool,
 }
 
 /// A kind of list. An entry that is missing from the next list of its kind was removed.
@@ -234,18 +232,21 @@ impl Definitions {
         }
         let seen = prompts.iter().filter_map(|raw| Some(Seen::part(prompt_key(raw.get("name")?.as_str()?), raw)));
         self.note(server, &seen.collect::<Vec<_>>(), Kind::Prompts).await;
-        self.state.write().present.entry(server.clone()).or_default().knows_prompts = true;
     }
 
-    /// Whether a server's prompts must be listed before a request for one is forwarded.
-    pub fn misses_prompts(&self, server: &ServerName) -> bool {
-        let state = self.state.read();
-        state.withholds() && !state.present.get(server).is_some_and(|present| present.knows_prompts)
+    /// Whether definitions can be withheld.
+    pub fn withholds(&self) -> bool {
+        self.state.read().withholds()
     }
 
-    /// Whether a prompt is withheld.
-    pub fn withholds_prompt(&self, server: &ServerName, name: &str) -> bool {
-        self.is_withheld(&ToolId::new(server.clone(), prompt_key(name)))
+    /// Whether a prompt is withheld. `listed` is its entry in the caller's list, which may differ from the lists of others; without one,
+    /// the last list of anybody counts.
+    pub fn withholds_prompt(&self, server: &ServerName, name: &str, listed: Option<&Value>) -> bool {
+        let (key, state) = (prompt_key(name), self.state.read());
+        let fingerprint = listed.map(|raw| Seen::part(key.as_str(), raw).fingerprint);
+        let id = ToolId::new(server.clone(), key);
+        let found = fingerprint.or_else(|| state.listed(&id)).and_then(|fingerprint| state.compare(&id, &fingerprint));
+        found == Some(DefinitionState::Withheld)
     }
 
     /// Compares the complete current list of one kind.

@@ -29,6 +29,10 @@ const EMBED_BATCH: usize = 128;
 const SETTLE: Duration = Duration::from_millis(500);
 /// Maximum delay of an update, however many changes arrive.
 const LONGEST_SETTLE: Duration = Duration::from_secs(3);
+/// Number of refused texts from which the embedder is suspected to take none.
+const SUSPICIOUS: usize = 4;
+/// Number of characters of a refused text in the log.
+const SHOWN: usize = 80;
 /// Pause after the first failed update. It doubles after each further failure.
 const FIRST_RETRY: Duration = Duration::from_secs(5);
 const LONGEST_RETRY: Duration = Duration::from_mins(10);
@@ -53,6 +57,8 @@ pub struct Indexing {
     /// The next update waits until this time: after a build that took long, for as long as it took. Otherwise, the index of very many tools
     /// would be built all the time, because one of their servers always changes something.
     pub rests_until: Mutex<Instant>,
+    /// Texts that the embedder never takes. They are not tried again until the next start.
+    pub refused: Mutex<HashSet<Fingerprint>>,
 }
 
 impl Indexing {
@@ -70,6 +76,7 @@ impl Indexing {
             enrichments: watch::Sender::default(),
             unused_retention: Duration::from_hours(24),
             rests_until: Mutex::new(Instant::now()),
+            refused: Mutex::default(),
         }
     }
 
@@ -113,20 +120,22 @@ impl Indexing {
             }
             changes.mark_unchanged();
             writings.mark_unchanged();
-            let catalog = self.current.snapshot();
+            let (catalog, policy) = (self.current.snapshot(), self.current.policy().version());
             tokio::select! {
                 complete = self.update(&catalog) => if complete {
                     pause = FIRST_RETRY;
                     if std::mem::take(&mut is_first) {
                         self.forget_unused(&catalog).await;
                     }
-                    if catalog.version() == self.current.snapshot().version() {
+                    if catalog.version() == self.current.snapshot().version() && policy == self.current.policy().version() {
                         self.enrichment.complete();
                     }
                 } else {
                     tracing::info!(retry_in_s = pause.as_secs(), "the update of the index is retried later");
                     tokio::select! {
                         () = tokio::time::sleep(pause) => {}
+                        changed = changes.changed() => if changed.is_err() { return },
+                        written = writings.changed() => if written.is_err() { return },
                         () = self.index.needs_contents() => {}
                         () = recovered(&mut recoveries) => {}
                         () = stop.cancelled() => return,
@@ -168,12 +177,15 @@ impl Indexing {
             .texts()
             .map(|text| (Fingerprint::of_text(text), text.clone()))
             .filter(|(hash, _)| !vectors.contains_key(hash) && seen.insert(*hash))
+            .filter(|(hash, _)| !self.refused.lock().contains(hash))
             .collect();
         let mut complete = true;
         if !missing.is_empty() {
             // Tools are found by words at once, and by meaning as soon as they have vectors.
+            let (policy, begun) = (self.current.policy().version(), Instant::now());
             self.replace(&passages, &vectors).await;
-            match self.embed(missing, &mut vectors).await {
+            let is_outdated = || self.current.snapshot().version() != catalog.version() || self.current.policy().version() != policy;
+            match self.embed(missing, &mut vectors, begun.elapsed(), is_outdated).await {
                 Embedded::All => {}
                 Embedded::Some => complete = false,
                 // The next update follows at once and reads the new vectors from the store.
@@ -224,35 +236,75 @@ impl Indexing {
         self.lexical.document_vector(&ToolText { description: &description, ..tool.text() })
     }
 
-    async fn embed(&self, missing: Vec<(Fingerprint, String)>, vectors: &mut HashMap<Fingerprint, Arc<[f32]>>) -> Embedded {
+    /// Embeds the texts until they would be of an outdated catalog, but for at least this time: otherwise, frequent changes of a large
+    /// catalog would leave no time for it.
+    async fn embed(
+        &self,
+        missing: Vec<(Fingerprint, String)>,
+        vectors: &mut HashMap<Fingerprint, Arc<[f32]>>,
+        least: Duration,
+        is_outdated: impl Fn() -> bool,
+    ) -> Embedded {
         let total = missing.len();
         let mut done = 0;
         let mut outcome = Embedded::All;
-        let version = self.current.snapshot().version();
+        let begun = Instant::now();
         (self.on_progress)(done, total);
         for batch in missing.chunks(EMBED_BATCH) {
-            let texts = batch.iter().map(|(_, text)| text.clone()).collect();
-            match self.embedder.embed_passages(texts).await {
-                Ok(embedded) => {
-                    let embedded: Vec<(Fingerprint, Arc<[f32]>)> = batch.iter().map(|(hash, _)| *hash).zip(embedded).collect();
-                    if let Err(error) = self.store.save_vectors(self.embedder.model(), &embedded).await {
-                        tracing::warn!(error = %error, "vectors were not stored; the next start embeds these tools again");
-                    }
-                    vectors.extend(embedded);
-                }
-                Err(error) => {
-                    outcome = Embedded::Some;
-                    tracing::warn!(error = %error, texts = batch.len(), "tools were not embedded; they are found by their words only");
-                }
+            let (embedded, is_whole) = self.embed_batch(batch).await;
+            if let Err(error) = self.store.save_vectors(self.embedder.model(), &embedded).await {
+                tracing::warn!(error = %error, "vectors were not stored; the next start embeds these tools again");
+            }
+            vectors.extend(embedded);
+            if !is_whole {
+                outcome = Embedded::Some;
             }
             done += batch.len();
             (self.on_progress)(done, total);
             // New tools must not wait until all older ones are embedded.
-            if done < total && self.current.snapshot().version() != version {
+            if done < total && begun.elapsed() >= least && is_outdated() {
                 return Embedded::UntilChange;
             }
         }
         outcome
+    }
+
+    /// Embeds a batch. Returns the vectors, and whether none is missing that another attempt may bring. An embedder that is there may
+    /// refuse the batch because of one text. The batch is then split, so that this costs no other text its vector.
+    async fn embed_batch(&self, batch: &[(Fingerprint, String)]) -> (Vec<(Fingerprint, Arc<[f32]>)>, bool) {
+        let (mut vectors, mut refused) = (Vec::with_capacity(batch.len()), Vec::new());
+        let mut waiting = vec![batch];
+        while let Some(part) = waiting.pop() {
+            let error = match self.embedder.embed_passages(part.iter().map(|(_, text)| text.clone()).collect()).await {
+                Ok(embedded) => {
+                    vectors.extend(part.iter().map(|(hash, _)| *hash).zip(embedded));
+                    continue;
+                }
+                Err(error) => error,
+            };
+            if part.len() == 1 {
+                refused.extend(part);
+            } else {
+                let (first, rest) = part.split_at(part.len() / 2);
+                waiting.extend([rest, first]);
+            }
+            // If it takes nothing, the texts are not the reason.
+            if self.embedder.fault().is_some() || (vectors.is_empty() && refused.len() == SUSPICIOUS) {
+                let texts = batch.len() - vectors.len();
+                tracing::warn!(error = %error, texts, "tools were not embedded; they are found by their words only");
+                return (vectors, false);
+            }
+        }
+        if vectors.is_empty() {
+            tracing::warn!(texts = refused.len(), "tools were not embedded; they are found by their words only");
+            return (vectors, refused.is_empty());
+        }
+        for (hash, text) in refused {
+            let start: String = text.chars().take(SHOWN).collect();
+            tracing::warn!(text = start, "the embedder refuses the text of a tool, which is found by its words only");
+            self.refused.lock().insert(*hash);
+        }
+        (vectors, true)
     }
 
     async fn replace(&self, passages: &Passages<'_>, vectors: &HashMap<Fingerprint, Arc<[f32]>>) -> bool {

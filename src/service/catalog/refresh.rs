@@ -140,16 +140,15 @@ impl Refresh {
     }
 
     async fn follow_events(&mut self, events: &mut mpsc::Receiver<ServerEvent>) {
-        let mut changes = self.changes.clone();
         let (mut is_live, mut received) = (true, Vec::new());
         loop {
             self.handle_waiting().await;
             tokio::select! {
                 // Handle removed servers before any events.
                 biased;
-                changed = changes.changed(), if is_live => {
+                changed = self.changes.changed(), if is_live => {
                     is_live = changed.is_ok();
-                    let configured = Arc::clone(&changes.borrow_and_update());
+                    let configured = Arc::clone(&self.changes.borrow_and_update());
                     self.reconfigure(configured).await;
                 }
                 // The sender waits for this rebuild to finish.
@@ -193,16 +192,16 @@ impl Refresh {
     /// Applies a new list of servers as a single change of the catalog.
     async fn reconfigure(&mut self, configured: Arc<Configured>) {
         self.configured = configured;
-        let (kept, gone): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            mem::take(&mut self.listings).into_iter().partition(|(name, _)| self.configured.contains_key(name));
         let snapshot = self.current.snapshot();
         let mut servers = Vec::new();
-        for (name, listing) in &kept {
+        // The listings stay where they are until the end: a panic here must not make all tools vanish.
+        for (name, listing) in self.listings.iter().filter(|(name, _)| self.configured.contains_key(*name)) {
             servers.push(self.server(listing, snapshot.server(name.as_str())).await);
         }
-        self.listings = kept;
         self.publish(servers);
-        for name in gone.keys() {
+        let gone: Vec<ServerName> = self.listings.keys().filter(|name| !self.configured.contains_key(*name)).cloned().collect();
+        self.listings.retain(|name, _| self.configured.contains_key(name));
+        for name in &gone {
             self.inputs.definitions.forget_present(name);
             self.forget(name).await;
         }

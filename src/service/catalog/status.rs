@@ -69,6 +69,23 @@ pub(crate) struct Readiness {
     pub learning: Option<LearningState>,
 }
 
+impl Readiness {
+    /// Removes the reasons for failures, which are not public: they may quote a server's output, and contain paths, hosts and names of
+    /// settings.
+    pub(crate) fn hide_reasons(&mut self) {
+        self.servers.iter_mut().for_each(|server| server.error = None);
+        self.reload.hide_details();
+        if let StoreState::Failed { error } = &mut self.store {
+            "see the log".clone_into(error);
+        }
+        self.spool.error = None;
+        self.embedder.error = None;
+        let holds = &mut self.index.holds;
+        holds.error = None;
+        holds.qdrant.iter_mut().for_each(|qdrant| qdrant.error = None);
+    }
+}
+
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub(crate) enum StoreState {

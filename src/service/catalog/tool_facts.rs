@@ -103,8 +103,14 @@ impl ToolOverrides {
             let stored = self.store.tool_overrides().await?;
             let present: HashSet<ToolId> = stored.iter().map(|stored| stored.tool.clone()).collect();
             self.versions.write().retain(|tool, _| present.contains(tool));
-            let is_changed = |stored: &StoredToolOverride| stored.version != self.version(&stored.tool);
-            let changed: Vec<StoredToolOverride> = stored.into_iter().filter(is_changed).collect();
+            let overlays = self.overlays.load();
+            // After a failover that lost changes, a version may have been given again.
+            let is_changed = |stored: &StoredToolOverride| {
+                stored.version != self.version(&stored.tool) || stored.written.as_ref() != overlays.written.get(&stored.tool)
+            };
+            let mut changed: Vec<StoredToolOverride> = stored.into_iter().filter(is_changed).collect();
+            let lost = overlays.written.keys().filter(|tool| !present.contains(*tool)).cloned();
+            changed.extend(lost.map(|tool| StoredToolOverride { tool, version: 0, written: None }));
             let servers: BTreeSet<ServerName> = changed.iter().map(|stored| stored.tool.server.clone()).collect();
             for stored in changed {
                 self.take(stored);

@@ -183,7 +183,7 @@ impl Passthrough {
 
     fn without_withheld(&self, server: ServerName, what: PassthroughKind, mut entries: Arc<Vec<Value>>) -> (ServerName, Arc<Vec<Value>>) {
         let name = |entry: &Value| entry.get("name").and_then(Value::as_str).map(str::to_owned);
-        let is_withheld = |entry: &Value| name(entry).is_some_and(|name| self.definitions.withholds_prompt(&server, &name));
+        let is_withheld = |entry: &Value| name(entry).is_some_and(|name| self.definitions.withholds_prompt(&server, &name, Some(entry)));
         if what == PassthroughKind::Prompts && entries.iter().any(is_withheld) {
             entries = Arc::new(entries.iter().filter(|entry| !is_withheld(entry)).cloned().collect());
         }
@@ -198,10 +198,17 @@ impl Passthrough {
             _ => None,
         };
         let Some(name) = name.and_then(Value::as_str) else { return Ok(false) };
-        if self.definitions.misses_prompts(server) && self.servers.offers(server).prompts {
-            self.list_one(server, PassthroughKind::Prompts, caller).await?;
+        if !self.definitions.withholds() {
+            return Ok(false);
         }
-        Ok(self.definitions.withholds_prompt(server, name))
+        // A server without a connection offers nothing at the moment.
+        if !self.servers.offers(server).prompts {
+            return Ok(self.definitions.withholds_prompt(server, name, None));
+        }
+        // Another caller's list may lack the prompt, or have another definition of it.
+        let prompts = self.list_one(server, PassthroughKind::Prompts, caller).await?;
+        let listed = prompts.iter().find(|entry| entry.get("name").and_then(Value::as_str) == Some(name));
+        Ok(self.definitions.withholds_prompt(server, name, listed))
     }
 
     async fn list_one(&self, server: &ServerName, what: PassthroughKind, caller: &CallerContext) -> Result<Arc<Vec<Value>>, PassError> {

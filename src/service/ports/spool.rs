@@ -18,6 +18,9 @@ pub trait Spool: Send + Sync {
     async fn remove(&self, segment: u64) -> Result<(), SpoolError>;
 
     fn state(&self) -> SpoolState;
+
+    /// Forgets the error of a batch that could not be kept, and is stored by now.
+    fn forget_error(&self);
 }
 
 /// Consecutive batches.

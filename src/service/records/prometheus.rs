@@ -25,8 +25,9 @@ use crate::service::records::record::Recorder;
 
 /// Prefix of all metrics, except those of the process, which have standard names.
 const PREFIX: &str = "toolsieve";
-/// Start of a label with a server's name.
+/// Starts of the labels with a server's name, and with a tool's.
 const SERVER_LABEL: &str = "server=\"";
+const TOOL_LABEL: &str = "tool=\"";
 
 /// The text format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,18 +86,18 @@ impl PrometheusExport {
     ///
     /// # Errors
     /// Never fails, because writing to a string always succeeds.
-    pub(crate) fn text(&self, form: Form, shows: impl Fn(&ServerName) -> bool) -> Result<String, fmt::Error> {
+    pub(crate) fn text(&self, form: Form, shows: impl Fn(&ServerName, Option<&str>) -> bool) -> Result<String, fmt::Error> {
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
         Ok(written(&text, form, shows))
     }
 }
 
-/// Converts an `OpenMetrics` text to the requested format, without the series of hidden servers.
-fn written(text: &str, form: Form, shows: impl Fn(&ServerName) -> bool) -> String {
+/// Converts an `OpenMetrics` text to the requested format, without the series of hidden servers and tools.
+fn written(text: &str, form: Form, shows: impl Fn(&ServerName, Option<&str>) -> bool) -> String {
     let mut out = String::with_capacity(text.len());
     let mut help = None;
-    let is_shown = |line: &str| server_of(line).is_none_or(|server| shows(&server));
+    let is_shown = |line: &str| server_of(line).is_none_or(|server| shows(&server, label(line, TOOL_LABEL).as_deref()));
     for line in text.lines() {
         let mut push = |line: &str| {
             out.push_str(line);
@@ -127,12 +128,18 @@ fn written(text: &str, form: Form, shows: impl Fn(&ServerName) -> bool) -> Strin
 
 /// The server in the labels of a line, if any.
 fn server_of(line: &str) -> Option<ServerName> {
-    let at = line.find(SERVER_LABEL)? + SERVER_LABEL.len();
+    label(line, SERVER_LABEL).map(|name| name.as_str().into())
+}
+
+/// The value of a label.
+fn label(line: &str, start: &str) -> Option<String> {
+    // A quote in a value is escaped, so only a label's start has this form.
+    let at = line.find(start)? + start.len();
     let mut name = String::new();
     let mut characters = line[at..].chars();
     loop {
         match characters.next()? {
-            '"' => return Some(name.as_str().into()),
+            '"' => return Some(name),
             '\\' => name.push(match characters.next()? {
                 'n' => '\n',
                 other => other,
@@ -275,15 +282,22 @@ mod tests {
     fn the_older_form_has_other_names_and_no_end() {
         let plain = "# HELP a_seconds_total Time.\n# TYPE a_seconds_total counter\na_seconds_total{server=\"o\\\"ne\"} 1\n\
                      a_seconds_total{server=\"two\",outcome=\"success\"} 2\n# HELP b_info Which.\n# TYPE b_info gauge\nb_info{version=\"1\"} 1\n";
-        assert_eq!(written(TEXT, Form::Plain, |_| true), plain);
-        assert_eq!(written(TEXT, Form::OpenMetrics, |_| true), TEXT);
+        assert_eq!(written(TEXT, Form::Plain, |_, _| true), plain);
+        assert_eq!(written(TEXT, Form::OpenMetrics, |_, _| true), TEXT);
     }
 
     #[test]
     fn servers_that_are_hidden_have_no_series() {
-        let shown = |server: &'static str| written(TEXT, Form::OpenMetrics, |name| name.as_str() == server);
+        let shown = |server: &'static str| written(TEXT, Form::OpenMetrics, |name, _| name.as_str() == server);
         assert!(shown("o\"ne").contains("o\\\"ne") && !shown("o\"ne").contains("two"));
         assert!(shown("two").contains("two") && !shown("two").contains("ne\\\""));
         assert!(shown("none").contains("b_info") && !shown("none").contains("a_seconds_total{"));
+    }
+
+    #[test]
+    fn tools_that_are_hidden_have_no_series() {
+        let text = "calls_total{server=\"one\",tool=\"delete\",outcome=\"success\"} 1\ncalls_total{server=\"one\",tool=\"li\\\"st\"} 2\n";
+        let shown = written(text, Form::Plain, |_, tool| tool == Some("li\"st"));
+        assert_eq!(shown, "calls_total{server=\"one\",tool=\"li\\\"st\"} 2\n");
     }
 }

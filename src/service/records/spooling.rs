@@ -77,7 +77,12 @@ impl<T: Send + Sync + 'static> Spooling<T> {
             // What waits comes first.
             if self.spool.as_ref().is_none_or(|spool| spool.is_empty()) {
                 match self.send(id, items).await {
-                    Ok(()) => return true,
+                    Ok(()) => {
+                        if is_reported && let Some(spool) = &self.spool {
+                            spool.forget_error();
+                        }
+                        return true;
+                    }
                     Err(error @ StoreError::Failed { .. }) => {
                         tracing::error!(%error, source = source(&error), name, "records could not be stored");
                         return false;
@@ -231,6 +236,8 @@ mod tests {
         fn state(&self) -> SpoolState {
             SpoolState::default()
         }
+
+        fn forget_error(&self) {}
     }
 
     /// A store that is away at times, and may fail after it has stored a batch.

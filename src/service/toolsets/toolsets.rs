@@ -16,7 +16,7 @@ use crate::domain::access::toolset::{PublishedToolsets, Toolset, ToolsetDefiniti
 use crate::domain::catalog::tool::Tool;
 use crate::domain::text::similar::did_you_mean;
 use crate::service::catalog::current::{CurrentCatalog, View};
-use crate::service::ports::{StoreError, ToolsetStore};
+use crate::service::ports::{Overwrites, StoreError, ToolsetStore};
 use crate::settings::{LiveSettings, ToolsetSettings};
 
 /// Maximum number of toolsets that the API can create.
@@ -126,6 +126,10 @@ impl Toolsets {
     /// [`StoreError`]. The toolsets are then unchanged.
     pub(crate) async fn refresh(&self) -> Result<(), StoreError> {
         let _one = self.changing.lock().await;
+        self.take_over().await
+    }
+
+    async fn take_over(&self) -> Result<(), StoreError> {
         let given = stored(self.store.as_ref()).await?;
         let mut parts = self.parts.write();
         parts.given = given;
@@ -161,7 +165,7 @@ impl Toolsets {
     pub(crate) async fn replace(&self, name: &str, value: &Value, expected: Option<&str>) -> Result<(ToolsetView, bool), ToolsetError> {
         let Toolset { name, definition } = Toolset::read(name, value)?;
         let _one = self.changing.lock().await;
-        {
+        let known = {
             let parts = self.parts.read();
             parts.check_given(&name)?;
             parts.check_version(&name, expected)?;
@@ -169,8 +173,13 @@ impl Toolsets {
                 let reason = format!("at most {MAX_TOOLSETS} toolsets are possible: delete one first");
                 return Err(ToolsetError::Invalid { parameter: None, reason });
             }
+            parts.given.get(&name).cloned()
+        };
+        let overwrites = if expected.is_some() { Overwrites::Only(known.as_ref()) } else { Overwrites::Anything };
+        if !self.store.save_toolset(&name, &definition, overwrites).await? {
+            self.take_over().await?;
+            return Err(ToolsetError::Changed(name.to_string()));
         }
-        self.store.save_toolset(&name, &definition).await?;
         let is_new = {
             let mut parts = self.parts.write();
             let is_new = parts.given.insert(name.clone(), definition.clone()).is_none();
@@ -185,12 +194,18 @@ impl Toolsets {
     pub(crate) async fn remove(&self, name: &str, expected: Option<&str>) -> Result<(), ToolsetError> {
         let name = ToolsetName::new(name);
         let _one = self.changing.lock().await;
-        {
+        let known = {
             let parts = self.parts.read();
             parts.check_given(&name)?;
             parts.check_version(&name, expected)?;
-        }
-        if !self.store.remove_toolset(&name).await? {
+            parts.given.get(&name).cloned()
+        };
+        let overwrites = if expected.is_some() { Overwrites::Only(known.as_ref()) } else { Overwrites::Anything };
+        if !self.store.remove_toolset(&name, overwrites).await? {
+            if expected.is_some() {
+                self.take_over().await?;
+                self.parts.read().check_version(&name, expected)?;
+            }
             return Err(ToolsetError::NotFound(name.to_string()));
         }
         let mut parts = self.parts.write();

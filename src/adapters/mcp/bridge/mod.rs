@@ -5,7 +5,7 @@
 
 mod headers;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 use tokio_util::io::StreamReader;
@@ -41,6 +41,8 @@ const STATELESS: &str = "2026-07-28";
 const LIMIT: usize = 64 * 1024 * 1024;
 /// Length of the queue to the client.
 const QUEUE: usize = 64;
+/// Maximum number of cancelled requests to remember.
+const CANCELLED: usize = 1_000;
 /// How long to wait for outstanding responses after the client closes its output.
 const LAST_ANSWERS: Duration = Duration::from_secs(30);
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -126,7 +128,11 @@ struct Inner {
     url: Url,
     key: Option<SecretString>,
     agreed: ArcSwapOption<Agreed>,
+    /// Held while another session is started.
+    greeting: Mutex<()>,
     headers: ParamHeaders,
+    /// The ids of requests that the client has cancelled in a session. It expects no response to them.
+    cancelled: parking_lot::Mutex<HashSet<String>>,
     out: mpsc::Sender<Vec<u8>>,
 }
 
@@ -151,7 +157,16 @@ impl Bridge {
             }
             io::Result::Ok(())
         });
-        let bridge = Self(Arc::new(Inner { client, url, key, agreed: ArcSwapOption::empty(), headers: ParamHeaders::default(), out }));
+        let bridge = Self(Arc::new(Inner {
+            client,
+            url,
+            key,
+            agreed: ArcSwapOption::empty(),
+            greeting: Mutex::default(),
+            headers: ParamHeaders::default(),
+            cancelled: parking_lot::Mutex::default(),
+            out,
+        }));
         let (mut lines, requests) = (Lines::new(input, LIMIT), TaskTracker::new());
         let mut listening = None;
         // A request without a session is cancelled by closing its connection.
@@ -187,6 +202,9 @@ impl Bridge {
             } else if let Some(request) = message.cancels().and_then(|id| under_way.remove(&id)) {
                 request.abort();
             } else {
+                if let Some(id) = message.cancels() {
+                    bridge.note_cancelled(id);
+                }
                 bridge.forward(&line).await;
             }
         }
@@ -215,8 +233,9 @@ impl Bridge {
     }
 
     async fn exchange(&self, line: &[u8], message: &Message<'_>) -> Result<(), String> {
+        let agreed = self.0.agreed.load_full();
         let mut response = self.post(line, message).await?;
-        if response.status() == StatusCode::NOT_FOUND && message.version().is_none() && self.greet_again().await {
+        if response.status() == StatusCode::NOT_FOUND && message.version().is_none() && self.greet_again(agreed).await {
             response = self.post(line, message).await?;
         }
         // The service may require headers for some arguments.
@@ -229,8 +248,16 @@ impl Bridge {
         }
         let is_message = kind(&response).is_some_and(|kind| kind.starts_with("application/json"));
         if kind(&response).is_some_and(|kind| kind.starts_with(EVENT_STREAM)) {
-            self.hand_back(response).await;
-            return Ok(());
+            let request = message.id.filter(|_| message.method.is_some());
+            let is_answered = self.hand_back(response, request).await;
+            let is_expected = request.is_some_and(|id| !self.0.cancelled.lock().remove(id.get()));
+            return if is_answered || !is_expected {
+                Ok(())
+            } else {
+                Err("the service closed the connection before it answered, or its answer is too large: check whether the request was \
+                     carried out before you repeat it"
+                    .to_owned())
+            };
         }
         let body = response.bytes().await.map_err(|error| failure(&error))?;
         // Protocol errors have an HTTP error status too. Forward them, because the client would wait forever without a response.
@@ -272,18 +299,25 @@ impl Bridge {
         self.0.headers.has(tool)
     }
 
-    /// Starts a new session for the client. Returns `false` if there was none before, or if the service rejected it.
-    async fn greet_again(&self) -> bool {
-        let Some(former) = self.0.agreed.load_full().filter(|agreed| agreed.session.is_some()) else { return false };
+    /// Starts a new session for the client in place of the one that the service has lost. Returns `false` if there was none before, or if
+    /// the service can't start one now. The next message tries it again then.
+    async fn greet_again(&self, lost: Option<Arc<Agreed>>) -> bool {
+        let Some(former) = lost.filter(|agreed| agreed.session.is_some()) else { return false };
+        let _one = self.0.greeting.lock().await;
+        if self.0.agreed.load().as_ref().is_some_and(|now| !Arc::ptr_eq(now, &former)) {
+            // Another message has started it.
+            return true;
+        }
         let greeting: Message<'_> = serde_json::from_slice(&former.greeting).unwrap_or_default();
-        self.0.agreed.store(None);
         let Ok(response) = self.post(&former.greeting, &greeting).await else { return false };
+        if !response.status().is_success() {
+            return false;
+        }
         let session = response.headers().get(SESSION).and_then(|id| id.to_str().ok()).map(str::to_owned);
-        let is_welcome = response.status().is_success();
         let agreed = Agreed { session, version: former.version.clone(), greeting: former.greeting.clone() };
         self.0.agreed.store(Some(Arc::new(agreed)));
         tracing::info!("the service has lost the session; started a new one");
-        is_welcome
+        true
     }
 
     async fn post(&self, line: &[u8], message: &Message<'_>) -> Result<Response, String> {
@@ -301,6 +335,8 @@ impl Bridge {
                     }
                 }
             }
+            // The greeting starts a session, so it is in none.
+            None if message.is_request("initialize") => {}
             None => request = self.in_session(request),
         }
         request.send().await.map_err(|error| failure(&error))
@@ -314,7 +350,7 @@ impl Bridge {
             match self.in_session(self.authorized(request)).send().await {
                 Ok(response) if response.status().is_success() => {
                     pause = PAUSE;
-                    self.hand_back(response).await;
+                    self.hand_back(response, None).await;
                 }
                 Ok(response) if response.status() == StatusCode::METHOD_NOT_ALLOWED => return,
                 // The client's next message creates another session.
@@ -332,16 +368,31 @@ impl Bridge {
         }
     }
 
-    async fn hand_back(&self, response: Response) {
+    /// Forwards the messages of a stream. Returns whether the response to this request was among them.
+    async fn hand_back(&self, response: Response, id: Option<&RawValue>) -> bool {
+        let mut is_answered = false;
         let stream = response.bytes_stream().map_err(io::Error::other);
         let mut events = Events::new(StreamReader::new(stream), LIMIT);
         while let Some(event) = events.next().await {
             match event {
-                Event::Whole { data, .. } if !data.is_empty() => self.send(one_line(&data)).await,
+                Event::Whole { data, .. } if !data.is_empty() => {
+                    is_answered |= id.is_some_and(|id| answers(&data, id));
+                    self.send(one_line(&data)).await;
+                }
                 Event::Whole { .. } => {}
                 Event::TooLarge { .. } => tracing::warn!(limit = LIMIT, "skipped a message of the service: it is too large"),
             }
         }
+        is_answered
+    }
+
+    fn note_cancelled(&self, id: String) {
+        let mut cancelled = self.0.cancelled.lock();
+        // Ids of requests that had ended before are never asked for.
+        if cancelled.len() >= CANCELLED {
+            cancelled.clear();
+        }
+        cancelled.insert(id);
     }
 
     fn authorized(&self, request: RequestBuilder) -> RequestBuilder {
@@ -400,6 +451,13 @@ fn one_line(message: &[u8]) -> Vec<u8> {
         Ok(message) => json::minified(message).into_bytes(),
         Err(_) => message.iter().copied().filter(|byte| *byte != b'\n').collect(),
     }
+}
+
+/// Whether a message is the response to this request.
+fn answers(message: &[u8], id: &RawValue) -> bool {
+    let value = |id: &RawValue| serde_json::from_str::<Value>(id.get()).ok();
+    serde_json::from_slice::<Message<'_>>(message)
+        .is_ok_and(|message| message.method.is_none() && message.id.is_some_and(|own| value(own) == value(id)))
 }
 
 /// The text of an error response without an id.

@@ -457,15 +457,18 @@ impl Exchange {
     pub(in crate::adapters::mcp) fn asker(&self, meta: Option<&RequestMetaObject>) -> Asker {
         let waiting = lock(&self.waiting);
         let meta = |key: &str| meta.and_then(|meta| meta.0.0.get(key)).and_then(request_id);
-        let of_stream = || waiting.answers.get(&meta(STREAM)?)?.upgrade();
-        let of_token = || waiting.progress.get(&meta("progressToken")?)?.upgrade();
-        let named = of_stream().or_else(of_token);
+        // A stream is one of ours. A token may be the server's own, which names no call.
+        let of_stream = || Some(waiting.answers.get(&meta(STREAM)?).and_then(Weak::upgrade));
+        let of_token = || Some(waiting.progress.get(&meta("progressToken")?)?.upgrade());
         let callee = |call: Arc<TicketState>| match call.listeners.said.clone() {
             Some(said) => Asker::One(Callee { said, call }),
             None => Asker::Nobody,
         };
-        if let Some(ticket) = named {
-            return callee(ticket);
+        match of_stream().or_else(of_token) {
+            Some(Some(ticket)) => return callee(ticket),
+            // The caller has gone. Nobody else may answer the question.
+            Some(None) => return Asker::Nobody,
+            None => {}
         }
         let mut calls: Vec<Arc<TicketState>> = waiting.answers.values().filter_map(Weak::upgrade).collect();
         calls.retain(|ticket| matches!(ticket.purpose, Purpose::Call));

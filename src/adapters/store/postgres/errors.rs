@@ -23,6 +23,10 @@ mod code {
     /// The server can't do it at the moment: a statement or a wait for a lock took too long, the transaction was idle for too long, or
     /// the server is a standby or has no space left.
     pub(super) const PASSING: [&str; 7] = ["57014", LOCK_NOT_AVAILABLE, "25P03", READ_ONLY, "53000", "53100", "53200"];
+    /// An administrator is at work: no permission for the moment, or a backup is being restored, so that the schema or a table is missing.
+    pub(super) const AT_WORK: [&str; 3] = [NO_PERMISSION, "3F000", "42P01"];
+    /// Errors of the server's system or of its files.
+    pub(super) const BROKEN_CLASSES: [&str; 2] = ["58", "XX"];
     /// Connection exceptions.
     pub(super) const CONNECTION_CLASS: &str = "08";
 }
@@ -145,20 +149,26 @@ pub(super) fn is_conflict(error: &sqlx::Error) -> bool {
     code(error).is_some_and(|code| code::CONFLICT.contains(&&*code))
 }
 
-/// Whether the same operation may succeed later, although nobody changes anything.
+/// Whether the same operation may succeed later, perhaps after an administrator has mended the database.
 pub(super) fn is_passing(error: &sqlx::Error) -> bool {
     is_lost(error)
         || matches!(error, sqlx::Error::PoolClosed | sqlx::Error::WorkerCrashed)
-        || code(error).is_some_and(|code| code::PASSING.contains(&&*code) || code::CONFLICT.contains(&&*code))
+        || code(error).is_some_and(|code| {
+            [code::PASSING.as_slice(), &code::CONFLICT, &code::AT_WORK].concat().contains(&&*code)
+                || code::BROKEN_CLASSES.iter().any(|class| code.starts_with(class))
+        })
 }
 
-/// Whether the error says that the server is away, or accepts no connections.
+/// Whether the error says that the server is away, or accepts no connections, or not these (a password may be changed while the service runs).
 pub(super) fn is_lost(error: &sqlx::Error) -> bool {
     match error {
         // A proxy that closes a new connection at once ends the negotiation of TLS in the middle, which the driver reports as a breach of
         // the protocol.
         sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) | sqlx::Error::PoolTimedOut => true,
-        error => code(error).is_some_and(|code| code::AWAY.contains(&&*code) || code.starts_with(code::CONNECTION_CLASS)),
+        error => code(error).is_some_and(|code| {
+            let is_refused = code::WRONG_PASSWORD.contains(&&*code) || code == code::NO_DATABASE;
+            is_refused || code::AWAY.contains(&&*code) || code.starts_with(code::CONNECTION_CLASS)
+        }),
     }
 }
 

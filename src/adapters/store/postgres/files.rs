@@ -3,7 +3,6 @@
 //! If their total size exceeds the limit, expired files are deleted first, then the oldest.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -31,11 +30,14 @@ impl FileStore for DatabaseFiles {
             return Err(FileStoreError::FileTooLarge);
         }
         let Some(room) = self.max_total_bytes.checked_sub(size) else { return Err(FileStoreError::TooLarge) };
-        let (file, now) = (&file, to_millis(SystemTime::now()));
+        let file = &file;
         let save = || {
             async move |writer: &mut PgConnection| {
                 // Otherwise two services would both use the same room.
                 one_at_a_time(writer, "files").await?;
+                // By the clock of the server: a service whose own clock is ahead would remove everybody's files.
+                let now: i64 =
+                    sqlx::query_scalar("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint").fetch_one(&mut *writer).await?;
                 let delete = sqlx::query(
                     "DELETE FROM stored_file WHERE expires <= $1 OR id IN (SELECT id FROM (SELECT id, \
                      sum(size) OVER (ORDER BY expires DESC, id) AS newer FROM stored_file WHERE expires > $1) AS kept WHERE newer > $2)",

@@ -19,21 +19,23 @@ const OVERLAP: i64 = 1_000_000;
 const KEPT: i64 = 60_000_000;
 
 /// `taken` is the number of the reserved requests after an update, and the negative position of the report after an insertion, by which
-/// an update finds its report. A new row reserves nothing.
+/// an update finds its report. A new row reserves nothing. Nothing makes callers wait for much longer than the limit allows at once: neither
+/// what a service owes, nor a step of the server's clock.
 const EXCHANGE: &str = "\
     WITH clock AS (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS at), \
     present AS (INSERT INTO service AS known (id, seen) SELECT $1::text::uuid, at FROM clock \
         ON CONFLICT (id) DO UPDATE SET seen = excluded.seen), \
-    given AS (SELECT * FROM unnest($2::bytea[], $3::bigint[], $5::bigint[], $6::bigint[]) WITH ORDINALITY \
-        AS given (key, pace, ahead, owed, position)), \
+    given AS (SELECT * FROM unnest($2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[]) WITH ORDINALITY \
+        AS given (key, pace, tolerance, ahead, owed, position)), \
     counted AS (INSERT INTO shared_rate AS rate (key, due, taken, changed) \
-        SELECT key, at + ahead + owed * pace, -position, at FROM given, clock ORDER BY key \
+        SELECT key, at + least(ahead + owed * pace, 2 * tolerance + pace), -position, at FROM given, clock ORDER BY key \
         ON CONFLICT (key) DO UPDATE SET (due, taken, changed) = ( \
             SELECT base + reserved * pace, reserved, excluded.changed \
             FROM (SELECT ($3::bigint[])[-excluded.taken] AS pace, ($4::bigint[])[-excluded.taken] AS tolerance, \
                 ($6::bigint[])[-excluded.taken] AS owed, ($7::bigint[])[-excluded.taken] AS returned, \
                 ($8::bigint[])[-excluded.taken] AS waiting, ($9::bigint[])[-excluded.taken] AS extra) AS report, \
-            LATERAL (SELECT greatest(rate.due - returned * pace, excluded.changed) + owed * pace AS base) AS before, \
+            LATERAL (SELECT least(greatest(rate.due - returned * pace, excluded.changed) + owed * pace, \
+                excluded.changed + 2 * tolerance + pace) AS base) AS before, \
             LATERAL (SELECT CASE WHEN base - excluded.changed > tolerance THEN 0 \
                 ELSE (tolerance - base + excluded.changed) / pace + 1 END AS room) AS rest, \
             LATERAL (SELECT least(waiting, room) + least(extra, greatest(room - waiting, 0) / $10) AS reserved) AS result) \

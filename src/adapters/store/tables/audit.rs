@@ -58,11 +58,8 @@ impl AuditStore for SqlStore {
     }
 
     async fn forget_audit_before(&self, time: SystemTime) -> Result<u64, StoreError> {
-        let query = || sqlx::query("DELETE FROM audit WHERE at < $1").bind(to_millis(time));
-        self.write("delete old entries of the audit log", || {
-            async move |writer: &mut DbConnection| Ok(query().execute(writer).await?.rows_affected())
-        })
-        .await
+        const DELETE: &str = "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE at < $1 LIMIT $2)";
+        self.delete_in_parts("delete old entries of the audit log", DELETE, time).await
     }
 }
 

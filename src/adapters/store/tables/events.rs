@@ -60,14 +60,13 @@ impl EventStore for SqlStore {
     async fn forget_before(&self, chats: SystemTime, events: SystemTime) -> Result<u64, StoreError> {
         let forget = || {
             async move |writer: &mut DbConnection| {
-                let chats = chats::delete_before(writer, chats).await?;
-                let feedback = feedback::delete_before(writer, events).await?;
-                // This also deletes the events' rows of tools.
-                let delete = sqlx::query("DELETE FROM selection_event WHERE at < $1").bind(to_millis(events));
-                Ok(chats + feedback + delete.execute(writer).await?.rows_affected())
+                Ok(chats::delete_before(writer, chats).await? + feedback::delete_before(writer, events).await?)
             }
         };
-        self.write("delete old chats and events", forget).await
+        let chats = self.write("delete old chats and feedback", forget).await?;
+        // This also deletes the events' rows of tools.
+        const DELETE: &str = "DELETE FROM selection_event WHERE id IN (SELECT id FROM selection_event WHERE at < $1 LIMIT $2)";
+        Ok(chats + self.delete_in_parts("delete old events", DELETE, events).await?)
     }
 
     async fn forget_usage_before(&self, time: SystemTime) -> Result<u64, StoreError> {

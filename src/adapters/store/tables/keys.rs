@@ -62,13 +62,15 @@ impl KeyStore for SqlStore {
     }
 }
 
+/// Stores a key. A key that another service has revoked meanwhile stays revoked.
 async fn save(writer: &mut DbConnection, key: &ApiKey) -> Result<(), sqlx::Error> {
     sqlx::query(
         "INSERT INTO api_key (id, name, hash, servers, toolsets, key_groups, trusted, role, created_at, expires_at, revoked_at, \
          last_used_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) \
          ON CONFLICT (id) DO UPDATE SET name = excluded.name, hash = excluded.hash, servers = excluded.servers, \
          toolsets = excluded.toolsets, key_groups = excluded.key_groups, trusted = excluded.trusted, role = excluded.role, \
-         created_at = excluded.created_at, expires_at = excluded.expires_at, revoked_at = excluded.revoked_at, last_used_at = excluded.last_used_at",
+         created_at = excluded.created_at, expires_at = excluded.expires_at, revoked_at = coalesce(api_key.revoked_at, excluded.revoked_at), \
+         last_used_at = excluded.last_used_at",
     )
     .bind(key.id.as_str())
     .bind(&key.name)

@@ -46,11 +46,14 @@ use std::time::SystemTime;
 use sqlx::Row;
 
 use super::{Db, DbConnection, DbPool, DbRow, SqlStore, insert_numbered, one_at_a_time, snapshot, text, unhurried};
-use crate::adapters::store::encoding::from_millis;
+use crate::adapters::store::encoding::{from_millis, signed, to_millis};
 use crate::service::ports::{StoreError, StoreFailures, UpkeepStore};
 
 /// Maximum number of values in an `IN (…)` list and of rows in an `INSERT`, far below the databases' limits on bound values.
 const CHUNK: usize = 250;
+/// Maximum number of rows that a transaction deletes, so that it ends before the database's limit on the time of a statement, and other
+/// writes need not wait for long.
+const DELETED: u64 = 5_000;
 
 /// Counts the operations that failed.
 #[derive(Debug, Default)]
@@ -86,6 +89,24 @@ impl SqlStore {
         value: impl Fn(R) -> sqlx::Result<T>,
     ) -> Result<Vec<T>, StoreError> {
         self.read(action, async { rows.await?.into_iter().map(value).collect() }).await
+    }
+
+    /// Deletes all rows from before a time, in several transactions. The statement's parameters are the time and a number of rows.
+    async fn delete_in_parts(&self, action: &'static str, statement: &'static str, before: SystemTime) -> Result<u64, StoreError> {
+        let mut all = 0;
+        loop {
+            let delete = || {
+                async move |writer: &mut DbConnection| {
+                    let delete = sqlx::query(statement).bind(to_millis(before)).bind(signed(DELETED));
+                    Ok(delete.execute(writer).await?.rows_affected())
+                }
+            };
+            let deleted = self.write(action, delete).await?;
+            all += deleted;
+            if deleted < DELETED {
+                return Ok(all);
+            }
+        }
     }
 
     /// Sets the mark, after storing the installation id in the database: the mark must never exist without the id.

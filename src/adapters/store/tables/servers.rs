@@ -3,13 +3,14 @@
 use std::time::SystemTime;
 
 use async_trait::async_trait;
+use serde_json::Value;
 use sqlx::Row;
 
-use super::{DbConnection, DbRow, SqlStore, count, secrets};
+use super::{DbConnection, DbRow, SqlStore, count, one_at_a_time, secrets};
 use crate::adapters::store::encoding::{from_json, to_json, to_millis};
 use crate::domain::access::secret::SecretPlace;
 use crate::domain::catalog::tool::ServerName;
-use crate::service::ports::{ServerStore, StoreError, StoredServer};
+use crate::service::ports::{Overwrites, ServerStore, StoreError, StoredServer};
 
 #[async_trait]
 impl ServerStore for SqlStore {
@@ -27,10 +28,13 @@ impl ServerStore for SqlStore {
         self.read_all("read the servers", query.fetch_all(self.readers()), |row| read(&row)).await
     }
 
-    async fn save_server(&self, server: &StoredServer, forgets_users: bool) -> Result<(), StoreError> {
+    async fn save_server(&self, server: &StoredServer, forgets_users: bool, overwrites: Overwrites<'_, Value>) -> Result<bool, StoreError> {
         self.mark().await?;
         let save = || {
             async move |writer: &mut DbConnection| {
+                if !may_change(writer, &server.name, overwrites).await? {
+                    return Ok(false);
+                }
                 sqlx::query(
                     "INSERT INTO managed_server (name, entry, enabled, restarts, changed_at) VALUES ($1, $2, $3, 0, $4) \
                      ON CONFLICT (name) DO UPDATE SET entry = excluded.entry, enabled = excluded.enabled, \
@@ -46,9 +50,10 @@ impl ServerStore for SqlStore {
                     forget_users(writer, &server.name).await?;
                 }
                 match &server.sealed {
-                    Some(sealed) => secrets::save(writer, sealed).await,
-                    None => secrets::remove(writer, &SecretPlace::of_entry(&server.name)).await.map(drop),
+                    Some(sealed) => secrets::save(writer, sealed).await?,
+                    None => drop(secrets::remove(writer, &SecretPlace::of_entry(&server.name)).await?),
                 }
+                Ok(true)
             }
         };
         self.durable("save a server", save).await
@@ -81,9 +86,12 @@ impl ServerStore for SqlStore {
         self.durable("record a restart", || async move |writer: &mut DbConnection| query().execute(writer).await.map(drop)).await
     }
 
-    async fn remove_server(&self, name: &ServerName) -> Result<bool, StoreError> {
+    async fn remove_server(&self, name: &ServerName, overwrites: Overwrites<'_, Value>) -> Result<bool, StoreError> {
         let remove = || {
             async move |writer: &mut DbConnection| {
+                if !may_change(writer, name, overwrites).await? {
+                    return Ok(false);
+                }
                 let removed = sqlx::query("DELETE FROM managed_server WHERE name = $1").bind(name.as_str()).execute(&mut *writer).await?;
                 secrets::remove(writer, &SecretPlace::of_entry(name)).await?;
                 forget_users(writer, name).await?;
@@ -99,6 +107,14 @@ impl ServerStore for SqlStore {
         })
         .await
     }
+}
+
+/// Whether a change may overwrite the stored entry of a server. Until the end of the transaction, nobody else changes it.
+async fn may_change(writer: &mut DbConnection, name: &ServerName, overwrites: Overwrites<'_, Value>) -> Result<bool, sqlx::Error> {
+    one_at_a_time(writer, "servers").await?;
+    let query = sqlx::query_scalar("SELECT entry FROM managed_server WHERE name = $1").bind(name.as_str());
+    let stored: Option<Option<String>> = query.fetch_optional(writer).await?;
+    Ok(overwrites.allow(stored.flatten().as_deref().map(from_json).transpose()?.as_ref()))
 }
 
 async fn forget_users(writer: &mut DbConnection, name: &ServerName) -> Result<u64, sqlx::Error> {

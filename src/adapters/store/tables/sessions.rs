@@ -1,6 +1,6 @@
 //! Stores the address sessions.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use sqlx::Row;
@@ -12,6 +12,9 @@ use crate::domain::toolsets::loading::{Group, GroupKind};
 use crate::domain::toolsets::mode::DefaultMode;
 use crate::domain::toolsets::session::{Session, SessionContents, SessionId};
 use crate::service::ports::{SessionCaps, SessionSaved, SessionStore, StoreError};
+
+/// How much the clocks of two services may differ.
+const SKEW: Duration = Duration::from_hours(24);
 
 #[async_trait]
 impl SessionStore for SqlStore {
@@ -112,21 +115,27 @@ impl SessionStore for SqlStore {
 /// Checks the limits and inserts in one transaction, so that two concurrent sessions can't exceed a limit.
 async fn insert(writer: &mut DbConnection, session: &Session, caps: SessionCaps) -> Result<SessionSaved, sqlx::Error> {
     one_at_a_time(writer, "sessions").await?;
-    delete_before(writer, session.created_at).await?;
-    let (own, all): (i64, i64) =
-        sqlx::query_as("SELECT (SELECT count(*) FROM session WHERE principal = $1), (SELECT count(*) FROM session)")
-            .bind(session.owner.as_str())
-            .fetch_one(&mut *writer)
-            .await?;
+    // The clock of another service may be behind, so what has just expired here may be in use there.
+    delete_before(writer, session.created_at.checked_sub(SKEW).unwrap_or(SystemTime::UNIX_EPOCH)).await?;
+    let (own, all): (i64, i64) = sqlx::query_as(
+        "SELECT (SELECT count(*) FROM session WHERE principal = $1 AND expires_at > $2), \
+             (SELECT count(*) FROM session WHERE expires_at > $2)",
+    )
+    .bind(session.owner.as_str())
+    .bind(to_millis(session.created_at))
+    .fetch_one(&mut *writer)
+    .await?;
     let count = |value: i64| usize::try_from(value).unwrap_or_default();
     let over = (count(own) + 1).saturating_sub(caps.of_one);
     if count(all) + 1 > caps.of_all + over {
         return Ok(SessionSaved::Full);
     }
     let gone: Vec<String> = sqlx::query_scalar(
-        "DELETE FROM session WHERE id IN (SELECT id FROM session WHERE principal = $1 ORDER BY used_at, created_at, id LIMIT $2) RETURNING id",
+        "DELETE FROM session WHERE id IN (SELECT id FROM session WHERE principal = $1 AND expires_at > $2 \
+         ORDER BY used_at, created_at, id LIMIT $3) RETURNING id",
     )
     .bind(session.owner.as_str())
+    .bind(to_millis(session.created_at))
     .bind(signed(over))
     .fetch_all(&mut *writer)
     .await?;

@@ -45,7 +45,9 @@ impl<'a> Translation<'a> {
 
     pub(super) fn object(&mut self, form: &Form<'a>, out: &mut Map<String, Value>, depth: usize) {
         let complete = self.properties(form, out, depth);
-        let complete = self.patterns(form, out, depth) && complete;
+        // Of two parts with patterns, only those of one are published.
+        let has_further_patterns = form.conflicts.iter().any(|(keyword, _)| *keyword == "patternProperties");
+        let complete = self.patterns(form, out, depth) && complete && !has_further_patterns;
         match form.keywords.get("propertyNames") {
             Some(names @ Value::Object(_)) => {
                 let names = self.schema_at(&[Step::Keyword("propertyNames")], &[names], depth);

@@ -31,6 +31,8 @@ pub(super) struct Form<'a> {
     pub(super) targets: Vec<&'a Value>,
     /// The target of a reference that was not followed, because it closes a cycle.
     pub(super) cycle: Option<&'a Value>,
+    /// Whether a part is missing: its reference leads nowhere, or the schema is too deep or too large.
+    pub(super) is_partial: bool,
 }
 
 impl<'a> Form<'a> {
@@ -146,13 +148,16 @@ impl<'a> Form<'a> {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         };
+        self.is_partial |= base.is_partial;
         self.conflicts.extend(base.conflicts.iter().take(MAX_CONFLICTS.saturating_sub(self.conflicts.len())));
         self
     }
 
-    /// Whether `unevaluatedProperties` has the same meaning as `additionalProperties` here.
+    /// Whether `unevaluatedProperties` has the same meaning as `additionalProperties` here: all parts that could evaluate properties are
+    /// in the form.
     pub(super) fn evaluates(&self) -> bool {
-        self.alternatives.is_empty() && !["if", "dependentSchemas"].iter().any(|keyword| self.keywords.contains_key(keyword))
+        let is_whole = self.alternatives.is_empty() && self.cycle.is_none() && !self.is_partial;
+        is_whole && !["if", "dependentSchemas"].iter().any(|keyword| self.keywords.contains_key(keyword))
     }
 
     /// The number of entries that [`Form::over`] visits.

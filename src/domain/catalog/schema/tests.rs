@@ -315,6 +315,27 @@ fn a_reference_that_is_not_followed_keeps_what_is_known() {
     );
 }
 
+/// Regression test: the published schema must not forbid what the source allows in a part that isn't published.
+#[test]
+fn properties_of_parts_that_are_not_published_are_not_forbidden() {
+    let node = json!({"type": "object", "properties": {"v": {"type": "integer"},
+        "next": {"$ref": "#/$defs/node", "unevaluatedProperties": false}}});
+    let cyclic = compile(json!({"type": "object", "properties": {"root": {"$ref": "#/$defs/node"}}, "$defs": {"node": node}}));
+    let next = &cyclic.published["properties"]["root"]["properties"]["next"];
+    assert_ne!(next["additionalProperties"], false, "{next}");
+    let lost = compile(json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/gone", "unevaluatedProperties": false}}}));
+    assert_ne!(lost.published["properties"]["a"]["additionalProperties"], false);
+    let part = |pattern: &str| json!({"patternProperties": {pattern: {"type": "string"}}, "additionalProperties": false});
+    let with_parts = |parts: Value| {
+        let schema = json!({"type": "object", "properties": {"a": {"type": "object", "allOf": parts}}});
+        compile(schema).published["properties"]["a"].clone()
+    };
+    let two = with_parts(json!([{"patternProperties": {"^a": {"type": "string"}}}, part("^b")]));
+    assert_eq!(two["additionalProperties"], true, "{two}");
+    let one = with_parts(json!([part("^a")]));
+    assert_eq!(one["additionalProperties"], false, "{one}");
+}
+
 #[test]
 fn nothing_is_lost_in_silence() {
     let one_of = json!([{"type": "string"}, {"type": "integer"}]);

@@ -103,10 +103,12 @@ impl<'a> Translation<'a> {
         let Value::Object(object) = schema else { return };
         if hops > MAX_DEPTH {
             self.lose("allOf", LossReason::TooDeep, false);
+            form.is_partial = true;
             return;
         }
         self.budget.step(object.len());
         if self.budget.is_exhausted() {
+            form.is_partial = true;
             return;
         }
         let reference = ["$ref", "$dynamicRef", "$recursiveRef"].iter().find_map(|keyword| object.get(*keyword)?.as_str());
@@ -189,6 +191,7 @@ impl<'a> Translation<'a> {
         self.budget.step(reference.len() / 64);
         let Some(target) = self.references.target(schema, reference) else {
             self.lose("$ref", LossReason::Unresolved, false);
+            form.is_partial = true;
             return;
         };
         if form.targets.iter().any(|known| ptr::eq(*known, target)) {

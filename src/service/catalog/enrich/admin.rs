@@ -100,7 +100,7 @@ impl EnrichmentAdmin {
         let Some(tool) = self.tool(id) else { return Ok(None) };
         let written = Written { author: Author::Admin, enrichment };
         self.store.save_enrichment(&key(&tool), &written).await?;
-        self.feed.publish();
+        self.publish();
         Ok(Some(self.entry(&tool, written)))
     }
 
@@ -111,8 +111,14 @@ impl EnrichmentAdmin {
         let Some(tool) = self.tool(id) else { return Ok(false) };
         let Some(written) = self.written(&tool).await? else { return Ok(false) };
         let removed = self.store.remove_enrichment(&key(&tool), &written.author).await?;
-        self.feed.publish();
+        self.publish();
         Ok(removed)
+    }
+
+    /// Searches use the texts as soon as possible, even if the index has just been built.
+    fn publish(&self) {
+        self.feed.publish();
+        self.current.hurry();
     }
 
     fn tool(&self, id: &ToolId) -> Option<Arc<Tool>> {

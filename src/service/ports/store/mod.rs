@@ -68,6 +68,32 @@ store! {
     LeaderStore, LearningStore, ListingStore, PolicyStore, RateStore, SecretStore, ServerStore, SessionStore, SwitchStore, ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore,
 }
 
+/// What a change may overwrite: another service may have changed it since this one read it.
+#[derive(Debug)]
+pub enum Overwrites<'a, T> {
+    Anything,
+    /// Only this; `None` stands for nothing.
+    Only(Option<&'a T>),
+}
+
+impl<T> Clone for Overwrites<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Overwrites<'_, T> {}
+
+impl<T: PartialEq> Overwrites<'_, T> {
+    /// Whether the change may overwrite what is stored.
+    pub fn allow(&self, stored: Option<&T>) -> bool {
+        match self {
+            Self::Anything => true,
+            Self::Only(known) => *known == stored,
+        }
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("the store could not {action}")]

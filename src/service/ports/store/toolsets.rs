@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use super::StoreError;
+use super::{Overwrites, StoreError};
 use crate::domain::access::toolset::{Toolset, ToolsetDefinition, ToolsetName};
 
 #[async_trait]
@@ -10,9 +10,14 @@ pub trait ToolsetStore: Send + Sync {
     /// All toolsets, sorted by name.
     async fn toolsets(&self) -> Result<Vec<Toolset>, StoreError>;
 
-    /// Adds a toolset, or replaces the toolset with the same name. Durable.
-    async fn save_toolset(&self, name: &ToolsetName, definition: &ToolsetDefinition) -> Result<(), StoreError>;
+    /// Adds a toolset, or replaces the toolset with the same name. Returns `false` if it would overwrite something else. Durable.
+    async fn save_toolset(
+        &self,
+        name: &ToolsetName,
+        definition: &ToolsetDefinition,
+        overwrites: Overwrites<'_, ToolsetDefinition>,
+    ) -> Result<bool, StoreError>;
 
-    /// Deletes a toolset. Returns whether there was one. Durable.
-    async fn remove_toolset(&self, name: &ToolsetName) -> Result<bool, StoreError>;
+    /// Deletes a toolset. Returns `false` if there was none, or something else. Durable.
+    async fn remove_toolset(&self, name: &ToolsetName, overwrites: Overwrites<'_, ToolsetDefinition>) -> Result<bool, StoreError>;
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 use toolsieve::domain::access::principal::PrincipalId;
 use toolsieve::domain::access::secret::{NONCE_BYTES, SealedSecret, SecretName, SecretPlace};
 use toolsieve::domain::catalog::tool::ServerName;
-use toolsieve::service::ports::{Store, StoredServer};
+use toolsieve::service::ports::{Overwrites, Store, StoredServer};
 
 use super::connections::connection;
 
@@ -25,8 +25,8 @@ fn server(name: &str) -> StoredServer {
 pub(crate) async fn servers_come_back_as_they_were(store: &dyn Store) {
     assert_eq!(store.servers().await.unwrap(), []);
     let (one, two) = (server("b"), StoredServer { sealed: None, enabled: false, ..server("a") });
-    store.save_server(&one, false).await.unwrap();
-    store.save_server(&two, false).await.unwrap();
+    store.save_server(&one, false, Overwrites::Anything).await.unwrap();
+    store.save_server(&two, false, Overwrites::Anything).await.unwrap();
     assert_eq!(store.servers().await.unwrap(), [two.clone(), one.clone()]);
     // Of a server in the file, only what differs is stored.
     let of_file = ServerName::from("c");
@@ -38,11 +38,21 @@ pub(crate) async fn servers_come_back_as_they_were(store: &dyn Store) {
     assert_eq!(store.servers().await.unwrap(), [two.clone(), one.clone(), of_file.clone()]);
     // A new entry replaces the secret values too, and no restart is forgotten.
     let one = StoredServer { entry: Some(json!({"url": "https://example.org"})), sealed: None, restarts: 1, ..one };
-    store.save_server(&StoredServer { restarts: 0, ..one.clone() }, true).await.unwrap();
+    store.save_server(&StoredServer { restarts: 0, ..one.clone() }, true, Overwrites::Anything).await.unwrap();
     store.switch_server(&two.name, true).await.unwrap();
     let two = StoredServer { enabled: true, ..two };
     assert_eq!(store.servers().await.unwrap(), [two, one.clone(), of_file]);
-    assert!(store.remove_server(&one.name).await.unwrap() && !store.remove_server(&one.name).await.unwrap());
+    // Somebody who knows another entry, or none, changes nothing.
+    let former = json!({"url": "https://example.com"});
+    for known in [None, Some(&former)] {
+        let changed = StoredServer { entry: Some(former.clone()), ..one.clone() };
+        assert!(!store.save_server(&changed, true, Overwrites::Only(known)).await.unwrap());
+        assert!(!store.remove_server(&one.name, Overwrites::Only(known)).await.unwrap());
+    }
+    assert!(store.servers().await.unwrap().contains(&one));
+    assert!(store.save_server(&one, false, Overwrites::Only(one.entry.as_ref())).await.unwrap());
+    assert!(store.remove_server(&one.name, Overwrites::Only(one.entry.as_ref())).await.unwrap());
+    assert!(!store.remove_server(&one.name, Overwrites::Anything).await.unwrap());
     assert_eq!(store.servers().await.unwrap().len(), 2);
 }
 
@@ -52,7 +62,7 @@ pub(crate) async fn what_users_stored_for_a_server_goes_with_it(store: &dyn Stor
     let place =
         |server: &StoredServer| SecretPlace { owner: anna.clone(), server: server.name.clone(), name: SecretName::new("token").unwrap() };
     for server in [&one, &other] {
-        store.save_server(server, false).await.unwrap();
+        store.save_server(server, false, Overwrites::Anything).await.unwrap();
         store.save_secret(&sealed(place(server), 1)).await.unwrap();
         store.save_connection(&connection("user:anna", server.name.as_str(), "k")).await.unwrap();
     }
@@ -60,10 +70,10 @@ pub(crate) async fn what_users_stored_for_a_server_goes_with_it(store: &dyn Stor
     assert_eq!(store.forget_users_of_server(&one.name).await.unwrap(), 2);
     assert_eq!(store.servers().await.unwrap(), [one.clone(), other.clone()], "the entry keeps its secrets");
     store.save_secret(&sealed(place(&one), 2)).await.unwrap();
-    store.remove_server(&one.name).await.unwrap();
+    store.remove_server(&one.name, Overwrites::Anything).await.unwrap();
     assert_eq!(store.secrets(&anna).await.unwrap(), [sealed(place(&other), 1)]);
     assert_eq!(store.connections(&anna).await.unwrap(), [connection("user:anna", "other", "k")]);
     // A server of this name has no secret values, until somebody stores some.
-    store.save_server(&StoredServer { sealed: None, ..one.clone() }, true).await.unwrap();
+    store.save_server(&StoredServer { sealed: None, ..one.clone() }, true, Overwrites::Anything).await.unwrap();
     assert_eq!(store.servers().await.unwrap(), [StoredServer { sealed: None, ..one }, other]);
 }
