@@ -434,8 +434,8 @@ mod tests {
             pacer.take_back();
         }
         let mut due = 0;
-        exchange(&pacer, &mut due, Duration::from_secs(1_860), 2);
-        assert_eq!(due, nanos(Duration::from_secs(1_860)), "the last minute was quiet");
-        assert_eq!(taken(&pacer, 1, Duration::from_secs(1_860), informed(2)), 1);
+        exchange(&pacer, &mut due, Duration::from_mins(31), 2);
+        assert_eq!(due, nanos(Duration::from_mins(31)), "the last minute was quiet");
+        assert_eq!(taken(&pacer, 1, Duration::from_mins(31), informed(2)), 1);
     }
 }

@@ -58,14 +58,14 @@ impl EventStore for SqlStore {
     }
 
     async fn forget_before(&self, chats: SystemTime, events: SystemTime) -> Result<u64, StoreError> {
+        // This also deletes the events' rows of tools.
+        const DELETE: &str = "DELETE FROM selection_event WHERE id IN (SELECT id FROM selection_event WHERE at < $1 LIMIT $2)";
         let forget = || {
             async move |writer: &mut DbConnection| {
                 Ok(chats::delete_before(writer, chats).await? + feedback::delete_before(writer, events).await?)
             }
         };
         let chats = self.write("delete old chats and feedback", forget).await?;
-        // This also deletes the events' rows of tools.
-        const DELETE: &str = "DELETE FROM selection_event WHERE id IN (SELECT id FROM selection_event WHERE at < $1 LIMIT $2)";
         Ok(chats + self.delete_in_parts("delete old events", DELETE, events).await?)
     }
 
