@@ -348,7 +348,6 @@ impl Servers {
         self.reload.known().iter().find(|known| known.name == *name).cloned()
     }
 
-    /// Checks that a change is based on the current entry.
     /// The entry in the store, as far as this service knows.
     fn stored_entry(&self, name: &ServerName) -> Option<Value> {
         let rows = self.rows.read();
@@ -364,6 +363,7 @@ impl Servers {
         self.check_version(name, expected)
     }
 
+    /// Checks that a change is based on the current entry.
     fn check_version(&self, name: &ServerName, expected: Option<&str>) -> Result<(), ServerError> {
         let is_current = expected.is_none_or(|expected| expected == self.version(name));
         if is_current { Ok(()) } else { Err(ServerError::Changed(name.to_string())) }
