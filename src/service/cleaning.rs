@@ -16,11 +16,9 @@ use crate::service::catalog::definitions::Definitions;
 use crate::service::catalog::tool_facts::ToolOverrides;
 use crate::service::leading::Leading;
 use crate::service::learning::learn::Learning;
-use crate::service::ports::{Forgotten, Store, StoreError};
+use crate::service::ports::{CLOCK_SKEW, Forgotten, Store, StoreError};
 
 const HOUR: Duration = Duration::from_hours(1);
-/// How much the clocks of two services may differ.
-const SKEW: Duration = Duration::from_hours(24);
 /// How long the ids of stored batches are kept. A spool that has waited for longer may be stored twice.
 const BATCHES_KEPT: Duration = Duration::from_hours(90 * 24);
 
@@ -60,8 +58,8 @@ impl Cleaning {
         done("definitions of tools", self.definitions.forget_unseen_before(before(self.definitions_kept)).await);
         done("withdrawn tool overrides", self.overrides.forget_taken_back_before(before(self.definitions_kept)).await);
         // Reads check the time too. This service's clock may be ahead of others', so what has just expired here may be in use there.
-        done("sessions", self.store.forget_sessions_before(before(SKEW)).await);
-        done("links and page sessions", self.store.forget_connect_visits_before(before(SKEW)).await);
+        done("sessions", self.store.forget_sessions_before(before(CLOCK_SKEW)).await);
+        done("links and page sessions", self.store.forget_connect_visits_before(before(CLOCK_SKEW)).await);
         done("ids of stored batches", self.store.forget_batches_before(before(BATCHES_KEPT)).await);
         if let Err(error) = self.store.shrink().await {
             tracing::warn!(%error, "the store did not return unused space");

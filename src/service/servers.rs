@@ -176,7 +176,7 @@ impl Servers {
         }
         let since = self.rebuilds.listings();
         let stored = StoredServer { name: name.clone(), entry: Some(Value::Object(entry.shown.clone())), enabled, restarts: 0, sealed };
-        let overwrites = if expected.is_some() { Overwrites::Only(known.as_ref()) } else { Overwrites::Anything };
+        let overwrites = Overwrites::expecting(expected, known.as_ref());
         if !self.store.save_server(&stored, is_other, overwrites).await? {
             self.take_over().await?;
             return Err(ServerError::Changed(name.to_string()));
@@ -225,7 +225,7 @@ impl Servers {
         self.check_stored(name, expected).await?;
         // Tokens can be revoked only as long as the server is configured.
         self.end_sign_ins(name).await?;
-        let overwrites = if expected.is_some() { Overwrites::Only(known.as_ref()) } else { Overwrites::Anything };
+        let overwrites = Overwrites::expecting(expected, known.as_ref());
         if !self.store.remove_server(name, overwrites).await? {
             if expected.is_some() {
                 self.take_over().await?;

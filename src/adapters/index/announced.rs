@@ -215,11 +215,14 @@ mod tests {
         IndexContents { model: "m".into(), dimension: 1, documents, servers: Vec::new() }
     }
 
+    async fn answer(index: &AnnouncedIndex, visibility: &Visibility) -> IndexAnswer {
+        let texts = [IndexQueryText { dense: Some(Arc::from([1.0_f32])), sparse: SparseVector { indices: vec![2], values: vec![1.0] } }];
+        index.search(&IndexQuery { texts: &texts, visibility, limit: 10, servers: false }).await.unwrap()
+    }
+
     /// Searches and returns the tools' names with their cosines, whether each contains term 2, and the coverage.
     async fn found(index: &AnnouncedIndex) -> (Vec<(String, Option<f32>, bool)>, Coverage) {
-        let texts = [IndexQueryText { dense: Some(Arc::from([1.0_f32])), sparse: SparseVector { indices: vec![2], values: vec![1.0] } }];
-        let visibility = Visibility::default();
-        let answer = index.search(&IndexQuery { texts: &texts, visibility: &visibility, limit: 10, servers: false }).await.unwrap();
+        let answer = answer(index, &Visibility::default()).await;
         let mut names: Vec<_> =
             answer.candidates.iter().map(|one| (one.tool.name.to_string(), one.dense[0], one.lexical[0] > 0.2)).collect();
         names.sort_by(|one, other| one.0.cmp(&other.0));
@@ -249,8 +252,6 @@ mod tests {
         index.announce(vec![a(false), IndexDocument { class: VisibilityClass(1), ..b(false) }]);
         assert_eq!(found(&index).await.1, Coverage { tools: 2, embedded: 2 }, "without restrictions, it doesn't matter");
         let one = Visibility { classes: Scope::Only([VisibilityClass(1)].into()), ..Visibility::default() };
-        let texts = [IndexQueryText { dense: Some(Arc::from([1.0_f32])), sparse: SparseVector { indices: vec![2], values: vec![1.0] } }];
-        let answer = index.search(&IndexQuery { texts: &texts, visibility: &one, limit: 10, servers: false }).await.unwrap();
-        assert_eq!(answer.coverage, Coverage { tools: 1, embedded: 0 });
+        assert_eq!(answer(&index, &one).await.coverage, Coverage { tools: 1, embedded: 0 });
     }
 }

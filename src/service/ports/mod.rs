@@ -43,12 +43,12 @@ pub use self::servers::{
 };
 pub use self::spool::{Spool, SpoolError, SpoolSegment, SpoolState};
 pub use self::store::{
-    AuditStore, CalledInChat, ChangeStore, ChatStore, ComputedStore, ConnectVisit, ConnectionStore, DefinitionStore, EarlierUse,
-    EnrichmentStore, EventStore, FeedbackStore, FilledCall, Forgotten, KeyStore, LeaderStore, LearnedUse, LearningStore, ListingStore,
-    Overwrites, PendingSignIn, PolicyStore, RateKey, RateReport, RateStore, SecretStore, ServerStore, SessionCaps, SessionSaved,
-    SessionStore, SharedRate, SharedRates, StatePart, StateVersions, Store, StoreError, StoreFailures, StoredChat, StoredConnection,
-    StoredDefinition, StoredPolicy, StoredSecret, StoredServer, StoredToolOverride, SwitchStore, ToolOverrideStore, ToolsetStore,
-    UpkeepStore, UsageStore, VisitCaller,
+    AuditStore, CLOCK_SKEW, CalledInChat, ChangeStore, ChatStore, ComputedStore, ConnectVisit, ConnectionStore, DefinitionStore,
+    EarlierUse, EnrichmentStore, EventStore, FeedbackStore, FilledCall, Forgotten, KeyStore, LeaderStore, LearnedUse, LearningStore,
+    ListingStore, Overwrites, PendingSignIn, PolicyStore, RateKey, RateReport, RateStore, SecretStore, ServerStore, SessionCaps,
+    SessionSaved, SessionStore, SharedRate, SharedRates, StatePart, StateVersions, Store, StoreError, StoreFailures, StoredChat,
+    StoredConnection, StoredDefinition, StoredPolicy, StoredSecret, StoredServer, StoredToolOverride, SwitchStore, ToolOverrideStore,
+    ToolsetStore, UpkeepStore, UsageStore, VisitCaller,
 };
 pub use self::tracer::{Span, SpanKind, SpanValue, TraceContext, Tracer};
 pub use crate::domain::catalog::catalog::{ServerListing, SkippedTool};

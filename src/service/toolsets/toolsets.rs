@@ -175,7 +175,7 @@ impl Toolsets {
             }
             parts.given.get(&name).cloned()
         };
-        let overwrites = if expected.is_some() { Overwrites::Only(known.as_ref()) } else { Overwrites::Anything };
+        let overwrites = Overwrites::expecting(expected, known.as_ref());
         if !self.store.save_toolset(&name, &definition, overwrites).await? {
             self.take_over().await?;
             return Err(ToolsetError::Changed(name.to_string()));
@@ -200,7 +200,7 @@ impl Toolsets {
             parts.check_version(&name, expected)?;
             parts.given.get(&name).cloned()
         };
-        let overwrites = if expected.is_some() { Overwrites::Only(known.as_ref()) } else { Overwrites::Anything };
+        let overwrites = Overwrites::expecting(expected, known.as_ref());
         if !self.store.remove_toolset(&name, overwrites).await? {
             if expected.is_some() {
                 self.take_over().await?;

@@ -81,6 +81,11 @@ impl Message<'_> {
         self.params.as_ref()?.meta.as_ref()?.get("io.modelcontextprotocol/protocolVersion")?.as_str()
     }
 
+    /// The id of a request. A response has an id too, but no method.
+    fn asks(&self) -> Option<&RawValue> {
+        self.id.filter(|_| self.method.is_some())
+    }
+
     /// The id of the request to cancel, if the message is a cancellation.
     fn cancels(&self) -> Option<String> {
         let params = self.params.as_ref().filter(|_| self.method.as_deref() == Some("notifications/cancelled"))?;
@@ -191,7 +196,7 @@ impl Bridge {
                     let bridge = bridge.clone();
                     listening = Some(AbortOnDropHandle::new(tokio::spawn(async move { bridge.listen().await })));
                 }
-            } else if let Some(id) = message.id.filter(|_| message.method.is_some()) {
+            } else if let Some(id) = message.asks() {
                 let (id, is_stateless) = (id.get().to_owned(), message.is_stateless());
                 let bridge = bridge.clone();
                 let request = requests.spawn(async move { bridge.forward(&line).await });
@@ -223,7 +228,7 @@ impl Bridge {
     async fn forward(&self, line: &[u8]) {
         let message: Message<'_> = serde_json::from_slice(line).unwrap_or_default();
         if let Err(words) = self.exchange(line, &message).await {
-            if let Some(id) = message.id.filter(|_| message.method.is_some()) {
+            if let Some(id) = message.asks() {
                 let error = json!({"code": SERVER_ERROR, "message": words});
                 self.send(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}").into_bytes()).await;
             } else {
@@ -248,7 +253,7 @@ impl Bridge {
         }
         let is_message = kind(&response).is_some_and(|kind| kind.starts_with("application/json"));
         if kind(&response).is_some_and(|kind| kind.starts_with(EVENT_STREAM)) {
-            let request = message.id.filter(|_| message.method.is_some());
+            let request = message.asks();
             let is_answered = self.hand_back(response, request).await;
             let is_expected = request.is_some_and(|id| !self.0.cancelled.lock().remove(id.get()));
             return if is_answered || !is_expected {

@@ -154,12 +154,13 @@ pub(super) fn is_passing(error: &sqlx::Error) -> bool {
     is_lost(error)
         || matches!(error, sqlx::Error::PoolClosed | sqlx::Error::WorkerCrashed)
         || code(error).is_some_and(|code| {
-            [code::PASSING.as_slice(), &code::CONFLICT, &code::AT_WORK].concat().contains(&&*code)
+            [code::PASSING.as_slice(), &code::CONFLICT, &code::AT_WORK].iter().any(|codes| codes.contains(&&*code))
                 || code::BROKEN_CLASSES.iter().any(|class| code.starts_with(class))
         })
 }
 
-/// Whether the error says that the server is away, or accepts no connections, or not these (a password may be changed while the service runs).
+/// Whether the error says that the server is away, or accepts no connections, or not this service's: a password may change while the service
+/// runs.
 pub(super) fn is_lost(error: &sqlx::Error) -> bool {
     match error {
         // A proxy that closes a new connection at once ends the negotiation of TLS in the middle, which the driver reports as a breach of

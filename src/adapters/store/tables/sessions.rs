@@ -1,6 +1,6 @@
 //! Stores the address sessions.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use async_trait::async_trait;
 use sqlx::Row;
@@ -11,10 +11,7 @@ use crate::domain::access::principal::PrincipalId;
 use crate::domain::toolsets::loading::{Group, GroupKind};
 use crate::domain::toolsets::mode::DefaultMode;
 use crate::domain::toolsets::session::{Session, SessionContents, SessionId};
-use crate::service::ports::{SessionCaps, SessionSaved, SessionStore, StoreError};
-
-/// How much the clocks of two services may differ.
-const SKEW: Duration = Duration::from_hours(24);
+use crate::service::ports::{CLOCK_SKEW, SessionCaps, SessionSaved, SessionStore, StoreError};
 
 #[async_trait]
 impl SessionStore for SqlStore {
@@ -116,7 +113,7 @@ impl SessionStore for SqlStore {
 async fn insert(writer: &mut DbConnection, session: &Session, caps: SessionCaps) -> Result<SessionSaved, sqlx::Error> {
     one_at_a_time(writer, "sessions").await?;
     // The clock of another service may be behind, so what has just expired here may be in use there.
-    delete_before(writer, session.created_at.checked_sub(SKEW).unwrap_or(SystemTime::UNIX_EPOCH)).await?;
+    delete_before(writer, session.created_at.checked_sub(CLOCK_SKEW).unwrap_or(SystemTime::UNIX_EPOCH)).await?;
     let (own, all): (i64, i64) = sqlx::query_as(
         "SELECT (SELECT count(*) FROM session WHERE principal = $1 AND expires_at > $2), \
              (SELECT count(*) FROM session WHERE expires_at > $2)",

@@ -30,6 +30,8 @@ mod toolsets;
 mod upkeep;
 mod usage;
 
+use std::time::Duration;
+
 pub use self::audit::AuditStore;
 pub use self::changes::{ChangeStore, StatePart, StateVersions};
 pub use self::chats::{ChatStore, StoredChat};
@@ -68,6 +70,9 @@ store! {
     LeaderStore, LearningStore, ListingStore, PolicyStore, RateStore, SecretStore, ServerStore, SessionStore, SwitchStore, ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore,
 }
 
+/// How much the clocks of two services may differ. Rows that have expired for less may be in use at another service.
+pub const CLOCK_SKEW: Duration = Duration::from_hours(24);
+
 /// What a change may overwrite: another service may have changed it since this one read it.
 #[derive(Debug)]
 pub enum Overwrites<'a, T> {
@@ -84,7 +89,12 @@ impl<T> Clone for Overwrites<'_, T> {
 
 impl<T> Copy for Overwrites<'_, T> {}
 
-impl<T: PartialEq> Overwrites<'_, T> {
+impl<'a, T: PartialEq> Overwrites<'a, T> {
+    /// What a change overwrites that names a version: only what this service knows as that version. Without one, anything.
+    pub fn expecting(version: Option<&str>, known: Option<&'a T>) -> Self {
+        if version.is_some() { Self::Only(known) } else { Self::Anything }
+    }
+
     /// Whether the change may overwrite what is stored.
     pub fn allow(&self, stored: Option<&T>) -> bool {
         match self {
