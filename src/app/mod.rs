@@ -444,6 +444,7 @@ impl Application {
             definitions: Arc::clone(&definitions),
             servers: Arc::clone(&managed_servers),
             switches: Arc::clone(&switches),
+            enrichment: Arc::clone(&enrichment),
             rebuilds: rebuilds.clone(),
         };
         let shared = Arc::new(SharedState::new(store.clone(), parts, versions));

@@ -114,11 +114,11 @@ pub(super) fn enrichment(
     store: &Arc<dyn Store>,
     on_exchange: OnExchange,
     (mut leading, stop): (Leading, CancellationToken),
-) -> Result<(EnrichmentAdmin, JoinHandle<()>), StartError> {
+) -> Result<(Arc<EnrichmentAdmin>, JoinHandle<()>), StartError> {
     let model = settings.enrichment.as_ref().map(|enrichment| enrichment.endpoint.model.clone());
     let feed = Arc::new(EnrichmentFeed::new(model));
     feed.configure(live);
-    let admin = EnrichmentAdmin { current: Arc::clone(current), store: store.clone(), feed: Arc::clone(&feed) };
+    let admin = Arc::new(EnrichmentAdmin { current: Arc::clone(current), store: store.clone(), feed: Arc::clone(&feed) });
     let Some(enrichment) = settings.enrichment.clone() else { return Ok((admin, tokio::spawn(async {}))) };
     let client = llm::client_builder().build().map_err(StartError::Client)?;
     let enricher = Arc::new(ChatModels::new(client, settings.clone()));

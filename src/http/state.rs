@@ -95,7 +95,7 @@ pub(crate) struct State {
     pub status: Status,
     /// Cancelled when the service begins to stop.
     pub draining: CancellationToken,
-    pub enrichment: EnrichmentAdmin,
+    pub enrichment: Arc<EnrichmentAdmin>,
     pub tool_admin: ToolAdmin,
     /// The servers that the API manages.
     pub servers: Arc<Servers>,

@@ -64,7 +64,7 @@ pub(crate) enum ServerError {
 }
 
 /// A stored server whose values were decrypted.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 struct Row {
     /// `None` if the servers file defines the server.
     entry: Option<ServerEntry>,
@@ -156,6 +156,7 @@ impl Servers {
             ServerError::Invalid(vec![EntryProblem { pointer: format!("/{member}"), message }])
         })?;
         let one = self.changing.lock().await;
+        self.take_over().await?;
         self.check_not_of_file(name)?;
         self.check_version(name, expected)?;
         let known = self.stored_entry(name);
@@ -171,7 +172,6 @@ impl Servers {
         // What users have stored was for the former address or program.
         let is_other = former.is_some_and(|former| !former.has_same_server(&entry));
         if is_other {
-            self.check_stored(name, expected).await?;
             self.end_sign_ins(name).await?;
         }
         let since = self.rebuilds.listings();
@@ -189,6 +189,7 @@ impl Servers {
     /// Switches a server on or off. Its entry and what users have stored for it stay.
     pub(crate) async fn switch(&self, name: &ServerName, enabled: bool) -> Result<(), ServerError> {
         let one = self.changing.lock().await;
+        self.take_over().await?;
         let known = self.known(name).ok_or_else(|| ServerError::NotFound(name.to_string()))?;
         if known.enabled == enabled {
             return Ok(());
@@ -202,6 +203,7 @@ impl Servers {
     /// Restarts a server on every service that uses the store.
     pub(crate) async fn restart(&self, name: &ServerName) -> Result<(), ServerError> {
         let one = self.changing.lock().await;
+        self.take_over().await?;
         let known = self.known(name).ok_or_else(|| ServerError::NotFound(name.to_string()))?;
         if !known.enabled {
             return Err(ServerError::Off(name.to_string()));
@@ -216,13 +218,13 @@ impl Servers {
     /// (if given) is the current version of its entry.
     pub(crate) async fn remove(&self, name: &ServerName, expected: Option<&str>) -> Result<(), ServerError> {
         let _one = self.changing.lock().await;
+        self.take_over().await?;
         self.check_not_of_file(name)?;
         if self.rows.read().get(name).is_none_or(|row| row.entry.is_none()) {
             return Err(ServerError::NotFound(name.to_string()));
         }
         self.check_version(name, expected)?;
         let known = self.stored_entry(name);
-        self.check_stored(name, expected).await?;
         // Tokens can be revoked only as long as the server is configured.
         self.end_sign_ins(name).await?;
         let overwrites = Overwrites::expecting(expected, known.as_ref());
@@ -256,9 +258,12 @@ impl Servers {
         self.take_over().await
     }
 
+    /// Every change starts with this: what this service remembers may be older than the store.
     async fn take_over(&self) -> Result<(), StoreError> {
         let StoredServers(rows) = StoredServers::load(self.store.as_ref(), self.keys.as_ref()).await?;
-        self.apply(rows).await;
+        if rows != *self.rows.read() {
+            self.apply(rows).await;
+        }
         Ok(())
     }
 
@@ -352,15 +357,6 @@ impl Servers {
     fn stored_entry(&self, name: &ServerName) -> Option<Value> {
         let rows = self.rows.read();
         Some(Value::Object(rows.get(name)?.entry.as_ref()?.shown.clone()))
-    }
-
-    /// Compares with the store, where another service may have changed the entry, before anything that can't be undone.
-    async fn check_stored(&self, name: &ServerName, expected: Option<&str>) -> Result<(), ServerError> {
-        if expected.is_none() {
-            return Ok(());
-        }
-        self.take_over().await?;
-        self.check_version(name, expected)
     }
 
     /// Checks that a change is based on the current entry.

@@ -1,9 +1,9 @@
 //! Takes over what other services on the same store change.
 //!
-//! These are keys, rules, toolsets, overrides of tools, approvals, servers and callers' switches, which every service keeps in memory. A change has a number,
-//! and so has the state of this service: the number of the last change that it contains. A change that this service makes itself
-//! is acknowledged with a number that includes it. So whoever changes something can tell whether another service has the change
-//! already.
+//! These are keys, rules, toolsets, overrides of tools, approvals, servers, callers' switches and administrators' search texts, which every
+//! service keeps in memory. A change has a number, and so has the state of this service: the number of the last change that it contains. A
+//! change that this service makes itself is acknowledged with a number that includes it. So whoever changes something can tell whether
+//! another service has the change already.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,6 +16,7 @@ use crate::service::access::keys::Keys;
 use crate::service::access::policies::{Policies, PolicyError};
 use crate::service::access::switches::Switches;
 use crate::service::catalog::definitions::Definitions;
+use crate::service::catalog::enrich::admin::EnrichmentAdmin;
 use crate::service::catalog::rebuild::Rebuilds;
 use crate::service::catalog::tool_facts::ToolOverrides;
 use crate::service::ports::{ChangeStore, StatePart, StateVersions};
@@ -37,6 +38,7 @@ pub(crate) struct SharedParts {
     pub definitions: Arc<Definitions>,
     pub servers: Arc<Servers>,
     pub switches: Arc<Switches>,
+    pub enrichment: Arc<EnrichmentAdmin>,
     pub rebuilds: Rebuilds,
 }
 
@@ -119,7 +121,7 @@ impl SharedState {
     }
 
     async fn refresh(&self, part: StatePart) -> Result<(), PolicyError> {
-        let SharedParts { keys, policies, toolsets, overrides, definitions, servers, switches, rebuilds } = &self.parts;
+        let SharedParts { keys, policies, toolsets, overrides, definitions, servers, switches, enrichment, rebuilds } = &self.parts;
         match part {
             StatePart::Keys => keys.refresh().await?,
             StatePart::Policy => policies.refresh().await?,
@@ -127,6 +129,7 @@ impl SharedState {
             StatePart::ToolOverrides => overrides.refresh().await?,
             StatePart::Servers => servers.refresh().await?,
             StatePart::Switches => switches.refresh().await?,
+            StatePart::Enrichments => enrichment.publish(),
             StatePart::Definitions => {
                 for server in definitions.refresh().await? {
                     rebuilds.of(&server).await;

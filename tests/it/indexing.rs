@@ -183,6 +183,8 @@ async fn a_text_that_the_embedder_refuses_costs_no_other_its_vector() {
     let asked = embedder.passages.load(Ordering::Relaxed);
     assert!(indexing.update(&two_servers_and_an_empty_one()).await);
     assert_eq!(embedder.passages.load(Ordering::Relaxed), asked, "it is not asked again");
+    // Nor is a catalog of which it refuses every text tried again for ever.
+    assert!(indexing.update(&Catalog::new(vec![server("send", None, &["send"])])).await);
     // If it refuses everything, the texts are not the reason.
     let indexing = Indexing { embedder: Arc::new(Axes { refuses: Some(""), ..Axes::default() }), ..indexing };
     assert!(!indexing.update(&Catalog::new(vec![server("other", None, &["a", "b", "c", "d", "e"])])).await);

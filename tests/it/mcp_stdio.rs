@@ -1,7 +1,13 @@
 //! `toolsieve mcp-stdio`, the built binary, in front of a running service.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::harness::mcp::bridge::Bridge;
 use crate::harness::mcp::{newer_era, request};
@@ -66,6 +72,97 @@ async fn a_request_of_the_newer_era_is_cancelled_by_going_away() {
     bridge.send(&request(3, "tools/call", &call("one__wait_cancelled", json!({})))).await;
     assert_eq!(bridge.next().await["id"], 3);
     assert_eq!(bridge.end().await, (Some(0), String::new()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_in_a_session_is_cancelled_by_its_notification() {
+    let service = Running::on(json!({"one": stdio(&[])})).await;
+    let mut bridge = Bridge::start(&format!("{}/mcp?mode=full", service.url), None);
+    bridge.greet(json!({})).await;
+    let call = |name: &str| json!({"name": name, "arguments": {}});
+    bridge.send(&request(1, "tools/call", &call("one__sleep"))).await;
+    bridge.send(&request(2, "tools/call", &call("one__wait_sleeping"))).await;
+    assert_eq!(bridge.next().await["id"], 2);
+    bridge.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})).await;
+    bridge.send(&request(3, "tools/call", &call("one__wait_cancelled"))).await;
+    // Whether a cancelled request is answered is up to the service.
+    while bridge.next().await["id"] != 3 {}
+    assert_eq!(bridge.end().await.0, Some(0));
+}
+
+/// A load balancer in front of one service, which may become another one.
+#[derive(Default)]
+struct Balancer {
+    target: Mutex<String>,
+    /// Number of sessions that clients have begun.
+    greetings: AtomicUsize,
+}
+
+impl Balancer {
+    async fn listen(self: &Arc<Self>) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let balancer = Arc::clone(self);
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let balancer = Arc::clone(&balancer);
+                tokio::spawn(async move { balancer.pass(client).await });
+            }
+        });
+        format!("http://{address}")
+    }
+
+    async fn pass(&self, client: TcpStream) {
+        let to = self.target.lock().clone();
+        let Ok(service) = TcpStream::connect(to.trim_start_matches("http://")).await else { return };
+        let ((mut from_client, mut to_client), (mut from_service, mut to_service)) = (client.into_split(), service.into_split());
+        let asking = async {
+            let mut part = vec![0; 65_536];
+            while let Ok(read @ 1..) = from_client.read(&mut part).await {
+                let greets = String::from_utf8_lossy(&part[..read]).contains("\"initialize\"");
+                self.greetings.fetch_add(usize::from(greets), Ordering::Relaxed);
+                if to_service.write_all(&part[..read]).await.is_err() {
+                    break;
+                }
+            }
+        };
+        tokio::select! {
+            () = asking => {}
+            _ = copy(&mut from_service, &mut to_client) => {}
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_restart_waiting_requests_go_on_in_one_new_session() {
+    let start = async || {
+        let service = Running::on(json!({"one": stdio(&[])})).await;
+        service.settled().await;
+        service
+    };
+    let service = start().await;
+    let balancer = Arc::new(Balancer::default());
+    balancer.target.lock().clone_from(&service.url);
+    let mut bridge = Bridge::start(&format!("{}/mcp?mode=full", balancer.listen().await), None);
+    bridge.greet(json!({})).await;
+    let call = json!({"name": "one__echo", "arguments": {"a": 1}});
+    bridge.send(&request(1, "tools/call", &call)).await;
+    assert_eq!(bridge.next().await["id"], 1);
+    drop(service.stop().await);
+    let service = start().await;
+    balancer.target.lock().clone_from(&service.url);
+    for number in 2..10 {
+        bridge.send(&request(number, "tools/call", &call)).await;
+    }
+    let mut answered = BTreeSet::new();
+    while answered.len() < 8 {
+        let answer = bridge.next().await;
+        if let Some(id) = answer["id"].as_u64() {
+            assert_eq!(answer["result"]["structuredContent"], json!({"a": 1}), "{answer}");
+            answered.insert(id);
+        }
+    }
+    assert_eq!(balancer.greetings.load(Ordering::Relaxed), 2, "one before the restart, and one for all requests after it");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -95,7 +95,7 @@ async fn state(service: &Running) -> (u64, String) {
     (header("x-toolsieve-state").parse().unwrap(), header("x-toolsieve-replica"))
 }
 
-/// Keys, rules, toolsets, overrides, servers and approvals apply in every service, not only in the one that stored them.
+/// Keys, rules, toolsets, overrides, search texts, servers and approvals apply in every service, not only in the one that stored them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_applies_in_every_service() {
     let name = schema();
@@ -133,6 +133,19 @@ async fn a_change_applies_in_every_service() {
     let (_, document) = administer(&two, Method::GET, "/openapi.json", &Value::Null).await;
     assert!(document.to_string().contains("Says it once more."), "{document}");
 
+    // Search texts are in the next index.
+    let first = async || {
+        let query = json!({"queries": ["a hedgehog plays the trombone"], "limit": 1});
+        let (_, answer) = administer(&two, Method::POST, "/v1/tools/search", &query).await;
+        answer["tools"][0]["name"].as_str().unwrap_or_default().to_owned()
+    };
+    assert_ne!(first().await, "one__echo");
+    let texts = json!({"function": "Plays music.", "queries": ["a hedgehog plays the trombone"]});
+    changed(Method::PUT, "/v1/admin/enrichment/one/echo", texts).await;
+    eventually("the other service searches the texts", async || first().await == "one__echo").await;
+    changed(Method::DELETE, "/v1/admin/enrichment/one/echo", Value::Null).await;
+    eventually("the other service has forgotten the texts", async || first().await != "one__echo").await;
+
     let server = HttpServer::start(&["list=mail"]);
     let entry = json!({"type": "http", "url": format!("http://127.0.0.1:{}/mcp", server.port)});
     changed(Method::PUT, "/v1/admin/servers/mail", entry).await;
@@ -158,6 +171,31 @@ async fn a_change_applies_in_every_service() {
     let three = start(on(&name), None).await;
     assert_eq!(state(&three).await.0, last);
     drop((one, two, three));
+}
+
+/// The new server lacks the last changes, so their numbers are free again.
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_failover_that_loses_changes_the_state_is_that_of_the_new_server() {
+    let name = schema();
+    let service = start(on(&name), None).await;
+    let (_, kept) = create(&service, json!({"name": "kept"})).await;
+    let (_, lost) = create(&service, json!({"name": "lost"})).await;
+    assert_eq!((calls(&service, &kept).await, calls(&service, &lost).await), (StatusCode::OK, StatusCode::OK));
+    let before = state(&service).await.0;
+    let table = format!("\"{name}\".api_key");
+    shared()
+        .run(&format!(
+            "BEGIN; ALTER TABLE {table} DISABLE TRIGGER USER; DELETE FROM {table} WHERE name = 'lost'; \
+             ALTER TABLE {table} ENABLE TRIGGER USER; \
+             UPDATE \"{name}\".state_version SET version = version - 1 WHERE part IN ('all', 'keys'); COMMIT"
+        ))
+        .await;
+    eventually("the lost key is unknown", async || calls(&service, &lost).await == StatusCode::UNAUTHORIZED).await;
+    eventually("the number is that of the new server", async || when(state(&service).await.0, |number| *number == before - 1)).await;
+    assert_eq!(calls(&service, &kept).await, StatusCode::OK);
+    // The next change gets the number of the lost one.
+    let (_, next) = create(&service, json!({"name": "next"})).await;
+    assert!(calls(&service, &next).await == StatusCode::OK && state(&service).await.0 >= before);
 }
 
 /// A user switches the selection off in one service, and on again in the other.

@@ -10,11 +10,13 @@ use toolsieve::adapters::store::{OpenedStore, PostgresOpenError, PostgresStore, 
 use toolsieve::domain::access::principal::PrincipalId;
 use toolsieve::domain::access::tool_facts::ToolOverride;
 use toolsieve::domain::catalog::tool::ToolId;
+use toolsieve::domain::selection::enrichment::{Author, Enrichment, Written};
 use toolsieve::domain::toolsets::mode::{DefaultMode, Mode};
 use toolsieve::domain::toolsets::session::{ID_BYTES, Session, SessionContents, SessionId};
 use toolsieve::service::ports::{
-    ChatStore, ComputedStore, EventStore, FeedbackStore, ListingStore, PolicyStore, SelectionEvent, SelectionName, SessionCaps,
-    SessionSaved, SessionStore, StoreFailures, ToolOverrideStore, UpkeepStore, UsageQuery, UsageStore,
+    ChangeStore, ChatStore, ComputedStore, EnrichmentStore, EventStore, FeedbackStore, ListingStore, PolicyStore, SelectionEvent,
+    SelectionName, SessionCaps, SessionSaved, SessionStore, StatePart, StoreFailures, ToolOverrideStore, UpkeepStore, UsageQuery,
+    UsageStore,
 };
 use toolsieve::settings::PostgresSettings;
 use uuid::Uuid;
@@ -101,6 +103,33 @@ async fn services_together_keep_to_the_limits_of_sessions() {
 }
 
 /// Both write the same rows in opposite orders, which the server ends for one of them (deadlock).
+/// Language models may write thousands of texts, and each service looks for those itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_search_texts_of_administrators_count_as_changes() {
+    let (store, ()) = empty_store().await;
+    let written = |author: Author| Written { author, enrichment: Enrichment { function: "Says it.".into(), ..Enrichment::default() } };
+    let number = async || store.state_versions().await.unwrap().parts.get(&StatePart::Enrichments).copied();
+    store.save_enrichment(&text(1), &written(Author::Model("m".into()))).await.unwrap();
+    assert_eq!(number().await, Some(0));
+    for expected in [1, 2] {
+        store.save_enrichment(&text(1), &written(Author::Admin)).await.unwrap();
+        assert_eq!(number().await, Some(expected));
+    }
+    store.forget_unused_enrichments(Some("m"), &[text(1)], SystemTime::UNIX_EPOCH).await.unwrap();
+    assert_eq!(number().await, Some(2), "that it is in use");
+    assert!(store.remove_enrichment(&text(1), &Author::Admin).await.unwrap());
+    assert_eq!(number().await, Some(3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parts_of_a_later_version_are_ignored() {
+    let name = schema();
+    let store = PostgresStore::open(&shared().settings(&name)).await.unwrap();
+    let before = store.state_versions().await.unwrap();
+    shared().run(&format!("INSERT INTO \"{name}\".state_version (part, version) VALUES ('of a later version', 7)")).await;
+    assert_eq!(store.state_versions().await.unwrap(), before);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_server_aborts_runs_again() {
     let stores = two_stores().await;

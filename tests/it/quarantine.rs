@@ -186,6 +186,24 @@ async fn a_prompt_is_held_against_what_it_was() {
     assert_eq!(greet().await["result"]["messages"][0]["content"]["text"], "hello Anna");
 }
 
+/// Servers may list other prompts for each user.
+#[tokio::test]
+async fn a_changed_prompt_is_withheld_whatever_others_are_listed() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(SqliteStore::open(&folder.path().join("toolsieve.db")).await.unwrap());
+    let settings = DefinitionSettings { changes: DefinitionChanges::Quarantine, new: NewDefinitions::Flag };
+    let definitions = Definitions::start(store, settings).await.unwrap();
+    let mail = ServerName::from("mail");
+    let (approved, changed) = (json!({"name": "greet"}), json!({"name": "greet", "description": ORDER}));
+    definitions.observe_prompts(&mail, std::slice::from_ref(&approved)).await;
+    for of_another in [vec![], vec![approved.clone()]] {
+        definitions.observe_prompts(&mail, std::slice::from_ref(&changed)).await;
+        definitions.observe_prompts(&mail, &of_another).await;
+        assert!(definitions.withholds_prompt(&mail, "greet", Some(&changed)), "{of_another:?}");
+        assert!(!definitions.withholds_prompt(&mail, "greet", Some(&approved)), "{of_another:?}");
+    }
+}
+
 /// A server was known for months without prompts; the first that it added was approved at once. So was the first tool.
 #[tokio::test]
 async fn the_first_of_a_kind_that_a_known_server_adds_waits_as_well() {

@@ -5,6 +5,7 @@
 //! contains. Each answer reports the number of tools without vectors.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
@@ -26,6 +27,8 @@ pub struct AnnouncedIndex {
     announced: ArcSwapOption<Announced>,
     /// The contents of the index since the last replacement; `None` before the first one.
     held: ArcSwapOption<Directory>,
+    /// Number of documents of which vectors were missing in the last replacement.
+    incomplete: AtomicUsize,
     /// Fingerprint of the tools' names and words in the index. Locked while the index or the announcement changes.
     words: Mutex<Option<Fingerprint>>,
 }
@@ -38,7 +41,13 @@ struct Announced {
 
 impl AnnouncedIndex {
     pub fn over(inner: Arc<dyn ToolIndex>) -> Self {
-        Self { inner, announced: ArcSwapOption::empty(), held: ArcSwapOption::empty(), words: Mutex::default() }
+        Self {
+            inner,
+            announced: ArcSwapOption::empty(),
+            held: ArcSwapOption::empty(),
+            incomplete: AtomicUsize::new(0),
+            words: Mutex::default(),
+        }
     }
 }
 
@@ -62,10 +71,11 @@ impl ToolIndex for AnnouncedIndex {
             .map(|document| Point { tool: document.tool.clone(), class: document.class.0, embedded: is_embedded(document) })
             .collect();
         points.sort_by(|one, other| one.tool.cmp(&other.tool));
-        let words = of_words(&contents.documents).fingerprint;
+        let (words, incomplete) = (of_words(&contents.documents).fingerprint, contents.incomplete);
         self.inner.replace(contents).await?;
         let mut held = self.words.lock();
         *held = Some(words);
+        self.incomplete.store(incomplete, Ordering::Release);
         self.held.store(Some(Arc::new(Directory::new(points, Vec::new()))));
         if self.announced.load().as_ref().is_some_and(|announced| announced.words == words) {
             self.announced.store(None);
@@ -98,10 +108,13 @@ impl ToolIndex for AnnouncedIndex {
         })
     }
 
-    /// Never reports more embedded tools than the answers of searches.
+    /// Reports no tool as embedded that still waits for a vector.
     fn state(&self) -> IndexState {
         let state = self.inner.state();
-        let embedded = self.held.load().as_ref().map_or(state.embedded, |held| held.embedded().min(state.embedded));
+        let Some(held) = &*self.held.load() else { return state };
+        let complete = held.len().saturating_sub(self.incomplete.load(Ordering::Acquire));
+        // If the index contains all vectors that it was given, tools without one have only texts that the embedder refuses.
+        let embedded = if state.embedded < held.embedded() { state.embedded.min(complete) } else { complete };
         IndexState { embedded, ..state }
     }
 }
@@ -198,7 +211,9 @@ mod tests {
         }
 
         fn state(&self) -> IndexState {
-            IndexState::default()
+            let documents = self.0.lock();
+            let embedded = documents.iter().filter(|document| !document.dense.is_empty()).count();
+            IndexState { documents: documents.len(), embedded, ..IndexState::default() }
         }
     }
 
@@ -212,7 +227,7 @@ mod tests {
     }
 
     fn contents(documents: Vec<IndexDocument>) -> IndexContents {
-        IndexContents { model: "m".into(), dimension: 1, documents, servers: Vec::new() }
+        IndexContents { model: "m".into(), dimension: 1, documents, ..IndexContents::default() }
     }
 
     async fn answer(index: &AnnouncedIndex, visibility: &Visibility) -> IndexAnswer {
@@ -245,6 +260,10 @@ mod tests {
         assert_eq!(found(&index).await, (vec![with_vector.clone(), ("b".to_owned(), None, false)], Coverage { tools: 2, embedded: 1 }));
         index.replace(contents(vec![a(true), b(true)])).await.unwrap();
         assert_eq!(found(&index).await.1, Coverage { tools: 2, embedded: 2 });
+        assert_eq!(index.state().embedded, 2);
+        // A tool with only some of its vectors is found by them, but is not done.
+        index.replace(IndexContents { incomplete: 1, ..contents(vec![a(true), b(true)]) }).await.unwrap();
+        assert_eq!((found(&index).await.1, index.state().embedded), (Coverage { tools: 2, embedded: 2 }, 1));
         // The index was updated before the announcement.
         index.announce(vec![b(false), a(false)]);
         assert_eq!(found(&index).await.0, [with_vector, ("b".to_owned(), Some(0.5), false)]);

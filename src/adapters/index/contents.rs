@@ -24,7 +24,7 @@ impl CanonicalContents {
     /// Sorts documents by tool and keeps the last one of each tool. Drops dense vectors with a wrong length or with non-finite
     /// values; their tools are then found only by words. Treats servers in the same way.
     pub(super) fn of(contents: IndexContents) -> Self {
-        let IndexContents { model, dimension, mut documents, mut servers } = contents;
+        let IndexContents { model, dimension, mut documents, mut servers, .. } = contents;
         sort_last_of_each(&mut documents, |document| &document.tool);
         sort_last_of_each(&mut servers, |server| &server.server);
         let mut unusable = 0;
@@ -167,12 +167,12 @@ mod tests {
     }
 
     fn canonical(documents: Vec<IndexDocument>) -> CanonicalContents {
-        CanonicalContents::of(IndexContents { model: "m".into(), dimension: 2, documents, servers: Vec::new() })
+        CanonicalContents::of(IndexContents { model: "m".into(), dimension: 2, documents, ..IndexContents::default() })
     }
 
     fn with_servers(servers: Vec<IndexServer>) -> CanonicalContents {
         let documents = vec![document("a", &[&[1.0, 0.0]])];
-        CanonicalContents::of(IndexContents { model: "m".into(), dimension: 2, documents, servers })
+        CanonicalContents::of(IndexContents { model: "m".into(), dimension: 2, documents, servers, ..IndexContents::default() })
     }
 
     #[test]

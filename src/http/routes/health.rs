@@ -82,7 +82,7 @@ described! {
         holds: IndexStateBody,
     }
 
-    /// `building`: the index doesn't contain the current catalog yet. `embedding`: some tools have no vector yet.
+    /// `building`: the index doesn't contain the current catalog yet. `embedding`: some vectors are still to be computed.
     #[serde(rename_all = "snake_case")]
     enum IndexedBody of Indexed {
         Building,
@@ -93,7 +93,7 @@ described! {
     struct IndexStateBody of IndexState {
         /// Number of tools in the index.
         documents: usize,
-        /// Number of tools with a vector.
+        /// Number of tools that don't wait for a vector.
         embedded: usize,
         /// Why searches use words only.
         error unless "Option::is_none": Option<String>,

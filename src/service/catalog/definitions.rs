@@ -243,6 +243,9 @@ impl Definitions {
     /// the last list of anybody counts.
     pub fn withholds_prompt(&self, server: &ServerName, name: &str, listed: Option<&Value>) -> bool {
         let (key, state) = (prompt_key(name), self.state.read());
+        if !state.withholds() {
+            return false;
+        }
         let fingerprint = listed.map(|raw| Seen::part(key.as_str(), raw).fingerprint);
         let id = ToolId::new(server.clone(), key);
         let found = fingerprint.or_else(|| state.listed(&id)).and_then(|fingerprint| state.compare(&id, &fingerprint));

@@ -31,6 +31,8 @@ const SETTLE: Duration = Duration::from_millis(500);
 const LONGEST_SETTLE: Duration = Duration::from_secs(3);
 /// Number of refused texts from which the embedder is suspected to take none.
 const SUSPICIOUS: usize = 4;
+/// A text that every embedder takes.
+const HARMLESS: &str = "Finds a file by its name.";
 /// Number of characters of a refused text in the log.
 const SHOWN: usize = 80;
 /// Pause after the first failed update. It doubles after each further failure.
@@ -288,16 +290,12 @@ impl Indexing {
                 let (first, rest) = part.split_at(part.len() / 2);
                 waiting.extend([rest, first]);
             }
-            // If it takes nothing, the texts are not the reason.
-            if self.embedder.fault().is_some() || (vectors.is_empty() && refused.len() == SUSPICIOUS) {
+            let looks_down = vectors.is_empty() && (refused.len() == SUSPICIOUS || waiting.is_empty());
+            if self.embedder.fault().is_some() || (looks_down && !self.takes_texts().await) {
                 let texts = batch.len() - vectors.len();
                 tracing::warn!(error = %error, texts, "tools were not embedded; they are found by their words only");
                 return (vectors, false);
             }
-        }
-        if vectors.is_empty() {
-            tracing::warn!(texts = refused.len(), "tools were not embedded; they are found by their words only");
-            return (vectors, refused.is_empty());
         }
         for (hash, text) in refused {
             let start: String = text.chars().take(SHOWN).collect();
@@ -307,33 +305,50 @@ impl Indexing {
         (vectors, true)
     }
 
+    /// Whether the embedder takes a text that it can't refuse for its contents.
+    async fn takes_texts(&self) -> bool {
+        self.embedder.embed_passages(vec![HARMLESS.to_owned()]).await.is_ok()
+    }
+
     async fn replace(&self, passages: &Passages<'_>, vectors: &HashMap<Fingerprint, Arc<[f32]>>) -> bool {
-        let known = |text: &String| vectors.get(&Fingerprint::of_text(text)).cloned();
+        let refused = self.refused.lock().clone();
+        // The vectors of texts, and whether none is still to be computed.
+        let known = |texts: &[String]| {
+            let (mut dense, mut is_complete) = (Vec::with_capacity(texts.len()), true);
+            for hash in texts.iter().map(|text| Fingerprint::of_text(text)) {
+                match vectors.get(&hash) {
+                    Some(vector) => dense.push(Arc::clone(vector)),
+                    None => is_complete &= refused.contains(&hash),
+                }
+            }
+            (dense, is_complete)
+        };
         let classes = self.current.policy().assign(self.current.snapshot().as_ref()).classes;
         let class = |tool: &Tool| classes.of(tool).unwrap_or_default();
-        let documents = passages
-            .tools
-            .iter()
-            .map(|(tool, texts)| IndexDocument {
-                tool: tool.id.clone(),
-                class: class(tool),
-                dense: texts.iter().filter_map(known).collect(),
-                sparse: self.words(tool, &passages.enrichments),
-            })
-            .collect();
-        let servers = passages
-            .servers
-            .iter()
-            .map(|(server, text)| IndexServer {
-                server: server.name.clone(),
-                classes: server.tools.iter().map(|tool| class(tool)).collect(),
-                dense: known(text).into_iter().collect(),
-            })
-            .collect();
+        let mut incomplete = HashSet::new();
+        let mut documents = Vec::with_capacity(passages.tools.len());
+        for (tool, texts) in &passages.tools {
+            let (dense, is_complete) = known(texts);
+            if !is_complete {
+                incomplete.insert(&tool.id);
+            }
+            let sparse = self.words(tool, &passages.enrichments);
+            documents.push(IndexDocument { tool: tool.id.clone(), class: class(tool), dense, sparse });
+        }
+        let mut servers = Vec::with_capacity(passages.servers.len());
+        for (server, text) in &passages.servers {
+            let (dense, is_complete) = known(std::slice::from_ref(text));
+            if !is_complete {
+                incomplete.extend(server.tools.iter().map(|tool| &tool.id));
+            }
+            let classes = server.tools.iter().map(|tool| class(tool)).collect();
+            servers.push(IndexServer { server: server.name.clone(), classes, dense });
+        }
+        let incomplete = incomplete.len();
         // Before the first response of an endpoint, its vectors' length is known only from stored vectors.
         let known = || vectors.values().next().map_or(0, |vector| vector.len());
         let dimension = Some(self.embedder.dimension()).filter(|dimension| *dimension > 0).unwrap_or_else(known);
-        let contents = IndexContents { model: self.embedder.model().into(), dimension, documents, servers };
+        let contents = IndexContents { model: self.embedder.model().into(), dimension, documents, servers, incomplete };
         let begun = Instant::now();
         match self.index.replace(contents).await {
             Ok(()) => {

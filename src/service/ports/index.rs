@@ -48,6 +48,8 @@ pub struct IndexContents {
     pub dimension: usize,
     pub documents: Vec<IndexDocument>,
     pub servers: Vec<IndexServer>,
+    /// Number of documents with a vector that is still to be computed: one of their own, or their server's.
+    pub incomplete: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -142,7 +144,7 @@ pub struct IndexServerScore {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct IndexState {
     pub documents: usize,
-    /// Number of tools with dense vectors.
+    /// Number of tools with dense vectors, without those of which some are still to be computed.
     pub embedded: usize,
     /// The reason why search is lexical only.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -129,11 +129,14 @@ impl Toolsets {
         self.take_over().await
     }
 
+    /// Every change starts with this: what this service remembers may be older than the store.
     async fn take_over(&self) -> Result<(), StoreError> {
         let given = stored(self.store.as_ref()).await?;
         let mut parts = self.parts.write();
-        parts.given = given;
-        self.current.set_toolsets(parts.ready());
+        if parts.given != given {
+            parts.given = given;
+            self.current.set_toolsets(parts.ready());
+        }
         Ok(())
     }
 
@@ -165,6 +168,7 @@ impl Toolsets {
     pub(crate) async fn replace(&self, name: &str, value: &Value, expected: Option<&str>) -> Result<(ToolsetView, bool), ToolsetError> {
         let Toolset { name, definition } = Toolset::read(name, value)?;
         let _one = self.changing.lock().await;
+        self.take_over().await?;
         let known = {
             let parts = self.parts.read();
             parts.check_given(&name)?;
@@ -194,6 +198,7 @@ impl Toolsets {
     pub(crate) async fn remove(&self, name: &str, expected: Option<&str>) -> Result<(), ToolsetError> {
         let name = ToolsetName::new(name);
         let _one = self.changing.lock().await;
+        self.take_over().await?;
         let known = {
             let parts = self.parts.read();
             parts.check_given(&name)?;

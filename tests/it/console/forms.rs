@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::{Browser, Page, servers, signed_in};
 use crate::harness::keys::{ADMIN, administer, create, start_on};
 use crate::harness::servers::http::HttpServer;
+use crate::harness::servers::postgres::{schema, shared};
 use crate::harness::{Running, stdio};
 
 /// Every form that stores something: its path, and what it contains.
@@ -210,6 +211,58 @@ async fn of_two_administrators_neither_loses_a_server() {
     let page = save(&mut other, &entry(&files), &version).await;
     assert_eq!(page.status, StatusCode::PRECONDITION_FAILED, "{}", page.text);
     assert!(page.words().contains("somebody else has removed") && page.words().contains(&format!(":{}/mcp", files.port)), "{}", page.text);
+}
+
+/// Two services on one database, of which the second doesn't hear of the changes of a table.
+async fn two_services(table: &str) -> (Running, Running) {
+    let leaked = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
+    let name = leaked(schema());
+    let environment = [("DATABASE_URL", leaked(shared().url())), ("TOOLSIEVE_STORE__SCHEMA", name)];
+    let services = (start_on(servers(), &environment).await, start_on(servers(), &environment).await);
+    shared().run(&format!("ALTER TABLE \"{name}\".{table} DISABLE TRIGGER USER")).await;
+    services
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_administrators_at_two_services_neither_loses_a_toolset() {
+    let (one, two) = two_services("toolset").await;
+    let (mut first, mut second) = (signed_in(&one).await, signed_in(&two).await);
+    let new = second.see("/ui/access/toolset").await.hidden("version");
+    let form = |version: &str, description: &str| -> Vec<(&'static str, String)> {
+        [("name", "clock"), ("servers", "time"), ("description", description), ("do", "save"), ("version", version)]
+            .map(|(name, value)| (name, value.to_owned()))
+            .to_vec()
+    };
+    let save = async |browser: &mut Browser<'_>, form: Vec<(&'static str, String)>| {
+        let form: Vec<(&str, &str)> = form.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        browser.send_form("/ui/access/toolset", &form).await
+    };
+    assert_eq!(save(&mut first, form(&new, "Mine.")).await.status, StatusCode::SEE_OTHER);
+    let page = save(&mut second, form(&new, "Theirs.")).await;
+    assert!(page.status == StatusCode::PRECONDITION_FAILED && page.words().contains("Mine."), "{}", page.text);
+    assert_eq!(save(&mut second, form(&page.hidden("version"), "Theirs.")).await.status, StatusCode::SEE_OTHER);
+    assert_eq!(get(&two, "/v1/admin/toolsets/clock").await.1["description"], "Theirs.");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_administrators_at_two_services_neither_loses_a_server() {
+    let (mail, files) = (HttpServer::start(&["list=mail"]), HttpServer::start(&["list=files"]));
+    let (one, two) = two_services("managed_server").await;
+    let (mut first, mut second) = (signed_in(&one).await, signed_in(&two).await);
+    let entry = |server: &HttpServer| json!({"type": "http", "url": format!("http://127.0.0.1:{}/mcp", server.port)});
+    let save = async |browser: &mut Browser<'_>, entry: &Value, version: &str| {
+        let entry = entry.to_string();
+        browser.send_form("/ui/server", &[("server", "shared"), ("entry", &entry), ("version", version), ("do", "save")]).await
+    };
+    let new = second.see("/ui/server").await.hidden("version");
+    assert_eq!(save(&mut first, &entry(&mail), &new).await.status, StatusCode::SEE_OTHER);
+    let page = save(&mut second, &entry(&files), &new).await;
+    assert!(page.status == StatusCode::PRECONDITION_FAILED && page.words().contains(&format!(":{}/mcp", mail.port)), "{}", page.text);
+    // What one has switched off stays off with the other's new entry.
+    let (status, _) = administer(&one, Method::PATCH, "/v1/admin/servers/shared", &json!({"enabled": false})).await;
+    assert_eq!(status, StatusCode::OK);
+    let (status, stored) = administer(&two, Method::PUT, "/v1/admin/servers/shared", &entry(&files)).await;
+    assert_eq!((status, &stored["enabled"]), (StatusCode::OK, &json!(false)), "{stored}");
 }
 
 /// Pinning from the table keeps what else is written about a tool, also what another administrator has just written.

@@ -115,8 +115,8 @@ impl EnrichmentAdmin {
         Ok(removed)
     }
 
-    /// Searches use the texts as soon as possible, even if the index has just been built.
-    fn publish(&self) {
+    /// Searches use the stored texts as soon as possible, even if the index has just been built.
+    pub(crate) fn publish(&self) {
         self.feed.publish();
         self.current.hurry();
     }

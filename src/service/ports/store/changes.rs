@@ -19,6 +19,8 @@ named! {
         Definitions = "definitions",
         Servers = "servers",
         Switches = "switches",
+        /// The search texts of administrators.
+        Enrichments = "enrichments",
     }
 }
 

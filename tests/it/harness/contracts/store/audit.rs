@@ -93,4 +93,7 @@ pub(crate) async fn the_audit_log_is_found_by_what_it_says(store: &dyn AuditStor
     assert_eq!(find(AuditQuery { principal: Some("many".into()), limit: 300, ..AuditQuery::default() }).await.len(), 250);
     assert_eq!(store.forget_audit_before(at(3)).await.unwrap(), 2);
     assert_eq!(find(AuditQuery { limit: 300, ..AuditQuery::default() }).await.len(), 252);
+    // More than a store deletes in one transaction.
+    store.save_audit(&vec![call(9, "many", "a"); 5_001]).await.unwrap();
+    assert_eq!(store.forget_audit_before(at(10)).await.unwrap(), 5_253);
 }
