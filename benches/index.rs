@@ -71,7 +71,7 @@ fn built(runtime: &Runtime, tools: u32, servers: u32) -> (Arc<EmbeddedIndex>, Te
             dense: vec![random.unit_vector()],
         })
         .collect();
-    let contents = IndexContents { model: "bench".into(), dimension: DIMENSION, documents, servers, incomplete: 0 };
+    let contents = IndexContents { model: "bench".into(), dimension: DIMENSION, documents, servers, ..IndexContents::default() };
     runtime.block_on(index.replace(contents)).expect("a build");
     (index, folder)
 }

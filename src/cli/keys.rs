@@ -44,7 +44,7 @@ pub(super) enum Keys {
         /// Name or ID of the key
         key: String,
         #[command(flatten)]
-        end: End,
+        end: NewEnd,
         #[command(flatten)]
         access: ServiceAccess,
     },
@@ -55,6 +55,13 @@ pub(super) enum Keys {
         #[command(flatten)]
         access: ServiceAccess,
     },
+}
+
+#[derive(Args)]
+pub(super) struct NewEnd {
+    /// Days until the new key expires [default: the expiry stays the same]
+    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    expires_in_days: Option<u32>,
 }
 
 #[derive(Args)]

@@ -62,18 +62,23 @@ pub(crate) fn of_body(user: &Value) -> Result<User, Problem> {
     read().map_err(|what| Problem::invalid("user", format!("user can't be read: {what}.")))
 }
 
-/// Checks the lengths of all fields that rules can use, and truncates the display name.
+/// Checks all fields that rules can use, drops groups without a name, and truncates the display name.
 ///
 /// # Errors
-/// A description of the field that exceeds its limit.
+/// A description of the field that exceeds its limit or has control characters.
 pub(crate) fn bounded(mut user: User) -> Result<User, String> {
-    let is_long = |text: &String| text.len() > MAX_BYTES;
     if user.id.is_empty() {
         return Err("it has no id".to_owned());
     }
-    let named = [("id", Some(&user.id)), ("email", user.email.as_ref()), ("a group", user.groups.iter().find(|group| is_long(group)))];
-    if let Some((what, text)) = named.into_iter().find_map(|(what, text)| Some((what, text.filter(|text| is_long(text))?))) {
-        return Err(format!("{what} has {} bytes; the maximum is {MAX_BYTES}", text.len()));
+    user.groups.remove("");
+    let groups = user.groups.iter().map(|group| ("a group", group));
+    for (what, text) in [("id", &user.id)].into_iter().chain(user.email.iter().map(|email| ("email", email))).chain(groups) {
+        if text.len() > MAX_BYTES {
+            return Err(format!("{what} has {} bytes; the maximum is {MAX_BYTES}", text.len()));
+        }
+        if text.contains(char::is_control) {
+            return Err(format!("{what} contains a control character"));
+        }
     }
     if user.groups.len() > MAX_GROUPS {
         return Err(format!("it has {} groups; the maximum is {MAX_GROUPS}", user.groups.len()));

@@ -70,9 +70,11 @@ const CREDENTIALS: [(&str, &str); 7] = [
 ];
 /// Variables that are not settings. These belong to command-line flags (`env = …` in `cli`), or to the project's
 /// scripts and tests.
-const NOT_SETTINGS: [&str; 7] = [
+const NOT_SETTINGS: [&str; 9] = [
     "TOOLSIEVE_BIN",
     "TOOLSIEVE_CONFIG",
+    "TOOLSIEVE_IMAGE",
+    "TOOLSIEVE_MCP_URL",
     "TOOLSIEVE_QUICKSTART_CONFIG",
     "TOOLSIEVE_QUICKSTART_DIR",
     "TOOLSIEVE_SETTINGS",

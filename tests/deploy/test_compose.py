@@ -157,7 +157,7 @@ def test_no_request_is_lost_when_a_replica_stops() -> None:
         calls = int(replica["environment"]["TOOLSIEVE_HTTP__SHUTDOWN_TIMEOUT_SECONDS"])
         assert delay > noticed + 1, "HAProxy still sends requests when the replica stops listening"
         assert int(patience) > calls
-        assert seconds(replica["stop_grace_period"]) > delay + calls, "Docker kills it while calls run"
+        assert seconds(replica["stop_grace_period"]) >= delay + calls + 20, "Docker kills it before its records are stored"
 
 
 @pytest.fixture

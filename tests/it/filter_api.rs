@@ -319,6 +319,8 @@ async fn a_person_that_cannot_be_read_is_refused() {
         (json!({"id": "u", "email": long}), "email has 257 bytes"),
         (json!({"id": "u", "groups": ["a", long]}), "a group has 257 bytes"),
         (json!({"id": "u", "groups": many}), "513 groups"),
+        (json!({"id": "a\u{0}"}), "id contains a control character"),
+        (json!({"id": "u", "groups": ["a\nb"]}), "a group contains a control character"),
         (json!({"id": 7}), "id is not a text"),
         (json!({"id": "u", "email": []}), "email is not a text"),
         (json!({"id": "u", "groups": "a"}), "groups is not an array"),
@@ -332,7 +334,7 @@ async fn a_person_that_cannot_be_read_is_refused() {
         assert!(problem["detail"].as_str().unwrap().contains(why), "{why}: {problem}");
     }
     let fine = json!({"id": "x".repeat(256), "name": "名".repeat(500), "email": null, "role": "user", "groups": &many[..512]});
-    for user in [fine, Value::Null] {
+    for user in [fine, Value::Null, json!({"id": "u", "groups": ["", "a"]})] {
         let (status, answer) = ask(user).await;
         assert_eq!(status, StatusCode::OK, "{answer}");
     }

@@ -47,7 +47,7 @@ fn generations(folder: &Path) -> Vec<String> {
 
 fn contents(documents: Vec<IndexDocument>, dimension: usize) -> IndexContents {
     let servers = servers_of(&documents);
-    IndexContents { model: MODEL.into(), dimension, documents, servers, incomplete: 0 }
+    IndexContents { model: MODEL.into(), dimension, documents, servers, ..IndexContents::default() }
 }
 
 /// A folder with one complete generation of 50 documents.

@@ -64,7 +64,7 @@ fn empty(nodes: usize, shards: u32) -> Made {
 
 fn contents(documents: Vec<IndexDocument>) -> IndexContents {
     let servers = servers_of(&documents);
-    IndexContents { model: MODEL.into(), dimension: 8, documents, servers, incomplete: 0 }
+    IndexContents { model: MODEL.into(), dimension: 8, documents, servers, ..IndexContents::default() }
 }
 
 async fn answer(index: &Index, query: &[IndexQueryText]) -> IndexAnswer {

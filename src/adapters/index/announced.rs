@@ -5,7 +5,6 @@
 //! contains. Each answer reports the number of tools without vectors.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
@@ -26,11 +25,18 @@ pub struct AnnouncedIndex {
     /// The announced contents, if the index lacks them.
     announced: ArcSwapOption<Announced>,
     /// The contents of the index since the last replacement; `None` before the first one.
-    held: ArcSwapOption<Directory>,
-    /// Number of documents of which vectors were missing in the last replacement.
-    incomplete: AtomicUsize,
+    held: ArcSwapOption<Held>,
     /// Fingerprint of the tools' names and words in the index. Locked while the index or the announcement changes.
     words: Mutex<Option<Fingerprint>>,
+}
+
+struct Held {
+    /// A tool without vectors counts as embedded if it waits for none, because the embedder refuses all its texts.
+    directory: Directory,
+    /// Number of tools with vectors.
+    with_vectors: usize,
+    /// Number of tools that wait for a vector.
+    incomplete: usize,
 }
 
 struct Announced {
@@ -41,13 +47,7 @@ struct Announced {
 
 impl AnnouncedIndex {
     pub fn over(inner: Arc<dyn ToolIndex>) -> Self {
-        Self {
-            inner,
-            announced: ArcSwapOption::empty(),
-            held: ArcSwapOption::empty(),
-            incomplete: AtomicUsize::new(0),
-            words: Mutex::default(),
-        }
+        Self { inner, announced: ArcSwapOption::empty(), held: ArcSwapOption::empty(), words: Mutex::default() }
     }
 }
 
@@ -64,19 +64,20 @@ impl ToolIndex for AnnouncedIndex {
     }
 
     async fn replace(&self, contents: IndexContents) -> Result<(), IndexError> {
-        let is_embedded = |document: &IndexDocument| document.dense.iter().any(|vector| vector.len() == contents.dimension);
+        let has_vector = |document: &IndexDocument| document.dense.iter().any(|vector| vector.len() == contents.dimension);
+        let is_embedded = |document: &IndexDocument| has_vector(document) || !contents.incomplete.contains(&document.tool);
         let mut points: Vec<Point> = contents
             .documents
             .iter()
             .map(|document| Point { tool: document.tool.clone(), class: document.class.0, embedded: is_embedded(document) })
             .collect();
         points.sort_by(|one, other| one.tool.cmp(&other.tool));
-        let (words, incomplete) = (of_words(&contents.documents).fingerprint, contents.incomplete);
+        let with_vectors = contents.documents.iter().filter(|document| has_vector(document)).count();
+        let (words, incomplete) = (of_words(&contents.documents).fingerprint, contents.incomplete.len());
         self.inner.replace(contents).await?;
         let mut held = self.words.lock();
         *held = Some(words);
-        self.incomplete.store(incomplete, Ordering::Release);
-        self.held.store(Some(Arc::new(Directory::new(points, Vec::new()))));
+        self.held.store(Some(Arc::new(Held { directory: Directory::new(points, Vec::new()), with_vectors, incomplete })));
         if self.announced.load().as_ref().is_some_and(|announced| announced.words == words) {
             self.announced.store(None);
         }
@@ -100,11 +101,14 @@ impl ToolIndex for AnnouncedIndex {
                 IndexAnswer { coverage, candidates: announced.candidates(request, answer.candidates), ..answer }
             }
             Some(announced) => IndexAnswer {
-                coverage: announced.coverage(held.as_deref(), request.visibility),
+                coverage: announced.coverage(held.as_ref().map(|held| &held.directory), request.visibility),
                 candidates: announced.candidates(request, answer.candidates),
                 ..answer
             },
-            None => IndexAnswer { coverage: held.as_ref().map(|held| held.coverage(request.visibility)).unwrap_or_default(), ..answer },
+            None => IndexAnswer {
+                coverage: held.as_ref().map(|held| held.directory.coverage(request.visibility)).unwrap_or_default(),
+                ..answer
+            },
         })
     }
 
@@ -112,9 +116,9 @@ impl ToolIndex for AnnouncedIndex {
     fn state(&self) -> IndexState {
         let state = self.inner.state();
         let Some(held) = &*self.held.load() else { return state };
-        let complete = held.len().saturating_sub(self.incomplete.load(Ordering::Acquire));
-        // If the index contains all vectors that it was given, tools without one have only texts that the embedder refuses.
-        let embedded = if state.embedded < held.embedded() { state.embedded.min(complete) } else { complete };
+        let complete = held.directory.len().saturating_sub(held.incomplete);
+        let lacks_vectors = state.embedded < held.with_vectors;
+        let embedded = if lacks_vectors { state.embedded.min(complete) } else { complete };
         IndexState { embedded, ..state }
     }
 }
@@ -144,7 +148,7 @@ impl Announced {
         candidates
     }
 
-    /// The number of the caller's visible tools, and how many have vectors in the index.
+    /// The number of the caller's visible tools, and how many of them wait for no vector in the index.
     fn coverage(&self, held: Option<&Directory>, visibility: &Visibility) -> Coverage {
         let mut coverage = Coverage::default();
         // Both lists are sorted by tool.
@@ -227,7 +231,8 @@ mod tests {
     }
 
     fn contents(documents: Vec<IndexDocument>) -> IndexContents {
-        IndexContents { model: "m".into(), dimension: 1, documents, ..IndexContents::default() }
+        let incomplete = documents.iter().filter(|document| document.dense.is_empty()).map(|document| document.tool.clone()).collect();
+        IndexContents { model: "m".into(), dimension: 1, documents, incomplete, ..IndexContents::default() }
     }
 
     async fn answer(index: &AnnouncedIndex, visibility: &Visibility) -> IndexAnswer {
@@ -262,8 +267,12 @@ mod tests {
         assert_eq!(found(&index).await.1, Coverage { tools: 2, embedded: 2 });
         assert_eq!(index.state().embedded, 2);
         // A tool with only some of its vectors is found by them, but is not done.
-        index.replace(IndexContents { incomplete: 1, ..contents(vec![a(true), b(true)]) }).await.unwrap();
+        index.replace(IndexContents { incomplete: [b(true).tool].into(), ..contents(vec![a(true), b(true)]) }).await.unwrap();
         assert_eq!((found(&index).await.1, index.state().embedded), (Coverage { tools: 2, embedded: 2 }, 1));
+        // One that gets no vector is done.
+        index.replace(IndexContents { incomplete: [].into(), ..contents(vec![a(true), b(false)]) }).await.unwrap();
+        assert_eq!((found(&index).await.1, index.state().embedded), (Coverage { tools: 2, embedded: 2 }, 2));
+        index.replace(contents(vec![a(true), b(true)])).await.unwrap();
         // The index was updated before the announcement.
         index.announce(vec![b(false), a(false)]);
         assert_eq!(found(&index).await.0, [with_vector, ("b".to_owned(), Some(0.5), false)]);

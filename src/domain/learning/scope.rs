@@ -35,7 +35,8 @@ impl Scope {
             return Vec::new();
         }
         let key: Arc<str> = principal.key.as_ref().map_or_else(|| UNNAMED.into(), |key| key.id.as_str().into());
-        let groups = principal.groups.iter().take(GROUPS).map(|group| Audience::Group(group.as_str().into()));
+        let groups =
+            principal.groups.iter().filter(|group| !group.is_empty()).take(GROUPS).map(|group| Audience::Group(group.as_str().into()));
         let own = Audience::Caller(principal.id.as_str().into());
         if principal.vouches {
             return vec![Self { key, audience: own }];
@@ -89,6 +90,9 @@ mod tests {
         for scope in Scope::of(&user) {
             assert_eq!(Scope::read(&scope.to_string()), Some(scope));
         }
+        let nameless = BTreeSet::from([String::new()]);
+        let user = key.on_behalf_of(User { id: "b".into(), groups: nameless, ..User::default() }, &GroupTable::default());
+        assert!(Scope::of(&user).iter().all(|scope| Scope::read(&scope.to_string()).is_some()));
         let names = |principal: &Principal| Scope::of(principal).iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(names(&key), ["-/caller=service-key"], "people whom the key does not name");
         assert_eq!(names(&Principal::service_key()), ["-/caller=service-key", "-/all"], "a key that may not name people");

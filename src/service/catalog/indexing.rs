@@ -330,7 +330,7 @@ impl Indexing {
         for (tool, texts) in &passages.tools {
             let (dense, is_complete) = known(texts);
             if !is_complete {
-                incomplete.insert(&tool.id);
+                incomplete.insert(tool.id.clone());
             }
             let sparse = self.words(tool, &passages.enrichments);
             documents.push(IndexDocument { tool: tool.id.clone(), class: class(tool), dense, sparse });
@@ -339,12 +339,11 @@ impl Indexing {
         for (server, text) in &passages.servers {
             let (dense, is_complete) = known(std::slice::from_ref(text));
             if !is_complete {
-                incomplete.extend(server.tools.iter().map(|tool| &tool.id));
+                incomplete.extend(server.tools.iter().map(|tool| tool.id.clone()));
             }
             let classes = server.tools.iter().map(|tool| class(tool)).collect();
             servers.push(IndexServer { server: server.name.clone(), classes, dense });
         }
-        let incomplete = incomplete.len();
         // Before the first response of an endpoint, its vectors' length is known only from stored vectors.
         let known = || vectors.values().next().map_or(0, |vector| vector.len());
         let dimension = Some(self.embedder.dimension()).filter(|dimension| *dimension > 0).unwrap_or_else(known);

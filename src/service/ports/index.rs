@@ -1,6 +1,6 @@
 //! The index of tools.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -48,8 +48,8 @@ pub struct IndexContents {
     pub dimension: usize,
     pub documents: Vec<IndexDocument>,
     pub servers: Vec<IndexServer>,
-    /// Number of documents with a vector that is still to be computed: one of their own, or their server's.
-    pub incomplete: usize,
+    /// Documents with a vector that is still to be computed: one of their own, or their server's.
+    pub incomplete: HashSet<ToolId>,
 }
 
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sqlx::{Pool, Row};
 
 use super::{Db, DbConnection, DbRow};
-use crate::adapters::store::encoding::{from_millis, odd, signed, to_millis};
+use crate::adapters::store::encoding::{from_millis, signed, to_millis};
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::learning::scope::Scope;
@@ -51,8 +51,12 @@ pub(super) async fn save(writer: &mut DbConnection, call: &CalledInChat) -> Resu
 pub(super) async fn read(readers: &Pool<Db>, (chats, of_one): (usize, usize)) -> Result<Vec<CalledInChat>, sqlx::Error> {
     let mut scopes: HashMap<String, Vec<Scope>> = HashMap::new();
     for row in sqlx::query(SCOPES).bind(signed(of_one)).bind(signed(chats)).fetch_all(readers).await? {
-        let scope = Scope::read(row.try_get("scope")?).ok_or_else(|| odd("an unknown scope"))?;
-        scopes.entry(row.try_get("chat")?).or_default().push(scope);
+        let name: &str = row.try_get("scope")?;
+        // One row must not cost what everybody else has taught.
+        match Scope::read(name) {
+            Some(scope) => scopes.entry(row.try_get("chat")?).or_default().push(scope),
+            None => tracing::warn!(scope = name, "an unknown scope of learning is ignored"),
+        }
     }
     let scopes: HashMap<String, Arc<[Scope]>> = scopes.into_iter().map(|(chat, scopes)| (chat, scopes.into())).collect();
     let rows = sqlx::query(TOOLS).bind(signed(of_one)).bind(signed(chats)).fetch_all(readers).await?;

@@ -204,8 +204,12 @@ async fn scopes(
 ) -> Result<HashMap<String, Arc<[Scope]>>, sqlx::Error> {
     let mut scopes: HashMap<String, Vec<Scope>> = HashMap::new();
     for row in sqlx::query(statement).bind(model).bind(signed(of_one)).bind(signed(messages)).fetch_all(readers).await? {
-        let scope = Scope::read(row.try_get("scope")?).ok_or_else(|| odd("an unknown scope"))?;
-        scopes.entry(row.try_get("message")?).or_default().push(scope);
+        let name: &str = row.try_get("scope")?;
+        // One row must not cost what everybody else has taught.
+        match Scope::read(name) {
+            Some(scope) => scopes.entry(row.try_get("message")?).or_default().push(scope),
+            None => tracing::warn!(scope = name, "an unknown scope of learning is ignored"),
+        }
     }
     Ok(scopes.into_iter().map(|(message, scopes)| (message, scopes.into())).collect())
 }

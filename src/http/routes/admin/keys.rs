@@ -198,13 +198,16 @@ pub(in crate::http) async fn revoke(state: &State, administrator: &Principal, id
         tracing::info!(key = key.id.as_str(), name = key.name, "API key revoked");
         state.audit.record(AuditEntry::of_change(administrator, AuditAction::KeyRevoke, key.name.clone()));
     }
+    if is_new {
+        // What it taught belongs to its id, which no other key has.
+        state.learning.forget(&Forgotten::Key(key.id.clone())).await?;
+    }
     // A later key may reuse this name; its data must survive a repeated revocation. A key in a file may have the name too.
     if is_new && !state.keys.is_name_in_file(&key.name) {
         let owner = PrincipalId::of_key(&key.name);
         state.secrets.disconnect(&owner);
         state.connections.part(sign_ins).await;
         state.sessions.forget(&owner);
-        state.learning.forget(&Forgotten::Key(key.id.clone())).await?;
         state.switches.refresh().await?;
         state.loading.chats.forget(&owner).await;
     }

@@ -129,7 +129,7 @@ pub(crate) async fn replace_with(index: &Index, dimension: usize, documents: Vec
 }
 
 pub(crate) fn contents(dimension: usize, documents: Vec<IndexDocument>, servers: Vec<IndexServer>) -> IndexContents {
-    IndexContents { model: MODEL.into(), dimension, documents, servers, incomplete: 0 }
+    IndexContents { model: MODEL.into(), dimension, documents, servers, ..IndexContents::default() }
 }
 
 /// The servers of these documents: their classes, and the vectors of the first document that has any.

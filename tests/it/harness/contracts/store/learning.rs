@@ -7,7 +7,7 @@ use toolsieve::domain::access::principal::PrincipalId;
 use toolsieve::domain::catalog::tool::ToolId;
 use toolsieve::domain::learning::evidence::{Evidence, EvidenceKind, Minute};
 use toolsieve::domain::learning::memory::RememberedMessage;
-use toolsieve::domain::learning::scope::Scope;
+use toolsieve::domain::learning::scope::{Audience, Scope};
 use toolsieve::domain::learning::vector::MessageVector;
 use toolsieve::service::ports::{CalledInChat, FilledCall, Forgotten, LearnedUse, Store};
 
@@ -49,6 +49,12 @@ pub(crate) async fn what_was_learned_comes_back_by_model(store: &dyn Store) {
     let kept = store.learned(MODEL, (3, 2)).await.unwrap();
     let kept: Vec<&str> = kept.iter().map(|one| &*one.message.id).collect();
     assert_eq!(kept, ["flood109", "flood108", "a"], "a flood by one caller displaces nobody");
+    // Versions before 0.2 could store a group without a name, which nothing reads.
+    let nameless = Scope { key: "-".into(), audience: Audience::Group("".into()) };
+    let one = used("d", "user:d", "one", EvidenceKind::Called, 200);
+    let scopes: Vec<Scope> = one.scopes.iter().cloned().chain([nameless]).collect();
+    store.save_learned(MODEL, &[LearnedUse { scopes: scopes.into(), ..one.clone() }]).await.unwrap();
+    assert_eq!(sorted(store.learned(MODEL, (1, 10)).await.unwrap()), sorted(vec![one]), "an unknown scope costs nothing else");
 }
 
 pub(crate) async fn what_was_learned_is_forgotten(store: &dyn Store) {
