@@ -68,8 +68,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if and .Values.autoscaling.enabled (ne (int .Values.replicas) 1) -}}
 {{- $problems = append $problems "replicas: has no effect with autoscaling; set autoscaling.minReplicas instead" -}}
 {{- end -}}
-{{- if and .Values.database.existingSecret (ge (add (int .Values.shutdownDelaySeconds) 5) (int .Values.terminationGracePeriodSeconds)) -}}
-{{- $problems = append $problems "shutdownDelaySeconds: the pod is killed before its requests are complete; raise terminationGracePeriodSeconds to more than five seconds above it" -}}
+{{- if and .Values.database.existingSecret (gt (add (int .Values.shutdownDelaySeconds) 25) (int .Values.terminationGracePeriodSeconds)) -}}
+{{- $problems = append $problems "shutdownDelaySeconds: the pod is killed before its requests are complete; raise terminationGracePeriodSeconds to at least 25 seconds above it" -}}
 {{- end -}}
 
 {{- $sources := list -}}
