@@ -53,9 +53,10 @@ pub(super) async fn read(readers: &Pool<Db>, (chats, of_one): (usize, usize)) ->
     for row in sqlx::query(SCOPES).bind(signed(of_one)).bind(signed(chats)).fetch_all(readers).await? {
         let name: &str = row.try_get("scope")?;
         // One row must not cost what everybody else has taught.
-        match Scope::read(name) {
-            Some(scope) => scopes.entry(row.try_get("chat")?).or_default().push(scope),
-            None => tracing::warn!(scope = name, "an unknown scope of learning is ignored"),
+        if let Some(scope) = Scope::read(name) {
+            scopes.entry(row.try_get("chat")?).or_default().push(scope);
+        } else {
+            tracing::warn!(scope = name, "an unknown scope of learning is ignored");
         }
     }
     let scopes: HashMap<String, Arc<[Scope]>> = scopes.into_iter().map(|(chat, scopes)| (chat, scopes.into())).collect();

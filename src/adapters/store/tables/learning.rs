@@ -206,9 +206,10 @@ async fn scopes(
     for row in sqlx::query(statement).bind(model).bind(signed(of_one)).bind(signed(messages)).fetch_all(readers).await? {
         let name: &str = row.try_get("scope")?;
         // One row must not cost what everybody else has taught.
-        match Scope::read(name) {
-            Some(scope) => scopes.entry(row.try_get("message")?).or_default().push(scope),
-            None => tracing::warn!(scope = name, "an unknown scope of learning is ignored"),
+        if let Some(scope) = Scope::read(name) {
+            scopes.entry(row.try_get("message")?).or_default().push(scope);
+        } else {
+            tracing::warn!(scope = name, "an unknown scope of learning is ignored");
         }
     }
     Ok(scopes.into_iter().map(|(message, scopes)| (message, scopes.into())).collect())
