@@ -26,9 +26,9 @@ LANGUAGES = {
 ROBUST_SERVERS = ["everything", "filesystem", "git", "memory", "time"]
 
 
-def share(value: float, digits: int = 3) -> str:
+def share(value: float) -> str:
     """A share without the zero before the point."""
-    text = f"{value:.{digits}f}"
+    text = f"{value:.3f}"
     return "1.0" if float(text) == 1 else text.removeprefix("0")
 
 
