@@ -157,7 +157,8 @@ def test_no_request_is_lost_when_a_replica_stops() -> None:
         calls = int(replica["environment"]["TOOLSIEVE_HTTP__SHUTDOWN_TIMEOUT_SECONDS"])
         assert delay > noticed + 1, "HAProxy still sends requests when the replica stops listening"
         assert int(patience) > calls
-        assert seconds(replica["stop_grace_period"]) >= delay + calls + 20, "Docker kills it before its records are stored"
+        patience_of_docker = seconds(replica["stop_grace_period"])
+        assert patience_of_docker >= delay + calls + 20, "Docker kills it before its records are stored"
 
 
 @pytest.fixture
