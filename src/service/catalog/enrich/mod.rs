@@ -94,11 +94,12 @@ impl Enriching {
                 continue;
             }
             let catalog = self.current.snapshot();
-            let written = in_force(&catalog, self.store.as_ref(), self.feed.model(), &self.feed.of_files()).await;
-            let Ok(count) = written.map(|written| written.len()) else { continue };
-            if known.replace(count).is_some_and(|known| known != count) {
+            let read = in_use(&catalog, self.store.as_ref(), self.feed.model(), &self.feed.of_files()).await;
+            let Ok(used) = read else { continue };
+            if known.as_ref().is_some_and(|known| *known != used) {
                 self.feed.publish();
             }
+            known = Some(used);
         }
     }
 
