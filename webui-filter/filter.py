@@ -26,7 +26,7 @@ import re
 import time
 import urllib.request
 import weakref
-from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -83,6 +83,8 @@ DESCRIPTION_CHARACTERS = 400
 INSTRUCTION_CHARACTERS = 50_000
 MOST_SEARCHES = 16
 MOST_JUDGED = 1000
+# The text with which Open WebUI sends images from tools as a user's message.
+IMAGES_TEXT = "Here are the images from the tool results"
 LOOPBACK = {"localhost", "127.0.0.1", "::1", "0.0.0.0"}  # noqa: S104 (compared with, never bound)
 
 Body = dict[str, Any]
@@ -370,7 +372,8 @@ class Turn(NamedTuple):
     """
     The functions that Open WebUI offers in a turn's first model call. The turn's own functions store this value.
 
-    Later calls in the turn start from the narrowed list. Functions that another filter has removed must stay removed.
+    Later calls in the turn start from the first call's narrowed list. Functions that another filter has removed must
+    stay removed.
     """
 
     # The address of the service, because a turn may contain functions from two services.
@@ -391,6 +394,8 @@ class Turn(NamedTuple):
     judged: dict[str, Body]
     # For each search: those of these functions that it brought back.
     brought: dict[str, list[str]]
+    # The functions in the last list that was narrowed in this turn, in order.
+    shown: list[str]
 
 
 # --- Reading data from Open WebUI ------------------------------------------------------------------------------------
@@ -625,7 +630,9 @@ def with_brought(
 ) -> list[Any]:
     """Return the messages with these functions added to the results of the searches that brought them back."""
     changed = list(messages)
-    for index, message in enumerate(changed):
+    # Some models use the same ids of calls in every turn.
+    for index in range(turn_start(messages), len(messages)):
+        message = messages[index]
         names = brought.get(str(message.get("tool_call_id"))) if isinstance(message, Mapping) else None
         if not names:
             continue
@@ -657,14 +664,19 @@ def called_functions(messages: Sequence[Any]) -> list[str]:
 
 
 def is_from_user(messages: Sequence[Any], index: int) -> bool:
-    """Return whether a person wrote this message. Open WebUI also uses user messages for images from tools."""
+    """
+    Return whether a person wrote this message. Open WebUI also uses user messages for images from tools.
+
+    If a person stops an answer after a call, their next message, perhaps with an image, follows the call's result too.
+    """
     message = messages[index] if index < len(messages) else None
     if not isinstance(message, Mapping) or message.get("role") != "user":
         return False
-    before = messages[index - 1] if index else None
-    return not (
-        isinstance(message.get("content"), list) and isinstance(before, Mapping) and before.get("role") == "tool"
-    )
+    content, before = message.get("content"), messages[index - 1] if index else None
+    if not isinstance(content, list) or not isinstance(before, Mapping) or before.get("role") != "tool":
+        return True
+    text = text_of(content)
+    return bool(text) and not text.startswith(IMAGES_TEXT)
 
 
 def turn_start(messages: Sequence[Any]) -> int:
@@ -677,28 +689,62 @@ def is_first_call(messages: Sequence[Any]) -> bool:
     return turn_start(messages) >= len(messages) - 1
 
 
-def found_and_unloaded(messages: Sequence[Any]) -> tuple[list[str], list[str]]:
+def results_of(messages: Sequence[Any], functions: Iterable[str]) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
     """
-    Return the public names of found tools in the current turn, best first, and of unloaded tools.
+    Yield the results of calls of these functions, each with its index and the function.
 
-    An unloaded tool doesn't count as found until the model finds it again.
+    Some models use the same ids of calls several times in a chat, so a result belongs to the last call with its id.
     """
-    turn = messages[turn_start(messages) :]
-    asked = {
-        call_id: named_among(name, {*FINDING_FUNCTIONS, UNLOAD_FUNCTION})
-        for message in turn
-        for call_id, name in tool_calls(message)
-    }
+    asked: dict[str, str] = {}
+    for index, message in enumerate(messages):
+        asked |= tool_calls(message)
+        if isinstance(message, Mapping) and message.get("role") == "tool":
+            function = named_among(asked.get(str(message.get("tool_call_id")), ""), functions)
+            if function:
+                yield index, function, message
+
+
+def found_and_unloaded(messages: Sequence[Any]) -> tuple[list[str], set[str]]:
+    """
+    Return the public names of found tools in the current turn, best first, and of unloaded tools in the chat.
+
+    An unloaded tool doesn't count as found until the model finds it again. Then it doesn't count as unloaded any more.
+    """
+    start = turn_start(messages)
     found: dict[str, None] = {}
-    unloaded: dict[str, None] = {}
-    for message in turn:
-        function = asked.get(str(message.get("tool_call_id"))) if isinstance(message, Mapping) else None
-        if function and message.get("role") == "tool":
-            into, out_of = (unloaded, found) if function == UNLOAD_FUNCTION else (found, unloaded)
-            for name in result_names(message):
-                into[name] = None
-                out_of.pop(name, None)
-    return list(found), list(unloaded)
+    unloaded: set[str] = set()
+    for index, function, message in results_of(messages, (*FINDING_FUNCTIONS, UNLOAD_FUNCTION)):
+        if function == UNLOAD_FUNCTION:
+            unloaded.update(names := result_names(message))
+            for name in names:
+                found.pop(name, None)
+        elif index > start or unloaded:
+            unloaded.difference_update(names := result_names(message))
+            found |= dict.fromkeys(names) if index > start else {}
+    return list(found), unloaded
+
+
+def without_unloaded(messages: Sequence[Any], owned: Mapping[str, str]) -> list[Any]:
+    """
+    Return the messages without the calls of tools that the model unloaded after these calls.
+
+    The service keeps tools that the chat has called, so these calls would bring the tools back.
+    """
+    results = results_of(messages, (UNLOAD_FUNCTION,))
+    unloaded = {name: index for index, _, message in results for name in result_names(message)}
+    if not unloaded:
+        return list(messages)
+
+    def stays(index: int, call: object) -> bool:
+        name = function_name(call)
+        return index > unloaded.get(owned.get(name, name), -1)
+
+    return [
+        {**message, "tool_calls": [call for call in message["tool_calls"] if stays(index, call)]}
+        if tool_calls(message)
+        else message
+        for index, message in enumerate(messages)
+    ]
 
 
 def named_among(name: str, functions: Iterable[str]) -> str | None:
@@ -728,13 +774,16 @@ def conversation(messages: Sequence[Any], prompt: str | None, owned: Mapping[str
     """
     Return the last turns with their texts and calls, but without arguments and results.
 
-    `prompt` is the user's last message as typed. Open WebUI may have added documents to the message in `messages`.
+    `prompt` is the user's last message as typed. Open WebUI may have added documents to the message in `messages`. If
+    the provider stores the conversation, `messages` contains only the answer so far.
     """
     if not messages:
         return []
     start = turn_start(messages)
     starts = [index for index in range(start + 1) if is_from_user(messages, index)]
     turns: list[Body] = []
+    if prompt and not starts:
+        turns.append({"role": "user", "content": shortened(prompt, PROMPT_CHARACTERS)})
     for index in range(starts[-TURNS] if len(starts) > TURNS else 0, len(messages)):
         message = messages[index]
         if is_from_user(messages, index):
@@ -749,6 +798,16 @@ def conversation(messages: Sequence[Any], prompt: str | None, owned: Mapping[str
             ]
             turns.append({**turn, "tool_calls": calls} if calls else turn)
     return turns
+
+
+def typed_prompt(metadata: Mapping[str, Any]) -> str | None:
+    """
+    Return the user's last message as typed, or `None` if it is unknown.
+
+    When an answer with images from tools is continued, Open WebUI confuses the message with these images.
+    """
+    prompt = metadata.get("base_user_prompt")
+    return prompt if isinstance(prompt, str) and not prompt.startswith(IMAGES_TEXT) else None
 
 
 def lasting_chat_id(chat_id: object) -> str | None:
@@ -871,14 +930,13 @@ def narrowed_tools(
     registry: Mapping[str, Any],
     narrowed: Container[str],
     wanted: Iterable[str],
-    *,
-    fresh: bool,
+    shown: Iterable[str],
 ) -> list[Body]:
     """
     Return the new list of definitions: first all functions that are not `narrowed`, and then the wanted ones.
 
-    The wanted functions keep their order from earlier calls in the turn, so that the provider's prompt cache stays
-    valid. In a `fresh` list, the order has no meaning.
+    The wanted functions keep the order in which the turn's previous call has `shown` them, so that the provider's
+    prompt cache stays valid.
     """
     present: Body = {}
     others = []
@@ -888,9 +946,8 @@ def narrowed_tools(
         else:
             others.append(tool)
     order = [name for name in dict.fromkeys(wanted) if name in present or (name in narrowed and name in registry)]
-    if not fresh:
-        place = {name: index for index, name in enumerate(present)}
-        order.sort(key=lambda name: place.get(name, len(place)))
+    place = {name: index for index, name in enumerate(shown)}
+    order.sort(key=lambda name: place.get(name, len(place)))
     return others + [present.get(name) or {"type": "function", "function": registry[name]["spec"]} for name in order]
 
 
@@ -1167,7 +1224,7 @@ def language_of(metadata: Mapping[str, Any], messages: Sequence[Any]) -> str:
     start = turn_start(messages)
     last = messages[start] if start < len(messages) else None
     # Open WebUI may have added documents to the message.
-    typed = metadata.get("base_user_prompt") or (last.get("content") if isinstance(last, Mapping) else "")
+    typed = typed_prompt(metadata) or (last.get("content") if isinstance(last, Mapping) else "")
     text = text_of(typed)[:PROMPT_CHARACTERS]
     return next((name for name, letters in SCRIPTS if re.search(f"[{letters}]", text)), ENGLISH)
 
@@ -1406,7 +1463,8 @@ class Filter:
         ours = list(connections) if automatic else [tool_id for tool_id in chosen if tool_id in connections]
         if len(ours) < (1 if automatic or connections.keys() & set(over_mcp) else 2):
             return None
-        said = conversation(messages, None, names_over_mcp(messages, connections))
+        owned = names_over_mcp(messages, connections)
+        said = conversation(without_unloaded(messages, owned), None, owned)
         question = question_about(valves, connections, said, user, await group_names(user), metadata, body.get("model"))
         answer = await self._ask(valves, {**question, "tool_ids": ours if automatic else chosen}, user)
         if answer.tool_ids is None:
@@ -1426,17 +1484,20 @@ class Filter:
         # Open WebUI's own tool search withholds definitions, but these functions are offered too.
         on_offer = {*present, *(metadata.get("deferred_tools") or [])}
         offered = [name for name in owned if name in on_offer]
+        running = disclosing_functions(registry, owned)
         turn = Turn(
             service=valves.url,
-            connections=connections,
+            # A found tool belongs to the first connection that reaches it, and only these can run it.
+            connections=dict(sorted(connections.items(), key=lambda connection: connection[0] not in running)),
             groups=await group_names(user),
             owned=owned,
             offered=offered,
             bound=[],
             by_name=functions_by_name(owned, offered),
-            running=disclosing_functions(registry, owned),
+            running=running,
             judged=judged_functions(registry, [*present, *sorted(on_offer - set(present))], owned, valves.narrow),
             brought={},
+            shown=[],
         )
         for name in itertools.islice(owned, MARKED):
             registry[name][TURN] = turn
@@ -1463,11 +1524,12 @@ class Filter:
             return await self._unmatched(valves, registry, request) if is_first_call(messages) else None
 
         owned, by_name, judged = turn.owned, turn.by_name, turn.judged
-        said = conversation(messages, metadata.get("base_user_prompt"), owned)
+        remaining = without_unloaded(messages, owned)
+        said = conversation(remaining, typed_prompt(metadata), owned)
         question = question_about(valves, turn.connections, said, user, turn.groups, metadata, body.get("model"))
         question["tool_ids"] = list(metadata.get("tool_ids") or [])
         chosen_by_caller = function_name(body.get("tool_choice"))
-        called = called_functions(messages)
+        called = called_functions(remaining)
         stay = {
             *called,
             chosen_by_caller,
@@ -1480,6 +1542,7 @@ class Filter:
         foreign = [name for name in (*present, *staying) if name and name not in owned and name not in asked]
         names = list(dict.fromkeys([*(owned[name] for name in turn.offered), *foreign]))
         found_names, unloaded = found_and_unloaded(messages)
+        unloaded.difference_update(called)  # The model has called these again.
         if turn.running:
             hidden = [name for name in called if name not in registry]
             known = dict.fromkeys([*hidden, *turn.bound, *found_names])
@@ -1488,7 +1551,7 @@ class Filter:
         offered = {*turn.offered, *turn.bound}
         kept_by_us = [
             *kept_always([*turn.offered, *turn.bound], owned, parse_list(valves.always_keep)),
-            *(name for name in called if name in offered and owned[name] not in unloaded),
+            *(name for name in called if name in offered),
             *([chosen_by_caller] if chosen_by_caller in offered else []),
         ]
         if kept_by_us:  # The service checks whether they still exist and whether the user may use them.
@@ -1499,6 +1562,7 @@ class Filter:
             texts = [text for queries in searched.values() for text in queries]
             question |= {"searched": texts[-MOST_SEARCHES:]} if texts else {}
         needs_tool = True
+        failure: Exception | None = None
         try:
             answer = await self._ask(valves, question, user, names, definitions)
             bind(registry, turn, answer.definitions)
@@ -1508,28 +1572,33 @@ class Filter:
             fitting = asked.intersection(answer.others if answer.judges_families else present)
             needs_tool = answer.needs_tool
         except Exception as error:
-            if first or set(found) <= set(present):
+            if first or (not turn.shown and set(found) <= set(present)):
                 raise
-            # Tools that the model has found are offered even without the service.
-            note(error)
-            answered = [*(name for name in present if name in owned), *kept_by_us]
-            fitting = asked.intersection(present)
+            # What the previous call had stays, and tools that the model has found are offered even without the service.
+            failure = error
+            answered = [name for name in turn.shown or present if name in owned]
+            fitting = asked.intersection(turn.shown or present)
 
-        fresh = first or offered <= set(present)
+        # An unload in a session doesn't change the chat's tools, so the service's answer still has them.
+        gone = unloaded.intersection(turn.bound)
+        answered = [name for name in answered if name not in gone]
         # What an earlier call of the turn had stays, so that the list only grows.
-        fitting |= set() if fresh else asked.intersection(present)
-        back = [name for name in judged if name in fitting and name not in present]
+        fitting |= asked.intersection(turn.shown)
+        back = [name for name in judged if name in fitting and name not in (turn.shown or present)]
         if searched and back:
             turn.brought.setdefault(list(searched)[-1], []).extend(back)
         if turn.brought:
             body["messages"] = with_brought(messages, turn.brought, judged)
         wanted = [*staying, *answered, *found, *(name for name in judged if name in fitting)]
-        kept = narrowed_tools(zip(present, tools, strict=True), registry, {*owned, *judged}, wanted, fresh=fresh)
+        kept = narrowed_tools(zip(present, tools, strict=True), registry, {*owned, *judged}, wanted, turn.shown)
+        turn.shown[:] = function_names(kept)
         if kept:
             body["tools"] = kept
         else:  # Some providers reject an empty list, and these two members without a list.
             for key in ("tools", "tool_choice", "parallel_tool_calls"):
                 body.pop(key, None)
+        if failure:
+            raise failure
         if not first:
             return None
         text = language[0].format(shown=len(kept), all=len({*present, *offered, *judged}))

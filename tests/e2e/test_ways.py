@@ -230,7 +230,7 @@ class TestDynamic:
         assert set(loaded) <= set(world.model.seen("and once more")[0].tools)
 
     def test_an_unloaded_toolset_is_gone(self, world: World) -> None:
-        world.model.on(THANKS, self.LOAD)
+        world.model.on(THANKS, self.LOAD, self.LOG)
         tool_ids = dynamic(world)
         answer = world.admin.ask(THANKS, tool_ids)
         world.model.on("not any more", self.UNLOAD)

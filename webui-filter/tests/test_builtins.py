@@ -152,14 +152,41 @@ class TestOpenWebUIsOwnTools:
         service.answer = lambda _: answer("find_tools", *NOTES)
         assert turn.names() == [*before, "git__log", *NOTES]
         assert service.questions[1]["searched"] == ["the user's notes"]
-        shown = json.loads(turn.body["messages"][-1]["content"])
+        shown = json.loads(turn.sent["messages"][-1]["content"])
         assert [tool["name"] for tool in shown["tools"]] == [*NOTES, "git__log"]
         assert shown["tools"][1] == {"name": "view_note", "summary": "Does view_note."}
         assert json.loads(turn.messages[-1]["content"])["tools"] == [{"name": "git__log"}], "the chat is unchanged"
         # The result stays the same in later calls, for the provider's prompt cache.
         turn.called("view_note", "{}")
         assert turn.names() == [*before, "git__log", *NOTES]
-        assert json.loads(turn.body["messages"][-3]["content"]) == shown
+        assert json.loads(turn.sent["messages"][-3]["content"]) == shown
+
+    def test_only_the_turns_own_results_change(self, plugin: ModuleType, service: Service) -> None:
+        """Regression: if a model used the same id in two turns, the result in the earlier turn changed too."""
+        service.answer = lambda _: answer("find_tools")
+        turn = OwnTools(plugin, service)
+        turn.called("find_tools", {"tools": [{"name": "git__log"}]})
+        turn.messages.append({"role": "user", "content": "and my notes?"})
+        turn.names()
+        turn.called("find_tools", {"tools": [{"name": "git__diff"}]})
+        for message in turn.messages:
+            for call in message.get("tool_calls", []):
+                call |= {"id": "0", "function": {"name": "find_tools", "arguments": '{"queries": "notes"}'}}
+            if message["role"] == "tool":
+                message["tool_call_id"] = "0"
+        service.answer = lambda _: answer("find_tools", "view_note")
+        turn.names()
+        earlier, found = (json.loads(turn.sent["messages"][index]["content"])["tools"] for index in (2, -1))
+        assert [tool["name"] for tool in earlier] == ["git__log"]
+        assert [tool["name"] for tool in found] == ["view_note", "git__diff"]
+
+    def test_a_small_list_keeps_its_order(self, plugin: ModuleType, service: Service) -> None:
+        """Regression: if all tools stayed, each call of an own tool moved that tool to the front."""
+        service.answer = lambda _: answer(*OURS, *NOTES)
+        turn = OwnTools(plugin, service)
+        before = turn.names()
+        turn.called("view_note", "{}")
+        assert turn.names() == before
 
     def test_broken_searches_are_ignored(self, plugin: ModuleType) -> None:
         def call(arguments: object) -> dict[str, Any]:
@@ -179,10 +206,14 @@ class TestOpenWebUIsOwnTools:
     def test_an_outage_during_a_turn_keeps_them(self, plugin: ModuleType, service: Service) -> None:
         service.answer = lambda _: answer("find_tools", *NOTES)
         turn = OwnTools(plugin, service)
-        before = turn.names() or []
+        turn.names()
         turn.called("find_tools", {"tools": [{"name": "git__log"}]})
+        service.answer = lambda _: answer("find_tools", *NOTES, "search_chats", "time__now")
+        before = turn.names() or []
+        assert before[-3:] == ["time__now", "git__log", "search_chats"]
         service.answer = lambda _: (500, {})
-        assert turn.names() == [*before, "git__log"]
+        turn.called("find_tools", {"tools": [{"name": "git__diff"}]})
+        assert turn.names() == [*before, "git__diff"]
 
     def test_an_outage_at_the_start_keeps_everything(self, plugin: ModuleType, service: Service) -> None:
         service.answer = lambda _: (500, {})

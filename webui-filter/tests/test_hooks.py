@@ -31,7 +31,11 @@ def registry(**tool_ids: list[str]) -> dict[str, Any]:
 
 
 class Turn:
-    """One user message in Open WebUI, with a shared metadata object and a new body for each model call."""
+    """
+    One user message in Open WebUI, with a shared metadata object and a new body for each model call.
+
+    As in Open WebUI, each later call starts from the result of the first one: `body`. `sent` is the last call's result.
+    """
 
     def __init__(self, plugin: ModuleType, service: Service, text: str = "what time is it", **valves: Any) -> None:
         self.filter = plugin.Filter()
@@ -54,6 +58,7 @@ class Turn:
         # Open WebUI adds documents to the message, and stores the typed text separately.
         self.messages: list[dict[str, Any]] = [{"role": "user", "content": f"<document>private</document> {text}"}]
         self.body: dict[str, Any] = {"model": "m", "messages": self.messages, "tools": definitions(*OURS, *OTHERS)}
+        self.sent: dict[str, Any] = {}
         self.user: dict[str, Any] = USER
         self.statuses: list[dict[str, Any]] = []
 
@@ -68,7 +73,7 @@ class Turn:
             __metadata__=self.metadata,
             __event_emitter__=self.emit,
         )
-        self.body = body
+        self.body, self.sent = self.body if self.sent else body, body
         return [tool["function"]["name"] for tool in body["tools"]] if "tools" in body else None
 
     def names(self) -> list[str] | None:
@@ -199,9 +204,10 @@ class TestRequest:
             "find_tools", {"tools": [{"name": "git__diff"}, {"name": "git__log"}, {"name": "not__here"}], "next": None}
         )
         assert turn.names() == [*OTHERS, "find_tools", "git__diff", "git__log"]
-        assert turn.body["tools"][-1] == {"type": "function", "function": {"name": "git__log", "parameters": {}}}
+        assert turn.sent["tools"][-1] == {"type": "function", "function": {"name": "git__log", "parameters": {}}}
+        # The service names the called tool first. Open WebUI begins each call with the first call's list.
         turn.called("git__log", "[]")
-        assert turn.names() == [*OTHERS, "find_tools", "git__diff", "git__log"]
+        assert turn.names() == [*OTHERS, "find_tools", "git__diff", "git__log"], "in the same order"
 
     def test_what_another_filter_took_away_stays_away(self, plugin: ModuleType, service: Service) -> None:
         service.answer = lambda _: selection("files__read", "find_tools")
@@ -248,6 +254,17 @@ class TestRequest:
         assert service.questions[1]["keep"] == ["files__read", "run_tool", "git__log", "time__now"]
         service.denied = {"files__read", "git__log", "time__now"}
         assert turn.names() == [*OTHERS, "find_tools", "run_tool"]
+
+    def test_an_outage_brings_back_nothing_that_was_denied(self, plugin: ModuleType, service: Service) -> None:
+        """Regression: in an outage during the turn, the model got the functions in `always_keep` without any check."""
+        service.answer = lambda _: selection("find_tools")
+        service.denied = {"files__read"}
+        turn = Turn(plugin, service, always_keep="files__*", status=True)
+        assert turn.names() == [*OTHERS, "find_tools"]
+        turn.called("find_tools", {"tools": [{"name": "git__log"}]})
+        service.stop()
+        assert turn.names() == [*OTHERS, "find_tools", "git__log"]
+        assert [status["data"]["description"] for status in turn.statuses][1:] == [plugin.STATUS["en"][3]]
 
     def test_an_empty_list_is_no_list(self, plugin: ModuleType, service: Service) -> None:
         turn = Turn(plugin, service)
@@ -355,8 +372,10 @@ class TestMetaTools:
 
     @staticmethod
     def answer(question: dict[str, Any]) -> dict[str, Any]:
-        """Respond like the service: with the offered and the disclosed tools, and with definitions."""
-        known = [name for name in question.get("disclose", []) if "__" in name]
+        """Respond like the service: with the offered, the called and the disclosed tools, and with definitions."""
+        calls = [call for message in question["messages"] for call in message.get("tool_calls", [])]
+        called = [call["function"]["name"] for call in calls] if "disclose" in question else []
+        known = [name for name in dict.fromkeys([*question.get("disclose", []), *called]) if "__" in name]
         return {
             **selection(*question["tools"], *known),
             "definitions": [
@@ -385,7 +404,7 @@ class TestMetaTools:
         turn.called(function, result)
         assert turn.names() == [*META, "load_toolset", "git__log"]
         bound = turn.metadata["tools"]["git__log"]
-        assert turn.body["tools"][-1]["function"] == bound["spec"]
+        assert turn.sent["tools"][-1]["function"] == bound["spec"]
         assert bound["spec"] == {"name": "git__log", "description": "d", "parameters": {"type": "object"}}
         assert bound["tool_id"] == "server:sieve"
         assert asyncio.run(bound["callable"](path=".", name="x")) == ("done", {})
@@ -407,6 +426,61 @@ class TestMetaTools:
         assert service.questions[-1]["disclose"] == []
         turn.called("find_tools", {"tools": [{"name": "git__diff"}]})
         assert turn.names() == [*published, "git__diff"]
+
+    def test_what_was_called_and_then_unloaded_stays_away(self, plugin: ModuleType, service: Service) -> None:
+        """Regression: the service keeps called tools, so they were back at once and in every later turn."""
+        names = ["find_tools", "load_toolset", "unload_toolset", "run_tool"]
+        earlier = self.turn(plugin, service, *names)
+        earlier.called("load_toolset", {"loaded": ["git"], "tools": ["git__log", "git__diff"]})
+        earlier.called("git__log", "{}")
+        earlier.called("unload_toolset", {"unloaded": "git", "tools": ["git__log", "git__diff"]})
+        turn = self.turn(plugin, service, *names)
+        turn.messages[:0] = [*earlier.messages, {"role": "assistant", "content": "done"}]
+        assert turn.names() == names
+        assert service.questions[-1]["disclose"] == []
+        assert "git__log" not in json.dumps(service.questions[-1]["messages"])
+        # A search in a later turn brings it back, and a call keeps it.
+        turn.called("find_tools", {"tools": [{"name": "git__log"}]})
+        assert turn.names() == [*names, "git__log"]
+        turn.called("git__log", "{}")
+        later = self.turn(plugin, service, *names)
+        later.messages[:0] = turn.messages
+        assert later.names() == [*names, "git__log"]
+
+    def test_what_a_session_unloaded_stays_away(self, plugin: ModuleType, service: Service) -> None:
+        """Regression: a session's tools are not the chat's, so unloaded tools came back with the chat's tools."""
+        turn = self.turn(plugin, service, "find_tools", "load_toolset", "unload_toolset", "run_tool")
+        published = turn.names() or []
+        turn.called("load_toolset", {"tools": ["git__log"]})
+        turn.names()
+        service.answer = lambda question: self.answer({**question, "disclose": ["git__log", *question["disclose"]]})
+        turn.called("unload_toolset", {"tools": ["git__log"]})
+        assert turn.names() == published
+        earlier, service.answer = service.answer, lambda _: (500, {})
+        assert turn.names() == published
+        service.answer = earlier
+        turn.messages.append({"role": "user", "content": "and now?"})
+        later = self.turn(plugin, service, *published)
+        later.messages, later.filter = turn.messages, turn.filter
+        service.answer = lambda question: self.answer({**question, "disclose": ["git__log", *question["disclose"]]})
+        assert later.names() == published
+
+    def test_a_connection_that_can_run_found_tools_comes_first(self, plugin: ModuleType, service: Service) -> None:
+        """Regression: found tools belonged to a session's connection, which can't run them, and were never added."""
+        connections = {"server:s": "/s/1", "server:sieve": "/"}
+        turn = self.turn(plugin, service, connections=connections)
+        turn.metadata["tools"] = registry(s=["time__now"]) | turn.metadata["tools"]
+
+        def first_one(question: dict[str, Any]) -> dict[str, Any]:
+            answer = self.answer(question)
+            for definition in answer["definitions"]:
+                definition["tool_id"] = next(iter(question["connections"]))
+            return answer
+
+        service.answer = first_one
+        turn.called("find_tools", {"tools": [{"name": "git__log"}]})
+        assert turn.names() == [*META, "git__log"]
+        assert service.questions[0]["connections"] == connections
 
     def test_the_chats_tools_are_bound_from_the_first_call_on(self, plugin: ModuleType, service: Service) -> None:
         turn = self.turn(plugin, service)
@@ -452,6 +526,9 @@ class TestMetaTools:
         turn.called("find_tools", {"tools": [{"name": "git__log"}]})
         turn.names()
         service.answer = lambda _: (500, {})
+        assert turn.names() == [*META, "git__log"]
+        turn.called("git__log", "{}")
+        turn.messages.append({"role": "assistant", "content": "one moment"})
         assert turn.names() == [*META, "git__log"]
 
 

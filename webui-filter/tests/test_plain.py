@@ -228,7 +228,8 @@ class TestTheTurn:
     FOUND = '{"tools": [{"name": "git__log", "score": 1}, {"name": "git__diff"}], "next": null}'
 
     def test_begins_at_the_last_message_of_a_person(self, plugin: ModuleType) -> None:
-        picture = user([{"type": "text", "text": "Here are the images"}, {"type": "image_url"}])
+        text = "Here are the images from the tool results above. Please analyze them."
+        picture = user([{"type": "text", "text": text}, {"type": "image_url"}])
         messages = [
             user("old"),
             assistant("done"),
@@ -240,6 +241,10 @@ class TestTheTurn:
         assert plugin.turn_start(messages) == 2
         assert plugin.turn_start([picture]) == 0
         assert plugin.turn_start([]) == 0
+        # If a person stops an answer after a call, their next message follows the result.
+        mine = user([{"type": "text", "text": "and this one?"}, {"type": "image_url"}])
+        assert plugin.turn_start([*messages[:5], mine]) == 5
+        assert plugin.turn_start([*messages, mine]) == 6
 
     def test_what_a_search_found(self, plugin: ModuleType) -> None:
         messages = [user("a"), assistant("", call("1", "find_tools"), call("2", "x")), result("2", self.FOUND)]
@@ -250,6 +255,37 @@ class TestTheTurn:
         parts = [{"type": "input_text", "text": self.FOUND}]
         messages = [user("a"), assistant("", call("1", "mail_find_tools")), result("1", parts)]
         assert plugin.found_and_unloaded(messages)[0] == ["git__log", "git__diff"]
+
+    def test_a_result_belongs_to_the_last_call_with_its_id(self, plugin: ModuleType) -> None:
+        messages = [
+            user("a"),
+            assistant("", call("0", "find_tools")),
+            result("0", self.FOUND),
+            assistant("", call("0", "x")),
+            result("0", '{"tools": ["a__b"]}'),
+        ]
+        assert plugin.found_and_unloaded(messages)[0] == ["git__log", "git__diff"]
+
+    def test_calls_before_an_unload_are_forgotten(self, plugin: ModuleType) -> None:
+        messages = [
+            user("a"),
+            assistant("", call("1", "two_git__log"), call("2", "time__now"), call("3", "unload_toolset")),
+            result("1", ""),
+            result("3", self.FOUND),
+            assistant("", call("4", "git__log"), 7),  # type: ignore[arg-type]
+            None,
+        ]
+        remaining = plugin.without_unloaded(messages, {"two_git__log": "git__log"})
+        assert [[name for _, name in plugin.tool_calls(message)] for message in remaining] == [
+            [],
+            ["time__now", "unload_toolset"],
+            [],
+            [],
+            ["git__log"],
+            [],
+        ]
+        assert len(plugin.tool_calls(messages[1])) == 3, "the chat is unchanged"
+        assert plugin.found_and_unloaded(messages) == ([], {"git__log", "git__diff"})
 
     def test_a_search_of_an_earlier_turn_is_over(self, plugin: ModuleType) -> None:
         messages = [
@@ -301,6 +337,20 @@ class TestTheConversation:
         picture = user([{"type": "image_url"}])
         said = plugin.conversation([*turn, picture], "typed", {})
         assert [t["content"] for t in said if t["role"] == "user"] == ["typed"]
+
+    def test_a_continued_answer_with_images(self, plugin: ModuleType) -> None:
+        """Regression: the text with the images replaced the user's message, because Open WebUI confuses the two."""
+        prompt = "Here are the images from the tool results above. Please analyze them."
+        assert plugin.typed_prompt({"base_user_prompt": prompt}) is None
+        assert plugin.typed_prompt({"base_user_prompt": "typed"}) == "typed"
+        assert plugin.language_of({"base_user_prompt": prompt}, [user("привет")]) == "ru"
+
+    def test_an_answer_that_the_provider_continues(self, plugin: ModuleType) -> None:
+        """Regression: with stored responses, Open WebUI sends the answer so far alone, and the message was missing."""
+        messages = [assistant("", call("1", "x")), result("1", "r")]
+        said = plugin.conversation(messages, "typed", {})
+        assert [turn["role"] for turn in said] == ["user", "assistant"]
+        assert said[0]["content"] == "typed"
 
     def test_long_texts_are_cut_in_the_middle(self, plugin: ModuleType) -> None:
         text = "begin " + "x" * 50_000 + " end"
@@ -357,27 +407,19 @@ class TestNarrowing:
     def named(self, tools: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
         return [(tool.get("function", {}).get("name", ""), tool) for tool in tools]
 
-    def names(self, plugin: ModuleType, *args: Any, fresh: bool) -> list[str]:
-        tools, *rest = args
-        return [plugin.function_name(tool) for tool in plugin.narrowed_tools(self.named(tools), *rest, fresh=fresh)]
-
     def test_others_stay_and_ours_follow_in_the_answers_order(self, plugin: ModuleType) -> None:
         tools = [*self.tools("a__1", "b__2", "builtin", "c__3"), {"type": "web_search"}]
-        kept = plugin.narrowed_tools(self.named(tools), self.REGISTRY, self.OWNED, ["c__3", "a__1", "c__3"], fresh=True)
+        kept = plugin.narrowed_tools(self.named(tools), self.REGISTRY, self.OWNED, ["c__3", "a__1", "c__3"], [])
         assert kept == [tools[2], tools[4], tools[3], tools[0]]
 
     def test_later_calls_only_append(self, plugin: ModuleType) -> None:
-        tools = self.tools("builtin", "c__3", "a__1")
-        wanted = ["d__4", "a__1", "c__3"]
-        assert self.names(plugin, tools, self.REGISTRY, self.OWNED, wanted, fresh=False) == [
-            "builtin",
-            "c__3",
-            "a__1",
-            "d__4",
-        ]
+        tools = self.named(self.tools("builtin", "a__1", "c__3"))
+        wanted, shown = ["d__4", "a__1", "c__3"], ["builtin", "c__3", "a__1"]
+        kept = plugin.narrowed_tools(tools, self.REGISTRY, self.OWNED, wanted, shown)
+        assert plugin.function_names(kept) == ["builtin", "c__3", "a__1", "d__4"]
 
     def test_the_list_is_a_new_one(self, plugin: ModuleType) -> None:
         tools = self.tools("a__1", "b__2")
         before = list(tools)
-        assert plugin.narrowed_tools(self.named(tools), self.REGISTRY, self.OWNED, ["a__1"], fresh=True) is not tools
+        assert plugin.narrowed_tools(self.named(tools), self.REGISTRY, self.OWNED, ["a__1"], []) is not tools
         assert tools == before
