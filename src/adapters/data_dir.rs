@@ -126,6 +126,14 @@ impl DataDir {
         self.path.join(SPOOL_FOLDER)
     }
 
+    /// Gives the database and the lock to the owner of the folder: after a command of root, the service's account must still own them.
+    ///
+    /// # Errors
+    /// An error of the file system.
+    pub fn adopt_database(&self) -> io::Result<()> {
+        replacement::adopt_database(&self.path)
+    }
+
     /// The names in the folder, apart from the lock.
     pub(super) fn present(&self) -> io::Result<Vec<String>> {
         replacement::present(&self.path)
@@ -202,7 +210,11 @@ pub fn sandboxes(path: &Path) -> PathBuf {
     path.join(SANDBOXES_FOLDER)
 }
 
-pub(super) fn create_private_folder(path: &Path) -> io::Result<()> {
+/// Creates a folder that only its owner can use, and the missing folders above it. Existing folders stay as they are.
+///
+/// # Errors
+/// An error of the file system.
+pub fn create_private_folder(path: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]

@@ -77,9 +77,14 @@ impl Kept {
     }
 }
 
+/// Asks the servers as [`answers`] does, and adds what the service has stored about the tools.
+pub(super) async fn ask(settings: &Settings) -> Result<Known, Failure> {
+    answers(settings, &Kept::of_data_dir(settings).await?).await
+}
+
 /// Starts the servers, lists their tools, and stops the servers. This process holds keys, so the servers can't read its
 /// memory or environment.
-pub(super) async fn ask(settings: &Settings) -> Result<Known, Failure> {
+pub(super) async fn answers(settings: &Settings, kept: &Kept) -> Result<Known, Failure> {
     process::hide().map_err(|error| Failure::failed(format!("error: the process can't be hidden from others: {error}")))?;
     let options = app::mcp_options(&settings.start, &settings.start.store.data_dir);
     let options = options.map_err(|error| Failure::failed(format!("error: {error}")))?;
@@ -99,7 +104,7 @@ pub(super) async fn ask(settings: &Settings) -> Result<Known, Failure> {
         }
     }
     servers.shut_down().await;
-    Ok(known(&listings, missing, settings, &Kept::of_data_dir(settings).await?))
+    Ok(known(&listings, missing, settings, kept))
 }
 
 /// The advice for commands that can also start the servers, if nothing has been listed yet.

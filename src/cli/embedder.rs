@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::adapters::embed::{self, EmbedderOpenError};
+use crate::adapters::store::OpenedStore;
 use crate::cli::retrieval::model_of_enrichment;
 use crate::cli::{Failure, stored};
 use crate::domain::catalog::catalog::Catalog;
@@ -57,6 +58,16 @@ pub(super) async fn tried(settings: &EmbedderSettings) -> Result<Tried, String> 
 /// The model folder is unusable, or the database is unreadable.
 pub(super) async fn embedded_tools(settings: &Settings, catalog: &Catalog) -> Result<Option<usize>, Failure> {
     let Some(store) = stored::opened(settings).await? else { return Ok(None) };
+    let count = embedded_in(&store, settings, catalog).await;
+    store.close().await;
+    count.map(Some)
+}
+
+/// Counts how many of these tools have vectors in the store.
+///
+/// # Errors
+/// The model folder is unusable, or the database is unreadable.
+pub(super) async fn embedded_in(store: &OpenedStore, settings: &Settings, catalog: &Catalog) -> Result<usize, Failure> {
     let port = store.port();
     let model = embed::model(&settings.start.embedder).map_err(|error| match error {
         EmbedderOpenError::Folder { .. } => Failure::invalid(format!("error: {error}")),
@@ -65,7 +76,5 @@ pub(super) async fn embedded_tools(settings: &Settings, catalog: &Catalog) -> Re
     let failed = |error| Failure::failed(format!("error: {error}"));
     let (model_of_texts, of_files) = (model_of_enrichment(settings), &settings.live.tools.enrichments);
     let enrichments = in_use(catalog, &*port, model_of_texts.as_deref(), of_files).await.map_err(failed)?;
-    let count = embedded(catalog, &enrichments, &*port, &model).await.map_err(failed)?;
-    store.close().await;
-    Ok(Some(count))
+    embedded(catalog, &enrichments, &*port, &model).await.map_err(failed)
 }

@@ -161,6 +161,7 @@ impl Mcpo {
                 launcher: launcher(),
                 ..Overrides::default()
             },
+            never_listens: false,
         };
         let (settings, findings) = Settings::load(&sources).map_err(|problems| Failure::invalid(problems.to_string()))?;
         warnings.extend(findings.iter().map(ToString::to_string));

@@ -297,6 +297,7 @@ impl SourceArgs {
         load(&self.sources(servers, None, Overrides::default()))
     }
 
+    /// The sources for a command that doesn't listen.
     fn sources(&self, servers: ServersSource, mcpo: Option<McpoSettings>, overrides: Overrides) -> Sources {
         Sources {
             servers,
@@ -304,6 +305,7 @@ impl SourceArgs {
             environment: Environment::of_process(),
             overrides: Overrides { data_dir: self.data_dir.clone(), launcher: launcher(), ..overrides },
             mcpo,
+            never_listens: true,
         }
     }
 }
@@ -323,8 +325,12 @@ impl ListenArgs {
 impl ServiceArgs {
     /// Loads the configuration with the toolset flags, and prints its warnings.
     fn load(&self, servers: ServersSource, toolsets: ToolsetFlags) -> Result<Settings, Failure> {
+        load(&self.sources(servers, toolsets))
+    }
+
+    fn sources(&self, servers: ServersSource, toolsets: ToolsetFlags) -> Sources {
         let overrides = Overrides { log_level: self.log_level.clone(), watch: self.hot_reload, toolsets, ..self.listen.overrides() };
-        load(&self.sources.sources(servers, None, overrides))
+        Sources { never_listens: false, ..self.sources.sources(servers, None, overrides) }
     }
 }
 

@@ -1,7 +1,7 @@
 //! `toolsieve quickstart`: installs a few real MCP servers if necessary, and starts the service with them.
 
 use std::fs;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -10,6 +10,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
+use crate::adapters::data_dir::create_private_folder;
 use crate::adapters::{desktop, log};
 use crate::cli::serve::serve;
 use crate::cli::{Failure, Outcome, ServiceArgs, begin_service, print, read};
@@ -23,6 +24,9 @@ const NPM_PACKAGES: [&str; 3] = [
 ];
 /// The address that `toolsieve openwebui install` registers by default.
 const INSTALLED_URL: &str = "http://127.0.0.1:8000";
+const CONFIGURATION: &str = "mcp.json";
+/// A copy of the servers file as the quickstart has written it last.
+const COPY: &str = "mcp.json.written";
 const PYPI_PACKAGES: [&str; 2] = ["mcp-server-time==2026.10.19", "mcp-server-git==2026.10.19"];
 
 #[derive(Args)]
@@ -44,16 +48,10 @@ impl Quickstart {
     pub(super) fn run(self) -> Outcome {
         begin_service()?;
         // Later code prints the warnings about these settings, so they are ignored here.
-        let sources = self.service.sources.sources(ServersSource::Nothing, None, self.service.listen.overrides());
-        let (settings, _) = read(&sources)?;
-        let folder = self.servers_dir.clone().unwrap_or_else(|| settings.start.store.data_dir.join("quickstart"));
-        let folder = std::path::absolute(&folder).map_err(|error| Failure::failed(format!("error: {}: {error}", folder.display())))?;
-        let servers = Servers { folder };
+        let (settings, _) = read(&self.service.sources(ServersSource::Nothing, ToolsetFlags::default()))?;
+        let servers = Servers::in_folder(self.servers_dir.as_deref(), &settings.start.store.data_dir)?;
         servers.install()?;
-        let path = servers.folder.join("mcp.json");
-        let configuration = servers.configuration();
-        let text = format!("{configuration:#}\n");
-        fs::write(&path, &text).map_err(|error| Failure::failed(format!("error: {}: {error}", path.display())))?;
+        let path = servers.configure()?;
         if self.install_only {
             return print(&path.display().to_string());
         }
@@ -100,6 +98,35 @@ struct Servers {
 }
 
 impl Servers {
+    /// Uses the folder `given`, or else one in the data folder, which only its owner may read.
+    fn in_folder(given: Option<&Path>, data_dir: &Path) -> Result<Self, Failure> {
+        let error = |folder: &Path, error: io::Error| Failure::failed(format!("error: {}: {error}", folder.display()));
+        if given.is_none() {
+            create_private_folder(data_dir).map_err(|source| error(data_dir, source))?;
+        }
+        let folder = given.map_or_else(|| data_dir.join("quickstart"), Path::to_owned);
+        Ok(Self { folder: std::path::absolute(&folder).map_err(|source| error(&folder, source))? })
+    }
+
+    /// Writes the servers file, and returns its path. Keeps a file that somebody has changed.
+    fn configure(&self) -> Result<PathBuf, Failure> {
+        // The copy shows later whether the file is still the one that the quickstart wrote.
+        let (path, copy) = (self.folder.join(CONFIGURATION), self.folder.join(COPY));
+        let text = format!("{:#}\n", self.configuration());
+        let error = |error: io::Error| Failure::failed(format!("error: {}: {error}", path.display()));
+        let is_ours = match fs::read(&path) {
+            Ok(found) => found == text.as_bytes() || fs::read(&copy).is_ok_and(|written| written == found),
+            Err(missing) if missing.kind() == io::ErrorKind::NotFound => true,
+            Err(unreadable) => return Err(error(unreadable)),
+        };
+        if is_ours {
+            fs::write(&path, &text).and_then(|()| fs::write(&copy, &text)).map_err(error)?;
+        } else {
+            log::say(&format!("note: {} was changed, so it stays as it is. To get a new one, delete it.", path.display()));
+        }
+        Ok(path)
+    }
+
     /// Installs missing packages, and reuses packages from earlier runs.
     fn install(&self) -> Outcome {
         let files = self.folder.join("files");
@@ -131,7 +158,7 @@ impl Servers {
         if fs::read_to_string(&marker).is_ok_and(|installed| installed == wanted) {
             return Ok(());
         }
-        let error = |error: std::io::Error| Failure::failed(format!("error: {}: {error}", folder.display()));
+        let error = |error: io::Error| Failure::failed(format!("error: {}: {error}", folder.display()));
         fs::create_dir_all(&folder).map_err(error)?;
         let progress = spinner(format!("installing {}", packages.join(", ")));
         for mut command in commands(&folder) {
@@ -169,7 +196,7 @@ impl Servers {
 }
 
 fn spinner(message: String) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
+    if !io::stderr().is_terminal() {
         log::say(&message);
         return ProgressBar::hidden();
     }
@@ -190,5 +217,33 @@ mod tests {
         assert!(text.contains("\n  toolsieve openwebui install --url http://localhost:3000 --token API_KEY\n"), "{text}");
         let text = welcome("http://127.0.0.1:9000", Path::new("mcp.json"), false, true);
         assert!(text.contains("/docs/\n") && text.contains("API_KEY --toolsieve-url http://127.0.0.1:9000 --key KEY\n"), "{text}");
+    }
+
+    #[test]
+    fn a_changed_servers_file_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let servers = Servers { folder: folder.path().to_owned() };
+        let path = servers.configure().unwrap_or_else(|failure| panic!("{}", failure.message));
+        let original = fs::read(&path).unwrap();
+        let configured = |found: &str, written: &str| {
+            fs::write(&path, found).unwrap();
+            fs::write(folder.path().join(COPY), written).unwrap();
+            assert!(servers.configure().is_ok());
+            fs::read(&path).unwrap()
+        };
+        assert_eq!(configured("{\"mine\": {}}", "{}"), b"{\"mine\": {}}");
+        assert_eq!(configured("{}", "{}"), original, "the file of a former version is replaced");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn the_data_folder_is_private() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let folder = tempfile::tempdir().unwrap();
+        let data_dir = folder.path().join("data");
+        let servers = Servers::in_folder(None, &data_dir).unwrap_or_else(|failure| panic!("{}", failure.message));
+        assert_eq!(servers.folder, data_dir.join("quickstart"));
+        assert_eq!(fs::metadata(&data_dir).unwrap().permissions().mode() & 0o777, 0o700);
     }
 }

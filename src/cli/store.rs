@@ -81,6 +81,12 @@ impl Copying {
         let copied = copy(from, to).await.map_err(failed);
         file.close().await;
         database.close().await;
-        copied
+        let adopted = data_dir.adopt_database();
+        let copied = copied?;
+        adopted.map_err(|error| {
+            let folder = data_dir.path().display();
+            Failure::failed(format!("error: everything is copied, but the owner of {folder} must own toolsieve.db in it too: {error}"))
+        })?;
+        Ok(copied)
     }
 }

@@ -5,13 +5,18 @@ use crate::adapters::store::{OpenedStore, StoreOpenError};
 use crate::cli::Failure;
 use crate::settings::Settings;
 
-/// Opens the store. Returns `None` if it is a file that doesn't exist yet.
+/// Opens the store as it is, because a service may be using it. Returns `None` if there is nothing in it yet.
+///
+/// # Errors
+/// The store can't be opened, or a service of this version would migrate it.
+pub(super) async fn present(settings: &Settings) -> Result<Option<OpenedStore>, StoreOpenError> {
+    let store = &settings.start.store;
+    OpenedStore::open_present(store.postgres.as_ref(), &data_dir::database(&store.data_dir)).await
+}
+
+/// The same as [`present`], for commands that an error ends.
 pub(super) async fn opened(settings: &Settings) -> Result<Option<OpenedStore>, Failure> {
-    let (postgres, file) = (settings.start.store.postgres.as_ref(), data_dir::database(&settings.start.store.data_dir));
-    if postgres.is_none() && !file.exists() {
-        return Ok(None);
-    }
-    OpenedStore::open(postgres, &file).await.map(Some).map_err(|error| failure(&error))
+    present(settings).await.map_err(|error| failure(&error))
 }
 
 pub(super) fn failure(error: &StoreOpenError) -> Failure {

@@ -36,7 +36,6 @@ impl AccessSettings {
     }
 
     fn check(&self, http: &HttpSettings, reader: &mut Reader<'_>) {
-        http.check_exposure(self.admin_key.is_some() || self.has_keys_in_file, reader);
         let text = |key: &Option<SecretString>| key.as_ref().map(|key| key.expose_secret().to_owned());
         if self.admin_key.is_some() && text(&self.admin_key) == text(&http.api_key) {
             reader.problem("access.admin_key", "the same as http.api_key", "use a different key: every caller would be an admin");

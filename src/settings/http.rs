@@ -12,6 +12,7 @@ use crate::settings::values::{Reader, plain_url, section};
 
 /// The suggested fix for a key that can't be sent in a header.
 pub(super) const OWN_KEY: &str = "use letters, digits and punctuation only";
+const EXPOSED: &str = "reachable from other machines without a key";
 
 section! {
     /// The settings in section `[http]`.
@@ -68,8 +69,9 @@ impl HttpSettings {
     }
 
     /// Checks that a public address requires a key. `has_other_key` shows whether there is a key other than
-    /// [`HttpSettings::api_key`].
-    pub(super) fn check_exposure(&self, has_other_key: bool, reader: &mut Reader<'_>) {
+    /// [`HttpSettings::api_key`]. Without `listens`, a missing key is only a warning, because the service may get one that this process
+    /// doesn't: from its unit or its container.
+    pub(super) fn check_exposure(&self, has_other_key: bool, listens: bool, reader: &mut Reader<'_>) {
         if self.api_key.is_some() || has_other_key || self.is_loopback() {
             return;
         }
@@ -79,11 +81,13 @@ impl HttpSettings {
                 "anyone who can reach the address can run every tool",
                 "set a key: --api-key or TOOLSIEVE_API_KEY",
             );
+        } else if listens {
+            reader.problem("http.host", EXPOSED, "set a key in TOOLSIEVE_API_KEY, listen on 127.0.0.1, or allow it with --insecure");
         } else {
-            reader.problem(
+            reader.warning(
                 "http.host",
-                "reachable from other machines without a key",
-                "set a key in TOOLSIEVE_API_KEY, listen on 127.0.0.1, or allow it with --insecure",
+                EXPOSED,
+                "the service starts only with a key; ignore this if its unit or its container gives it one",
             );
         }
     }

@@ -208,6 +208,8 @@ pub struct Sources {
     pub overrides: Overrides,
     /// mcpo's command line, with its own defaults, addresses and servers.
     pub mcpo: Option<McpoSettings>,
+    /// Whether the program only reads the settings, so that it needs no key to keep others out.
+    pub never_listens: bool,
 }
 
 /// Where the `mcpServers` map comes from. This type has no `Debug`, because a text may contain secrets.
@@ -311,6 +313,8 @@ impl Settings {
             start.mcpo = Some(mcpo.clone());
         }
         let mut reader = Reader::new(&mut values, &mut findings);
+        let has_other_key = start.access.admin_key.is_some() || start.access.has_keys_in_file;
+        start.http.check_exposure(has_other_key, !sources.never_listens, &mut reader);
         calls.check_exceptions(&servers, &mut reader);
         start.secrets.check(&servers, &mut reader);
         ConnectSettings::check(&servers, &start.http, &start.secrets, &mut reader);
@@ -448,9 +452,13 @@ fn read_file(path: &Path, findings: &mut Findings) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use secrecy::{ExposeSecret as _, SecretString};
+
     use super::{
-        CallSettings, DEFAULTS, DefinitionSettings, Findings, LimitSettings, PolicySettings, Reader, SelectionSettings, Settings,
-        StartSettings, UsageSettings, Values,
+        CallSettings, DEFAULTS, DefinitionSettings, Environment, Findings, LimitSettings, Overrides, PolicySettings, Reader,
+        SelectionSettings, Settings, Sources, StartSettings, UsageSettings, Values,
     };
 
     #[test]
@@ -490,5 +498,49 @@ mod tests {
         assert_eq!(settings.live.calls.timeout.as_secs(), 60);
         let selection = &settings.live.selection;
         assert_eq!((selection.limit, selection.chat_budget, selection.token_budget), (10, 24, None));
+    }
+    /// The flag, the variable, the settings file and the credential that set the key, or name a file with it.
+    #[test]
+    fn a_key_and_a_file_with_a_key_override_each_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        for name in ["toolsieve.api_key", "one", "two"] {
+            fs::write(path(name), format!("of-{name}")).unwrap();
+        }
+        let (value, file) = ("api_key = \"of-settings\"", format!("api_key_file = {:?}", path("one")));
+        let key = |settings: &str, variables: &[(&str, &str)], flag: Option<&str>| {
+            fs::write(path("settings.toml"), format!("[http]\n{settings}\n")).unwrap();
+            let environment = Environment::default().with("CREDENTIALS_DIRECTORY", folder.path().to_str().unwrap());
+            let sources = Sources {
+                settings: Some(path("settings.toml").into()),
+                environment: variables.iter().fold(environment, |environment, (name, value)| environment.with(name, value)),
+                overrides: Overrides { api_key: flag.map(SecretString::from), ..Overrides::default() },
+                ..Sources::default()
+            };
+            let loaded = Settings::load(&sources).map_err(|errors| errors.to_string())?;
+            Ok::<_, String>(loaded.0.start.http.api_key.unwrap().expose_secret().to_owned())
+        };
+        let two = path("two");
+        for (settings, variables, flag, expected) in [
+            ("", vec![], None, "of-toolsieve.api_key"),
+            (file.as_str(), vec![], None, "of-one"),
+            (value, vec![], None, "of-settings"),
+            (value, vec![("TOOLSIEVE_API_KEY_FILE", two.as_str())], None, "of-two"),
+            (&file, vec![("TOOLSIEVE_API_KEY", "of-variable")], None, "of-variable"),
+            (&file, vec![("TOOLSIEVE_API_KEY_FILE", &two)], Some("of-flag"), "of-flag"),
+        ] {
+            assert_eq!(key(settings, &variables, flag).as_deref(), Ok(expected), "{settings} {variables:?} {flag:?}");
+        }
+        let both = [("TOOLSIEVE_API_KEY", "of-variable"), ("TOOLSIEVE_API_KEY_FILE", &two)];
+        let error = key("", &both, None).unwrap_err();
+        assert!(error.contains("TOOLSIEVE_API_KEY_FILE: http.api_key_file: conflicts with http.api_key"), "{error}");
+    }
+
+    #[test]
+    fn an_address_without_a_key_stops_only_what_listens() {
+        let sources = Sources { environment: Environment::default().with("TOOLSIEVE_HOST", "0.0.0.0"), ..Sources::default() };
+        assert_eq!(Settings::load(&sources).unwrap_err().problems.len(), 1);
+        let (_, warnings) = Settings::load(&Sources { never_listens: true, ..sources }).unwrap();
+        assert!(matches!(&warnings[..], [one] if one.message == "reachable from other machines without a key"), "{warnings:?}");
     }
 }

@@ -3,6 +3,7 @@
 //! The compiled-in defaults contain every setting with its type, so they determine which settings exist. Each source
 //! overrides the sources before it: defaults, settings file, environment, command line.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -85,12 +86,16 @@ const NOT_SETTINGS: [&str; 9] = [
 struct Entry {
     value: Value,
     place: Location,
+    /// The number of the source. Later sources have higher numbers.
+    source: u32,
 }
 
 /// The value of every setting, with the source of the value.
 pub(super) struct Values {
     entries: BTreeMap<String, Entry>,
     defaults: BTreeMap<String, Value>,
+    /// The number of the source that is being added.
+    source: u32,
     read: BTreeSet<String>,
     /// Section `[groups]`, whose keys are the names of groups.
     pub(super) groups: BTreeMap<String, Vec<String>>,
@@ -146,11 +151,12 @@ impl Values {
                 defaults.extend(keys.into_iter().map(|(key, value)| (format!("{section}.{key}"), value)));
             }
         }
-        let entries =
-            defaults.iter().map(|(key, value)| (key.clone(), Entry { value: value.clone(), place: built_in(Some(key)) })).collect();
+        let entry = |key: &str, value: &Value| Entry { value: value.clone(), place: built_in(Some(key)), source: 0 };
+        let entries = defaults.iter().map(|(key, value)| (key.clone(), entry(key, value))).collect();
         Self {
             entries,
             defaults,
+            source: 0,
             read: BTreeSet::new(),
             groups: BTreeMap::new(),
             policy: Vec::new(),
@@ -166,6 +172,7 @@ impl Values {
 
     /// Overrides the current values with those in the settings file.
     pub(super) fn add_file(&mut self, path: &Path, text: &str, environment: &Environment, findings: &mut Findings) {
+        self.source += 1;
         let place = |position: Option<usize>, key: Option<&str>| Location {
             source: path.display().to_string(),
             line: position.map(|position| line_and_column(text, position).0),
@@ -328,6 +335,7 @@ impl Values {
     /// Overrides the current values with systemd credentials (`LoadCredential=`).
     pub(super) fn add_credentials(&mut self, environment: &Environment, findings: &mut Findings) {
         let Some(folder) = environment.get(CREDENTIALS_FOLDER).filter(|folder| !folder.is_empty()) else { return };
+        self.source += 1;
         for (name, key) in CREDENTIALS {
             let path = Path::new(folder).join(name);
             // Also watched if it is missing, because it may appear later.
@@ -341,7 +349,8 @@ impl Values {
         }
     }
 
-    /// Reads the files that `*_file` keys name. Must be called after all sources have been added.
+    /// Reads the files that `*_file` keys name. Must be called after all sources have been added. A file and a value override each other
+    /// like two values, and contradict each other only in the same source.
     pub(super) fn read_files(&mut self, findings: &mut Findings) {
         for (file_key, key) in FILES {
             self.read.insert(file_key.to_owned());
@@ -350,10 +359,15 @@ impl Values {
             if path.is_empty() {
                 continue;
             }
-            if self.entries.get(key).is_some_and(|entry| entry.value.as_str().is_some_and(|text| !text.is_empty())) {
-                findings.problem(place, format!("conflicts with {key}"), "keep one of the two");
-            } else if let Some(text) = secret(Path::new(&path), &place, findings) {
-                self.set(key, Some(Value::String(text)), place, findings);
+            let value = self.entries.get(key).filter(|entry| entry.value.as_str().is_some_and(|text| !text.is_empty()));
+            match value.map(|value| value.source.cmp(&entry.source)) {
+                Some(Ordering::Greater) => {}
+                Some(Ordering::Equal) => findings.problem(place, format!("conflicts with {key}"), "keep one of the two"),
+                Some(Ordering::Less) | None => {
+                    if let Some(text) = secret(Path::new(&path), &place, findings) {
+                        self.set(key, Some(Value::String(text)), place, findings);
+                    }
+                }
             }
         }
     }
@@ -362,6 +376,7 @@ impl Values {
     /// `_FILE`. An empty variable counts as unset, because compose files and unit files often contain empty variables.
     /// In mcpo mode, `DATABASE_URL` is no setting, because mcpo's users have that variable for one of their servers.
     pub(super) fn add_environment(&mut self, environment: &Environment, is_mcpo: bool, findings: &mut Findings) {
+        self.source += 1;
         let is_known = |name: &str| !(is_mcpo && name == DATABASE_URL);
         let known = || SHORT_NAMES.iter().filter(|(name, _)| is_known(name)).map(|(name, key)| ((*name).to_owned(), (*key).to_owned()));
         let long_names: Vec<_> = self.defaults.keys().map(|key| (variable(key), key.clone())).collect();
@@ -413,6 +428,7 @@ impl Values {
 
     /// Sets a value from a command-line flag.
     pub(super) fn add_flag(&mut self, flag: &str, key: &str, value: Value, findings: &mut Findings) {
+        self.source += 1;
         let place = Location { source: flag.to_owned(), ..Location::default() };
         self.set(key, Some(value), place, findings);
     }
@@ -420,7 +436,7 @@ impl Values {
     fn set(&mut self, key: &str, value: Option<Value>, place: Location, findings: &mut Findings) {
         match (value, self.defaults.get(key)) {
             (Some(value), _) => {
-                self.entries.insert(key.to_owned(), Entry { value, place });
+                self.entries.insert(key.to_owned(), Entry { value, place, source: self.source });
             }
             (None, default) => findings.problem(place, "wrong type", format!("write {}", expected(default))),
         }

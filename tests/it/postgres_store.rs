@@ -47,6 +47,26 @@ async fn many_services_start_on_a_new_schema_at_once() {
     assert_eq!(stores[7].listings().await.unwrap(), [listing("alpha", 3)]);
 }
 
+/// A command that only looks may run beside services of an earlier version.
+#[tokio::test(flavor = "multi_thread")]
+async fn looking_creates_and_migrates_nothing() {
+    let name = schema();
+    let settings = shared().settings(&name);
+    assert!(PostgresStore::open_present(&settings).await.unwrap().is_none());
+    let mut connection = shared().connect().await;
+    let count = "SELECT count(*) FROM information_schema.schemata WHERE schema_name = $1";
+    let schemas: i64 = sqlx::query_scalar(count).bind(&name).fetch_one(&mut connection).await.unwrap();
+    assert_eq!(schemas, 0);
+    PostgresStore::open(&settings).await.unwrap().save_listing(&listing("alpha", 3)).await.unwrap();
+    let store = PostgresStore::open_present(&settings).await.unwrap().unwrap();
+    assert_eq!(store.listings().await.unwrap(), [listing("alpha", 3)]);
+
+    let newest = format!("(SELECT max(version) FROM {name}._sqlx_migrations)");
+    shared().run(&format!("DELETE FROM {name}._sqlx_migrations WHERE version = {newest}")).await;
+    let refused = PostgresStore::open_present(&settings).await.unwrap_err();
+    assert!(matches!(refused, PostgresOpenError::Older { .. }), "{refused}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn of_many_changes_to_one_version_one_wins() {
     let stores = two_stores().await;

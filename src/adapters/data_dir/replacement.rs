@@ -120,10 +120,23 @@ fn free_name(folder: &Path) -> String {
     std::iter::once(name.clone()).chain(numbered).find(|name| !folder.join(name).exists()).unwrap_or(name)
 }
 
-/// Gives a file, or a folder with all its contents, to the owner of the data folder, and flushes it to disk.
+/// Gives the database and the lock to the owner of the data folder.
+pub(super) fn adopt_database(folder: &Path) -> io::Result<()> {
+    let owner = fs::metadata(folder)?;
+    for name in [DATABASE_FILE, LOGS[0], LOGS[1], LOCK_FILE] {
+        let path = folder.join(name);
+        if path.exists() {
+            adopt(&path, &owner)?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives a file of root, or a folder with all its contents, to the owner of the data folder, and flushes it to disk. Files of other accounts
+/// stay theirs: the folder may be a volume that belongs to root, and that the service's group may write.
 fn adopt(path: &Path, owner: &fs::Metadata) -> io::Result<()> {
     let found = fs::symlink_metadata(path)?;
-    if found.uid() != owner.uid() {
+    if found.uid() == 0 && owner.uid() != 0 {
         lchown(path, Some(owner.uid()), Some(owner.gid()))?;
     }
     if found.is_dir() {
@@ -206,6 +219,24 @@ mod tests {
         assert_ne!(finish(folder.path()).unwrap().unwrap(), aside);
         assert_eq!(contents(folder.path()).0, expected("third", &[DATABASE_FILE]));
         assert_eq!(read(&aside.join(DATABASE_FILE)).unwrap(), "old");
+    }
+
+    /// Only root can give files away.
+    #[test]
+    fn the_owner_of_the_folder_gets_the_database() {
+        let folder = tempfile::tempdir().unwrap();
+        if fs::metadata(folder.path()).unwrap().uid() != 0 {
+            return;
+        }
+        fill(folder.path(), "root's", &[DATABASE_FILE, LOCK_FILE, INSTALLATION_FILE]);
+        lchown(folder.path(), Some(12_345), Some(12_346)).unwrap();
+        adopt_database(folder.path()).unwrap();
+        let owner = |name: &str| fs::metadata(folder.path().join(name)).map(|found| (found.uid(), found.gid())).unwrap();
+        assert_eq!((owner(DATABASE_FILE), owner(LOCK_FILE)), ((12_345, 12_346), (12_345, 12_346)));
+        assert_eq!(owner(INSTALLATION_FILE).0, 0);
+        lchown(folder.path(), Some(0), Some(0)).unwrap();
+        adopt_database(folder.path()).unwrap();
+        assert_eq!(owner(DATABASE_FILE), (12_345, 12_346), "a volume of root");
     }
 
     #[test]

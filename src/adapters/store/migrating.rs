@@ -12,6 +12,9 @@ use sqlx::migrate::{MigrateError, Migration, Migrator};
 /// The number from which on a version may use a schema.
 pub(super) const COMPATIBLE_FROM: &str = "SELECT compatible_from FROM installation";
 
+/// The number of the last migration of a schema. The table that it reads is sqlx's own.
+pub(super) const NEWEST: &str = "SELECT max(version) FROM _sqlx_migrations";
+
 /// The number of the newest migration that this version knows.
 pub(super) fn newest(migrator: &Migrator) -> i64 {
     migrator.iter().map(|migration| migration.version).max().unwrap_or_default()

@@ -38,6 +38,11 @@ impl StoreOpenError {
             Self::Postgres(error) => error.is_lasting(),
         }
     }
+
+    /// Whether an earlier version has written the tables.
+    pub fn is_older(&self) -> bool {
+        matches!(self, Self::Sqlite(SqliteOpenError::Older { .. }) | Self::Postgres(PostgresOpenError::Older { .. }))
+    }
 }
 
 impl fmt::Display for OpenedStore {
@@ -59,6 +64,18 @@ impl OpenedStore {
         Ok(match settings {
             Some(settings) => Self::Postgres(Arc::new(PostgresStore::open(settings).await?)),
             None => Self::Sqlite(Arc::new(SqliteStore::open(file).await?)),
+        })
+    }
+
+    /// Opens the database of these settings or the file, but neither creates nor migrates anything. Returns `None` if there are no tables
+    /// yet.
+    ///
+    /// # Errors
+    /// [`StoreOpenError`], also if an earlier version has written the tables.
+    pub async fn open_present(settings: Option<&PostgresSettings>, file: &Path) -> Result<Option<Self>, StoreOpenError> {
+        Ok(match settings {
+            Some(settings) => PostgresStore::open_present(settings).await?.map(|store| Self::Postgres(Arc::new(store))),
+            None => SqliteStore::open_present(file).await?.map(|store| Self::Sqlite(Arc::new(store))),
         })
     }
 

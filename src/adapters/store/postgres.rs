@@ -34,6 +34,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Postgres, QueryBuilder, Transaction};
 use self::changes::Changes;
 use self::errors::{is_conflict, is_lost, is_passing};
 use self::leading::Election;
+use self::opening::Opened;
 use self::outage::Outage;
 use self::tables::Failures;
 use crate::adapters::installation::AccessMark;
@@ -84,8 +85,20 @@ impl PostgresStore {
     /// # Errors
     /// [`PostgresOpenError`], with a remedy.
     pub async fn open(settings: &PostgresSettings) -> Result<Self, PostgresOpenError> {
-        let (place, pool, listening) = opening::open(settings).await?;
-        Ok(Self {
+        Ok(Self::over(settings, opening::open(settings).await?))
+    }
+
+    /// Connects, but neither creates nor migrates anything: services of an earlier version may be using the schema. Returns `None` if there
+    /// are no tables yet.
+    ///
+    /// # Errors
+    /// [`PostgresOpenError`], with a remedy: [`PostgresOpenError::Older`] if this version would have to migrate the schema.
+    pub async fn open_present(settings: &PostgresSettings) -> Result<Option<Self>, PostgresOpenError> {
+        Ok(opening::open_present(settings).await?.map(|opened| Self::over(settings, opened)))
+    }
+
+    fn over(settings: &PostgresSettings, (place, pool, listening): Opened) -> Self {
+        Self {
             mark: OnceLock::new(),
             outage: Outage::of(pool.clone()),
             election: Election::over(listening.clone(), place.schema.clone()),
@@ -94,7 +107,7 @@ impl PostgresStore {
             patience: settings.connect_timeout + settings.statement_timeout + ROUND_TRIPS,
             failures: Failures::default(),
             place,
-        })
+        }
     }
 
     /// Gives the store the mark that it sets in the data folder before the first key, policy, toolset, tool override or approval is saved. The mark

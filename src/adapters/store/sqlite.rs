@@ -83,9 +83,30 @@ impl SqliteStore {
     /// # Errors
     /// [`SqliteOpenError`], with a remedy.
     pub async fn open(path: &Path) -> Result<Self, SqliteOpenError> {
-        let uncreated = |source| SqliteOpenError::Create { path: path.to_owned(), source };
-        file::create_private(path).map_err(uncreated)?;
-        let identity = Identity::of(path).map_err(uncreated)?;
+        file::create_private(path).map_err(|source| SqliteOpenError::Create { path: path.to_owned(), source })?;
+        Self::connect(path).await?.migrated().await
+    }
+
+    /// Opens the file, but neither creates nor migrates anything: an earlier version may be using the file. Returns `None` if there are no
+    /// tables yet.
+    ///
+    /// # Errors
+    /// [`SqliteOpenError`], with a remedy: [`SqliteOpenError::Older`] if this version would have to migrate the tables.
+    pub async fn open_present(path: &Path) -> Result<Option<Self>, SqliteOpenError> {
+        if !std::fs::metadata(path).is_ok_and(|file| file.len() > 0) {
+            return Ok(None);
+        }
+        let store = Self::connect(path).await?;
+        let migration = schema(&store.writer).await.map_err(|source| SqliteOpenError::of(path, source))?;
+        if migration.is_some_and(|migration| migration >= migrating::newest(&MIGRATIONS)) {
+            return store.migrated().await.map(Some);
+        }
+        store.close().await;
+        if migration.is_some() { Err(SqliteOpenError::Older { path: path.to_owned() }) } else { Ok(None) }
+    }
+
+    async fn connect(path: &Path) -> Result<Self, SqliteOpenError> {
+        let identity = Identity::of(path).map_err(|source| SqliteOpenError::Create { path: path.to_owned(), source })?;
         let options = SqliteConnectOptions::new()
             .filename(path)
             .busy_timeout(BUSY_TIMEOUT)
@@ -109,9 +130,13 @@ impl SqliteStore {
         if !belongs_to_us(&writer).await.map_err(opening)? {
             return Err(SqliteOpenError::Foreign { path: path.to_owned() });
         }
-        migrate(&writer).await.map_err(|source| SqliteOpenError::of_migration(path, source))?;
         let readers = pool(READERS).connect_lazy_with(options.read_only(true));
         Ok(Self { path: path.to_owned(), identity, mark: OnceLock::new(), writer, readers, failures: Failures::default() })
+    }
+
+    async fn migrated(self) -> Result<Self, SqliteOpenError> {
+        migrate(&self.writer).await.map_err(|source| SqliteOpenError::of_migration(&self.path, source))?;
+        Ok(self)
     }
 
     /// Gives the store the mark that it sets beside the file before the first key, policy, toolset, tool override or approval is saved. The mark means
@@ -299,6 +324,16 @@ async fn migrate(writer: &SqlitePool) -> Result<(), MigrateError> {
     migrating::lenient(&MIGRATIONS).run(writer).await
 }
 
+/// The number of the last migration; `None` without tables.
+async fn schema(writer: &SqlitePool) -> Result<Option<i64>, sqlx::Error> {
+    const HAS_MIGRATIONS: &str = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = '_sqlx_migrations'";
+    let has_migrations: i64 = sqlx::query_scalar(HAS_MIGRATIONS).fetch_one(writer).await?;
+    if has_migrations == 0 {
+        return Ok(None);
+    }
+    sqlx::query_scalar(migrating::NEWEST).fetch_one(writer).await
+}
+
 /// Whether the file is empty or belongs to this service. A process killed before the first migration leaves only sqlx's own
 /// table.
 async fn belongs_to_us(writer: &SqlitePool) -> Result<bool, sqlx::Error> {
@@ -306,4 +341,28 @@ async fn belongs_to_us(writer: &SqlitePool) -> Result<bool, sqlx::Error> {
                          FROM pragma_application_id";
     let (id, tables): (i32, i64) = sqlx::query_as(QUERY).fetch_one(writer).await?;
     Ok(id == APPLICATION_ID || (id == 0 && tables == 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn looking_at_a_file_changes_no_tables() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("toolsieve.db");
+        assert!(SqliteStore::open_present(&path).await.unwrap().is_none() && !path.exists());
+        SqliteStore::open(&path).await.unwrap().close().await;
+        let store = SqliteStore::open_present(&path).await.unwrap().unwrap();
+
+        // As an earlier version has left it.
+        let newest = migrating::newest(&MIGRATIONS);
+        sqlx::query("DELETE FROM _sqlx_migrations WHERE version = ?").bind(newest).execute(&store.writer).await.unwrap();
+        store.close().await;
+        let refused = SqliteStore::open_present(&path).await.unwrap_err();
+        assert!(matches!(refused, SqliteOpenError::Older { .. }), "{refused}");
+        let store = SqliteStore::connect(&path).await.unwrap();
+        assert!(schema(&store.writer).await.unwrap().unwrap() < newest);
+        store.close().await;
+    }
 }

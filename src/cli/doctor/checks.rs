@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::adapters::data_dir::{DataDir, DataDirError};
+use crate::adapters::store::StoreOpenError;
 use crate::cli::catalog::Known;
 use crate::cli::embedder::Tried;
 use crate::settings::{Finding, HttpSettings, ServerSettings, TransportSettings};
@@ -46,42 +47,48 @@ pub(super) fn warning(finding: &Finding) -> Check {
     Check::new(Level::Warning, finding.place.to_string(), finding.message.clone(), Some(finding.remedy.clone()))
 }
 
-/// Checks that the port is free. During a migration, mcpo may still use the port.
-pub(super) fn port(http: &HttpSettings, may_be_taken: bool) -> Check {
+/// Checks that the port is free. `user` is the remedy if a program may use the port now: mcpo during a migration, or the service itself.
+pub(super) fn port(http: &HttpSettings, user: Option<&str>) -> Check {
     let subject = format!("{}:{}", http.host, http.port);
     match TcpListener::bind((http.host, http.port)) {
         Ok(_) => Check::new(Level::Fine, subject, "free", None),
-        Err(error) if may_be_taken => {
-            let remedy = "if mcpo uses it, stop mcpo before the start; otherwise choose another port with --port";
-            Check::new(Level::Warning, subject, format!("is not available now: {error}"), Some(remedy.to_owned()))
-        }
         Err(error) => {
-            let remedy = "stop the program that listens there, or choose another port with --port";
-            Check::new(Level::Problem, subject, format!("is not available: {error}"), Some(remedy.to_owned()))
+            let level = if user.is_some() { Level::Warning } else { Level::Problem };
+            let remedy = user.unwrap_or("stop the program that listens there, or choose another port with --port");
+            Check::new(level, subject, format!("is not available now: {error}"), Some(remedy.to_owned()))
         }
     }
 }
 
-/// Checks that the data folder is usable, without creating it.
-pub(super) fn data_dir(path: &Path) -> Check {
+/// Checks that the data folder is usable, without creating it. The second value tells whether another process uses it.
+pub(super) fn data_dir(path: &Path) -> (Check, bool) {
+    let opened = if path.exists() { Some(DataDir::open(path)) } else { None };
+    let is_in_use = matches!(opened, Some(Err(DataDirError::InUse { .. })));
     let subject = path.display().to_string();
-    if !path.exists() {
-        let parent = std::path::absolute(path).ok().and_then(|path| path.ancestors().find(|folder| folder.exists()).map(Path::to_owned));
-        let writable = parent.is_some_and(|folder| tempfile_in(&folder));
-        return if writable {
-            Check::new(Level::Fine, subject, "created at the first start", None)
-        } else {
+    let check = match opened {
+        None if is_creatable(path) => Check::new(Level::Fine, subject, "created at the first start", None),
+        None => {
             let remedy = "give this user write permission, or choose another folder with --data-dir";
             Check::new(Level::Problem, subject, "the data folder can't be created", Some(remedy.to_owned()))
-        };
-    }
-    match DataDir::open(path) {
-        Ok(_) => Check::new(Level::Fine, subject, "can be written", None),
-        Err(error @ DataDirError::InUse { .. }) => {
+        }
+        Some(Ok(_)) => Check::new(Level::Fine, subject, "can be written", None),
+        Some(Err(error)) if is_in_use => {
             Check::new(Level::Warning, subject, error.to_string(), Some("ignore this if the service itself uses the folder".to_owned()))
         }
-        Err(error) => Check::new(Level::Problem, subject, error.to_string(), None),
-    }
+        Some(Err(error)) => Check::new(Level::Problem, subject, error.to_string(), None),
+    };
+    (check, is_in_use)
+}
+
+fn is_creatable(path: &Path) -> bool {
+    let parent = std::path::absolute(path).ok().and_then(|path| path.ancestors().find(|folder| folder.exists()).map(Path::to_owned));
+    parent.is_some_and(|folder| tempfile_in(&folder))
+}
+
+/// Reports that this version would migrate the store.
+pub(super) fn older(error: &StoreOpenError) -> Check {
+    let remedy = "back up the data folder or the database before the first start of this version; until then, this command doesn't read it";
+    Check::new(Level::Warning, "store", error.to_string(), Some(remedy.to_owned()))
 }
 
 /// Whether this user can create files in the folder.
@@ -161,4 +168,26 @@ pub(super) fn answers(servers: &[ServerSettings], known: &Known) -> Vec<Check> {
         checks.push(Check::new(Level::Problem, server.as_str(), finding, Some("ask the server's author to correct it".to_owned())));
     }
     checks
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::settings::Settings;
+
+    use super::*;
+
+    #[test]
+    fn a_running_service_is_no_problem() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let http = HttpSettings { port: listener.local_addr().unwrap().port(), ..Settings::defaults().unwrap().start.http };
+        assert!(port(&http, None).is_problem());
+        let check = port(&http, Some("ignore this"));
+        assert_eq!((check.level, check.remedy.as_deref()), (Level::Warning, Some("ignore this")));
+
+        let folder = tempfile::tempdir().unwrap();
+        assert!(!data_dir(folder.path()).1);
+        let _service = DataDir::open(folder.path()).unwrap();
+        let (check, is_in_use) = data_dir(folder.path());
+        assert!(is_in_use && check.level == Level::Warning, "{check:?}");
+    }
 }

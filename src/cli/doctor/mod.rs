@@ -20,7 +20,8 @@ use url::Url;
 
 use crate::adapters::openwebui::OpenWebUiAccess;
 use crate::app;
-use crate::cli::{self, Failure, ListenArgs, Outcome, SourceArgs, catalog, embedder, read, runtime, service_url};
+use crate::cli::catalog::Kept;
+use crate::cli::{self, Failure, ListenArgs, Outcome, SourceArgs, catalog, embedder, read, runtime, service_url, stored};
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::publishing::publish::Publish;
 use crate::settings::{McpoSettings, ServersSource, Settings};
@@ -108,16 +109,39 @@ impl Doctor {
 
     async fn examine(&self, settings: &Settings, report: &mut Report) -> Outcome {
         let replaces_mcpo = self.from_mcpo.is_some();
-        report.checks.push(checks::port(&settings.start.http, replaces_mcpo));
-        report.checks.push(checks::data_dir(&settings.start.store.data_dir));
+        let (data_dir, is_in_use) = checks::data_dir(&settings.start.store.data_dir);
+        let user = match (replaces_mcpo, is_in_use) {
+            (true, _) => Some("if mcpo uses it, stop mcpo before the start; otherwise choose another port with --port"),
+            (false, true) => Some("ignore this if the service itself listens there"),
+            (false, false) => None,
+        };
+        report.checks.push(checks::port(&settings.start.http, user));
+        report.checks.push(data_dir);
         report.checks.extend(settings.live.servers.iter().filter_map(checks::command));
         if replaces_mcpo {
             report.checks.extend(settings.live.servers.iter().filter_map(checks::takes_effect));
         }
-        let known = catalog::ask(settings).await?;
+        let store = match stored::present(settings).await {
+            Err(error) if error.is_older() => {
+                report.checks.push(checks::older(&error));
+                None
+            }
+            store => store.map_err(|error| stored::failure(&error))?,
+        };
+        let kept = match &store {
+            Some(store) => Kept::of(&*store.port()).await?,
+            None => Kept::default(),
+        };
+        let known = catalog::answers(settings, &kept).await?;
         report.checks.extend(checks::answers(&settings.live.servers, &known));
         let tried = embedder::tried(&settings.start.embedder).await;
-        let embedded = if tried.is_ok() { embedder::embedded_tools(settings, &known.catalog).await? } else { None };
+        let mut embedded = None;
+        if let Some(store) = store {
+            if tried.is_ok() {
+                embedded = Some(embedder::embedded_in(&store, settings, &known.catalog).await?);
+            }
+            store.close().await;
+        }
         report.checks.push(checks::embedder(tried, embedded, known.catalog.tools().len()));
         if !replaces_mcpo {
             return Ok(());

@@ -145,6 +145,7 @@ impl Start {
                 ..Overrides::default()
             },
             mcpo: self.mcpo,
+            never_listens: false,
         };
         let (settings, _) = Settings::load(&sources).unwrap_or_else(|problems| panic!("{problems}"));
         let application = Application::start(settings).await.unwrap();

@@ -65,6 +65,11 @@ pub enum PostgresOpenError {
     )]
     Newer { place: Arc<PostgresPlace>, schema: String, migration: i64 },
     #[error(
+        "the schema {schema:?} of {place} was written by an earlier version of toolsieve: start the service with this version first, which \
+         updates the schema, or use the program of that version"
+    )]
+    Older { place: Arc<PostgresPlace>, schema: String },
+    #[error(
         "the schema {schema:?} of {place} has another version of migration {migration}, so a development build created it: choose another \
          name in store.schema"
     )]
@@ -81,7 +86,12 @@ impl PostgresOpenError {
     /// Whether another start would fail for the same reason.
     pub fn is_lasting(&self) -> bool {
         match self {
-            Self::Unreachable { .. } | Self::Busy { .. } | Self::Failed { .. } | Self::Migrate { .. } | Self::ReadOnly { .. } => false,
+            Self::Unreachable { .. }
+            | Self::Busy { .. }
+            | Self::Failed { .. }
+            | Self::Migrate { .. }
+            | Self::ReadOnly { .. }
+            | Self::Older { .. } => false,
             Self::Address
             | Self::Refused { .. }
             | Self::NoDatabase { .. }

@@ -30,22 +30,35 @@ const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(5);
 /// The comment of the table `installation`, which distinguishes our schema from others.
 const OURS: &str = "toolsieve";
 
-/// Opens the schema. Returns its place, a pool of connections that use it, and a pool of one connection that listens to
-/// notifications.
-pub(super) async fn open(settings: &PostgresSettings) -> Result<(Arc<PostgresPlace>, PgPool, PgPool), PostgresOpenError> {
-    let options = options(&settings.url)?;
-    let place = Arc::new(PostgresPlace {
-        host: options.get_socket().map_or_else(|| options.get_host().to_owned(), |path| path.display().to_string()),
-        port: options.get_port(),
-        database: options.get_database().unwrap_or_else(|| options.get_username()).to_owned(),
-        user: options.get_username().to_owned(),
-        schema: settings.schema.clone(),
-    });
-    let connect = tokio::time::timeout(settings.connect_timeout, options.connect());
-    let connection = connect.await.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map_err(|source| PostgresOpenError::of(&place, source))?;
-    prepare(connection, &place).await?;
-    let listening = settings.listen_url.as_ref().map_or_else(|| Ok(options.clone()), self::options)?;
-    Ok((place, pool(options, settings, settings.max_connections), pool(listening, settings, 1)))
+/// The place of the schema, a pool of connections that use it, and a pool of one connection that listens to notifications.
+pub(super) type Opened = (Arc<PostgresPlace>, PgPool, PgPool);
+
+/// Opens the schema. Creates it if it is missing, and migrates it to this version.
+pub(super) async fn open(settings: &PostgresSettings) -> Result<Opened, PostgresOpenError> {
+    let mut opening = Opening::begin(settings).await?;
+    // `IF NOT EXISTS` alone would need the permission to create schemas although there is one.
+    if !opening.exists().await? {
+        let create = AssertSqlSafe(format!("CREATE SCHEMA {}", quoted(&settings.schema)));
+        opening.connection.execute(create).await.map_err(|source| PostgresOpenError::of(&opening.place, source))?;
+    }
+    opening.enter().await?;
+    opening.finish(settings).await
+}
+
+/// Opens the schema, but neither creates nor migrates it. Returns `None` if there are no tables yet.
+pub(super) async fn open_present(settings: &PostgresSettings) -> Result<Option<Opened>, PostgresOpenError> {
+    let mut opening = Opening::begin(settings).await?;
+    if !opening.exists().await? {
+        return Ok(None);
+    }
+    opening.enter().await?;
+    match opening.migration().await? {
+        None => Ok(None),
+        Some(migration) if migration < migrating::newest(&MIGRATIONS) => {
+            Err(PostgresOpenError::Older { place: opening.place, schema: settings.schema.clone() })
+        }
+        Some(_) => opening.finish(settings).await.map(Some),
+    }
 }
 
 fn options(url: &SecretString) -> Result<PgConnectOptions, PostgresOpenError> {
@@ -87,25 +100,73 @@ fn session(settings: &PostgresSettings) -> String {
     )
 }
 
-/// Checks the server, and migrates the schema. Other processes wait until this is done.
-async fn prepare(mut connection: PgConnection, place: &Arc<PostgresPlace>) -> Result<(), PostgresOpenError> {
-    let failed = |source| PostgresOpenError::of(place, source);
-    let number: String = sqlx::query_scalar("SHOW server_version_num").fetch_one(&mut connection).await.map_err(failed)?;
-    if number.parse::<u32>().is_ok_and(|number| number < OLDEST * 10_000) {
-        let version = sqlx::query_scalar("SHOW server_version").fetch_one(&mut connection).await.map_err(failed)?;
-        return Err(PostgresOpenError::TooOld { place: Arc::clone(place), version });
+/// A connection to a suitable server, whose schema no other process migrates while the connection exists.
+struct Opening {
+    place: Arc<PostgresPlace>,
+    options: PgConnectOptions,
+    connection: PgConnection,
+}
+
+impl Opening {
+    /// Connects and checks the server. Waits for other processes that open the schema.
+    async fn begin(settings: &PostgresSettings) -> Result<Self, PostgresOpenError> {
+        let options = options(&settings.url)?;
+        let place = Arc::new(PostgresPlace {
+            host: options.get_socket().map_or_else(|| options.get_host().to_owned(), |path| path.display().to_string()),
+            port: options.get_port(),
+            database: options.get_database().unwrap_or_else(|| options.get_username()).to_owned(),
+            user: options.get_username().to_owned(),
+            schema: settings.schema.clone(),
+        });
+        let failed = |source| PostgresOpenError::of(&place, source);
+        let connect = tokio::time::timeout(settings.connect_timeout, options.connect());
+        let mut connection = connect.await.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map_err(failed)?;
+        let number: String = sqlx::query_scalar("SHOW server_version_num").fetch_one(&mut connection).await.map_err(failed)?;
+        if number.parse::<u32>().is_ok_and(|number| number < OLDEST * 10_000) {
+            let version = sqlx::query_scalar("SHOW server_version").fetch_one(&mut connection).await.map_err(failed)?;
+            return Err(PostgresOpenError::TooOld { place, version });
+        }
+        let wait = format!("SET statement_timeout = 0; SET lock_timeout = {}", MIGRATION_WAIT.as_millis());
+        connection.execute(AssertSqlSafe(wait)).await.map_err(failed)?;
+        // The lock ends with the connection.
+        let lock = sqlx::query("SELECT pg_advisory_lock(hashtextextended('toolsieve.' || $1, 0))").bind(&place.schema);
+        lock.execute(&mut connection).await.map_err(|source| PostgresOpenError::of_lock(&place, source, MIGRATION_WAIT))?;
+        Ok(Self { place, options, connection })
     }
-    let wait = format!("SET statement_timeout = 0; SET lock_timeout = {}", MIGRATION_WAIT.as_millis());
-    connection.execute(AssertSqlSafe(wait)).await.map_err(failed)?;
-    // The lock ends with the connection.
-    let lock = sqlx::query("SELECT pg_advisory_lock(hashtextextended('toolsieve.' || $1, 0))").bind(&place.schema);
-    lock.execute(&mut connection).await.map_err(|source| PostgresOpenError::of_lock(place, source, MIGRATION_WAIT))?;
-    create(&mut connection, place).await.map_err(failed)?;
-    if !belongs_to_us(&mut connection).await.map_err(failed)? {
-        return Err(PostgresOpenError::Foreign { place: Arc::clone(place), schema: place.schema.clone() });
+
+    async fn exists(&mut self) -> Result<bool, PostgresOpenError> {
+        let exists = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1)").bind(&self.place.schema);
+        exists.fetch_one(&mut self.connection).await.map_err(|source| PostgresOpenError::of(&self.place, source))
     }
-    migrate(&mut connection).await.map_err(|source| PostgresOpenError::of_migration(place, source))?;
-    connection.close().await.map_err(failed)
+
+    /// Makes the schema the one that statements mean. Refuses that of another program.
+    async fn enter(&mut self) -> Result<(), PostgresOpenError> {
+        let failed = |source| PostgresOpenError::of(&self.place, source);
+        let path = format!("SET search_path TO {}", quoted(&self.place.schema));
+        self.connection.execute(AssertSqlSafe(path)).await.map_err(failed)?;
+        if belongs_to_us(&mut self.connection).await.map_err(failed)? {
+            return Ok(());
+        }
+        Err(PostgresOpenError::Foreign { place: Arc::clone(&self.place), schema: self.place.schema.clone() })
+    }
+
+    /// The number of the last migration; `None` without tables.
+    async fn migration(&mut self) -> Result<Option<i64>, PostgresOpenError> {
+        let failed = |source| PostgresOpenError::of(&self.place, source);
+        let has_migrations = sqlx::query_scalar("SELECT to_regclass('_sqlx_migrations') IS NOT NULL");
+        if !has_migrations.fetch_one(&mut self.connection).await.map_err(failed)? {
+            return Ok(None);
+        }
+        sqlx::query_scalar(migrating::NEWEST).fetch_one(&mut self.connection).await.map_err(failed)
+    }
+
+    /// Migrates the schema, and opens the connections that use it.
+    async fn finish(mut self, settings: &PostgresSettings) -> Result<Opened, PostgresOpenError> {
+        migrate(&mut self.connection).await.map_err(|source| PostgresOpenError::of_migration(&self.place, source))?;
+        self.connection.close().await.map_err(|source| PostgresOpenError::of(&self.place, source))?;
+        let listening = settings.listen_url.as_ref().map_or_else(|| Ok(self.options.clone()), options)?;
+        Ok((self.place, pool(self.options, settings, settings.max_connections), pool(listening, settings, 1)))
+    }
 }
 
 /// Migrates the tables to this version, or leaves those that a newer version has migrated and this one may use.
@@ -116,17 +177,6 @@ async fn migrate(connection: &mut PgConnection) -> Result<(), MigrateError> {
         return Err(error);
     }
     migrating::lenient(&MIGRATIONS).run(&mut *connection).await
-}
-
-/// Creates the schema if it is missing, and makes it the one that statements mean.
-async fn create(connection: &mut PgConnection, place: &PostgresPlace) -> Result<(), sqlx::Error> {
-    let schema = quoted(&place.schema);
-    let exists = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = $1)").bind(&place.schema);
-    // `IF NOT EXISTS` alone would need the permission to create schemas although there is one.
-    if !exists.fetch_one(&mut *connection).await? {
-        connection.execute(AssertSqlSafe(format!("CREATE SCHEMA {schema}"))).await?;
-    }
-    connection.execute(AssertSqlSafe(format!("SET search_path TO {schema}"))).await.map(drop)
 }
 
 /// Whether the schema is empty or belongs to this service. A process killed before the first migration leaves only sqlx's own

@@ -35,6 +35,12 @@ pub enum SqliteOpenError {
     )]
     Newer { path: PathBuf, migration: i64 },
     #[error(
+        "{} was written by an earlier version of toolsieve: start the service with this version first, which updates the file, or use the \
+         program of that version",
+        path.display()
+    )]
+    Older { path: PathBuf },
+    #[error(
         "{} has another version of migration {migration}, so a development build created it: use \
          another data folder",
         path.display()

@@ -103,7 +103,7 @@ async fn contents(connection: &mut SqliteConnection) -> Result<Option<(CopyConte
     if id != APPLICATION_ID {
         return Ok(None);
     }
-    let schema: Option<i64> = sqlx::query_scalar("SELECT max(version) FROM _sqlx_migrations").fetch_one(&mut *connection).await?;
+    let schema: Option<i64> = sqlx::query_scalar(migrating::NEWEST).fetch_one(&mut *connection).await?;
     let has_installation: i64 = sqlx::query_scalar(HAS_INSTALLATION).fetch_one(&mut *connection).await?;
     let installation: Option<String> =
         if has_installation > 0 { sqlx::query_scalar("SELECT id FROM installation").fetch_one(&mut *connection).await? } else { None };
