@@ -197,7 +197,10 @@ async fn answer(response: Response) -> Result<Value, AuthorizationError> {
         // GitHub's own codes.
         None if matches!(code, Some("bad_refresh_token" | "bad_verification_code")) => Err(AuthorizationError::Refused("invalid_grant")),
         None if matches!(code, Some("incorrect_client_credentials")) => Err(AuthorizationError::Refused("invalid_client")),
-        None if status == StatusCode::UNAUTHORIZED => Err(AuthorizationError::Refused("invalid_client")),
+        // Without an error code, it need not come from the authorization server, but from a proxy before it.
+        None if status == StatusCode::UNAUTHORIZED => {
+            Err(AuthorizationError::Unreachable(format!("the authorization server rejected the request without a reason: HTTP {status}")))
+        }
         None if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
             Err(AuthorizationError::Unreachable(format!("the authorization server failed: HTTP {status}")))
         }
@@ -212,7 +215,24 @@ mod tests {
     use secrecy::ExposeSecret;
     use serde_json::{Value, json};
 
-    use super::{TokenRequest, form, read, secret_method};
+    use super::{TokenRequest, answer, form, read, secret_method};
+    use crate::service::ports::AuthorizationError;
+
+    /// A proxy before the authorization server may answer in its place.
+    #[tokio::test]
+    async fn a_401_rejects_the_client_only_if_it_says_so() {
+        let answer = async |body: &'static str| {
+            let response = http::Response::builder().status(401).body(body).unwrap();
+            answer(response.into()).await.unwrap_err()
+        };
+        for (body, is_rejected) in
+            [(r#"{"error":"invalid_client"}"#, true), ("<html>Unauthorized</html>", false), ("{}", false), ("", false)]
+        {
+            let error = answer(body).await;
+            assert_eq!(matches!(error, AuthorizationError::Refused("invalid_client")), is_rejected, "{body}: {error}");
+            assert_eq!(matches!(error, AuthorizationError::Unreachable(_)), !is_rejected, "{body}: {error}");
+        }
+    }
 
     #[test]
     fn a_client_authenticates_as_the_server_prefers() {

@@ -12,6 +12,7 @@ use actix_web::web::Data;
 use futures::future::join_all;
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
+use sqlx::Connection as _;
 use tempfile::TempDir;
 
 use self::world::{Browser, Lies, PUBLIC, Page, World, hidden, next, posted};
@@ -358,6 +359,13 @@ async fn answers_that_belong_to_nobody_here_are_refused() {
     refused(&page, "cancelled or denied");
 }
 
+/// Removes all links from the database, as if another replica had opened them.
+async fn forget_links(folder: &TempDir) {
+    let path = folder.path().join("data/toolsieve.db");
+    let mut database = sqlx::SqliteConnection::connect(path.to_str().unwrap()).await.unwrap();
+    sqlx::query("DELETE FROM connect_visit WHERE kind = 'link'").execute(&mut database).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_link_is_for_one_person_and_works_once() {
     let world = world::start();
@@ -365,6 +373,12 @@ async fn a_link_is_for_one_person_and_works_once() {
     first_sign_in(&service, "anna").await;
     let bobs = link(&service, "bob", "whoami").await;
     assert_eq!(link(&service, "bob", "whoami").await, bobs, "repeated calls get the same link");
+    forget_links(&service.folder).await;
+    let bobs = {
+        let new = link(&service, "bob", "whoami").await;
+        assert_ne!(new, bobs, "another replica has opened the former one");
+        new
+    };
     let (entry, signed) = bobs.split_once("link=").unwrap();
     let (id, signature) = signed.split_once('.').unwrap();
     let other = if signature.starts_with('A') { "B" } else { "A" };
@@ -501,11 +515,56 @@ async fn a_machine_signs_in_by_itself() {
     assert_eq!((status, &body["sub"]), (StatusCode::OK, &json!("robot")), "{body}");
     assert_eq!(connections(&service, "anna").await["connections"], json!([]));
 
+    // A rotated secret counts for the stored token too.
+    world.known().robot_secret = "rotated";
+    world.known().expire();
+    let (status, body) = call(&service, "anna", "whoami").await;
+    assert_eq!((status, &body["code"]), (StatusCode::SERVICE_UNAVAILABLE, &json!("server_unavailable")), "{body}");
+    let auth = json!({"type": "oauth", "for": "machine", "client_id": "robot", "client_secret": "rotated"});
+    let service = start(servers(&world, &auth), Some(service.stop().await)).await;
+    assert_eq!(whoami(&service, "anna").await, "robot");
+    // And so does another resource: the stored token is for the former one, and nobody could delete it.
+    let auth =
+        json!({"type": "oauth", "for": "machine", "client_id": "robot", "client_secret": "rotated", "resource": "https://other.example"});
+    let service = start(servers(&world, &auth), Some(service.stop().await)).await;
+    call(&service, "anna", "whoami").await;
+    assert_eq!(world.known().token_requests.last().unwrap()["resource"], "https://other.example");
+
     // With a wrong secret, callers and administrators get the reason.
     let wrong = json!({"type": "oauth", "for": "machine", "client_id": "robot", "client_secret": "wrong"});
     let service = start(servers(&world, &wrong), None).await;
     let error = |ready: &Value| ready["servers"][0]["error"].as_str().is_some_and(|error| error.contains("invalid_client"));
     service.until(error).await;
+}
+
+/// Calls wait for a token neither longer than for a result, nor one after the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_do_not_queue_behind_an_authorization_server_that_fails() {
+    let world = world::start();
+    let mut servers = servers(&world, &json!({"type": "oauth", "for": "machine", "client_id": "robot", "client_secret": "wrong"}));
+    servers["jira"]["listWith"] = json!({"Authorization": format!("Bearer {}", world.known().reader())});
+    let service = Arc::new(start(servers.clone(), None).await);
+    service.until(|ready| ready["tools"] == 2).await;
+    let before = world.known().token_requests.len();
+    let calls = (0..20).map(|_| {
+        let service = Arc::clone(&service);
+        async move { call(&service, "anna", "whoami").await }
+    });
+    for (status, body) in join_all(calls).await {
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{body}");
+        assert!(body["detail"].as_str().unwrap().contains("invalid_client"), "{body}");
+    }
+    // A second one if the calls take longer than a failure counts.
+    let requests = world.known().token_requests.len() - before;
+    assert!(requests <= 2, "{requests} requests");
+
+    world.lie(Lies { hangs: true, ..Lies::default() });
+    servers["jira"]["timeout"] = json!(1);
+    let service = start(servers, None).await;
+    service.until(|ready| ready["tools"] == 2).await;
+    let (status, body) = call(&service, "anna", "whoami").await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{body}");
+    assert!(body["detail"].as_str().unwrap().contains("within 1 s"), "{body}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

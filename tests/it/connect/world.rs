@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use reqwest::header::{COOKIE, LOCATION, SET_COOKIE};
 use reqwest::redirect::Policy;
 use reqwest::{Client, StatusCode, Url};
@@ -99,6 +99,8 @@ pub(super) struct Known {
     pub(super) connections: usize,
     /// Every token and code that was issued.
     pub(super) issued: Vec<String>,
+    /// The secret of the client `robot`.
+    pub(super) robot_secret: &'static str,
     /// The scope that each tool needs.
     pub(super) needs: HashMap<String, String>,
     mcp: String,
@@ -192,7 +194,7 @@ impl World {
 
 /// Starts both servers.
 pub(super) fn start() -> State {
-    let world = State::new(World(Mutex::default()));
+    let world = State::new(World(Mutex::new(Known { robot_secret: "s3cret", ..Known::default() })));
     let state = world.clone();
     let mcp = HttpServer::new(move || {
         App::new()
@@ -351,9 +353,8 @@ async fn token(world: State, request: HttpRequest, form: web::Form<HashMap<Strin
             HttpResponse::Ok().json(known.tokens(&of))
         }
         "client_credentials" => {
-            // `robot:s3cret`, as in the settings of the test.
             let basic = request.headers().get("authorization").map(|value| value.to_str().unwrap().to_owned());
-            if basic.as_deref() != Some("Basic cm9ib3Q6czNjcmV0") {
+            if basic != Some(format!("Basic {}", STANDARD.encode(format!("robot:{}", known.robot_secret)))) {
                 return refused("invalid_client");
             }
             known.count += 1;

@@ -78,18 +78,17 @@ impl ConnectionStore for SqlStore {
     async fn change_connection(&self, former: u64, new: &StoredConnection) -> Result<bool, StoreError> {
         let query = || {
             sqlx::query(
-                "UPDATE connection SET version = $1, ended = $2, scopes = $3, wanted = $4, expires_at = $5, claimed_until = NULL, key_id = $6, \
-             nonce = $7, sealed = $8, updated_at = $9 WHERE owner = $10 AND server = $11 AND sign_in = $12 AND version = $13",
+                "UPDATE connection SET version = $1, ended = $2, scopes = $3, expires_at = $4, claimed_until = NULL, key_id = $5, \
+             nonce = $6, sealed = $7, updated_at = $8 WHERE owner = $9 AND server = $10 AND sign_in = $11 AND version = $12",
             )
         };
-        let StoredConnection { sealed, sign_in, version, ended, scopes, wanted, expires_at, .. } = new;
+        let StoredConnection { sealed, sign_in, version, ended, scopes, expires_at, .. } = new;
         let change = || {
             async move |writer: &mut DbConnection| {
                 let done = query()
                     .bind(number(*version)?)
                     .bind(ended)
                     .bind(to_json(scopes)?)
-                    .bind(to_json(wanted)?)
                     .bind(expires_at.map(to_millis))
                     .bind(&*sealed.key_id)
                     .bind(&sealed.nonce[..])
@@ -105,6 +104,49 @@ impl ConnectionStore for SqlStore {
             }
         };
         self.durable("change a sign-in", change).await
+    }
+
+    async fn reseal_connection(&self, connection: &StoredConnection, new: &SealedSecret) -> Result<(), StoreError> {
+        let query = || {
+            sqlx::query(
+                "UPDATE connection SET key_id = $1, nonce = $2, sealed = $3 WHERE owner = $4 AND server = $5 AND sign_in = $6 AND version = $7",
+            )
+        };
+        let StoredConnection { sealed, sign_in, version, .. } = connection;
+        let reseal = || {
+            async move |writer: &mut DbConnection| {
+                query()
+                    .bind(&*new.key_id)
+                    .bind(&new.nonce[..])
+                    .bind(&new.sealed)
+                    .bind(sealed.place.owner.as_str())
+                    .bind(sealed.place.server.as_str())
+                    .bind(sign_in)
+                    .bind(number(*version)?)
+                    .execute(writer)
+                    .await
+                    .map(drop)
+            }
+        };
+        self.durable("encrypt a sign-in with another key", reseal).await
+    }
+
+    async fn want_scopes(&self, connection: &StoredConnection, wanted: &[String]) -> Result<(), StoreError> {
+        let query = || sqlx::query("UPDATE connection SET wanted = $1 WHERE owner = $2 AND server = $3 AND sign_in = $4");
+        let StoredConnection { sealed, sign_in, .. } = connection;
+        let want = || {
+            async move |writer: &mut DbConnection| {
+                query()
+                    .bind(to_json(wanted)?)
+                    .bind(sealed.place.owner.as_str())
+                    .bind(sealed.place.server.as_str())
+                    .bind(sign_in)
+                    .execute(writer)
+                    .await
+                    .map(drop)
+            }
+        };
+        self.durable("remember the scopes that a call lacked", want).await
     }
 
     async fn claim_refresh(&self, connection: &StoredConnection, now: SystemTime, until: SystemTime) -> Result<bool, StoreError> {

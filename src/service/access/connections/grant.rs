@@ -10,6 +10,7 @@ use crate::domain::access::principal::PrincipalId;
 use crate::domain::access::secret::{NONCE_BYTES, SealError, SealedSecret, SecretKeys, SecretName, SecretPlace};
 use crate::domain::catalog::tool::ServerName;
 use crate::service::ports::{ClientMethod, OAuthClient, TokenAnswer};
+use crate::settings::ConnectSettings;
 
 /// The tokens of a sign-in, and what is needed to refresh and revoke them.
 #[derive(Clone, Debug)]
@@ -100,6 +101,25 @@ impl Grant {
     pub(super) fn renewed(&self, answer: &TokenAnswer) -> Self {
         let refresh = answer.refresh.clone().or_else(|| self.refresh.clone());
         Self { access: answer.access.clone(), refresh, ..self.clone() }
+    }
+
+    /// Whether its client is the configured one, which signs in all users alike.
+    pub(super) fn is_of_client(&self, settings: &ConnectSettings) -> bool {
+        settings.client_id.as_ref() == Some(&self.client.id)
+    }
+
+    /// The same sign-in with the configured secret of its client, which may be another one than at the sign-in.
+    pub(super) fn with_secret_of(self, settings: &ConnectSettings) -> Self {
+        if !self.is_of_client(settings) {
+            return self;
+        }
+        let method = match (&settings.client_secret, self.client.method) {
+            (None, _) => ClientMethod::None,
+            (Some(_), ClientMethod::None) => ClientMethod::Basic,
+            (Some(_), method) => method,
+        };
+        let client = OAuthClient { secret: settings.client_secret.clone(), method, ..self.client };
+        Self { client, ..self }
     }
 
     pub(super) fn seal(&self, keys: &SecretKeys, owner: &PrincipalId, server: &ServerName) -> Result<SealedSecret, SealError> {
@@ -231,4 +251,49 @@ fn client(text: ClientText) -> OAuthClient {
     };
     let time = |seconds| UNIX_EPOCH.checked_add(Duration::from_secs(seconds));
     OAuthClient { id: text.id, secret: text.secret.map(SecretString::from), method, expires_at: text.expires_at.and_then(time) }
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::ExposeSecret;
+    use url::Url;
+
+    use super::Grant;
+    use crate::service::ports::{ClientMethod, OAuthClient};
+    use crate::settings::{ConnectSettings, TokenFor};
+
+    #[test]
+    fn a_new_secret_of_the_configured_client_counts_for_former_sign_ins() {
+        let url = Url::parse("https://issuer.example/token").unwrap();
+        let sent = |id: &str, method, configured: Option<&str>| {
+            let settings = ConnectSettings {
+                token_for: TokenFor::User,
+                server_url: url.clone(),
+                client_id: Some("by-hand".to_owned()),
+                client_secret: configured.map(Into::into),
+                scopes: Vec::new(),
+                parameters: indexmap::IndexMap::new(),
+                issuer: None,
+                resource: None,
+                private_addresses: None,
+                exchange: None,
+            };
+            let grant = Grant {
+                access: "access".into(),
+                refresh: None,
+                client: OAuthClient { id: id.to_owned(), secret: Some("former".into()), method, expires_at: None },
+                token_endpoint: url.clone(),
+                revocation_endpoint: None,
+                resource: String::new(),
+                origin: String::new(),
+            };
+            let client = grant.with_secret_of(&settings).client;
+            (client.secret.map(|secret| secret.expose_secret().to_owned()), client.method)
+        };
+        let secret = |text: &str| Some(text.to_owned());
+        assert_eq!(sent("by-hand", ClientMethod::Post, Some("new")), (secret("new"), ClientMethod::Post));
+        assert_eq!(sent("by-hand", ClientMethod::None, Some("new")), (secret("new"), ClientMethod::Basic));
+        assert_eq!(sent("by-hand", ClientMethod::Post, None), (None, ClientMethod::None));
+        assert_eq!(sent("registered", ClientMethod::Post, Some("new")), (secret("former"), ClientMethod::Post));
+    }
 }

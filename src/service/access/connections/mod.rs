@@ -15,7 +15,7 @@ mod visits;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -33,7 +33,7 @@ use crate::domain::access::secret::{SealError, SecretKeys};
 use crate::domain::access::signature::Signer;
 use crate::domain::catalog::tool::ServerName;
 use crate::service::catalog::current::CurrentCatalog;
-use crate::service::ports::{AuthorizationClient, ConnectionStore, Credentials, StoreError, StoredConnection, ToolServers};
+use crate::service::ports::{AuthorizationClient, ConnectionStore, Credentials, StoreError, ToolServers};
 use crate::settings::{ConnectSettings, LiveSettings, TokenFor};
 
 /// The owner of sign-ins that all users share. No principal can have this id.
@@ -129,6 +129,8 @@ pub(super) struct ConfiguredServer {
     pub(super) settings: ConnectSettings,
     /// Whether calls need nothing else of the caller.
     pub(super) needs_only_token: bool,
+    /// Time limit of a call, and of finding its token.
+    pub(super) call_timeout: Duration,
     /// The authorization server that exchanges tokens.
     discovered: Discovered,
 }
@@ -203,9 +205,14 @@ impl Connections {
     pub(crate) fn configure(&self, live: &LiveSettings) {
         let configured = live.servers.iter().filter_map(|server| {
             let settings = server.remote.connect.clone()?;
-            let needs_only_token = server.per_user.templates.is_empty();
-            let discovered = Discovered::default();
-            Some((server.name.clone(), Arc::new(ConfiguredServer { name: server.name.clone(), settings, needs_only_token, discovered })))
+            let configured = ConfiguredServer {
+                name: server.name.clone(),
+                settings,
+                needs_only_token: server.per_user.templates.is_empty(),
+                call_timeout: server.call_timeout,
+                discovered: Discovered::default(),
+            };
+            Some((server.name.clone(), Arc::new(configured)))
         });
         self.configured.store(Arc::new(configured.collect()));
         let take_secrets = live.servers.iter().filter(|server| !server.per_user.secrets().is_empty());
@@ -335,14 +342,9 @@ impl Connections {
                 tracing::warn!(server = %place.server, "a sign-in can't be read with secrets.key or secrets.former_keys");
                 continue;
             };
-            let resealed = match grant.seal(keys, &place.owner, &place.server) {
-                Ok(sealed) => {
-                    let new = StoredConnection { sealed, version: stored.version + 1, ..stored.clone() };
-                    self.store.change_connection(stored.version, &new).await.map(drop)
-                }
-                Err(_) => continue,
-            };
-            if let Err(error) = resealed {
+            let Ok(sealed) = grant.seal(keys, &place.owner, &place.server) else { continue };
+            // If its tokens were refreshed in the meantime, they already use the current key.
+            if let Err(error) = self.store.reseal_connection(&stored, &sealed).await {
                 tracing::warn!(%error, "a sign-in remains sealed with its former key");
             }
         }

@@ -52,6 +52,7 @@ impl Connections {
         let server = &stored.sealed.place.server;
         let (Some(configured), Some(keys)) = (self.configured(server), &self.keys) else { return };
         let Ok(grant) = Grant::open(keys, &stored.sealed) else { return };
+        let grant = grant.with_secret_of(&configured.settings);
         let Some(endpoint) = &grant.revocation_endpoint else {
             tracing::info!(%server, "the authorization server can't revoke tokens: they stay valid until they expire");
             return;

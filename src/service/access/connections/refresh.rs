@@ -5,10 +5,11 @@ use std::time::{Duration, SystemTime};
 use tokio::time::{sleep, timeout};
 
 use super::grant::Grant;
+use super::tokens::token;
 use super::{ConfiguredServer, ConnectionError, Connections, MACHINE};
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::ServerName;
-use crate::service::ports::{AuthorizationError, OAuthClient, StoreError, StoredConnection, TokenAnswer, TokenRequest};
+use crate::service::ports::{AuthorizationError, OAuthClient, SignInToken, StoreError, StoredConnection, TokenAnswer, TokenRequest};
 
 /// Time limit for one request for tokens.
 pub(super) const REQUEST: Duration = Duration::from_secs(20);
@@ -34,27 +35,37 @@ impl Connections {
     /// Refreshes the tokens of a sign-in whose refresh this process has claimed, and stores them.
     pub(super) async fn refresh(&self, configured: &ConfiguredServer, stored: StoredConnection, grant: Grant) -> Result<(), NoToken> {
         let place = stored.sealed.place.clone();
+        let is_machine = place.owner.as_str() == MACHINE;
+        let grant = grant.with_secret_of(&configured.settings);
         let resource = grant.resource.as_str();
         let request = match &grant.refresh {
-            Some(refresh) if place.owner.as_str() != MACHINE => TokenRequest::Refresh { refresh, resource },
+            Some(refresh) if !is_machine => TokenRequest::Refresh { refresh, resource },
             _ => TokenRequest::Machine { scopes: &configured.settings.scopes, resource },
         };
         let answer = self.request(configured, &grant.token_endpoint, &grant.client, request).await;
         let answer = match answer {
             Ok(answer) => answer,
-            Err(error) if error.ends_sign_in() && place.owner.as_str() != MACHINE => {
+            Err(error) if !is_machine && needs_sign_in(&error, grant.is_of_client(&configured.settings)) => {
                 tracing::info!(server = %place.server, %error, "a user's sign-in has ended");
                 if error.loses_client() {
                     self.store.remove_oauth_client(&place.server, &stored.issuer).await?;
                 }
                 let reason = "the former sign-in was revoked or has expired".to_owned();
-                self.end(&place.owner, &place.server, stored.version, &reason).await?;
+                self.end(&place.server, &token(&stored, &grant), &reason).await?;
                 return Err(NoToken::SignIn(Some(reason)));
             }
             Err(error) => {
                 tracing::warn!(server = %place.server, %error, "a token could not be refreshed");
-                self.store.release_refresh(&stored).await?;
-                return Err(NoToken::Unavailable(error.to_string()));
+                // The authorization server may have moved, or know the client's present settings only. A program can begin anew by itself.
+                let begun = if is_machine && !matches!(error, AuthorizationError::Unreachable(_)) {
+                    self.begin_as_machine(configured, &place.owner).await.map(drop)
+                } else {
+                    Err(NoToken::Unavailable(error.to_string()))
+                };
+                if begun.is_err() {
+                    self.store.release_refresh(&stored).await?;
+                }
+                return begun;
             }
         };
         let sealed = grant.renewed(&answer).seal(self.keys(&place.server)?, &place.owner, &place.server)?;
@@ -127,23 +138,43 @@ impl Connections {
         Ok(stored)
     }
 
-    /// Marks the sign-in with this version as ended.
-    pub(super) async fn end(&self, owner: &PrincipalId, server: &ServerName, version: u64, reason: &str) -> Result<(), StoreError> {
+    /// Marks the sign-in with this token as ended, if that is still its last one.
+    pub(super) async fn end(&self, server: &ServerName, last: &SignInToken, reason: &str) -> Result<(), StoreError> {
+        let SignInToken { sign_in, version, owner, .. } = last;
         self.drop_copies(owner, server);
-        let Some(stored) = self.store.connection(owner, server).await?.filter(|stored| stored.version == version) else { return Ok(()) };
+        let is_last = |stored: &StoredConnection| *stored.sign_in == **sign_in && stored.version == *version;
+        let Some(stored) = self.store.connection(owner, server).await?.filter(is_last) else { return Ok(()) };
         let new = if owner.as_str() == MACHINE {
             // The next call requests another token.
             return self.store.remove_connection(&stored).await.map(drop);
         } else {
             StoredConnection { version: version + 1, ended: Some(reason.to_owned()), ..stored }
         };
-        let changed = self.store.change_connection(version, &new).await.map(drop);
+        let changed = self.store.change_connection(*version, &new).await.map(drop);
         self.signed_in.forget(owner);
         changed
     }
 }
 
+/// Whether another sign-in of the user helps after this error. It does not if the secret of a configured client is wrong.
+fn needs_sign_in(error: &AuthorizationError, is_configured: bool) -> bool {
+    error.ends_sign_in() && !(is_configured && matches!(error, AuthorizationError::Refused("invalid_client")))
+}
+
 /// When the tokens of an answer expire.
 pub(super) fn expiry(answer: &TokenAnswer) -> Option<SystemTime> {
     answer.expires_in.and_then(|lasts| SystemTime::now().checked_add(lasts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::needs_sign_in;
+    use crate::service::ports::AuthorizationError;
+
+    #[test]
+    fn a_wrong_secret_in_the_settings_ends_no_sign_in() {
+        let needs = |code, is_configured| needs_sign_in(&AuthorizationError::Refused(code), is_configured);
+        assert_eq!((needs("invalid_client", true), needs("invalid_client", false)), (false, true));
+        assert_eq!((needs("invalid_grant", true), needs("invalid_grant", false)), (true, true));
+    }
 }

@@ -9,14 +9,15 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::HeaderMap;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
-use super::copies::{CachedToken, Key};
+use super::copies::{AFTER_FAILURE, CachedToken, Key};
 use super::grant::Grant;
 use super::refresh::NoToken;
 use super::{ConfiguredServer, ConnectionError, Connections, MACHINE};
 use crate::domain::access::authorization::{self, Challenge};
 use crate::domain::access::principal::{Principal, PrincipalId};
+use crate::domain::access::secret::SecretKeys;
 use crate::domain::catalog::tool::ServerName;
 use crate::service::ports::{CallContext, SignInToken, StoreError, StoredConnection};
 
@@ -39,13 +40,13 @@ impl Connections {
     ) -> Result<Option<SignInToken>, ConnectionError> {
         let Some(configured) = self.configured(server) else { return Ok(None) };
         if let Some(exchange) = &configured.settings.exchange {
-            return Box::pin(self.exchanged(&configured, exchange, caller, headers, None)).await.map(Some);
+            return in_time(&configured, Box::pin(self.exchanged(&configured, exchange, caller, headers, None))).await.map(Some);
         }
         let owner = Self::owner(&configured, caller).ok_or_else(|| ConnectionError::Nobody(server.clone()))?;
         // Boxed to keep the future of a call small.
         let found = match self.copy(&(owner.clone(), server.clone())) {
             Some(found) => found,
-            None => Box::pin(self.find(&configured, &owner, None)).await,
+            None => in_time(&configured, Box::pin(self.find(&configured, &owner, None))).await,
         };
         match found {
             Ok(token) => Ok(Some(token)),
@@ -82,7 +83,8 @@ impl Connections {
         let configured = self.configured(server).ok_or_else(|| ConnectionError::Nobody(server.clone()))?;
         if let Some(exchange) = &configured.settings.exchange {
             let rejected = (rejected, challenge, is_last);
-            return Box::pin(self.exchanged_again(&configured, exchange, caller, &context.headers, rejected)).await;
+            let again = Box::pin(self.exchanged_again(&configured, exchange, caller, &context.headers, rejected));
+            return in_time(&configured, again).await;
         }
         self.cached.lock().remove(&(rejected.owner.clone(), server.clone()));
         let found = if challenge.lacks_scope {
@@ -91,10 +93,10 @@ impl Connections {
             Err(NoToken::SignIn(Some(format!("the call needs more permissions than were granted: {scopes}"))))
         } else if is_last {
             let reason = "the server rejects the token of the former sign-in".to_owned();
-            self.end(&rejected.owner, server, rejected.version, &reason).await?;
+            self.end(server, rejected, &reason).await?;
             Err(NoToken::SignIn(Some(reason)))
         } else {
-            self.find(&configured, &rejected.owner, Some(rejected.version)).await
+            in_time(&configured, Box::pin(self.find(&configured, &rejected.owner, Some(rejected)))).await
         };
         match found {
             Ok(token) => Ok(token),
@@ -122,29 +124,34 @@ impl Connections {
         }
     }
 
-    /// Finds a valid token, with a newer version than `rejected` if that is set. Refreshes it if necessary.
+    /// Finds a valid token, and a newer one than `rejected` if that is set. Refreshes it if necessary.
     async fn find(
         self: &Arc<Self>,
         configured: &Arc<ConfiguredServer>,
         owner: &PrincipalId,
-        rejected: Option<u64>,
+        rejected: Option<&SignInToken>,
     ) -> Result<SignInToken, NoToken> {
         let server = &configured.name;
         let key = (owner.clone(), server.clone());
         let keys = self.keys(server)?;
+        let is_machine = owner.as_str() == MACHINE;
         let turn = self.turns.of(&key);
         let _turn = turn.lock().await;
-        if rejected.is_none()
-            && let Some(found) = self.copy(&key)
-        {
+        // What another call has found while this one waited. A token may be the rejected one.
+        if let Some(found) = self.copy(&key).filter(|found| rejected.is_none() || found.is_err()) {
             return found;
         }
         let until = Instant::now() + WAITING;
         loop {
             let stored = match self.saved(&key).await? {
-                Some(stored) => stored,
-                None if owner.as_str() == MACHINE => self.begin_as_machine(configured, owner).await?,
-                None => return Err(NoToken::SignIn(None)),
+                Some(stored) if !is_machine || is_begun_by(configured, keys, &stored) => stored,
+                None if !is_machine => return Err(NoToken::SignIn(None)),
+                // Nobody has to sign in again, so changed settings count at once.
+                _ => match self.begin_as_machine(configured, owner).await {
+                    Ok(stored) => stored,
+                    Err(NoToken::Unavailable(reason)) => return Err(self.keep_failure(key, reason)),
+                    Err(error) => return Err(error),
+                },
             };
             if let Some(reason) = &stored.ended {
                 return Err(NoToken::SignIn(Some(reason.clone())));
@@ -153,45 +160,43 @@ impl Connections {
                 return Err(NoToken::SignIn(Some("the former sign-in can't be decrypted any more".to_owned())));
             };
             if grant.origin != configured.origin() {
-                if owner.as_str() == MACHINE {
-                    self.store.remove_connection(&stored).await?;
-                    continue;
-                }
                 return Err(NoToken::SignIn(Some("the server has another address than at the former sign-in".to_owned())));
             }
-            let (now, is_new) = (SystemTime::now(), rejected.is_none_or(|version| stored.version > version));
-            if is_new && stale_at(&stored).is_none_or(|stale| now < stale) {
-                return Ok(self.keep_copy(key, &stored, &grant));
+            let token = token(&stored, &grant);
+            let (now, is_new) = (SystemTime::now(), rejected.is_none_or(|rejected| is_newer(&token, rejected)));
+            let stale = stale_at(&stored);
+            if is_new && stale.is_none_or(|stale| now < stale) {
+                return Ok(self.keep_copy(key, token, stale));
             }
-            let is_machine = owner.as_str() == MACHINE;
             let is_valid = is_new && stored.expires_at.is_none_or(|expires| expires > now);
             if grant.refresh.is_none() && !is_machine {
                 if is_valid {
-                    return Ok(token(&stored, &grant));
+                    return Ok(token);
                 }
                 let reason = if is_new { "the former sign-in has expired" } else { "the server rejects the token of the former sign-in" };
-                self.end(owner, server, stored.version, reason).await?;
+                self.end(server, &token, reason).await?;
                 return Err(NoToken::SignIn(Some(reason.to_owned())));
             }
             if self.store.claim_refresh(&stored, now, now + CLAIM).await? {
-                let (refreshing, server, old) = (Arc::clone(self), Arc::clone(configured), grant.clone());
+                let (refreshing, server, expires_at) = (Arc::clone(self), Arc::clone(configured), stored.expires_at);
                 // In a task of its own, because a refresh must be stored even if its caller leaves.
-                let refreshed = tokio::spawn(async move { refreshing.refresh(&server, stored, old).await }).await;
+                let refreshed = tokio::spawn(async move { refreshing.refresh(&server, stored, grant).await }).await;
                 match refreshed {
                     Ok(Ok(())) => {}
                     Ok(Err(NoToken::Unavailable(reason))) => {
-                        if is_valid && let Some(stored) = self.store.connection(owner, &configured.name).await? {
-                            return Ok(token(&stored, &grant));
+                        let is_same = |stored: StoredConnection| stored.ended.is_none() && *stored.sign_in == *token.sign_in;
+                        if is_valid && self.store.connection(owner, &configured.name).await?.is_some_and(is_same) {
+                            // Used for a moment before the next attempt, which the following calls would otherwise repeat one by one.
+                            let again = SystemTime::now() + AFTER_FAILURE;
+                            return Ok(self.keep_copy(key, token, expires_at.map(|expires| expires.min(again))));
                         }
-                        let failed = CachedToken { result: Err(reason.clone()), read_at: Instant::now() };
-                        self.cached.lock().insert(key, failed);
-                        return Err(NoToken::Unavailable(reason));
+                        return Err(self.keep_failure(key, reason));
                     }
                     Ok(Err(error)) => return Err(error),
                     Err(_) => return Err(NoToken::Unavailable("the refresh failed".to_owned())),
                 }
             } else if Instant::now() >= until {
-                return Err(NoToken::Unavailable("another refresh takes too long".to_owned()));
+                return Err(self.keep_failure(key, "another refresh takes too long".to_owned()));
             } else {
                 sleep(LOOK_AGAIN).await;
             }
@@ -216,16 +221,48 @@ impl Connections {
         if wanted == stored.wanted {
             return Ok(());
         }
-        let new = StoredConnection { version: stored.version + 1, wanted, ..stored.clone() };
-        self.store.change_connection(stored.version, &new).await.map(drop)
+        self.store.want_scopes(&stored, &wanted).await
     }
 
-    fn keep_copy(&self, key: Key, stored: &StoredConnection, grant: &Grant) -> SignInToken {
-        let token = token(stored, grant);
-        let copy = CachedToken { result: Ok((token.clone(), stale_at(stored))), read_at: Instant::now() };
+    fn keep_copy(&self, key: Key, token: SignInToken, stale: Option<SystemTime>) -> SignInToken {
+        let copy = CachedToken { result: Ok((token.clone(), stale)), read_at: Instant::now() };
         self.cached.lock().insert(key, copy);
         token
     }
+
+    /// Remembers a failure, so that the calls that wait for a token don't repeat it one after the other.
+    fn keep_failure(&self, key: Key, reason: String) -> NoToken {
+        let failed = CachedToken { result: Err(reason.clone()), read_at: Instant::now() };
+        self.cached.lock().insert(key, failed);
+        NoToken::Unavailable(reason)
+    }
+}
+
+/// Finds a token within the time limit of a call.
+async fn in_time<T, E: From<ConnectionError>>(configured: &ConfiguredServer, finding: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+    let limit = configured.call_timeout;
+    let late = || {
+        let reason = format!("the authorization server did not issue one within {} s", limit.as_secs_f64());
+        ConnectionError::Unavailable { server: configured.name.clone(), reason }
+    };
+    timeout(limit, finding).await.unwrap_or_else(|_| Err(late().into()))
+}
+
+/// Whether a program's token was requested with the present settings.
+fn is_begun_by(configured: &ConfiguredServer, keys: &SecretKeys, stored: &StoredConnection) -> bool {
+    let settings = &configured.settings;
+    Grant::open(keys, &stored.sealed).is_ok_and(|grant| {
+        let issuer = |issuer: &String| issuer.trim_end_matches('/') == stored.issuer.trim_end_matches('/');
+        grant.origin == configured.origin()
+            && grant.is_of_client(settings)
+            && settings.issuer.as_ref().is_none_or(issuer)
+            && settings.resource.as_ref().is_none_or(|resource| *resource == grant.resource)
+    })
+}
+
+/// Whether a token can replace one that the server has rejected. Versions count only within a sign-in.
+fn is_newer(token: &SignInToken, rejected: &SignInToken) -> bool {
+    token.sign_in != rejected.sign_in || token.version > rejected.version
 }
 
 /// From when on the access token is refreshed before its use; `None` if it doesn't expire.
@@ -235,11 +272,32 @@ fn stale_at(stored: &StoredConnection) -> Option<SystemTime> {
     expires_at.checked_sub(MARGIN.min(lasts / 4))
 }
 
-fn token(stored: &StoredConnection, grant: &Grant) -> SignInToken {
+pub(super) fn token(stored: &StoredConnection, grant: &Grant) -> SignInToken {
     SignInToken {
         access: grant.access.clone(),
         sign_in: stored.sign_in.as_str().into(),
         version: stored.version,
         owner: stored.sealed.place.owner.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_newer;
+    use crate::domain::access::principal::PrincipalId;
+    use crate::service::ports::SignInToken;
+
+    #[test]
+    fn the_first_token_of_a_later_sign_in_is_newer() {
+        let token = |sign_in: &str, version| SignInToken {
+            access: "access".into(),
+            sign_in: sign_in.into(),
+            version,
+            owner: PrincipalId::new("user:anna"),
+        };
+        assert!(!is_newer(&token("one", 2), &token("one", 2)));
+        assert!(is_newer(&token("one", 3), &token("one", 2)));
+        assert!(is_newer(&token("two", 1), &token("one", 1)));
+        assert!(is_newer(&token("two", 1), &token("one", 5)));
     }
 }

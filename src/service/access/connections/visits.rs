@@ -26,7 +26,14 @@ const SAME_LINK: Duration = Duration::from_mins(1);
 
 /// The links that were issued last, by owner and server.
 #[derive(Default)]
-pub(in crate::service::access) struct RecentLinks(Mutex<HashMap<LinkKey, (String, Instant)>>);
+pub(in crate::service::access) struct RecentLinks(Mutex<HashMap<LinkKey, RecentLink>>);
+
+#[derive(Clone)]
+struct RecentLink {
+    id: String,
+    url: String,
+    issued: Instant,
+}
 
 /// The owner, and the server that the link is about.
 type LinkKey = (PrincipalId, Option<ServerName>);
@@ -51,12 +58,16 @@ impl Connections {
         let (Some(signer), Some(url)) = (&self.signer, &self.public_url) else { return Err(nowhere()) };
         let key = (owner.clone(), server.cloned());
         let now = Instant::now();
-        {
+        let recent = {
             let mut recent = self.links.0.lock();
-            recent.retain(|_, (_, issued)| now.saturating_duration_since(*issued) < SAME_LINK);
-            if let Some((link, _)) = recent.get(&key) {
-                return Ok(Some(link.clone()));
-            }
+            recent.retain(|_, link| now.saturating_duration_since(link.issued) < SAME_LINK);
+            recent.get(&key).cloned()
+        };
+        // Another replica may have opened it, and it works once.
+        if let Some(recent) = recent
+            && self.store.connect_link(&recent.id, SystemTime::now()).await?.is_some()
+        {
+            return Ok(Some(recent.url));
         }
         let id = Uuid::new_v4().simple().to_string();
         let signature = signer.sign(&signed(&id)).ok_or_else(nowhere)?;
@@ -70,9 +81,9 @@ impl Connections {
             expires_at: SystemTime::now() + LINK,
         };
         self.store.save_connect_link(&visit).await?;
-        let link = format!("{url}{PAGE}?link={id}.{signature}");
-        self.links.0.lock().insert(key, (link.clone(), now));
-        Ok(Some(link))
+        let url = format!("{url}{PAGE}?link={id}.{signature}");
+        self.links.0.lock().insert(key, RecentLink { id, url: url.clone(), issued: now });
+        Ok(Some(url))
     }
 
     /// The sign-ins that a caller manages: their owner, and the servers.
@@ -112,7 +123,7 @@ impl Connections {
         let cookie = random_text(&rand::random());
         let (session, now) = (hash_of(cookie.expose_secret()), SystemTime::now());
         let opened = self.store.open_connect_session(id, &session, now + SESSION, now).await?;
-        self.links.0.lock().retain(|_, (known, _)| !known.contains(id));
+        self.links.0.lock().retain(|_, known| known.id != id);
         Ok(opened.map(|visit| (cookie, ConnectVisit { id: session, expires_at: now + SESSION, ..visit })))
     }
 

@@ -18,7 +18,7 @@ pub struct StoredConnection {
     pub sealed: SealedSecret,
     /// Identifies the sign-in, and stays the same when its tokens are refreshed.
     pub sign_in: String,
-    /// Increases with every change, and identifies the tokens.
+    /// Increases when the tokens change or end, and identifies them within the sign-in.
     pub version: u64,
     /// The reason why the tokens are no longer valid; `None` while they are.
     pub ended: Option<String>,
@@ -88,8 +88,16 @@ pub trait ConnectionStore: Send + Sync {
     /// Stores a new sign-in, and replaces a former one of the same owner and server. Durable.
     async fn save_connection(&self, connection: &StoredConnection) -> Result<(), StoreError>;
 
-    /// Replaces the sign-in with this version and this id, and ends the claim. Returns whether it was still there. Durable.
+    /// Replaces the tokens of the sign-in with this version and this id, or ends it. Ends the claim, and leaves `wanted` as it is.
+    /// Returns whether it was still there. Durable.
     async fn change_connection(&self, former: u64, new: &StoredConnection) -> Result<bool, StoreError>;
+
+    /// Encrypts the same tokens anew, if the sign-in still has them. Changes neither the version nor the claim, so that a running
+    /// refresh can store its answer. Durable.
+    async fn reseal_connection(&self, connection: &StoredConnection, new: &SealedSecret) -> Result<(), StoreError>;
+
+    /// Replaces the scopes that a call lacked. Changes neither the version nor the claim. Durable.
+    async fn want_scopes(&self, connection: &StoredConnection, wanted: &[String]) -> Result<(), StoreError>;
 
     /// Claims the refresh of the sign-in with this version, until `until`. Returns `false` if the version has changed or somebody
     /// else's claim is still valid at `now`.

@@ -71,8 +71,17 @@ pub(crate) async fn of_two_refreshes_one_is_claimed(store: &dyn ConnectionStore)
     assert!(store.claim_refresh(&first, after(0), after(10)).await.unwrap());
     assert!(!store.claim_refresh(&first, after(9), after(20)).await.unwrap(), "somebody has claimed it");
     assert!(store.claim_refresh(&first, after(10), after(20)).await.unwrap(), "whoever claimed it did not finish in time");
-    let second = StoredConnection { version: 2, scopes: Vec::new(), wanted: vec!["more".to_owned()], ..first.clone() };
-    assert!(store.change_connection(1, &second).await.unwrap());
+    // Neither another key nor a scope that a call lacked keeps the claimed refresh from storing its tokens.
+    let resealed = secret("user:anna", "a", "oauth.grant", "k2", 1);
+    store.reseal_connection(&first, &resealed).await.unwrap();
+    store.want_scopes(&first, &["more".to_owned()]).await.unwrap();
+    let wanting = StoredConnection { sealed: resealed, wanted: vec!["more".to_owned()], ..first.clone() };
+    assert_eq!(store.connection(&first.sealed.place.owner, &"a".into()).await.unwrap(), Some(wanting.clone()));
+    assert!(!store.claim_refresh(&first, after(19), after(30)).await.unwrap(), "it is still claimed");
+    let refreshed = StoredConnection { version: 2, scopes: Vec::new(), ..first.clone() };
+    assert!(store.change_connection(1, &refreshed).await.unwrap());
+    store.reseal_connection(&first, &wanting.sealed).await.unwrap();
+    let second = StoredConnection { wanted: wanting.wanted, ..refreshed };
     assert!(!store.change_connection(1, &second).await.unwrap(), "somebody else was quicker");
     assert!(!store.claim_refresh(&first, after(30), after(40)).await.unwrap(), "the tokens are others");
     assert_eq!(store.connection(&first.sealed.place.owner, &"a".into()).await.unwrap(), Some(second.clone()));
