@@ -445,6 +445,7 @@ impl Application {
             servers: Arc::clone(&managed_servers),
             switches: Arc::clone(&switches),
             enrichment: Arc::clone(&enrichment),
+            learning: learning.clone(),
             rebuilds: rebuilds.clone(),
         };
         let shared = Arc::new(SharedState::new(store.clone(), parts, versions));

@@ -1,9 +1,9 @@
 //! Takes over what other services on the same store change.
 //!
 //! These are keys, rules, toolsets, overrides of tools, approvals, servers, callers' switches and administrators' search texts, which every
-//! service keeps in memory. A change has a number, and so has the state of this service: the number of the last change that it contains. A
-//! change that this service makes itself is acknowledged with a number that includes it. So whoever changes something can tell whether
-//! another service has the change already.
+//! service keeps in memory, and what was forgotten of what use has taught. A change has a number, and so has the state of this service: the
+//! number of the last change that it contains. A change that this service makes itself is acknowledged with a number that includes it. So
+//! whoever changes something can tell whether another service has the change already.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +19,7 @@ use crate::service::catalog::definitions::Definitions;
 use crate::service::catalog::enrich::admin::EnrichmentAdmin;
 use crate::service::catalog::rebuild::Rebuilds;
 use crate::service::catalog::tool_facts::ToolOverrides;
+use crate::service::learning::learn::Learning;
 use crate::service::ports::{ChangeStore, StatePart, StateVersions};
 use crate::service::servers::Servers;
 use crate::service::supervision::joined;
@@ -39,6 +40,7 @@ pub(crate) struct SharedParts {
     pub servers: Arc<Servers>,
     pub switches: Arc<Switches>,
     pub enrichment: Arc<EnrichmentAdmin>,
+    pub learning: Learning,
     pub rebuilds: Rebuilds,
 }
 
@@ -111,7 +113,8 @@ impl SharedState {
         let has_lost = current.latest < known.latest;
         for (part, version) in &current.parts {
             if has_lost || known.parts.get(part) != Some(version) {
-                self.refresh(*part).await?;
+                let before = known.parts.get(part).copied().unwrap_or(*version);
+                self.refresh(*part, before).await?;
                 known.parts.insert(*part, *version);
             }
         }
@@ -120,8 +123,10 @@ impl SharedState {
         Ok(())
     }
 
-    async fn refresh(&self, part: StatePart) -> Result<(), PolicyError> {
-        let SharedParts { keys, policies, toolsets, overrides, definitions, servers, switches, enrichment, rebuilds } = &self.parts;
+    /// `before` is the number of the part's last change in memory.
+    async fn refresh(&self, part: StatePart, before: u64) -> Result<(), PolicyError> {
+        let SharedParts { keys, policies, toolsets, overrides, definitions, servers, switches, enrichment, learning, rebuilds } =
+            &self.parts;
         match part {
             StatePart::Keys => keys.refresh().await?,
             StatePart::Policy => policies.refresh().await?,
@@ -130,6 +135,7 @@ impl SharedState {
             StatePart::Servers => servers.refresh().await?,
             StatePart::Switches => switches.refresh().await?,
             StatePart::Enrichments => enrichment.publish(),
+            StatePart::Learning => learning.refresh(before).await?,
             StatePart::Definitions => {
                 for server in definitions.refresh().await? {
                     rebuilds.of(&server).await;

@@ -344,3 +344,42 @@ async fn words_of_arguments_teach_if_they_are_switched_on() {
         assert_eq!((status, remembered().await), (StatusCode::OK, None));
     }
 }
+
+/// Signed users are known only at calls, so a key selects for all of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_of_one_selection_learn_apart() {
+    let service = start(&[], None).await;
+    let [plain, other] = twins(&service).await;
+    let (key, anna) = (user(""), user("anna"));
+    select(&service, key, Some("c1"), MESSAGE).await;
+    call(&service, key, "c1", &other).await;
+    call(&service, anna, "c1", &other).await;
+    assert_eq!((first(&service, key).await, first(&service, anna).await), (other.clone(), other.clone()));
+    let path = "/v1/admin/learning?principal=user%3Aanna";
+    assert_eq!(administer(&service, Method::DELETE, path, &json!({})).await.0, StatusCode::OK);
+    let service = start(&[], Some(service.stop().await)).await;
+    assert_eq!((first(&service, key).await, first(&service, anna).await), (other, plain));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_forgotten_is_not_learned_again_from_an_open_chat() {
+    let service = start(&[], None).await;
+    let [plain, other] = twins(&service).await;
+    let (anna, ben) = (user("anna"), user("ben"));
+    use_tool(&service, anna, "a1", &other).await;
+    select(&service, ben, Some("b1"), MESSAGE).await;
+    assert_eq!(first(&service, anna).await, other);
+    let path = "/v1/admin/learning?principal=user%3Aanna";
+    assert_eq!(administer(&service, Method::DELETE, path, &json!({})).await.0, StatusCode::OK);
+    call(&service, anna, "a1", &other).await;
+    let turns =
+        json!([{"role": "user", "content": MESSAGE}, {"role": "assistant", "content": "Done."}, {"role": "user", "content": "do it"}]);
+    let body = json!({"messages": turns, "chat_id": "a1"});
+    assert_eq!(anna.request(&service, "/v1/filter").json(&body).send().await.unwrap().status(), StatusCode::OK);
+    call(&service, anna, "a1", &other).await;
+    assert_eq!(first(&service, anna).await, plain);
+    // Another user's open chat still teaches, and so does a new message.
+    call(&service, ben, "b1", &other).await;
+    use_tool(&service, anna, "a1", &other).await;
+    assert_eq!((first(&service, ben).await, first(&service, anna).await), (other.clone(), other));
+}

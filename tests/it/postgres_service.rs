@@ -6,6 +6,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::harness::callers::{self, select, user};
 use crate::harness::keys::{ADMIN, KEY, administer, create, with_key};
 use crate::harness::process::built::toolsieve;
 use crate::harness::process::{Service, write_config};
@@ -233,6 +234,44 @@ async fn a_switch_of_a_user_applies_in_every_service() {
         eventually("the change is in the other service", async || when(state(other).await.0, |seen| *seen >= number)).await;
         assert_eq!(keeps_all(other).await, to == "off", "{to}");
     }
+}
+
+/// The user's calls went to both services, which have them in memory and perhaps still in a queue.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_user_taught_is_forgotten_in_every_service() {
+    let name = schema();
+    let (one, two) = (callers::start(&on(&name), None).await, callers::start(&on(&name), None).await);
+    let scopes = async |service: &Running| {
+        let (_, shown) = administer(service, Method::GET, "/v1/admin/learning", &Value::Null).await;
+        shown["scopes"].as_array().unwrap().len()
+    };
+    let teach = async |service: &Running, who: &'static str| {
+        select(service, user(who), Some(who), "please say the arguments again").await;
+        let call = user(who).request(service, "/left/echo").header("X-OpenWebUI-Chat-Id", who);
+        assert_eq!(call.json(&json!({"text": "a"})).send().await.unwrap().status(), StatusCode::OK);
+    };
+    for service in [&one, &two] {
+        teach(service, "anna").await;
+        assert_eq!(scopes(service).await, 2, "the user's own scope, and that of all");
+    }
+    let forget = |who: &str| format!("/v1/admin/learning?principal=user%3A{who}");
+    assert_eq!(administer(&one, Method::DELETE, &forget("anna"), &Value::Null).await.0, StatusCode::OK);
+    assert_eq!(scopes(&one).await, 0);
+    eventually("the other service has forgotten it", async || when(scopes(&two).await, |number| *number == 0)).await;
+    // Only that is forgotten: not the rest, and not once more what was forgotten before.
+    teach(&one, "anna").await;
+    teach(&two, "ben").await;
+    assert_eq!(administer(&two, Method::DELETE, &forget("nobody"), &Value::Null).await.0, StatusCode::OK);
+    let number = state(&two).await.0;
+    eventually("the change is in the other service", async || when(state(&one).await.0, |seen| *seen >= number)).await;
+    assert_eq!((scopes(&one).await, scopes(&two).await), (2, 2));
+    assert_eq!(administer(&two, Method::DELETE, "/v1/admin/learning?all=true", &Value::Null).await.0, StatusCode::OK);
+    eventually("the other service has forgotten everything", async || when(scopes(&one).await, |number| *number == 0)).await;
+    for service in [one, two] {
+        // Stores what is queued.
+        service.stop().await;
+    }
+    assert_eq!(scopes(&callers::start(&on(&name), None).await).await, 0, "nothing of it was stored");
 }
 
 /// A service that does not know a key yet must not answer that there is none.

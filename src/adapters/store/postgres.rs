@@ -26,10 +26,11 @@ use std::borrow::Cow;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use sqlx::postgres::{PgPool, PgRow};
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, QueryBuilder, Transaction};
+use uuid::Uuid;
 
 use self::changes::Changes;
 use self::errors::{is_conflict, is_lost, is_passing};
@@ -38,7 +39,7 @@ use self::opening::Opened;
 use self::outage::Outage;
 use self::tables::Failures;
 use crate::adapters::installation::AccessMark;
-use crate::adapters::store::encoding::odd;
+use crate::adapters::store::encoding::{odd, signed, to_millis};
 use crate::adapters::store::rows::{Kind, Table};
 use crate::service::ports::StoreError;
 use crate::settings::PostgresSettings;
@@ -54,6 +55,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 const ROUND_TRIPS: Duration = Duration::from_secs(5);
 /// How long to wait at the end for running statements.
 const CLOSING: Duration = Duration::from_secs(5);
+/// How long it is known what was forgotten. All services that run have forgotten it by then.
+const FORGOTTEN_KEPT: Duration = Duration::from_hours(30 * 24);
 /// What the database stores in place of NUL, which its texts can't contain.
 const NUL: &str = "\u{fffd}";
 
@@ -73,6 +76,8 @@ pub struct PostgresStore {
     outage: Outage,
     changes: Changes,
     election: Election,
+    /// Distinguishes what this process has forgotten from what others have.
+    service: String,
     /// How long an operation may take until the server counts as unreachable.
     patience: Duration,
     failures: Failures,
@@ -106,6 +111,7 @@ impl PostgresStore {
             pool,
             patience: settings.connect_timeout + settings.statement_timeout + ROUND_TRIPS,
             failures: Failures::default(),
+            service: Uuid::now_v7().to_string(),
             place,
         }
     }
@@ -191,6 +197,21 @@ impl PostgresStore {
         self.write(action, work).await
     }
 
+    /// Notes for other services what this one forgets.
+    async fn note_forgotten(&self, writer: &mut PgConnection, what: &str) -> Result<(), sqlx::Error> {
+        let now = SystemTime::now();
+        let old = now.checked_sub(FORGOTTEN_KEPT).unwrap_or(SystemTime::UNIX_EPOCH);
+        sqlx::query("DELETE FROM learned_forgotten WHERE at < $1").bind(to_millis(old)).execute(&mut *writer).await?;
+        let query = sqlx::query("INSERT INTO learned_forgotten (service, what, at) VALUES ($1, $2, $3)");
+        query.bind(&self.service).bind(what).bind(to_millis(now)).execute(writer).await.map(drop)
+    }
+
+    /// What other services have forgotten with a later change than this one, in the order of the changes.
+    async fn forgotten_elsewhere(&self, writer: &mut PgConnection, after: u64) -> Result<Vec<String>, sqlx::Error> {
+        let query = sqlx::query_scalar("SELECT what FROM learned_forgotten WHERE number > $1 AND service <> $2 ORDER BY number");
+        query.bind(signed(after)).bind(&self.service).fetch_all(writer).await
+    }
+
     fn available(&self, action: &'static str) -> Result<(), StoreError> {
         self.outage.check().map_err(self.failed(action))
     }
@@ -222,7 +243,7 @@ impl PostgresStore {
         let rows: Vec<(String, String, String)> = sqlx::query_as(
             "SELECT table_name::text, column_name::text, data_type::text FROM information_schema.columns \
              WHERE table_schema = current_schema() AND table_name NOT IN ('installation', 'state_version', '_sqlx_migrations', \
-             'shared_rate', 'service', 'stored_file', 'link_key') \
+             'shared_rate', 'service', 'stored_file', 'link_key', 'learned_forgotten') \
              ORDER BY table_name COLLATE \"C\", ordinal_position",
         )
         .fetch_all(&self.pool)

@@ -209,6 +209,17 @@ impl SqliteStore {
         write.await.inspect_err(|_| self.failures.note_write())
     }
 
+    /// Does nothing: there are no other services.
+    #[expect(clippy::unused_async, reason = "PostgreSQL stores it")]
+    async fn note_forgotten(&self, _: &mut SqliteConnection, _what: &str) -> Result<(), sqlx::Error> {
+        Ok(())
+    }
+
+    #[expect(clippy::unused_async, reason = "PostgreSQL is asked")]
+    async fn forgotten_elsewhere(&self, _: &mut SqliteConnection, _after: u64) -> Result<Vec<String>, sqlx::Error> {
+        Ok(Vec::new())
+    }
+
     /// Fails if the file was removed: writes into it would be lost when the process ends.
     fn available(&self, action: &'static str) -> Result<(), StoreError> {
         let is_same = Identity::of(&self.path).is_ok_and(|found| found == self.identity);

@@ -137,6 +137,7 @@ impl Replay {
             let rivals = before.plain.iter().filter_map(|(id, score)| Some((prepared.tools.get(id)?.clone(), *score)));
             let message = RememberedMessage { id: query.id.as_str().into(), vector, rivals: rivals.collect() };
             let caller = self.caller(replayed);
+            let message = learning.open(&caller, message);
             let mut is_replayed = false;
             for right in query.groups.iter().filter_map(|group| group.iter().find(|id| prepared.tools.contains_key(*id))) {
                 let count = counts.entry(right).or_default();
@@ -153,6 +154,7 @@ impl Replay {
                 learning.learn_call(&caller, &message, &Used { tool, kind, first });
                 if let Some(vector) = words.clone() {
                     let message = RememberedMessage { id: id_of_words(&query.id, tool), vector, rivals: [].into() };
+                    let message = learning.open(&caller, message);
                     learning.learn_call(&caller, &message, &Used { tool, kind, first: None });
                 }
             }

@@ -141,8 +141,6 @@ impl CoUse {
     /// person.
     pub fn add(&mut self, chat: &str, person: &Arc<str>, tool: &ToolId, at: Minute, most_of_one: usize) {
         let tool = small(self.tools.insert_full(tool.clone()).0);
-        let person = self.people.insert_full(Arc::clone(person)).0;
-        self.counts.resize(self.people.len(), 0);
         let id = HASHES.hash_one(chat);
         let known = self.places.get(&id).map(|place| *place as usize);
         let place = known.unwrap_or_else(|| self.placed(id, person, most_of_one));
@@ -177,18 +175,23 @@ impl CoUse {
         row.zip(self.tools.get_index_of(tool)).is_some_and(|(row, tool)| row.tools().any(|known| known as usize == tool))
     }
 
-    fn placed(&mut self, id: u64, person: usize, most_of_one: usize) -> usize {
+    fn placed(&mut self, id: u64, person: &Arc<str>, most_of_one: usize) -> usize {
+        let person = self.people.insert_full(Arc::clone(person)).0;
+        self.counts.resize(self.people.len(), 0);
+        self.counts[person] += 1;
         let row = Chat { id, person: small(person), at: Minute(0), tools: [NONE; TOOLS_OF_CHAT] };
-        let is_crowded = self.counts[person] >= most_of_one;
+        let is_crowded = self.counts[person] > most_of_one;
         let oldest = |rows: &[Chat]| {
             let rows = rows.iter().enumerate().filter(|(_, row)| !is_crowded || row.person as usize == person);
             rows.min_by_key(|(_, row)| row.at).map(|(place, _)| place)
         };
         let replaced = if is_crowded || self.rows.len() >= MOST_CHATS { oldest(&self.rows) } else { None };
+        let mut displaced = None;
         let place = if let Some(place) = replaced {
             let old = std::mem::replace(&mut self.rows[place], row);
             self.places.remove(&old.id);
             self.counts[old.person as usize] -= 1;
+            displaced = Some(old.person as usize);
             for tool in old.tools() {
                 remove(&mut self.chats_of[tool as usize], small(place));
                 self.answers.0.lock().remove(&(tool as usize));
@@ -198,9 +201,19 @@ impl CoUse {
             self.rows.push(row);
             self.rows.len() - 1
         };
-        self.counts[person] += 1;
         self.places.insert(id, small(place));
+        if let Some(person) = displaced.filter(|person| self.counts[*person] == 0) {
+            self.forget_person(person);
+        }
         place
+    }
+
+    /// Forgets a person without chats. The last person takes the place.
+    fn forget_person(&mut self, person: usize) {
+        self.people.swap_remove_index(person);
+        self.counts.swap_remove(person);
+        let last = small(self.people.len());
+        self.rows.iter_mut().filter(|row| row.person == last).for_each(|row| row.person = small(person));
     }
 
     /// What mostly follows these tools, the most frequent first. A tool appears once.
@@ -294,8 +307,6 @@ impl CoUse {
             if kept.is_empty() {
                 continue;
             }
-            let person = self.people.insert_full(Arc::clone(person)).0;
-            self.counts.resize(self.people.len(), 0);
             let place = self.placed(row.id, person, usize::MAX);
             self.rows[place].at = row.at;
             for tool in kept {
@@ -464,6 +475,20 @@ mod tests {
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         chat(&mut memory, "long", "a", &many, NOW);
         assert!(!memory.holds("long", &tool("t1")) && memory.holds("long", &tool("t2")) && memory.holds("long", &tool("t9")));
+    }
+
+    #[test]
+    fn a_person_without_chats_is_forgotten() {
+        let mut memory = CoUse::default();
+        for number in 0..u32::try_from(MOST_CHATS).unwrap() + 10 {
+            let tools = if number > 5_000 { &["search", "create"] } else { &["x", "y"] };
+            chat(&mut memory, &number.to_string(), &format!("p{number}"), tools, Minute(NOW.0 - 9_000 + number));
+        }
+        assert_eq!((memory.people.len(), memory.counts.len()), (MOST_CHATS, MOST_CHATS));
+        let mut counts = vec![0; memory.people.len()];
+        memory.rows.iter().for_each(|row| counts[row.person as usize] += 1);
+        assert_eq!(counts, memory.counts);
+        assert_eq!(followers(&memory, "search", 9), [("create".to_owned(), 9)]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::fit::{Fit, Lesson};
 use super::row::{Known, MessageHash, Row, small};
 use super::stake::Stake;
 use super::vector::{MessageVector, dot, widened};
-use super::verdict::{Replayed, Verdict};
+use super::verdict::{NEEDED, Replayed, Verdict};
 use crate::domain::catalog::tool::ToolId;
 
 /// Maximum number of remembered messages per scope.
@@ -115,8 +115,6 @@ impl Memory {
         if vector.dimension() != self.dimension {
             return None;
         }
-        let (person, _) = self.people.insert_full(Arc::clone(person));
-        self.counts.resize(self.people.len(), 0);
         let (tool, _) = self.tools.insert_full(evidence.tool.clone());
         let place = self.places.get(&id).map(|place| *place as usize);
         let place = place.unwrap_or_else(|| self.placed(id, &message.vector, person, most_of_one));
@@ -236,7 +234,10 @@ impl Memory {
     }
 
     /// Finds a place for a new message.
-    fn placed(&mut self, id: MessageHash, vector: &MessageVector, person: usize, most_of_one: usize) -> usize {
+    fn placed(&mut self, id: MessageHash, vector: &MessageVector, person: &Arc<str>, most_of_one: usize) -> usize {
+        let (person, _) = self.people.insert_full(Arc::clone(person));
+        self.counts.resize(self.people.len(), 0);
+        self.counts[person] += 1;
         let row = Row {
             id,
             scale: vector.scale(),
@@ -250,19 +251,20 @@ impl Memory {
             let candidates = self.rows.iter().enumerate().filter(|(_, row)| is_candidate(row));
             candidates.min_by_key(|(_, row)| row.at).map(|(place, _)| place)
         };
-        let replaced = if self.counts[person] >= most_of_one {
+        let replaced = if self.counts[person] > most_of_one {
             oldest(&|row| row.person() == person)
         } else if self.rows.len() >= MOST {
             oldest(&|_| true)
         } else {
             None
         };
-        let values = vector.values();
+        let (values, mut displaced) = (vector.values(), None);
         let place = if let Some(place) = replaced {
             self.vectors[place * self.dimension..(place + 1) * self.dimension].copy_from_slice(values);
             let old = std::mem::replace(&mut self.rows[place], row);
             self.places.remove(&old.id);
             self.counts[old.person()] -= 1;
+            displaced = Some(old.person());
             place
         } else {
             if self.vectors.capacity() < self.vectors.len() + values.len() {
@@ -275,20 +277,31 @@ impl Memory {
             self.rows.push(row);
             self.rows.len() - 1
         };
-        self.counts[person] += 1;
         self.places.insert(id, small(place));
+        if let Some(person) = displaced.filter(|person| self.counts[*person] == 0) {
+            self.forget_person(person);
+        }
         place
     }
 
-    /// Keeps only this evidence, and messages that still have some. Returns how many pieces of evidence were removed.
+    /// Forgets a person without messages. The last person takes the place.
+    fn forget_person(&mut self, person: usize) {
+        self.people.swap_remove_index(person);
+        self.counts.swap_remove(person);
+        let last = self.people.len();
+        self.rows.iter_mut().filter(|row| row.person() == last).for_each(|row| row.person = small(person));
+    }
+
+    /// Keeps only this evidence, and messages that still have some. What they teach is kept until [`Self::refitted`], which is then due.
+    /// Returns how many pieces of evidence were removed.
     pub fn retain(&mut self, keep: impl Fn(&str, &Evidence) -> bool) -> usize {
         let is_kept = |row: &Row, known: &Known| keep(&self.people[row.person()], &known.of(&self.tools));
         if self.rows.iter().all(|row| row.evidence.iter().all(|known| is_kept(row, known))) {
             return 0;
         }
         let before = self.uses();
-        let (is_of_one, replayed) = (self.is_of_one, self.replayed);
-        let emptied = Self { is_of_one, replayed, version: self.version + 1, ..Self::default() };
+        let (is_of_one, replayed, fit) = (self.is_of_one, self.replayed, self.fit.clone());
+        let emptied = Self { is_of_one, replayed, fit, version: self.version + 1, ..Self::default() };
         let old = std::mem::replace(self, emptied);
         for (place, row) in old.rows.into_iter().enumerate() {
             let person = &old.people[row.person()];
@@ -296,15 +309,28 @@ impl Memory {
             let rivals = row.stakes.iter().filter_map(|stake| Some((old.tools[stake.tool()].clone(), stake.score()?)));
             let vector = MessageVector::of_parts(values, row.scale);
             let message = RememberedMessage { id: "".into(), vector, rivals: rivals.collect() };
+            let (mut kept, mut forgotten) = (None, Vec::new());
             for known in row.evidence {
                 let evidence = known.of(&old.tools);
                 if keep(person, &evidence) {
-                    self.insert_hashed(row.id, &message, person, &evidence, usize::MAX);
+                    kept = self.insert_hashed(row.id, &message, person, &evidence, usize::MAX);
+                } else {
+                    forgotten.push(known.tool());
                 }
             }
+            let Some(kept) = kept else { continue };
+            let kept = &mut self.rows[kept];
+            kept.offset = row.offset;
+            for stake in &mut kept.stakes {
+                let is_same = |known: &&Stake| old.tools[known.tool()] == self.tools[stake.tool()] && !forgotten.contains(&known.tool());
+                let pull = row.stakes.iter().find(is_same).map_or(0.0, |known| known.pull());
+                *stake = stake.with_pull(pull);
+            }
         }
-        if self.is_of_one {
-            self.refit();
+        self.changes = self.rows.len();
+        // The verdict rests on messages that are gone.
+        if self.rows.len() < NEEDED {
+            self.replayed = None;
         }
         before - self.uses()
     }
@@ -343,5 +369,28 @@ mod tests {
             memory.add(&message, &Arc::from((number % 40).to_string()), &evidence, 250);
         }
         assert_eq!((memory.messages(), memory.vectors.len(), memory.places.len()), (MOST, MOST * 384, MOST));
+    }
+
+    /// As on a public page, where everybody is new.
+    #[test]
+    fn a_person_without_messages_is_forgotten() {
+        let mut memory = Memory::default();
+        let add = |memory: &mut Memory, id: usize, person: usize| {
+            let message =
+                RememberedMessage { id: id.to_string().into(), vector: MessageVector::of(&[1.0, 0.5]).unwrap(), rivals: [].into() };
+            let at = Minute(1_000_000 + u32::try_from(id).unwrap());
+            let evidence = Evidence { tool: ToolId::new("server", "tool"), kind: EvidenceKind::Called, at };
+            memory.add(&message, &Arc::from(format!("p{person}")), &evidence, 2);
+        };
+        (0..MOST + 50).for_each(|number| add(&mut memory, number, number));
+        // One who stays displaces only an own message.
+        (0..3).for_each(|more| add(&mut memory, MOST + 50 + more, 100));
+        assert_eq!((memory.people.len(), memory.counts.len(), memory.messages()), (MOST - 1, MOST - 1, MOST));
+        let mut counts = vec![0; memory.people.len()];
+        memory.rows.iter().for_each(|row| counts[row.person()] += 1);
+        assert_eq!(counts, memory.counts);
+        assert_eq!(memory.counts[memory.people.get_index_of("p100").unwrap()], 2);
+        let removed = memory.retain(|person, _| person != format!("p{}", MOST + 49));
+        assert_eq!((removed, memory.people.len()), (1, MOST - 2), "rows and people still belong together");
     }
 }

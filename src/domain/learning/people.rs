@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::memory::Memory;
 use super::vector::MessageVector;
-use super::votes::{AGREED, ALIKE, Vote, VoteParameters};
+use super::votes::{AGREED, ALIKE, MOST_RAISED, Vote, VoteParameters};
 
 /// How far unanimous votes of people move a tool up, in standard deviations of the candidates. The best tool is usually 2 to 5 above the
 /// mean.
@@ -15,9 +15,7 @@ const MOST_DOWN: f32 = 0.75;
 const VOTERS: usize = 50;
 /// The share of the people with similar messages that must agree on a tool. A few accounts can't outvote many.
 const QUORUM: f32 = 0.25;
-/// Maximum number of tools that the people of a scope raise, so that wrong uses can't fill the first ranks.
-const MOST_RAISED: usize = 2;
-/// The cosine from which people's messages count as similar when they must agree.
+/// The cosine from which people's messages count as similar. Others don't vote.
 const SIMILAR: f32 = 0.4;
 /// How fast votes lose weight with the distance of their message.
 const WIDTH: f32 = 0.2;
@@ -27,9 +25,9 @@ const DOUBT: f32 = 0.5;
 impl Memory {
     /// The votes of a scope of several people: each person has one vote, by the nearest message, and enough of them must agree.
     pub(super) fn votes_of_people(&self, message: &MessageVector, parameters: &VoteParameters) -> Vec<(usize, Vote)> {
-        let voters = self.nearest_of_people(message);
-        let similar = voters.iter().filter(|(cosine, _)| *cosine >= SIMILAR).count();
-        let needed = parameters.people.max(share_of(similar));
+        // Without the others: many of them would outweigh the few by whose number the sum of the votes is divided.
+        let voters: Vec<(f32, usize)> = self.nearest_of_people(message).into_iter().filter(|(cosine, _)| *cosine >= SIMILAR).collect();
+        let needed = parameters.people.max(share_of(voters.len()));
         let mut tallies: HashMap<usize, Tally> = HashMap::new();
         for (cosine, place) in voters {
             let weights = self.rows[place].weights(parameters);
@@ -76,18 +74,17 @@ struct Tally {
 
 impl Tally {
     fn add(&mut self, vote: f32, weight: f32, cosine: f32) {
-        let is_similar = usize::from(cosine >= SIMILAR);
         if weight > 0.0 {
             self.positive += vote;
-            self.supporters += is_similar;
+            self.supporters += 1;
             self.alike += u32::from(cosine >= ALIKE);
         } else {
             self.negative += vote;
-            self.opponents += is_similar;
+            self.opponents += 1;
         }
     }
 
-    /// `None` if fewer people with similar messages agree than are `needed`.
+    /// `None` if fewer people agree than are `needed`.
     fn vote_of_people(&self, needed: usize) -> Option<Vote> {
         // Divided by the voices for the tool alone, so that another person's uses of other tools change nothing.
         let counted = |sum: f32, voices: usize| if voices >= needed { sum / (voices as f32 + DOUBT) } else { 0.0 };

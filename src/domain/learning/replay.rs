@@ -105,6 +105,19 @@ mod tests {
     }
 
     #[test]
+    fn a_verdict_does_not_outlive_its_messages() {
+        let mut memory = person(80, |number| if number < 50 { "b" } else { "a" });
+        let replayed = memory.replay().unwrap().replayed.unwrap();
+        memory.judge(Replayed { verdict: Verdict::Worse, ..replayed }, Minute(5));
+        memory.retain(|_, evidence| evidence.at > Minute(1_000_000));
+        assert_eq!((memory.messages(), memory.helps()), (79, false), "enough remain");
+        memory.retain(|_, evidence| evidence.tool != ToolId::new("server", "a"));
+        assert_eq!((memory.messages(), memory.helps()), (49, false));
+        memory.retain(|_, evidence| evidence.at > Minute(1_000_020));
+        assert_eq!((memory.messages(), memory.last_replay()), (29, None));
+    }
+
+    #[test]
     fn too_few_messages_are_not_measured() {
         let replay = person(39, |_| "b").replay().unwrap();
         assert_eq!((replay.uses, replay.needed, replay.replayed), (39, 40, None));

@@ -21,6 +21,8 @@ const NEARLY_THE_SAME: f32 = 0.86;
 pub(super) const AGREED: f32 = 0.5;
 /// The cosine from which messages count as alike in explanations.
 pub(super) const ALIKE: f32 = 0.6;
+/// Maximum number of tools that other people raise, so that wrong uses can't fill the first ranks.
+pub(super) const MOST_RAISED: usize = 2;
 /// Bounds of the weight of one message for one tool.
 const WEIGHTS: std::ops::RangeInclusive<f32> = -1.5..=1.5;
 
@@ -56,6 +58,15 @@ impl Vote {
             is_certain: self.is_certain || other.is_certain,
         }
     }
+}
+
+/// Keeps the tools that the votes of several scopes raise most, as many as one scope may raise, and all that they lower.
+pub(crate) fn keep_most_raised(votes: &mut HashMap<ToolId, Vote>) {
+    let mut raised: Vec<(f32, &ToolId)> =
+        votes.iter().filter(|(_, vote)| vote.delta > 0.0).map(|(tool, vote)| (vote.delta, tool)).collect();
+    raised.sort_unstable_by(|(delta, tool), (other_delta, other)| other_delta.total_cmp(delta).then_with(|| tool.cmp(other)));
+    let others: Vec<ToolId> = raised.into_iter().skip(MOST_RAISED).map(|(_, tool)| tool.clone()).collect();
+    votes.retain(|tool, _| !others.contains(tool));
 }
 
 impl Memory {
@@ -132,7 +143,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::{Memory, Vote, VoteParameters};
+    use super::{Memory, Vote, VoteParameters, keep_most_raised};
     use crate::domain::catalog::tool::ToolId;
     use crate::domain::learning::evidence::{Evidence, EvidenceKind, Minute};
     use crate::domain::learning::memory::{MOST, RememberedMessage};
@@ -253,6 +264,34 @@ mod tests {
         assert!(votes.values().all(|vote| vote.delta < 1.4), "{votes:?}");
     }
 
+    /// Fifty people use a tool after everything. That three of their messages are barely similar says nothing about this one.
+    #[test]
+    fn dissimilar_messages_do_not_vote() {
+        let delta = |others: usize| {
+            let mut memory = Memory::default();
+            for person in 0..3 + others {
+                let values = if person < 3 { [0.41, 0.912, 0.0] } else { [0.38, 0.0, 0.925] };
+                for (name, kind) in [("popular", EvidenceKind::Called), ("unpopular", EvidenceKind::Wrong)] {
+                    add(&mut memory, &format!("m{person}"), &values, &format!("p{person}"), name, kind);
+                }
+            }
+            ["popular", "unpopular"].map(|name| vote(&memory, &[1.0, 0.0, 0.0], name, 3).unwrap())
+        };
+        let [popular, unpopular] = delta(47);
+        assert!(popular.delta < 0.2 && !popular.is_certain && unpopular.delta > -0.2, "{popular:?} {unpopular:?}");
+        assert_eq!([popular, unpopular], delta(0));
+    }
+
+    #[test]
+    fn several_scopes_raise_few_tools() {
+        let of = |delta: f32| Vote { delta, ..Vote::default() };
+        let mut votes = [("a", 1.0), ("d", 0.5), ("c", 0.5), ("b", 1.5), ("low", -0.1)].map(|(name, delta)| (tool(name), of(delta))).into();
+        keep_most_raised(&mut votes);
+        let mut kept: Vec<&str> = votes.keys().map(|tool| &*tool.name).collect();
+        kept.sort_unstable();
+        assert_eq!(kept, ["a", "b", "low"]);
+    }
+
     #[test]
     fn a_flood_by_one_person_displaces_nobody() {
         let mut memory = Memory::default();
@@ -332,6 +371,23 @@ mod tests {
         assert!(memory.is_due() && before > 0.3, "{before}");
         memory.refit();
         assert!(!memory.is_due() && delta(&memory) > 0.3 && memory.helps());
+    }
+
+    /// Learning again takes long, so forgetting leaves it to whoever has time.
+    #[test]
+    fn after_forgetting_the_rest_still_counts_until_it_is_learned_again() {
+        let mut memory = Memory::of_one();
+        for number in 0..100_usize {
+            let values = [1.0, (number % 9) as f32 / 10.0, 0.0];
+            rivals(&mut memory, &number.to_string(), &values, &[("a", 3.0), ("b", 2.4)], if number == 0 { "old" } else { "b" });
+        }
+        memory.refit();
+        let delta = |memory: &Memory| vote(memory, &[1.0, 0.2, 0.0], "b", 1).unwrap().delta;
+        assert_eq!(memory.retain(|_, evidence| evidence.tool != tool("old")), 1);
+        assert!(memory.is_due() && delta(&memory) > 0.3, "{}", delta(&memory));
+        assert_eq!(vote(&memory, &[1.0, 0.0, 0.0], "old", 1), None);
+        memory.refit();
+        assert!(!memory.is_due() && delta(&memory) > 0.3);
     }
 
     proptest! {

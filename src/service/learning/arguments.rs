@@ -11,6 +11,7 @@ use crate::domain::learning::memory::RememberedMessage;
 use crate::domain::learning::scope::Scope;
 use crate::service::learning::call_words::CallWords;
 use crate::service::learning::learn::Learning;
+use crate::service::learning::open_message::OpenMessage;
 use crate::service::learning::writer::Taught;
 use crate::service::ports::{Embedder, FilledCall, StoreError};
 use crate::settings::LearnedArguments;
@@ -38,17 +39,22 @@ impl Learning {
     }
 
     /// Learns what a call after a caller's message was about, soon: the words are embedded like a further message.
-    pub(in crate::service) fn learn_words(&self, caller: &Principal, message: &str, (tool, kind): (&ToolId, EvidenceKind), text: String) {
+    pub(in crate::service) fn learn_words(
+        &self,
+        caller: &Principal,
+        message: &OpenMessage,
+        (tool, kind): (&ToolId, EvidenceKind),
+        text: String,
+    ) {
         let Some(words) = self.words.clone() else { return };
         let Some(place) = words.place() else { return };
-        let (learning, caller, tool, forgotten) = (self.clone(), caller.clone(), tool.clone(), self.forgettings.count());
-        let id = id_of_words(message, &tool);
+        let (learning, caller, tool) = (self.clone(), caller.clone(), tool.clone());
+        let (id, open) = (id_of_words(&message.message.id, &tool), message.clone());
         tokio::spawn(async move {
             let _place = place;
             let Some(vector) = words.vector(&text).await else { return };
-            if learning.forgettings.count() == forgotten {
-                learning.learn(&caller, &RememberedMessage { id, vector, rivals: [].into() }, tool, kind);
-            }
+            let message = RememberedMessage { id, vector, rivals: [].into() };
+            learning.learn(&caller, &OpenMessage { message, ..open }, tool, kind);
         });
     }
 

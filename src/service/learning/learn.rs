@@ -17,13 +17,15 @@ use crate::domain::learning::replay::Replay;
 use crate::domain::learning::scope::{Audience, Scope};
 use crate::domain::learning::vector::MessageVector;
 use crate::domain::learning::verdict::Replayed;
-use crate::domain::learning::votes::{Vote, VoteParameters};
+use crate::domain::learning::votes::{Vote, VoteParameters, keep_most_raised};
 use crate::service::learning::call_words::CallWords;
 use crate::service::learning::co_uses::CoUses;
 use crate::service::learning::earlier_uses::EarlierUses;
+use crate::service::learning::forgettings::Forgettings;
 use crate::service::learning::memories::Memories;
+use crate::service::learning::open_message::OpenMessage;
 use crate::service::learning::qualities::Qualities;
-use crate::service::learning::writer::{Forgettings, MOST_CHATS_IN_MEMORY, MOST_IN_MEMORY, Taught, Writer};
+use crate::service::learning::writer::{MOST_CHATS_IN_MEMORY, MOST_IN_MEMORY, Taught, Writer};
 use crate::service::ports::{Forgotten, LearnedUse, LearningStore, StoreError};
 use crate::service::supervision::Supervised;
 use crate::service::write_behind::{BatchWriter, Queue};
@@ -174,8 +176,13 @@ impl Learning {
         self.settings.mode
     }
 
-    /// Learns from a finished call after a caller's message.
-    pub(crate) fn learn_call(&self, caller: &Principal, message: &RememberedMessage, used: &Used<'_>) {
+    /// Lets later calls and verdicts teach from a caller's message.
+    pub(crate) fn open(&self, caller: &Principal, message: RememberedMessage) -> OpenMessage {
+        OpenMessage { message, owner: Scope::of(caller).into_iter().next(), since: self.forgettings.count() }
+    }
+
+    /// Learns from a finished call after a message, for the caller or the user of the chat.
+    pub(crate) fn learn_call(&self, caller: &Principal, message: &OpenMessage, used: &Used<'_>) {
         let Used { tool, kind, first } = *used;
         self.learn(caller, message, tool.clone(), kind);
         if let Some(first) = first.filter(|first| *first != tool && matches!(kind, EvidenceKind::Called | EvidenceKind::Found)) {
@@ -183,17 +190,17 @@ impl Learning {
         }
     }
 
-    /// Learns from what happened to a tool after a caller's message.
-    pub(in crate::service) fn learn(&self, principal: &Principal, message: &RememberedMessage, tool: ToolId, kind: EvidenceKind) {
+    /// Learns from what happened to a tool after a message. What was forgotten since the message isn't learned again.
+    pub(in crate::service) fn learn(&self, principal: &Principal, message: &OpenMessage, tool: ToolId, kind: EvidenceKind) {
         let scopes = Scope::of(principal);
-        if scopes.is_empty() {
-            return;
-        }
+        let Some(own) = scopes.first() else { return };
+        let (since, message) = (message.since, message.of(own));
         let evidence = Evidence { tool, kind, at: Minute::of(SystemTime::now()) };
         let person = principal.id.as_str().into();
-        let one = LearnedUse { message: message.clone(), principal: person, scopes: scopes.into(), evidence };
-        self.memories.add(&one);
-        self.queue.push(Taught::Use(one));
+        let one = LearnedUse { message, principal: person, scopes: scopes.into(), evidence };
+        if self.forgettings.unless_forgotten(since, &one, || self.memories.add(&one)) {
+            self.queue.push(Taught::Use(one));
+        }
     }
 
     /// Learns again where much has changed. The writer does the same soon after each use.
@@ -233,6 +240,7 @@ impl Learning {
                 }
             }
         }
+        keep_most_raised(&mut shared);
         for (tool, vote) in shared {
             let known = own.entry(tool).or_default();
             *known = known.with(vote);
@@ -345,18 +353,33 @@ impl Learning {
         found.into_iter().map(evidence).collect()
     }
 
-    /// Forgets evidence, in memory and in the store. Returns the number of stored pieces.
+    /// Forgets evidence, in memory and in the store. Returns the number of stored pieces. Other services follow with [`Self::refresh`].
     ///
     /// # Errors
     /// The store fails. Then the evidence is forgotten until the next start.
     pub async fn forget(&self, forgotten: &Forgotten) -> Result<u64, StoreError> {
         let _writing = self.writing.lock().await;
-        // What is queued is not stored any more, because it isn't in memory, or because it was counted before.
-        self.forgettings.note();
+        self.forget_in_memory(forgotten);
+        self.store.forget_learned(forgotten).await
+    }
+
+    /// Forgets what other services have forgotten with a later change than this one. In the store, this service may have stored some of it
+    /// again meanwhile.
+    pub(in crate::service) async fn refresh(&self, after: u64) -> Result<(), StoreError> {
+        let _writing = self.writing.lock().await;
+        for forgotten in self.store.forget_again(after).await? {
+            self.forget_in_memory(&forgotten);
+        }
+        Ok(())
+    }
+
+    /// Only while nothing is stored: what is queued is not stored any more, because it isn't in memory, or because it was counted before.
+    fn forget_in_memory(&self, forgotten: &Forgotten) {
+        self.forgettings.note(forgotten);
         self.memories.forget(forgotten);
+        self.memories.refit_soon();
         self.co_uses.forget(forgotten);
         self.qualities.forget(forgotten);
         self.earlier.forget(forgotten);
-        self.store.forget_learned(forgotten).await
     }
 }

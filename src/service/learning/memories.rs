@@ -78,6 +78,12 @@ impl Memories {
         }
     }
 
+    /// The same in the background, without waiting for it.
+    pub(super) fn refit_soon(self: &Arc<Self>) {
+        let memories = Arc::clone(self);
+        tokio::task::spawn_blocking(move || memories.refit(Memory::is_due));
+    }
+
     /// Replays each caller's own scope, and takes over the results. Ordered by scope.
     pub(super) fn replay(&self) -> Vec<(Scope, Replay)> {
         let mut scopes = Vec::new();
@@ -115,7 +121,7 @@ impl Memories {
         one.scopes.iter().filter(is_held).cloned().collect()
     }
 
-    /// Forgets evidence. Returns how many pieces were removed, over all scopes.
+    /// Forgets evidence. Returns how many pieces were removed, over all scopes. Then, [`Self::refit`] is due.
     pub(super) fn forget(&self, forgotten: &Forgotten) -> usize {
         let keep = |person: &str, evidence: &Evidence| !forgotten.has(person, &evidence.tool, evidence.at);
         let mut removed = 0;

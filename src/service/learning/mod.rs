@@ -3,9 +3,11 @@
 mod call_words;
 mod co_uses;
 mod earlier_uses;
+mod forgettings;
 mod memories;
 mod qualities;
 mod writer;
+pub(crate) mod open_message;
 pub mod learn;
 mod together;
 mod arguments;

@@ -1,21 +1,20 @@
 //! How well each key's tools answer, by their last calls. Kept in memory only.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use moka::sync::Cache;
 use parking_lot::Mutex;
 
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::ToolId;
-use crate::domain::learning::quality::{Calls, Quality};
+use crate::domain::learning::evidence::Minute;
+use crate::domain::learning::quality::{COUNTED, Calls, Quality};
 use crate::domain::learning::scope::{Audience, Scope};
 use crate::service::ports::Forgotten;
 
 /// Maximum number of tools, counted once per key: about 20 MiB.
 const HELD: u64 = 10_000;
-/// Tools without calls for this long are forgotten.
-const IDLE: Duration = Duration::from_hours(7 * 24);
 
 /// Keys never learn from each other's calls.
 type Place = (Arc<str>, ToolId);
@@ -28,7 +27,7 @@ pub(super) struct Qualities {
 
 impl Default for Qualities {
     fn default() -> Self {
-        let calls = Cache::builder().max_capacity(HELD).time_to_idle(IDLE).build();
+        let calls = Cache::builder().max_capacity(HELD).time_to_idle(COUNTED).build();
         Self { calls, hasher: ahash::RandomState::new() }
     }
 }
@@ -37,16 +36,16 @@ impl Qualities {
     pub(super) fn add(&self, caller: &Principal, tool: &ToolId, has_failed: bool, took: Duration) {
         let Some(key) = key_of(caller) else { return };
         let calls = self.calls.get_with((key, tool.clone()), Arc::default);
-        calls.lock().add(self.person(caller), has_failed, took);
+        calls.lock().add(self.person(caller), has_failed, took, Minute::of(SystemTime::now()));
     }
 
     /// For a caller, what the calls of a tool show.
     pub(super) fn of<'a>(&'a self, caller: &Principal) -> impl Fn(&ToolId) -> Option<Quality> + use<'a> {
-        let (key, person) = (key_of(caller), self.person(caller));
+        let (key, person, now) = (key_of(caller), self.person(caller), Minute::of(SystemTime::now()));
         move |tool| {
             let calls = self.calls.get(&(key.clone()?, tool.clone()))?;
             let calls = calls.lock();
-            calls.quality(person)
+            calls.quality(person, now)
         }
     }
 

@@ -1,11 +1,11 @@
 //! Stores what is learned, soon after it is in memory.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use crate::domain::learning::memory::Memory;
 use crate::service::learning::co_uses::CoUses;
+use crate::service::learning::forgettings::Forgettings;
 use crate::service::learning::memories::Memories;
 use crate::service::ports::{CalledInChat, FilledCall, Forgotten, LearnedUse, LearningStore};
 use crate::service::write_behind::BatchWriter;
@@ -14,20 +14,6 @@ use crate::service::write_behind::BatchWriter;
 pub(super) const MOST_IN_MEMORY: usize = 100_000;
 /// Maximum number of chats in memory, counted once per scope: about 5 MiB.
 pub(super) const MOST_CHATS_IN_MEMORY: usize = 50_000;
-
-/// How often something was forgotten. What was learned before and isn't stored yet must not be stored afterwards.
-#[derive(Clone, Default)]
-pub(super) struct Forgettings(Arc<AtomicU64>);
-
-impl Forgettings {
-    pub(super) fn count(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
-    }
-
-    pub(super) fn note(&self) {
-        self.0.fetch_add(1, Ordering::AcqRel);
-    }
-}
 
 /// What the writer stores.
 #[derive(Clone, Debug)]
@@ -97,6 +83,7 @@ impl BatchWriter for Writer {
         let forgotten = Forgotten::Before(before);
         let _writing = self.writing.lock().await;
         self.memories.forget(&forgotten);
+        self.memories.refit_soon();
         self.co_uses.forget(&forgotten);
         match self.store.forget_learned(&forgotten).await {
             Ok(0) => {}

@@ -1,9 +1,9 @@
 //! Recent selections in memory, so that later calls and searches can refer to them.
 //!
 //! A caller finds only its own selections. There are two exceptions. The user of a chat may be unknown at selection, because signed
-//! users are known only at calls. So if a key that may act for users selects for a chat, its selection applies to every caller in
-//! that chat. And calls may lack the user that the selection named. So if such a key names no user, the last selection of the chat by
-//! the same key applies.
+//! users are known only at calls. So if a key that may act for users selects for a chat, its selection applies to every caller of the
+//! same key in that chat. And calls may lack the user that the selection named. So if such a key names no user, the last selection of
+//! the chat by the same key applies.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use moka::sync::Cache;
 use crate::domain::access::api_key::KeyId;
 use crate::domain::access::principal::{Principal, PrincipalId, PrincipalKind};
 use crate::domain::catalog::tool::ToolId;
-use crate::domain::learning::memory::RememberedMessage;
 use crate::domain::text::canonical::Fingerprint;
+use crate::service::learning::open_message::OpenMessage;
 use crate::service::ports::OfferedTools;
 
 /// Maximum number of selections, each stored by id and by chat.
@@ -39,7 +39,7 @@ pub(super) struct LastSelection {
 #[derive(Clone, Debug, Default)]
 pub(in crate::service) struct Lesson {
     /// The chat's last message that can be understood by itself.
-    pub(in crate::service) message: Option<RememberedMessage>,
+    pub(in crate::service) message: Option<OpenMessage>,
     /// The tool that ranked first.
     pub(in crate::service) first: Option<ToolId>,
 }
@@ -48,9 +48,9 @@ pub(in crate::service) struct Lesson {
 enum Key {
     Selection(PrincipalId, Arc<str>),
     Chat(PrincipalId, Arc<str>),
-    /// A chat, for a selection by a key that may act for users.
-    TrustedChat(Arc<str>),
-    /// A chat, for a selection for a named user. The first part is the id of the key, if it has one.
+    /// A chat, for a selection by a key that may act for users. The first part is the id of the key, if it has one.
+    TrustedChat(Option<KeyId>, Arc<str>),
+    /// The same for a selection for a named user.
     ChatOfUser(Option<KeyId>, Arc<str>),
 }
 
@@ -85,7 +85,7 @@ impl LastSelections {
         let selection = Arc::new(LastSelection { id: Arc::clone(&id), tools: tools.clone(), lesson, user });
         if let Some(chat) = chat {
             if principal.vouches {
-                self.selections.insert(Key::TrustedChat(chat.into()), Arc::clone(&selection));
+                self.selections.insert(Key::TrustedChat(key_of(principal), chat.into()), Arc::clone(&selection));
             }
             if principal.kind == PrincipalKind::User {
                 self.selections.insert(Key::ChatOfUser(key_of(principal), chat.into()), Arc::clone(&selection));
@@ -101,7 +101,7 @@ impl LastSelections {
         named.or_else(|| {
             let chat: Arc<str> = chat?.into();
             let own = self.selections.get(&Key::Chat(principal.id.clone(), Arc::clone(&chat)));
-            let own = own.or_else(|| self.selections.get(&Key::TrustedChat(Arc::clone(&chat))));
+            let own = own.or_else(|| self.selections.get(&Key::TrustedChat(key_of(principal), Arc::clone(&chat))));
             own.or_else(|| principal.vouches.then(|| self.selections.get(&Key::ChatOfUser(key_of(principal), chat)))?)
         })
     }
@@ -121,7 +121,8 @@ impl LastSelection {
 mod tests {
     use std::sync::Arc;
 
-    use super::{LastSelections, Lesson};
+    use super::{Fingerprint, KeyId, LastSelections, Lesson};
+    use crate::domain::access::api_key::Presented;
     use crate::domain::access::principal::{GroupTable, Principal, User};
     use crate::domain::catalog::tool::ToolId;
     use crate::service::ports::OfferedTools;
@@ -169,6 +170,10 @@ mod tests {
         selections.remember(&key, "of the key", Some("chat"), (&OfferedTools::default(), Lesson::default()));
         let found = |chat| selections.of(&user, Some("of the key"), Some(chat)).map(|found| found.id.to_string());
         assert_eq!((found("chat").as_deref(), found("other")), (Some("of the key"), None));
+        // Any key may send this chat's id.
+        let key_of_others =
+            Principal { key: Some(Presented { id: KeyId::new("other"), hash: Fingerprint::of_text("other") }), ..user.clone() };
+        assert!(selections.of(&key_of_others, None, Some("chat")).is_none());
         selections.remember(&user, "of the user", Some("chat"), (&OfferedTools::default(), Lesson::default()));
         assert_eq!(found("chat").as_deref(), Some("of the user"));
         // A call that lacks the user.

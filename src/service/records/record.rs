@@ -18,6 +18,7 @@ use crate::domain::records::conversation::Conversation;
 use crate::service::caller::CallerContext;
 use crate::service::leading::Leading;
 use crate::service::learning::learn::{Learning, Used};
+use crate::service::learning::open_message::OpenMessage;
 use crate::service::ports::{
     Attribution, CallOutcome, EventMessage, EventStore, SelectionEvent, SelectionEventKind, Spool, SpoolState, Verdict,
 };
@@ -56,7 +57,7 @@ pub struct Recorder {
 }
 
 /// The last search of each conversation without a selection. A call after it is evidence.
-type LastSearches = Cache<(PrincipalId, Conversation), RememberedMessage>;
+type LastSearches = Cache<(PrincipalId, Conversation), OpenMessage>;
 
 /// Maximum number of remembered searches.
 const SEARCHES: u64 = 10_000;
@@ -154,13 +155,11 @@ impl Recorder {
         (id, vector, leans): (&str, Option<&[f32]>, bool),
         (first, rivals): (Option<ToolId>, Arc<[(ToolId, f32)]>),
     ) -> Lesson {
-        if self.learning.is_none() {
-            return Lesson::default();
-        }
+        let Some(learning) = &self.learning else { return Lesson::default() };
         let message = if leans {
             self.last.of(principal, None, chat).and_then(|before| before.lesson.message.clone())
         } else {
-            vector.and_then(MessageVector::of).map(|vector| RememberedMessage { id: id.into(), vector, rivals })
+            vector.and_then(MessageVector::of).map(|vector| learning.open(principal, RememberedMessage { id: id.into(), vector, rivals }))
         };
         Lesson { message, first }
     }
@@ -175,13 +174,13 @@ impl Recorder {
     ) {
         self.meters.search(kind);
         let followed = self.followed(caller);
-        if self.learning.is_some()
+        if let Some(learning) = &self.learning
             && followed.as_ref().is_none_or(|selection| selection.lesson.message.is_none())
             && let Some(vector) = vector.as_deref().and_then(MessageVector::of)
             && let Some(conversation) = caller.conversation()
         {
             let message = RememberedMessage { id: Uuid::now_v7().to_string().into(), vector, rivals: [].into() };
-            self.searches.insert((caller.principal.id.clone(), conversation), message);
+            self.searches.insert((caller.principal.id.clone(), conversation), learning.open(&caller.principal, message));
         }
         let recovered = followed.as_ref().zip(tools.first()).is_some_and(|(selection, best)| !selection.offered(best));
         self.record(self.event(caller, followed.as_deref(), SelectionEventKind::Searched { message, tools, recovered }));
@@ -241,14 +240,14 @@ impl Recorder {
         };
         // Without a chat, nobody knows which of several calls belong to the message.
         if caller.chat.is_none() {
-            message.rivals = [].into();
+            message.message.rivals = [].into();
         }
         let is_sure = caller.chat.is_some() && !is_of_search;
         let first = followed.filter(|_| is_sure).and_then(|selection| selection.lesson.first.as_ref());
         let person = person(caller, followed);
         learning.learn_call(person, &message, &Used { tool, kind, first });
         if let Some(words) = words {
-            learning.learn_words(person, &message.id, (tool, kind), words);
+            learning.learn_words(person, &message, (tool, kind), words);
         }
     }
 

@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 use sqlx::{Pool, Row};
 
 use super::{Db, DbConnection, DbRow, SqlStore, co_use, parameters};
-use crate::adapters::store::encoding::{from_millis, odd, signed, to_millis};
+use crate::adapters::store::encoding::{from_millis, odd, signed, to_json, to_millis};
+use crate::domain::access::api_key::KeyId;
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::learning::arguments::FilledParameters;
@@ -52,11 +54,12 @@ macro_rules! evidence {
 }
 const SCOPES: &str = scopes!("model = $1");
 const EVIDENCE: &str = evidence!("vector, rivals", "", "model = $1");
-// A message of another model, and not the words of arguments, whose ids contain slashes.
+// A message of another model, and not the words of arguments, whose ids contain slashes. Selections have ids of 36 characters. After them,
+// there may be a hash of a caller other than the one who selected.
 const EARLIER_SCOPES: &str = scopes!("model <> $1 AND id NOT LIKE '%/%'");
 const EARLIER: &str = evidence!(
     "selection_event.message AS text",
-    " LEFT JOIN selection_event ON selection_event.selection = learned_message.id AND selection_event.kind = 'offered'",
+    " LEFT JOIN selection_event ON selection_event.selection = substr(learned_message.id, 1, 36) AND selection_event.kind = 'offered'",
     "model <> $1 AND id NOT LIKE '%/%'"
 );
 
@@ -151,48 +154,105 @@ impl LearningStore for SqlStore {
     }
 
     async fn forget_learned(&self, forgotten: &Forgotten) -> Result<u64, StoreError> {
-        let forget = || {
+        let forget_and_note = || {
             async move |writer: &mut DbConnection| {
-                co_use::forget(writer, forgotten).await?;
-                parameters::forget(writer, forgotten).await?;
                 let before = pieces(writer).await?;
-                match forgotten {
-                    Forgotten::Caller(id) => remove_all(writer, id).await?,
-                    Forgotten::Key(key) => {
-                        // Scopes begin with the key's id and a slash. After the slash comes `0`.
-                        let (from, to) = (format!("{}/", key.as_str()), format!("{}0", key.as_str()));
-                        let query = sqlx::query("DELETE FROM learned_message_scope WHERE scope >= $1 AND scope < $2").bind(from).bind(to);
-                        query.execute(&mut *writer).await?;
-                    }
-                    Forgotten::Tool(tool) => {
-                        let query = sqlx::query("DELETE FROM learned_message_evidence WHERE server = $1 AND tool = $2");
-                        query.bind(tool.server.as_str()).bind(&*tool.name).execute(&mut *writer).await?;
-                    }
-                    Forgotten::Scope(scope) => {
-                        let query = sqlx::query("DELETE FROM learned_message_scope WHERE scope = $1").bind(scope.to_string());
-                        query.execute(&mut *writer).await?;
-                    }
-                    Forgotten::Before(time) => {
-                        let query = sqlx::query("DELETE FROM learned_message WHERE at < $1").bind(to_millis(*time));
-                        query.execute(&mut *writer).await?;
-                    }
-                    Forgotten::All => {
-                        sqlx::query("DELETE FROM learned_message").execute(&mut *writer).await?;
-                    }
+                forget(writer, forgotten).await?;
+                let removed = before.saturating_sub(pieces(writer).await?);
+                // Comes last, because other changes of the state wait from here on.
+                if let Some(what) = Noted::of(forgotten) {
+                    self.note_forgotten(writer, &to_json(&what)?).await?;
                 }
-                if matches!(forgotten, Forgotten::Key(_) | Forgotten::Tool(_) | Forgotten::Scope(_)) {
-                    let unused = "DELETE FROM learned_message WHERE NOT EXISTS (SELECT 1 FROM learned_message_scope WHERE message = learned_message.id) \
-                              OR NOT EXISTS (SELECT 1 FROM learned_message_evidence WHERE message = learned_message.id)";
-                    sqlx::query(unused).execute(&mut *writer).await?;
-                }
-                Ok(before.saturating_sub(pieces(writer).await?))
+                Ok(removed)
             }
         };
         match forgotten {
-            Forgotten::Before(_) => self.write(FORGET, forget).await,
-            _ => self.durable(FORGET, forget).await,
+            Forgotten::Before(_) => self.write(FORGET, forget_and_note).await,
+            _ => self.durable(FORGET, forget_and_note).await,
         }
     }
+
+    async fn forget_again(&self, after: u64) -> Result<Vec<Forgotten>, StoreError> {
+        let forget_again = || {
+            async move |writer: &mut DbConnection| {
+                let mut again = Vec::new();
+                for what in self.forgotten_elsewhere(writer, after).await? {
+                    // A later version of the service may forget other things.
+                    if let Some(forgotten) = serde_json::from_str(&what).ok().and_then(Noted::forgotten) {
+                        forget(writer, &forgotten).await?;
+                        again.push(forgotten);
+                    }
+                }
+                Ok(again)
+            }
+        };
+        self.durable(FORGET, forget_again).await
+    }
+}
+
+/// What was forgotten, as other services read it.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Noted {
+    Caller(String),
+    Key(String),
+    Tool(String, String),
+    Scope(String),
+    All,
+}
+
+impl Noted {
+    /// `None` for old messages, which each service forgets by itself.
+    fn of(forgotten: &Forgotten) -> Option<Self> {
+        Some(match forgotten {
+            Forgotten::Caller(id) => Self::Caller(id.as_str().to_owned()),
+            Forgotten::Key(id) => Self::Key(id.as_str().to_owned()),
+            Forgotten::Tool(tool) => Self::Tool(tool.server.as_str().to_owned(), tool.name.to_string()),
+            Forgotten::Scope(scope) => Self::Scope(scope.to_string()),
+            Forgotten::Before(_) => return None,
+            Forgotten::All => Self::All,
+        })
+    }
+
+    fn forgotten(self) -> Option<Forgotten> {
+        Some(match self {
+            Self::Caller(id) => Forgotten::Caller(PrincipalId::new(id)),
+            Self::Key(id) => Forgotten::Key(KeyId::new(id)),
+            Self::Tool(server, name) => Forgotten::Tool(ToolId::new(server.as_str(), name)),
+            Self::Scope(name) => Forgotten::Scope(Scope::read(&name)?),
+            Self::All => Forgotten::All,
+        })
+    }
+}
+
+async fn forget(writer: &mut DbConnection, forgotten: &Forgotten) -> Result<(), sqlx::Error> {
+    co_use::forget(writer, forgotten).await?;
+    parameters::forget(writer, forgotten).await?;
+    match forgotten {
+        Forgotten::Caller(id) => return remove_all(writer, id).await,
+        Forgotten::Key(key) => {
+            // Scopes begin with the key's id and a slash. After the slash comes `0`.
+            let (from, to) = (format!("{}/", key.as_str()), format!("{}0", key.as_str()));
+            let query = sqlx::query("DELETE FROM learned_message_scope WHERE scope >= $1 AND scope < $2").bind(from).bind(to);
+            query.execute(&mut *writer).await?;
+        }
+        Forgotten::Tool(tool) => {
+            let query = sqlx::query("DELETE FROM learned_message_evidence WHERE server = $1 AND tool = $2");
+            query.bind(tool.server.as_str()).bind(&*tool.name).execute(&mut *writer).await?;
+        }
+        Forgotten::Scope(scope) => {
+            let query = sqlx::query("DELETE FROM learned_message_scope WHERE scope = $1").bind(scope.to_string());
+            query.execute(&mut *writer).await?;
+        }
+        Forgotten::Before(time) => {
+            let query = sqlx::query("DELETE FROM learned_message WHERE at < $1").bind(to_millis(*time));
+            return query.execute(writer).await.map(drop);
+        }
+        Forgotten::All => return sqlx::query("DELETE FROM learned_message").execute(writer).await.map(drop),
+    }
+    let unused = "DELETE FROM learned_message WHERE NOT EXISTS (SELECT 1 FROM learned_message_scope WHERE message = learned_message.id) \
+                  OR NOT EXISTS (SELECT 1 FROM learned_message_evidence WHERE message = learned_message.id)";
+    sqlx::query(unused).execute(writer).await.map(drop)
 }
 
 /// For each message that a statement finds, for whom it counts.

@@ -21,6 +21,8 @@ named! {
         Switches = "switches",
         /// The search texts of administrators.
         Enrichments = "enrichments",
+        /// What services have forgotten of what use has taught.
+        Learning = "learning",
     }
 }
 

@@ -130,4 +130,8 @@ pub trait LearningStore: Send + Sync {
     /// Deletes what was learned from messages, chats and arguments. Returns the number of pieces of evidence of messages. Durable, except for old
     /// messages.
     async fn forget_learned(&self, forgotten: &Forgotten) -> Result<u64, StoreError>;
+
+    /// Deletes again what other services have forgotten with a later change than this one, and returns it in the order of the changes.
+    /// Without old messages, which each service forgets by itself.
+    async fn forget_again(&self, after: u64) -> Result<Vec<Forgotten>, StoreError>;
 }

@@ -1,0 +1,99 @@
+//! What was forgotten last. What was learned before must not be learned again afterwards.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+use crate::service::ports::{Forgotten, LearnedUse};
+
+/// Number of forgettings that are remembered. After more of them, all that was there before counts as forgotten.
+const REMEMBERED: usize = 256;
+
+#[derive(Clone, Default)]
+pub(super) struct Forgettings(Arc<RwLock<Last>>);
+
+#[derive(Default)]
+struct Last {
+    /// Number of forgettings since the start.
+    count: u64,
+    last: VecDeque<Forgotten>,
+}
+
+impl Forgettings {
+    /// How often something was forgotten since the start.
+    pub(super) fn count(&self) -> u64 {
+        self.0.read().count
+    }
+
+    /// Comes before the forgetting itself.
+    pub(super) fn note(&self, forgotten: &Forgotten) {
+        let mut known = self.0.write();
+        known.count += 1;
+        if known.last.len() >= REMEMBERED {
+            known.last.pop_front();
+        }
+        known.last.push_back(forgotten.clone());
+    }
+
+    /// Learns, unless it was forgotten after this number of forgettings. Returns whether it did. No forgetting comes between the two.
+    pub(super) fn unless_forgotten(&self, since: u64, one: &LearnedUse, learn: impl FnOnce()) -> bool {
+        let known = self.0.read();
+        let later = usize::try_from(known.count.saturating_sub(since)).unwrap_or(usize::MAX);
+        let concerns = |forgotten: &Forgotten| {
+            forgotten.has(&one.principal, &one.evidence.tool, one.evidence.at) || one.scopes.iter().any(|scope| forgotten.has_scope(scope))
+        };
+        let is_forgotten = later > known.last.len() || known.last.iter().rev().take(later).any(concerns);
+        if !is_forgotten {
+            learn();
+        }
+        !is_forgotten
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{Forgettings, Forgotten, LearnedUse, REMEMBERED};
+    use crate::domain::access::api_key::KeyId;
+    use crate::domain::access::principal::PrincipalId;
+    use crate::domain::catalog::tool::ToolId;
+    use crate::domain::learning::evidence::{Evidence, EvidenceKind, Minute};
+    use crate::domain::learning::memory::RememberedMessage;
+    use crate::domain::learning::scope::Scope;
+    use crate::domain::learning::vector::MessageVector;
+
+    #[test]
+    fn only_what_it_concerns_is_forgotten() {
+        let (forgettings, tool) = (Forgettings::default(), ToolId::new("server", "tool"));
+        let one = LearnedUse {
+            message: RememberedMessage { id: "a".into(), vector: MessageVector::of(&[1.0]).unwrap(), rivals: [].into() },
+            principal: Arc::from("user:a"),
+            scopes: ["k/caller=user:a", "k/group=ops", "k/all"].iter().filter_map(|name| Scope::read(name)).collect(),
+            evidence: Evidence { tool: tool.clone(), kind: EvidenceKind::Called, at: Minute(1) },
+        };
+        let learns = |since| forgettings.unless_forgotten(since, &one, || ());
+        for (forgotten, is_learned) in [
+            (Forgotten::Caller(PrincipalId::new("user:b")), true),
+            (Forgotten::Key(KeyId::new("other")), true),
+            (Forgotten::Tool(ToolId::new("server", "other")), true),
+            (Forgotten::Caller(PrincipalId::new("user:a")), false),
+            (Forgotten::Key(KeyId::new("k")), false),
+            (Forgotten::Tool(tool), false),
+            (Forgotten::Scope(one.scopes[1].clone()), false),
+            (Forgotten::All, false),
+        ] {
+            let before = forgettings.count();
+            assert!(learns(before));
+            forgettings.note(&forgotten);
+            assert_eq!((learns(before), learns(before + 1)), (is_learned, true), "{forgotten:?}");
+        }
+        let before = forgettings.count();
+        for number in 0..=REMEMBERED {
+            assert!(learns(before), "{number}");
+            forgettings.note(&Forgotten::Key(KeyId::new("other")));
+        }
+        assert!(!learns(before), "too long ago");
+    }
+}
