@@ -4,11 +4,14 @@ mod configure;
 mod floods;
 mod sse;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use indexmap::IndexMap;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use secrecy::SecretString;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -689,6 +692,37 @@ async fn a_restarted_http_server_is_used_again_without_a_failed_call() {
         server.call("echo", json!({})).await;
         assert!(names(&server.listed("test").await).contains(&"extra_1"), "{word}");
     }
+}
+
+/// Resolves each name to this machine, but first fails this many times.
+#[derive(Clone, Default)]
+struct Flaky(Arc<AtomicUsize>);
+
+impl Resolve for Flaky {
+    fn resolve(&self, _name: Name) -> Resolving {
+        let fails = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |failures| failures.checked_sub(1)).is_ok();
+        Box::pin(async move {
+            let found: Addrs = Box::new(std::iter::once(SocketAddr::from(([127, 0, 0, 1], 0))));
+            if fails { Err("no address".into()) } else { Ok(found) }
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_could_not_be_sent_is_sent_again_over_the_same_connection() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let flaky = Flaky::default();
+    let client = client_builder().no_proxy().pool_max_idle_per_host(0).dns_resolver(Arc::new(flaky.clone())).build().unwrap();
+    let http = HttpServer::start(&["no-get"]);
+    let mut settings = http.settings("test", &[]);
+    if let TransportSettings::StreamableHttp { url, .. } = &mut settings.transport {
+        url.set_host(Some("flaky.example")).unwrap();
+    }
+    let mut server = start_over(client, vec![settings], QUICK, false);
+    server.listed("test").await;
+    flaky.0.store(1, Ordering::Relaxed);
+    server.call("echo", json!({})).await;
+    assert_eq!(flaky.0.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

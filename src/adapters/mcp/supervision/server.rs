@@ -347,7 +347,7 @@ impl Server {
         }
     }
 
-    /// Returns the link, unless it equals `failed`.
+    /// Returns the link. If it equals `failed`, first waits for another one until `patience.back`.
     ///
     /// Waits for a server's first start until `patience.started`. If the server is down, fails at once, unless it may be back
     /// before `patience.back`: a child process restarts within milliseconds.
@@ -377,6 +377,10 @@ impl Server {
                     _ => patience.back,
                 };
                 if until <= now {
+                    // The link has survived, so its failure was a short one.
+                    if let Some(held) = status.usable(None) {
+                        return Ok(held);
+                    }
                     // This is no timeout, even after the deadline: the server never received the call.
                     if status.phase == ServerPhase::Starting {
                         return Err(NoLink::Unavailable { reason: "it is still starting".to_owned(), retry_after: START_RETRY });
