@@ -214,6 +214,10 @@ impl McpServers {
                 LinkError::Protocol { code, message, data } => return Err(CallError::Protocol { code, message, data }),
                 LinkError::TooLarge { limit } => return Err(CallError::TooLarge { limit }),
                 LinkError::Challenged(challenge) => return Err(CallError::Challenged(challenge)),
+                error @ LinkError::Refused(_) if error.is_of_proxy() => {
+                    held.link.exchange.suspect.notify_one();
+                    return Err(CallError::Unavailable { reason: error.to_string(), retry_after: AFTER_LOSS });
+                }
                 LinkError::Refused(status) => return Err(CallError::Refused { status: status.as_u16() }),
                 LinkError::Unusable(message) => return Err(CallError::Protocol { code: INTERNAL_ERROR, message, data: None }),
                 LinkError::Closed { reason, sent } => {
