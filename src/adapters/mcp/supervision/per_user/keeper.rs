@@ -115,9 +115,10 @@ impl UserConnections {
                     // Listing the tools serves as a harmless health check.
                     let responds = match timeout(self.timing.list_timeout, list(&link)).await {
                         Ok(Err(ListError::Link(LinkError::Closed { .. }))) => return "the connection was lost".to_owned(),
+                        // The stream for notifications has ended with the token. A new connection has another one.
+                        Ok(Err(ListError::Link(LinkError::Challenged(_)))) | Err(_) => false,
                         Ok(Err(error)) => !error.shows_absence(),
                         Ok(Ok(_)) => true,
-                        Err(_) => false,
                     };
                     // The check itself may have raised another suspicion.
                     let _ = link.exchange.suspect.notified().now_or_never();
