@@ -306,6 +306,9 @@ async fn tools_come_with_the_first_user_where_nobody_else_may_list() {
     assert_eq!((status, &body["code"]), (StatusCode::SERVICE_UNAVAILABLE, &json!("server_unavailable")));
     let detail = body["detail"].as_str().unwrap();
     assert!(detail.contains("your own credentials") && detail.contains("401") && !detail.contains("wrong-key"), "{detail}");
+    // Changes of the tools are followed on a user's connection.
+    assert_eq!(call(&service, "anna", "/sse/add_tool").await.0, StatusCode::OK);
+    eventually("the new tool is there", async || call(&service, "anna", "/sse/extra_1").await.0 != StatusCode::NOT_FOUND).await;
     // What it is listed with is nobody's to call with.
     assert_eq!(call(&service, "anna", "/shared/echo").await.0, StatusCode::FORBIDDEN);
     give(&service, "anna", "shared/key", "right-key").await;

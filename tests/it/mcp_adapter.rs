@@ -4,11 +4,14 @@ mod configure;
 mod floods;
 mod sse;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use indexmap::IndexMap;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use secrecy::SecretString;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -691,6 +694,37 @@ async fn a_restarted_http_server_is_used_again_without_a_failed_call() {
     }
 }
 
+/// Resolves each name to this machine, but first fails this many times.
+#[derive(Clone, Default)]
+struct Flaky(Arc<AtomicUsize>);
+
+impl Resolve for Flaky {
+    fn resolve(&self, _name: Name) -> Resolving {
+        let fails = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |failures| failures.checked_sub(1)).is_ok();
+        Box::pin(async move {
+            let found: Addrs = Box::new(std::iter::once(SocketAddr::from(([127, 0, 0, 1], 0))));
+            if fails { Err("no address".into()) } else { Ok(found) }
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_could_not_be_sent_is_sent_again_over_the_same_connection() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let flaky = Flaky::default();
+    let client = client_builder().no_proxy().pool_max_idle_per_host(0).dns_resolver(Arc::new(flaky.clone())).build().unwrap();
+    let http = HttpServer::start(&["no-get"]);
+    let mut settings = http.settings("test", &[]);
+    if let TransportSettings::StreamableHttp { url, .. } = &mut settings.transport {
+        url.set_host(Some("flaky.example")).unwrap();
+    }
+    let mut server = start_over(client, vec![settings], QUICK, false);
+    server.listed("test").await;
+    flaky.0.store(1, Ordering::Relaxed);
+    server.call("echo", json!({})).await;
+    assert_eq!(flaky.0.load(Ordering::Relaxed), 0);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_http_server_that_is_down_is_noticed_and_found_again() {
     for word in ["no-get", "modern", "json"] {
@@ -759,12 +793,16 @@ async fn configured_headers_go_to_the_server_and_nowhere_else() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_http_refuses_is_not_taken_for_a_lost_connection() {
-    for status in [401, 403, 429, 500, 503] {
+    for status in [401, 403, 429, 500, 502, 503, 504] {
         let http = HttpServer::start(&[&format!("call-status={status}")]);
         let mut server = start(vec![http.settings("test", &[])]);
         server.listed("test").await;
         let error = server.try_call("test", "echo", json!({})).await.unwrap_err();
-        assert!(matches!(error, CallError::Refused { status: found } if found == status), "{error:?}");
+        // A proxy answers with the last three if it doesn't reach the server.
+        match error {
+            CallError::Refused { status: found } => assert!(found == status && status < 502, "{error:?}"),
+            _ => assert!(matches!(error, CallError::Unavailable { .. }) && status >= 502, "{error:?}"),
+        }
         assert_eq!(server.state("test").phase, ServerPhase::Connected);
     }
 }

@@ -168,6 +168,15 @@ impl Behaviour {
         }
     }
 
+    /// Whether a list is refused (`list-status`): from the first call on that sleeps.
+    pub fn refuses_list(&self) -> bool {
+        let is_asleep = !self.seen().sleeping.is_empty();
+        if is_asleep {
+            self.note(|seen| seen.lists += 1);
+        }
+        is_asleep
+    }
+
     fn capabilities(&self) -> Value {
         let mut capabilities = json!({"tools": {"listChanged": true}});
         if self.options.has("more") {

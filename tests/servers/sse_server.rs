@@ -1,7 +1,7 @@
 //! An MCP server over HTTP with a stream of events, as of protocol 2024-11-05. See `behaviour.rs`; besides: `port=N`,
 //! `key=K` wants it in the header `x-key`, `endpoint=ADDRESS` names that for messages, `silent` names none,
-//! `late-answers` answers posts only after what they asked for was done, and a call of `cut` ends the stream in the
-//! middle of an event. A post to the stream's own address is refused. The port it listens on is its first line of output.
+//! `late-answers` answers posts only after what they asked for was done, `list-status=N` says no to lists once a call
+//! sleeps, and a call of `cut` ends the stream in the middle of an event. A post to the stream's own address is refused. The port it listens on is its first line of output.
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test server may panic")]
 #![allow(clippy::pedantic, unreachable_pub, dead_code, reason = "shared with the other test server")]
 
@@ -10,6 +10,7 @@ mod behaviour;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use actix_web::http::StatusCode;
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use behaviour::{Behaviour, Client, Options, Wire};
 use futures::StreamExt as _;
@@ -100,6 +101,12 @@ async fn post(
     if message["method"] == "tools/call" && message["params"]["name"] == "cut" {
         let _ = stream.0.send(Item::Cut);
         return HttpResponse::Accepted().finish();
+    }
+    if let Some(status) = behaviour.options.value("list-status")
+        && message["method"] == "tools/list"
+        && behaviour.refuses_list()
+    {
+        return HttpResponse::build(StatusCode::from_u16(status.parse().unwrap()).unwrap()).finish();
     }
     let is_call = message["method"] == "tools/call";
     behaviour.receive(&text, Arc::new(stream.clone()));

@@ -46,6 +46,7 @@ use self::supervision::per_user::UserConnections;
 use self::supervision::server::{self, NoLink, Outlet, Patience, Server};
 use self::supervision::supervisor::Supervisor;
 use self::transport::http::Forwarded;
+use self::transport::oauth::TokenStore;
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::service::ports::{
@@ -82,19 +83,13 @@ pub struct Options {
     pub questions: Questions,
 }
 
-impl Options {
-    fn surroundings(&self) -> Surroundings {
-        let Self { client, processes, oauth, questions, .. } = self.clone();
-        Surroundings { client, processes, oauth, questions }
-    }
-}
-
 /// The configured MCP servers. Dropping it ends their connections and processes, without waiting.
 pub struct McpServers {
     options: Options,
+    surroundings: Surroundings,
     servers: ArcSwap<IndexMap<ServerName, Arc<Server>>>,
     tasks: Mutex<IndexMap<ServerName, Task>>,
-    /// The tasks of all servers, including removed servers with running calls.
+    /// The tasks of all servers, including removed servers with running calls, and renewals of tokens.
     supervisors: TaskTracker,
     /// Connections that belong to single users.
     users: Arc<UserConnections>,
@@ -115,10 +110,13 @@ impl McpServers {
     pub fn start(settings: Vec<ServerSettings>, options: Options) -> Arc<Self> {
         let stop = CancellationToken::new();
         let supervisors = TaskTracker::new();
+        let Options { client, processes, oauth, questions, .. } = options.clone();
+        let surroundings = Surroundings { client, processes, oauth: Arc::new(TokenStore::new(oauth, supervisors.clone())), questions };
         let users =
-            UserConnections::new(options.surroundings(), options.users.clone(), options.timing, supervisors.clone(), stop.child_token());
+            UserConnections::new(surroundings.clone(), options.users.clone(), options.timing, supervisors.clone(), stop.child_token());
         let servers = Arc::new(Self {
             options,
+            surroundings,
             servers: ArcSwap::default(),
             tasks: Mutex::default(),
             supervisors,
@@ -137,7 +135,7 @@ impl McpServers {
         let stop = self.stop.child_token();
         let supervisor = Supervisor {
             server,
-            surroundings: self.options.surroundings(),
+            surroundings: self.surroundings.clone(),
             timing: self.options.timing,
             stop: stop.clone(),
             shutdown: self.stop.clone(),
@@ -216,6 +214,10 @@ impl McpServers {
                 LinkError::Protocol { code, message, data } => return Err(CallError::Protocol { code, message, data }),
                 LinkError::TooLarge { limit } => return Err(CallError::TooLarge { limit }),
                 LinkError::Challenged(challenge) => return Err(CallError::Challenged(challenge)),
+                error @ LinkError::Refused(_) if error.is_of_proxy() => {
+                    held.link.exchange.suspect.notify_one();
+                    return Err(CallError::Unavailable { reason: error.to_string(), retry_after: AFTER_LOSS });
+                }
                 LinkError::Refused(status) => return Err(CallError::Refused { status: status.as_u16() }),
                 LinkError::Unusable(message) => return Err(CallError::Protocol { code: INTERNAL_ERROR, message, data: None }),
                 LinkError::Closed { reason, sent } => {

@@ -103,6 +103,27 @@ async fn a_server_that_falls_silent_is_noticed() {
     server.call("echo", json!({})).await;
 }
 
+/// One refused post closed the connection, and with it the calls of everybody else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn running_calls_outlive_refused_lists() {
+    for (status, phase) in [(429, ServerPhase::Connected), (503, ServerPhase::Retrying)] {
+        let http = HttpServer::sse(&[&format!("list-status={status}")]);
+        let timing = Timing { refresh: Duration::from_millis(50), ..QUICK };
+        let mut server = start_with(vec![http.sse_settings("test", &[])], timing, false);
+        server.listed("test").await;
+        let sleeping = server.sleeping(context()).await;
+        let reason = server.failed("test").await;
+        assert!(reason.contains(&status.to_string()), "{reason}");
+        let lists = async || server.text("lists", json!({})).await.parse::<usize>().unwrap();
+        let until = lists().await + 4;
+        eventually("more lists", async || lists().await >= until).await;
+        assert!(!sleeping.is_finished(), "{status}");
+        assert_eq!(server.state("test").phase, ServerPhase::Connected, "{status}");
+        sleeping.abort();
+        eventually("the phase without calls", async || server.state("test").phase == phase).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_counts_from_the_stream_and_not_from_the_post() {
     let http = HttpServer::sse(&["late-answers"]);

@@ -1,6 +1,5 @@
 //! A single attempt to connect, and the handshake to try next after a failure.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use crate::adapters::mcp::link::link::{Questions, Wire};
 use crate::adapters::mcp::process::child::Processes;
 use crate::adapters::mcp::text::Secrets;
 use crate::adapters::mcp::transport::http::SignIn;
+use crate::adapters::mcp::transport::oauth::TokenStore;
 use crate::domain::access::authorization::Challenge;
 use crate::settings::servers::ServerSettings;
 
@@ -22,7 +22,7 @@ const LAST_WORDS: Duration = Duration::from_millis(300);
 pub(in crate::adapters::mcp) struct Surroundings {
     pub(in crate::adapters::mcp) client: reqwest::Client,
     pub(in crate::adapters::mcp) processes: Arc<Processes>,
-    pub(in crate::adapters::mcp) oauth: Option<PathBuf>,
+    pub(in crate::adapters::mcp) oauth: Arc<TokenStore>,
     pub(in crate::adapters::mcp) questions: Questions,
 }
 
@@ -54,7 +54,7 @@ impl Attempt<'_> {
             client,
             processes,
             wire,
-            oauth: oauth.as_deref(),
+            oauth,
             questions: *questions,
             sign_in: self.sign_in,
         };

@@ -1,6 +1,5 @@
 //! A live connection to one server: transport, handshake, requests with raw results, and shutdown.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -30,7 +29,7 @@ use crate::adapters::mcp::link::link::{LIST_LIMIT, Link, Questions, Wire};
 use crate::adapters::mcp::process::child::{Child, Manners, Processes, Program, SpawnError};
 use crate::adapters::mcp::text::{Secrets, foreign};
 use crate::adapters::mcp::transport::http::{self, HttpClient, HttpFailure, Sender, SignIn};
-use crate::adapters::mcp::transport::oauth::{TokenError, Tokens};
+use crate::adapters::mcp::transport::oauth::{TokenError, TokenStore, Tokens};
 use crate::adapters::mcp::transport::sse::{Remote, SseFailure, SseTransport};
 use crate::adapters::mcp::transport::stdio::StdioTransport;
 use crate::domain::access::authorization::Challenge;
@@ -77,7 +76,7 @@ pub(in crate::adapters::mcp) struct Connector<'a> {
     pub(in crate::adapters::mcp) processes: &'a Arc<Processes>,
     /// The transport to try first.
     pub(in crate::adapters::mcp) wire: Wire,
-    pub(in crate::adapters::mcp) oauth: Option<&'a Path>,
+    pub(in crate::adapters::mcp) oauth: &'a TokenStore,
     pub(in crate::adapters::mcp) questions: Questions,
     /// The token of a sign-in, for a connection that has one.
     pub(in crate::adapters::mcp) sign_in: Option<&'a SignIn>,
@@ -221,9 +220,10 @@ impl Connector<'_> {
     /// The shared OAuth tokens, if the server uses OAuth.
     async fn tokens(&self) -> Result<Option<Arc<Tokens>>, TokenError> {
         let Some(oauth) = &self.settings.remote.oauth else { return Ok(None) };
-        let tokens = Tokens::new(oauth, self.oauth);
+        let tokens = self.oauth.tokens(oauth);
+        tokens.reload().await;
         tokens.bearer().await?;
-        Ok(Some(Arc::new(tokens)))
+        Ok(Some(tokens))
     }
 
     async fn shake_hands<T, E, A>(&self, transport: T, exchange: Arc<Exchange>, era: Era, wire: Wire) -> Result<Connection, ConnectError>

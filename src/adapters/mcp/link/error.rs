@@ -37,6 +37,13 @@ pub(in crate::adapters::mcp) enum LinkError {
     TooLarge { limit: usize },
 }
 
+impl LinkError {
+    /// Whether a proxy responded, because the server behind it can't be reached or doesn't answer.
+    pub(in crate::adapters::mcp) fn is_of_proxy(&self) -> bool {
+        matches!(self, Self::Refused(status) if matches!(status.as_u16(), 502..=504))
+    }
+}
+
 pub(in crate::adapters::mcp) fn link_error(error: ServiceError) -> LinkError {
     match error {
         ServiceError::McpError(error) => LinkError::Protocol { code: error.code.0.into(), message: foreign(&error.message), data: None },

@@ -3,19 +3,17 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use rmcp::RoleClient;
 use rmcp::model::{ServerCapabilities, SubscriptionFilter};
 use rmcp::service::{Peer, Subscription};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::adapters::mcp::exchange::Exchange;
 use crate::adapters::mcp::link::error::{LinkError, link_error};
+use crate::adapters::mcp::transport::reopening::Reopening;
 
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 const INVALID_PARAMS: i64 = -32602;
 
 /// The subscribed resources of a connection, by URI, each with the task that reads its stream.
@@ -60,17 +58,17 @@ async fn subscribe(peer: &Peer<RoleClient>, uri: &str) -> Result<Subscription, L
 }
 
 async fn keep(mut subscription: Subscription, peer: Peer<RoleClient>, uri: String, exchange: Arc<Exchange>) {
+    let mut reopening = Reopening::default();
+    reopening.next(Instant::now());
     loop {
         while let Ok(Some(_)) = subscription.next().await {}
-        let mut pause = FIRST_PAUSE;
         subscription = loop {
-            sleep(pause).await;
+            sleep_until(reopening.next(Instant::now())).await;
             if peer.is_transport_closed() {
                 return;
             }
-            match subscribe(&peer, &uri).await {
-                Ok(subscription) => break subscription,
-                Err(_) => pause = (pause * 2).min(LONGEST_PAUSE),
+            if let Ok(subscription) = subscribe(&peer, &uri).await {
+                break subscription;
             }
         };
         // The resource may have changed before the subscription.
@@ -89,17 +87,16 @@ pub(in crate::adapters::mcp) fn lists_of(capabilities: &ServerCapabilities) -> S
 
 /// Subscribes to a server's lists for the lifetime of the connection.
 pub(in crate::adapters::mcp) async fn lists(peer: Peer<RoleClient>, filter: SubscriptionFilter, exchange: Arc<Exchange>) {
-    let mut pause = FIRST_PAUSE;
+    let mut reopening = Reopening::default();
+    reopening.next(Instant::now());
     while !peer.is_transport_closed() {
         if let Ok(mut subscription) = peer.listen(filter.clone()).await {
-            pause = FIRST_PAUSE;
             while let Ok(Some(_)) = subscription.next().await {}
             // The tools may have changed before the subscription.
             exchange.changed.notify_one();
             exchange.news.prompts();
             exchange.news.resources();
         }
-        sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        sleep_until(reopening.next(Instant::now())).await;
     }
 }

@@ -1,4 +1,5 @@
-//! Health checks for stdio servers. A hung server keeps its process and its pipes, so only a ping detects it.
+//! Health checks. A hung stdio server keeps its process and its pipes, so only a ping detects it. A remote server is asked for its list
+//! of tools.
 
 use std::time::Duration;
 
@@ -12,6 +13,32 @@ use crate::adapters::mcp::timing::Timing;
 
 /// Number of consecutive unanswered pings after which a server is considered hung.
 const UNANSWERED: u32 = 3;
+
+/// Doubts about a remote server that doesn't list its tools.
+///
+/// Its running calls may still be answered: a busy server can be slow to list, and over streamable HTTP each call has a request of its
+/// own. So the connection stays open for them, but no longer than the time limit of a call.
+#[derive(Debug, Default)]
+pub(in crate::adapters::mcp) struct Doubts {
+    since: Option<Instant>,
+}
+
+impl Doubts {
+    /// Records an answer of the server.
+    pub(in crate::adapters::mcp) fn end(&mut self) {
+        self.since = None;
+    }
+
+    /// Records a failed check. Returns whether the connection counts as lost.
+    pub(in crate::adapters::mcp) fn are_final(&mut self, now: Instant, is_idle: bool, call_timeout: Duration) -> bool {
+        is_idle || self.until(now, call_timeout) <= now
+    }
+
+    /// The time at which the connection counts as lost even if calls are running.
+    pub(in crate::adapters::mcp) fn until(&mut self, now: Instant, call_timeout: Duration) -> Instant {
+        *self.since.get_or_insert(now) + call_timeout
+    }
+}
 
 /// Waits until the server hangs and returns a reason. A busy server is not pinged, unless one of its calls timed out without any
 /// message from the server.
@@ -47,4 +74,21 @@ async fn answers(link: &Link, limit: Duration) -> bool {
         link.trust();
     }
     is_answered
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn running_calls_keep_a_doubtful_connection_for_a_while() {
+        let (mut doubts, start, limit) = (Doubts::default(), Instant::now(), Duration::from_secs(60));
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        assert!(!doubts.are_final(at(0), false, limit));
+        assert!(doubts.are_final(at(1), true, limit), "it is idle");
+        assert!(!doubts.are_final(at(59), false, limit));
+        assert!(doubts.are_final(at(60), false, limit));
+        doubts.end();
+        assert!(!doubts.are_final(at(61), false, limit));
+    }
 }

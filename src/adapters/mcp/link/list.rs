@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use ::http::StatusCode;
 use rmcp::model::{ClientRequest, ListToolsRequest, PaginatedRequestParams};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -14,7 +15,7 @@ use crate::domain::text::json_text::JsonText;
 use crate::service::ports::SkippedTool;
 
 const MAX_PAGES: usize = 1000;
-const MAX_TOOLS: usize = 50_000;
+pub(in crate::adapters::mcp) const MAX_TOOLS: usize = 50_000;
 /// Maximum size of all pages together, in bytes, inclusive.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 /// Maximum number of consecutive pages without a tool.
@@ -36,6 +37,18 @@ pub(in crate::adapters::mcp) enum ListError {
     Link(#[from] LinkError),
     #[error("the response to tools/list has no list of tools")]
     NoList,
+}
+
+impl ListError {
+    /// Whether the server itself seems to be gone, although something responds at its address. With any other status or error, it
+    /// has responded.
+    pub(in crate::adapters::mcp) fn shows_absence(&self) -> bool {
+        match self {
+            Self::Link(LinkError::Refused(StatusCode::NOT_FOUND | StatusCode::GONE)) => true,
+            Self::Link(error) => error.is_of_proxy(),
+            Self::NoList => false,
+        }
+    }
 }
 
 /// Requests all pages. The result includes the skipped tools.

@@ -1,20 +1,25 @@
 //! The state of one configured server. Its supervisor writes it; calls read it.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use indexmap::IndexMap;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::adapters::mcp::link::connection::{About, Era};
 use crate::adapters::mcp::link::link::{Link, Wire};
-use crate::adapters::mcp::link::list::Tools;
+use crate::adapters::mcp::link::list::{MAX_TOOLS, Tools};
 use crate::adapters::mcp::text::{Secrets, plain};
 use crate::domain::access::authorization::Challenge;
+use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::ServerName;
+use crate::domain::text::json;
+use crate::domain::text::json_text::JsonText;
 use crate::service::ports::{NewsKind, Offers, ServerEvent, ServerListing, ServerNews, ServerPhase, ServerState};
 use crate::settings::servers::ServerSettings;
 
@@ -34,6 +39,8 @@ pub(in crate::adapters::mcp) struct Server {
     /// Whether the phase is [`ServerPhase::Retrying`]. Each message asks all servers, so this takes no lock.
     is_retrying: AtomicBool,
     approach: Mutex<(Era, Wire)>,
+    /// The user whose list contained a tool last, for tools that no shared connection has listed.
+    listed_by: Mutex<HashMap<String, PrincipalId>>,
     outlet: Arc<Outlet>,
 }
 
@@ -151,6 +158,7 @@ impl Server {
             status: watch::Sender::new(status),
             is_retrying: AtomicBool::new(false),
             approach,
+            listed_by: Mutex::default(),
             outlet,
         }
     }
@@ -191,6 +199,8 @@ impl Server {
 
     /// Records a new connection with its first list of tools.
     pub(in crate::adapters::mcp) fn connected(&self, link: &Arc<Link>, about: About, tools: Tools) {
+        let mut listed_by = self.listed_by.lock().unwrap_or_else(PoisonError::into_inner);
+        listed_by.clear();
         let listing = Arc::new(self.listing(about, tools));
         self.change(Some(ServerEvent::Listed(ServerListing::clone(&listing))), |status| {
             status.phase = ServerPhase::Connected;
@@ -244,10 +254,16 @@ impl Server {
     }
 
     /// Records a list from a user's connection if there is no shared one.
-    pub(in crate::adapters::mcp) fn introduced(&self, about: About, tools: Tools) {
+    pub(in crate::adapters::mcp) fn introduced(&self, owner: &PrincipalId, about: About, mut tools: Tools) {
+        let mut listed_by = self.listed_by.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_linked() {
+            return;
+        }
+        let present = self.status.borrow().listing.clone();
+        let known = present.as_ref().map_or(&[][..], |present| &present.tools);
+        tools.tools = merged(known, tools.tools, owner, &mut listed_by);
         let listing = self.listing(about, tools);
-        let is_news = self.status.borrow().listing.as_deref() != Some(&listing);
-        if is_news && !self.is_linked() {
+        if present.as_deref() != Some(&listing) {
             let listing = Arc::new(listing);
             self.change(Some(ServerEvent::Listed(ServerListing::clone(&listing))), |status| status.listing = Some(listing));
         }
@@ -347,7 +363,7 @@ impl Server {
         }
     }
 
-    /// Returns the link, unless it equals `failed`.
+    /// Returns the link. If it equals `failed`, first waits for another one until `patience.back`.
     ///
     /// Waits for a server's first start until `patience.started`. If the server is down, fails at once, unless it may be back
     /// before `patience.back`: a child process restarts within milliseconds.
@@ -377,6 +393,10 @@ impl Server {
                     _ => patience.back,
                 };
                 if until <= now {
+                    // The link has survived, so its failure was a short one.
+                    if let Some(held) = status.usable(None) {
+                        return Ok(held);
+                    }
                     // This is no timeout, even after the deadline: the server never received the call.
                     if status.phase == ServerPhase::Starting {
                         return Err(NoLink::Unavailable { reason: "it is still starting".to_owned(), retry_after: START_RETRY });
@@ -390,5 +410,47 @@ impl Server {
             // Check again after a timeout or a change. The sender lives as long as `self`.
             let _ = timeout_at(until, status.changed()).await;
         }
+    }
+}
+
+/// Adds a user's list to the known tools. Another user may have rights to other tools, so a tool goes only once the user whose list
+/// contained it last has a list without it.
+fn merged(known: &[JsonText], listed: Vec<JsonText>, owner: &PrincipalId, listed_by: &mut HashMap<String, PrincipalId>) -> Vec<JsonText> {
+    let name = |tool: &JsonText| json::member(tool.as_str(), "name").and_then(|name| json::text(name.get())).unwrap_or_default();
+    let listed: IndexMap<String, JsonText> = listed.into_iter().map(|tool| (name(&tool), tool)).collect();
+    let mut merged: IndexMap<String, JsonText> = known.iter().map(|tool| (name(tool), tool.clone())).collect();
+    merged.retain(|name, _| listed.contains_key(name) || listed_by.get(name) != Some(owner));
+    listed_by.extend(listed.keys().map(|name| (name.clone(), owner.clone())));
+    // A known tool keeps its place.
+    merged.extend(listed.clone());
+    if merged.len() > MAX_TOOLS {
+        merged = listed;
+    }
+    listed_by.retain(|name, _| merged.contains_key(name));
+    merged.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_list_of_one_user_does_not_remove_the_tools_of_another() {
+        let tool = |name: &str, version: u32| JsonText::of(&json!({"name": name, "description": format!("version {version}")}));
+        let (anna, bob) = (PrincipalId::new("user:anna"), PrincipalId::new("user:bob"));
+        let mut listed_by = HashMap::new();
+        let known = [tool("shared_connection", 1)];
+        let known = merged(&known, vec![tool("read", 1), tool("write", 1)], &anna, &mut listed_by);
+        assert_eq!(known, [tool("shared_connection", 1), tool("read", 1), tool("write", 1)]);
+        let known = merged(&known, vec![tool("read", 2)], &bob, &mut listed_by);
+        assert_eq!(known, [tool("shared_connection", 1), tool("read", 2), tool("write", 1)]);
+        // Bob's list contained `read` last.
+        let known = merged(&known, vec![tool("delete", 1)], &anna, &mut listed_by);
+        assert_eq!(known, [tool("shared_connection", 1), tool("read", 2), tool("delete", 1)]);
+        let known = merged(&known, vec![], &bob, &mut listed_by);
+        assert_eq!(known, [tool("shared_connection", 1), tool("delete", 1)]);
+        assert_eq!(listed_by.len(), 1);
     }
 }

@@ -12,11 +12,12 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::adapters::mcp::link::attempt::{Attempt, Failure, Surroundings};
 use crate::adapters::mcp::link::connection::{Connection, Era};
 use crate::adapters::mcp::link::error::LinkError;
-use crate::adapters::mcp::link::health::hangs;
+use crate::adapters::mcp::link::health::{Doubts, hangs};
 use crate::adapters::mcp::link::link::Wire;
 use crate::adapters::mcp::link::list::{ListError, Tools, list};
 use crate::adapters::mcp::process::child::Manners;
 use crate::adapters::mcp::supervision::news::hand_on;
+use crate::adapters::mcp::supervision::pace::Pace;
 use crate::adapters::mcp::supervision::server::Server;
 use crate::adapters::mcp::timing::Timing;
 use crate::service::supervision::Supervised;
@@ -158,40 +159,51 @@ impl Supervisor {
         let _handing_on = AbortOnDropHandle::new(tokio::spawn(hand_on(Arc::clone(server), Arc::clone(&link.exchange))));
         let unasked = || is_remote.then(|| Instant::now() + timing.refresh);
         let mut refresh = unasked();
-        // The time at which to list the tools because of a change.
-        let mut due: Option<Instant> = None;
-        let mut pace = Pace::new(timing.debounce);
+        // The time at which to list the tools because of a change, and that at which to check whether the server still responds.
+        let (mut due, mut check) = (None::<Instant>, None::<Instant>);
+        let (mut changes, mut checks) = (Pace::new(timing.debounce), Pace::new(timing.debounce));
         let mut backoff = Backoff::new(timing);
+        // Until a list succeeds.
+        let (mut is_suspect, mut doubts) = (false, Doubts::default());
         let mut hanging = pin!(hangs(&link, || link.calls.is_empty(), timing));
         loop {
-            let is_suspect = tokio::select! {
+            tokio::select! {
                 () = self.stop.cancelled() => return None,
                 how = connection.lost() => return Some(how),
                 how = &mut hanging => return Some(how),
-                () = link.exchange.suspect.notified() => is_remote,
+                () = link.exchange.suspect.notified(), if check.is_none() => {
+                    let now = Instant::now();
+                    check = Some(now + checks.pause_before_check(now));
+                    is_suspect |= is_remote;
+                    continue;
+                }
                 () = link.exchange.changed.notified(), if due.is_none() => {
                     let now = Instant::now();
-                    due = Some(now + pace.pause(now));
+                    due = Some(now + changes.pause(now));
                     continue;
                 }
                 () = async {
-                    match due.into_iter().chain(refresh).min() {
+                    match due.into_iter().chain(check).chain(refresh).min() {
                         Some(at) => sleep_until(at).await,
                         None => std::future::pending().await,
                     }
-                } => false,
-            };
+                } => {}
+            }
             // The next list includes all changes announced so far.
             let _ = link.exchange.changed.notified().now_or_never();
-            due = None;
+            let (was_due, was_check) = (due.take().is_some(), check.take().is_some());
             let listed = tokio::select! {
                 () = self.stop.cancelled() => return None,
                 listed = timeout(timing.list_timeout, list(&link)) => listed,
             };
-            pace.listed(Instant::now());
-            // A broken event stream may look like an idle one.
-            let is_silent = listed.is_err() && link.wire == Wire::Sse;
-            let reason = match listed {
+            let now = Instant::now();
+            if was_due {
+                changes.listed(now);
+            }
+            if was_check {
+                checks.listed(now);
+            }
+            let (reason, is_doubtful) = match listed {
                 Ok(Ok(tools)) => {
                     let (count, skipped) = (tools.tools.len(), tools.skipped.len());
                     if server.listed(tools) {
@@ -199,6 +211,8 @@ impl Supervisor {
                     }
                     refresh = unasked();
                     backoff.reset();
+                    is_suspect = false;
+                    doubts.end();
                     continue;
                 }
                 Ok(Err(ListError::Link(LinkError::Closed { reason, .. }))) => {
@@ -207,42 +221,21 @@ impl Supervisor {
                     }
                     return Some(connection.lost().await);
                 }
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => format!("no list of tools within {} s", timing.list_timeout.as_secs_f64()),
+                Ok(Err(error)) => (error.to_string(), error.shows_absence()),
+                // A broken event stream may look like an idle one.
+                Err(_) => {
+                    let reason = format!("no list of tools within {} s", timing.list_timeout.as_secs_f64());
+                    (reason, is_suspect || link.wire == Wire::Sse)
+                }
             };
-            if is_suspect || is_silent {
+            if is_doubtful && doubts.are_final(now, link.calls.is_empty(), server.settings().call_timeout) {
                 return Some(reason);
             }
+            // The failed list itself may have raised a suspicion. It is repeated in any case.
+            is_suspect |= is_remote && link.exchange.suspect.notified().now_or_never().is_some();
             server.list_failed(&reason);
-            refresh = Some(Instant::now() + backoff.next());
+            refresh = Some(now + backoff.next());
         }
-    }
-}
-
-/// Determines how long changes are collected before tools are listed, so that endless changes do not cause endless lists.
-struct Pace {
-    shortest: Duration,
-    pause: Duration,
-    last_list: Option<Instant>,
-}
-
-impl Pace {
-    const LONGEST: Duration = Duration::from_secs(30);
-
-    fn new(shortest: Duration) -> Self {
-        Self { shortest, pause: shortest, last_list: None }
-    }
-
-    fn listed(&mut self, now: Instant) {
-        self.last_list = Some(now);
-    }
-
-    /// The pause before the next list. It doubles if a change follows soon after the last list.
-    fn pause(&mut self, now: Instant) -> Duration {
-        let soon = (2 * self.pause).max(10 * self.shortest);
-        let keeps_changing = self.last_list.is_some_and(|last| now.saturating_duration_since(last) <= soon);
-        self.pause = if keeps_changing { (2 * self.pause).min(Self::LONGEST).max(self.shortest) } else { self.shortest };
-        self.pause
     }
 }
 
@@ -277,18 +270,6 @@ impl Backoff {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_server_that_keeps_changing_is_listed_ever_less_often_until_it_is_quiet() {
-        let (mut pace, mut now) = (Pace::new(Duration::from_millis(100)), Instant::now());
-        for expected in [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0] {
-            let pause = pace.pause(now);
-            assert!((pause.as_secs_f64() - expected).abs() < 1e-9, "{pause:?} for {expected}");
-            now += pause + Duration::from_secs(3);
-            pace.listed(now);
-        }
-        assert_eq!(pace.pause(now + Duration::from_secs(61)), Duration::from_millis(100));
-    }
 
     #[test]
     fn pauses_double_up_to_the_longest_and_start_over() {

@@ -23,10 +23,12 @@ use rmcp::transport::streamable_http_client::{SseError, StreamableHttpClient, St
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use sse_stream::{Sse, SseStream};
+use tokio::time::{Instant, sleep_until};
 
 use crate::adapters::mcp::exchange::{Answer, Exchange, Inbound, Ticket, encode};
 use crate::adapters::mcp::transport::client::ConnectionFailure;
 use crate::adapters::mcp::transport::oauth::{TokenError, Tokens};
+use crate::adapters::mcp::transport::reopening::Reopening;
 use crate::domain::access::authorization::Challenge;
 use crate::service::ports::{SignInToken, TraceContext};
 
@@ -119,6 +121,15 @@ struct Inner {
     exchange: Arc<Exchange>,
     limit: usize,
     initialized: AtomicBool,
+    news: Mutex<NewsStream>,
+}
+
+/// The stream for notifications that belong to no request.
+#[derive(Default)]
+struct NewsStream {
+    reopening: Reopening,
+    /// The last event's id, with which rmcp resumes it. Streams of requests are resumed with others.
+    last_event_id: Option<String>,
 }
 
 /// Parses the configured headers and marks them as sensitive, so that logs omit them.
@@ -182,8 +193,8 @@ impl Sender {
 
 impl HttpClient {
     pub(in crate::adapters::mcp) fn new(sender: Sender, exchange: Arc<Exchange>, limit: usize) -> Self {
-        let initialized = AtomicBool::new(false);
-        Self(Arc::new(Inner { sender, exchange, limit, initialized }))
+        let (initialized, news) = (AtomicBool::new(false), Mutex::default());
+        Self(Arc::new(Inner { sender, exchange, limit, initialized, news }))
     }
 
     async fn post(
@@ -334,6 +345,25 @@ impl HttpClient {
             })
             .boxed()
     }
+
+    /// When to open the stream for notifications, if this is what a GET request with this id opens. A server may end it at once, and
+    /// then rmcp would open it again without a pause.
+    fn opens_news(&self, last_event_id: Option<&str>) -> Option<Instant> {
+        let mut news = self.0.news.lock();
+        let is_news = last_event_id.is_none() || last_event_id == news.last_event_id.as_deref();
+        is_news.then(|| news.reopening.next(Instant::now()))
+    }
+
+    /// The stream for notifications. Remembers the ids of its events.
+    fn news(&self, response: Response) -> BoxStream<'static, Result<Sse, SseError>> {
+        let inner = Arc::clone(&self.0);
+        let note = move |event: &Result<Sse, SseError>| {
+            if let Ok(Sse { id: Some(id), .. }) = event {
+                inner.news.lock().last_event_id = Some(id.clone());
+            }
+        };
+        self.events(response, None).inspect(note).boxed()
+    }
 }
 
 fn filter(exchange: &Exchange, asked: &mut ExpectedResponse, mut event: Sse) -> Sse {
@@ -476,6 +506,10 @@ impl StreamableHttpClient for HttpClient {
         _auth_header: Option<String>,
         custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Failure> {
+        let opens_news = self.opens_news(last_event_id.as_deref());
+        if let Some(at) = opens_news {
+            sleep_until(at).await;
+        }
         let mut builder = self.0.sender.client.get(&*uri).header(ACCEPT, EVENT_STREAM);
         if let Some(last_event_id) = last_event_id {
             builder = builder.header(LAST_EVENT, last_event_id);
@@ -484,6 +518,7 @@ impl StreamableHttpClient for HttpClient {
             response.status().is_success() && header(response, CONTENT_TYPE.as_str()).is_some_and(|kind| kind.starts_with(EVENT_STREAM))
         };
         match self.send(builder, session_id, custom_headers, None, None).await {
+            Ok(response) if is_events(&response) && opens_news.is_some() => Ok(self.news(response)),
             Ok(response) if is_events(&response) => Ok(self.events(response, None)),
             Ok(response) if response.status() == StatusCode::METHOD_NOT_ALLOWED => Err(StreamableHttpError::ServerDoesNotSupportSse),
             // With any other error, rmcp would retry forever while calls on the stream wait. The supervisor checks the server
@@ -498,11 +533,23 @@ impl StreamableHttpClient for HttpClient {
 
 #[cfg(test)]
 mod tests {
-    use secrecy::ExposeSecret;
+    use std::time::Duration;
 
-    use super::SignIn;
+    use super::*;
     use crate::domain::access::principal::PrincipalId;
     use crate::service::ports::SignInToken;
+
+    #[test]
+    fn only_the_stream_for_notifications_waits() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let sender = Sender { client: reqwest::Client::new(), headers: HeaderMap::new(), tokens: None, sign_in: None };
+        let client = HttpClient::new(sender, Arc::default(), 1000);
+        let first = client.opens_news(None).unwrap();
+        assert_eq!(client.opens_news(Some("of-a-call")), None);
+        client.0.news.lock().last_event_id = Some("of-the-stream".to_owned());
+        assert_eq!(client.opens_news(Some("of-the-stream")), Some(first + Duration::from_secs(1)));
+        assert_eq!(client.opens_news(None), Some(first + Duration::from_secs(3)));
+    }
 
     #[test]
     fn a_connection_never_goes_back_to_an_older_token() {

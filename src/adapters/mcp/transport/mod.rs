@@ -2,6 +2,7 @@
 
 pub(in crate::adapters::mcp) mod client;
 pub(in crate::adapters::mcp) mod oauth;
+pub(in crate::adapters::mcp) mod reopening;
 pub(in crate::adapters::mcp) mod lines;
 pub(in crate::adapters::mcp) mod events;
 pub(in crate::adapters::mcp) mod stdio;

@@ -7,10 +7,12 @@
 
 mod issuer;
 
+use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
@@ -19,6 +21,7 @@ use md5::{Digest, Md5};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
+use tokio_util::task::TaskTracker;
 use url::form_urlencoded;
 
 use self::issuer::Finder;
@@ -44,17 +47,48 @@ pub(in crate::adapters::mcp) enum TokenError {
     NotRenewed(String),
 }
 
+/// The tokens of all servers. Connections to the same server share theirs: a refresh token may be used only once.
+pub(in crate::adapters::mcp) struct TokenStore {
+    /// The folder for renewed tokens.
+    folder: Option<PathBuf>,
+    /// By the name under which they are stored, as long as a connection uses them.
+    shared: parking_lot::Mutex<HashMap<String, Weak<Shared>>>,
+    renewals: TaskTracker,
+}
+
+type Shared = Mutex<Option<Held>>;
+
+impl TokenStore {
+    /// Renewals run as tasks of `renewals`.
+    pub(in crate::adapters::mcp) fn new(folder: Option<PathBuf>, renewals: TaskTracker) -> Self {
+        Self { folder, shared: parking_lot::Mutex::default(), renewals }
+    }
+
+    /// The tokens of the server with these settings.
+    pub(in crate::adapters::mcp) fn tokens(&self, settings: &OAuthSettings) -> Arc<Tokens> {
+        let own = self.folder.as_ref().map(|folder| folder.join(format!("{}.json", file_stem(&settings.stored_as))));
+        let mut shared = self.shared.lock();
+        shared.retain(|_, held| held.strong_count() > 0);
+        let held = shared.get(&settings.stored_as).and_then(Weak::upgrade).unwrap_or_default();
+        shared.insert(settings.stored_as.clone(), Arc::downgrade(&held));
+        Arc::new(Tokens { settings: settings.clone(), own, held, renewals: self.renewals.clone() })
+    }
+}
+
 /// The tokens of one server.
 pub(in crate::adapters::mcp) struct Tokens {
     settings: OAuthSettings,
     /// The file for renewed tokens.
     own: Option<PathBuf>,
-    held: Mutex<Option<Held>>,
+    held: Arc<Shared>,
+    renewals: TaskTracker,
 }
 
 /// A token with the data needed to renew it.
 #[derive(Clone)]
 struct Held {
+    /// When it was issued, or the file with it was written.
+    written: SystemTime,
     access: SecretString,
     refresh: Option<SecretString>,
     expires: Option<SystemTime>,
@@ -88,42 +122,50 @@ struct StoredClient {
 }
 
 impl Tokens {
-    /// Creates the tokens of a server. Renewed tokens are stored in `folder`.
-    pub(in crate::adapters::mcp) fn new(settings: &OAuthSettings, folder: Option<&Path>) -> Self {
-        let own = folder.map(|folder| folder.join(format!("{}.json", file_stem(&settings.stored_as))));
-        Self { settings: settings.clone(), own, held: Mutex::default() }
-    }
-
     /// Returns the token to send. Renews it if it is about to expire.
-    pub(in crate::adapters::mcp) async fn bearer(&self) -> Result<SecretString, TokenError> {
-        let mut held = self.held.lock().await;
-        let present = match held.take() {
-            Some(present) => present,
-            None => self.load().ok_or(TokenError::Missing)?,
-        };
-        let ends = present.expires.is_some_and(|expires| expires <= SystemTime::now() + MARGIN);
-        let present = if ends { self.renewed(present).await? } else { present };
-        let access = present.access.clone();
-        *held = Some(present);
-        Ok(access)
+    pub(in crate::adapters::mcp) async fn bearer(self: &Arc<Self>) -> Result<SecretString, TokenError> {
+        self.token(|present| present.expires.is_none_or(|expires| expires > SystemTime::now() + MARGIN)).await
     }
 
     /// Returns a token other than the one that the server has rejected.
-    pub(in crate::adapters::mcp) async fn instead_of(&self, refused: &SecretString) -> Result<SecretString, TokenError> {
-        let is_other = |other: &Held| other.access.expose_secret() != refused.expose_secret();
+    pub(in crate::adapters::mcp) async fn instead_of(self: &Arc<Self>, refused: &SecretString) -> Result<SecretString, TokenError> {
+        self.token(|present| present.access.expose_secret() != refused.expose_secret()).await
+    }
+
+    /// Returns the present token if it will do, and otherwise a renewed one.
+    async fn token(self: &Arc<Self>, will_do: impl Fn(&Held) -> bool) -> Result<SecretString, TokenError> {
+        let mut held = Arc::clone(&self.held).lock_owned().await;
+        if let Some(present) = held.as_ref().filter(|present| will_do(present)) {
+            return Ok(present.access.clone());
+        }
+        // The user may have signed in again.
+        let present = self.newer_than(held.as_ref()).or_else(|| held.clone()).ok_or(TokenError::Missing)?;
+        *held = Some(present.clone());
+        if will_do(&present) {
+            return Ok(present.access);
+        }
+        // A task of its own: the authorisation server has used up the refresh token even if the caller no longer waits.
+        let tokens = Arc::clone(self);
+        let renewal = self.renewals.spawn(async move {
+            let renewed = tokens.renewed(present).await?;
+            let access = renewed.access.clone();
+            *held = Some(renewed);
+            Ok::<_, TokenError>(access)
+        });
+        renewal.await.unwrap_or_else(|_| Err(TokenError::NotRenewed("an internal error of the service".to_owned())))
+    }
+
+    /// Looks for a newer sign-in in the files. A new connection needs this too: the one that shares its tokens may be older.
+    pub(in crate::adapters::mcp) async fn reload(&self) {
         let mut held = self.held.lock().await;
-        let present = match held.take().filter(is_other) {
-            // Another request has renewed the token in the meantime.
-            Some(present) => present,
-            None => match self.load().ok_or(TokenError::Missing)? {
-                // The user has signed in again.
-                present if is_other(&present) => present,
-                present => self.renewed(present).await?,
-            },
-        };
-        let access = present.access.clone();
-        *held = Some(present);
-        Ok(access)
+        if let Some(newer) = self.newer_than(held.as_ref()) {
+            *held = Some(newer);
+        }
+    }
+
+    /// The stored token, if it is newer than this one.
+    fn newer_than(&self, held: Option<&Held>) -> Option<Held> {
+        self.load().filter(|stored| held.is_none_or(|held| held.written < stored.written))
     }
 
     /// The newer of mcpo's token and our own.
@@ -198,6 +240,7 @@ impl Held {
     fn of(stored: StoredToken, written: SystemTime) -> Self {
         let client = stored.client;
         Self {
+            written,
             access: stored.access_token.into(),
             refresh: stored.refresh_token.map(SecretString::from),
             expires: stored.expires_in.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).map(|lasts| written + lasts),
@@ -248,11 +291,118 @@ async fn body(mut response: reqwest::Response) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use super::file_stem;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::sync::Semaphore;
+
+    use super::*;
 
     #[test]
     fn files_are_named_as_mcpo_names_them() {
         // python3 -c 'import hashlib; print(hashlib.md5(b"github").hexdigest()[:8])'
         assert_eq!(file_stem("github"), "bf215181");
+    }
+
+    /// An authorisation server without metadata, which accepts each refresh token once and then issues the next one.
+    struct Issuer {
+        renewals: AtomicUsize,
+        /// One permit for each renewal that has arrived, and for each that may be answered.
+        arrived: Semaphore,
+        answers: Semaphore,
+    }
+
+    impl Issuer {
+        async fn start() -> (Arc<Self>, String) {
+            let issuer = Arc::new(Self { renewals: AtomicUsize::new(1), arrived: Semaphore::new(0), answers: Semaphore::new(0) });
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = format!("http://{}/mcp", listener.local_addr().unwrap());
+            let serving = Arc::clone(&issuer);
+            tokio::spawn(async move {
+                while let Ok((stream, _)) = listener.accept().await {
+                    let issuer = Arc::clone(&serving);
+                    tokio::spawn(async move { issuer.answer(stream).await });
+                }
+            });
+            (issuer, address)
+        }
+
+        async fn answer(&self, mut stream: TcpStream) {
+            let mut request = String::new();
+            while !request.starts_with("GET") && !request.contains("refresh_token=refresh-") {
+                let mut part = [0; 4096];
+                let count = stream.read(&mut part).await.unwrap();
+                assert_ne!(count, 0, "{request}");
+                request.push_str(std::str::from_utf8(&part[..count]).unwrap());
+            }
+            let mut answer = ("404 Not Found", String::new());
+            if request.starts_with("POST") {
+                self.arrived.add_permits(1);
+                self.answers.acquire().await.unwrap().forget();
+                let number = self.renewals.load(Ordering::Relaxed);
+                answer = ("400 Bad Request", String::new());
+                if request.contains(&format!("refresh_token=refresh-{number}")) {
+                    let next = self.renewals.fetch_add(1, Ordering::Relaxed) + 1;
+                    let token = serde_json::json!({
+                        "access_token": format!("access-{next}"), "refresh_token": format!("refresh-{next}"), "expires_in": 3600,
+                    });
+                    answer = ("200 OK", token.to_string());
+                }
+            }
+            let (status, body) = answer;
+            let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+            let _ = stream.write_all(format!("{head}{body}").as_bytes()).await;
+        }
+    }
+
+    /// The settings of a server whose stored token has expired.
+    fn signed_in(folder: &Path, address: &str) -> OAuthSettings {
+        let token = serde_json::json!({"access_token": "access-1", "refresh_token": "refresh-1", "expires_in": 0});
+        fs::write(folder.join(format!("{}_tokens.json", file_stem("remote"))), token.to_string()).unwrap();
+        OAuthSettings {
+            server_url: address.parse().unwrap(),
+            tokens: Some(folder.to_owned()),
+            stored_as: "remote".to_owned(),
+            issuer: None,
+            private_addresses: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn connections_to_a_server_renew_its_token_once() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let (issuer, address) = Issuer::start().await;
+        issuer.answers.add_permits(10);
+        let folder = tempfile::tempdir().unwrap();
+        let settings = signed_in(folder.path(), &address);
+        let store = TokenStore::new(Some(folder.path().join("own")), TaskTracker::new());
+        let (one, other) = (store.tokens(&settings), store.tokens(&settings));
+        let both = tokio::join!(one.bearer(), other.bearer());
+        assert_eq!([both.0.unwrap(), both.1.unwrap()].map(|token| token.expose_secret().to_owned()), ["access-2", "access-2"]);
+        assert_eq!(one.instead_of(&"access-2".into()).await.unwrap().expose_secret(), "access-3");
+        assert_eq!(other.instead_of(&"access-2".into()).await.unwrap().expose_secret(), "access-3");
+        assert_eq!(issuer.arrived.available_permits(), 2);
+    }
+
+    /// A rotated refresh token was lost if the caller left while the token was renewed.
+    #[tokio::test]
+    async fn a_renewal_outlives_its_caller() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let (issuer, address) = Issuer::start().await;
+        let folder = tempfile::tempdir().unwrap();
+        let settings = signed_in(folder.path(), &address);
+        let store = TokenStore::new(Some(folder.path().join("own")), TaskTracker::new());
+        let tokens = store.tokens(&settings);
+        let calling = Arc::clone(&tokens);
+        let caller = tokio::spawn(async move { calling.bearer().await });
+        issuer.arrived.acquire().await.unwrap().forget();
+        caller.abort();
+        assert!(caller.await.unwrap_err().is_cancelled());
+        issuer.answers.add_permits(10);
+        assert_eq!(tokens.bearer().await.unwrap().expose_secret(), "access-2");
+        let stored = read(tokens.own.as_deref().unwrap()).unwrap().0;
+        assert_eq!(stored.refresh_token.as_deref(), Some("refresh-2"));
     }
 }

@@ -144,7 +144,10 @@ impl Posts {
             let _ = read(response, POST_ANSWER_LIMIT).await;
             return Ok(());
         }
-        self.exchange.suspect.notify_one();
+        // These say something about the message or its sender, and nothing about the stream.
+        if !matches!(status, StatusCode::PAYLOAD_TOO_LARGE | StatusCode::TOO_MANY_REQUESTS) {
+            self.exchange.suspect.notify_one();
+        }
         match status {
             StatusCode::NOT_FOUND | StatusCode::GONE => Err(StreamableHttpError::SessionExpired),
             status => Err(StreamableHttpError::Client(HttpFailure::Status(status))),

@@ -3,15 +3,18 @@
 use std::pin::pin;
 use std::sync::Arc;
 
+use futures::FutureExt;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::adapters::mcp::link::attempt::{Attempt, Failure};
-use crate::adapters::mcp::link::connection::Connection;
-use crate::adapters::mcp::link::health::hangs;
-use crate::adapters::mcp::link::link::Wire;
-use crate::adapters::mcp::link::list::list;
+use crate::adapters::mcp::link::connection::{About, Connection};
+use crate::adapters::mcp::link::error::LinkError;
+use crate::adapters::mcp::link::health::{Doubts, hangs};
+use crate::adapters::mcp::link::link::{Link, Wire};
+use crate::adapters::mcp::link::list::{ListError, list};
 use crate::adapters::mcp::process::child::Manners;
+use crate::adapters::mcp::supervision::pace::Pace;
 use crate::adapters::mcp::supervision::per_user::{Entry, State, UserConnections};
 use crate::adapters::mcp::supervision::server::REASON_LIMIT;
 use crate::adapters::mcp::text::plain;
@@ -74,14 +77,16 @@ impl UserConnections {
 
     /// Waits for the end of the connection and returns the reason.
     async fn follow(&self, connection: &mut Connection, entry: &Arc<Entry>) -> String {
-        let link = Arc::clone(&connection.link);
-        if !entry.server.is_linked()
-            && let Ok(Ok(tools)) = timeout(self.timing.list_timeout, list(&link)).await
-        {
-            entry.server.introduced(connection.about.clone(), tools);
-        }
+        let (link, about) = (Arc::clone(&connection.link), connection.about.clone());
+        self.introduce(&link, &about, entry).await;
         let is_remote = link.wire != Wire::Stdio;
+        let call_timeout = entry.settings.call_timeout;
         let mut hanging = pin!(hangs(&link, || entry.is_idle(), self.timing));
+        // The time at which to list the tools because of a change.
+        let mut due: Option<Instant> = None;
+        let mut changes = Pace::new(self.timing.debounce);
+        // After a failed check, the time at which the connection counts as lost.
+        let (mut doubts, mut doubted_until) = (Doubts::default(), None);
         loop {
             tokio::select! {
                 how = connection.lost() => return how,
@@ -97,10 +102,34 @@ impl UserConnections {
                     }
                     return "it was ended".to_owned();
                 }
-                () = link.exchange.suspect.notified(), if is_remote => {
+                () = link.exchange.changed.notified(), if due.is_none() => {
+                    let now = Instant::now();
+                    due = Some(now + changes.pause(now));
+                }
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                    due = None;
+                    self.introduce(&link, &about, entry).await;
+                    changes.listed(Instant::now());
+                }
+                () = suspicion(&link, entry, doubted_until), if is_remote => {
                     // Listing the tools serves as a harmless health check.
-                    if !matches!(timeout(self.timing.list_timeout, list(&link)).await, Ok(Ok(_))) {
+                    let responds = match timeout(self.timing.list_timeout, list(&link)).await {
+                        Ok(Err(ListError::Link(LinkError::Closed { .. }))) => return "the connection was lost".to_owned(),
+                        // The stream for notifications has ended with the token. A new connection has another one.
+                        Ok(Err(ListError::Link(LinkError::Challenged(_)))) | Err(_) => false,
+                        Ok(Err(error)) => !error.shows_absence(),
+                        Ok(Ok(_)) => true,
+                    };
+                    // The check itself may have raised another suspicion.
+                    let _ = link.exchange.suspect.notified().now_or_never();
+                    let now = Instant::now();
+                    if responds {
+                        doubts.end();
+                        doubted_until = None;
+                    } else if doubts.are_final(now, entry.is_idle(), call_timeout) {
                         return "the server no longer responds".to_owned();
+                    } else {
+                        doubted_until = Some(doubts.until(now, call_timeout));
                     }
                 }
                 () = idle(entry, self.limits.idle) => {
@@ -110,6 +139,30 @@ impl UserConnections {
                 }
             }
         }
+    }
+
+    /// Lists the tools, unless there is a shared connection for that.
+    async fn introduce(&self, link: &Link, about: &About, entry: &Entry) {
+        if entry.server.is_linked() {
+            return;
+        }
+        // The list includes all changes announced so far.
+        let _ = link.exchange.changed.notified().now_or_never();
+        if let Ok(Ok(tools)) = timeout(self.timing.list_timeout, list(link)).await {
+            entry.server.introduced(&entry.key.owner, about.clone(), tools);
+        }
+    }
+}
+
+/// Waits until the connection should be checked: because of a new suspicion, or after a failed check, once its calls have ended.
+async fn suspicion(link: &Link, entry: &Entry, doubted_until: Option<Instant>) {
+    let settled = async {
+        let Some(until) = doubted_until else { return std::future::pending().await };
+        let _ = timeout_at(until, entry.uses.subscribe().wait_for(|uses| *uses == 0)).await;
+    };
+    tokio::select! {
+        () = link.exchange.suspect.notified() => {}
+        () = settled => {}
     }
 }
 
