@@ -70,6 +70,7 @@ pub(super) struct Message<'a> {
 }
 
 /// The new tools for a message. Our own tools are positions in the catalog.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one choice")]
 pub(super) struct Chosen {
     pub(super) kind: SelectionKind,
     /// The tools, best first.

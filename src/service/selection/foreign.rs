@@ -93,7 +93,9 @@ impl ForeignVectors {
                 (count > 0).then(|| format!("{count} of {} foreign tools are kept unjudged: too many new ones at once", tools.len()))
             }
             Err(reason) => {
-                now.iter().for_each(|&place| vectors[place] = self.known.get(&hashes[place]));
+                for &place in now {
+                    vectors[place] = self.known.get(&hashes[place]);
+                }
                 Some(format!("foreign tools are judged by their words alone: {reason}"))
             }
         };
