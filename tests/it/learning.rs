@@ -55,6 +55,26 @@ async fn what_a_user_called_comes_first_for_that_user_alone() {
     assert_eq!((&of_anna[0]["name"], &of_ben[0]["name"]), (&json!("mail__send_email"), &json!("mail__send_email")));
 }
 
+/// They allowed the cut to send more of the others.
+#[tokio::test(flavor = "multi_thread")]
+async fn uses_of_a_tool_that_is_not_offered_change_nothing() {
+    let service = start(&[], None).await;
+    let [_, other] = twins(&service).await;
+    let (anna, newcomer) = (user("anna"), user("newcomer"));
+    use_tool(&service, anna, "a1", &other).await;
+    assert_eq!(first(&service, anna).await, other);
+    let names = found(&service, newcomer, ALIKE).await;
+    let names: Vec<&Value> = names.as_array().unwrap().iter().map(|tool| &tool["name"]).filter(|name| **name != other).collect();
+    assert!(names.len() > 3, "{names:?}");
+    let mut answers = Vec::new();
+    for who in [anna, newcomer] {
+        let body = json!({"messages": [{"role": "user", "content": ALIKE}], "tools": names});
+        let answer = who.request(&service, "/v1/filter").json(&body).send().await.unwrap();
+        answers.push(answer.json::<Value>().await.unwrap()["tools"].clone());
+    }
+    assert_eq!(answers[0], answers[1]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_short_follow_up_counts_for_the_message_before() {
     let service = start(&[], None).await;

@@ -244,7 +244,7 @@ pub(super) async fn answer(message: &str, corpus: &Corpus, retrieval: &Retrieval
     let catalog = &view.catalog;
     let started = Instant::now();
     let mut ranking = retrieval.retrieve.rank(&QueryPlan::new(message), &view, None, &[]).await;
-    retrieval.retrieve.apply_learning(&mut ranking, &view, caller);
+    retrieval.retrieve.apply_learning(&mut ranking, &view, caller, |_| true);
     let took = started.elapsed();
     let turn = Turn { role: Role::User, text: message.to_owned(), called: Vec::new() };
     let request = SelectRequest { turns: vec![turn], rerank: Some(Rerank::Off), ..SelectRequest::default() };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 
 use crate::domain::selection::builtins::{Families, Family, Nearness};
-use crate::domain::selection::relevance::{QueryPlan, Role};
+use crate::domain::selection::relevance::{Courtesy, QueryPlan, Role, courtesy};
 use crate::service::ports::Embedder;
 use crate::service::selection::request::SelectRequest;
 
@@ -44,9 +44,13 @@ impl BuiltinTexts {
     pub(super) fn of(request: &SelectRequest) -> Self {
         let turns: Vec<(Role, &str)> = request.turns.iter().map(|turn| (turn.role, turn.text.as_str())).collect();
         let whole = |text: &str| Some(QueryPlan::new(text).whole().to_owned()).filter(|text| !text.is_empty());
-        let message = QueryPlan::of_conversation(&turns).texts().to_vec();
+        let mut message = QueryPlan::of_conversation(&turns).texts().to_vec();
         let of_user = turns.iter().rev().filter(|(role, text)| *role == Role::User && !text.trim().is_empty());
-        let earlier = of_user.skip(1).take(EARLIER).filter_map(|(_, text)| whole(text)).collect();
+        let mut earlier: Vec<String> = of_user.skip(1).take(EARLIER).filter_map(|(_, text)| whole(text)).collect();
+        // "Thanks!" needs nothing itself, whatever the turn before it was about.
+        if message.first().is_some_and(|text| courtesy(text) == Some(Courtesy::Courtesy)) {
+            earlier.append(&mut message);
+        }
         let last = request.searched.len().saturating_sub(SEARCHES);
         Self { message, earlier, searches: request.searched[last..].iter().filter_map(|text| whole(text)).collect() }
     }
@@ -78,5 +82,25 @@ impl BuiltinExamples {
             found.extend(vectors.iter().flat_map(|vector| all.near(vector, &examples, nearness)));
         }
         all.with_needed(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BuiltinTexts, Role, SelectRequest};
+    use crate::service::selection::request::Turn;
+
+    /// Regression test: thanks after an answer about the calendar needed the calendar.
+    #[test]
+    fn thanks_need_nothing_of_what_was_said_before() {
+        let texts = |message: &str| {
+            let said = [(Role::User, "What's on my calendar today?"), (Role::Assistant, "You have a meeting at 3."), (Role::User, message)];
+            let turns = said.map(|(role, text)| Turn { role, text: text.to_owned(), called: Vec::new() }).to_vec();
+            BuiltinTexts::of(&SelectRequest { turns, ..SelectRequest::default() })
+        };
+        let thanks = texts("thanks!");
+        assert!(thanks.message.is_empty() && thanks.earlier[0].contains("calendar"), "{:?}", thanks.message);
+        assert!(texts("move it to 4").message[1].contains("calendar"));
+        assert!(!texts("yes, thanks").message.is_empty(), "may answer a question");
     }
 }

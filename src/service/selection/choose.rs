@@ -70,6 +70,7 @@ pub(super) struct Message<'a> {
 }
 
 /// The new tools for a message. Our own tools are positions in the catalog.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one choice")]
 pub(super) struct Chosen {
     pub(super) kind: SelectionKind,
     /// The tools, best first.
@@ -94,6 +95,8 @@ pub(super) struct Chosen {
     pub(super) vector: Option<Arc<[f32]>>,
     /// Whether the message depends on earlier turns, so that its own match says little.
     pub(super) leans: bool,
+    /// Whether the message needs a tool, as far as the ranking shows.
+    pub(super) needs_tool: bool,
     /// Whether a language model made the choice.
     pub(super) judged: bool,
     /// Scores of all our ranked tools.
@@ -140,6 +143,7 @@ impl Choose {
             plain: ranking.plain.clone(),
             vector: ranking.vector.clone(),
             leans: ranking.in_context.is_some(),
+            needs_tool,
             one_of: self.about_as_good(&ranking, catalog),
             is_partial: ranking.is_partial,
             message: ranking.message.clone(),
@@ -193,22 +197,23 @@ impl Choose {
         Chosen { kind: SelectionKind::Small, foreign, not_judged, judged, is_partial, message, warnings, ..Chosen::nothing() }
     }
 
-    /// Ranks the offered tools. Among near ties, servers that the chat has called come first.
+    /// Ranks the offered tools. Among near ties, servers that the chat has called come first. Calls since the message don't count, so that
+    /// all model calls of a turn get the same ranking.
     async fn rank(&self, message: &Message<'_>, plan: &QueryPlan) -> Ranking {
-        let Message { view, offer, called, .. } = *message;
+        let Message { request, view, offer, .. } = *message;
         let View { catalog, settings, .. } = view;
         let (narrowed, in_scope) = narrowed(view, offer);
         // If only some tools of these servers are offered, request more candidates, so that enough offered ones remain.
         let list = (settings.candidates * in_scope.div_ceil(offer.ours.len().max(1))).min(LONGEST_LIST);
         let mut ranking = self.retrieve.rank_noting(plan, &narrowed, Some(list), &offer.judged, message.trace).await;
-        self.retrieve.apply_learning(&mut ranking, &narrowed, message.principal);
+        // Before learning, so that what it does to other tools affects neither the gate nor the cut.
         if in_scope > offer.ours.len() {
             let first_foreign = catalog.tools().len();
             ranking.ranked.retain(|ranked| ranked.key as usize >= first_foreign || offer.has(ranked.key));
-            ranking.learned.messages.retain(|&key, _| offer.has(key));
-            ranking.plain.retain(|&(key, _)| offer.has(key));
         }
-        let used: HashSet<u32> = called.iter().filter_map(|tool| catalog.server_of(catalog.position(tool)?)).collect();
+        self.retrieve.apply_learning(&mut ranking, &narrowed, message.principal, |key| offer.has(key));
+        let used = request.called_earlier().filter_map(|name| catalog.server_of(catalog.position(&view.operation(name)?.id)?));
+        let used: HashSet<u32> = used.collect();
         if !used.is_empty() {
             let preference = if ranking.in_context.is_some() { PREFERENCE_IN_CONTEXT } else { PREFERENCE };
             prefer(&mut ranking.ranked, preference, |key| catalog.server_of(key).is_some_and(|server| used.contains(&server)));
@@ -224,17 +229,7 @@ impl Choose {
         let Message { request, view: View { catalog, settings, .. }, offer, .. } = *message;
         let has_parts = whole.has_parts;
         let gap = whole.learned.allowance + gap_at(if has_parts { GAP_OF_PARTS } else { GAP }, settings.strictness);
-        let texts = catalog.texts().filter(|_| settings.fold_duplicates);
-        let candidates: Vec<CutCandidate> = ranking
-            .iter()
-            .map(|ranked| CutCandidate {
-                fused: ranked.fused,
-                leads: ranked.leads,
-                tokens: catalog.tools().get(ranked.key as usize).map_or(0, |tool| tool.tokens),
-                server: catalog.server_of(ranked.key).unwrap_or(u32::MAX),
-                group: texts.map_or(ranked.key, |texts| texts.near_duplicates.group(ranked.key)),
-            })
-            .collect();
+        let candidates: Vec<CutCandidate> = ranking.iter().map(|ranked| candidate(ranked, message.view)).collect();
         let parameters = CutParameters {
             limit: limit(message, ranking),
             token_budget: request.token_budget.or(settings.token_budget).map(|budget| u32::try_from(budget).unwrap_or(u32::MAX)),
@@ -293,6 +288,19 @@ impl Choose {
     }
 }
 
+/// The properties of a ranked tool that affect the cut.
+fn candidate(ranked: &Ranked<u32>, view: &View) -> CutCandidate {
+    let View { catalog, settings, .. } = view;
+    let texts = catalog.texts().filter(|_| settings.fold_duplicates);
+    CutCandidate {
+        fused: ranked.fused,
+        leads: ranked.leads,
+        tokens: catalog.tools().get(ranked.key as usize).map_or(0, |tool| tool.tokens),
+        server: catalog.server_of(ranked.key).unwrap_or(u32::MAX),
+        group: texts.map_or(ranked.key, |texts| texts.near_duplicates.group(ranked.key)),
+    }
+}
+
 fn plan(message: &Message<'_>) -> QueryPlan {
     let turns: Vec<(Role, &str)> = message.request.turns.iter().map(|turn| (turn.role, turn.text.as_str())).collect();
     QueryPlan::of_conversation(&turns)
@@ -332,6 +340,7 @@ impl Chosen {
             plain: Vec::new(),
             vector: None,
             leans: false,
+            needs_tool: true,
             judged: false,
             scores: HashMap::new(),
             is_partial: false,

@@ -2,19 +2,23 @@
 //!
 //! Each request contains its own definitions, so the work is bounded. Only the name and the first sentence are embedded, vectors
 //! are cached, and the number of new ones per request is limited. Further tools are kept without a judgement. The work is done in
-//! portions and ends with the request.
+//! portions and ends with the request. Only if the embedder is slower than a request waits, the work for one request at a time goes on, so
+//! that a later message finds the vectors.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use moka::sync::Cache;
+use tokio::sync::Semaphore;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::texts::ToolText;
 use crate::domain::selection::relevance::{LexicalModel, SparseVector, bounded_passage};
 use crate::domain::text::canonical::Fingerprint;
-use crate::service::ports::Embedder;
+use crate::service::ports::{EmbedError, Embedder};
+use crate::service::spans;
 
 /// A foreign tool to rank with ours, known only by its definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,13 +33,20 @@ const CACHE_BYTES: u64 = 8 << 20;
 pub const NEW_PER_REQUEST: usize = 128;
 /// Number of definitions that are embedded or tokenized before the task yields.
 const PORTION: usize = 32;
-/// Maximum wait for the embedder. A remote one may retry for longer.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Maximum wait for the embedder. A remote one may retry for longer. Open WebUI's filter waits 1.5 seconds for everything together.
+const PATIENCE: Duration = Duration::from_millis(500);
 /// Number of characters of a description that BM25 considers.
 const DESCRIPTION_CHARACTERS: usize = 2_000;
 
 /// A cache of vectors, by hash of the embedded text.
-pub(super) struct ForeignVectors(Cache<Fingerprint, Arc<[f32]>>);
+type Vectors = Cache<Fingerprint, Arc<[f32]>>;
+
+pub(super) struct ForeignVectors {
+    known: Vectors,
+    patience: Duration,
+    /// One permit for work that goes on after its request.
+    going_on: Arc<Semaphore>,
+}
 
 /// The evidence about each foreign tool of a message, in the same order.
 #[derive(Default)]
@@ -54,7 +65,8 @@ pub(super) enum Known {
 impl Default for ForeignVectors {
     fn default() -> Self {
         let weight = |_: &Fingerprint, vector: &Arc<[f32]>| u32::try_from(size_of_val(&**vector) + 96).unwrap_or(u32::MAX);
-        Self(Cache::builder().max_capacity(CACHE_BYTES).weigher(weight).build())
+        let known = Cache::builder().max_capacity(CACHE_BYTES).weigher(weight).build();
+        Self { known, patience: PATIENCE, going_on: Arc::new(Semaphore::new(1)) }
     }
 }
 
@@ -63,35 +75,29 @@ impl ForeignVectors {
     pub(super) async fn judge(
         &self,
         tools: &[ForeignTool],
-        embedder: &dyn Embedder,
+        embedder: &Arc<dyn Embedder>,
         lexical: &LexicalModel,
         catalog: &Catalog,
         queries: &[SparseVector],
     ) -> Foreign {
         let passages: Vec<String> = tools.iter().map(|tool| bounded_passage(&tool.name, &tool.description)).collect();
         let hashes: Vec<Fingerprint> = passages.iter().map(|passage| Fingerprint::of_text(passage)).collect();
-        let mut vectors: Vec<Option<Arc<[f32]>>> = hashes.iter().map(|hash| self.0.get(hash)).collect();
+        let mut vectors: Vec<Option<Arc<[f32]>>> = hashes.iter().map(|hash| self.known.get(hash)).collect();
         let missing: Vec<usize> = (0..tools.len()).filter(|&place| vectors[place].is_none()).collect();
         let (now, later) = missing.split_at(missing.len().min(NEW_PER_REQUEST));
-        let embedded = tokio::time::timeout(PATIENCE, async {
-            for portion in now.chunks(PORTION) {
-                let texts = portion.iter().map(|&place| passages[place].clone()).collect();
-                for (&place, vector) in portion.iter().zip(embedder.embed_passages(texts).await?) {
-                    self.0.insert(hashes[place], Arc::clone(&vector));
-                    vectors[place] = Some(vector);
+        let new = now.iter().map(|&place| (hashes[place], passages[place].clone())).collect();
+        let warning = match self.embedded(new, embedder).await {
+            Ok(new) => {
+                now.iter().zip(new).for_each(|(&place, vector)| vectors[place] = Some(vector));
+                let count = later.len();
+                (count > 0).then(|| format!("{count} of {} foreign tools are kept unjudged: too many new ones at once", tools.len()))
+            }
+            Err(reason) => {
+                for &place in now {
+                    vectors[place] = self.known.get(&hashes[place]);
                 }
+                Some(format!("foreign tools are judged by their words alone: {reason}"))
             }
-            Ok::<(), crate::service::ports::EmbedError>(())
-        });
-        let embedded = embedded.await;
-        let warning = match embedded {
-            Ok(Ok(())) if later.is_empty() => None,
-            Ok(Ok(())) => Some(format!("{} of {} foreign tools are kept unjudged: too many new ones at once", later.len(), tools.len())),
-            Ok(Err(error)) => {
-                tracing::warn!(error = %error, "foreign tools were not embedded");
-                Some("foreign tools are judged by their words alone: the embedder does not answer".to_owned())
-            }
-            Err(_) => Some("foreign tools are judged by their words alone: the embedder is too slow".to_owned()),
         };
         let scores = scores(tools, lexical, catalog, queries).await;
         let mut known: Vec<Known> = vectors.into_iter().zip(scores).map(|(vector, scores)| Known::Judged(vector, scores)).collect();
@@ -100,6 +106,42 @@ impl ForeignVectors {
         }
         Foreign { known, warning }
     }
+
+    /// The vectors of new passages, in their order, or the reason why there are none.
+    async fn embedded(&self, new: Vec<(Fingerprint, String)>, embedder: &Arc<dyn Embedder>) -> Result<Vec<Arc<[f32]>>, &'static str> {
+        if new.is_empty() {
+            return Ok(Vec::new());
+        }
+        let work = embed(new, Arc::clone(embedder), self.known.clone());
+        let mut work = AbortOnDropHandle::new(tokio::spawn(spans::within(spans::current(), work)));
+        match tokio::time::timeout(self.patience, &mut work).await {
+            Ok(Ok(embedded)) => embedded.map_err(|_| NO_ANSWER),
+            Ok(Err(_)) => Err(NO_ANSWER),
+            Err(_) => {
+                if let Ok(permit) = Arc::clone(&self.going_on).try_acquire_owned() {
+                    tokio::spawn(async move {
+                        let _permit = permit;
+                        drop(work.await);
+                    });
+                }
+                Err("the embedder is too slow")
+            }
+        }
+    }
+}
+
+const NO_ANSWER: &str = "the embedder does not answer";
+
+/// Embeds passages in portions, and keeps each portion as soon as it is embedded.
+async fn embed(new: Vec<(Fingerprint, String)>, embedder: Arc<dyn Embedder>, known: Vectors) -> Result<Vec<Arc<[f32]>>, EmbedError> {
+    let mut vectors = Vec::with_capacity(new.len());
+    for portion in new.chunks(PORTION) {
+        let embedded = embedder.embed_passages(portion.iter().map(|(_, passage)| passage.clone()).collect()).await;
+        let embedded = embedded.inspect_err(|error| tracing::warn!(%error, "foreign tools were not embedded"))?;
+        portion.iter().zip(&embedded).for_each(|((hash, _), vector)| known.insert(*hash, Arc::clone(vector)));
+        vectors.extend(embedded);
+    }
+    Ok(vectors)
 }
 
 /// The BM25 scores of each foreign tool for each query. Document frequencies include both our tools and these.
@@ -138,4 +180,68 @@ async fn scores(tools: &[ForeignTool], lexical: &LexicalModel, catalog: &Catalog
         })
         .collect();
     documents.iter().map(|document| weighted.iter().map(|query| query.dot(document)).collect()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use async_trait::async_trait;
+    use tokio::sync::Semaphore;
+
+    use super::{Foreign, ForeignTool, ForeignVectors, Known};
+    use crate::domain::catalog::catalog::Catalog;
+    use crate::domain::selection::relevance::LexicalModel;
+    use crate::service::ports::{EmbedError, Embedder};
+
+    /// Answers when it may.
+    struct Slow {
+        permits: Semaphore,
+        begun: AtomicUsize,
+    }
+
+    #[async_trait]
+    impl Embedder for Slow {
+        fn model(&self) -> &'static str {
+            "slow"
+        }
+
+        fn dimension(&self) -> usize {
+            1
+        }
+
+        async fn embed_queries(&self, _: &[&str]) -> Result<Vec<Arc<[f32]>>, EmbedError> {
+            Ok(Vec::new())
+        }
+
+        async fn embed_passages(&self, texts: Vec<String>) -> Result<Vec<Arc<[f32]>>, EmbedError> {
+            self.begun.fetch_add(1, Ordering::SeqCst);
+            self.permits.acquire().await.unwrap().forget();
+            Ok(vec![Arc::from([1.0]); texts.len()])
+        }
+    }
+
+    /// Regression test: each message waited for the same definitions until the filter gave up, and none was ever kept.
+    #[tokio::test]
+    async fn an_embedder_that_is_too_slow_goes_on_for_the_next_message() {
+        let slow = Arc::new(Slow { permits: Semaphore::new(0), begun: AtomicUsize::new(0) });
+        let embedder: Arc<dyn Embedder> = Arc::clone(&slow) as _;
+        let mut vectors = ForeignVectors { patience: Duration::from_millis(20), ..ForeignVectors::default() };
+        let tools = [ForeignTool { name: "book_flight".to_owned(), description: "Book a flight".to_owned() }];
+        let (lexical, catalog) = (LexicalModel::default(), Catalog::default());
+        for _ in 0..3 {
+            let Foreign { known, warning } = vectors.judge(&tools, &embedder, &lexical, &catalog, &[]).await;
+            assert!(matches!(known[0], Known::Judged(None, _)) && warning.unwrap().contains("too slow"));
+        }
+        let idle = |vectors: &ForeignVectors| vectors.going_on.available_permits();
+        assert_eq!((slow.begun.load(Ordering::SeqCst), idle(&vectors)), (3, 0), "the first one goes on");
+        slow.permits.add_permits(1);
+        drop(vectors.going_on.acquire().await.unwrap());
+        vectors.patience = Duration::from_secs(60);
+        let Foreign { known, warning } = vectors.judge(&tools, &embedder, &lexical, &catalog, &[]).await;
+        assert!(matches!(known[0], Known::Judged(Some(_), _)) && warning.is_none());
+        assert_eq!(slow.begun.load(Ordering::SeqCst), 3);
+    }
 }

@@ -55,3 +55,30 @@ pub struct SelectRequest {
     /// The caller's sessions to which connections lead, by path.
     pub sessions: HashMap<String, Arc<Session>>,
 }
+
+impl SelectRequest {
+    /// Names of the functions that were called before the user's last message.
+    pub(super) fn called_earlier(&self) -> impl Iterator<Item = &str> {
+        let last = self.turns.iter().rposition(|turn| turn.role == Role::User).unwrap_or(0);
+        self.turns[..last].iter().flat_map(|turn| turn.called.iter().map(String::as_str))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Role, SelectRequest, Turn};
+
+    /// Regression test: a call in the current turn changed the ranking, so that its next step lost its tool.
+    #[test]
+    fn calls_since_the_last_message_are_not_earlier_ones() {
+        let turn = |role, called: &[&str]| Turn { role, called: called.iter().map(ToString::to_string).collect(), ..Turn::default() };
+        let mut turns = vec![turn(Role::User, &[]), turn(Role::Assistant, &["one", "two"]), turn(Role::User, &[])];
+        let earlier = |turns: &[Turn]| -> Vec<String> {
+            let request = SelectRequest { turns: turns.to_vec(), ..SelectRequest::default() };
+            request.called_earlier().map(str::to_owned).collect()
+        };
+        assert_eq!(earlier(&turns), ["one", "two"]);
+        turns.extend([turn(Role::Assistant, &["three"]), turn(Role::Other, &[])]);
+        assert_eq!(earlier(&turns), ["one", "two"]);
+    }
+}

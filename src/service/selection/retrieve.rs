@@ -229,15 +229,17 @@ impl Retrieve {
         self.learning.as_ref()
     }
 
-    /// Lets the messages that the caller may learn from change the ranking of this message.
-    pub(crate) fn apply_learning(&self, ranking: &mut Ranking, view: &View, principal: &Principal) {
+    /// Lets the messages that the caller may learn from change the ranking of this message. Votes for tools that are not offered don't
+    /// count.
+    pub(crate) fn apply_learning(&self, ranking: &mut Ranking, view: &View, principal: &Principal, is_offered: impl Fn(u32) -> bool) {
         let Some(learning) = &self.learning else { return };
         let vector = if ranking.in_context.is_some() { &ranking.context_vector } else { &ranking.vector };
         let Some(vector) = vector.as_deref().and_then(MessageVector::of) else { return };
         let votes = learning.votes(principal, &vector);
         let View { catalog, visibility, .. } = view;
+        let counts = |key: &u32| visibility.allows(&catalog.tools()[*key as usize]) && is_offered(*key);
         let allowed = |(tool, vote): (ToolId, Vote)| {
-            let key = catalog.position(&tool).filter(|&key| visibility.allows(&catalog.tools()[key as usize]))?;
+            let key = catalog.position(&tool).filter(counts)?;
             // Near duplicates on available servers have taken the ranks of unavailable tools.
             let is_down = catalog.server_of(key).is_some_and(|server| ranking.is_down(server));
             (vote.delta < 0.0 || !is_down).then_some((key, vote))
@@ -610,7 +612,7 @@ impl Retrieve {
             return Vec::new();
         }
         let terms: Vec<SparseVector> = query.iter().map(|text| text.sparse.clone()).collect();
-        let Foreign { known, warning } = self.foreign.judge(foreign, self.embedder.as_ref(), &self.lexical, catalog, &terms).await;
+        let Foreign { known, warning } = self.foreign.judge(foreign, &self.embedder, &self.lexical, catalog, &terms).await;
         warnings.extend(warning);
         let first = u32::try_from(catalog.tools().len()).unwrap_or(u32::MAX);
         let mut not_judged = Vec::new();
@@ -654,7 +656,7 @@ impl Retrieve {
         for query in queries {
             let list = settings.candidates.max(list);
             let mut ranking = self.rank(&QueryPlan::new(query), view, Some(list), &[]).await;
-            self.apply_learning(&mut ranking, view, principal);
+            self.apply_learning(&mut ranking, view, principal, |_| true);
             self.prefer_better(&mut ranking, view, principal);
             merged.vector.clone_from(&ranking.vector);
             merged.has_failed |= ranking.has_failed;

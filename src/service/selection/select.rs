@@ -195,7 +195,7 @@ impl Select {
             id,
             tool_ids: if is_small || whole.is_some() { request.tool_ids.clone() } else { answer.tool_ids() },
             keeps_all,
-            needs_tool: whole.is_some() || chosen.kind != SelectionKind::NoneNeeded || !builtins.needed.is_empty(),
+            needs_tool: whole.is_some() || chosen.needs_tool || !builtins.needed.is_empty(),
             is_partial: chosen.is_partial,
             tools: answer.tools,
             disclosed: answer.disclosed,

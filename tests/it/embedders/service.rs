@@ -63,6 +63,8 @@ async fn searches_are_by_words_while_the_endpoint_fails() {
     }
     let asked = endpoint.seen().iter().filter(|seen| seen.texts().iter().any(|text| text.contains("email message number"))).count();
     assert_eq!(asked, 1, "only the first message found out");
+    let (_, answer) = service.post("/v1/filter", &json!({"messages": [{"role": "user", "content": "thanks!"}]})).await;
+    assert_eq!(answer["needs_tool"], json!(false), "{answer}");
     let ready = service.until(|body| body["embedder"]["error"].is_string()).await;
     assert_eq!(ready["embedder"]["error"], "the endpoint failed with HTTP status 500");
     assert!(!ready.to_string().contains("a-secret-key"));

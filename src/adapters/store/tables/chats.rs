@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use sqlx::QueryBuilder;
 
 use super::{Db, DbConnection, SqlStore, text};
-use crate::adapters::store::encoding::{from_json, signed, to_json, to_millis};
+use crate::adapters::store::encoding::{from_json, from_millis, signed, to_json, to_millis};
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::selection::chat::{ChatKey, ChatSet};
 use crate::service::ports::{ChatStore, StoreError, StoredChat};
@@ -16,12 +16,17 @@ use crate::service::ports::{ChatStore, StoreError, StoredChat};
 impl ChatStore for SqlStore {
     async fn chat(&self, key: &ChatKey) -> Result<Option<StoredChat>, StoreError> {
         let work = async {
-            let row: Option<(String, i64)> = sqlx::query_as("SELECT tools, version FROM chat_set WHERE principal = $1 AND chat = $2")
-                .bind(key.principal.as_str())
-                .bind(text(&key.chat))
-                .fetch_optional(self.readers())
-                .await?;
-            row.map(|(tools, version)| Ok(StoredChat { set: from_json(&tools)?, version: version.unsigned_abs() })).transpose()
+            let row: Option<(String, i64, i64)> =
+                sqlx::query_as("SELECT tools, version, updated_at FROM chat_set WHERE principal = $1 AND chat = $2")
+                    .bind(key.principal.as_str())
+                    .bind(text(&key.chat))
+                    .fetch_optional(self.readers())
+                    .await?;
+            let stored = |(tools, version, updated_at): (String, i64, i64)| {
+                let written_at = Some(from_millis(updated_at));
+                Ok(StoredChat { set: from_json(&tools)?, version: version.unsigned_abs(), written_at })
+            };
+            row.map(stored).transpose()
         };
         self.read("read a chat", work).await
     }
@@ -58,7 +63,7 @@ impl ChatStore for SqlStore {
             async move |writer: &mut DbConnection| {
                 let now = to_millis(SystemTime::now());
                 let mut rows = Vec::with_capacity(chats.len());
-                for (key, StoredChat { set, version }) in chats {
+                for (key, StoredChat { set, version, .. }) in chats {
                     rows.push((key, to_json(set)?, signed(*version)));
                 }
                 let mut query = QueryBuilder::<Db>::new("WITH given (principal, chat, tools, updated_at, version) AS (");

@@ -38,16 +38,24 @@ pub(crate) fn prefer_ready(ranked: &mut [Ranked<u32>], group: impl Fn(u32) -> u3
 
 /// Moves the better one of near duplicates to the first place of its group. `group` is equal for near duplicates; `is_better` compares
 /// two of them. The scores keep their order; of two equal ones, the first becomes the smallest bit greater, so that it stays the first when
-/// the tools are sorted again.
+/// the tools are sorted again. The better one also leads the texts that the other one led, so that the cut keeps the better one.
 pub(crate) fn prefer_better(ranked: &mut [Ranked<u32>], group: impl Fn(u32) -> u32, is_better: impl Fn(u32, u32) -> bool) {
     let mut first_of: HashMap<u32, usize, RandomState> = HashMap::default();
     for place in 0..ranked.len() {
         let first = *first_of.entry(group(ranked[place].key)).or_insert(place);
-        if first != place && is_better(ranked[place].key, ranked[first].key) {
+        if first == place {
+            continue;
+        }
+        let (one, other) = (ranked[place].key, ranked[first].key);
+        let is_moved = is_better(one, other);
+        if is_moved {
             let worse = ranked[place].fused;
             let better = ranked[first].fused.max(worse.next_up());
             ranked.swap(first, place);
             (ranked[first].fused, ranked[place].fused) = (better, worse);
+        }
+        if is_moved || is_better(other, one) {
+            ranked[first].leads |= std::mem::take(&mut ranked[place].leads);
         }
     }
 }
@@ -96,6 +104,7 @@ pub(crate) fn arrange(found: &[ArrangeCandidate], per_server: Option<usize>) -> 
 #[cfg(test)]
 mod preference {
     use super::{Ranked, prefer_better, prefer_ready};
+    use crate::domain::selection::relevance::cut::{CutCandidate, CutParameters, cut};
 
     fn ranked(tools: &[(u32, f32)]) -> Vec<Ranked<u32>> {
         tools.iter().map(|&(key, fused)| Ranked { key, fused, ..Ranked::default() }).collect()
@@ -132,6 +141,26 @@ mod preference {
         prefer_better(&mut tied, |key| key % 2, |one, _| one == 3);
         tied.sort_by(|one, other| other.fused.total_cmp(&one.fused).then(one.key.cmp(&other.key)));
         assert_eq!(keys(&tied), [3, 1], "also after sorting by score and key");
+    }
+
+    /// Regression test: the cut kept the tool that needs a sign-in, because it was the best one for a clause.
+    #[test]
+    fn the_better_of_near_duplicates_leads_what_the_other_one_led() {
+        for (one, other, leads) in [(1, 3, [0, 4, 0]), (1, 3, [0, 0, 4]), (3, 1, [0, 0, 4]), (3, 1, [0, 4, 2])] {
+            let mut tools = ranked(&[(2, 4.0), (one, 2.0), (other, 1.0)]);
+            tools.iter_mut().zip(leads).for_each(|(tool, leads)| tool.leads = leads);
+            prefer_ready(&mut tools, |key| key % 2, |key| key != 1);
+            let candidate = |tool: &Ranked<u32>| CutCandidate {
+                fused: tool.fused,
+                tokens: 1,
+                server: tool.key,
+                group: tool.key % 2,
+                leads: tool.leads,
+            };
+            let candidates: Vec<CutCandidate> = tools.iter().map(candidate).collect();
+            let kept = cut(&candidates, &CutParameters::default());
+            assert_eq!(kept.iter().map(|&place| tools[place].key).collect::<Vec<_>>(), [2, 3], "{one} leads {leads:?}");
+        }
     }
 }
 

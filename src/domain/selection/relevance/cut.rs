@@ -138,12 +138,13 @@ pub fn cut_noting(ranked: &[CutCandidate], parameters: &CutParameters, note: Opt
 }
 
 /// The positions of further tools of `server`, ascending: the next turns of a conversation mostly need tools of the best tool's
-/// server. Keeps at most `of_server` tools of the server in total. Limit, token budget and near duplicates apply as in [`cut`].
-pub fn companions(ranked: &[CutCandidate], kept: &[usize], parameters: &CutParameters, server: u32, of_server: usize) -> Vec<usize> {
+/// server. `kept` are all other chosen tools, in the ranking or beside it. Keeps at most `of_server` tools of the server in total. Limit,
+/// token budget and near duplicates apply as in [`cut`].
+pub fn companions(ranked: &[CutCandidate], kept: &[CutCandidate], parameters: &CutParameters, server: u32, of_server: usize) -> Vec<usize> {
     let most = parameters.per_server.map_or(of_server, |most| of_server.min(most.max(1)));
     let mut room = parameters.limit.saturating_sub(kept.len());
-    room = room.min(most.saturating_sub(kept.iter().filter(|&&place| ranked[place].server == server).count()));
-    let mut tokens = kept.iter().fold(0_u32, |sum, &place| sum.saturating_add(ranked[place].tokens));
+    room = room.min(most.saturating_sub(kept.iter().filter(|kept| kept.server == server).count()));
+    let mut tokens = kept.iter().fold(0_u32, |sum, kept| sum.saturating_add(kept.tokens));
     let mut more: Vec<usize> = Vec::with_capacity(room);
     for (place, candidate) in ranked.iter().enumerate().filter(|(_, candidate)| candidate.server == server) {
         if more.len() >= room {
@@ -151,7 +152,8 @@ pub fn companions(ranked: &[CutCandidate], kept: &[usize], parameters: &CutParam
         }
         let sum = tokens.saturating_add(candidate.tokens);
         let is_affordable = parameters.token_budget.is_none_or(|budget| sum <= budget);
-        if is_affordable && !kept.iter().chain(&more).any(|&other| other == place || ranked[other].group == candidate.group) {
+        let mut others = kept.iter().chain(more.iter().map(|&other| &ranked[other]));
+        if is_affordable && !others.any(|other| other.group == candidate.group) {
             tokens = sum;
             more.push(place);
         }
@@ -170,7 +172,7 @@ mod tests {
     #[test]
     fn more_of_the_best_ones_server_come_along() {
         let ranked = candidates(&[1, 2, 1, 3, 1, 1, 1]);
-        let of = |parameters: CutParameters, of_server| companions(&ranked, &[0, 1, 2], &parameters, 1, of_server);
+        let of = |parameters: CutParameters, of_server| companions(&ranked, &ranked[..3], &parameters, 1, of_server);
         let plain = CutParameters::default();
         assert_eq!(of(plain, 4), [4, 5]);
         assert_eq!(of(CutParameters { limit: 4, ..plain }, 4), [4], "the limit is for all");
@@ -183,6 +185,16 @@ mod tests {
     fn no_near_duplicate_comes_along() {
         let mut ranked = candidates(&[1, 1, 1]);
         ranked[1].group = 0;
-        assert_eq!(companions(&ranked, &[0], &CutParameters::default(), 1, 8), [2]);
+        assert_eq!(companions(&ranked, &ranked[..1], &CutParameters::default(), 1, 8), [2]);
+    }
+
+    #[test]
+    fn what_is_chosen_beside_the_ranking_counts_too() {
+        let ranked = candidates(&[1, 1, 1, 1]);
+        let beside = CutCandidate { group: 2, ..ranked[0] };
+        let of = |per_server| companions(&ranked, &[ranked[0], beside], &CutParameters { per_server, ..CutParameters::default() }, 1, 8);
+        assert_eq!(of(None), [1, 3], "no near duplicate of it");
+        assert_eq!(of(Some(3)), [1]);
+        assert_eq!(of(Some(2)), [0; 0]);
     }
 }

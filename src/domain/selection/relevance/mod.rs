@@ -33,6 +33,7 @@ pub(crate) mod lexical;
 pub(crate) mod liveness;
 pub(crate) mod message;
 mod pasted;
+mod referring;
 pub(crate) mod server_text;
 pub(crate) mod synonyms;
 pub(crate) mod turn;

@@ -1,5 +1,7 @@
 //! The chats' sets of tools.
 
+use std::time::SystemTime;
+
 use async_trait::async_trait;
 
 use super::StoreError;
@@ -26,4 +28,6 @@ pub struct StoredChat {
     pub set: ChatSet,
     /// The version, starting at 1.
     pub version: u64,
+    /// When the store wrote it last; `None` if it doesn't have it yet.
+    pub written_at: Option<SystemTime>,
 }

@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -18,6 +18,8 @@ use crate::service::ports::{ChatStore, StoredChat};
 const SLOW_PATIENCE: Duration = Duration::from_millis(2);
 /// How long a store counts as slow.
 const SLOW: Duration = Duration::from_secs(5);
+/// A set that was written longer ago is written again with the next message, because the store deletes sets by the time of their last write.
+const OUTDATED: Duration = Duration::from_hours(1);
 /// After this time, a read counts as failed.
 const LOST: Duration = Duration::from_secs(30);
 
@@ -28,6 +30,8 @@ pub(super) struct Held {
     pub(super) set: ChatSet,
     /// The version in the store on which this set is based; 0 if there is none.
     pub(super) version: u64,
+    /// When the store wrote this version.
+    written_at: Option<SystemTime>,
     /// Whether the set contains what the store had. Otherwise it is only what this process has offered.
     pub(super) is_known: bool,
     /// Whether the set has unwritten changes.
@@ -54,7 +58,7 @@ impl Held {
         } else {
             self.set = stored.set;
             self.removed.clear();
-            self.take_version(stored.version);
+            self.take_version(stored.version, stored.written_at);
         }
     }
 
@@ -62,21 +66,27 @@ impl Held {
     pub(super) fn merge(&mut self, stored: StoredChat) {
         self.set.merge_into(stored.set);
         self.set.remove(&self.removed);
-        self.take_version(stored.version);
+        self.take_version(stored.version, stored.written_at);
     }
 
     /// Notes that the store has this set. A change made in the meantime is already queued.
     pub(super) fn is_written(&mut self, set: &ChatSet, version: u64) {
-        self.take_version(version);
+        self.take_version(version, Some(SystemTime::now()));
         self.is_changed = self.set != *set;
         if !self.is_changed {
             self.removed.clear();
         }
     }
 
+    /// Whether the store should write the set again although it hasn't changed.
+    pub(super) fn is_outdated(&self, now: SystemTime) -> bool {
+        self.written_at.is_some_and(|written| now.duration_since(written).is_ok_and(|age| age >= OUTDATED))
+    }
+
     /// Notes the version on which the set is based from now on.
-    pub(super) fn take_version(&mut self, version: u64) {
+    fn take_version(&mut self, version: u64, written_at: Option<SystemTime>) {
         self.version = version;
+        self.written_at = written_at;
         self.is_known = true;
         self.generation += 1;
     }

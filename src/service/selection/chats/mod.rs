@@ -7,7 +7,7 @@ mod writer;
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use moka::future::Cache;
 use tokio::sync::mpsc;
@@ -77,7 +77,7 @@ impl Chats {
         let dropped = held.set.update(offered, called, budget);
         held.removed.retain(|tool| !offered.contains(tool) && !called.contains(tool));
         let set = held.set.clone();
-        held.is_changed |= set != before;
+        held.is_changed |= set != before || held.is_outdated(SystemTime::now());
         let is_changed = held.is_changed;
         drop(held);
         // If the queue is full, the set is queued again with the next message.
@@ -142,5 +142,62 @@ fn needed<'a>(set: &ChatSet, wanted: &Wanted<'a>) -> Cow<'a, [ToolId]> {
         Cow::Owned(wanted.offered.iter().filter(|tool| set.contains(tool)).cloned().collect())
     } else {
         Cow::Borrowed(wanted.offered)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, SystemTime};
+
+    use async_trait::async_trait;
+    use parking_lot::Mutex;
+    use tokio_util::sync::CancellationToken;
+
+    use super::{ChatKey, ChatStore, Chats, PrincipalId, ToolId};
+    use crate::domain::selection::chat::ChatSet;
+    use crate::service::ports::{StoreError, StoredChat};
+
+    /// Has one chat, and counts the writes.
+    struct OneChat {
+        stored: StoredChat,
+        writes: Mutex<usize>,
+    }
+
+    #[async_trait]
+    impl ChatStore for OneChat {
+        async fn chat(&self, _: &ChatKey) -> Result<Option<StoredChat>, StoreError> {
+            Ok(Some(self.stored.clone()))
+        }
+
+        async fn save_chat(&self, _: &ChatKey, _: &ChatSet, _: u64) -> Result<Option<u64>, StoreError> {
+            unreachable!("nobody else writes")
+        }
+
+        async fn save_chats(&self, chats: &[(ChatKey, StoredChat)]) -> Result<Vec<Option<u64>>, StoreError> {
+            *self.writes.lock() += chats.len();
+            Ok(chats.iter().map(|(_, chat)| Some(chat.version + 1)).collect())
+        }
+    }
+
+    /// Regression test: the store deleted the set of a chat that was in use, because the set had not changed for a month.
+    #[tokio::test]
+    async fn a_set_in_use_is_written_now_and_then() {
+        let tools = [ToolId::new("s", "a")];
+        for (age, expected) in [(Duration::from_secs(1), 0), (Duration::from_hours(24), 1)] {
+            let mut set = ChatSet::default();
+            set.update(&tools, &[], 24);
+            let stored = StoredChat { set, version: 3, written_at: Some(SystemTime::now() - age) };
+            let store = Arc::new(OneChat { stored, writes: Mutex::default() });
+            let stop = CancellationToken::new();
+            let (chats, writer) = Chats::start(Arc::clone(&store) as Arc<dyn ChatStore>, stop.clone());
+            let key = ChatKey { principal: PrincipalId::new("anna"), chat: "chat".to_owned() };
+            for _ in 0..3 {
+                chats.update(&key, &tools, &[], 24).await;
+            }
+            stop.cancel();
+            writer.await.unwrap();
+            assert_eq!(*store.writes.lock(), expected, "{age:?}");
+        }
     }
 }

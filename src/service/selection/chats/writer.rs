@@ -49,8 +49,8 @@ impl Writer {
 
     async fn write(&mut self, queue: &mut mpsc::Receiver<(ChatKey, Entry)>, stop: &CancellationToken) {
         let mut changed = Vec::new();
+        let mut is_closed = false;
         loop {
-            let is_stopping = stop.is_cancelled();
             tokio::select! {
                 biased;
                 count = queue.recv_many(&mut changed, QUEUE) => if count == 0 {
@@ -60,8 +60,9 @@ impl Writer {
                     self.retry().await;
                     continue;
                 }
-                () = stop.cancelled(), if !is_stopping => {
+                () = stop.cancelled(), if !is_closed => {
                     queue.close();
+                    is_closed = true;
                     continue;
                 }
             }
@@ -151,7 +152,7 @@ async fn save_together(store: &dyn ChatStore, chats: &[(ChatKey, Entry)]) -> Res
     let sent: Vec<(&Entry, (ChatKey, StoredChat))> = present
         .map(|(key, entry)| {
             let held = entry.lock();
-            (entry, (key.clone(), StoredChat { set: held.set.clone(), version: held.version }))
+            (entry, (key.clone(), StoredChat { set: held.set.clone(), version: held.version, written_at: None }))
         })
         .collect();
     let (entries, sent): (Vec<&Entry>, Vec<(ChatKey, StoredChat)>) = sent.into_iter().unzip();

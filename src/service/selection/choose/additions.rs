@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Choose, Chosen, Message};
+use super::{Choose, Chosen, Message, candidate};
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::{Tool, ToolId};
 use crate::domain::selection::relevance::{CutCandidate, CutParameters, Ranked, companions};
@@ -70,20 +70,29 @@ impl Choose {
         let followers = self.followers(message, whole, &ours, &bounds);
         ours.extend(followers.iter().map(|follower| follower.position));
 
-        let tokens = |positions: &[u32]| positions.iter().fold(0_u32, |sum, &position| sum.saturating_add(tools[position as usize].tokens));
-        let token_budget = parameters.token_budget.map(|budget| budget.saturating_sub(tokens(&ours[of_kept..])));
-        let of_company = CutParameters { limit: parameters.limit - followers.len(), token_budget, ..*parameters };
+        let candidate = |position: u32| candidate(&Ranked { key: position, ..Ranked::default() }, message.view);
+        let beside = ours[of_kept..].iter().map(|&position| candidate(position));
+        let chosen: Vec<CutCandidate> = kept.iter().map(|&place| candidates[place]).chain(beside).collect();
         let mut along = match ranking.iter().find_map(|ranked| catalog.server_of(ranked.key)) {
-            Some(server) if has_company => companions(candidates, kept, &of_company, server, self.of_chats.of_server),
+            Some(server) if has_company => companions(candidates, &chosen, parameters, server, self.of_chats.of_server),
             _ => Vec::new(),
         };
-        along.retain(|place| !ours.contains(&key(place)));
-        let mut explored = self.explored(message, whole, &ours);
+        let mut explored = self.explored(message, whole, &ours, parameters.per_server);
         if let Some(position) = explored {
-            along.retain(|place| key(place) != position);
+            let tried = candidate(position);
+            let mut room = parameters.per_server.map_or(usize::MAX, |most| {
+                most.max(1).saturating_sub(1 + chosen.iter().filter(|chosen| chosen.server == tried.server).count())
+            });
+            along.retain(|&place| {
+                let CutCandidate { server, group, .. } = candidates[place];
+                let stays = group != tried.group && (server != tried.server || room > 0);
+                room -= usize::from(stays && server == tried.server);
+                stays
+            });
             along.truncate(bounds.limit.saturating_sub(ours.len() + 1));
             let all: Vec<u32> = ours.iter().copied().chain(along.iter().map(key)).chain([position]).collect();
-            let is_affordable = parameters.token_budget.is_none_or(|budget| tokens(&all) <= budget);
+            let tokens = all.iter().fold(0_u32, |sum, &position| sum.saturating_add(tools[position as usize].tokens));
+            let is_affordable = parameters.token_budget.is_none_or(|budget| tokens <= budget);
             explored = explored.filter(|_| all.len() <= bounds.limit && is_affordable);
         }
         Additions { followers, along, explored, of_kept }
@@ -128,8 +137,9 @@ impl Choose {
     }
 
     /// For a share of the messages (`learning.explore`), one of the next best tools that the caller has never used. The message and its
-    /// chat decide which one, so that it stays the same when the message is sent again.
-    fn explored(&self, message: &Message<'_>, ranking: &Ranking, chosen: &[u32]) -> Option<u32> {
+    /// chat decide which one, so that it stays the same when the message is sent again. Near duplicates and the limit per server apply as
+    /// in the cut.
+    fn explored(&self, message: &Message<'_>, ranking: &Ranking, chosen: &[u32], per_server: Option<usize>) -> Option<u32> {
         let Message { request, principal, view: View { catalog, settings, .. }, offer, .. } = *message;
         let learning = self.retrieve.learning().filter(|learning| learning.explore() > 0.0)?;
         let texts = [principal.id.as_str(), request.chat.as_deref().unwrap_or_default(), &ranking.message].join("\n");
@@ -141,7 +151,10 @@ impl Choose {
         let group = |position: u32| near.map_or(position, |texts| texts.near_duplicates.group(position));
         let is_down = |position: u32| catalog.server_of(position).is_some_and(|server| ranking.is_down(server));
         let ours = ranking.ranked.iter().map(|ranked| ranked.key).filter(|&key| (key as usize) < catalog.tools().len() && offer.has(key));
-        let next = ours.filter(|&key| !is_down(key) && chosen.iter().all(|&other| group(other) != group(key))).take(NEXT);
+        let of_server = |key: u32| chosen.iter().filter(|&&other| catalog.server_of(other) == catalog.server_of(key)).count();
+        let has_room = |key: u32| per_server.is_none_or(|most| of_server(key) < most.max(1));
+        let is_new = |key: u32| chosen.iter().all(|&other| group(other) != group(key));
+        let next = ours.filter(|&key| !is_down(key) && has_room(key) && is_new(key)).take(NEXT);
         let tried = learning.tried(principal);
         let untried: Vec<u32> = next.filter(|&key| !tried.contains(&catalog.tools()[key as usize].id)).collect();
         let place = usize::try_from(hash("which tool to try") % (untried.len() as u64).max(1)).unwrap_or_default();
