@@ -70,7 +70,9 @@ async fn uses_of_a_tool_that_is_not_offered_change_nothing() {
     for who in [anna, newcomer] {
         let body = json!({"messages": [{"role": "user", "content": ALIKE}], "tools": names});
         let answer = who.request(&service, "/v1/filter").json(&body).send().await.unwrap();
-        answers.push(answer.json::<Value>().await.unwrap()["tools"].clone());
+        let answer: Value = answer.json().await.unwrap();
+        // Scores may differ: the tool's near duplicate is offered, and Anna passed it over.
+        answers.push(answer["tools"].as_array().unwrap().iter().map(|tool| tool["name"].clone()).collect::<Vec<_>>());
     }
     assert_eq!(answers[0], answers[1]);
 }

@@ -9,7 +9,7 @@ use url::Url;
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::access::secret::{NONCE_BYTES, SealError, SealedSecret, SecretKeys, SecretName, SecretPlace};
 use crate::domain::catalog::tool::ServerName;
-use crate::service::ports::{ClientMethod, OAuthClient, TokenAnswer};
+use crate::service::ports::{ClientMethod, OAuthClient, SignInToken, StoredConnection, TokenAnswer};
 use crate::settings::ConnectSettings;
 
 /// The tokens of a sign-in, and what is needed to refresh and revoke them.
@@ -101,6 +101,16 @@ impl Grant {
     pub(super) fn renewed(&self, answer: &TokenAnswer) -> Self {
         let refresh = answer.refresh.clone().or_else(|| self.refresh.clone());
         Self { access: answer.access.clone(), refresh, ..self.clone() }
+    }
+
+    /// Its access token, as calls send it.
+    pub(super) fn token(&self, stored: &StoredConnection) -> SignInToken {
+        SignInToken {
+            access: self.access.clone(),
+            sign_in: stored.sign_in.as_str().into(),
+            version: stored.version,
+            owner: stored.sealed.place.owner.clone(),
+        }
     }
 
     /// Whether its client is the configured one, which signs in all users alike.

@@ -5,7 +5,6 @@ use std::time::{Duration, SystemTime};
 use tokio::time::{sleep, timeout};
 
 use super::grant::Grant;
-use super::tokens::token;
 use super::{ConfiguredServer, ConnectionError, Connections, MACHINE};
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::ServerName;
@@ -51,7 +50,7 @@ impl Connections {
                     self.store.remove_oauth_client(&place.server, &stored.issuer).await?;
                 }
                 let reason = "the former sign-in was revoked or has expired".to_owned();
-                self.end(&place.server, &token(&stored, &grant), &reason).await?;
+                self.end(&place.server, &grant.token(&stored), &reason).await?;
                 return Err(NoToken::SignIn(Some(reason)));
             }
             Err(error) => {

@@ -162,7 +162,7 @@ impl Connections {
             if grant.origin != configured.origin() {
                 return Err(NoToken::SignIn(Some("the server has another address than at the former sign-in".to_owned())));
             }
-            let token = token(&stored, &grant);
+            let token = grant.token(&stored);
             let (now, is_new) = (SystemTime::now(), rejected.is_none_or(|rejected| is_newer(&token, rejected)));
             let stale = stale_at(&stored);
             if is_new && stale.is_none_or(|stale| now < stale) {
@@ -270,15 +270,6 @@ fn stale_at(stored: &StoredConnection) -> Option<SystemTime> {
     let expires_at = stored.expires_at?;
     let lasts = expires_at.duration_since(stored.sealed.updated_at).unwrap_or_default();
     expires_at.checked_sub(MARGIN.min(lasts / 4))
-}
-
-pub(super) fn token(stored: &StoredConnection, grant: &Grant) -> SignInToken {
-    SignInToken {
-        access: grant.access.clone(),
-        sign_in: stored.sign_in.as_str().into(),
-        version: stored.version,
-        owner: stored.sealed.place.owner.clone(),
-    }
 }
 
 #[cfg(test)]
