@@ -132,7 +132,7 @@ async fn a_family_stays_together_and_brings_what_it_needs() {
     for name in ["search_notes", "view_note", "write_note", "replace_note_content"] {
         assert!(notes.contains(name), "{notes:?}");
     }
-    assert!(!notes.contains("search_chats") && !notes.contains("create_skill"), "{notes:?}");
+    assert!(!notes.contains("create_skill") && !notes.contains("create_automation"), "{notes:?}");
     assert_eq!(answer["needs_tool"], json!(true));
     let calendar = kept(&service, json!([turn("remind me tomorrow at 9 to call mum")])).await;
     assert!(calendar.contains("delete_calendar_event") && calendar.contains("get_current_timestamp"), "{calendar:?}");

@@ -229,32 +229,32 @@ fn mortal(end: &Path, list: &str) -> Value {
 async fn of_duplicates_those_that_answer_are_offered() {
     let folder = tempfile::tempdir().unwrap();
     let (mail, time) = (folder.path().join("mail"), folder.path().join("time"));
-    let servers = json!({"aaa": mortal(&mail, "mail"), "bbb": stdio(&["list=mail"]), "time": mortal(&time, "time")});
+    let servers = json!({"mail": mortal(&mail, "mail"), "other": stdio(&["list=mail"]), "time": mortal(&time, "time")});
     let service = Running::on(servers).await;
     let ask = async |text: &str| {
         let (_, answer) = service.post("/v1/filter", &json!({"messages": [{"role": "user", "content": text}]})).await;
         (names(&answer), answer["warnings"].clone())
     };
     let of = |names: &BTreeSet<String>, server: &str| names.iter().any(|name| name.starts_with(server));
-    let call = json!({"role": "assistant", "content": "Sent.", "tool_calls": [{"function": {"name": "aaa__send_email"}}]});
+    let call = json!({"role": "assistant", "content": "Sent.", "tool_calls": [{"function": {"name": "mail__send_email"}}]});
     let in_chat = async |last: &[Value]| {
         let messages: Vec<Value> =
             [json!({"role": "user", "content": "send an email message to Anna"})].iter().chain(last).cloned().collect();
         names(&service.post("/v1/filter", &json!({"messages": messages, "chat_id": "c"})).await.1)
     };
-    assert!(in_chat(&[]).await.contains("aaa__send_email"));
+    assert!(in_chat(&[]).await.contains("mail__send_email"));
     let (before, warnings) = ask("send an email message to Anna").await;
-    assert!(of(&before, "aaa__") && !of(&before, "bbb__") && warnings == json!([]), "one of both: {before:?} {warnings}");
+    assert!(of(&before, "mail__") && !of(&before, "other__") && warnings == json!([]), "one of both: {before:?} {warnings}");
 
     std::fs::write(&mail, "").unwrap();
     service.until(|state| state["servers"][0]["phase"] == "retrying").await;
     let (after, warnings) = ask("send an email message to Berta").await;
-    assert!(after.contains("bbb__send_email") && !of(&after, "aaa__") && warnings == json!([]), "{after:?} {warnings}");
+    assert!(after.contains("other__send_email") && !of(&after, "mail__") && warnings == json!([]), "{after:?} {warnings}");
     let (_, found) = service.post("/v1/tools/search", &json!({"queries": ["send an email message"], "limit": 2})).await;
-    assert_eq!(found["tools"][0]["name"], "bbb__send_email", "{found}");
+    assert_eq!(found["tools"][0]["name"], "other__send_email", "{found}");
     // A chat that has called the one whose server died gets the other.
     let more = in_chat(&[call, json!({"role": "user", "content": "send it to Berta too"})]).await;
-    assert!(more.contains("bbb__send_email"), "{more:?}");
+    assert!(more.contains("other__send_email"), "{more:?}");
 
     // Where nothing else fits it stays: its server may be back when it is called.
     std::fs::write(&time, "").unwrap();

@@ -20,7 +20,7 @@ use crate::harness::{LONG, Running, Start, stdio};
 const LIST: &str = "/v1/admin/enrichment";
 const SEND: &str = "/v1/admin/enrichment/mail/send_email";
 /// Nothing that any tool says of itself.
-const PARROT: &str = "the parrot wants its breakfast now";
+const PARROT: &str = "a parrot in the jungle";
 
 fn enriching(model: &Arc<Model>) -> Vec<(&'static str, &'static str)> {
     let mut environment = configured(model);
