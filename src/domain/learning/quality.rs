@@ -167,7 +167,9 @@ mod tests {
         let failing = calls(&[(1, 4, true, 10), (2, 1, true, 10), (3, 1, true, 10)]);
         let after =
             |time: Duration| [1, 9].map(|person| failing.quality(person, Minute(NOW.0 + u32::try_from(time.as_secs() / 60).unwrap())));
-        assert!(after(COUNTED - Duration::from_hours(1)).into_iter().all(|known| known.is_some_and(|known| known.failures > 0.9)));
+        assert!(
+            after(COUNTED.saturating_sub(Duration::from_hours(1))).into_iter().all(|known| known.is_some_and(|known| known.failures > 0.9))
+        );
         assert_eq!(after(COUNTED), [None, None]);
     }
 }

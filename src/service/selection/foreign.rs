@@ -239,7 +239,7 @@ mod tests {
         assert_eq!((slow.begun.load(Ordering::SeqCst), idle(&vectors)), (3, 0), "the first one goes on");
         slow.permits.add_permits(1);
         drop(vectors.going_on.acquire().await.unwrap());
-        vectors.patience = Duration::from_secs(60);
+        vectors.patience = Duration::from_mins(1);
         let Foreign { known, warning } = vectors.judge(&tools, &embedder, &lexical, &catalog, &[]).await;
         assert!(matches!(known[0], Known::Judged(Some(_), _)) && warning.is_none());
         assert_eq!(slow.begun.load(Ordering::SeqCst), 3);

@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn running_calls_keep_a_doubtful_connection_for_a_while() {
-        let (mut doubts, start, limit) = (Doubts::default(), Instant::now(), Duration::from_secs(60));
+        let (mut doubts, start, limit) = (Doubts::default(), Instant::now(), Duration::from_mins(1));
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         assert!(!doubts.are_final(at(0), false, limit));
         assert!(doubts.are_final(at(1), true, limit), "it is idle");
