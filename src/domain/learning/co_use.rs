@@ -10,6 +10,7 @@ use indexmap::IndexSet;
 use parking_lot::Mutex;
 
 use super::evidence::{Minute, fading};
+use super::roster::Roster;
 use crate::domain::catalog::tool::ToolId;
 
 /// Maximum number of remembered chats per scope.
@@ -69,9 +70,8 @@ pub struct Follower {
 pub struct CoUse {
     rows: Vec<Chat>,
     places: HashMap<u64, u32>,
-    people: IndexSet<Arc<str>>,
-    /// Number of chats of each person.
-    counts: Vec<usize>,
+    /// Counts the chats of each person.
+    people: Roster,
     tools: IndexSet<ToolId>,
     /// For each tool, the places of its chats.
     chats_of: Vec<Vec<u32>>,
@@ -165,7 +165,7 @@ impl CoUse {
 
     /// Whether a chat of this person would displace another one.
     pub fn is_full_for(&self, chat: &str, person: &str, most_of_one: usize) -> bool {
-        let of_person = self.people.get_index_of(person).map_or(0, |person| self.counts[person]);
+        let of_person = self.people.count_of(person);
         !self.places.contains_key(&HASHES.hash_one(chat)) && (self.rows.len() >= MOST_CHATS || of_person >= most_of_one)
     }
 
@@ -176,22 +176,18 @@ impl CoUse {
     }
 
     fn placed(&mut self, id: u64, person: &Arc<str>, most_of_one: usize) -> usize {
-        let person = self.people.insert_full(Arc::clone(person)).0;
-        self.counts.resize(self.people.len(), 0);
-        self.counts[person] += 1;
+        let person = self.people.add(person);
         let row = Chat { id, person: small(person), at: Minute(0), tools: [NONE; TOOLS_OF_CHAT] };
-        let is_crowded = self.counts[person] > most_of_one;
+        let is_crowded = self.people.counts[person] > most_of_one;
         let oldest = |rows: &[Chat]| {
             let rows = rows.iter().enumerate().filter(|(_, row)| !is_crowded || row.person as usize == person);
             rows.min_by_key(|(_, row)| row.at).map(|(place, _)| place)
         };
         let replaced = if is_crowded || self.rows.len() >= MOST_CHATS { oldest(&self.rows) } else { None };
-        let mut displaced = None;
         let place = if let Some(place) = replaced {
             let old = std::mem::replace(&mut self.rows[place], row);
             self.places.remove(&old.id);
-            self.counts[old.person as usize] -= 1;
-            displaced = Some(old.person as usize);
+            self.remove_from_person(old.person);
             for tool in old.tools() {
                 remove(&mut self.chats_of[tool as usize], small(place));
                 self.answers.0.lock().remove(&(tool as usize));
@@ -202,18 +198,13 @@ impl CoUse {
             self.rows.len() - 1
         };
         self.places.insert(id, small(place));
-        if let Some(person) = displaced.filter(|person| self.counts[*person] == 0) {
-            self.forget_person(person);
-        }
         place
     }
 
-    /// Forgets a person without chats. The last person takes the place.
-    fn forget_person(&mut self, person: usize) {
-        self.people.swap_remove_index(person);
-        self.counts.swap_remove(person);
-        let last = small(self.people.len());
-        self.rows.iter_mut().filter(|row| row.person == last).for_each(|row| row.person = small(person));
+    fn remove_from_person(&mut self, person: u32) {
+        if let Some(renumbered) = self.people.remove(person as usize).map(small) {
+            self.rows.iter_mut().filter(|row| row.person == renumbered).for_each(|row| row.person = person);
+        }
     }
 
     /// What mostly follows these tools, the most frequent first. A tool appears once.
@@ -294,14 +285,14 @@ impl CoUse {
 
     /// Keeps only these tools of chats, and chats that still have some.
     pub fn retain(&mut self, keep: impl Fn(&str, &ToolId, Minute) -> bool) {
-        let is_kept = |row: &Chat, tool: u32| keep(&self.people[row.person as usize], &self.tools[tool as usize], row.at);
+        let is_kept = |row: &Chat, tool: u32| keep(self.people.name(row.person as usize), &self.tools[tool as usize], row.at);
         if self.rows.iter().all(|row| row.tools().all(|tool| is_kept(row, tool))) {
             return;
         }
         let emptied = Self { is_of_one: self.is_of_one, ..Self::default() };
         let old = std::mem::replace(self, emptied);
         for row in &old.rows {
-            let person = &old.people[row.person as usize];
+            let person = old.people.name(row.person as usize);
             let kept = row.tools().map(|tool| &old.tools[tool as usize]).filter(|tool| keep(person, tool, row.at));
             let kept: Vec<u32> = kept.map(|tool| small(self.tools.insert_full(tool.clone()).0)).collect();
             if kept.is_empty() {
@@ -318,7 +309,7 @@ impl CoUse {
     /// Calls `each` with the person and the tools of every chat.
     pub fn each(&self, mut each: impl FnMut(&Arc<str>, &mut dyn Iterator<Item = &ToolId>)) {
         for row in &self.rows {
-            each(&self.people[row.person as usize], &mut row.tools().map(|tool| &self.tools[tool as usize]));
+            each(self.people.name(row.person as usize), &mut row.tools().map(|tool| &self.tools[tool as usize]));
         }
     }
 }
@@ -484,10 +475,10 @@ mod tests {
             let tools = if number > 5_000 { &["search", "create"] } else { &["x", "y"] };
             chat(&mut memory, &number.to_string(), &format!("p{number}"), tools, Minute(NOW.0 - 9_000 + number));
         }
-        assert_eq!((memory.people.len(), memory.counts.len()), (MOST_CHATS, MOST_CHATS));
+        assert_eq!((memory.people.len(), memory.people.counts.len()), (MOST_CHATS, MOST_CHATS));
         let mut counts = vec![0; memory.people.len()];
         memory.rows.iter().for_each(|row| counts[row.person as usize] += 1);
-        assert_eq!(counts, memory.counts);
+        assert_eq!(counts, memory.people.counts);
         assert_eq!(followers(&memory, "search", 9), [("create".to_owned(), 9)]);
     }
 

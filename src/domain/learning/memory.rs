@@ -7,6 +7,7 @@ use indexmap::IndexSet;
 
 use super::evidence::{Evidence, EvidenceKind, Minute};
 use super::fit::{Fit, Lesson};
+use super::roster::Roster;
 use super::row::{Known, MessageHash, Row, small};
 use super::stake::Stake;
 use super::vector::{MessageVector, dot, widened};
@@ -39,9 +40,8 @@ pub struct Memory {
     pub(super) vectors: Vec<i8>,
     pub(super) rows: Vec<Row>,
     places: HashMap<MessageHash, u32>,
-    pub(super) people: IndexSet<Arc<str>>,
-    /// Number of messages of each person.
-    counts: Vec<usize>,
+    /// Counts the messages of each person.
+    pub(super) people: Roster,
     pub(super) tools: IndexSet<ToolId>,
     /// Whether all messages are one person's. Then they pull tools by what plain relevance got wrong.
     pub(super) is_of_one: bool,
@@ -229,15 +229,12 @@ impl Memory {
 
     /// Whether a message of this person would displace another one.
     pub fn is_full_for(&self, message: &str, person: &str, most_of_one: usize) -> bool {
-        let of_person = self.people.get_index_of(person).map_or(0, |person| self.counts[person]);
-        self.place_of(message).is_none() && (self.rows.len() >= MOST || of_person >= most_of_one)
+        self.place_of(message).is_none() && (self.rows.len() >= MOST || self.people.count_of(person) >= most_of_one)
     }
 
     /// Finds a place for a new message.
     fn placed(&mut self, id: MessageHash, vector: &MessageVector, person: &Arc<str>, most_of_one: usize) -> usize {
-        let (person, _) = self.people.insert_full(Arc::clone(person));
-        self.counts.resize(self.people.len(), 0);
-        self.counts[person] += 1;
+        let person = self.people.add(person);
         let row = Row {
             id,
             scale: vector.scale(),
@@ -251,20 +248,19 @@ impl Memory {
             let candidates = self.rows.iter().enumerate().filter(|(_, row)| is_candidate(row));
             candidates.min_by_key(|(_, row)| row.at).map(|(place, _)| place)
         };
-        let replaced = if self.counts[person] > most_of_one {
+        let replaced = if self.people.counts[person] > most_of_one {
             oldest(&|row| row.person() == person)
         } else if self.rows.len() >= MOST {
             oldest(&|_| true)
         } else {
             None
         };
-        let (values, mut displaced) = (vector.values(), None);
+        let values = vector.values();
         let place = if let Some(place) = replaced {
             self.vectors[place * self.dimension..(place + 1) * self.dimension].copy_from_slice(values);
             let old = std::mem::replace(&mut self.rows[place], row);
             self.places.remove(&old.id);
-            self.counts[old.person()] -= 1;
-            displaced = Some(old.person());
+            self.remove_from_person(old.person());
             place
         } else {
             if self.vectors.capacity() < self.vectors.len() + values.len() {
@@ -278,24 +274,19 @@ impl Memory {
             self.rows.len() - 1
         };
         self.places.insert(id, small(place));
-        if let Some(person) = displaced.filter(|person| self.counts[*person] == 0) {
-            self.forget_person(person);
-        }
         place
     }
 
-    /// Forgets a person without messages. The last person takes the place.
-    fn forget_person(&mut self, person: usize) {
-        self.people.swap_remove_index(person);
-        self.counts.swap_remove(person);
-        let last = self.people.len();
-        self.rows.iter_mut().filter(|row| row.person() == last).for_each(|row| row.person = small(person));
+    fn remove_from_person(&mut self, person: usize) {
+        if let Some(renumbered) = self.people.remove(person) {
+            self.rows.iter_mut().filter(|row| row.person() == renumbered).for_each(|row| row.person = small(person));
+        }
     }
 
     /// Keeps only this evidence, and messages that still have some. What they teach is kept until [`Self::refitted`], which is then due.
     /// Returns how many pieces of evidence were removed.
     pub fn retain(&mut self, keep: impl Fn(&str, &Evidence) -> bool) -> usize {
-        let is_kept = |row: &Row, known: &Known| keep(&self.people[row.person()], &known.of(&self.tools));
+        let is_kept = |row: &Row, known: &Known| keep(self.people.name(row.person()), &known.of(&self.tools));
         if self.rows.iter().all(|row| row.evidence.iter().all(|known| is_kept(row, known))) {
             return 0;
         }
@@ -304,7 +295,7 @@ impl Memory {
         let emptied = Self { is_of_one, replayed, fit, version: self.version + 1, ..Self::default() };
         let old = std::mem::replace(self, emptied);
         for (place, row) in old.rows.into_iter().enumerate() {
-            let person = &old.people[row.person()];
+            let person = old.people.name(row.person());
             let values = old.vectors[place * old.dimension..(place + 1) * old.dimension].into();
             let rivals = row.stakes.iter().filter_map(|stake| Some((old.tools[stake.tool()].clone(), stake.score()?)));
             let vector = MessageVector::of_parts(values, row.scale);
@@ -385,11 +376,11 @@ mod tests {
         (0..MOST + 50).for_each(|number| add(&mut memory, number, number));
         // One who stays displaces only an own message.
         (0..3).for_each(|more| add(&mut memory, MOST + 50 + more, 100));
-        assert_eq!((memory.people.len(), memory.counts.len(), memory.messages()), (MOST - 1, MOST - 1, MOST));
+        assert_eq!((memory.people.len(), memory.people.counts.len(), memory.messages()), (MOST - 1, MOST - 1, MOST));
         let mut counts = vec![0; memory.people.len()];
         memory.rows.iter().for_each(|row| counts[row.person()] += 1);
-        assert_eq!(counts, memory.counts);
-        assert_eq!(memory.counts[memory.people.get_index_of("p100").unwrap()], 2);
+        assert_eq!(counts, memory.people.counts);
+        assert_eq!(memory.people.count_of("p100"), 2);
         let removed = memory.retain(|person, _| person != format!("p{}", MOST + 49));
         assert_eq!((removed, memory.people.len()), (1, MOST - 2), "rows and people still belong together");
     }

@@ -12,6 +12,7 @@ pub mod verdict;
 mod stake;
 mod fit;
 mod row;
+mod roster;
 pub mod memory;
 pub mod votes;
 mod people;

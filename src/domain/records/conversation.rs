@@ -47,7 +47,7 @@ impl Conversation {
 }
 
 fn hashed(id: &str) -> Arc<str> {
-    Fingerprint::of_text(id).to_string()[..SHORT].into()
+    Fingerprint::of_text(id).digits(SHORT).into()
 }
 
 #[cfg(test)]

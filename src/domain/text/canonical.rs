@@ -42,6 +42,13 @@ impl Fingerprint {
         &self.0
     }
 
+    /// The first digits of the hexadecimal form, for short names.
+    pub fn digits(&self, count: usize) -> String {
+        let mut digits = self.to_string();
+        digits.truncate(count);
+        digits
+    }
+
     /// The first eight bytes as a number, for identifiers of 64 bits.
     pub fn prefix(&self) -> u64 {
         let mut bytes = [0; 8];

@@ -25,8 +25,7 @@ impl OpenMessage {
         if self.owner.as_ref() == Some(own) {
             return self.message.clone();
         }
-        let hash = Fingerprint::of_text(&own.to_string()).to_string();
-        let id: Arc<str> = format!("{}#{}", self.message.id, &hash[..SHORT.min(hash.len())]).into();
+        let id: Arc<str> = format!("{}#{}", self.message.id, Fingerprint::of_text(&own.to_string()).digits(SHORT)).into();
         RememberedMessage { id, ..self.message.clone() }
     }
 }

@@ -243,7 +243,7 @@ impl Publish {
             base: Some(base.as_str()).filter(|base| !base.is_empty()),
         };
         let body = document::compose(&heading, items.iter().map(String::as_str));
-        let etag = format!("\"{}\"", &Fingerprint::of_text(&body).to_string()[..32]);
+        let etag = format!("\"{}\"", Fingerprint::of_text(&body).digits(32));
         Document { body: body.into(), etag: etag.into() }
     }
 

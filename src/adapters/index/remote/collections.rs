@@ -70,7 +70,7 @@ fn plain(model: &str) -> String {
     }
     let replaced: String =
         model.to_lowercase().chars().map(|character| if is_plain(character) { character } else { '-' }).take(LONGEST).collect();
-    format!("{replaced}-{}", &Fingerprint::of_text(model).to_string()[..8])
+    format!("{replaced}-{}", Fingerprint::of_text(model).digits(8))
 }
 
 /// Ensures that the cluster has a complete collection of these contents and that the alias points to it. Writes nothing if

@@ -31,12 +31,12 @@ impl Doubts {
 
     /// Records a failed check. Returns whether the connection counts as lost.
     pub(in crate::adapters::mcp) fn are_final(&mut self, now: Instant, is_idle: bool, call_timeout: Duration) -> bool {
-        is_idle || self.until(now, call_timeout) <= now
+        is_idle || *self.since.get_or_insert(now) + call_timeout <= now
     }
 
-    /// The time at which the connection counts as lost even if calls are running.
-    pub(in crate::adapters::mcp) fn until(&mut self, now: Instant, call_timeout: Duration) -> Instant {
-        *self.since.get_or_insert(now) + call_timeout
+    /// The time at which the connection counts as lost even if calls are running; `None` without doubts.
+    pub(in crate::adapters::mcp) fn until(&self, call_timeout: Duration) -> Option<Instant> {
+        self.since.map(|since| since + call_timeout)
     }
 }
 

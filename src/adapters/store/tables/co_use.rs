@@ -49,17 +49,7 @@ pub(super) async fn save(writer: &mut DbConnection, call: &CalledInChat) -> Resu
 
 /// Newest chat first, each in the order of its calls.
 pub(super) async fn read(readers: &Pool<Db>, (chats, of_one): (usize, usize)) -> Result<Vec<CalledInChat>, sqlx::Error> {
-    let mut scopes: HashMap<String, Vec<Scope>> = HashMap::new();
-    for row in sqlx::query(SCOPES).bind(signed(of_one)).bind(signed(chats)).fetch_all(readers).await? {
-        let name: &str = row.try_get("scope")?;
-        // One row must not cost what everybody else has taught.
-        if let Some(scope) = Scope::read(name) {
-            scopes.entry(row.try_get("chat")?).or_default().push(scope);
-        } else {
-            tracing::warn!(scope = name, "an unknown scope of learning is ignored");
-        }
-    }
-    let scopes: HashMap<String, Arc<[Scope]>> = scopes.into_iter().map(|(chat, scopes)| (chat, scopes.into())).collect();
+    let scopes = scopes(&sqlx::query(SCOPES).bind(signed(of_one)).bind(signed(chats)).fetch_all(readers).await?, "chat")?;
     let rows = sqlx::query(TOOLS).bind(signed(of_one)).bind(signed(chats)).fetch_all(readers).await?;
     let called = |row: &DbRow| -> Result<CalledInChat, sqlx::Error> {
         let id: String = row.try_get("id")?;
@@ -104,4 +94,18 @@ pub(super) async fn forget(writer: &mut DbConnection, forgotten: &Forgotten) -> 
 
 pub(super) async fn remove_all(writer: &mut DbConnection, owner: &PrincipalId) -> Result<(), sqlx::Error> {
     sqlx::query("DELETE FROM learned_chat WHERE principal = $1").bind(owner.as_str()).execute(writer).await.map(drop)
+}
+
+/// For whom what a column identifies counts. Skips unknown scopes: one row must not cost what everybody else has taught.
+pub(super) fn scopes(rows: &[DbRow], column: &str) -> Result<HashMap<String, Arc<[Scope]>>, sqlx::Error> {
+    let mut scopes: HashMap<String, Vec<Scope>> = HashMap::new();
+    for row in rows {
+        let name: &str = row.try_get("scope")?;
+        if let Some(scope) = Scope::read(name) {
+            scopes.entry(row.try_get(column)?).or_default().push(scope);
+        } else {
+            tracing::warn!(scope = name, "an unknown scope of learning is ignored");
+        }
+    }
+    Ok(scopes.into_iter().map(|(of, scopes)| (of, scopes.into())).collect())
 }

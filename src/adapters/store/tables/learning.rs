@@ -262,17 +262,8 @@ async fn scopes(
     model: &str,
     (messages, of_one): (usize, usize),
 ) -> Result<HashMap<String, Arc<[Scope]>>, sqlx::Error> {
-    let mut scopes: HashMap<String, Vec<Scope>> = HashMap::new();
-    for row in sqlx::query(statement).bind(model).bind(signed(of_one)).bind(signed(messages)).fetch_all(readers).await? {
-        let name: &str = row.try_get("scope")?;
-        // One row must not cost what everybody else has taught.
-        if let Some(scope) = Scope::read(name) {
-            scopes.entry(row.try_get("message")?).or_default().push(scope);
-        } else {
-            tracing::warn!(scope = name, "an unknown scope of learning is ignored");
-        }
-    }
-    Ok(scopes.into_iter().map(|(message, scopes)| (message, scopes.into())).collect())
+    let rows = sqlx::query(statement).bind(model).bind(signed(of_one)).bind(signed(messages)).fetch_all(readers).await?;
+    co_use::scopes(&rows, "message")
 }
 
 fn evidence(row: &DbRow) -> Result<Evidence, sqlx::Error> {

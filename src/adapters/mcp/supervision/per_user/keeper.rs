@@ -85,8 +85,7 @@ impl UserConnections {
         // The time at which to list the tools because of a change.
         let mut due: Option<Instant> = None;
         let mut changes = Pace::new(self.timing.debounce);
-        // After a failed check, the time at which the connection counts as lost.
-        let (mut doubts, mut doubted_until) = (Doubts::default(), None);
+        let mut doubts = Doubts::default();
         loop {
             tokio::select! {
                 how = connection.lost() => return how,
@@ -111,7 +110,7 @@ impl UserConnections {
                     self.introduce(&link, &about, entry).await;
                     changes.listed(Instant::now());
                 }
-                () = suspicion(&link, entry, doubted_until), if is_remote => {
+                () = suspicion(&link, entry, doubts.until(call_timeout)), if is_remote => {
                     // Listing the tools serves as a harmless health check.
                     let responds = match timeout(self.timing.list_timeout, list(&link)).await {
                         Ok(Err(ListError::Link(LinkError::Closed { .. }))) => return "the connection was lost".to_owned(),
@@ -122,14 +121,10 @@ impl UserConnections {
                     };
                     // The check itself may have raised another suspicion.
                     let _ = link.exchange.suspect.notified().now_or_never();
-                    let now = Instant::now();
                     if responds {
                         doubts.end();
-                        doubted_until = None;
-                    } else if doubts.are_final(now, entry.is_idle(), call_timeout) {
+                    } else if doubts.are_final(Instant::now(), entry.is_idle(), call_timeout) {
                         return "the server no longer responds".to_owned();
-                    } else {
-                        doubted_until = Some(doubts.until(now, call_timeout));
                     }
                 }
                 () = idle(entry, self.limits.idle) => {
