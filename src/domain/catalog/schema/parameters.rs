@@ -12,7 +12,7 @@ use indexmap::IndexMap;
 use serde_json::{Map, Value, json};
 
 use crate::domain::catalog::schema::references::{References, ignores_siblings};
-use crate::domain::execution::arguments::ArgumentsValidator;
+use crate::domain::execution::arguments::{self, ArgumentsValidator};
 
 /// Maximum number of values in all references that are replaced with their targets.
 const MAX_INLINED: usize = 100_000;
@@ -54,8 +54,7 @@ pub fn check(source: &Value, parameter: &Parameter<'_>, value: &Value) -> Result
     let arguments = json!({NAME: value}).to_string();
     let mut first = None;
     for schema in &parameter.schemas {
-        let mut alone: Map<String, Value> =
-            SHARED.iter().filter_map(|&keyword| Some((keyword.to_owned(), source.get(keyword)?.clone()))).collect();
+        let mut alone = shared(source);
         alone.insert("properties".into(), json!({NAME: schema}));
         let problems = ArgumentsValidator::default().problems(&Value::Object(alone), &arguments);
         let Some(problem) = problems.into_iter().next() else { return Ok(()) };
@@ -77,6 +76,9 @@ pub struct Changes<'a> {
 impl Changes<'_> {
     /// Returns the changed schema.
     pub fn apply(&self, source: &Value) -> Value {
+        // Without its invalid parts, the schema might be valid under a draft that reads the rest differently.
+        let declared = arguments::older_draft(source).map(|draft| declaring(source, draft));
+        let source = declared.as_ref().unwrap_or(source);
         let altering = Altering { reader: Reader::new(source), changes: self, left: Cell::new(MAX_INLINED), open: RefCell::default() };
         let Value::Object(root) = source else { return source.clone() };
         let mut changed = altering.object(source, root, 0);
@@ -373,11 +375,24 @@ impl<'a> Altering<'a, '_> {
     }
 
     fn fits(&self, schema: &Value, value: &Value) -> bool {
-        let mut alone: Map<String, Value> =
-            SHARED.iter().filter_map(|&keyword| Some((keyword.to_owned(), self.reader.root.get(keyword)?.clone()))).collect();
+        let mut alone = shared(self.reader.root);
         alone.extend(schema.as_object().cloned().unwrap_or_default());
         ArgumentsValidator::default().problems(&Value::Object(alone), &value.to_string()).is_empty()
     }
+}
+
+/// The parts of a root that other schemas in it may need.
+fn shared(root: &Value) -> Map<String, Value> {
+    SHARED.iter().filter_map(|&keyword| Some((keyword.to_owned(), root.get(keyword)?.clone()))).collect()
+}
+
+/// The schema with its draft declared.
+fn declaring(source: &Value, draft: &str) -> Value {
+    let mut declared = source.clone();
+    if let Value::Object(root) = &mut declared {
+        root.insert("$schema".into(), draft.into());
+    }
+    declared
 }
 
 fn strings(list: Option<&Value>) -> impl Iterator<Item = &str> {

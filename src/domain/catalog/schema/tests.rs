@@ -655,6 +655,16 @@ proptest! {
     }
 }
 
+/// Regression test: the schema is invalid under the newest draft, so it's read as draft 7, which ignores siblings of `$ref`.
+#[test]
+fn a_changed_schema_is_read_under_the_draft_of_its_source() {
+    let source = json!({"$ref": "#", "type": "array", "$defs": {"a": {"type": "wrong"}}});
+    let changed = Changes::default().apply(&source);
+    let validator = ArgumentsValidator::default();
+    assert_eq!(validator.check(&(&source).into(), "{}"), ArgumentsVerdict::Valid);
+    assert_eq!(ArgumentsValidator::default().check(&(&changed).into(), "{}"), ArgumentsVerdict::Valid, "{changed}");
+}
+
 /// Regression test: 198 tools of a real server put the enum of a string under `items`.
 #[test]
 fn values_that_stand_at_the_items_of_a_string_are_described_and_not_required() {

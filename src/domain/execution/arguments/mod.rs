@@ -110,12 +110,27 @@ impl ArgumentsValidator {
     }
 }
 
-/// Compiles the schema under the declared draft, or the newest. If that fails, tries drafts 7 and 4, because many schemas follow
-/// an older draft without declaring it.
+/// Older drafts that many schemas follow without declaring them, with their `$schema`.
+const OLDER: [(Draft, &str); 2] =
+    [(Draft::Draft7, "http://json-schema.org/draft-07/schema#"), (Draft::Draft4, "http://json-schema.org/draft-04/schema#")];
+
+/// Compiles the schema under the declared draft, or the newest. If that fails, tries older drafts.
 fn compile(schema: &Value) -> Result<Validator, String> {
-    let newest = jsonschema::options().build(schema);
-    let older = |draft| jsonschema::options().with_draft(draft).build(schema);
-    newest.or_else(|error| older(Draft::Draft7).or_else(|_| older(Draft::Draft4)).map_err(|_| cut(&error.masked().to_string())))
+    compile_as(schema).map(|(validator, _)| validator)
+}
+
+/// The `$schema` of the older draft under which arguments are validated, if the schema is invalid under its own.
+pub fn older_draft(schema: &Value) -> Option<&'static str> {
+    compile_as(schema).ok()?.1
+}
+
+fn compile_as(schema: &Value) -> Result<(Validator, Option<&'static str>), String> {
+    let error = match jsonschema::options().build(schema) {
+        Ok(validator) => return Ok((validator, None)),
+        Err(error) => error,
+    };
+    let older = |(draft, name)| Some((jsonschema::options().with_draft(draft).build(schema).ok()?, Some(name)));
+    OLDER.into_iter().find_map(older).ok_or_else(|| cut(&error.masked().to_string()))
 }
 
 /// Returns the arguments as the JSON text of an object. Accepts an object encoded as a string, and no arguments at all, because
