@@ -11,7 +11,7 @@ from wire import Wire
 MESSAGE = "send an email to Ada"
 # Without a deadline, an answer that never ends takes this model minutes.
 DEADLINE_MS = 400
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 120
 
 
 def test_a_slow_model_costs_the_deadline_and_is_not_kept_busy(
