@@ -58,7 +58,8 @@ before(async () => {
   await ask(service.url, "/v1/admin/policy", { rules: [rule] }, { method: "PUT" });
   await ask(service.url, "/v1/admin/keys", { name: "ci", groups: PAYLOADS.slice(0, 2) });
   // A definition that changes is shown with its difference. The server's own texts are read when it starts.
-  service.write("bad", { tools: [...PAYLOADS.map(bad), bad("fine", 100), bad("new", 101), long], instructions: `${all} again`, title: all, error });
+  const changed = [...PAYLOADS.map(bad), bad("fine", 100), bad("new", 101), long];
+  service.write("bad", { tools: changed, instructions: `${all} again`, title: all, error });
   await ask(service.url, "/v1/admin/servers/bad/restart", {});
   await until("everything is recorded", async () => (await ask(service.url, "/v1/admin/usage")).body.totals.called >= 2);
 });
@@ -179,7 +180,8 @@ test("long texts make no page wider, and leave the words beside them whole", asy
   await signIn(page, service.url);
   const of = (name) => `server=bad&tool=${encodeURIComponent(name)}`;
   for (const path of [
-    "/ui/tools?server=bad", "/ui/server?server=gone", `/ui/tool?${of(LONG)}`, `/ui/run?${of(LONG)}`, `/ui/tool?${of("fine")}`, "/ui/activity",
+    "/ui/tools?server=bad", "/ui/server?server=gone", `/ui/tool?${of(LONG)}`, `/ui/run?${of(LONG)}`, `/ui/tool?${of("fine")}`,
+    "/ui/activity",
   ]) {
     await page.goto(`${service.url}${path}`);
     await isFine(page, path);
