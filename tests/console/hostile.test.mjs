@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 
-import { ask, launch, open, signIn, until } from "./browser.mjs";
+import { ask, isFine, launch, open, signIn, until } from "./browser.mjs";
 import { start, tool } from "./service.mjs";
 
 const PAYLOADS = [
@@ -14,6 +14,8 @@ const PAYLOADS = [
   `a\u202Etxt.exe\u2066b`,
   `{{7*7}} \${7*7} &lt;b&gt; &#x27;`,
 ];
+/** As long as a name can get, without a place to break it. */
+const LONG = `a_long_name_${"x".repeat(488)}`;
 /** The most pages that a crawl opens. */
 const MOST = 120;
 /** The only script, of the activity and the playground. */
@@ -32,10 +34,12 @@ before(async () => {
       properties: { [PAYLOADS[0]]: { type: "string", description: all, enum: PAYLOADS, default: all } },
     },
   });
-  const tools = [...PAYLOADS.map(bad), bad("fine", 99)];
+  const unbroken = { type: "object", properties: { path: { type: "string", description: "p".repeat(400) } } };
+  const long = tool(LONG, "d".repeat(2_000), { inputSchema: unbroken });
+  const tools = [...PAYLOADS.map(bad), bad("fine", 99), long];
   const error = `It failed: ${all}`;
   const plain = [tool("get_time", "Says what time it is.")];
-  const gone = { last_words: `fatal: ${all}` };
+  const gone = { last_words: `fatal: ${"f".repeat(200)} ${all}` };
   service = await start({ bad: { tools, instructions: all, title: all, error }, clock: { tools: plain, result: all }, gone }, { tools: 2 });
   const as = { "x-openwebui-user-id": PAYLOADS[1], "x-openwebui-chat-id": PAYLOADS[0] };
   for (const payload of PAYLOADS) {
@@ -54,7 +58,8 @@ before(async () => {
   await ask(service.url, "/v1/admin/policy", { rules: [rule] }, { method: "PUT" });
   await ask(service.url, "/v1/admin/keys", { name: "ci", groups: PAYLOADS.slice(0, 2) });
   // A definition that changes is shown with its difference. The server's own texts are read when it starts.
-  service.write("bad", { tools: [...PAYLOADS.map(bad), bad("fine", 100), bad("new", 101)], instructions: `${all} again`, title: all, error });
+  const changed = [...PAYLOADS.map(bad), bad("fine", 100), bad("new", 101), long];
+  service.write("bad", { tools: changed, instructions: `${all} again`, title: all, error });
   await ask(service.url, "/v1/admin/servers/bad/restart", {});
   await until("everything is recorded", async () => (await ask(service.url, "/v1/admin/usage")).body.totals.called >= 2);
 });
@@ -168,4 +173,37 @@ test("what is typed into forms comes back as a text", async () => {
     }
   }
   assert.deepEqual(faults.filter((fault) => !/40[0-9]|422/u.test(fault)), []);
+});
+
+test("long texts make no page wider, and leave the words beside them whole", async () => {
+  const { page, context } = await open(browser, { viewport: { width: 360, height: 740 } });
+  await signIn(page, service.url);
+  const of = (name) => `server=bad&tool=${encodeURIComponent(name)}`;
+  for (const path of [
+    "/ui/tools?server=bad", "/ui/server?server=gone", `/ui/tool?${of(LONG)}`, `/ui/run?${of(LONG)}`, `/ui/tool?${of("fine")}`,
+    "/ui/activity",
+  ]) {
+    await page.goto(`${service.url}${path}`);
+    await isFine(page, path);
+  }
+  await page.goto(`${service.url}/ui/tools?server=bad`);
+  // One line is as high as the text of a button.
+  const state = page.getByRole("row").filter({ hasText: "a_long_name" }).locator("td span").first();
+  assert.ok((await state.boundingBox()).height < 30, "a word is broken into letters");
+  await context.close();
+});
+
+test("the playground shows why a tool was left out in words, not in letters below each other", async () => {
+  const { page, context } = await open(browser);
+  await signIn(page, service.url);
+  await page.goto(`${service.url}/ui/playground`);
+  await page.getByLabel("Message").fill("what time is it?");
+  await page.getByLabel("limit").fill("-5");
+  await page.getByRole("button", { name: "Select tools" }).click();
+  assert.equal(await page.locator("#limit:invalid").count(), 1, "the browser refuses what the service would");
+  await page.getByLabel("limit").fill("1");
+  await page.getByRole("button", { name: "Select tools" }).click();
+  const reason = page.locator("tbody td", { hasText: "no: " }).last();
+  assert.ok((await reason.boundingBox()).height < 150, await reason.innerText());
+  await context.close();
 });

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use super::layout::{Place, Visit};
 use super::parts::{Form, Head, done, grouped, second, short, table, took};
 use super::text::{Texts, texts};
-use super::{ACCESS, ACTIVITY, CHAT, PLAYGROUND, STREAM, TOOL};
+use super::{ACCESS, ACTIVITY, CHAT, PLAYGROUND, STREAM, TOOL, playground};
 use crate::domain::catalog::hidden_text::visible;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
@@ -112,7 +112,10 @@ pub(super) async fn story(state: web::Data<State>, caller: Caller, request: Http
     events.reverse();
     let (chat, who) = (query.text("chat"), query.text("principal"));
     let body = html! {
-        dl.facts { dt { (texts.chat) } dd { code { (short(chat, 200)) } } dt { (texts.caller) } dd { code { (short(who, 200)) } } }
+        dl.facts {
+            dt { (texts.chat) } dd { code { (short(chat, 200)) } }
+            @if !who.is_empty() { dt { (texts.caller) } dd { code { (short(who, 200)) } } }
+        }
         @if events.is_empty() { p { (texts.no_events) } }
         @if !events.is_empty() && events.iter().all(|event| event.message.is_none()) { p.quiet { (texts.no_message_texts) } }
         @if let Some(before) = &earlier {
@@ -151,6 +154,7 @@ fn filters(visit: &Visit<'_>, query: &Fields, problem: Option<&Problem>) -> Mark
         ("failed", &texts.outcome_failed),
         ("cancelled", &texts.outcome_cancelled),
         ("limited", &texts.outcome_limited),
+        ("input_required", &texts.outcome_input_required),
     ];
     html! {
         form.columns role="search" method="get" action=(visit.at(ACTIVITY)) {
@@ -231,6 +235,11 @@ pub(super) async fn change(state: web::Data<State>, caller: Caller, request: Htt
     };
     match report_missing(&state, &caller, &fields).await {
         Ok(()) => see(&state, &address(ACTIVITY, &[("done", "missing")])),
+        Err(problem) if fields.text("back") == "playground" => {
+            let mut query = Fields::default();
+            query.set("event", fields.text("event"));
+            playground::answer(&state, &caller, &request, visit, query, Some((fields.text("tool"), &problem))).await
+        }
         Err(problem) => visit.failed(&problem),
     }
 }

@@ -20,15 +20,17 @@ mod shape;
 mod tool;
 mod run;
 mod access;
+mod playground;
 mod activity;
 mod learning;
-mod playground;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header;
 use actix_web::{HttpResponse, HttpResponseBuilder, Route, web};
 
+use crate::http::pages::browser::see;
 use crate::http::pages::dress::{ICON, STYLE_SHEET};
+use crate::http::state::State;
 
 /// The path of the overview. All pages are below it.
 pub(crate) const CONSOLE: &str = "/ui";
@@ -58,6 +60,8 @@ pub(in crate::http) fn configure(config: &mut web::ServiceConfig) {
     let writes = |path: &str, show: Route, change: Route| web::resource(path).route(show).route(change);
     config
         .service(reads(CONSOLE, web::get().to(overview::show)))
+        // People type the slash.
+        .service(reads("/ui/", web::get().to(async |state: web::Data<State>| see(&state, CONSOLE))))
         .service(writes(LOGIN, web::get().to(login::show), web::post().to(login::sign_in)))
         .service(reads("/ui/logout", web::post().to(login::sign_out)))
         .service(writes(SERVERS, web::get().to(servers::show), web::post().to(servers::approve)))

@@ -154,9 +154,16 @@ fn servers(visit: &Visit<'_>, servers: &[ServerState]) -> Markup {
     if servers.is_empty() {
         return html! { p { (texts.no_servers) } };
     }
+    // Servers that fail come first, so that a long list doesn't hide them.
+    let mut sorted: Vec<&ServerState> = servers.iter().collect();
+    sorted.sort_by_key(|server| match server.phase {
+        ServerPhase::Retrying => 0,
+        ServerPhase::Starting => 1,
+        ServerPhase::Connected => 2,
+    });
     let heads = [Head::Text(&texts.server), Head::Text(&texts.state), Head::Number(&texts.tools), Head::Text(&texts.error)];
     let rows = html! {
-        @for server in servers.iter().take(SERVERS_SHOWN) {
+        @for server in sorted.into_iter().take(SERVERS_SHOWN) {
             tr {
                 @let name = server.server.as_str();
                 th scope="row" { a href=(visit.link(SERVER, &[("server", name)])) { (short(name, 100)) } }

@@ -211,10 +211,11 @@ impl<'a> Form<'a> {
 
     pub(super) fn choice(&self, name: &str, label: &str, options: &[(&str, &str)]) -> Markup {
         let error = self.error_at(name);
+        let describes = error.is_some().then(|| format!("{name}-error"));
         html! {
             div {
                 (heading(name, label, ""))
-                select id=(name) name=(name) aria-invalid=[error.map(|_| "true")] {
+                select id=(name) name=(name) aria-invalid=[error.map(|_| "true")] aria-describedby=[describes] {
                     @for (value, shown) in options { option value=(value) selected[self.given.text(name) == *value] { (shown) } }
                 }
                 (beside(name, error))

@@ -30,9 +30,14 @@ const CANDIDATES: usize = 50;
 const KEPT: usize = 100;
 /// Number of tools of a recorded selection in the table, and of those that would be new.
 const TOOLS: usize = 60;
-/// The settings that a person can change, with the step of their input; `None` for switches.
-const NUMBERS: [(&str, &str); 5] =
-    [("dense_weight", "0.05"), ("limit", "1"), ("token_budget", "1"), ("per_server", "1"), ("candidates", "1")];
+/// The numbers that a person can change, with the step, the least and the greatest value of their input.
+const NUMBERS: [(&str, [&str; 3]); 5] = [
+    ("dense_weight", ["0.05", "0", "1"]),
+    ("limit", ["1", "1", "128"]),
+    ("token_budget", ["1", "0", "10000000"]),
+    ("per_server", ["1", "0", "128"]),
+    ("candidates", ["1", "1", "1000"]),
+];
 const SWITCHES: [&str; 2] = ["gate", "fold_duplicates"];
 const RERANK: [&str; 3] = ["off", "auto", "always"];
 /// The step of the slider, and the difference from which its value is another one.
@@ -44,9 +49,21 @@ pub(super) async fn show(state: web::Data<State>, caller: Caller, request: HttpR
         Ok(visit) => visit,
         Err(elsewhere) => return elsewhere,
     };
-    let (texts, mut query) = (visit.texts, Fields::of_query(&request));
+    answer(&state, &caller, &request, visit, Fields::of_query(&request), None).await
+}
+
+/// The page. `refused` is the name of a missing tool that was not reported, and why.
+pub(super) async fn answer(
+    state: &State,
+    caller: &Caller,
+    request: &HttpRequest,
+    visit: Visit<'_>,
+    mut query: Fields,
+    refused: Option<(&str, &Problem)>,
+) -> HttpResponse {
+    let texts = visit.texts;
     let replayed = match query.given("event") {
-        Some(id) if visit.may_change() => match recorded(&state, &caller, &request, id).await {
+        Some(id) if visit.may_change() => match recorded(state, caller, request, id).await {
             Ok(replayed) => Some(replayed),
             Err(problem) => return visit.failed(&problem),
         },
@@ -56,13 +73,14 @@ pub(super) async fn show(state: web::Data<State>, caller: Caller, request: HttpR
         query.set("message", event.message.clone().unwrap_or_default());
         query.set("principal", event.principal.clone());
     }
-    let status = match &replayed {
-        Some((_, Err(problem))) if problem.code != Code::Conflict => problem.code.status(),
+    let status = match (refused, &replayed) {
+        (Some((_, problem)), _) => problem.code.status(),
+        (None, Some((_, Err(problem)))) if problem.code != Code::Conflict => problem.code.status(),
         _ => StatusCode::OK,
     };
     let body = html! {
-        @if let Some((event, replayed)) = &replayed { (then_and_now(&visit, event, replayed)) }
-        (form(&visit, &query, strictness(&state, &caller), None))
+        @if let Some((event, replayed)) = &replayed { (then_and_now(&visit, event, replayed, refused)) }
+        (form(&visit, &query, strictness(state, caller), None))
         @if let Some((_, Ok(Replay { now, .. }))) = &replayed { (results(&visit, now, None)) }
     };
     visit.with_script().page_with(status, Place::Playground, &texts.playground, &body)
@@ -81,7 +99,7 @@ async fn recorded(
 }
 
 /// What was offered for a recorded message, and what would be now.
-fn then_and_now(visit: &Visit<'_>, event: &StoredEvent, replayed: &Result<Replay, Problem>) -> Markup {
+fn then_and_now(visit: &Visit<'_>, event: &StoredEvent, replayed: &Result<Replay, Problem>, refused: Option<(&str, &Problem)>) -> Markup {
     let texts = visit.texts;
     let StoredEventKind::Offered { tools, all } = &event.kind else {
         return html! { @if let Err(problem) = replayed { p.notice { (problem.detail) } } };
@@ -130,9 +148,12 @@ fn then_and_now(visit: &Visit<'_>, event: &StoredEvent, replayed: &Result<Replay
                 form.buttons method="post" action=(visit.at(ACTIVITY)) {
                     (visit.token())
                     input type="hidden" name="event" value=(event.id);
+                    input type="hidden" name="back" value="playground";
                     label for="missing" { (texts.was_missing) small { (texts.missing_hint) } }
-                    input #missing.short name="tool" required;
+                    input #missing.short name="tool" required value=[refused.map(|(tool, _)| tool)]
+                        aria-invalid=[refused.map(|_| "true")] aria-describedby=[refused.map(|_| "missing-error")];
                     button name="do" value="missing" { (texts.report_missing) }
+                    @if let Some((_, problem)) = refused { p.bad #missing-error role="alert" { (problem.detail) } }
                 }
             }
         }
@@ -243,10 +264,11 @@ fn form(visit: &Visit<'_>, given: &Fields, strictness: f32, error: Option<&str>)
             fieldset.all {
                 legend { (texts.settings) " " small.quiet { (texts.settings_hint) } }
                 (slider(texts, given.given("strictness").and_then(|text| text.parse().ok()).unwrap_or(strictness)))
-                @for (name, step) in NUMBERS {
+                @for (name, [step, least, most]) in NUMBERS {
                     div {
                         label for=(name) { code { (name) } }
-                        input id=(name) name=(name) type="number" step=(step) value=(value(name)) placeholder=(texts.unchanged);
+                        input id=(name) name=(name) type="number" step=(step) min=(least) max=(most) value=(value(name))
+                            placeholder=(texts.unchanged);
                     }
                 }
                 div {
@@ -312,7 +334,7 @@ fn selection(visit: &Visit<'_>, answer: &FilterAnswer, former: Option<&Explanati
     html! {
         @if explanation.kept.iter().any(|kept| kept.reason == switched_off) { p.notice { (texts.not_narrowed) } }
         h2 { (texts.tokens) }
-        p { (grouped(tokens.after)) " / " (grouped(tokens.before)) }
+        p { (grouped(tokens.after)) " " (texts.of) " " (grouped(tokens.before)) }
         svg.bar viewBox="0 0 100 4" preserveAspectRatio="none" role="img" aria-label=(format!("{share:.0} %")) {
             rect.part x="0" y="0" width=(format!("{share:.2}")) height="4" {}
         }
@@ -374,6 +396,7 @@ fn candidates(visit: &Visit<'_>, explanation: &Explanation, former: Option<&Expl
     let rank_before = |name: &str| former?.candidates.iter().find(|candidate| candidate.name == name).map(|candidate| candidate.rank);
     html! {
         h2 { (texts.candidates) }
+        p.quiet { (texts.candidates_hint) }
         div.wide tabindex="0" role="group" aria-label=(texts.candidates) {
             table {
                 thead { tr {

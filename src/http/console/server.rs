@@ -17,6 +17,7 @@ use crate::http::problem::{Code, Problem};
 use crate::http::routes::admin::servers;
 use crate::http::state::State;
 use crate::service::catalog::tool_admin::ServerView;
+use crate::settings::EntryProblem;
 
 /// What a new entry may look like.
 const EXAMPLE: &str = "{\n  \"type\": \"streamable-http\",\n  \"url\": \"https://example.org/mcp\"\n}";
@@ -52,6 +53,7 @@ pub(super) async fn change(state: web::Data<State>, caller: Caller, request: Htt
         Err(elsewhere) => return elsewhere,
     };
     let name = ServerName::from(fields.text("server"));
+    let mut warnings = Vec::new();
     let (changed, done) = match fields.text("do") {
         "on" => (servers::switch(&state, &caller.0, &name, true).await, "switched_on"),
         "off" => (servers::switch(&state, &caller.0, &name, false).await, "switched_off"),
@@ -59,12 +61,25 @@ pub(super) async fn change(state: web::Data<State>, caller: Caller, request: Htt
         "remove" => (servers::remove(&state, &caller.0, &name, fields.given("version")).await, "removed"),
         _ => {
             let saved = servers::save(&state, &caller.0, &name, fields.text("entry").as_bytes(), fields.given("version")).await;
-            (saved.map(|_| ()), "saved")
+            (saved.map(|(_, found)| warnings = found), "saved")
         }
     };
     match changed {
         Ok(()) if done == "removed" => see(&state, &address(SERVERS, &[("done", done)])),
-        Ok(()) => see(&state, &address(SERVER, &[("server", name.as_str()), ("done", done)])),
+        Ok(()) if warnings.is_empty() => see(&state, &address(SERVER, &[("server", name.as_str()), ("done", done)])),
+        // Nothing stores the warnings, so only this response can show them.
+        Ok(()) => match servers::view(&state, &name).await {
+            Ok(view) => {
+                let mut query = Fields::default();
+                query.set("done", done);
+                page_with(visit, Some(&view), &query, (&entered(&view), None), &warnings)
+            }
+            Err(problem) => visit.failed(&problem),
+        },
+        // A new server has the name of one in the file. The form keeps the entry, for another name.
+        Err(problem) if problem.code == Code::ManagedByFile && fields.given("entry").is_some() => {
+            page(visit, None, &Fields::default(), (&fields, Some(&Problem { parameter: Some("server".into()), ..problem })))
+        }
         Err(problem) => {
             let view = servers::view(&state, &name).await.ok();
             // The buttons and the confirmation of a removal send no entry.
@@ -82,11 +97,28 @@ fn entered(view: &ServerView) -> Fields {
     fields
 }
 
-fn page(visit: Visit<'_>, view: Option<&ServerView>, query: &Fields, (given, problem): (&Fields, Option<&Problem>)) -> HttpResponse {
+fn page(visit: Visit<'_>, view: Option<&ServerView>, query: &Fields, form: (&Fields, Option<&Problem>)) -> HttpResponse {
+    page_with(visit, view, query, form, &[])
+}
+
+/// `warnings` are about the entry that was just saved.
+fn page_with(
+    visit: Visit<'_>,
+    view: Option<&ServerView>,
+    query: &Fields,
+    (given, problem): (&Fields, Option<&Problem>),
+    warnings: &[EntryProblem],
+) -> HttpResponse {
     let texts = visit.texts;
     let is_of_file = view.is_some_and(|view| view.managed_by == ManagedBy::File);
     let body = html! {
         (done(&visit, query))
+        @if !warnings.is_empty() {
+            div.notice role="status" {
+                p { (texts.entry_warnings) }
+                ul { @for warning in warnings { li { (short(&warning.to_string(), 300)) } } }
+            }
+        }
         @if let Some(view) = view { (state_of(texts, view)) }
         @if is_of_file { p.notice { (texts.server_in_file) } }
         @if let Some(problem) = problem.filter(|_| is_of_file) { p.bad role="alert" { (problem.detail) } }
@@ -137,6 +169,7 @@ fn form(visit: &Visit<'_>, view: Option<&ServerView>, given: &Fields, problem: O
                 p.all { button name="do" value="save" { (texts.save) } }
             }
         } @else if view.is_some() { div.columns { (fields) } }
+        @else { p.notice { (texts.viewer_hint) } }
     }
 }
 

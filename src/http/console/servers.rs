@@ -21,7 +21,7 @@ use crate::http::pages::browser::{Fields, address, see};
 use crate::http::problem::Problem;
 use crate::http::routes::admin::{quantile_milliseconds, servers, tools};
 use crate::http::state::State;
-use crate::service::catalog::definitions::PartView;
+use crate::service::catalog::definitions::{DefinitionCounts, PartView};
 use crate::service::catalog::tool_admin::{Duplicates, ServerView, ToolFilter, ToolView};
 use crate::service::records::usage::{ServerUsage, UsageOrder};
 
@@ -82,7 +82,7 @@ pub(super) async fn approve(state: web::Data<State>, caller: Caller, request: Ht
 }
 
 async fn answer(state: &web::Data<State>, visit: Visit<'_>, query: &Fields, problem: Option<&Problem>) -> HttpResponse {
-    let found = match find(state, query).await {
+    let found = match find(state).await {
         Ok(found) => found,
         Err(problem) => return visit.failed(&problem),
     };
@@ -102,11 +102,12 @@ async fn answer(state: &web::Data<State>, visit: Visit<'_>, query: &Fields, prob
     visit.page_with(status, Place::Servers, &texts.servers, &body)
 }
 
-async fn find(state: &web::Data<State>, query: &Fields) -> Result<Found, Problem> {
+async fn find(state: &web::Data<State>) -> Result<Found, Problem> {
     let servers = state.tool_admin.servers().await?;
     let usage = state.usage.report(&last_days(), UsageOrder::Called, 0).await?.servers;
     let mut parts = Vec::new();
-    for server in servers.iter().skip(query.number("offset")).take(PAGE) {
+    // Of all servers: a change must not hide on another part of the list.
+    for server in servers.iter().filter(|server| server.definitions != DefinitionCounts::default()) {
         let Some(view) = state.tool_admin.server_definition(&server.server).await? else { continue };
         let all = view.definition.into_iter().map(|view| (String::new(), view)).chain(view.prompts);
         let open = all.filter(|(_, view)| is_open(view.state));
@@ -169,7 +170,7 @@ fn row(visit: &Visit<'_>, server: &ServerView, usage: Option<&ServerUsage>) -> M
             th scope="row" {
                 a href=(visit.link(TOOLS, &[("server", name)])) { (short(name, 100)) }
                 @if let Some(version) = &server.version { small.quiet { (short(version, 40)) } }
-                @if server.managed_by == ManagedBy::File { small.quiet { (visit.texts.in_file) } }
+                @if server.managed_by == ManagedBy::File { small.quiet { (visit.texts.in_servers_file) } }
             }
             td { (server_phase(visit.texts, server)) }
             td.number { (grouped(server.tools as u64)) }

@@ -15,7 +15,7 @@ declare! {
     message message_hint as_principal as_hint groups model settings settings_hint unchanged run
     needs_tool needs_no_tool decided_by margin signal value weight product parts language_of unsure
     rank score cosine words bm25 server_score covers learned fused judged sent kept tokens yes no with_settings
-    candidates nothing_ranked failed
+    candidates candidates_hint nothing_ranked failed
     by_head by_turn_head by_courtesy by_examples by_words by_partial by_no_tools by_learned by_off
     cut_limit cut_fall_off cut_budget cut_duplicate cut_per_server cut_gate cut_judge
     access activity parts_of_list previous next of any all name description tag tags pinned caller actions save remove
@@ -25,8 +25,9 @@ declare! {
     last_listed changes success_hint definition_changes no_changes state_same state_new state_changed state_withheld
     added removed more_changes changed_at approve title_and_instructions prompt more_parts duplicates duplicates_hint
     no_duplicates same_definition same_name similar_texts lookalikes more_groups
-    new_server server_name_hint entry entry_hint stored_hint server_in_file remove_server_hint switch_on switch_off restart
-    switched_off not_used done_switched_on done_switched_off done_restarted read_only viewer viewer_hint role role_caller
+    new_server server_name_hint entry entry_hint stored_hint entry_warnings in_servers_file server_in_file
+    remove_server_hint switch_on switch_off restart switched_off not_used done_switched_on done_switched_off
+    done_restarted read_only viewer viewer_hint role role_caller
     search search_hint find no_tools not_listed last_used recovered_share recovered_hint public_name not_published
     offered first_seen approved_at hidden_text of_tool of_server_file of_settings of_admin written description_hint
     synonyms synonyms_hint tags_hint pinned_hint reset raw_definition
@@ -35,7 +36,7 @@ declare! {
     rules keys toolsets rules_hint settings_rules rule no_rules too_many_rules up down add_rule change_rule effect allow
     block everything annotations callers groups_named models default_effect as_in_settings set_default see_effect draft
     draft_hint effect_of_draft loses gains no_effect more_callers compared not_compared discard user_of user_of_none
-    no_keys new_key key_name_hint empty_all expires expires_in_days empty_never trusted trusted_hint create key_created
+    no_keys new_key key_name_hint empty_all expires expires_in_days whole_number empty_never trusted trusted_hint create key_created
     key_once all_keys key_active key_expired key_revoked key_overridden revoke revoke_hint no_toolsets new_toolset
     toolset_name_hint toolset_in_file remove_toolset_hint exclude always members warnings
     time event chat caller_hint tool_hint outcome outcome_success outcome_tool_error outcome_rejected outcome_failed

@@ -153,6 +153,8 @@ impl Pages<'_> {
             SecretState::Unreadable => (&texts.secret_unreadable, "bad"),
         };
         let (field, described) = (format!("secret-{number}"), format!("secret-{number}-about"));
+        let is_stored = secret.state != SecretState::Missing;
+        let describes = (is_stored || error.is_some()).then_some(described.as_str());
         html! {
             section.change {
                 h3 { (server) ": " (name) }
@@ -167,17 +169,18 @@ impl Pages<'_> {
                         input type="hidden" name="name" value=(name);
                         div {
                             label for=(field) { (texts.new_value) ": " (name) }
-                            input id=(field) name="value" type="password" autocomplete="off" required aria-describedby=(described)
+                            input id=(field) name="value" type="password" autocomplete="off" required aria-describedby=[describes]
                                 aria-invalid=[error.map(|_| "true")];
                             @match error {
                                 Some(error) => p.bad id=(described) role="alert" { (error) },
-                                None => p.quiet id=(described) { (texts.value_hint) },
+                                None if is_stored => p.quiet id=(described) { (texts.value_hint) },
+                                None => {},
                             }
                         }
                         button { (texts.save) }
                     }
                 } @else { p.quiet { (texts.secret_unused) } }
-                @if secret.state != SecretState::Missing {
+                @if is_stored {
                     (form(&format!("{base}/ui/me/secret/remove"), &[("csrf", token), ("server", server), ("name", name)], &texts.remove))
                 }
             }

@@ -25,7 +25,7 @@ pub(crate) const COLOURS: usize = 8;
 
 const WIDTH: f64 = 720.0;
 const LEFT: f64 = 190.0;
-const RIGHT: f64 = 70.0;
+const RIGHT: f64 = 110.0;
 const BAR: f64 = 18.0;
 const GAP: f64 = 8.0;
 /// Height of a line plot.

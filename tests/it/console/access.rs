@@ -88,7 +88,9 @@ async fn keys_are_created_and_revoked() {
         assert_eq!(page.status, status, "{}", page.text);
         let error = page.text.split(&format!("id=\"{name}-error\"")).nth(1).unwrap_or_else(|| panic!("{name}: {}", page.text));
         let detail = problem["detail"].as_str().unwrap().split(" at line").next().unwrap().replace('"', "&quot;");
-        assert!(error.contains(&detail), "{detail}: {error}");
+        // The API names a place in the body, which people at a form don't know.
+        let says = if name == "expires_in_days" { "Write a whole number of days." } else { &detail };
+        assert!(error.contains(says), "{says}: {error}");
     }
     let form = [("name", "ci"), ("servers", "time"), ("groups", "builders\r\nqa"), ("expires_in_days", "7"), ("trusted", "true")];
     let page = browser.send_form("/ui/access/keys", &form).await;

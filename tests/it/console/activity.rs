@@ -115,6 +115,10 @@ async fn a_selection_is_repeated_with_the_settings_of_today() {
     let mut browser = signed_in(&service).await;
     let page = browser.see("/ui/activity").await;
     assert!(page.text.contains(&format!("href=\"/ui/playground?event={selection}\"")), "{}", page.text);
+    let missing = [("do", "missing"), ("event", selection.as_str()), ("tool", "one__none"), ("back", "playground")];
+    let refused = browser.send_form("/ui/activity", &missing).await;
+    assert!(refused.status == StatusCode::NOT_FOUND && refused.text.contains("value=\"one__none\""), "{}", refused.text);
+    assert!(refused.text.contains("id=\"missing-error\"") && refused.words().contains("Then and now"), "{}", refused.text);
     let words = browser.see(&format!("/ui/playground?event={selection}")).await.words();
     assert!(words.contains("The selection is the same.") && words.contains(TEXT), "{words}");
 

@@ -130,7 +130,7 @@ fn assert_shows(section: &str, answer: &Value, message: &str) {
     let explain = &answer["explain"];
     let (before, after) = (answer["tokens"]["before"].as_u64().unwrap(), answer["tokens"]["after"].as_u64().unwrap());
     let tokens = section.split("<h2>Tokens</h2>").nth(1).unwrap().split("</p>").next().unwrap();
-    assert_eq!(words(tokens).replace('\u{202f}', ""), format!("{after} / {before}"), "{message}");
+    assert_eq!(words(tokens).replace('\u{202f}', ""), format!("{after} of {before}"), "{message}");
     let share = 100.0 * after as f64 / before as f64;
     assert!(section.contains(&format!("width=\"{share:.2}\"")), "{message}: {share} in {section}");
 

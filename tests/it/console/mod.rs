@@ -194,6 +194,7 @@ async fn only_the_admin_key_opens_the_console() {
     browser.submit("/ui/logout", &[("token", "of somebody else")]).await;
     browser.cookie = Some(cookie.clone());
     assert_eq!(browser.open("/ui").await.status, StatusCode::OK, "a form without the token signs nobody out");
+    assert_eq!(browser.open("/ui/").await.location.as_deref(), Some("/ui"));
     browser.submit("/ui/logout", &[("token", &token)]).await;
     browser.cookie = Some(cookie);
     assert_eq!(browser.open("/ui").await.status, StatusCode::SEE_OTHER);

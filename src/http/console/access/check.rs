@@ -121,6 +121,9 @@ fn row(visit: &Visit<'_>, decision: &CheckedDecision) -> Markup {
 /// The groups of the settings. What a user of each may use is one link away.
 fn groups(visit: &Visit<'_>) -> Markup {
     let (texts, table) = (visit.texts, visit.state.admission.groups.load());
+    if table.sizes().next().is_none() {
+        return html! {};
+    }
     html! {
         h2 { (texts.groups_named) }
         p.quiet { (texts.groups_hint) }

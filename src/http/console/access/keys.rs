@@ -63,7 +63,13 @@ pub(in crate::http::console) async fn change(state: web::Data<State>, caller: Ca
             }
         };
     }
-    match keys::create(&state, &caller.0, new_key(&fields).as_bytes()).await {
+    let days = fields.given("expires_in_days").map(str::parse::<u32>);
+    let created = match days {
+        // The error of the API would name a place in a JSON text that this page doesn't show.
+        Some(Err(_)) => Err(Problem::invalid("expires_in_days", visit.texts.whole_number.clone())),
+        _ => keys::create(&state, &caller.0, new_key(&fields).as_bytes()).await,
+    };
+    match created {
         // Nothing stores the secret, so only this response can show it.
         Ok((key, secret)) => {
             let texts = visit.texts;
@@ -109,8 +115,8 @@ fn new_key(fields: &Fields) -> String {
     if let Some(role) = fields.given("role") {
         body.insert("role".to_owned(), json!(role));
     }
-    if let Some(days) = fields.given("expires_in_days") {
-        body.insert("expires_in_days".to_owned(), days.parse::<u64>().map_or_else(|_| json!(days), |days| json!(days)));
+    if let Some(Ok(days)) = fields.given("expires_in_days").map(str::parse::<u32>) {
+        body.insert("expires_in_days".to_owned(), json!(days));
     }
     json!(body).to_string()
 }

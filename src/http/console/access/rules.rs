@@ -286,7 +286,9 @@ fn rule_form(visit: &Visit<'_>, view: &PolicyView, draft: &Draft, fields: &Field
             (carried(visit, view, draft))
             input type="hidden" name="place" value=(fields.text("place"));
             (form.choice("effect", &texts.effect, &effects))
-            @for (name, label) in CONDITIONS.iter().zip(labels) { (form.lines(name, label, "")) }
+            @for (name, label) in CONDITIONS.iter().zip(labels) {
+                (form.lines(name, label, if *name == "principals" { &texts.caller_hint } else { "" }))
+            }
             p.all.quiet { (texts.patterns_hint) }
             p.all { button name="do" value="set" { (texts.see_effect) } }
         }
