@@ -254,7 +254,7 @@ impl Loading {
 
     /// Loads either all of these groups or none.
     pub(crate) async fn load(&self, names: &[String], with_tags: bool, here: CallerAt<'_>) -> Result<LoadAnswer, LoadError> {
-        let started = Instant::now();
+        let (started, since) = (Instant::now(), self.recorder.forgettings());
         let view = self.view(here);
         let View { catalog, visibility, .. } = &view;
         let groups = read(names, with_tags, catalog, visibility)?;
@@ -281,7 +281,7 @@ impl Loading {
         let (before, now) = (bound_before as u64, bound as u64);
         for group in &new {
             let group = group.to_string();
-            self.recorder.loaded(here.caller, &group);
+            self.recorder.loaded(here.caller, &group, since);
             self.recorder.of_conversation(here.caller, SelectionEventKind::Loaded { group, took, before, bound: now });
         }
         let next = format!(
