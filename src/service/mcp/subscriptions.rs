@@ -287,7 +287,7 @@ impl Subscriptions {
             tokio::select! {
                 received = news.recv() => {
                     let Some(ServerNews { server, what }) = received else { return };
-                    self.handle(&server, what).await;
+                    self.handle(&server, what);
                 }
                 changed = changes.changed() => {
                     if changed.is_err() {
@@ -304,7 +304,7 @@ impl Subscriptions {
         }
     }
 
-    async fn handle(self: &Arc<Self>, server: &ServerName, what: NewsKind) {
+    fn handle(self: &Arc<Self>, server: &ServerName, what: NewsKind) {
         const PROMPTS: [PassthroughKind; 1] = [PassthroughKind::Prompts];
         const RESOURCES: [PassthroughKind; 2] = [PassthroughKind::Resources, PassthroughKind::ResourceTemplates];
         match what {

@@ -466,7 +466,7 @@ impl UserLists {
         // A known tool keeps its place.
         merged.extend(listed.clone());
         if merged.len() > MAX_TOOLS {
-            merged = listed.clone();
+            merged.clone_from(&listed);
         }
         self.listed_by.retain(|name, _| merged.contains_key(name));
         self.recalled.retain(|name| merged.contains_key(name) && !listed.contains_key(name));
