@@ -41,8 +41,10 @@ DESCRIBE_FUNCTION = "describe_tools"
 LOAD_FUNCTION = "load_toolset"
 UNLOAD_FUNCTION = "unload_toolset"
 SELECT_FUNCTION = "smart_select_tools"
+# The results of these functions contain the names of loaded tools.
+LOADING_FUNCTIONS = {LOAD_FUNCTION, "enable_tool_group"}
 # The results of these functions contain names of tools that the model will probably call.
-FINDING_FUNCTIONS = {SEARCH_FUNCTION, DESCRIBE_FUNCTION, SELECT_FUNCTION, LOAD_FUNCTION, "enable_tool_group"}
+FINDING_FUNCTIONS = {SEARCH_FUNCTION, DESCRIBE_FUNCTION, SELECT_FUNCTION, *LOADING_FUNCTIONS}
 LEGACY_MODE = "legacy"
 # The key under which the first functions in a turn's registry store the turn. One function would be enough, but another
 # filter may remove it.
@@ -722,6 +724,18 @@ def found_and_unloaded(messages: Sequence[Any]) -> tuple[list[str], set[str]]:
             unloaded.difference_update(names := result_names(message))
             found |= dict.fromkeys(names) if index > start else {}
     return list(found), unloaded
+
+
+def loaded_tools(messages: Sequence[Any]) -> list[str]:
+    """Return the public names of the tools that the model loaded in the chat and did not unload afterwards."""
+    loaded: dict[str, None] = {}
+    for _, function, message in results_of(messages, (*LOADING_FUNCTIONS, UNLOAD_FUNCTION)):
+        for name in result_names(message):
+            if function == UNLOAD_FUNCTION:
+                loaded.pop(name, None)
+            else:
+                loaded[name] = None
+    return list(loaded)
 
 
 def without_unloaded(messages: Sequence[Any], owned: Mapping[str, str]) -> list[Any]:
@@ -1515,6 +1529,7 @@ class Filter:
         messages = body.get("messages") or []
         language = STATUS[language_of(metadata, messages)]
         if wants_all(user):
+            await self._bind_loaded(valves, body, registry, user, metadata, request)
             return language[2] if is_first_call(messages) else None
         turn = turn_of(registry, valves.url)
         first = turn is None
@@ -1579,7 +1594,7 @@ class Filter:
             answered = [name for name in turn.shown or present if name in owned]
             fitting = asked.intersection(turn.shown or present)
 
-        # An unload in a session doesn't change the chat's tools, so the service's answer still has them.
+        # An unload in a session that names no chat doesn't change the chat's tools, so the answer still has them.
         gone = unloaded.intersection(turn.bound)
         answered = [name for name in answered if name not in gone]
         # What an earlier call of the turn had stays, so that the list only grows.
@@ -1603,6 +1618,30 @@ class Filter:
             return None
         text = language[0].format(shown=len(kept), all=len({*present, *offered, *judged}))
         return text if needs_tool else f"{language[1]}: {text}"
+
+    async def _bind_loaded(
+        self, valves: FilterValves, body: Body, registry: Body, user: Body, metadata: Body, request: Any
+    ) -> None:
+        """Add the tools that the model has loaded. The service gets their names, but no text and no id of the chat."""
+        loaded = loaded_tools(body.get("messages") or [])
+        present = function_names(body["tools"])
+        turn = turn_of(registry, valves.url)
+        if turn is None and loaded:
+            turn = await self._turn(valves, registry, present, user, metadata, request)
+        if turn is None or not turn.running:
+            return
+        missing = [name for name in loaded if name not in registry]
+        if missing:
+            nothing = [{"role": "user", "content": ""}]
+            question = question_about(valves, turn.connections, nothing, user, turn.groups, {}, body.get("model"))
+            question["tool_ids"] = list(metadata.get("tool_ids") or [])
+            question["disclose"] = missing[:MOST_DISCLOSED]
+            answer = await self._ask(valves, question, user, [turn.owned[name] for name in turn.offered])
+            bind(registry, turn, answer.definitions)
+        gone = set(turn.bound).difference(loaded)
+        new = [name for name in turn.bound if name in loaded and name not in present]
+        body["tools"] = [tool for name, tool in zip(present, body["tools"], strict=True) if name not in gone]
+        body["tools"] += [{"type": "function", "function": registry[name]["spec"]} for name in new]
 
     async def _unmatched(self, valves: FilterValves, registry: Body, request: Any) -> str | None:
         """

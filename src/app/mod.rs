@@ -259,7 +259,9 @@ impl Application {
         // Names that are in the catalog count once they are gone.
         let loaded = current.snapshot();
         current.remember(definitions.names().into_iter().filter(|name| loaded.operation_position(name.as_str()).is_none()));
-        let servers: Arc<dyn ToolServers> = McpServers::start(live.servers.clone(), mcp_options(&start, data_dir.path())?);
+        let servers = McpServers::start(live.servers.clone(), mcp_options(&start, data_dir.path())?);
+        servers.remember(refresh.listings());
+        let servers: Arc<dyn ToolServers> = servers;
 
         let leading = Leading::of(store.leads());
         let [audit_spool, event_spool] = spools(&data_dir, &start).map_err(StartError::Spool)?;

@@ -291,7 +291,7 @@ impl From<ConnectionError> for Problem {
             ConnectionError::Nobody(_) => Self::new(Code::UserNeeded, detail),
             ConnectionError::NotSetUp(_) => Self::new(Code::SecretsOff, detail),
             ConnectionError::NoUserToken { .. } | ConnectionError::TokenRejected { .. } => Self::new(Code::CredentialsMissing, detail),
-            ConnectionError::NotExchanged { .. } => Self::new(Code::ServerUnavailable, detail),
+            ConnectionError::NotIssued { .. } => Self::new(Code::ServerUnavailable, detail),
             ConnectionError::Unavailable { .. } => {
                 Self { retry_after: Some(SIGN_IN_RETRY_SECONDS), ..Self::new(Code::ServerUnavailable, format!("{detail} Try again.")) }
             }
@@ -554,10 +554,10 @@ impl From<CallError> for Problem {
         let detail = error.to_string();
         match error {
             CallError::UnknownServer => Self::not_found(),
-            CallError::Unavailable { retry_after, .. } => Self {
-                retry_after: Some(whole_seconds(retry_after)),
-                ..Self::new(Code::ServerUnavailable, format!("{detail}. It is being connected; try again."))
-            },
+            CallError::Unavailable { retry_after, .. } => {
+                let seconds = whole_seconds(retry_after);
+                Self { retry_after: Some(seconds), ..Self::new(Code::ServerUnavailable, format!("{detail}. Try again in {seconds} s.")) }
+            }
             CallError::NoCredentials => Self::new(Code::UserNeeded, detail),
             CallError::NotLetIn { retry_after, .. } => Self {
                 retry_after: Some(whole_seconds(retry_after)),
@@ -606,9 +606,12 @@ mod tests {
     fn a_failed_call_has_its_status_and_retry_time() {
         let unavailable = |milliseconds| {
             let retry_after = Duration::from_millis(milliseconds);
-            Problem::from(CallError::Unavailable { reason: "it is still starting".into(), retry_after }).retry_after
+            Problem::from(CallError::Unavailable { reason: "its program ended".into(), retry_after })
         };
-        assert_eq!([0, 1000, 2900, 60_000].map(unavailable), [1, 1, 3, 60].map(Some));
+        assert_eq!([0, 1000, 2900, 60_000].map(|time| unavailable(time).retry_after), [1, 1, 3, 60].map(Some));
+        // Nobody knows whether it is being connected.
+        let detail = unavailable(2900).detail;
+        assert!(detail.ends_with("its program ended. Try again in 3 s."), "{detail}");
 
         let refused = Problem::from(CallError::Refused { status: 403 });
         assert_eq!((refused.code.status().as_u16(), refused.code.name(), refused.retry_after), (502, "server_error", None));

@@ -149,6 +149,11 @@ impl ServerSettings {
         with
     }
 
+    /// Whether another value of this key may mean another server.
+    pub fn names_server(key: &str) -> bool {
+        matches!(key, "type" | "url" | "command" | "args" | "cwd")
+    }
+
     /// Whether an existing connection can apply a change of this key.
     pub fn keeps_connection(key: &str) -> bool {
         matches!(key, "timeout" | "startTimeout" | "disabledTools" | "tags" | "maxTextBytes" | "compactResults" | "validation")

@@ -141,6 +141,29 @@ async fn mcp_clients_of_a_session_load_and_call_directly() {
     }
 }
 
+/// Regression test: the chat kept on offer what its session had unloaded.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unload_in_a_session_reaches_its_chat() {
+    let service = start(&[]).await;
+    let at = session(&service, json!({"mode": "dynamic"})).await;
+    let post = async |path: &str| {
+        let request = service.request(Method::POST, &format!("{at}/v1/toolsets/{path}")).header("x-openwebui-chat-id", "chat-1");
+        request.json(&json!({"toolset": "mail"})).send().await.unwrap().json::<Value>().await.unwrap()
+    };
+    let loaded = post("load").await;
+    // A client that offers what it has listed, and what it has loaded since.
+    let offered: Vec<&str> = META.into_iter().chain(texts(&loaded["tools"])).collect();
+    let kept = async |message: &str| {
+        let ask = json!({"messages": [{"role": "user", "content": message}], "chat_id": "chat-1", "tools": offered});
+        texts_of(&service.post("/v1/filter", &ask).await.1["tools"]).into_iter().filter(|name| name.contains("__")).collect::<BTreeSet<_>>()
+    };
+    assert!(kept("send an email to Zoe").await.contains("mail__send_email"));
+    assert!(kept("thanks!").await.contains("mail__send_email"));
+    let unloaded = post("unload").await;
+    assert_eq!(unloaded["tools"].as_array().unwrap().len(), 3, "{unloaded}");
+    assert_eq!(kept("thanks!").await, BTreeSet::new());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chat_keeps_what_is_loaded() {
     let service = start(&[("TOOLSIEVE_SELECTION__CHAT_BUDGET", "10")]).await;

@@ -415,6 +415,25 @@ class TestMetaTools:
         assert service.questions[2]["tools"] == [*META, "load_toolset"]
         assert service.questions[2]["disclose"] == ["git__log"]
 
+    def test_loaded_tools_are_bound_for_a_person_who_wants_all(self, plugin: ModuleType, service: Service) -> None:
+        turn = self.turn(plugin, service, "find_tools", "load_toolset", "unload_toolset", "run_tool")
+        turn.user = {**USER, "valves": {"narrowing": "off"}}
+        published = turn.names() or []
+        turn.called("find_tools", {"tools": [{"name": "time__now"}]})
+        assert turn.names() == published
+        assert service.questions == []
+        tools = ["git__log", "git__diff"]
+        turn.called("load_toolset", {"loaded": ["git"], "tools": tools})
+        assert turn.names() == [*published, *tools]
+        turn.called("git__log", "{}")
+        assert turn.names() == [*published, *tools]
+        (question,) = service.questions
+        assert question["disclose"] == tools
+        assert question["messages"] == [{"role": "user", "content": ""}]
+        assert "chat_id" not in question
+        turn.called("unload_toolset", {"unloaded": "git", "tools": tools})
+        assert turn.names() == published
+
     def test_what_was_unloaded_is_gone_until_it_is_found_again(self, plugin: ModuleType, service: Service) -> None:
         turn = self.turn(plugin, service, "find_tools", "load_toolset", "unload_toolset", "run_tool")
         published = turn.names() or []

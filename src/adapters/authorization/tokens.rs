@@ -20,6 +20,8 @@ const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 const FORM: &str = "application/x-www-form-urlencoded";
 /// Maximum length of a token or of a client's secret, in bytes.
 const TOKEN_LIMIT: usize = 16 * 1024;
+/// Minimum lifetime of a token that is believed. A token that lasted less would be of no use.
+const SHORTEST: Duration = Duration::from_secs(1);
 /// Maximum lifetime of a token that is believed.
 const LONGEST: Duration = Duration::from_hours(24 * 3650);
 /// The error codes of the standards (RFC 6749, RFC 7009, RFC 7591, RFC 8707). Other texts of a server are not repeated, because they
@@ -156,9 +158,10 @@ fn read(answer: &Value) -> Result<TokenAnswer, AuthorizationError> {
     if !text(answer, "token_type").is_none_or(|kind| kind.eq_ignore_ascii_case("bearer")) {
         return Err(unusable("the authorization server's token is not a bearer token"));
     }
-    // Some servers write the number as a text.
+    // Some servers write the number as a text, and some write 0 for a token that doesn't expire.
     let expires_in = answer.get("expires_in").and_then(|value| value.as_f64().or_else(|| value.as_str()?.parse().ok()));
-    let expires_in = expires_in.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).map(|lasts| lasts.min(LONGEST));
+    let expires_in = expires_in.filter(|seconds| *seconds >= SHORTEST.as_secs_f64());
+    let expires_in = expires_in.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(LONGEST).min(LONGEST));
     let scopes = text(answer, "scope").filter(|scope| !scope.is_empty()).map(authorization::scopes);
     Ok(TokenAnswer { access, refresh: token("refresh_token"), expires_in, scopes })
 }
@@ -215,7 +218,7 @@ mod tests {
     use secrecy::ExposeSecret;
     use serde_json::{Value, json};
 
-    use super::{TokenRequest, answer, form, read, secret_method};
+    use super::{LONGEST, TokenRequest, answer, form, read, secret_method};
     use crate::service::ports::AuthorizationError;
 
     /// A proxy before the authorization server may answer in its place.
@@ -280,10 +283,12 @@ mod tests {
         ] {
             assert!(read(&answer).unwrap_err().to_string().contains(words), "{words}");
         }
-        for odd in [json!(-1), json!(null), json!("soon"), json!([1])] {
+        for odd in [json!(-1), json!(0), json!("0"), json!(0.5), json!(null), json!("soon"), json!([1])] {
             let answer: Value = json!({"access_token": "a", "expires_in": odd});
             assert_eq!(read(&answer).unwrap().expires_in, None);
         }
-        assert!(read(&json!({"access_token": "a", "expires_in": 1e300})).is_ok());
+        for (lasts, read_as) in [(json!(1), Duration::from_secs(1)), (json!(1e300), LONGEST), (json!(u64::MAX), LONGEST)] {
+            assert_eq!(read(&json!({"access_token": "a", "expires_in": lasts})).unwrap().expires_in, Some(read_as));
+        }
     }
 }

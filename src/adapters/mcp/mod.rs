@@ -51,7 +51,7 @@ use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::service::ports::{
     CallContext, CallError, Credentials, LogLine, Offers, Parting, PassthroughRequest, ServerChange, ServerChangeKind, ServerEvent,
-    ServerNews, ServerState, ToolServers,
+    ServerListing, ServerNews, ServerState, ToolServers,
 };
 use crate::settings::UserConnectionSettings;
 use crate::settings::servers::ServerSettings;
@@ -128,6 +128,16 @@ impl McpServers {
         });
         servers.configure(settings);
         servers
+    }
+
+    /// Keeps the tools of these lists until users' connections have listed their own, for servers that list tools for users only.
+    pub fn remember<'a>(&self, listings: impl IntoIterator<Item = &'a ServerListing>) {
+        let servers = self.servers.load();
+        for listing in listings {
+            if let Some(server) = servers.get(&listing.server).filter(|server| !server.settings().per_user.is_empty()) {
+                server.remember(listing.tools.clone());
+            }
+        }
     }
 
     /// Starts the supervisor of a server. `former` is its task under the previous settings.
@@ -299,6 +309,9 @@ impl ToolServers for McpServers {
                 Arc::clone(former)
             } else {
                 let server = Arc::new(Server::new(settings, Arc::clone(&self.outlet)));
+                if let Some(former) = former.filter(|_| !keys.iter().any(|key| ServerSettings::names_server(key))) {
+                    server.remember_from(former);
+                }
                 begin.push(Arc::clone(&server));
                 server
             };
@@ -333,6 +346,7 @@ impl ToolServers for McpServers {
         let present = self.servers.load_full();
         let Some(former) = present.get(name).filter(|_| !self.stop.is_cancelled()) else { return false };
         let server = Arc::new(Server::new(ServerSettings::clone(&former.settings()), Arc::clone(&self.outlet)));
+        server.remember_from(former);
         let mut next = IndexMap::clone(&present);
         next.insert(name.clone(), Arc::clone(&server));
         self.servers.store(Arc::new(next));

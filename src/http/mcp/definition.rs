@@ -27,8 +27,9 @@ pub(super) fn named(tool: &Tool, name: &str) -> McpTool {
     let Value::Object(mut raw) = shown.unwrap_or(raw) else { return plain(tool, name) };
     raw.insert("name".into(), name.into());
     raw.insert("description".into(), tool.description.as_str().into());
-    // MCP clients accept only schemas of type `object`. A shape makes the server's own schema wrong.
-    if tool.shape.changes_parameters() || !is_object_schema(raw.get("inputSchema")) {
+    // MCP clients accept only schemas of type `object`. A shape makes the server's own schema wrong. Free-form arguments have the wrapper
+    // that the meta-tools describe and that every call removes, so that an argument of the name `arguments` is not taken for it.
+    if tool.shape.changes_parameters() || tool.input.wrapped || !is_object_schema(raw.get("inputSchema")) {
         raw.insert("inputSchema".into(), tool.input.published.value());
     }
     if raw.contains_key("outputSchema") && !is_object_schema(raw.get("outputSchema")) {
@@ -82,4 +83,36 @@ pub(super) fn with_prefixed_uris(server: &ServerName, read: &CallToolResult, mut
         }
     }
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::of;
+    use crate::domain::catalog::catalog;
+    use crate::domain::catalog::tool::ServerName;
+
+    /// The schema that MCP clients get is the one by which calls read their arguments.
+    #[test]
+    fn free_form_arguments_have_their_wrapper_here_too() {
+        let listed = |schema: Value| {
+            let tool = catalog::tool(&ServerName::from("one"), &json!({"name": "any", "inputSchema": schema})).unwrap();
+            (Value::Object((*of(&tool).input_schema).clone()), tool.input.published.value())
+        };
+        for schema in [
+            json!({"type": "object", "additionalProperties": true}),
+            json!({"type": "object", "patternProperties": {"^a": {"type": "object"}}}),
+            json!({"type": "string"}),
+        ] {
+            let (shown, published) = listed(schema);
+            assert_eq!(shown, published);
+            assert!(shown["properties"]["arguments"].is_object(), "{shown}");
+        }
+        // A parameter that has this name itself, and nothing to wrap.
+        let own = json!({"type": "object", "properties": {"arguments": {"type": "object"}}, "additionalProperties": true});
+        for schema in [own, json!({"type": "object"})] {
+            assert_eq!(listed(schema.clone()).0, schema);
+        }
+    }
 }

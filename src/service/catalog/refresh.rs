@@ -133,6 +133,11 @@ impl Refresh {
         self.listings.len()
     }
 
+    /// The last listing of every server.
+    pub fn listings(&self) -> impl Iterator<Item = &ServerListing> {
+        self.listings.values()
+    }
+
     /// Follows the servers and their configuration until the event stream ends.
     pub async fn follow(&mut self, mut events: mpsc::Receiver<ServerEvent>) {
         let mut part = Supervised::new("catalog");

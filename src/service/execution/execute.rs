@@ -202,8 +202,20 @@ impl Execute {
             }
         };
         let (recorder, audit, entry) = (&self.recorder, &self.audit, Some(entry));
-        let (started, outcome) = (Instant::now(), CallOutcome::Cancelled);
-        Ok(Record { recorder, audit, entry, bytes: None, caller, started, outcome, teaches: false, arguments: None, _permit: permit })
+        let (started, since, outcome) = (Instant::now(), recorder.forgettings(), CallOutcome::Cancelled);
+        Ok(Record {
+            recorder,
+            audit,
+            entry,
+            bytes: None,
+            caller,
+            started,
+            since,
+            outcome,
+            teaches: false,
+            arguments: None,
+            _permit: permit,
+        })
     }
 
     /// Validates the arguments and sends them to the server.
@@ -359,6 +371,8 @@ struct Record<'a> {
     bytes: Option<u64>,
     caller: CallerContext,
     started: Instant,
+    /// The number of forgettings before the call.
+    since: u64,
     outcome: CallOutcome,
     /// Whether the call says whether the tool was the right one for its message.
     teaches: bool,
@@ -379,8 +393,8 @@ impl Drop for Record<'_> {
         }
         // A request for input does not end the call, so count only the request that returns the result.
         if self.outcome != CallOutcome::InputRequired {
-            let (outcome, teaches, arguments) = (self.outcome, self.teaches, self.arguments.take());
-            self.recorder.record_call(&self.caller, FinishedCall { tool, outcome, teaches, took, arguments });
+            let (outcome, teaches, since, arguments) = (self.outcome, self.teaches, self.since, self.arguments.take());
+            self.recorder.record_call(&self.caller, FinishedCall { tool, outcome, teaches, took, since, arguments });
         }
     }
 }

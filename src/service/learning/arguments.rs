@@ -30,12 +30,12 @@ impl Learning {
         is_on.then(|| CallArguments::of(tool, arguments, self.words.is_some()))
     }
 
-    /// Counts which parameters a call with success filled.
-    pub(in crate::service) fn learn_filled(&self, caller: &Principal, tool: &ToolId, parameters: &[String]) {
+    /// Counts which parameters a call with success filled. `since` is the number of forgettings before the call.
+    pub(in crate::service) fn learn_filled(&self, caller: &Principal, tool: &ToolId, parameters: &[String], since: u64) {
         let Some(own) = Scope::of(caller).into_iter().next() else { return };
         let (principal, parameters) = (caller.id.as_str().into(), parameters.into());
         let call = FilledCall { tool: tool.clone(), key: own.key, principal, parameters, at: SystemTime::now() };
-        self.queue.push(Taught::Filled(self.forgettings.count(), call));
+        self.queue.push(Taught::Filled(since, call));
     }
 
     /// Learns what a call after a caller's message was about, soon: the words are embedded like a further message.

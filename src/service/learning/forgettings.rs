@@ -5,10 +5,22 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use crate::service::ports::{Forgotten, LearnedUse};
+use crate::domain::catalog::tool::ToolId;
+use crate::domain::learning::evidence::Minute;
+use crate::domain::learning::scope::Scope;
+use crate::service::ports::Forgotten;
 
 /// Number of forgettings that are remembered. After more of them, all that was there before counts as forgotten.
 const REMEMBERED: usize = 256;
+
+/// What a person taught about a tool.
+#[derive(Clone, Copy)]
+pub(super) struct Lesson<'a> {
+    pub(super) person: &'a str,
+    pub(super) scopes: &'a [Scope],
+    pub(super) tool: &'a ToolId,
+    pub(super) at: Minute,
+}
 
 #[derive(Clone, Default)]
 pub(super) struct Forgettings(Arc<RwLock<Last>>);
@@ -37,12 +49,11 @@ impl Forgettings {
     }
 
     /// Learns, unless it was forgotten after this number of forgettings. Returns whether it did. No forgetting comes between the two.
-    pub(super) fn unless_forgotten(&self, since: u64, one: &LearnedUse, learn: impl FnOnce()) -> bool {
+    pub(super) fn unless_forgotten(&self, since: u64, lesson: Lesson<'_>, learn: impl FnOnce()) -> bool {
+        let Lesson { person, scopes, tool, at } = lesson;
         let known = self.0.read();
         let later = usize::try_from(known.count.saturating_sub(since)).unwrap_or(usize::MAX);
-        let concerns = |forgotten: &Forgotten| {
-            forgotten.has(&one.principal, &one.evidence.tool, one.evidence.at) || one.scopes.iter().any(|scope| forgotten.has_scope(scope))
-        };
+        let concerns = |forgotten: &Forgotten| forgotten.has(person, tool, at) || scopes.iter().any(|scope| forgotten.has_scope(scope));
         let is_forgotten = later > known.last.len() || known.last.iter().rev().take(later).any(concerns);
         if !is_forgotten {
             learn();
@@ -53,35 +64,27 @@ impl Forgettings {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use super::{Forgettings, Forgotten, LearnedUse, REMEMBERED};
+    use super::{Forgettings, Forgotten, Lesson, REMEMBERED};
     use crate::domain::access::api_key::KeyId;
     use crate::domain::access::principal::PrincipalId;
     use crate::domain::catalog::tool::ToolId;
-    use crate::domain::learning::evidence::{Evidence, EvidenceKind, Minute};
-    use crate::domain::learning::memory::RememberedMessage;
+    use crate::domain::learning::evidence::Minute;
     use crate::domain::learning::scope::Scope;
-    use crate::domain::learning::vector::MessageVector;
 
     #[test]
     fn only_what_it_concerns_is_forgotten() {
         let (forgettings, tool) = (Forgettings::default(), ToolId::new("server", "tool"));
-        let one = LearnedUse {
-            message: RememberedMessage { id: "a".into(), vector: MessageVector::of(&[1.0]).unwrap(), rivals: [].into() },
-            principal: Arc::from("user:a"),
-            scopes: ["k/caller=user:a", "k/group=ops", "k/all"].iter().filter_map(|name| Scope::read(name)).collect(),
-            evidence: Evidence { tool: tool.clone(), kind: EvidenceKind::Called, at: Minute(1) },
-        };
-        let learns = |since| forgettings.unless_forgotten(since, &one, || ());
+        let scopes: Vec<Scope> = ["k/caller=user:a", "k/group=ops", "k/all"].iter().filter_map(|name| Scope::read(name)).collect();
+        let lesson = Lesson { person: "user:a", scopes: &scopes, tool: &tool, at: Minute(1) };
+        let learns = |since| forgettings.unless_forgotten(since, lesson, || ());
         for (forgotten, is_learned) in [
             (Forgotten::Caller(PrincipalId::new("user:b")), true),
             (Forgotten::Key(KeyId::new("other")), true),
             (Forgotten::Tool(ToolId::new("server", "other")), true),
             (Forgotten::Caller(PrincipalId::new("user:a")), false),
             (Forgotten::Key(KeyId::new("k")), false),
-            (Forgotten::Tool(tool), false),
-            (Forgotten::Scope(one.scopes[1].clone()), false),
+            (Forgotten::Tool(tool.clone()), false),
+            (Forgotten::Scope(scopes[1].clone()), false),
             (Forgotten::All, false),
         ] {
             let before = forgettings.count();

@@ -21,7 +21,7 @@ use crate::domain::learning::votes::{Vote, VoteParameters, keep_most_raised};
 use crate::service::learning::call_words::CallWords;
 use crate::service::learning::co_uses::CoUses;
 use crate::service::learning::earlier_uses::EarlierUses;
-use crate::service::learning::forgettings::Forgettings;
+use crate::service::learning::forgettings::{Forgettings, Lesson};
 use crate::service::learning::memories::Memories;
 use crate::service::learning::open_message::OpenMessage;
 use crate::service::learning::qualities::Qualities;
@@ -176,6 +176,11 @@ impl Learning {
         self.settings.mode
     }
 
+    /// How often something was forgotten since the start. What begins now teaches nothing that is forgotten before it ends.
+    pub(in crate::service) fn forgettings(&self) -> u64 {
+        self.forgettings.count()
+    }
+
     /// Lets later calls and verdicts teach from a caller's message.
     pub(crate) fn open(&self, caller: &Principal, message: RememberedMessage) -> OpenMessage {
         OpenMessage { message, owner: Scope::of(caller).into_iter().next(), since: self.forgettings.count() }
@@ -198,7 +203,8 @@ impl Learning {
         let evidence = Evidence { tool, kind, at: Minute::of(SystemTime::now()) };
         let person = principal.id.as_str().into();
         let one = LearnedUse { message, principal: person, scopes: scopes.into(), evidence };
-        if self.forgettings.unless_forgotten(since, &one, || self.memories.add(&one)) {
+        let lesson = Lesson { person: &one.principal, scopes: &one.scopes, tool: &one.evidence.tool, at: one.evidence.at };
+        if self.forgettings.unless_forgotten(since, lesson, || self.memories.add(&one)) {
             self.queue.push(Taught::Use(one));
         }
     }

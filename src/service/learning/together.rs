@@ -12,6 +12,7 @@ use crate::domain::learning::quality::Quality;
 use crate::domain::learning::scope::Scope;
 use crate::domain::records::conversation::Conversation;
 use crate::domain::text::canonical::Fingerprint;
+use crate::service::learning::forgettings::Lesson;
 use crate::service::learning::learn::Learning;
 use crate::service::learning::writer::Taught;
 use crate::service::ports::{CallOutcome, CalledInChat};
@@ -20,21 +21,23 @@ use crate::service::ports::{CallOutcome, CalledInChat};
 const SHORT: usize = 32;
 
 impl Learning {
-    /// Learns that a conversation called a tool with success.
-    pub(in crate::service) fn learn_together(&self, caller: &Principal, conversation: &Conversation, tool: ToolId) {
+    /// Learns that a conversation called a tool with success. `since` is the number of forgettings before the call.
+    pub(in crate::service) fn learn_together(&self, caller: &Principal, conversation: &Conversation, tool: ToolId, since: u64) {
         let scopes = Scope::of(caller);
         let Some(own) = scopes.first() else { return };
         let id = Fingerprint::of_text(&format!("{own}\n{}\n{}", conversation.kind.name(), conversation.id)).to_string();
         let id = &id[..SHORT.min(id.len())];
         let (chat, principal) = (id.into(), caller.id.as_str().into());
         let call = CalledInChat { chat, principal, scopes: scopes.into(), tool, at: SystemTime::now() };
-        self.co_uses.add(&call);
-        self.queue.push(Taught::Called(call));
+        let lesson = Lesson { person: &call.principal, scopes: &call.scopes, tool: &call.tool, at: Minute::of(call.at) };
+        if self.forgettings.unless_forgotten(since, lesson, || self.co_uses.add(&call)) {
+            self.queue.push(Taught::Called(call));
+        }
     }
 
     /// Learns that a conversation loaded a group of tools.
-    pub(in crate::service) fn learn_loaded(&self, caller: &Principal, conversation: &Conversation, group: &str) {
-        self.learn_together(caller, conversation, loaded_group(group));
+    pub(in crate::service) fn learn_loaded(&self, caller: &Principal, conversation: &Conversation, group: &str, since: u64) {
+        self.learn_together(caller, conversation, loaded_group(group), since);
     }
 
     /// What mostly follows these tools in the chats from which the caller may learn: in its own chats, then in those of others. The most
@@ -58,14 +61,17 @@ impl Learning {
         self.co_uses.proposals(is_wanted)
     }
 
-    /// Notes how a call ended. What only the caller decides says nothing about the tool.
-    pub(in crate::service) fn note_answer(&self, caller: &Principal, tool: &ToolId, outcome: CallOutcome, took: Duration) {
+    /// Notes how a call ended. What only the caller decides says nothing about the tool. `since` is the number of forgettings before the
+    /// call.
+    pub(in crate::service) fn note_answer(&self, caller: &Principal, tool: &ToolId, outcome: CallOutcome, took: Duration, since: u64) {
         let has_failed = match outcome {
             CallOutcome::Success => false,
             CallOutcome::ToolError | CallOutcome::Failed => true,
             CallOutcome::Rejected | CallOutcome::Cancelled | CallOutcome::Limited | CallOutcome::InputRequired => return,
         };
-        self.qualities.add(caller, tool, has_failed, took);
+        let scopes = Scope::of(caller);
+        let lesson = Lesson { person: caller.id.as_str(), scopes: &scopes, tool, at: Minute::of(SystemTime::now()) };
+        self.forgettings.unless_forgotten(since, lesson, || self.qualities.add(caller, tool, has_failed, took));
     }
 
     /// How well tools answer a caller. `None` if nothing is known about any.
@@ -89,5 +95,97 @@ impl Learning {
     /// The share of messages for which an untried tool is offered, between 0 and 1.
     pub(in crate::service) fn explore(&self) -> f64 {
         self.settings.explore
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use async_trait::async_trait;
+    use parking_lot::Mutex;
+    use tokio_util::sync::CancellationToken;
+
+    use super::Learning;
+    use crate::domain::access::principal::Principal;
+    use crate::domain::catalog::tool::ToolId;
+    use crate::domain::learning::arguments::FilledParameters;
+    use crate::domain::learning::vector::MessageVector;
+    use crate::domain::records::conversation::Conversation;
+    use crate::service::ports::{CallOutcome, CalledInChat, EarlierUse, FilledCall, Forgotten, LearnedUse, LearningStore, StoreError};
+    use crate::settings::{LearnedArguments, LearningMode, LearningSettings};
+
+    /// Counts what is stored.
+    #[derive(Default)]
+    struct Counting(Mutex<(usize, usize)>);
+
+    #[async_trait]
+    impl LearningStore for Counting {
+        async fn save_learned(&self, _: &str, _: &[LearnedUse]) -> Result<(), StoreError> {
+            Ok(())
+        }
+        async fn learned(&self, _: &str, _: (usize, usize)) -> Result<Vec<LearnedUse>, StoreError> {
+            Ok(Vec::new())
+        }
+        async fn learned_earlier(&self, _: &str, _: (usize, usize)) -> Result<Vec<EarlierUse>, StoreError> {
+            Ok(Vec::new())
+        }
+        async fn replace_vectors(&self, _: &str, _: &[(Arc<str>, MessageVector)]) -> Result<(), StoreError> {
+            Ok(())
+        }
+        async fn save_called(&self, calls: &[CalledInChat]) -> Result<(), StoreError> {
+            self.0.lock().0 += calls.len();
+            Ok(())
+        }
+        async fn called(&self, _: (usize, usize)) -> Result<Vec<CalledInChat>, StoreError> {
+            Ok(Vec::new())
+        }
+        async fn save_filled(&self, calls: &[FilledCall]) -> Result<(), StoreError> {
+            self.0.lock().1 += calls.len();
+            Ok(())
+        }
+        async fn filled(&self, _: Option<&ToolId>) -> Result<Vec<FilledParameters>, StoreError> {
+            Ok(Vec::new())
+        }
+        async fn forget_learned(&self, _: &Forgotten) -> Result<u64, StoreError> {
+            Ok(0)
+        }
+        async fn forget_again(&self, _: u64) -> Result<Vec<Forgotten>, StoreError> {
+            Ok(Vec::new())
+        }
+    }
+
+    /// Regression test: a call that was running while its key was revoked taught the key's chats all the same.
+    #[tokio::test]
+    async fn what_is_forgotten_during_a_call_is_not_learned_by_it() {
+        let store = Arc::new(Counting::default());
+        let settings = LearningSettings {
+            mode: LearningMode::Always,
+            half_life: Duration::from_hours(24),
+            group_people: 2,
+            all_people: 2,
+            explore: 0.0,
+            arguments: LearnedArguments::Names,
+            message_text: false,
+        };
+        let stop = CancellationToken::new();
+        let kept = ("model", Duration::from_hours(24));
+        let (learning, writing) = Learning::start(Arc::clone(&store) as Arc<dyn LearningStore>, settings, kept, stop.clone()).await;
+        let (caller, chat, tool) = (Principal::service_key(), Conversation::chat("one"), ToolId::new("server", "tool"));
+        let end = |since| {
+            learning.learn_together(&caller, &chat, tool.clone(), since);
+            learning.note_answer(&caller, &tool, CallOutcome::Success, Duration::from_secs(1), since);
+            learning.learn_filled(&caller, &tool, &["to".to_owned()], since);
+        };
+        let since = learning.forgettings();
+        learning.forget(&Forgotten::Caller(caller.id.clone())).await.unwrap();
+        end(since);
+        assert_eq!((learning.co_uses.chats(), learning.qualities.is_empty()), (0, true));
+        end(learning.forgettings());
+        assert!(learning.co_uses.chats() > 0 && !learning.qualities.is_empty());
+        stop.cancel();
+        writing.await.unwrap();
+        assert_eq!(*store.0.lock(), (1, 1), "only the second call");
     }
 }

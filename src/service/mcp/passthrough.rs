@@ -17,12 +17,13 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::domain::access::principal::Principal;
+use crate::domain::access::principal::{Principal, PrincipalId};
 use crate::domain::access::visibility::Visibility;
 use crate::domain::catalog::catalog::CatalogServer;
 use crate::domain::catalog::hidden_text::strip;
 use crate::domain::catalog::tool::ServerName;
 use crate::domain::publishing::address::Address;
+use crate::domain::text::canonical::Fingerprint;
 use crate::domain::toolsets::mode::Mode;
 use crate::service::access::limits::{CallPermit, Limited, Limits};
 use crate::service::access::secrets::{CredentialError, Secrets};
@@ -60,6 +61,15 @@ pub(crate) enum PassError {
     Waiting(#[from] WaitError),
 }
 
+/// What a list is needed for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Freshness {
+    /// The caller reads it.
+    ForCaller,
+    /// A prompt in it is compared with the approved one. A list that is a minute old will do.
+    ForQuarantine,
+}
+
 /// The member that identifies an entry in this kind of list: `name` or a URI.
 pub(crate) fn member_of_name(list: PassthroughKind) -> &'static str {
     match list {
@@ -67,6 +77,16 @@ pub(crate) fn member_of_name(list: PassthroughKind) -> &'static str {
         PassthroughKind::ResourceTemplates => "uriTemplate",
         _ => "uri",
     }
+}
+
+/// A cached list. Its number of invalidations leaves out a list that was requested before the last one.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct ListKey {
+    server: ServerName,
+    what: PassthroughKind,
+    /// The caller with the hash of its credentials; `None` if all callers get the same list.
+    of: Option<(PrincipalId, Fingerprint)>,
+    forgotten: u64,
 }
 
 /// A caller at the address of the service, or of a single server.
@@ -83,9 +103,9 @@ pub(crate) struct Passthrough {
     servers: Arc<dyn ToolServers>,
     secrets: Arc<Secrets>,
     limits: Arc<Limits>,
-    /// Cached lists of servers that return the same list to every caller.
-    lists: Cache<(ServerName, PassthroughKind), Arc<Vec<Value>>>,
-    /// Number of invalidations per list. A list requested before the last one is not cached.
+    /// Cached lists: those of servers that return the same list to every caller, and for quarantine the prompts that others list.
+    lists: Cache<ListKey, Arc<Vec<Value>>>,
+    /// Number of invalidations per list.
     forgotten: Mutex<HashMap<(ServerName, PassthroughKind), u64>>,
     /// Original names of entries with hidden characters, by their names without these characters.
     spelled: Mutex<HashMap<(ServerName, PassthroughKind), HashMap<String, String>>>,
@@ -154,23 +174,18 @@ impl Passthrough {
     }
 
     /// Invalidates these cached lists of a server.
-    pub(crate) async fn forget(&self, server: &ServerName, lists: &[PassthroughKind]) {
+    pub(crate) fn forget(&self, server: &ServerName, lists: &[PassthroughKind]) {
+        let mut forgotten = self.forgotten.lock();
         for what in lists {
-            let key = (server.clone(), *what);
-            *self.forgotten.lock().entry(key.clone()).or_default() += 1;
-            self.lists.invalidate(&key).await;
+            *forgotten.entry((server.clone(), *what)).or_default() += 1;
         }
-    }
-
-    fn times_forgotten(&self, key: &(ServerName, PassthroughKind)) -> u64 {
-        self.forgotten.lock().get(key).copied().unwrap_or_default()
     }
 
     /// The entries of each server visible to the caller. Servers that fail are omitted.
     pub(crate) async fn list(&self, what: PassthroughKind, from: &PassthroughCaller) -> Vec<(ServerName, Arc<Vec<Value>>)> {
         let servers = self.servers(from).into_iter().filter(|server| self.servers.offers(server).have(what));
         let listed = servers.map(async |server| {
-            let entries = self.list_one(&server, what, &from.caller).await;
+            let entries = self.list_one(&server, what, &from.caller, Freshness::ForCaller).await;
             if let Err(error) = &entries {
                 let error = if let PassError::Call(error) = error { error.without_words() } else { error.to_string() };
                 tracing::info!(%server, method = what.method(), error, "server left out of a list");
@@ -206,16 +221,32 @@ impl Passthrough {
             return Ok(self.definitions.withholds_prompt(server, name, None));
         }
         // Another caller's list may lack the prompt, or have another definition of it.
-        let prompts = self.list_one(server, PassthroughKind::Prompts, caller).await?;
-        let listed = prompts.iter().find(|entry| entry.get("name").and_then(Value::as_str) == Some(name));
-        Ok(self.definitions.withholds_prompt(server, name, listed))
+        let is_meant = |entry: &&Value| entry.get("name").and_then(Value::as_str) == Some(name);
+        let mut prompts = self.list_one(server, PassthroughKind::Prompts, caller, Freshness::ForQuarantine).await?;
+        if !prompts.iter().any(|entry| is_meant(&entry)) {
+            // It may be newer than the list.
+            prompts = self.list_one(server, PassthroughKind::Prompts, caller, Freshness::ForCaller).await?;
+        }
+        Ok(self.definitions.withholds_prompt(server, name, prompts.iter().find(is_meant)))
     }
 
-    async fn list_one(&self, server: &ServerName, what: PassthroughKind, caller: &CallerContext) -> Result<Arc<Vec<Value>>, PassError> {
+    async fn list_one(
+        &self,
+        server: &ServerName,
+        what: PassthroughKind,
+        caller: &CallerContext,
+        freshness: Freshness,
+    ) -> Result<Arc<Vec<Value>>, PassError> {
         let credentials = self.secrets.credentials(&caller.principal, &caller.headers, server).await?;
-        let is_shared = credentials.is_none() && !self.servers.forwards_headers(server);
-        let key = (server.clone(), what);
-        if is_shared && let Some(known) = self.lists.get(&key).await {
+        let forwards_headers = self.servers.forwards_headers(server);
+        let of = credentials.as_ref().map(|credentials| (caller.principal.id.clone(), credentials.fingerprint()));
+        let is_shared = of.is_none() && !forwards_headers;
+        let place = (server.clone(), what);
+        let forgotten = self.forgotten.lock().get(&place).copied().unwrap_or_default();
+        let key = ListKey { server: server.clone(), what, of, forgotten };
+        if (is_shared || (freshness == Freshness::ForQuarantine && !forwards_headers))
+            && let Some(known) = self.lists.get(&key).await
+        {
             return Ok(known);
         }
         let member = match what {
@@ -223,7 +254,6 @@ impl Passthrough {
             PassthroughKind::ResourceTemplates => "resourceTemplates",
             _ => "resources",
         };
-        let forgotten = self.times_forgotten(&key);
         let context = CallContext {
             headers: self.headers(server, caller),
             credentials,
@@ -244,12 +274,13 @@ impl Passthrough {
             }
         }
         entries.truncate(ENTRIES);
-        self.note_spelling(&key, member_of_name(what), &entries);
+        self.note_spelling(&place, member_of_name(what), &entries);
         if what == PassthroughKind::Prompts {
             self.definitions.observe_prompts(server, &entries).await;
         }
         let entries = Arc::new(entries);
-        if is_shared && self.times_forgotten(&key) == forgotten {
+        let is_for_quarantine = what == PassthroughKind::Prompts && !forwards_headers && self.definitions.withholds();
+        if is_shared || is_for_quarantine {
             self.lists.insert(key, Arc::clone(&entries)).await;
         }
         Ok(entries)

@@ -287,7 +287,7 @@ impl Subscriptions {
             tokio::select! {
                 received = news.recv() => {
                     let Some(ServerNews { server, what }) = received else { return };
-                    self.handle(&server, what).await;
+                    self.handle(&server, what);
                 }
                 changed = changes.changed() => {
                     if changed.is_err() {
@@ -304,16 +304,16 @@ impl Subscriptions {
         }
     }
 
-    async fn handle(self: &Arc<Self>, server: &ServerName, what: NewsKind) {
+    fn handle(self: &Arc<Self>, server: &ServerName, what: NewsKind) {
         const PROMPTS: [PassthroughKind; 1] = [PassthroughKind::Prompts];
         const RESOURCES: [PassthroughKind; 2] = [PassthroughKind::Resources, PassthroughKind::ResourceTemplates];
         match what {
             NewsKind::Prompts => {
-                self.passthrough.forget(server, &PROMPTS).await;
+                self.passthrough.forget(server, &PROMPTS);
                 self.notify_of(server, &News::Prompts);
             }
             NewsKind::Resources => {
-                self.passthrough.forget(server, &RESOURCES).await;
+                self.passthrough.forget(server, &RESOURCES);
                 self.notify_of(server, &News::Resources);
             }
             NewsKind::Updated(uri) => self.updated(server, &uri),
@@ -322,7 +322,7 @@ impl Subscriptions {
                 for (has, lists, news) in
                     [(offers.prompts, &PROMPTS[..], News::Prompts), (offers.resources, &RESOURCES[..], News::Resources)]
                 {
-                    self.passthrough.forget(server, lists).await;
+                    self.passthrough.forget(server, lists);
                     if has {
                         self.notify_of(server, &news);
                     }

@@ -39,6 +39,8 @@ pub(in crate::service) struct FinishedCall {
     /// Whether the call says whether the tool was the right one.
     pub(in crate::service) teaches: bool,
     pub(in crate::service) took: Duration,
+    /// The number of forgettings before it. What is forgotten while it runs isn't learned again.
+    pub(in crate::service) since: u64,
     /// What the arguments teach; `None` for nothing.
     pub(in crate::service) arguments: Option<CallArguments>,
 }
@@ -147,6 +149,11 @@ impl Recorder {
         self.learning.is_some()
     }
 
+    /// How often something was forgotten since the start.
+    pub(in crate::service) fn forgettings(&self) -> u64 {
+        self.learning.as_ref().map_or(0, Learning::forgettings)
+    }
+
     /// What calls after a selection may teach. A message that depends on earlier turns (`leans`) teaches nothing by itself, so the chat's
     /// message before it counts.
     pub(in crate::service) fn lesson(
@@ -190,7 +197,7 @@ impl Recorder {
     pub(in crate::service) fn record_call(
         &self,
         caller: &CallerContext,
-        FinishedCall { tool, outcome, teaches, took, arguments }: FinishedCall,
+        FinishedCall { tool, outcome, teaches, took, since, arguments }: FinishedCall,
     ) {
         let followed = self.followed(caller);
         let mut arguments = arguments.filter(|_| outcome == CallOutcome::Success);
@@ -202,12 +209,12 @@ impl Recorder {
         }
         if let Some(learning) = &self.learning {
             let person = person(caller, followed.as_deref());
-            learning.note_answer(person, &tool, outcome, took);
+            learning.note_answer(person, &tool, outcome, took, since);
             if let Some(arguments) = arguments {
-                learning.learn_filled(person, &tool, &arguments.filled);
+                learning.learn_filled(person, &tool, &arguments.filled, since);
             }
             if let Some(conversation) = caller.conversation().filter(|_| teaches && outcome == CallOutcome::Success) {
-                learning.learn_together(person, &conversation, tool.clone());
+                learning.learn_together(person, &conversation, tool.clone(), since);
             }
         }
         self.record(self.event(caller, followed.as_deref(), SelectionEventKind::Called { tool, outcome, took, recovered }));
@@ -271,10 +278,10 @@ impl Recorder {
         }
     }
 
-    /// Learns that a conversation loaded a group of tools.
-    pub(in crate::service) fn loaded(&self, caller: &CallerContext, group: &str) {
+    /// Learns that a conversation loaded a group of tools. `since` is the number of forgettings before the request.
+    pub(in crate::service) fn loaded(&self, caller: &CallerContext, group: &str, since: u64) {
         if let (Some(learning), Some(conversation)) = (&self.learning, caller.conversation()) {
-            learning.learn_loaded(person(caller, self.followed(caller).as_deref()), &conversation, group);
+            learning.learn_loaded(person(caller, self.followed(caller).as_deref()), &conversation, group, since);
         }
     }
 

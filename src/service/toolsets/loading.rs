@@ -254,7 +254,7 @@ impl Loading {
 
     /// Loads either all of these groups or none.
     pub(crate) async fn load(&self, names: &[String], with_tags: bool, here: CallerAt<'_>) -> Result<LoadAnswer, LoadError> {
-        let started = Instant::now();
+        let (started, since) = (Instant::now(), self.recorder.forgettings());
         let view = self.view(here);
         let View { catalog, visibility, .. } = &view;
         let groups = read(names, with_tags, catalog, visibility)?;
@@ -281,7 +281,7 @@ impl Loading {
         let (before, now) = (bound_before as u64, bound as u64);
         for group in &new {
             let group = group.to_string();
-            self.recorder.loaded(here.caller, &group);
+            self.recorder.loaded(here.caller, &group, since);
             self.recorder.of_conversation(here.caller, SelectionEventKind::Loaded { group, took, before, bound: now });
         }
         let next = format!(
@@ -325,10 +325,18 @@ impl Loading {
         let after = self.now(here).await.unwrap_or_default();
         let counted = SelectionEventKind::Unloaded { before: before.len() as u64, bound: after.len() as u64 };
         self.recorder.of_conversation(here.caller, counted);
-        let gone: BTreeSet<String> = before.difference(&after).map(ToString::to_string).collect();
+        let gone: BTreeSet<&OperationId> = before.difference(&after).collect();
+        if let (LoadHolder::Session(_), Some(chat)) = (&holder, &here.caller.chat) {
+            // The chat keeps what was offered to it, so the next selection would bring these tools back.
+            let key = ChatKey { principal: here.caller.principal.id.clone(), chat: chat.clone() };
+            let tools = gone.iter().filter_map(|name| catalog.operation(name.as_str())).map(|tool| tool.id.clone()).collect();
+            if self.chats.remove(&key, &tools).await.is_none() {
+                tracing::warn!("tools that a session has unloaded stay among the tools of its chat: the store does not answer");
+            }
+        }
         Ok(UnloadAnswer {
             unloaded: group.to_string(),
-            tools: gone.into_iter().collect(),
+            tools: gone.into_iter().map(ToString::to_string).collect(),
             bound: after.len(),
             next: format!("They are not among your tools any more. {LoadToolset} brings them back."),
         })

@@ -7,6 +7,7 @@ mod world;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix_web::web::Data;
 use futures::future::join_all;
@@ -14,10 +15,13 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use sqlx::Connection as _;
 use tempfile::TempDir;
+use tokio::time::timeout;
 
 use self::world::{Browser, Lies, PUBLIC, Page, World, hidden, next, posted};
 use crate::harness::keys::{self, ADMIN, administer, create, with_key};
-use crate::harness::wait::eventually;
+use crate::harness::mcp::rpc;
+use crate::harness::process::database::change;
+use crate::harness::wait::{eventually, when};
 use crate::harness::{Running, Start};
 
 const KEY: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
@@ -93,10 +97,14 @@ async fn first_sign_in(service: &Running, user: &str) {
 }
 
 async fn first_sign_in_by(browser: Browser, service: &Running, user: &str) {
+    sign_in_from_list(browser, service, user).await;
+    service.until(|ready| ready["tools"] == 2).await;
+}
+
+async fn sign_in_from_list(browser: Browser, service: &Running, user: &str) {
     let (mut browser, page) = connect_in(browser, service, user).await;
     let back = browser.at_issuer(&page).await;
     connected(&browser.open(service, &back).await);
-    service.until(|ready| ready["tools"] == 2).await;
 }
 
 async fn sign_in(service: &Running, user: &str, tool: &str) {
@@ -174,6 +182,78 @@ async fn many_calls_after_the_expiry_make_one_refresh() {
     }
     // The refresh token of each round was used once: a second use would have ended the sign-in.
     assert_eq!(whoami(&service, "anna").await, "anna");
+}
+
+/// Regression test: calls waited for a refresh although their token was valid.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_is_still_valid_is_used_while_it_is_refreshed() {
+    let world = world::start();
+    let service = service(&world).await;
+    first_sign_in(&service, "anna").await;
+    let folder = service.stop().await;
+    // It expires in half a minute, and was issued long ago.
+    let soon =
+        "UPDATE connection SET updated_at = updated_at - 3600000, expires_at = 1000 * CAST(strftime('%s', 'now') AS INTEGER) + 30000";
+    change(&folder.path().join("data/toolsieve.db"), soon).await;
+    world.lie(Lies { holds_tokens: true, ..Lies::default() });
+    let service = start(servers(&world, &json!("oauth")), Some(folder)).await;
+    service.until(|ready| ready["tools"] == 2).await;
+    // The request for another token ends after 10 seconds.
+    let called = timeout(Duration::from_secs(8), whoami(&service, "anna")).await;
+    assert_eq!(called.expect("the call did not wait"), "anna");
+    eventually("the refresh goes on", async || world.known().refreshes() == 1).await;
+}
+
+/// Regression test: the first list after a restart removed the tools that only others see.
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_restart_each_user_still_has_their_own_tools() {
+    let world = world::start();
+    world.known().own_tools = Some("before");
+    let service = service(&world).await;
+    sign_in_from_list(Browser::of("anna"), &service, "anna").await;
+    service.until(|ready| ready["tools"] == 2).await;
+    sign_in(&service, "bob", "whoami").await;
+    assert_eq!(whoami(&service, "bob").await, "bob");
+    service.until(|ready| ready["tools"] == 3).await;
+    let service = start(servers(&world, &json!("oauth")), Some(service.stop().await)).await;
+    service.until(|ready| ready["tools"] == 3).await;
+    world.known().own_tools = Some("after");
+    assert_eq!(whoami(&service, "anna").await, "anna");
+    let describes = async |name: &str| {
+        let (_, document) = service.get("/openapi.json").await;
+        document["paths"][format!("/jira/{name}")]["post"]["description"].as_str().unwrap_or_default().to_owned()
+    };
+    eventually("her list is in the catalog", async || when(describes("of_anna").await, |text| text.contains("after"))).await;
+    assert!(describes("of_bob").await.contains("before"), "nobody has listed it since");
+    let (status, body) = call(&service, "bob", "of_bob").await;
+    assert_eq!((status, &body["sub"]), (StatusCode::OK, &json!("bob")), "{body}");
+}
+
+/// Regression test: in quarantine, each prompt cost a list of all prompts.
+#[tokio::test(flavor = "multi_thread")]
+async fn in_quarantine_a_user_s_prompts_are_listed_once() {
+    let world = world::start();
+    let environment = vec![
+        ("TOOLSIEVE_ACCESS__TRUST_USERS", "true"),
+        ("TOOLSIEVE_SECRETS_KEY", KEY),
+        ("TOOLSIEVE_HTTP__PUBLIC_URL", PUBLIC),
+        ("TOOLSIEVE_DEFINITIONS__CHANGES", "quarantine"),
+    ];
+    let servers = servers(&world, &json!("oauth"));
+    let service = Start { servers, key: Some(keys::KEY), environment, ..Start::default() }.start().await;
+    first_sign_in(&service, "anna").await;
+    let get = async |user: &str| {
+        let params = json!({"name": format!("jira__of_{user}")});
+        rpc(&service, "/mcp", &[("x-openwebui-user-id", "anna"), ("x-openwebui-user-name", "anna")], "prompts/get", params).await
+    };
+    for _ in 0..3 {
+        let got = get("anna").await;
+        assert!(got.to_string().contains("Hello anna"), "{got}");
+    }
+    assert_eq!(world.known().prompt_lists, 1);
+    // A prompt that is not in the list may be a new one.
+    get("bob").await;
+    assert_eq!(world.known().prompt_lists, 2);
 }
 
 /// Whoever gives a server another address gets no tokens of its users there.
@@ -535,6 +615,44 @@ async fn a_machine_signs_in_by_itself() {
     let service = start(servers(&world, &wrong), None).await;
     let error = |ready: &Value| ready["servers"][0]["error"].as_str().is_some_and(|error| error.contains("invalid_client"));
     service.until(error).await;
+}
+
+/// Regression test: its further tokens had only the configured permissions.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_requests_the_permissions_that_its_calls_lack() {
+    let world = world::start();
+    world.known().needs = HashMap::from([("secrets".to_owned(), "admin".to_owned())]);
+    let auth = json!({"type": "oauth", "for": "machine", "client_id": "robot", "client_secret": "s3cret"});
+    let service = start(servers(&world, &auth), None).await;
+    service.until(|ready| ready["tools"] == 2).await;
+    for _ in 0..2 {
+        let (status, body) = call(&service, "anna", "secrets").await;
+        assert_eq!((status, &body["scope"]), (StatusCode::OK, &json!("read admin")), "{body}");
+        // The next token has them too.
+        world.known().expire();
+    }
+    world.known().needs = HashMap::from([("secrets".to_owned(), "more".to_owned()), ("whoami".to_owned(), "read".to_owned())]);
+    world.known().robot_scope = Some("read");
+    let (status, body) = call(&service, "anna", "secrets").await;
+    assert_eq!((status, &body["code"]), (StatusCode::SERVICE_UNAVAILABLE, &json!("server_unavailable")), "{body}");
+    assert!(body["detail"].as_str().unwrap().contains("more permissions than the authorization server grants: more"), "{body}");
+    assert_eq!(whoami(&service, "anna").await, "robot");
+}
+
+/// Regression test: one authorization server without an answer kept the tools of all others away.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_authorization_server_that_hangs_delays_no_other_server() {
+    let (hanging, world) = (world::start(), world::start());
+    hanging.lie(Lies { hangs: true, ..Lies::default() });
+    let auth = json!({"type": "oauth", "for": "machine", "client_id": "robot", "client_secret": "s3cret"});
+    let mut all = servers(&world, &auth);
+    // They are asked in any order.
+    for number in 0..4 {
+        all[format!("hanging{number}")] = servers(&hanging, &auth)["jira"].take();
+    }
+    let service = start(all, None).await;
+    // Its metadata are given up after 10 seconds.
+    timeout(Duration::from_secs(8), service.until(|ready| ready["tools"] == 2)).await.expect("the others are listed at once");
 }
 
 /// Calls wait for a token neither longer than for a result, nor one after the other.

@@ -41,6 +41,8 @@ pub(super) struct Lies {
     pub(super) large: bool,
     /// Its metadata never arrive.
     pub(super) hangs: bool,
+    /// Its tokens never arrive.
+    pub(super) holds_tokens: bool,
     /// Its token endpoint sends everybody there.
     pub(super) redirect: Option<String>,
     /// It refreshes tokens, but its answers don't arrive. It then accepts the former refresh token again, unless it has no grace period.
@@ -101,8 +103,14 @@ pub(super) struct Known {
     pub(super) issued: Vec<String>,
     /// The secret of the client `robot`.
     pub(super) robot_secret: &'static str,
+    /// The scope that it gets, whatever it asks for.
+    pub(super) robot_scope: Option<&'static str>,
     /// The scope that each tool needs.
     pub(super) needs: HashMap<String, String>,
+    /// Whether each person has a tool that nobody else sees, and how all tools are described then.
+    pub(super) own_tools: Option<&'static str>,
+    /// How often prompts were listed.
+    pub(super) prompt_lists: usize,
     mcp: String,
     issuer: String,
 }
@@ -310,8 +318,15 @@ fn refused(error: &str) -> HttpResponse {
 }
 
 async fn token(world: State, request: HttpRequest, form: web::Form<HashMap<String, String>>) -> HttpResponse {
+    let holds_tokens = {
+        let mut known = world.known();
+        known.token_requests.push(form.0.clone());
+        known.lies.holds_tokens
+    };
+    if holds_tokens {
+        return std::future::pending().await;
+    }
     let mut known = world.known();
-    known.token_requests.push(form.0.clone());
     if let Some(to) = &known.lies.redirect {
         return HttpResponse::TemporaryRedirect().append_header(("location", to.as_str())).finish();
     }
@@ -358,7 +373,8 @@ async fn token(world: State, request: HttpRequest, form: web::Form<HashMap<Strin
                 return refused("invalid_client");
             }
             known.count += 1;
-            let of = Token { sub: "robot".to_owned(), scope: String::new(), resource: form["resource"].clone(), family: known.count };
+            let scope = known.robot_scope.map(str::to_owned).or_else(|| form.get("scope").cloned()).unwrap_or_default();
+            let of = Token { sub: "robot".to_owned(), scope, resource: form["resource"].clone(), family: known.count };
             let access = known.issue("access");
             known.access.insert(access.clone(), of);
             HttpResponse::Ok().json(json!({"access_token": access, "token_type": "bearer", "expires_in": 3600}))
@@ -422,8 +438,18 @@ async fn serve(world: State, request: HttpRequest, body: web::Bytes) -> HttpResp
             known.connections += 1;
             json!({"protocolVersion": "2025-06-18", "capabilities": {"tools": {}, "prompts": {}}, "serverInfo": {"name": "x", "version": "1"}})
         }
-        "tools/list" => json!({"tools": [tool("whoami"), tool("secrets")]}),
-        "prompts/list" => json!({"prompts": [{"name": format!("of_{}", token.sub)}]}),
+        "tools/list" => match known.own_tools {
+            None => json!({"tools": [tool("whoami"), tool("secrets")]}),
+            Some(description) => {
+                let described = |name: &str| json!({"name": name, "description": description, "inputSchema": {"type": "object"}});
+                json!({"tools": [described("whoami"), described(&format!("of_{}", token.sub))]})
+            }
+        },
+        "prompts/list" => {
+            known.prompt_lists += 1;
+            json!({"prompts": [{"name": format!("of_{}", token.sub)}]})
+        }
+        "prompts/get" => json!({"messages": [{"role": "user", "content": {"type": "text", "text": format!("Hello {}", token.sub)}}]}),
         "tools/call" => {
             let needed = known.needs.get(message["params"]["name"].as_str().unwrap()).cloned().unwrap_or_default();
             if !needed.is_empty() && !token.scope.split(' ').any(|scope| scope == needed) {

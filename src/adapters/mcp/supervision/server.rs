@@ -1,6 +1,6 @@
 //! The state of one configured server. Its supervisor writes it; calls read it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -27,6 +27,9 @@ use crate::settings::servers::ServerSettings;
 pub(in crate::adapters::mcp) const SHORT_RETRY: Duration = Duration::from_secs(1);
 /// Retry-After during a server's first start.
 pub(in crate::adapters::mcp) const START_RETRY: Duration = Duration::from_secs(5);
+/// How long tools from before the server's start stay known although no user's list has contained them since. Until then, their users
+/// have most likely connected again.
+const RECALLED: Duration = Duration::from_hours(7 * 24);
 /// Maximum length of a failure reason, in bytes.
 pub(in crate::adapters::mcp) const REASON_LIMIT: usize = 2000;
 
@@ -39,9 +42,20 @@ pub(in crate::adapters::mcp) struct Server {
     /// Whether the phase is [`ServerPhase::Retrying`]. Each message asks all servers, so this takes no lock.
     is_retrying: AtomicBool,
     approach: Mutex<(Era, Wire)>,
-    /// The user whose list contained a tool last, for tools that no shared connection has listed.
-    listed_by: Mutex<HashMap<String, PrincipalId>>,
+    user_lists: Mutex<UserLists>,
+    since: Instant,
     outlet: Arc<Outlet>,
+}
+
+/// What users' connections have listed, if there is no shared one.
+#[derive(Clone, Debug, Default)]
+struct UserLists {
+    /// The user whose list contained a tool last, for tools that no shared connection has listed.
+    listed_by: HashMap<String, PrincipalId>,
+    /// The tools that were known before the server was started, until the first list.
+    earlier: Vec<JsonText>,
+    /// The names of those whose user is unknown.
+    recalled: HashSet<String>,
 }
 
 /// The deadlines until which a call waits for a link. Neither is later than the call's own deadline.
@@ -158,7 +172,8 @@ impl Server {
             status: watch::Sender::new(status),
             is_retrying: AtomicBool::new(false),
             approach,
-            listed_by: Mutex::default(),
+            user_lists: Mutex::default(),
+            since: Instant::now(),
             outlet,
         }
     }
@@ -199,8 +214,8 @@ impl Server {
 
     /// Records a new connection with its first list of tools.
     pub(in crate::adapters::mcp) fn connected(&self, link: &Arc<Link>, about: About, tools: Tools) {
-        let mut listed_by = self.listed_by.lock().unwrap_or_else(PoisonError::into_inner);
-        listed_by.clear();
+        let mut lists = self.user_lists();
+        *lists = UserLists::default();
         let listing = Arc::new(self.listing(about, tools));
         self.change(Some(ServerEvent::Listed(ServerListing::clone(&listing))), |status| {
             status.phase = ServerPhase::Connected;
@@ -255,18 +270,37 @@ impl Server {
 
     /// Records a list from a user's connection if there is no shared one.
     pub(in crate::adapters::mcp) fn introduced(&self, owner: &PrincipalId, about: About, mut tools: Tools) {
-        let mut listed_by = self.listed_by.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lists = self.user_lists();
         if self.is_linked() {
             return;
         }
         let present = self.status.borrow().listing.clone();
-        let known = present.as_ref().map_or(&[][..], |present| &present.tools);
-        tools.tools = merged(known, tools.tools, owner, &mut listed_by);
+        let earlier = if present.is_none() { lists.recall() } else { Vec::new() };
+        let known = present.as_ref().map_or(&earlier[..], |present| &present.tools);
+        tools.tools = lists.merged(known, tools.tools, owner, self.since.elapsed() < RECALLED);
         let listing = self.listing(about, tools);
         if present.as_deref() != Some(&listing) {
             let listing = Arc::new(listing);
             self.change(Some(ServerEvent::Listed(ServerListing::clone(&listing))), |status| status.listing = Some(listing));
         }
+    }
+
+    /// Keeps these tools until users' connections have listed their own. Nothing is published by this.
+    pub(in crate::adapters::mcp) fn remember(&self, tools: Vec<JsonText>) {
+        self.user_lists().earlier = tools;
+    }
+
+    /// Keeps what the same server's former instance knew, in the same way.
+    pub(in crate::adapters::mcp) fn remember_from(&self, former: &Self) {
+        let mut lists = former.user_lists().clone();
+        if let Some(listing) = &former.status.borrow().listing {
+            lists.earlier.clone_from(&listing.tools);
+        }
+        *self.user_lists() = lists;
+    }
+
+    fn user_lists(&self) -> MutexGuard<'_, UserLists> {
+        self.user_lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn listing(&self, about: About, tools: Tools) -> ServerListing {
@@ -413,21 +447,35 @@ impl Server {
     }
 }
 
-/// Adds a user's list to the known tools. Another user may have rights to other tools, so a tool goes only once the user whose list
-/// contained it last has a list without it.
-fn merged(known: &[JsonText], listed: Vec<JsonText>, owner: &PrincipalId, listed_by: &mut HashMap<String, PrincipalId>) -> Vec<JsonText> {
-    let name = |tool: &JsonText| json::member(tool.as_str(), "name").and_then(|name| json::text(name.get())).unwrap_or_default();
-    let listed: IndexMap<String, JsonText> = listed.into_iter().map(|tool| (name(&tool), tool)).collect();
-    let mut merged: IndexMap<String, JsonText> = known.iter().map(|tool| (name(tool), tool.clone())).collect();
-    merged.retain(|name, _| listed.contains_key(name) || listed_by.get(name) != Some(owner));
-    listed_by.extend(listed.keys().map(|name| (name.clone(), owner.clone())));
-    // A known tool keeps its place.
-    merged.extend(listed.clone());
-    if merged.len() > MAX_TOOLS {
-        merged = listed;
+impl UserLists {
+    /// The tools from before the start. From now on, those whose user is unknown are recalled ones.
+    fn recall(&mut self) -> Vec<JsonText> {
+        let earlier = std::mem::take(&mut self.earlier);
+        self.recalled = earlier.iter().map(name_of).filter(|name| !self.listed_by.contains_key(name)).collect();
+        earlier
     }
-    listed_by.retain(|name, _| merged.contains_key(name));
-    merged.into_values().collect()
+
+    /// Adds a user's list to the known tools. Another user may have rights to other tools, so a tool goes only once the user whose list
+    /// contained it last has a list without it. A recalled tool goes once `keeps_recalled` is false.
+    fn merged(&mut self, known: &[JsonText], listed: Vec<JsonText>, owner: &PrincipalId, keeps_recalled: bool) -> Vec<JsonText> {
+        let listed: IndexMap<String, JsonText> = listed.into_iter().map(|tool| (name_of(&tool), tool)).collect();
+        let mut merged: IndexMap<String, JsonText> = known.iter().map(|tool| (name_of(tool), tool.clone())).collect();
+        let is_over = |name: &String| self.listed_by.get(name) == Some(owner) || (!keeps_recalled && self.recalled.contains(name));
+        merged.retain(|name, _| listed.contains_key(name) || !is_over(name));
+        self.listed_by.extend(listed.keys().map(|name| (name.clone(), owner.clone())));
+        // A known tool keeps its place.
+        merged.extend(listed.clone());
+        if merged.len() > MAX_TOOLS {
+            merged.clone_from(&listed);
+        }
+        self.listed_by.retain(|name, _| merged.contains_key(name));
+        self.recalled.retain(|name| merged.contains_key(name) && !listed.contains_key(name));
+        merged.into_values().collect()
+    }
+}
+
+fn name_of(tool: &JsonText) -> String {
+    json::member(tool.as_str(), "name").and_then(|name| json::text(name.get())).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -436,21 +484,46 @@ mod tests {
 
     use super::*;
 
+    fn tool(name: &str, version: u32) -> JsonText {
+        JsonText::of(&json!({"name": name, "description": format!("version {version}")}))
+    }
+
     #[test]
     fn the_list_of_one_user_does_not_remove_the_tools_of_another() {
-        let tool = |name: &str, version: u32| JsonText::of(&json!({"name": name, "description": format!("version {version}")}));
         let (anna, bob) = (PrincipalId::new("user:anna"), PrincipalId::new("user:bob"));
-        let mut listed_by = HashMap::new();
+        let mut lists = UserLists::default();
         let known = [tool("shared_connection", 1)];
-        let known = merged(&known, vec![tool("read", 1), tool("write", 1)], &anna, &mut listed_by);
+        let known = lists.merged(&known, vec![tool("read", 1), tool("write", 1)], &anna, false);
         assert_eq!(known, [tool("shared_connection", 1), tool("read", 1), tool("write", 1)]);
-        let known = merged(&known, vec![tool("read", 2)], &bob, &mut listed_by);
+        let known = lists.merged(&known, vec![tool("read", 2)], &bob, false);
         assert_eq!(known, [tool("shared_connection", 1), tool("read", 2), tool("write", 1)]);
         // Bob's list contained `read` last.
-        let known = merged(&known, vec![tool("delete", 1)], &anna, &mut listed_by);
+        let known = lists.merged(&known, vec![tool("delete", 1)], &anna, false);
         assert_eq!(known, [tool("shared_connection", 1), tool("read", 2), tool("delete", 1)]);
-        let known = merged(&known, vec![], &bob, &mut listed_by);
+        let known = lists.merged(&known, vec![], &bob, false);
         assert_eq!(known, [tool("shared_connection", 1), tool("delete", 1)]);
-        assert_eq!(listed_by.len(), 1);
+        assert_eq!(lists.listed_by.len(), 1);
+    }
+
+    /// Regression test: after a restart, the tools of all other users were gone until these connected.
+    #[test]
+    fn the_first_list_after_a_restart_does_not_remove_the_tools_of_other_users() {
+        let (anna, bob) = (PrincipalId::new("user:anna"), PrincipalId::new("user:bob"));
+        let mut lists = UserLists { earlier: vec![tool("read", 1), tool("write", 1), tool("gone", 1)], ..UserLists::default() };
+        let earlier = lists.recall();
+        let known = lists.merged(&earlier, vec![tool("read", 2)], &anna, true);
+        assert_eq!(known, [tool("read", 2), tool("write", 1), tool("gone", 1)]);
+        let known = lists.merged(&known, vec![tool("write", 1)], &bob, true);
+        assert_eq!(known, [tool("read", 2), tool("write", 1), tool("gone", 1)]);
+        // What nobody has listed for long is gone. What somebody has listed goes as always.
+        let known = lists.merged(&known, vec![tool("read", 2)], &anna, false);
+        assert_eq!(known, [tool("read", 2), tool("write", 1)]);
+        let known = lists.merged(&known, vec![], &bob, false);
+        assert_eq!(known, [tool("read", 2)]);
+        assert!(lists.recalled.is_empty());
+        // Another start of the same server still knows whose tools they are.
+        let mut lists = UserLists { earlier: known, ..lists };
+        let earlier = lists.recall();
+        assert!(lists.merged(&earlier, vec![], &anna, true).is_empty());
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use futures::stream::{BoxStream, StreamExt};
+use futures::stream::{self, BoxStream, StreamExt};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use indexmap::IndexMap;
@@ -130,6 +130,8 @@ struct NewsStream {
     reopening: Reopening,
     /// The last event's id, with which rmcp resumes it. Streams of requests are resumed with others.
     last_event_id: Option<String>,
+    /// Whether the last attempt to open it failed, so that notifications may have been missed.
+    is_missing: bool,
 }
 
 /// Parses the configured headers and marks them as sensitive, so that logs omit them.
@@ -357,12 +359,37 @@ impl HttpClient {
     /// The stream for notifications. Remembers the ids of its events.
     fn news(&self, response: Response) -> BoxStream<'static, Result<Sse, SseError>> {
         let inner = Arc::clone(&self.0);
+        if std::mem::take(&mut inner.news.lock().is_missing) {
+            inner.exchange.changed.notify_one();
+            inner.exchange.news.renewed();
+        }
         let note = move |event: &Result<Sse, SseError>| {
             if let Ok(Sse { id: Some(id), .. }) = event {
                 inner.news.lock().last_event_id = Some(id.clone());
             }
         };
         self.events(response, None).inspect(note).boxed()
+    }
+
+    /// An empty stream for notifications. rmcp opens another one after its end.
+    fn no_news(&self) -> BoxStream<'static, Result<Sse, SseError>> {
+        if !std::mem::replace(&mut self.0.news.lock().is_missing, true) {
+            self.0.exchange.suspect.notify_one();
+        }
+        stream::empty().boxed()
+    }
+}
+
+/// Whether a server, or a proxy before it, may open the stream for notifications later.
+fn may_open_later(sent: &Result<Response, Failure>) -> bool {
+    match sent {
+        Ok(response) => {
+            let status = response.status();
+            matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS)
+                || (status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED)
+        }
+        Err(StreamableHttpError::Client(HttpFailure::Connection(_))) => true,
+        Err(_) => false,
     }
 }
 
@@ -521,6 +548,8 @@ impl StreamableHttpClient for HttpClient {
             Ok(response) if is_events(&response) && opens_news.is_some() => Ok(self.news(response)),
             Ok(response) if is_events(&response) => Ok(self.events(response, None)),
             Ok(response) if response.status() == StatusCode::METHOD_NOT_ALLOWED => Err(StreamableHttpError::ServerDoesNotSupportSse),
+            // No call waits on this stream.
+            sent if opens_news.is_some() && may_open_later(&sent) => Ok(self.no_news()),
             // With any other error, rmcp would retry forever while calls on the stream wait. The supervisor checks the server
             // and reconnects if necessary.
             _ => {
@@ -534,6 +563,8 @@ impl StreamableHttpClient for HttpClient {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use futures::FutureExt;
 
     use super::*;
     use crate::domain::access::principal::PrincipalId;
@@ -549,6 +580,42 @@ mod tests {
         client.0.news.lock().last_event_id = Some("of-the-stream".to_owned());
         assert_eq!(client.opens_news(Some("of-the-stream")), Some(first + Duration::from_secs(1)));
         assert_eq!(client.opens_news(None), Some(first + Duration::from_secs(3)));
+    }
+
+    /// Regression test: after one 503, a connection got no notifications any more.
+    #[tokio::test]
+    async fn a_stream_for_notifications_that_was_refused_for_now_is_opened_again() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let uri: Arc<str> = format!("http://{}/mcp", listener.local_addr().unwrap()).into();
+        let statuses = ["405 No", "404 No", "501 No", "503 Later", "429 Later", "200 OK\r\ncontent-type: text/event-stream"];
+        tokio::spawn(async move {
+            for status in statuses {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let _ = stream.read(&mut [0; 4096]).await.unwrap();
+                let answer = format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        let sender = Sender {
+            client: reqwest::Client::builder().no_proxy().build().unwrap(),
+            headers: HeaderMap::new(),
+            tokens: None,
+            sign_in: None,
+        };
+        let client = HttpClient::new(sender, Arc::default(), 1000);
+        let changed = &client.0.exchange.changed;
+        for status in statuses {
+            // Without the pause.
+            client.0.news.lock().reopening = Reopening::default();
+            let opened = client.get_stream(Arc::clone(&uri), None, None, None, HashMap::new()).await;
+            let is_final = ["405", "404", "501"].iter().any(|code| status.starts_with(code));
+            assert_eq!(matches!(opened, Err(StreamableHttpError::ServerDoesNotSupportSse)), is_final, "{status}");
+            assert_eq!(opened.is_ok(), !is_final, "{status}");
+            let is_open = status.starts_with("200");
+            assert_eq!(changed.notified().now_or_never().is_some(), is_open, "{status}: what was missed is listed");
+        }
     }
 
     #[test]

@@ -70,7 +70,7 @@ impl Refused {
         let server = server.clone();
         match self {
             Self::Token(reason) => ConnectionError::TokenRejected { server, reason },
-            Self::Settings(reason) => ConnectionError::NotExchanged { server, reason },
+            Self::Settings(reason) => ConnectionError::NotIssued { server, reason },
             Self::Unavailable(reason) => ConnectionError::Unavailable { server, reason },
         }
     }

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
+use futures::future::join_all;
 use parking_lot::Mutex;
 
 pub(crate) use self::sign_in::{AuthorizationAnswer, SignInError};
@@ -101,9 +102,9 @@ pub(crate) enum ConnectionError {
     /// The authorization server or the MCP server rejects the user's own token.
     #[error("`{server}` can't be called with your token: {reason}")]
     TokenRejected { server: ServerName, reason: String },
-    /// The user's own token can't be exchanged until an administrator corrects something.
+    /// There is no token until an administrator corrects something.
     #[error("no token for `{server}`: {reason}")]
-    NotExchanged { server: ServerName, reason: String },
+    NotIssued { server: ServerName, reason: String },
     /// The authorization server failed, and a later attempt may succeed.
     #[error("no token for `{server}`: {reason}")]
     Unavailable { server: ServerName, reason: String },
@@ -318,14 +319,17 @@ impl Connections {
     pub(crate) async fn list_shared(self: &Arc<Self>) {
         let configured = self.configured.load_full();
         let is_shared = |server: &&Arc<ConfiguredServer>| server.settings.token_for != TokenFor::User && server.needs_only_token;
-        for server in configured.values().filter(is_shared) {
-            if self.current.snapshot().server(server.name.as_str()).is_some() {
-                continue;
-            }
-            let owner = PrincipalId::new(if server.settings.token_for == TokenFor::All { ALL } else { MACHINE });
-            if let Some(token) = self.token_of(server, &owner).await {
-                self.servers.introduce(&server.name, &owner, Arc::new(Credentials::of_sign_in(token)));
-            }
+        // An authorization server that doesn't answer delays no other server.
+        join_all(configured.values().filter(is_shared).map(|server| self.list_one(server))).await;
+    }
+
+    async fn list_one(self: &Arc<Self>, server: &Arc<ConfiguredServer>) {
+        if self.current.snapshot().server(server.name.as_str()).is_some() {
+            return;
+        }
+        let owner = PrincipalId::new(if server.settings.token_for == TokenFor::All { ALL } else { MACHINE });
+        if let Some(token) = self.token_of(server, &owner).await {
+            self.servers.introduce(&server.name, &owner, Arc::new(Credentials::of_sign_in(token)));
         }
     }
 

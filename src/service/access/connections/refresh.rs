@@ -6,6 +6,7 @@ use tokio::time::{sleep, timeout};
 
 use super::grant::Grant;
 use super::{ConfiguredServer, ConnectionError, Connections, MACHINE};
+use crate::domain::access::authorization;
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::ServerName;
 use crate::service::ports::{AuthorizationError, OAuthClient, SignInToken, StoreError, StoredConnection, TokenAnswer, TokenRequest};
@@ -37,9 +38,10 @@ impl Connections {
         let is_machine = place.owner.as_str() == MACHINE;
         let grant = grant.with_secret_of(&configured.settings);
         let resource = grant.resource.as_str();
+        let scopes = if is_machine { scopes_of_machine(&configured.settings.scopes, &stored) } else { stored.scopes.clone() };
         let request = match &grant.refresh {
             Some(refresh) if !is_machine => TokenRequest::Refresh { refresh, resource },
-            _ => TokenRequest::Machine { scopes: &configured.settings.scopes, resource },
+            _ => TokenRequest::Machine { scopes: &scopes, resource },
         };
         let answer = self.request(configured, &grant.token_endpoint, &grant.client, request).await;
         let answer = match answer {
@@ -71,7 +73,7 @@ impl Connections {
         let new = StoredConnection {
             sealed,
             version: stored.version + 1,
-            scopes: answer.scopes.clone().unwrap_or_else(|| stored.scopes.clone()),
+            scopes: answer.scopes.clone().unwrap_or(scopes),
             expires_at: expiry(&answer),
             ..stored.clone()
         };
@@ -111,9 +113,10 @@ impl Connections {
             let scopes = if configured.settings.scopes.is_empty() { &at.scopes } else { &configured.settings.scopes };
             let request = TokenRequest::Machine { scopes, resource: &at.resource };
             let answer = self.request(configured, &at.token_endpoint, &client, request).await?;
-            Ok::<_, AuthorizationError>((at, client, answer))
+            let scopes = answer.scopes.clone().unwrap_or_else(|| scopes.clone());
+            Ok::<_, AuthorizationError>((at, client, answer, scopes))
         };
-        let (at, client, answer) = match began.await {
+        let (at, client, answer, scopes) = match began.await {
             Ok(began) => began,
             Err(error) => {
                 self.note_fault(server, &error.to_string());
@@ -121,7 +124,6 @@ impl Connections {
             }
         };
         self.clear_fault(server);
-        let scopes = answer.scopes.clone().unwrap_or_else(|| at.scopes.clone());
         let expires_at = expiry(&answer);
         let grant = Grant {
             access: answer.access,
@@ -153,6 +155,11 @@ impl Connections {
         self.signed_in.forget(owner);
         changed
     }
+}
+
+/// The scopes of a program's next token: the configured ones, or else those of its last token, and those that calls lacked.
+fn scopes_of_machine(configured: &[String], last: &StoredConnection) -> Vec<String> {
+    authorization::union(if configured.is_empty() { &last.scopes } else { configured }, &last.wanted)
 }
 
 /// Whether another sign-in of the user helps after this error. It does not if the secret of a configured client is wrong.

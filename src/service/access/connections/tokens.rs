@@ -28,6 +28,8 @@ const CLAIM: Duration = Duration::from_secs(40);
 /// How long a call waits for somebody else's refresh, and how often it looks.
 const WAITING: Duration = Duration::from_secs(45);
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// A token that is valid for longer than this is used while another one is requested. Enough for the server to receive the call.
+const SPARE: Duration = Duration::from_secs(10);
 
 impl Connections {
     /// The token with which a caller's call reaches a server; `None` if the server is called without a sign-in.
@@ -56,7 +58,7 @@ impl Connections {
 
     /// The token of an owner; `None` if there is no valid one.
     pub(super) async fn token_of(self: &Arc<Self>, configured: &Arc<ConfiguredServer>, owner: &PrincipalId) -> Option<SignInToken> {
-        match self.find(configured, owner, None).await {
+        match in_time(configured, Box::pin(self.find(configured, owner, None))).await {
             Ok(token) => Some(token),
             Err(NoToken::SignIn(_)) => None,
             Err(NoToken::Unavailable(reason)) => {
@@ -87,10 +89,19 @@ impl Connections {
             return in_time(&configured, again).await;
         }
         self.cached.lock().remove(&(rejected.owner.clone(), server.clone()));
-        let found = if challenge.lacks_scope {
+        let scopes = challenge.scopes.join(" ");
+        let is_machine = rejected.owner.as_str() == MACHINE;
+        if challenge.lacks_scope {
             self.want(rejected, server, &challenge.scopes).await?;
-            let scopes = challenge.scopes.join(" ");
+        }
+        let found = if challenge.lacks_scope && !is_machine {
             Err(NoToken::SignIn(Some(format!("the call needs more permissions than were granted: {scopes}"))))
+        } else if challenge.lacks_scope && is_last {
+            let reason = format!(
+                "the call needs more permissions than the authorization server grants: {scopes}. An administrator must allow them there for \
+                 the `client_id` in `auth`"
+            );
+            Err(NoToken::Other(ConnectionError::NotIssued { server: server.clone(), reason }))
         } else if is_last {
             let reason = "the server rejects the token of the former sign-in".to_owned();
             self.end(server, rejected, &reason).await?;
@@ -142,6 +153,7 @@ impl Connections {
             return found;
         }
         let until = Instant::now() + WAITING;
+        let mut has_refreshed = false;
         loop {
             let stored = match self.saved(&key).await? {
                 Some(stored) if !is_machine || is_begun_by(configured, keys, &stored) => stored,
@@ -165,10 +177,13 @@ impl Connections {
             let token = grant.token(&stored);
             let (now, is_new) = (SystemTime::now(), rejected.is_none_or(|rejected| is_newer(&token, rejected)));
             let stale = stale_at(&stored);
-            if is_new && stale.is_none_or(|stale| now < stale) {
+            // The token that this call has just got is used, however soon it expires.
+            if is_new && (has_refreshed || stale.is_none_or(|stale| now < stale)) {
                 return Ok(self.keep_copy(key, token, stale));
             }
-            let is_valid = is_new && stored.expires_at.is_none_or(|expires| expires > now);
+            let expires_at = stored.expires_at;
+            let is_valid = is_new && expires_at.is_none_or(|expires| expires > now);
+            let spare = expires_at.filter(|expires| is_new && *expires > now + SPARE);
             if grant.refresh.is_none() && !is_machine {
                 if is_valid {
                     return Ok(token);
@@ -177,12 +192,26 @@ impl Connections {
                 self.end(server, &token, reason).await?;
                 return Err(NoToken::SignIn(Some(reason.to_owned())));
             }
-            if self.store.claim_refresh(&stored, now, now + CLAIM).await? {
-                let (refreshing, server, expires_at) = (Arc::clone(self), Arc::clone(configured), stored.expires_at);
+            let refreshing = if self.store.claim_refresh(&stored, now, now + CLAIM).await? {
+                let (refreshing, server, key) = (Arc::clone(self), Arc::clone(configured), key.clone());
                 // In a task of its own, because a refresh must be stored even if its caller leaves.
-                let refreshed = tokio::spawn(async move { refreshing.refresh(&server, stored, grant).await }).await;
-                match refreshed {
-                    Ok(Ok(())) => {}
+                Some(tokio::spawn(async move {
+                    let refreshed = refreshing.refresh(&server, stored, grant).await;
+                    if refreshed.is_ok() {
+                        refreshing.cached.lock().remove(&key);
+                    }
+                    refreshed
+                }))
+            } else {
+                None
+            };
+            // The refresh goes on, here or elsewhere. Later calls look for its token after a moment.
+            if let Some(expires) = spare {
+                return Ok(self.keep_copy(key, token, Some(expires.min(now + AFTER_FAILURE))));
+            }
+            if let Some(refreshing) = refreshing {
+                match refreshing.await {
+                    Ok(Ok(())) => has_refreshed = true,
                     Ok(Err(NoToken::Unavailable(reason))) => {
                         let is_same = |stored: StoredConnection| stored.ended.is_none() && *stored.sign_in == *token.sign_in;
                         if is_valid && self.store.connection(owner, &configured.name).await?.is_some_and(is_same) {
