@@ -25,6 +25,7 @@ use crate::service::catalog::definitions::{ApproveError, DefinitionCounts, Defin
 use crate::service::catalog::rebuild::Rebuilds;
 use crate::service::catalog::reload::Reload;
 use crate::service::catalog::tool_facts::{OverrideError, ToolOverrides};
+use crate::service::paging::next_offset;
 use crate::service::ports::{ListingStore, LogLine, ServerPhase, ServerState, StoreError, ToolServers};
 use crate::settings::KnownServer;
 
@@ -228,10 +229,10 @@ impl ToolAdmin {
         };
         let views = ids.into_iter().map(|id| self.view(id, tools.get(id), &overlays));
         let found: Vec<ToolView> = views.filter(is_meant).collect();
-        let (total, end) = (found.len(), offset.saturating_add(limit));
+        let total = found.len();
         let mut tools: Vec<ToolView> = found.into_iter().skip(offset).take(limit).collect();
         self.mark_hard_to_find(&mut tools);
-        ToolPage { tools, total, next: Some(end).filter(|end| *end < total) }
+        ToolPage { tools, total, next: next_offset(offset, limit, total) }
     }
 
     /// Compares tools, which are sorted by server, with their siblings.
