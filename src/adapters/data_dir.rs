@@ -5,7 +5,7 @@
 
 mod replacement;
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use nix::sys::statvfs::statvfs;
 
 use crate::adapters::installation::InstallationFile;
+use crate::adapters::private_files::{create_private_folder, private_options};
 use crate::service::ports::DiskSpace;
 
 /// How long to retry if the folder is locked, and the pause between two attempts.
@@ -210,24 +211,8 @@ pub fn sandboxes(path: &Path) -> PathBuf {
     path.join(SANDBOXES_FOLDER)
 }
 
-/// Creates a folder that only its owner can use, and the missing folders above it. Existing folders stay as they are.
-///
-/// # Errors
-/// An error of the file system.
-pub fn create_private_folder(path: &Path) -> io::Result<()> {
-    let mut builder = DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(path)
-}
-
 fn private_file(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
+    private_options().read(true).write(true).create(true).truncate(false).open(path)
 }
 
 /// Writes the process id for the error messages of other processes. Only the lock itself protects the folder.

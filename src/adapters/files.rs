@@ -3,7 +3,7 @@
 //! If their total size exceeds the configured limit, expired files are deleted first, then the oldest.
 
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
 use uuid::Uuid;
 
+use crate::adapters::private_files::{create_private_file, create_private_folder};
 use crate::service::ports::{FileStore, FileStoreError, StoredFile};
 
 const KEY_FILE: &str = "key";
@@ -52,11 +53,7 @@ impl FileFolder {
     /// # Errors
     /// The folder can't be created or read.
     pub(crate) fn open(folder: PathBuf, max_total_bytes: u64) -> io::Result<Self> {
-        let mut builder = DirBuilder::new();
-        builder.recursive(true);
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.create(&folder)?;
+        create_private_folder(&folder)?;
         let mut kept = Kept::default();
         for entry in fs::read_dir(&folder)? {
             let entry = entry?;
@@ -193,11 +190,7 @@ fn parse(file: &[u8]) -> Option<(Head, usize)> {
 }
 
 fn write(path: &Path, parts: &[&[u8]]) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(path)?;
+    let mut file = create_private_file(path)?;
     parts.iter().try_for_each(|part| file.write_all(part))
 }
 

@@ -1,12 +1,13 @@
 //! The file beside the store that contains the id of the installation.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use uuid::Uuid;
 
+use crate::adapters::private_files::private_options;
 use crate::domain::installation::Installation;
 
 /// The file `installation` in the data folder.
@@ -37,11 +38,7 @@ impl InstallationFile {
     /// Writes the record atomically and flushes it to disk.
     pub fn write(&self, installation: &Installation) -> io::Result<()> {
         let draft = self.0.with_extension("new");
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut file = options.open(&draft)?;
+        let mut file = private_options().write(true).create(true).truncate(true).open(&draft)?;
         writeln!(file, "{}", serde_json::to_string(installation)?)?;
         file.sync_all()?;
         fs::rename(&draft, &self.0)?;

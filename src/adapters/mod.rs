@@ -3,6 +3,7 @@
 
 pub(crate) mod addresses;
 pub(crate) mod well_known;
+pub(crate) mod private_files;
 pub(crate) mod files;
 pub(crate) mod spool;
 pub mod index;

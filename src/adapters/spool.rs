@@ -4,7 +4,7 @@
 //! doesn't fit them, and is ignored: it was never acknowledged.
 
 use std::collections::VecDeque;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::task::spawn_blocking;
 
+use crate::adapters::private_files::{create_private_folder, private_options};
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::{Spool, SpoolError, SpoolSegment, SpoolState};
 
@@ -71,11 +72,7 @@ impl SpoolFolder {
     /// # Errors
     /// The folder can't be created or read.
     pub(crate) fn open(folder: PathBuf, space: Arc<SpoolSpace>) -> io::Result<Self> {
-        let mut builder = DirBuilder::new();
-        builder.recursive(true);
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.create(&folder)?;
+        create_private_folder(&folder)?;
         let mut segments: Vec<(u64, u64)> = Vec::new();
         for entry in fs::read_dir(&folder)? {
             let entry = entry?;
@@ -224,12 +221,8 @@ impl Spool for SpoolFolder {
 }
 
 fn create(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
     // A file whose name could not be flushed is used again.
-    options.append(true).create(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let file = options.open(path)?;
+    let file = private_options().append(true).create(true).open(path)?;
     file.set_len(0)?;
     Ok(file)
 }
@@ -262,7 +255,7 @@ mod tests {
             first.append(batch.into()).await.unwrap();
         }
         let segment = fs::read_dir(&path).unwrap().next().unwrap().unwrap().path();
-        OpenOptions::new().append(true).open(segment).unwrap().write_all(b"0123456789abcdef thr").unwrap();
+        fs::OpenOptions::new().append(true).open(segment).unwrap().write_all(b"0123456789abcdef thr").unwrap();
         let second = SpoolFolder::open(path.clone(), SpoolSpace::new(1 << 20)).unwrap();
         assert!(!second.is_empty() && second.state().bytes > 0);
         second.append("three".into()).await.unwrap();

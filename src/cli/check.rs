@@ -4,6 +4,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::cli::catalog::Known;
+use crate::cli::table::many;
 use crate::cli::{ConfigurationArgs, Failure, Outcome, catalog, embedder, print, runtime};
 use crate::domain::catalog::hidden_text::{HiddenText, visible};
 use crate::domain::catalog::shape::ShapeProblem;
@@ -142,10 +143,6 @@ fn shortened(entries: impl Iterator<Item = String>) -> Vec<String> {
         entries.push(format!("{indent}and {more} more; --json lists all"));
     }
     entries
-}
-
-fn many(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 fn as_json(settings: &Settings, known: Option<&Known>, embedder: &Embedder) -> Value {

@@ -1,6 +1,7 @@
 //! `toolsieve keys`: manages the API keys of a running service.
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
+use clap::builder::RangedI64ValueParser;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -29,8 +30,9 @@ pub(super) enum Keys {
         /// Let the key read the admin routes and the console, and call no tools: `viewer`
         #[arg(long, value_name = "ROLE", conflicts_with_all = ["servers", "toolsets", "groups", "trusted"])]
         role: Option<String>,
-        #[command(flatten)]
-        end: End,
+        /// Days until the key expires [default: never]
+        #[arg(long, value_name = "DAYS", value_parser = days())]
+        expires_in_days: Option<u32>,
         #[command(flatten)]
         access: ServiceAccess,
     },
@@ -43,8 +45,9 @@ pub(super) enum Keys {
     Rotate {
         /// Name or ID of the key
         key: String,
-        #[command(flatten)]
-        end: NewEnd,
+        /// Days until the new key expires [default: the expiry stays the same]
+        #[arg(long, value_name = "DAYS", value_parser = days())]
+        expires_in_days: Option<u32>,
         #[command(flatten)]
         access: ServiceAccess,
     },
@@ -57,25 +60,15 @@ pub(super) enum Keys {
     },
 }
 
-#[derive(Args)]
-pub(super) struct NewEnd {
-    /// Days until the new key expires [default: the expiry stays the same]
-    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36_500))]
-    expires_in_days: Option<u32>,
-}
-
-#[derive(Args)]
-pub(super) struct End {
-    /// Days until the key expires [default: never]
-    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36_500))]
-    expires_in_days: Option<u32>,
+fn days() -> RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=36_500)
 }
 
 impl Keys {
     pub(super) fn run(self) -> Outcome {
         match self {
-            Self::Create { name, servers, toolsets, groups, trusted, role, end, access } => {
-                let mut body = json!({"name": name, "groups": groups, "trusted": trusted, "expires_in_days": end.expires_in_days});
+            Self::Create { name, servers, toolsets, groups, trusted, role, expires_in_days, access } => {
+                let mut body = json!({"name": name, "groups": groups, "trusted": trusted, "expires_in_days": expires_in_days});
                 if let Some(role) = role {
                     body["role"] = role.into();
                 }
@@ -88,9 +81,9 @@ impl Keys {
                 shown_once(&access.ask(Method::POST, "/v1/admin/keys", Some(&body))?)
             }
             Self::List { shown } => shown.get("/v1/admin/keys", as_table),
-            Self::Rotate { key, end, access } => {
+            Self::Rotate { key, expires_in_days, access } => {
                 let id = id_of(&key, &access)?;
-                let body = json!({"expires_in_days": end.expires_in_days});
+                let body = json!({"expires_in_days": expires_in_days});
                 shown_once(&access.ask(Method::POST, &format!("/v1/admin/keys/{id}/rotate"), Some(&body))?)
             }
             Self::Revoke { key, access } => {

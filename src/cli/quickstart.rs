@@ -10,7 +10,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
-use crate::adapters::data_dir::create_private_folder;
+use crate::adapters::private_files::create_private_folder;
 use crate::adapters::{desktop, log};
 use crate::cli::serve::serve;
 use crate::cli::{Failure, Outcome, ServiceArgs, begin_service, print, read};

@@ -42,3 +42,8 @@ pub(super) fn cell(value: &Value) -> String {
 pub(super) fn list(value: &Value) -> String {
     value.as_array().into_iter().flatten().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
 }
+
+/// A number with its noun, such as `2 tools`.
+pub(super) fn many(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}

@@ -3,6 +3,7 @@
 pub mod ports;
 pub(crate) mod spans;
 pub(crate) mod caller;
+pub(crate) mod paging;
 pub(crate) mod supervision;
 mod write_behind;
 pub mod leading;

@@ -109,15 +109,7 @@ impl ConnectSettings {
         if entry.get(OAUTH).is_some() {
             entry.problem(&path, "conflicts with `oauth`, which uses tokens of mcpo", "remove one of the two");
         }
-        let token_for = match keys.get("for").filter(|value| !value.is_null()) {
-            None => TokenFor::User,
-            Some(value) => match value.as_str() {
-                Some("user") => TokenFor::User,
-                Some("all") => TokenFor::All,
-                Some("machine") => TokenFor::Machine,
-                _ => return entry.wrong_kind(&child(&path, "for"), "\"user\", \"all\" or \"machine\""),
-            },
-        };
+        let token_for = token_for(entry, &path, &keys)?;
         let text = |entry: &mut Entry<'_, '_>, name: &str| match keys.get(name) {
             None | Some(Value::Null) => None,
             Some(Value::String(text)) => entry.replaced(&child(&path, name), text),
@@ -235,6 +227,18 @@ fn is_loopback(url: &Url) -> bool {
         Some(url::Host::Ipv4(address)) => address.is_loopback(),
         Some(url::Host::Ipv6(address)) => address.is_loopback(),
         None => false,
+    }
+}
+
+fn token_for(entry: &mut Entry<'_, '_>, path: &str, keys: &Map<String, Value>) -> Option<TokenFor> {
+    match keys.get("for") {
+        None | Some(Value::Null) => Some(TokenFor::User),
+        Some(value) => match value.as_str() {
+            Some("user") => Some(TokenFor::User),
+            Some("all") => Some(TokenFor::All),
+            Some("machine") => Some(TokenFor::Machine),
+            _ => entry.wrong_kind(&child(path, "for"), "\"user\", \"all\" or \"machine\""),
+        },
     }
 }
 

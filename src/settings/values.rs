@@ -3,17 +3,18 @@
 //! The compiled-in defaults contain every setting with its type, so they determine which settings exist. Each source
 //! overrides the sources before it: defaults, settings file, environment, command line.
 
+mod reader;
+
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use secrecy::SecretString;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 use url::Url;
 
+pub(super) use self::reader::{Reader, section};
 use crate::domain::text::canonical::Fingerprint;
 use crate::domain::text::similar::nearest;
 use crate::settings::Sources;
@@ -191,60 +192,21 @@ impl Values {
         for (section, keys) in positions.get_ref() {
             let name = section.get_ref().as_ref();
             let place_of_section = place(Some(section.span().start), Some(name));
-            if let (POLICY | PRICE | TAG, DeValue::Array(rules)) = (name, keys.get_ref()) {
-                for rule in rules {
-                    let place = place(Some(rule.span().start), Some(name));
-                    let value = any_value(rule.get_ref(), &mut |text| replaced(text, environment, &place, findings).unwrap_or_default());
-                    let tables = match name {
-                        PRICE => &mut self.prices,
-                        TAG => &mut self.tags,
-                        _ => &mut self.policy,
-                    };
-                    tables.push((value, place));
-                }
-                continue;
-            }
-            if let (APPROVAL | KEY | TOOL, DeValue::Array(tables)) = (name, keys.get_ref()) {
-                for table in tables {
-                    let place = place(Some(table.span().start), Some(name));
-                    let mut is_whole = true;
-                    let value = any_value(table.get_ref(), &mut |text| {
-                        let text = replaced(text, environment, &place, findings);
-                        is_whole &= text.is_some();
-                        text.unwrap_or_default()
-                    });
-                    let list = match name {
-                        KEY => &mut self.api_keys,
-                        TOOL => &mut self.tools,
-                        _ => &mut self.approvals,
-                    };
-                    list.push((is_whole.then_some(value), place));
-                }
-                continue;
-            }
             if LISTS.contains(&name) {
-                findings.problem(place_of_section, "not a list of tables", format!("begin each table with a line [[{name}]]"));
+                let DeValue::Array(tables) = keys.get_ref() else {
+                    findings.problem(place_of_section, "not a list of tables", format!("begin each table with a line [[{name}]]"));
+                    continue;
+                };
+                for table in tables {
+                    self.add_table(name, table.get_ref(), place(Some(table.span().start), Some(name)), environment, findings);
+                }
                 continue;
             }
             let DeValue::Table(keys) = keys.get_ref() else {
                 findings.problem(place_of_section, "outside of any section", self.section_hint(name));
                 continue;
             };
-            if name == GROUPS {
-                for (key, value) in keys {
-                    let place = place(Some(key.span().start), Some(&format!("{name}.{}", key.get_ref())));
-                    self.add_group(key.get_ref(), plain_value(value.get_ref()), place, environment, findings);
-                }
-                continue;
-            }
-            if name == TOOLSETS || name == PRESETS {
-                for (key, value) in keys {
-                    let place = place(Some(key.span().start), Some(&format!("{name}.{}", key.get_ref())));
-                    self.add_named(name, key.get_ref(), value.get_ref(), place, environment, findings);
-                }
-                continue;
-            }
-            if !self.sections().contains(&name) {
+            if ![GROUPS, PRESETS, TOOLSETS].contains(&name) && !self.sections().contains(&name) {
                 let known = [self.sections().as_slice(), &[GROUPS, PRESETS, TOOLSETS], &LISTS].concat();
                 findings.problem(place_of_section, "unknown section", suggestion(name, &known));
                 continue;
@@ -252,8 +214,30 @@ impl Values {
             for (key, value) in keys {
                 let path = format!("{name}.{}", key.get_ref());
                 let place = place(Some(key.span().start), Some(&path));
-                self.add_file_value(&path, plain_value(value.get_ref()), place, environment, findings);
+                match name {
+                    GROUPS => self.add_group(key.get_ref(), plain_value(value.get_ref()), place, environment, findings),
+                    PRESETS | TOOLSETS => self.add_named(name, key.get_ref(), value.get_ref(), place, environment, findings),
+                    _ => self.add_file_value(&path, plain_value(value.get_ref()), place, environment, findings),
+                }
             }
+        }
+    }
+
+    /// Adds a table of a list, such as a `[[policy]]` table.
+    fn add_table(&mut self, list: &str, table: &DeValue<'_>, place: Location, environment: &Environment, findings: &mut Findings) {
+        let mut is_whole = true;
+        let value = any_value(table, &mut |text| {
+            let text = replaced(text, environment, &place, findings);
+            is_whole &= text.is_some();
+            text.unwrap_or_default()
+        });
+        match list {
+            PRICE => self.prices.push((value, place)),
+            TAG => self.tags.push((value, place)),
+            POLICY => self.policy.push((value, place)),
+            KEY => self.api_keys.push((is_whole.then_some(value), place)),
+            TOOL => self.tools.push((is_whole.then_some(value), place)),
+            _ => self.approvals.push((is_whole.then_some(value), place)),
         }
     }
 
@@ -514,141 +498,6 @@ impl Values {
     #[cfg(test)]
     pub(super) fn unread(&self) -> Vec<&str> {
         self.defaults.keys().filter(|key| !self.read.contains(*key)).map(String::as_str).collect()
-    }
-}
-
-/// A section of the settings, each field with its value: `section! { pub struct X = read(reader) { pub field: Type = value, } }`.
-/// A value may use earlier fields.
-macro_rules! section {
-    ($(#[$meta:meta])* pub struct $section:ident = $read:ident($reader:ident) {
-        $($(#[$field_meta:meta])* pub $field:ident: $type:ty = $value:expr,)*
-    }) => {
-        $(#[$meta])*
-        pub struct $section { $($(#[$field_meta])* pub $field: $type,)* }
-
-        impl $section {
-            pub(in crate::settings) fn $read($reader: &mut $crate::settings::values::Reader<'_>) -> Self {
-                $(let $field = $value;)*
-                Self { $($field,)* }
-            }
-        }
-    };
-}
-
-pub(super) use section;
-
-/// Converts values to their types and checks their ranges. An invalid value is reported and replaced by the default, so
-/// that later checks can continue.
-pub(super) struct Reader<'a> {
-    values: &'a mut Values,
-    findings: &'a mut Findings,
-}
-
-impl<'a> Reader<'a> {
-    pub(super) fn new(values: &'a mut Values, findings: &'a mut Findings) -> Self {
-        Self { values, findings }
-    }
-
-    pub(super) fn text(&mut self, key: &str) -> String {
-        self.value(key).as_str().unwrap_or_default().to_owned()
-    }
-
-    /// Reads a text. An empty text means that the setting is not set.
-    pub(super) fn optional_text(&mut self, key: &str) -> Option<String> {
-        Some(self.text(key)).filter(|text| !text.is_empty())
-    }
-
-    /// Reads a key that will be sent in a header. `remedy` is the suggested fix if a header can't contain it.
-    pub(super) fn header_key(&mut self, key: &str, remedy: &str) -> Option<SecretString> {
-        let text = self.optional_text(key)?;
-        if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-            self.problem(key, "contains a space, a line break or a non-ASCII character, which a header can't carry", remedy);
-        }
-        Some(SecretString::from(text))
-    }
-
-    /// Reads one of several names. `unknown` is the message for any other name, and the suggested fix.
-    pub(super) fn choice<T: Default>(&mut self, key: &str, of_name: fn(&str) -> Option<T>, unknown: (&str, &str)) -> T {
-        let name = self.text(key);
-        of_name(&name).unwrap_or_else(|| {
-            self.problem(key, unknown.0, unknown.1);
-            T::default()
-        })
-    }
-
-    pub(super) fn switch(&mut self, key: &str) -> bool {
-        self.value(key).as_bool().unwrap_or_default()
-    }
-
-    pub(super) fn list(&mut self, key: &str) -> Vec<String> {
-        let value = self.value(key);
-        value.as_array().into_iter().flatten().filter_map(|item| item.as_str().map(str::to_owned)).collect()
-    }
-
-    pub(super) fn whole(&mut self, key: &str, range: RangeInclusive<usize>) -> usize {
-        let number = |value: &Value| value.as_integer().and_then(|number| usize::try_from(number).ok());
-        let value = self.value(key);
-        if let Some(number) = number(&value).filter(|number| range.contains(number)) {
-            return number;
-        }
-        self.problem(key, "out of range", format!("write a whole number from {} to {}", range.start(), range.end()));
-        self.default(key).and_then(|value| number(&value)).unwrap_or(*range.start())
-    }
-
-    pub(super) fn fraction(&mut self, key: &str, range: RangeInclusive<f64>) -> f64 {
-        let value = self.value(key);
-        if let Some(number) = value.as_float().filter(|number| range.contains(number)) {
-            return number;
-        }
-        self.problem(key, "out of range", format!("write a number from {} to {}", range.start(), range.end()));
-        self.default(key).and_then(|value| value.as_float()).unwrap_or(*range.start())
-    }
-
-    /// Reads a duration in whole milliseconds.
-    pub(super) fn milliseconds(&mut self, key: &str, range: RangeInclusive<usize>) -> Duration {
-        Duration::from_millis(self.whole(key, range) as u64)
-    }
-
-    /// Reads a duration in whole seconds.
-    pub(super) fn seconds(&mut self, key: &str, range: RangeInclusive<usize>) -> Duration {
-        Duration::from_secs(self.whole(key, range) as u64)
-    }
-
-    /// Reads a duration in whole days.
-    pub(super) fn days(&mut self, key: &str, range: RangeInclusive<usize>) -> Duration {
-        Duration::from_secs(self.whole(key, range) as u64 * 24 * 60 * 60)
-    }
-
-    pub(super) fn problem(&mut self, key: &str, message: impl Into<String>, remedy: impl Into<String>) {
-        let place = self.place(key);
-        self.findings.problem(place, message, remedy);
-    }
-
-    pub(super) fn warning(&mut self, key: &str, message: impl Into<String>, remedy: impl Into<String>) {
-        let place = self.place(key);
-        self.findings.warning(place, message, remedy);
-    }
-
-    /// Whether the settings define an API key.
-    pub(super) fn has_api_keys(&self) -> bool {
-        self.values.has_api_keys()
-    }
-
-    fn place(&self, key: &str) -> Location {
-        self.values.entries.get(key).map_or_else(|| built_in(Some(key)), |entry| entry.place.clone())
-    }
-
-    fn value(&mut self, key: &str) -> Value {
-        self.values.read.insert(key.to_owned());
-        if let Some(entry) = self.values.entries.get(key) {
-            return entry.value.clone();
-        }
-        self.problem(key, "has no default", "this build is broken: please report it");
-        Value::Boolean(false)
-    }
-
-    fn default(&self, key: &str) -> Option<Value> {
-        self.values.defaults.get(key).cloned()
     }
 }
 

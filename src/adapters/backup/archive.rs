@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
+use crate::adapters::private_files::create_private_file;
 use crate::adapters::store::CopyContents;
 
 const FORMAT: u32 = 1;
@@ -54,15 +55,6 @@ pub(super) struct Part {
     pub sha256: String,
 }
 
-/// Creates a file that only its owner can read.
-pub(super) fn create_private(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)
-}
-
 /// Writes an archive. [`Self::finish`] completes it.
 pub(super) struct Writer {
     archive: tar::Builder<GzEncoder<BufWriter<File>>>,
@@ -73,7 +65,7 @@ pub(super) struct Writer {
 impl Writer {
     /// Creates a new file, which only its owner can read.
     pub(super) fn create(path: &Path) -> io::Result<Self> {
-        let file = BufWriter::new(create_private(path)?);
+        let file = BufWriter::new(create_private_file(path)?);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let archive = tar::Builder::new(GzEncoder::new(file, Compression::fast()));
         let mut writer = Self { archive, parts: Vec::new(), now };

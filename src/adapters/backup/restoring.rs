@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use tokio::task::spawn_blocking;
 use uuid::Uuid;
 
-use super::archive::{self, DATABASE, Manifest, ReadError, create_private};
-use crate::adapters::data_dir::{self, DataDir, DataDirError, create_private_folder};
+use super::archive::{self, DATABASE, Manifest, ReadError};
+use crate::adapters::data_dir::{self, DataDir, DataDirError};
+use crate::adapters::private_files::{create_private_file, create_private_folder};
 use crate::adapters::store::{CopyContents, CopyError, inspect};
 
 /// The first bytes of a file that is compressed with gzip, and of a SQLite database.
@@ -164,7 +165,7 @@ fn unpack(file: File, folder: &Path) -> Result<Manifest, ReadError> {
 }
 
 fn write_file(path: &Path, content: &mut dyn io::Read) -> io::Result<()> {
-    let mut file = BufWriter::with_capacity(BUFFER, create_private(path)?);
+    let mut file = BufWriter::with_capacity(BUFFER, create_private_file(path)?);
     io::copy(content, &mut file)?;
     file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
 }

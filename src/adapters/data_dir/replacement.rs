@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-use super::{DATABASE_FILE, FILES_FOLDER, INSTALLATION_FILE, LOCK_FILE, OAUTH_FOLDER, SPOOL_FOLDER, create_private_folder};
+use super::{DATABASE_FILE, FILES_FOLDER, INSTALLATION_FILE, LOCK_FILE, OAUTH_FOLDER, SPOOL_FOLDER};
+use crate::adapters::private_files::create_private_folder;
 
 const NEW: &str = "restore.new";
 const READY: &str = "restore.ready";

@@ -68,7 +68,6 @@ const AFTER_LOSS: Duration = Duration::from_secs(1);
 const INTERNAL_ERROR: i64 = -32603;
 
 /// Shared options of all servers.
-#[derive(Clone)]
 pub struct Options {
     /// The HTTP client, created with [`client_builder`].
     pub client: reqwest::Client,
@@ -85,8 +84,8 @@ pub struct Options {
 
 /// The configured MCP servers. Dropping it ends their connections and processes, without waiting.
 pub struct McpServers {
-    options: Options,
     surroundings: Surroundings,
+    timing: Timing,
     servers: ArcSwap<IndexMap<ServerName, Arc<Server>>>,
     tasks: Mutex<IndexMap<ServerName, Task>>,
     /// The tasks of all servers, including removed servers with running calls, and renewals of tokens.
@@ -110,13 +109,12 @@ impl McpServers {
     pub fn start(settings: Vec<ServerSettings>, options: Options) -> Arc<Self> {
         let stop = CancellationToken::new();
         let supervisors = TaskTracker::new();
-        let Options { client, processes, oauth, questions, .. } = options.clone();
+        let Options { client, processes, oauth, timing, users, questions } = options;
         let surroundings = Surroundings { client, processes, oauth: Arc::new(TokenStore::new(oauth, supervisors.clone())), questions };
-        let users =
-            UserConnections::new(surroundings.clone(), options.users.clone(), options.timing, supervisors.clone(), stop.child_token());
+        let users = UserConnections::new(surroundings.clone(), users, timing, supervisors.clone(), stop.child_token());
         let servers = Arc::new(Self {
-            options,
             surroundings,
+            timing,
             servers: ArcSwap::default(),
             tasks: Mutex::default(),
             supervisors,
@@ -146,7 +144,7 @@ impl McpServers {
         let supervisor = Supervisor {
             server,
             surroundings: self.surroundings.clone(),
-            timing: self.options.timing,
+            timing: self.timing,
             stop: stop.clone(),
             shutdown: self.stop.clone(),
         };
@@ -166,7 +164,7 @@ impl McpServers {
     /// Sends a request over the caller's connection.
     async fn send(&self, name: &ServerName, request: Request<'_>, context: CallContext) -> Result<Box<RawValue>, CallError> {
         let start = Instant::now();
-        let timing = self.options.timing;
+        let timing = self.timing;
         // Retry once if the request can't have reached the server.
         let (mut is_spare, mut failed) = (true, None);
         loop {
@@ -328,7 +326,7 @@ impl ToolServers for McpServers {
         // The order matters: a caller that finds a server retired must find its successor, which must not start earlier.
         self.servers.store(Arc::new(next));
         for (name, server) in gone {
-            self.options.processes.logs.forget(name);
+            self.surroundings.processes.logs.forget(name);
             server.retire(true);
             self.users.retire(server);
             if let Some(task) = tasks.shift_remove(name) {
@@ -355,7 +353,7 @@ impl ToolServers for McpServers {
     }
 
     fn log(&self, server: &ServerName) -> Vec<LogLine> {
-        self.options.processes.logs.lines(server)
+        self.surroundings.processes.logs.lines(server)
     }
 
     fn states(&self) -> Vec<ServerState> {

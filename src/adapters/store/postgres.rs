@@ -237,7 +237,7 @@ impl PostgresStore {
         sqlx::query(AssertSqlSafe(query)).execute(writer).await.map(drop)
     }
 
-    /// All tables with their columns, apart from those that a file does not have, in an order in which no row comes before one that it refers to.
+    /// All tables with their columns, except those that a file does not have. Referenced tables come first.
     pub(super) async fn tables(&self) -> Result<Vec<Table>, sqlx::Error> {
         // The table of a reference comes first in the alphabet: model and vector, session and session_group.
         let rows: Vec<(String, String, String)> = sqlx::query_as(
@@ -303,7 +303,7 @@ async fn insert_numbered(
     insert.push(" RETURNING id");
     let mut numbers: Vec<i64> = insert.build_query_scalar().persistent(is_kept).fetch_all(writer).await?;
     debug_assert_eq!(numbers.len(), rows);
-    // The values are numbered in their order. The order in which the rows come back is the server's choice.
+    // The values are numbered in their order, but the server may return the rows in any order.
     numbers.sort_unstable();
     Ok(numbers)
 }

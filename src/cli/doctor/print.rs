@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::cli::doctor::Report;
 use crate::cli::doctor::checks::{Check, Level};
 use crate::cli::doctor::compare::{ServerComparison, ToolComparison};
-use crate::cli::table;
+use crate::cli::table::{self, many};
 
 pub(super) fn report(report: &Report) -> String {
     let mut checks = table::table(&["", "What", "Found"]);
@@ -24,10 +24,6 @@ pub(super) fn report(report: &Report) -> String {
         (problems, warnings) => format!("{}, {}.", many(problems, "problem"), many(warnings, "warning")),
     });
     parts.join("\n\n")
-}
-
-fn many(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 fn comparison(servers: &[ServerComparison]) -> String {

@@ -21,13 +21,14 @@ pub const MOST_CHATS_OF_ONE: usize = 250;
 pub const TOOLS_OF_CHAT: usize = 8;
 /// A tool follows another one if at most this many other tools were called for the first time between them.
 const BETWEEN: usize = 2;
-/// Maximum number of tools of which the followers are looked for at once.
+/// Maximum number of tools per lookup of followers.
 const ANCHORS: usize = 16;
 
 /// The share of the chats with a tool in which the other one must follow. At a half, the tool is needed as often as not, and its
 /// definition costs less than a search for it.
 const LEAST_SHARE: f32 = 0.5;
-/// Chats, or people, without the follower that are added in thought. So two of two chats make a share of 0.8, and two of four one of 0.44.
+/// Number of imaginary chats, or people, without the follower, so that few real ones prove little: two of two chats make a share of 0.8, and
+/// two of four one of 0.44.
 const DOUBT: f32 = 0.5;
 /// Number of one person's chats that must agree.
 const LEAST_CHATS: u32 = 2;
@@ -59,7 +60,7 @@ pub struct Follower {
     pub tool: ToolId,
     /// The tool that it follows.
     pub after: ToolId,
-    /// Number of chats in which it did.
+    /// Number of chats in which it followed.
     pub chats: u32,
     /// The share of the chats with the other tool, or of their people, in which it followed; between 0 and 1.
     pub share: f32,

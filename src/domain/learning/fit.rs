@@ -28,8 +28,9 @@ const AGAIN: f32 = 0.5;
 const STRENGTH: f32 = 2.0;
 /// How far pulls approach their aim in the first pass over the messages, and in each later one.
 const RATES: [f32; 6] = [0.5, 0.3, 0.3, 0.3, 0.3, 0.3];
-/// How much of the mean message is subtracted from all messages, and the number of messages with which it is half of that.
+/// The share of the mean message that is subtracted from all messages.
 const COMMON: f32 = 0.7;
+/// With this number of messages, half of that share is subtracted, because their mean is less certain.
 const FEW: f32 = 20.0;
 /// The similarity of messages that have nothing in common. So tools that are used often rank a little higher everywhere.
 const BIAS: f32 = 0.05;
@@ -42,7 +43,7 @@ const SHARPNESS: [f32; 4] = [0.4, 0.8, 1.5, 3.0];
 const USUAL: usize = 2;
 /// The share of predictions that are expected to fail, because people sometimes call a wrong tool. Bounds what one of them counts.
 const CHANCE: f32 = 0.2;
-/// The score of an imagined rival, for messages of which nothing but the used tools is known. Theirs is 0.
+/// The score of an imaginary rival, for messages with no known tools but the used ones, whose score is 0.
 const RIVAL: f32 = 1.0;
 
 /// What all pulls of a scope have in common.

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use ahash::{HashMap, HashMapExt};
+use ahash::HashMap;
 use indexmap::{IndexMap, IndexSet};
 
 use super::co_use::CoUse;
@@ -56,75 +56,112 @@ pub fn loaded_group(name: &str) -> ToolId {
 
 /// The proposals from all chats of these memories, which must not have chats in common. `is_wanted` leaves out tools.
 pub fn proposals<'a>(memories: impl Iterator<Item = &'a CoUse>, is_wanted: impl Fn(&ToolId) -> bool) -> Proposals {
-    let mut used: IndexMap<ToolId, IndexSet<Arc<str>>> = IndexMap::new();
-    let mut chats: Vec<(Arc<str>, Vec<usize>)> = Vec::new();
-    for memory in memories {
-        memory.each(|person, tools| {
-            let tools = tools.filter(|tool| tool.server.as_str().is_empty() || is_wanted(tool));
-            let note = |tool: &ToolId| {
-                let entry = used.entry(tool.clone());
-                let place = entry.index();
-                entry.or_default().insert(Arc::clone(person));
-                place
-            };
-            chats.push((Arc::clone(person), tools.map(note).collect()));
-        });
-    }
-    let is_group: Vec<bool> = used.keys().map(|tool| tool.server.as_str().is_empty()).collect();
-    let mut counts = vec![0_usize; used.len()];
-    let mut together: HashMap<(usize, usize), usize> = HashMap::new();
-    for (_, tools) in &chats {
-        for (place, &one) in tools.iter().enumerate() {
-            counts[one] += 1;
-            for &other in tools[place + 1..].iter().filter(|other| !is_group[one] && !is_group[**other]) {
-                *together.entry((one.min(other), one.max(other))).or_default() += 1;
-            }
-        }
-    }
-    let share = |one: usize, other: usize| {
-        let both = together.get(&(one.min(other), one.max(other))).copied().unwrap_or_default();
-        both as f32 / counts[one].min(counts[other]).max(1) as f32
-    };
-    let mut pairs: Vec<((usize, usize), usize)> = together.iter().map(|(&pair, &count)| (pair, count)).collect();
-    pairs.retain(|&((one, other), count)| count >= LEAST_PROPOSED && share(one, other) >= TOGETHER);
-    pairs.sort_unstable_by_key(|&(pair, count)| (Reverse(count), pair));
-    let mut sets: Vec<Vec<usize>> = Vec::new();
-    for ((one, other), _) in pairs {
-        let of = |tool: usize| sets.iter().position(|set| set.contains(&tool));
-        match (of(one), of(other)) {
-            (None, None) => sets.push(vec![one, other]),
-            (Some(set), None) => join(&mut sets[set], other, share),
-            (None, Some(set)) => join(&mut sets[set], one, share),
-            (Some(_), Some(_)) => {}
-        }
-    }
-    let proposed = sets.into_iter().map(|set| {
-        let is_of_set = |(_, tools): &&(Arc<str>, Vec<usize>)| tools.iter().filter(|tool| set.contains(tool)).count() >= 2;
-        let people: Vec<&Arc<str>> = chats.iter().filter(is_of_set).map(|(person, _)| person).collect();
-        let distinct: IndexSet<&Arc<str>> = people.iter().copied().collect();
-        let tools = set.iter().filter_map(|&tool| used.get_index(tool)).map(|(tool, _)| tool.clone()).collect();
-        ProposedToolset { tools, chats: people.len(), people: distinct.len() }
-    });
-    let mut toolsets: Vec<ProposedToolset> = proposed.collect();
+    let calls = Calls::of(memories, is_wanted);
+    let mut toolsets: Vec<ProposedToolset> = calls.sets().iter().map(|set| calls.toolset(set)).collect();
     toolsets.sort_by(|one, other| other.chats.cmp(&one.chats).then_with(|| one.tools.cmp(&other.tools)));
     toolsets.truncate(MOST_PROPOSALS);
-    let frequent = |groups: bool, most: usize| {
-        let wanted = used.iter().enumerate().filter(|(place, _)| is_group[*place] == groups && counts[*place] >= LEAST_PROPOSED);
+    Proposals { toolsets, pins: calls.frequent(false, PINS), loaded: calls.frequent(true, MOST_PROPOSALS) }
+}
+
+/// The calls in the chats of all memories. Tools are their places in `used`.
+#[derive(Default)]
+struct Calls {
+    /// The tools and groups, with the people who used them.
+    used: IndexMap<ToolId, IndexSet<Arc<str>>>,
+    /// The person and the tools of each chat.
+    chats: Vec<(Arc<str>, Vec<usize>)>,
+    /// Number of chats with each tool.
+    counts: Vec<usize>,
+    /// Number of chats with both of two tools.
+    together: HashMap<(usize, usize), usize>,
+}
+
+impl Calls {
+    fn of<'a>(memories: impl Iterator<Item = &'a CoUse>, is_wanted: impl Fn(&ToolId) -> bool) -> Self {
+        let mut all = Self::default();
+        for memory in memories {
+            memory.each(|person, tools| {
+                let tools = tools.filter(|tool| is_group(tool) || is_wanted(tool));
+                let note = |tool: &ToolId| {
+                    let entry = all.used.entry(tool.clone());
+                    let place = entry.index();
+                    entry.or_default().insert(Arc::clone(person));
+                    place
+                };
+                let tools = tools.map(note).collect();
+                all.chats.push((Arc::clone(person), tools));
+            });
+        }
+        all.counts = vec![0; all.used.len()];
+        let is_tool: Vec<bool> = all.used.keys().map(|tool| !is_group(tool)).collect();
+        for (_, tools) in &all.chats {
+            for (place, &one) in tools.iter().enumerate() {
+                all.counts[one] += 1;
+                for &other in tools[place + 1..].iter().filter(|other| is_tool[one] && is_tool[**other]) {
+                    *all.together.entry(pair(one, other)).or_default() += 1;
+                }
+            }
+        }
+        all
+    }
+
+    /// The share of the chats with the rarer tool that have both.
+    fn share(&self, one: usize, other: usize) -> f32 {
+        let both = self.together.get(&pair(one, other)).copied().unwrap_or_default();
+        both as f32 / self.counts[one].min(self.counts[other]).max(1) as f32
+    }
+
+    /// Sets of tools that are mostly called together. The most frequent pairs begin sets, and others join them.
+    fn sets(&self) -> Vec<Vec<usize>> {
+        let mut pairs: Vec<((usize, usize), usize)> = self.together.iter().map(|(&pair, &count)| (pair, count)).collect();
+        pairs.retain(|&((one, other), count)| count >= LEAST_PROPOSED && self.share(one, other) >= TOGETHER);
+        pairs.sort_unstable_by_key(|&(pair, count)| (Reverse(count), pair));
+        let mut sets: Vec<Vec<usize>> = Vec::new();
+        for ((one, other), _) in pairs {
+            let of = |tool: usize| sets.iter().position(|set| set.contains(&tool));
+            match (of(one), of(other)) {
+                (None, None) => sets.push(vec![one, other]),
+                (Some(set), None) => self.join(&mut sets[set], other),
+                (None, Some(set)) => self.join(&mut sets[set], one),
+                (Some(_), Some(_)) => {}
+            }
+        }
+        sets
+    }
+
+    /// Adds a tool to a set if it is mostly called together with its members.
+    fn join(&self, set: &mut Vec<usize>, tool: usize) {
+        let mean = set.iter().map(|&member| self.share(member, tool)).sum::<f32>() / set.len() as f32;
+        if set.len() < MEMBERS && mean >= TOGETHER {
+            set.push(tool);
+        }
+    }
+
+    fn toolset(&self, set: &[usize]) -> ProposedToolset {
+        let is_of_set = |(_, tools): &&(Arc<str>, Vec<usize>)| tools.iter().filter(|tool| set.contains(tool)).count() >= 2;
+        let people: Vec<&Arc<str>> = self.chats.iter().filter(is_of_set).map(|(person, _)| person).collect();
+        let distinct: IndexSet<&Arc<str>> = people.iter().copied().collect();
+        let tools = set.iter().filter_map(|&tool| self.used.get_index(tool)).map(|(tool, _)| tool.clone()).collect();
+        ProposedToolset { tools, chats: people.len(), people: distinct.len() }
+    }
+
+    /// The most frequent tools, or the most frequent groups.
+    fn frequent(&self, groups: bool, most: usize) -> Vec<Frequent> {
+        let counted = self.used.iter().zip(&self.counts).filter(|((tool, _), count)| is_group(tool) == groups && **count >= LEAST_PROPOSED);
         let mut found: Vec<Frequent> =
-            wanted.map(|(place, (tool, people))| Frequent { tool: tool.clone(), chats: counts[place], people: people.len() }).collect();
+            counted.map(|((tool, people), count)| Frequent { tool: tool.clone(), chats: *count, people: people.len() }).collect();
         found.sort_by(|one, other| (other.people, other.chats).cmp(&(one.people, one.chats)).then_with(|| one.tool.cmp(&other.tool)));
         found.truncate(most);
         found
-    };
-    Proposals { toolsets, pins: frequent(false, PINS), loaded: frequent(true, MOST_PROPOSALS) }
+    }
 }
 
-/// Adds a tool to a set if it is mostly called together with its members.
-fn join(set: &mut Vec<usize>, tool: usize, share: impl Fn(usize, usize) -> f32) {
-    let mean = set.iter().map(|&member| share(member, tool)).sum::<f32>() / set.len() as f32;
-    if set.len() < MEMBERS && mean >= TOGETHER {
-        set.push(tool);
-    }
+fn is_group(tool: &ToolId) -> bool {
+    tool.server.as_str().is_empty()
+}
+
+fn pair(one: usize, other: usize) -> (usize, usize) {
+    (one.min(other), one.max(other))
 }
 
 #[cfg(test)]

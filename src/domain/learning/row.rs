@@ -86,7 +86,7 @@ impl Known {
     }
 }
 
-/// Places and numbers of people and tools, of which there are never more than messages times evidence.
+/// A place or a number as stored in a row. It always fits, because memory holds far fewer messages, people and tools.
 pub(super) fn small(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }

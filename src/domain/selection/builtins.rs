@@ -238,7 +238,7 @@ impl Cues {
     }
 }
 
-/// Whether these parts follow in the words from `at` on, of which at most `skipped` may come before the first part.
+/// Whether the words from `at` on match these parts, after at most `skipped` other words.
 fn follows(parts: &[Part], words: &[String], at: usize, skipped: usize) -> bool {
     let Some((part, rest)) = parts.split_first() else { return true };
     if matches!(part, Part::Gap) {

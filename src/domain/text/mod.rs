@@ -5,6 +5,7 @@ pub mod canonical;
 pub mod json;
 pub mod json_text;
 pub(crate) mod similar;
+pub(crate) mod word_list;
 pub(crate) mod words;
 pub(crate) mod folding;
 pub mod language;

@@ -160,7 +160,7 @@ impl Policies {
         let given = stored(store.as_ref()).await?;
         let parts = Parts { settings: live.policy.clone(), groups: live.groups.clone(), given };
         parts.warn();
-        current.set_policy(parts.policy(&parts.given));
+        parts.put_in_force(&current);
         Ok(Self { current, store, keys, parts: RwLock::new(parts), changing: tokio::sync::Mutex::default() })
     }
 
@@ -170,7 +170,7 @@ impl Policies {
         parts.settings = live.policy.clone();
         parts.groups = live.groups.clone();
         parts.warn();
-        self.current.set_policy(parts.policy(&parts.given));
+        parts.put_in_force(&self.current);
     }
 
     /// Takes over the stored policy, which another service may have changed.
@@ -181,7 +181,7 @@ impl Policies {
         let _one = self.changing.lock().await;
         let given = stored(self.store.as_ref()).await?;
         // Even if the version is known: after a failover that lost changes, it may have been given again.
-        self.put_in_force(given);
+        self.take_over(given);
         Ok(())
     }
 
@@ -210,16 +210,16 @@ impl Policies {
         }
         let stored = Body { default: given.default, rules: given.rules.iter().map(|rule| to_value(&rule.rule)).collect() };
         match self.store.save_policy(version, &to_value(&stored).to_string()).await? {
-            Some(version) => Ok(self.put_in_force(Given { version, ..given })),
+            Some(version) => Ok(self.take_over(Given { version, ..given })),
             // Another replica was faster. Its policy is the current one, so apply it here too.
-            None => Err(PolicyError::Changed(self.put_in_force(self::stored(self.store.as_ref()).await?).version)),
+            None => Err(PolicyError::Changed(self.take_over(self::stored(self.store.as_ref()).await?).version)),
         }
     }
 
-    fn put_in_force(&self, given: Given) -> PolicyView {
+    fn take_over(&self, given: Given) -> PolicyView {
         let mut parts = self.parts.write();
         parts.given = given;
-        self.current.set_policy(parts.policy(&parts.given));
+        parts.put_in_force(&self.current);
         parts.view(&parts.given, &self.current)
     }
 
@@ -340,6 +340,10 @@ impl Parts {
 
     fn policy(&self, given: &Given) -> Policy {
         Policy::new(self.default(given), self.rules(given))
+    }
+
+    fn put_in_force(&self, current: &CurrentCatalog) {
+        current.set_policy(self.policy(&self.given));
     }
 
     fn view(&self, given: &Given, current: &CurrentCatalog) -> PolicyView {

@@ -194,22 +194,7 @@ impl Rates {
 
     async fn exchange(&self, store: &dyn RateStore, since: u64, last: &mut RateKey) -> Result<u64, StoreError> {
         let begun = self.started.elapsed();
-        let mut sent: Vec<(RateKey, Arc<SharedPacer>)> = {
-            let mut changed = self.changed.lock();
-            let mut keys: Vec<RateKey> = changed.keys().copied().collect();
-            if keys.len() > REPORTS {
-                // The next exchange goes on after the last one of these, so that everybody's turn comes.
-                keys.sort_unstable();
-                let start = keys.partition_point(|key| *key <= *last);
-                keys.rotate_left(start);
-                keys.truncate(REPORTS);
-                self.urgent.notify_one();
-            }
-            *last = keys.last().copied().unwrap_or_default();
-            keys.into_iter().filter_map(|key| changed.remove_entry(&key)).collect()
-        };
-        // In one order in all services, so that their statements don't wait for each other in a circle.
-        sent.sort_unstable_by_key(|(key, _)| *key);
+        let sent = self.take_changed(last);
         let report = |(key, pacer): &(RateKey, Arc<SharedPacer>)| {
             let Wanted { owed, returned, waiting, extra } = pacer.want(begun);
             let (interval, tolerance, ahead) = (pacer.interval(), pacer.tolerance(), pacer.ahead(begun));
@@ -230,6 +215,24 @@ impl Rates {
                 Err(error)
             }
         }
+    }
+
+    /// Takes the limiters to report, in one order in all services, so that their statements don't wait for each other in a circle. If there
+    /// are too many, the next exchange goes on after `last`, so that everybody's turn comes.
+    fn take_changed(&self, last: &mut RateKey) -> Vec<(RateKey, Arc<SharedPacer>)> {
+        // Requests wait for the lock, so it is not held while the keys are sorted. Meanwhile, only requests add keys.
+        let mut keys: Vec<RateKey> = self.changed.lock().keys().copied().collect();
+        keys.sort_unstable();
+        if keys.len() > REPORTS {
+            let start = keys.partition_point(|key| *key <= *last);
+            keys.rotate_left(start);
+            keys.truncate(REPORTS);
+            self.urgent.notify_one();
+        }
+        *last = keys.last().copied().unwrap_or_default();
+        keys.sort_unstable();
+        let mut changed = self.changed.lock();
+        keys.iter().filter_map(|key| changed.remove_entry(key)).collect()
     }
 
     fn learn(&self, rates: &SharedRates, sent: HashMap<RateKey, Arc<SharedPacer>>) -> u64 {

@@ -7,19 +7,20 @@
 //! The definitions of servers and their prompts are compared in the same way, under keys that no tool can have
 //! ([`crate::domain::catalog::definition`]). The first ones seen count as approved.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+mod state;
+
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use ahash::RandomState;
 use parking_lot::RwLock;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use self::state::{Present, State, shown};
 use crate::domain::access::management::ManagedInFile;
 use crate::domain::catalog::definition::{
     Difference, LISTED, NO_TOOL, PROMPTS_LISTED, SERVER_KEY, TOOLS_LISTED, definition_of, difference, fingerprint, prompt_key, prompt_of,
-    skeleton,
 };
 use crate::domain::catalog::hidden_text::visible;
 use crate::domain::catalog::naming::OperationId;
@@ -27,7 +28,7 @@ use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::text::canonical::{self, Fingerprint};
 use crate::domain::text::json_text::JsonText;
 use crate::service::ports::{DefinitionStore, ServerListing, StoreError, StoredDefinition};
-use crate::settings::{DefinitionChanges, DefinitionSettings, LiveSettings, NewDefinitions};
+use crate::settings::{DefinitionChanges, DefinitionSettings, LiveSettings};
 
 /// Maximum number of changes listed in a log line.
 const LOGGED_PLACES: usize = 5;
@@ -76,31 +77,6 @@ pub struct Definitions {
     state: RwLock<State>,
     /// Ensures that approvals run one after another.
     approving: tokio::sync::Mutex<()>,
-}
-
-#[derive(Default)]
-struct State {
-    settings: DefinitionSettings,
-    /// The fingerprints that the settings file approves. They replace the known ones.
-    approved: HashMap<ToolId, Fingerprint, RandomState>,
-    /// The name of the settings file.
-    file: Arc<str>,
-    /// The known definitions of all tools ever seen, and of servers and their prompts.
-    known: HashMap<ServerName, HashMap<Arc<str>, StoredDefinition, RandomState>, RandomState>,
-    /// The definitions that servers list now.
-    present: HashMap<ServerName, Present, RandomState>,
-    /// Tools with similar-looking names, by the common form of these names.
-    alike: HashMap<String, BTreeSet<ToolId>, RandomState>,
-}
-
-#[derive(Default)]
-struct Present {
-    fingerprints: HashMap<Arc<str>, Fingerprint, RandomState>,
-    withheld: Vec<Arc<Tool>>,
-    /// The full definitions of the server and its prompts, by key.
-    parts: HashMap<Arc<str>, Value, RandomState>,
-    /// Names that are not remembered because the server has listed too many.
-    beyond: HashSet<Arc<str>, RandomState>,
 }
 
 /// A kind of list. An entry that is missing from the next list of its kind was removed.
@@ -558,155 +534,4 @@ impl Definitions {
 
 fn part_id(server: &ServerName, prompt: Option<&str>) -> ToolId {
     ToolId::new(server.clone(), prompt.map_or_else(|| SERVER_KEY.to_owned(), prompt_key))
-}
-
-/// Formats a tool, server or prompt for the log.
-fn shown(id: &ToolId) -> String {
-    match (&*id.name, prompt_of(&id.name)) {
-        (SERVER_KEY, _) => format!("{} (title and instructions)", id.server),
-        (_, Some(prompt)) => format!("{} (prompt {})", id.server, visible(prompt)),
-        _ => visible(&id.to_string()),
-    }
-}
-
-impl State {
-    fn note_alike(&mut self, tool: &ToolId) {
-        if !tool.name.starts_with(NO_TOOL) {
-            self.alike.entry(skeleton(&tool.name)).or_default().insert(tool.clone());
-        }
-    }
-
-    fn forget(&mut self, tool: &ToolId) {
-        if let Some(known) = self.known.get_mut(&tool.server) {
-            known.remove(&tool.name);
-        }
-        let read_as = skeleton(&tool.name);
-        if let Some(alike) = self.alike.get_mut(&read_as) {
-            alike.remove(tool);
-            if alike.is_empty() {
-                self.alike.remove(&read_as);
-            }
-        }
-    }
-
-    /// Checks that no file approves this definition.
-    fn check_given(&self, id: &ToolId) -> Result<(), ManagedInFile> {
-        let is_in_file = self.approved.contains_key(id);
-        if is_in_file { Err(ManagedInFile::new(format_args!("the approval of {}", shown(id)), &self.file)) } else { Ok(()) }
-    }
-
-    /// Whether the known definition is not the one that the settings file approves. The approved one was then never listed.
-    fn lacks_approved(&self, id: &ToolId) -> bool {
-        let known = || self.known.get(&id.server).and_then(|known| known.get(&id.name)).map(|known| known.fingerprint);
-        self.approved.get(id).is_some_and(|approved| known() != Some(*approved))
-    }
-
-    fn withholds(&self) -> bool {
-        self.settings.changes == DefinitionChanges::Quarantine || self.settings.new == NewDefinitions::Quarantine
-    }
-
-    fn is_beyond(&self, tool: &ToolId) -> bool {
-        self.present.get(&tool.server).is_some_and(|present| present.beyond.contains(&tool.name))
-    }
-
-    /// Logs a new tool once, with other tools that have a similar-looking name.
-    fn log_new(&self, stored: &StoredDefinition) {
-        let tool = shown(&stored.tool);
-        let is_withheld = stored.is_new && self.settings.new == NewDefinitions::Quarantine;
-        if is_withheld {
-            tracing::warn!(tool, "a definition that a server has added is withheld until it is approved");
-        }
-        if stored.tool.name.starts_with(NO_TOOL) {
-            return;
-        }
-        let alike = self.alike.get(&skeleton(&stored.tool.name)).into_iter().flatten();
-        if let Some(other) = alike.into_iter().find(|other| other.name != stored.tool.name) {
-            tracing::warn!(tool, looks_like = shown(other), "the names of two tools look the same");
-        }
-    }
-
-    /// The fingerprint of the definition that the server lists now.
-    fn listed(&self, tool: &ToolId) -> Option<Fingerprint> {
-        self.present.get(&tool.server)?.fingerprints.get(&tool.name).copied()
-    }
-
-    /// Whether a known server added the tool and nobody has approved it yet.
-    fn is_new(&self, tool: &ToolId, now: &Fingerprint) -> bool {
-        if self.approved.contains_key(tool) {
-            return false;
-        }
-        let known = self.known.get(&tool.server).and_then(|known| known.get(&tool.name));
-        known.map_or_else(
-            || self.is_beyond(tool),
-            |known| known.is_new && (known.fingerprint == *now || self.settings.new == NewDefinitions::Quarantine),
-        )
-    }
-
-    fn of(&self, tool: &ToolId) -> Option<DefinitionState> {
-        self.compare(tool, &self.listed(tool)?)
-    }
-
-    fn compare(&self, tool: &ToolId, definition: &Fingerprint) -> Option<DefinitionState> {
-        if let Some(approved) = self.approved.get(tool) {
-            return match (approved == definition, self.settings.changes) {
-                (_, DefinitionChanges::Off) => None,
-                (true, _) => Some(DefinitionState::Same),
-                (false, DefinitionChanges::Flag) => Some(DefinitionState::Changed),
-                (false, DefinitionChanges::Quarantine) => Some(DefinitionState::Withheld),
-            };
-        }
-        let Some(known) = self.known.get(&tool.server).and_then(|known| known.get(&tool.name)) else {
-            // The tool is not remembered, so its definition may have changed.
-            return (self.withholds() && self.is_beyond(tool)).then_some(DefinitionState::Withheld);
-        };
-        Some(match (known.fingerprint == *definition, self.settings.changes) {
-            (_, DefinitionChanges::Off) => return None,
-            (_, _) if known.is_new && self.settings.new == NewDefinitions::Quarantine => DefinitionState::Withheld,
-            (true, _) if known.is_new => DefinitionState::New,
-            (true, _) => DefinitionState::Same,
-            (false, DefinitionChanges::Flag) => DefinitionState::Changed,
-            (false, DefinitionChanges::Quarantine) => DefinitionState::Withheld,
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::{DefinitionState, State};
-    use crate::domain::catalog::tool::ToolId;
-    use crate::domain::text::canonical::Fingerprint;
-    use crate::settings::{DefinitionChanges, DefinitionSettings};
-
-    #[test]
-    fn an_approval_in_a_file_decides_alone() {
-        let (tool, approved, other) = (ToolId::new("one", "send"), Fingerprint::of_text("approved"), Fingerprint::of_text("other"));
-        let settings = DefinitionSettings { changes: DefinitionChanges::Quarantine, ..DefinitionSettings::default() };
-        let mut state = State { settings, file: "toolsieve.toml".into(), ..State::default() };
-        assert_eq!(state.compare(&tool, &other), None);
-        state.approved.insert(tool.clone(), approved);
-        assert_eq!(state.compare(&tool, &approved), Some(DefinitionState::Same));
-        assert_eq!(state.compare(&tool, &other), Some(DefinitionState::Withheld));
-        assert!(!state.is_new(&tool, &other) && state.lacks_approved(&tool));
-        state.settings.changes = DefinitionChanges::Off;
-        assert_eq!(state.compare(&tool, &other), None);
-        assert_eq!(
-            state.check_given(&tool).unwrap_err().to_string(),
-            "the approval of one/send is managed in toolsieve.toml: change it there"
-        );
-        assert!(state.check_given(&ToolId::new("one", "echo")).is_ok());
-    }
-
-    #[test]
-    fn with_a_tool_goes_what_its_name_is_read_as() {
-        let mut state = State::default();
-        let [one, other] = ["one", "other"].map(|server| ToolId::new(server, "send"));
-        state.note_alike(&one);
-        state.note_alike(&other);
-        state.forget(&one);
-        assert_eq!(state.alike.values().map(BTreeSet::len).collect::<Vec<_>>(), [1]);
-        state.forget(&other);
-        assert!(state.alike.is_empty());
-    }
 }

@@ -129,7 +129,7 @@ impl Indexing {
                     if std::mem::take(&mut is_first) {
                         self.forget_unused(&catalog).await;
                     }
-                    if catalog.version() == self.current.snapshot().version() && policy == self.current.policy().version() {
+                    if !self.is_outdated(&catalog, policy) {
                         self.enrichment.complete();
                     }
                 } else {
@@ -186,8 +186,7 @@ impl Indexing {
             // Tools are found by words at once, and by meaning as soon as they have vectors.
             let (policy, begun) = (self.current.policy().version(), Instant::now());
             self.replace(&passages, &vectors).await;
-            let is_outdated = || self.current.snapshot().version() != catalog.version() || self.current.policy().version() != policy;
-            match self.embed(missing, &mut vectors, begun.elapsed(), is_outdated).await {
+            match self.embed(missing, &mut vectors, begun.elapsed(), || self.is_outdated(catalog, policy)).await {
                 Embedded::All => {}
                 Embedded::Some => complete = false,
                 // The next update follows at once and reads the new vectors from the store.
@@ -195,6 +194,11 @@ impl Indexing {
             }
         }
         self.replace(&passages, &vectors).await && complete
+    }
+
+    /// Whether there is a newer catalog, or a newer policy than this version.
+    fn is_outdated(&self, catalog: &Catalog, policy: u64) -> bool {
+        self.current.snapshot().version() != catalog.version() || self.current.policy().version() != policy
     }
 
     /// Deletes vectors, token counts and enrichments that were not used for a long time.

@@ -1,5 +1,7 @@
 //! Administration of tools and servers, including withheld and unlisted tools.
 
+mod duplicates;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -7,10 +9,11 @@ use std::time::SystemTime;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
+pub(crate) use self::duplicates::{DuplicateGroup, DuplicateTool, Duplicates, LookalikeTool, duplicates};
 use crate::domain::access::management::ManagedBy;
 use crate::domain::access::tool_facts::{Overlays, OverrideProblem, TagSource, ToolOverride};
-use crate::domain::catalog::catalog::{self, Catalog};
-use crate::domain::catalog::definition::{Difference, skeleton};
+use crate::domain::catalog::catalog;
+use crate::domain::catalog::definition::Difference;
 use crate::domain::catalog::hidden_text::{HiddenText, visible};
 use crate::domain::catalog::hints::ToolHints;
 use crate::domain::catalog::shape::{Shape, ShapeProblem};
@@ -25,6 +28,7 @@ use crate::service::catalog::definitions::{ApproveError, DefinitionCounts, Defin
 use crate::service::catalog::rebuild::Rebuilds;
 use crate::service::catalog::reload::Reload;
 use crate::service::catalog::tool_facts::{OverrideError, ToolOverrides};
+use crate::service::paging::next_offset;
 use crate::service::ports::{ListingStore, LogLine, ServerPhase, ServerState, StoreError, ToolServers};
 use crate::settings::KnownServer;
 
@@ -127,39 +131,6 @@ pub(crate) struct DefinitionView {
     pub approved_at: Option<SystemTime>,
 }
 
-/// Near duplicates: tools of different servers with almost the same texts.
-#[derive(Debug, Serialize)]
-pub(crate) struct Duplicates {
-    pub groups: Vec<DuplicateGroup>,
-    /// Groups of tools with different but similar-looking names, because of hidden characters or similar letters.
-    pub lookalikes: Vec<Vec<LookalikeTool>>,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct LookalikeTool {
-    pub server: String,
-    /// The raw name, with hidden and non-ASCII characters as escapes such as `\u{200b}`.
-    pub tool: String,
-    pub name: String,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct DuplicateGroup {
-    /// Whether all tools have the same raw name.
-    pub same_name: bool,
-    /// Whether all tools have the same description and input schema.
-    pub same_definition: bool,
-    pub tools: Vec<DuplicateTool>,
-}
-
-#[derive(Debug, Serialize)]
-pub(crate) struct DuplicateTool {
-    pub server: String,
-    pub tool: String,
-    pub name: String,
-    pub summary: String,
-}
-
 /// The definitions of a server and its prompts, compared with the approved ones.
 #[derive(Debug, Serialize)]
 pub(crate) struct ServerDefinitionView {
@@ -228,10 +199,10 @@ impl ToolAdmin {
         };
         let views = ids.into_iter().map(|id| self.view(id, tools.get(id), &overlays));
         let found: Vec<ToolView> = views.filter(is_meant).collect();
-        let (total, end) = (found.len(), offset.saturating_add(limit));
+        let total = found.len();
         let mut tools: Vec<ToolView> = found.into_iter().skip(offset).take(limit).collect();
         self.mark_hard_to_find(&mut tools);
-        ToolPage { tools, total, next: Some(end).filter(|end| *end < total) }
+        ToolPage { tools, total, next: next_offset(offset, limit, total) }
     }
 
     /// Compares tools, which are sorted by server, with their siblings.
@@ -496,50 +467,6 @@ fn tags(tool: &Tool, overlays: &Overlays) -> Vec<TagView> {
         }
     }
     tags
-}
-
-/// The groups of near duplicates, in catalog order.
-pub(crate) fn duplicates(catalog: &Catalog, near_duplicates: &NearDuplicates) -> Duplicates {
-    let mut groups: BTreeMap<u32, Vec<&Arc<Tool>>> = BTreeMap::new();
-    for (place, tool) in (0..).zip(catalog.tools()) {
-        groups.entry(near_duplicates.group(place)).or_default().push(tool);
-    }
-    let groups = groups.into_values().filter(|tools| tools.len() > 1).map(|tools| {
-        let first = tools[0];
-        DuplicateGroup {
-            same_name: tools.iter().all(|tool| tool.id.name == first.id.name),
-            same_definition: tools.iter().all(|tool| tool.description == first.description && tool.input.source == first.input.source),
-            tools: tools.iter().map(|tool| duplicate(tool)).collect(),
-        }
-    });
-    Duplicates { groups: groups.collect(), lookalikes: lookalikes(catalog) }
-}
-
-fn lookalikes(catalog: &Catalog) -> Vec<Vec<LookalikeTool>> {
-    let mut groups: BTreeMap<String, Vec<&Arc<Tool>>> = BTreeMap::new();
-    for tool in catalog.tools() {
-        groups.entry(skeleton(&tool.id.name)).or_default().push(tool);
-    }
-    let groups = groups.into_values().filter(|tools| tools.iter().any(|tool| tool.id.name != tools[0].id.name));
-    let spelled = |letter: char| match letter {
-        letter if letter.is_ascii() => visible(letter.encode_utf8(&mut [0; 4])),
-        letter => letter.escape_unicode().to_string(),
-    };
-    let of = |tool: &Arc<Tool>| LookalikeTool {
-        server: tool.id.server.to_string(),
-        tool: tool.id.name.chars().map(spelled).collect(),
-        name: tool.operation_id.to_string(),
-    };
-    groups.map(|tools| tools.into_iter().map(of).collect()).collect()
-}
-
-fn duplicate(tool: &Tool) -> DuplicateTool {
-    DuplicateTool {
-        server: tool.id.server.to_string(),
-        tool: tool.label.to_string(),
-        name: tool.operation_id.to_string(),
-        summary: tool.summary().to_owned(),
-    }
 }
 
 /// Serializes a time in UTC, to the second.

@@ -144,7 +144,7 @@ pub struct IndexServerScore {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct IndexState {
     pub documents: usize,
-    /// Number of tools with dense vectors, without those of which some are still to be computed.
+    /// Number of tools whose dense vectors are all computed.
     pub embedded: usize,
     /// The reason why search is lexical only.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -3,6 +3,10 @@
 //! An outage costs quality and causes a warning, but there is always a response. Without vectors, the ranking is lexical; without
 //! the index, it is empty.
 
+mod ranking;
+mod gate;
+mod preferences;
+
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,121 +15,29 @@ use ahash::RandomState;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
+pub(super) use self::gate::without_gate;
+pub use self::ranking::Ranking;
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
-use crate::domain::learning::boost::{Learned, apply};
-use crate::domain::learning::memory::RIVALS;
-use crate::domain::learning::quality::Quality;
+use crate::domain::learning::boost::Learned;
 use crate::domain::learning::vector::MessageVector;
-use crate::domain::learning::votes::Vote;
-use crate::domain::selection::builtins::Families;
-use crate::domain::selection::explanation::GateExplanation;
-use crate::domain::selection::relevance::arrange::{prefer_better, prefer_ready};
 use crate::domain::selection::relevance::{
-    Candidates, FusionParameters, Gate, GateEvidence, GateRule, GateVerdict, LeftOpen, LexicalModel, QueryPlan, Ranked, Signals,
-    SparseVector, TurnEvidence, living_first, z_scores,
+    Candidates, FusionParameters, Gate, LexicalModel, QueryPlan, Ranked, SparseVector, living_first, z_scores,
 };
-use crate::domain::text::canonical::Fingerprint;
-use crate::service::access::connections::{ConnectionState, Connections};
+use crate::service::access::connections::Connections;
 use crate::service::catalog::current::View;
 use crate::service::catalog::indexing::Indexing;
 use crate::service::learning::learn::Learning;
 use crate::service::ports::{
-    ComputedStore, Coverage, EmbedError, Embedder, IndexAnswer, IndexCandidate, IndexQuery, IndexQueryText, IndexServerScore, SpanKind,
-    ToolIndex, ToolServers,
+    Coverage, EmbedError, Embedder, IndexAnswer, IndexCandidate, IndexQuery, IndexQueryText, IndexServerScore, SpanKind, ToolIndex,
+    ToolServers,
 };
 use crate::service::records::metrics::{Meters, Stage};
-use crate::service::selection::builtins::{BuiltinExamples, BuiltinFamilies, BuiltinTexts};
+use crate::service::selection::builtins::BuiltinExamples;
 use crate::service::selection::explain::{Trace, common_words};
 use crate::service::selection::foreign::{Foreign, ForeignTool, ForeignVectors, Known};
 use crate::service::spans;
-
-/// A ranking with the evidence for the gate and the cut. Keys below the number of tools in the catalog are positions in it;
-/// larger keys are foreign tools in their order.
-#[derive(Clone, Debug, Default)]
-pub struct Ranking {
-    pub ranked: Vec<Ranked<u32>>,
-    /// The text of the message that was searched, without pastes.
-    pub message: String,
-    /// The message together with earlier turns, if it depends on them.
-    pub in_context: Option<String>,
-    /// The vector of `in_context`.
-    pub context_vector: Option<Arc<[f32]>>,
-    /// Whether the assistant's last turn ended with a question or offered to do something.
-    pub left_open: LeftOpen,
-    /// The vector of the message.
-    pub vector: Option<Arc<[f32]>>,
-    /// The share of the top five tools that belong to the server of the first one.
-    pub agreement: f32,
-    /// Positions of foreign tools that were not judged and are kept.
-    pub not_judged: Vec<usize>,
-    /// Whether the message has several sentences or clauses.
-    pub has_parts: bool,
-    /// For each server of the catalog, whether it is down.
-    down: Vec<bool>,
-    /// How strict the gate is (`selection.strictness`).
-    strictness: f32,
-    /// What learning from use changed.
-    pub(super) learned: Learned,
-    /// The best tools without learning, with their scores. Empty if learning is off.
-    pub(crate) plain: Vec<(u32, f32)>,
-    /// Whether some tools or the message have no vectors, so that semantic results are incomplete.
-    pub is_partial: bool,
-    /// Whether the index failed.
-    pub has_failed: bool,
-    pub warnings: Vec<String>,
-}
-
-impl Ranking {
-    /// Whether a server is down, by its position in the catalog.
-    pub fn is_down(&self, server: u32) -> bool {
-        self.down.get(server as usize).copied().unwrap_or(false)
-    }
-
-    /// Calls `judge` with the evidence of all searched texts.
-    fn with_evidence<T>(&self, tools: usize, judge: impl FnOnce(&GateEvidence<'_>) -> T) -> T {
-        let cosines = best_five(self.ranked.iter().filter_map(|ranked| ranked.dense));
-        judge(&GateEvidence {
-            message: &self.message,
-            vector: self.vector.as_deref(),
-            best_dense: cosines.first().copied(),
-            best_five: &cosines,
-            agreement: self.agreement,
-            best_lexical: self.ranked.iter().map(|ranked| ranked.lexical).fold(0.0, f32::max),
-            tools,
-        })
-    }
-
-    /// Calls `judge` with the evidence of the message alone and in context.
-    fn with_turn<T>(&self, tools: usize, judge: impl FnOnce(&TurnEvidence<'_>) -> T) -> T {
-        let cosines = best_five(self.ranked.iter().filter_map(|ranked| ranked.dense_alone));
-        self.with_evidence(tools, |all| {
-            let alone = GateEvidence {
-                best_dense: cosines.first().copied(),
-                best_five: &cosines,
-                best_lexical: self.ranked.iter().map(|ranked| ranked.lexical_alone).fold(0.0, f32::max),
-                ..*all
-            };
-            let message = self.in_context.as_deref().unwrap_or(&self.message);
-            let in_context = GateEvidence { message, vector: self.context_vector.as_deref(), ..*all };
-            judge(&TurnEvidence { alone, in_context, left_open: self.left_open })
-        })
-    }
-}
-
-/// The explanation if tools are let through without the gate.
-pub(super) fn without_gate(rule: GateRule) -> GateExplanation {
-    GateExplanation { needs_tool: true, margin: None, by: rule, signals: Vec::new() }
-}
-
-/// The five largest cosines, descending.
-fn best_five(cosines: impl Iterator<Item = f32>) -> Vec<f32> {
-    let mut cosines: Vec<f32> = cosines.collect();
-    cosines.sort_unstable_by(|one, other| other.total_cmp(one));
-    cosines.truncate(5);
-    cosines
-}
 
 pub struct Retrieve {
     embedder: Arc<dyn Embedder>,
@@ -143,13 +55,6 @@ pub struct Retrieve {
     /// What use has taught; `None` if learning is off.
     learning: Option<Learning>,
 }
-
-/// By how much uses must prefer one of two near duplicates, in standard deviations of the candidates, so that the other one doesn't take
-/// its place by better answers.
-const HABIT: f32 = 0.5;
-/// Number of messages that must have led to one of two near duplicates before the embedding model changed, and at least twice as many as
-/// to the other one.
-const EARLIER: u32 = 3;
 
 /// The merged results of several queries.
 #[derive(Clone, Debug, Default)]
@@ -229,27 +134,6 @@ impl Retrieve {
         self.learning.as_ref()
     }
 
-    /// Lets the messages that the caller may learn from change the ranking of this message. Votes for tools that are not offered don't
-    /// count.
-    pub(crate) fn apply_learning(&self, ranking: &mut Ranking, view: &View, principal: &Principal, is_offered: impl Fn(u32) -> bool) {
-        let Some(learning) = &self.learning else { return };
-        let vector = if ranking.in_context.is_some() { &ranking.context_vector } else { &ranking.vector };
-        let Some(vector) = vector.as_deref().and_then(MessageVector::of) else { return };
-        let votes = learning.votes(principal, &vector);
-        let View { catalog, visibility, .. } = view;
-        let counts = |key: &u32| visibility.allows(&catalog.tools()[*key as usize]) && is_offered(*key);
-        let allowed = |(tool, vote): (ToolId, Vote)| {
-            let key = catalog.position(&tool).filter(counts)?;
-            // Near duplicates on available servers have taken the ranks of unavailable tools.
-            let is_down = catalog.server_of(key).is_some_and(|server| ranking.is_down(server));
-            (vote.delta < 0.0 || !is_down).then_some((key, vote))
-        };
-        let votes: HashMap<u32, Vote> = votes.into_iter().filter_map(allowed).collect();
-        let is_ours = |one: &&Ranked<u32>| (one.key as usize) < catalog.tools().len();
-        ranking.plain = ranking.ranked.iter().filter(is_ours).take(RIVALS).map(|one| (one.key, one.fused)).collect();
-        ranking.learned = apply(&mut ranking.ranked, &votes);
-    }
-
     /// The vector of a message, as it is remembered.
     ///
     /// # Errors
@@ -270,55 +154,6 @@ impl Retrieve {
         Ok(self.embedder.embed_queries(&[plan.whole()]).await?.first().map(|vector| Arc::from(&vector[..])))
     }
 
-    /// For each server that is called with a sign-in, whether the caller may call it at once.
-    pub(crate) async fn connection_states(&self, caller: &Principal) -> HashMap<ServerName, ConnectionState> {
-        match &self.connections {
-            Some(connections) => connections.known_states(caller).await,
-            None => HashMap::new(),
-        }
-    }
-
-    /// Moves tools that the caller can call at once before equally good ones that need a sign-in first.
-    pub(crate) fn prefer_ready(ranked: &mut [Ranked<u32>], states: &HashMap<ServerName, ConnectionState>, view: &View) {
-        if !states.values().any(|state| *state == ConnectionState::SignIn) {
-            return;
-        }
-        let View { catalog, settings, .. } = view;
-        let texts = catalog.texts().filter(|_| settings.fold_duplicates);
-        let tools = catalog.tools();
-        let is_ready = |key: u32| {
-            let server = tools.get(key as usize).map(|tool| &tool.id.server);
-            server.is_none_or(|server| states.get(server) != Some(&ConnectionState::SignIn))
-        };
-        let group = |key: u32| if (key as usize) < tools.len() { texts.map_or(key, |texts| texts.near_duplicates.group(key)) } else { key };
-        prefer_ready(ranked, group, is_ready);
-    }
-
-    /// Among near duplicates, moves the one that fails less and answers faster to the first place, unless the caller's uses clearly
-    /// prefer another one. If that is no difference, the one that the caller used more often before the embedding model changed.
-    pub(crate) fn prefer_better(&self, ranking: &mut Ranking, view: &View, caller: &Principal) {
-        let View { catalog, settings, .. } = view;
-        let Some(learning) = &self.learning else { return };
-        let (quality, earlier) = (learning.qualities(caller), learning.earlier(caller));
-        if quality.is_none() && earlier.is_none() {
-            return;
-        }
-        let Some(texts) = catalog.texts().filter(|_| settings.fold_duplicates) else { return };
-        let tools = catalog.tools();
-        let Ranking { ranked, learned, down, .. } = ranking;
-        let is_down = |key: u32| catalog.server_of(key).is_some_and(|server| down.get(server as usize).copied().unwrap_or_default());
-        let delta = |key: u32| learned.deltas.get(&key).copied().unwrap_or_default();
-        let of = |key: u32| quality.as_ref()?(&tools.get(key as usize)?.id);
-        let used = |key: u32| earlier.as_ref()?.get(&tools.get(key as usize)?.id).copied();
-        let is_habit = |one: u32, other: u32| used(one).unwrap_or_default() >= EARLIER.max(2 * used(other).unwrap_or_default());
-        let group = |key: u32| if (key as usize) < tools.len() { texts.near_duplicates.group(key) } else { key };
-        prefer_better(ranked, group, |one, other| {
-            let is_preferred = delta(other) > 0.0 && delta(other) - delta(one) >= HABIT;
-            let is_better = Quality::is_better(of(one), of(other));
-            !is_preferred && !is_down(one) && (is_better || (is_habit(one, other) && !Quality::is_better(of(other), of(one))))
-        });
-    }
-
     /// Lowers the ranks of tools on servers that are down, as reported by `servers`.
     #[must_use]
     pub fn with_servers(self, servers: Arc<dyn ToolServers>) -> Self {
@@ -333,116 +168,6 @@ impl Retrieve {
 
     pub fn model(&self) -> &str {
         self.embedder.model()
-    }
-
-    /// Trains the gate with the embedder's vectors of its examples, unless the model has a trained head. The vectors are cached
-    /// in the store like those of tools.
-    pub async fn teach_gate(&self, store: &dyn ComputedStore) {
-        if !self.gate.load().wants_examples() {
-            return;
-        }
-        let texts: Vec<&str> = Gate::example_texts().collect();
-        let Some(vectors) = self.example_vectors(&texts, store).await else {
-            tracing::warn!("messages that need no tool are recognised by their words alone");
-            return;
-        };
-        let mut gate = Gate::default();
-        if gate.teach(&vectors.iter().collect::<Vec<_>>()) {
-            self.gate.store(Arc::new(gate));
-        }
-    }
-
-    /// Embeds the examples of messages that need Open WebUI's own tools. The vectors are cached in the store like those of tools.
-    pub async fn teach_builtins(&self, store: &dyn ComputedStore) {
-        let texts: Vec<&str> = Families::all().example_texts().collect();
-        if let Some(vectors) = self.example_vectors(&texts, store).await {
-            self.builtins.set(vectors);
-        } else {
-            tracing::warn!("messages that need Open WebUI's own tools are recognised by their words alone");
-        }
-    }
-
-    /// The families of Open WebUI's own tools that these texts need.
-    pub(super) async fn builtins(&self, texts: &BuiltinTexts) -> BuiltinFamilies {
-        self.builtins.judge(texts, self.embedder.as_ref()).await
-    }
-
-    /// The vectors of example texts, from the store or the embedder; `None` if the embedder fails.
-    async fn example_vectors(&self, texts: &[&str], store: &dyn ComputedStore) -> Option<Vec<Arc<[f32]>>> {
-        let hashes: Vec<Fingerprint> = texts.iter().map(|text| Fingerprint::of_text(text)).collect();
-        let mut known = store.vectors(self.model(), &hashes).await.unwrap_or_default();
-        let missing: Vec<(Fingerprint, String)> = hashes
-            .iter()
-            .zip(texts)
-            .filter(|(hash, _)| !known.contains_key(hash))
-            .map(|(hash, text)| (*hash, (*text).to_owned()))
-            .collect();
-        if !missing.is_empty() {
-            match self.embedder.embed_passages(missing.iter().map(|(_, text)| text.clone()).collect()).await {
-                Ok(vectors) => {
-                    let vectors: Vec<(Fingerprint, Arc<[f32]>)> = missing.iter().map(|(hash, _)| *hash).zip(vectors).collect();
-                    if let Err(error) = store.save_vectors(self.model(), &vectors).await {
-                        tracing::warn!(error = %error, "example messages were not stored");
-                    }
-                    known.extend(vectors);
-                }
-                Err(error) => {
-                    tracing::warn!(error = %error, "example messages were not embedded");
-                    return None;
-                }
-            }
-        }
-        hashes.iter().map(|hash| known.get(hash).cloned()).collect()
-    }
-
-    /// The cosine below which a search result is weak, see [`is_weak`](crate::domain::selection::relevance::is_weak). `tools` is the number
-    /// of tools searched.
-    pub fn weak_cosine(&self, ranking: &Ranking, tools: usize) -> Option<f32> {
-        let gate = self.gate.load();
-        gate.weak_cosine(ranking.with_evidence(tools, |evidence| gate.judge(evidence)))
-    }
-
-    /// Whether the message needs any tool.
-    pub fn needs_tool(&self, ranking: &Ranking, tools: usize) -> bool {
-        self.verdict(ranking, tools).is_none_or(|verdict| verdict.needs_tool)
-    }
-
-    /// The decision of [`Self::needs_tool`], with the features behind it.
-    pub(super) fn explain_gate(&self, ranking: &Ranking, tools: usize) -> GateExplanation {
-        let Some(verdict) = self.verdict(ranking, tools) else { return without_gate(GateRule::Partial) };
-        let gate = self.gate.load();
-        let signals = match ranking.in_context {
-            Some(_) => ranking.with_turn(tools, |evidence| gate.weighed_turn(verdict, evidence)),
-            None => ranking.with_evidence(tools, |evidence| gate.weighed(verdict, evidence)),
-        };
-        let margin = Some(verdict.margin).filter(|margin| margin.is_finite());
-        GateExplanation { needs_tool: verdict.needs_tool, margin, by: verdict.by, signals }
-    }
-
-    /// The gate's verdict; `None` if it can't judge because tools have no vectors yet, and the words suggest one.
-    fn verdict(&self, ranking: &Ranking, tools: usize) -> Option<GateVerdict> {
-        let gate = self.gate.load();
-        // Cosines say nothing about tools without vectors. If there are no vectors at all, the gate uses words anyway.
-        let by_words =
-            |alone: &GateEvidence<'_>| gate.judge(&GateEvidence { vector: None, best_dense: None, best_five: &[], ..*alone }).needs_tool;
-        if ranking.is_partial && ranking.vector.is_some() && ranking.with_turn(tools, |turn| by_words(&turn.alone)) {
-            return None;
-        }
-        let verdict = match ranking.in_context {
-            Some(_) => ranking.with_turn(tools, |evidence| gate.judge_turn(evidence)),
-            None => ranking.with_evidence(tools, |evidence| gate.judge(evidence)),
-        };
-        Some(verdict.at(ranking.strictness))
-    }
-
-    /// The features of the gate's trained head, for its training.
-    pub fn signals(&self, ranking: &Ranking, tools: usize) -> Signals {
-        ranking.with_evidence(tools, |evidence| self.gate.load().signals(evidence))
-    }
-
-    /// The features for the turn head: those of the message alone, of the message in context, and of the turns.
-    pub fn turn_signals(&self, ranking: &Ranking, tools: usize) -> [serde_json::Value; 3] {
-        ranking.with_turn(tools, |evidence| self.gate.load().turn_signals(evidence))
     }
 
     /// Ranks all tools that the caller sees, together with the foreign tools, for one message.
@@ -466,12 +191,7 @@ impl Retrieve {
         }
         let mut warnings = Vec::new();
         let vectors = self.embedded(&texts, &mut warnings).await;
-        let sparse = |text: &str| match catalog.texts() {
-            Some(texts) => self.lexical.expanded_query_vector(text, &settings.synonyms, &texts.vocabulary),
-            None => self.lexical.query_vector(text),
-        };
-        let query: Vec<IndexQueryText> =
-            texts.iter().enumerate().map(|(at, text)| IndexQueryText { dense: vectors.get(at).cloned(), sparse: sparse(text) }).collect();
+        let query = self.query(&texts, &vectors, view);
         let fusion = FusionParameters { dense_weight: settings.dense_weight, ..self.fusion };
         let limit = list.unwrap_or(settings.candidates);
         // Servers' scores do not help messages with a single part.
@@ -522,6 +242,15 @@ impl Retrieve {
             vector: vectors.into_iter().next().filter(|_| !is_poor),
             warnings,
         }
+    }
+
+    /// What to search for each text: its words, and its vector if there is one.
+    fn query(&self, texts: &[&str], vectors: &[Arc<[f32]>], view: &View) -> Vec<IndexQueryText> {
+        let words = |text: &str| match view.catalog.texts() {
+            Some(texts) => self.lexical.expanded_query_vector(text, &view.settings.synonyms, &texts.vocabulary),
+            None => self.lexical.query_vector(text),
+        };
+        texts.iter().enumerate().map(|(at, text)| IndexQueryText { dense: vectors.get(at).cloned(), sparse: words(text) }).collect()
     }
 
     /// Embeds the texts. If the embedder fails, returns no vectors and adds a warning.

@@ -119,16 +119,8 @@ impl Select {
         let called = called(&request, &offer, view);
         let message = Message { request: &request, principal, view, offer: &offer, called: &called, trace };
 
-        // If all tools stay anyway, the chat says nothing about the effect of the selection.
         let is_small = is_small(&message);
-        let is_off = self.switches.as_ref().is_some_and(|switches| switches.is_off(&principal.id, UserSwitch::Narrowing));
-        let arm = Some(view.settings.share).filter(|_| !is_small && !is_off).and_then(|share| Arm::of(subject(&message)?, share));
-        let whole = match (view.settings.mode, arm) {
-            _ if is_off => Some(Whole::SwitchedOff),
-            (Mode::Shadow, _) => Some(Whole::Shadow),
-            (Mode::On, Some(Arm::Static)) => Some(Whole::Static),
-            (Mode::On, _) => None,
-        };
+        let (whole, arm) = self.whole(&message, is_small);
         let is_static = matches!(whole, Some(Whole::Static | Whole::SwitchedOff));
         let chosen = match (is_static && trace.is_none(), is_small) {
             (true, _) => Chosen::nothing(),
@@ -205,6 +197,21 @@ impl Select {
             warnings,
             took: figures.took,
         }
+    }
+
+    /// Why all tools stay, if they do, and the chat's arm of the experiment.
+    fn whole(&self, message: &Message<'_>, is_small: bool) -> (Option<Whole>, Option<Arm>) {
+        let Message { principal, view, .. } = *message;
+        let is_off = self.switches.as_ref().is_some_and(|switches| switches.is_off(&principal.id, UserSwitch::Narrowing));
+        // If all tools stay anyway, the chat says nothing about the effect of the selection.
+        let arm = Some(view.settings.share).filter(|_| !is_small && !is_off).and_then(|share| Arm::of(subject(message)?, share));
+        let whole = match (view.settings.mode, arm) {
+            _ if is_off => Some(Whole::SwitchedOff),
+            (Mode::Shadow, _) => Some(Whole::Shadow),
+            (Mode::On, Some(Arm::Static)) => Some(Whole::Static),
+            (Mode::On, _) => None,
+        };
+        (whole, arm)
     }
 
     /// The families of Open WebUI's own tools that stay. A family stays as a whole if the chat called one of its tools, or if the

@@ -118,18 +118,10 @@ impl Sessions {
 
     /// Creates a session that belongs to this caller.
     pub(crate) async fn make(&self, new: NewSession, owner: &Principal) -> Result<Made, SessionError> {
-        let ttl = new.ttl.unwrap_or(self.settings.ttl);
-        if ttl < Duration::from_secs(SHORTEST_TTL_SECONDS as u64) || ttl > self.settings.longest_ttl {
-            let reason = format!("ttl_seconds is {SHORTEST_TTL_SECONDS} to {}", self.settings.longest_ttl.as_secs());
-            return Err(SessionError::Invalid { parameter: Some("ttl_seconds"), reason });
-        }
+        let ttl = self.ttl(&new)?;
         let task = new.task.as_deref().map(str::trim).filter(|task| !task.is_empty());
-        if new.mode != DefaultMode::Named(Mode::Dynamic)
-            && task.is_none()
-            && new.toolsets.is_empty()
-            && new.servers.is_empty()
-            && new.tools.is_empty()
-        {
+        let is_empty = task.is_none() && new.toolsets.is_empty() && new.servers.is_empty() && new.tools.is_empty();
+        if is_empty && new.mode != DefaultMode::Named(Mode::Dynamic) {
             let reason = "name what the session publishes: toolsets, servers, tools or a task; only in mode `dynamic` it may begin empty";
             return Err(SessionError::Invalid { parameter: None, reason: reason.to_owned() });
         }
@@ -175,6 +167,16 @@ impl Sessions {
             }
         }
         Ok(Made { session, tools, warnings })
+    }
+
+    /// How long a new session lasts.
+    fn ttl(&self, new: &NewSession) -> Result<Duration, SessionError> {
+        let ttl = new.ttl.unwrap_or(self.settings.ttl);
+        if ttl < Duration::from_secs(SHORTEST_TTL_SECONDS as u64) || ttl > self.settings.longest_ttl {
+            let reason = format!("ttl_seconds is {SHORTEST_TTL_SECONDS} to {}", self.settings.longest_ttl.as_secs());
+            return Err(SessionError::Invalid { parameter: Some("ttl_seconds"), reason });
+        }
+        Ok(ttl)
     }
 
     /// Finds a session that belongs to this caller and has not expired. Records its use.

@@ -171,8 +171,7 @@ impl Toolsets {
         self.take_over().await?;
         let known = {
             let parts = self.parts.read();
-            parts.check_given(&name)?;
-            parts.check_version(&name, expected)?;
+            parts.check_change(&name, expected)?;
             if parts.given.len() >= MAX_TOOLSETS && !parts.given.contains_key(&name) {
                 let reason = format!("at most {MAX_TOOLSETS} toolsets are possible: delete one first");
                 return Err(ToolsetError::Invalid { parameter: None, reason });
@@ -201,8 +200,7 @@ impl Toolsets {
         self.take_over().await?;
         let known = {
             let parts = self.parts.read();
-            parts.check_given(&name)?;
-            parts.check_version(&name, expected)?;
+            parts.check_change(&name, expected)?;
             parts.given.get(&name).cloned()
         };
         let overwrites = Overwrites::expecting(expected, known.as_ref());
@@ -287,17 +285,18 @@ impl Parts {
         self.settings.defined.iter().any(|toolset| toolset.name == *name)
     }
 
-    /// Checks that a change is based on the current definition.
+    /// Checks that no file defines this toolset, and that a change is based on its current definition.
+    fn check_change(&self, name: &ToolsetName, expected: Option<&str>) -> Result<(), ToolsetError> {
+        if self.is_of_settings(name) {
+            return Err(ManagedInFile::new(format_args!("the toolset `{name}`"), &self.file).into());
+        }
+        self.check_version(name, expected)
+    }
+
     fn check_version(&self, name: &ToolsetName, expected: Option<&str>) -> Result<(), ToolsetError> {
         let current = self.given.get(name).map_or_else(|| NO_ENTRY.to_owned(), version);
         let is_current = expected.is_none_or(|expected| expected == current);
         if is_current { Ok(()) } else { Err(ToolsetError::Changed(name.to_string())) }
-    }
-
-    /// Checks that no file defines this toolset.
-    fn check_given(&self, name: &ToolsetName) -> Result<(), ManagedInFile> {
-        let is_of_settings = self.is_of_settings(name);
-        if is_of_settings { Err(ManagedInFile::new(format_args!("the toolset `{name}`"), &self.file)) } else { Ok(()) }
     }
 
     /// Compiles all toolsets. Those in the settings come first and take precedence.

@@ -1,6 +1,6 @@
 //! Manages the database file: creates it privately, backs it up during use, and detects its removal before each write.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::errors::is_damage;
 use super::{APPLICATION_ID, MIGRATIONS};
+use crate::adapters::private_files::create_private_file;
 use crate::adapters::store::migrating;
 
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +37,7 @@ pub async fn back_up(from: &Path, to: &Path) -> Result<(), BackupError> {
         return Err(BackupError::NoDatabase(from.to_owned()));
     }
     let unwritable = |source| BackupError::Write { path: to.to_owned(), source };
-    match private().create_new(true).open(to) {
+    match create_private_file(to) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(BackupError::Exists(to.to_owned())),
         made => made.map(drop).map_err(unwritable)?,
     }
@@ -123,18 +124,10 @@ fn flush(path: &Path) -> io::Result<()> {
 /// Creates the file before SQLite does, whose permissions would depend on the umask. SQLite gives its log files the same
 /// permissions.
 pub(super) fn create_private(path: &Path) -> io::Result<()> {
-    match private().create_new(true).open(path) {
+    match create_private_file(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !path.is_dir() => Ok(()),
         other => other.map(drop),
     }
-}
-
-fn private() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.write(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options
 }
 
 /// Identifies an opened file independently of its name.

@@ -3,9 +3,10 @@
 use std::time::SystemTime;
 
 use async_trait::async_trait;
-use sqlx::Row;
+use sqlx::query::Query;
+use sqlx::{Database, Row};
 
-use super::{DbConnection, DbRow, SqlStore, optional_time, secrets, time};
+use super::{Db, DbConnection, DbRow, SqlStore, optional_time, secrets, time};
 use crate::adapters::store::encoding::{from_json, odd, to_json, to_millis};
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::access::secret::SealedSecret;
@@ -76,16 +77,12 @@ impl ConnectionStore for SqlStore {
     }
 
     async fn change_connection(&self, former: u64, new: &StoredConnection) -> Result<bool, StoreError> {
-        let query = || {
-            sqlx::query(
-                "UPDATE connection SET version = $1, ended = $2, scopes = $3, expires_at = $4, claimed_until = NULL, key_id = $5, \
-             nonce = $6, sealed = $7, updated_at = $8 WHERE owner = $9 AND server = $10 AND sign_in = $11 AND version = $12",
-            )
-        };
-        let StoredConnection { sealed, sign_in, version, ended, scopes, expires_at, .. } = new;
+        let statement = "UPDATE connection SET version = $5, ended = $6, scopes = $7, expires_at = $8, claimed_until = NULL, key_id = $9, \
+             nonce = $10, sealed = $11, updated_at = $12 WHERE owner = $1 AND server = $2 AND sign_in = $3 AND version = $4";
+        let StoredConnection { sealed, version, ended, scopes, expires_at, .. } = new;
         let change = || {
             async move |writer: &mut DbConnection| {
-                let done = query()
+                let query = at_version(statement, new, former)?
                     .bind(number(*version)?)
                     .bind(ended)
                     .bind(to_json(scopes)?)
@@ -93,113 +90,55 @@ impl ConnectionStore for SqlStore {
                     .bind(&*sealed.key_id)
                     .bind(&sealed.nonce[..])
                     .bind(&sealed.sealed)
-                    .bind(to_millis(sealed.updated_at))
-                    .bind(sealed.place.owner.as_str())
-                    .bind(sealed.place.server.as_str())
-                    .bind(sign_in)
-                    .bind(number(former)?)
-                    .execute(writer)
-                    .await?;
-                Ok(done.rows_affected() > 0)
+                    .bind(to_millis(sealed.updated_at));
+                Ok(query.execute(writer).await?.rows_affected() > 0)
             }
         };
         self.durable("change a sign-in", change).await
     }
 
     async fn reseal_connection(&self, connection: &StoredConnection, new: &SealedSecret) -> Result<(), StoreError> {
-        let query = || {
-            sqlx::query(
-                "UPDATE connection SET key_id = $1, nonce = $2, sealed = $3 WHERE owner = $4 AND server = $5 AND sign_in = $6 AND version = $7",
-            )
-        };
-        let StoredConnection { sealed, sign_in, version, .. } = connection;
+        let statement = "UPDATE connection SET key_id = $5, nonce = $6, sealed = $7 \
+             WHERE owner = $1 AND server = $2 AND sign_in = $3 AND version = $4";
         let reseal = || {
             async move |writer: &mut DbConnection| {
-                query()
-                    .bind(&*new.key_id)
-                    .bind(&new.nonce[..])
-                    .bind(&new.sealed)
-                    .bind(sealed.place.owner.as_str())
-                    .bind(sealed.place.server.as_str())
-                    .bind(sign_in)
-                    .bind(number(*version)?)
-                    .execute(writer)
-                    .await
-                    .map(drop)
+                let query = at_version(statement, connection, connection.version)?;
+                query.bind(&*new.key_id).bind(&new.nonce[..]).bind(&new.sealed).execute(writer).await.map(drop)
             }
         };
         self.durable("encrypt a sign-in with another key", reseal).await
     }
 
     async fn want_scopes(&self, connection: &StoredConnection, wanted: &[String]) -> Result<(), StoreError> {
-        let query = || sqlx::query("UPDATE connection SET wanted = $1 WHERE owner = $2 AND server = $3 AND sign_in = $4");
-        let StoredConnection { sealed, sign_in, .. } = connection;
+        let statement = "UPDATE connection SET wanted = $4 WHERE owner = $1 AND server = $2 AND sign_in = $3";
         let want = || {
-            async move |writer: &mut DbConnection| {
-                query()
-                    .bind(to_json(wanted)?)
-                    .bind(sealed.place.owner.as_str())
-                    .bind(sealed.place.server.as_str())
-                    .bind(sign_in)
-                    .execute(writer)
-                    .await
-                    .map(drop)
-            }
+            async move |writer: &mut DbConnection| of_sign_in(statement, connection).bind(to_json(wanted)?).execute(writer).await.map(drop)
         };
         self.durable("remember the scopes that a call lacked", want).await
     }
 
     async fn claim_refresh(&self, connection: &StoredConnection, now: SystemTime, until: SystemTime) -> Result<bool, StoreError> {
-        let query = || {
-            sqlx::query(
-                "UPDATE connection SET claimed_until = $1 WHERE owner = $2 AND server = $3 AND sign_in = $4 AND version = $5 AND ended IS NULL \
-             AND (claimed_until IS NULL OR claimed_until <= $6)",
-            )
-        };
-        let StoredConnection { sealed, sign_in, version, .. } = connection;
+        let statement = "UPDATE connection SET claimed_until = $5 WHERE owner = $1 AND server = $2 AND sign_in = $3 AND version = $4 \
+             AND ended IS NULL AND (claimed_until IS NULL OR claimed_until <= $6)";
         let claim = || {
             async move |writer: &mut DbConnection| {
-                let done = query()
-                    .bind(to_millis(until))
-                    .bind(sealed.place.owner.as_str())
-                    .bind(sealed.place.server.as_str())
-                    .bind(sign_in)
-                    .bind(number(*version)?)
-                    .bind(to_millis(now))
-                    .execute(writer)
-                    .await?;
-                Ok(done.rows_affected() > 0)
+                let query = at_version(statement, connection, connection.version)?.bind(to_millis(until)).bind(to_millis(now));
+                Ok(query.execute(writer).await?.rows_affected() > 0)
             }
         };
         self.write("claim the refresh of a sign-in", claim).await
     }
 
     async fn release_refresh(&self, connection: &StoredConnection) -> Result<(), StoreError> {
-        let query =
-            || sqlx::query("UPDATE connection SET claimed_until = NULL WHERE owner = $1 AND server = $2 AND sign_in = $3 AND version = $4");
-        let StoredConnection { sealed, sign_in, version, .. } = connection;
+        let statement = "UPDATE connection SET claimed_until = NULL WHERE owner = $1 AND server = $2 AND sign_in = $3 AND version = $4";
         let release = || {
-            async move |writer: &mut DbConnection| {
-                query()
-                    .bind(sealed.place.owner.as_str())
-                    .bind(sealed.place.server.as_str())
-                    .bind(sign_in)
-                    .bind(number(*version)?)
-                    .execute(writer)
-                    .await
-                    .map(drop)
-            }
+            async move |writer: &mut DbConnection| at_version(statement, connection, connection.version)?.execute(writer).await.map(drop)
         };
         self.write("release the refresh of a sign-in", release).await
     }
 
     async fn remove_connection(&self, connection: &StoredConnection) -> Result<bool, StoreError> {
-        let query = || {
-            sqlx::query("DELETE FROM connection WHERE owner = $1 AND server = $2 AND sign_in = $3")
-                .bind(connection.sealed.place.owner.as_str())
-                .bind(connection.sealed.place.server.as_str())
-                .bind(&connection.sign_in)
-        };
+        let query = || of_sign_in("DELETE FROM connection WHERE owner = $1 AND server = $2 AND sign_in = $3", connection);
         self.durable("remove a sign-in", || async move |writer: &mut DbConnection| Ok(query().execute(writer).await?.rows_affected() > 0))
             .await
     }
@@ -343,6 +282,21 @@ impl SqlStore {
         self.read("read a link or session", async { query.fetch_optional(self.readers()).await?.map(|row| read_visit(&row)).transpose() })
             .await
     }
+}
+
+/// A statement about one sign-in, whose parameters `$1` to `$3` are its owner, its server and its id.
+fn of_sign_in<'q>(statement: &'static str, connection: &'q StoredConnection) -> Query<'q, Db, <Db as Database>::Arguments> {
+    let StoredConnection { sealed: SealedSecret { place, .. }, sign_in, .. } = connection;
+    sqlx::query(statement).bind(place.owner.as_str()).bind(place.server.as_str()).bind(sign_in)
+}
+
+/// Like [`of_sign_in`], for one version of the sign-in, which is the parameter `$4`.
+fn at_version<'q>(
+    statement: &'static str,
+    connection: &'q StoredConnection,
+    version: u64,
+) -> Result<Query<'q, Db, <Db as Database>::Arguments>, sqlx::Error> {
+    Ok(of_sign_in(statement, connection).bind(number(version)?))
 }
 
 /// Deletes everything of an owner, without revoking it.

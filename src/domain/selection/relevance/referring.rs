@@ -5,9 +5,13 @@
 //! complete messages contain them too. Of the messages of 7 to 14 words in `assets/training/languages_more.jsonl`, 31 % of the English
 //! ones refer by this rule, and at most 28 % of those in any other language.
 
+use std::borrow::Cow;
+use std::iter;
+
 use unicode_segmentation::UnicodeSegmentation;
 
 use crate::domain::text::language::Language;
+use crate::domain::text::word_list::word_list;
 
 /// Whether a message contains a word that refers to something earlier.
 pub(crate) fn refers(message: &str) -> bool {
@@ -15,17 +19,21 @@ pub(crate) fn refers(message: &str) -> bool {
     let is_english = language.is_none_or(|language| language == Language::English);
     let listed = language.map_or(ANY_LATIN, words_of);
     message.unicode_word_indices().any(|(at, word)| {
-        let word = word.to_lowercase();
+        let word = in_lower_case(word);
         let is_listed = |part: &str| has(listed, part) || has(OTHER_SCRIPTS, part) || ends_with_pronoun(part, language);
         (is_english && has(ENGLISH, &word))
             || word.split(['\'', '’']).any(is_listed)
-            || (message[..at].ends_with('-') && has(listed, &format!("-{word}")))
-            || KOREAN_BEGINNINGS.split_ascii_whitespace().any(|beginning| word.starts_with(beginning))
+            || (message[..at].ends_with('-') && has_after_hyphen(listed, &word))
+            || KOREAN_BEGINNINGS.iter().any(|beginning| word.starts_with(beginning))
     }) || if message.chars().any(|character| is_hiragana(character) || is_katakana(character)) {
-        JAPANESE.split_ascii_whitespace().any(|word| has_japanese(message, word))
+        JAPANESE.iter().any(|word| has_japanese(message, word))
     } else {
-        CHINESE.split_ascii_whitespace().any(|word| message.contains(word))
+        CHINESE.iter().any(|word| message.contains(word))
     }
+}
+
+fn in_lower_case(word: &str) -> Cow<'_, str> {
+    if word.chars().any(char::is_uppercase) { word.to_lowercase().into() } else { word.into() }
 }
 
 fn is_hiragana(character: char) -> bool {
@@ -36,8 +44,13 @@ fn is_katakana(character: char) -> bool {
     ('ァ'..='ヺ').contains(&character)
 }
 
-fn has(list: &str, word: &str) -> bool {
-    list.split_ascii_whitespace().any(|listed| listed == word)
+fn has(list: &[&str], word: &str) -> bool {
+    list.binary_search(&word).is_ok()
+}
+
+/// Whether a list has this word with a hyphen before it.
+fn has_after_hyphen(list: &[&str], word: &str) -> bool {
+    list.binary_search_by(|listed| listed.bytes().cmp(iter::once(b'-').chain(word.bytes()))).is_ok()
 }
 
 /// Whether a word ends with an object pronoun: an infinitive or a gerund (`enviarlo`, `mandarla`), a Spanish imperative, which then has an
@@ -65,9 +78,9 @@ fn has_japanese(message: &str, word: &str) -> bool {
     })
 }
 
-fn words_of(language: Language) -> &'static str {
+fn words_of(language: Language) -> &'static [&'static str] {
     match language {
-        Language::English => "",
+        Language::English => &[],
         Language::German => GERMAN,
         Language::Dutch => DUTCH,
         Language::Swedish => SWEDISH,
@@ -86,81 +99,116 @@ fn words_of(language: Language) -> &'static str {
     }
 }
 
-const ENGLISH: &str = "\
-    it its that those this these them they he him she her there one ones same too also again instead then other another both else";
+const ENGLISH: &[&str] = word_list!(
+    "\
+    it its that those this these them they he him she her there one ones same too also again instead then other another both else"
+);
 
 /// For messages whose language is unknown: words that belong to one language only, and Hindi in Latin letters. None is English.
-const ANY_LATIN: &str = "\
+const ANY_LATIN: &[&str] = word_list!(
+    "\
     ihn dorthin davon dafür darauf darüber nochmal stattdessen diesen dieses diesem dasselbe dieselbe ervan ermee eraan eraf erbij daarvan \
     daarmee dezelfde hetzelfde opnieuw nogmaals honom henne också istället samma hende også igjen ça cela celui ceux celles aquel aquello \
     allí ahí también tambien entonces isso disso nisso aquilo daquele desse nesse também aí questo questa questi queste quello quella \
     quelli quelle invece acesta aceasta acestea acolo jemu jego jej niego niej nią ją tego tej tych tę tym tamten też także znowu ponownie \
     jeho jejich také znovu tohle tento sitä siitä siihen niitä tämä tämän tätä tästä uudelleen myös azt ezt azok ezek azokat ezeket róla \
     újra onu onun ondan onunla onları onlara bunu buna bunun bundan bunları şunu oraya oradan orada aynı yine tekrar isko usko iska uska \
-    iski uski iske uske wahan dobara";
+    iski uski iske uske wahan dobara"
+);
 
-const GERMAN: &str = "\
+const GERMAN: &[&str] = word_list!(
+    "\
     es ihn ihm dies diese diesen dieser dieses diesem dort dorthin davon dafür dafuer dazu darin darauf daran daraus darüber darueber \
     dahin nochmal nochmals erneut stattdessen ebenfalls dann derselbe dieselbe dasselbe dieselben denselben demselben beide beiden andere \
-    anderen anderer anderes anderem auch";
+    anderen anderer anderes anderem auch"
+);
 
-const DUTCH: &str = "\
+const DUTCH: &[&str] = word_list!(
+    "\
     hem hij ze zij hen dit deze daar daarvan daarmee daarin daarop daaraan daarvoor daarna daarbij daarheen ervan ermee erin erop eraan \
-    ervoor erbij eraf eruit dezelfde hetzelfde opnieuw nogmaals ook andere beide";
+    ervoor erbij eraf eruit dezelfde hetzelfde opnieuw nogmaals ook andere beide"
+);
 
-const SWEDISH: &str = "\
-    han hon honom henne dem denna detta dessa dess dit därifrån därefter också igen istället samma andra båda";
+const SWEDISH: &[&str] = word_list!(
+    "\
+    han hon honom henne dem denna detta dessa dess dit därifrån därefter också igen istället samma andra båda"
+);
 
-const DANISH: &str = "\
-    han hun ham hende dem denne dette disse dens dets derhen derfra derefter også igen stedet samme andre begge";
+const DANISH: &[&str] = word_list!(
+    "\
+    han hun ham hende dem denne dette disse dens dets derhen derfra derefter også igen stedet samme andre begge"
+);
 
-const NORWEGIAN: &str = "\
-    han hun ham henne dem denne dette disse dit derfra deretter også igjen isteden istedenfor samme andre begge";
+const NORWEGIAN: &[&str] = word_list!(
+    "\
+    han hun ham henne dem denne dette disse dit derfra deretter også igjen isteden istedenfor samme andre begge"
+);
 
 /// Those with a hyphen follow a verb: `envoie-le`.
-const FRENCH: &str = "\
+const FRENCH: &[&str] = word_list!(
+    "\
     lui leur leurs elle elles ils ça ca cela ceci celui celle ceux celles cet cette ces là dedans dessus plutôt plutot aussi autre autres \
-    -le -la -les -lui -leur -en -y";
+    -le -la -les -lui -leur -en -y"
+);
 
-const SPANISH: &str = "\
+const SPANISH: &[&str] = word_list!(
+    "\
     él ella ellos ellas este ese esa esos esas eso esto aquel aquella aquello aquellos aquellas allí alli allá ahí ahi misma mismos mismas \
-    también tambien otro otra otros otras entonces ambos ambas";
+    también tambien otro otra otros otras entonces ambos ambas"
+);
 
-const PORTUGUESE: &str = "\
+const PORTUGUESE: &[&str] = word_list!(
+    "\
     ele ela eles elas dele dela deles delas nele nela isso isto aquilo disso disto nisso nisto esse essa esses essas este estes desse dessa \
     desses dessas nesse nessa nesses nessas aquele aquela aqueles aquelas daquele daquela lá ali aí também tambem mesma mesmos mesmas outro \
-    outra outros outras então entao ambos ambas lhe lhes novamente -lo -la -los -las -lhe -lhes -o -os";
+    outra outros outras então entao ambos ambas lhe lhes novamente -lo -la -los -las -lhe -lhes -o -os"
+);
 
-const ITALIAN: &str = "\
+const ITALIAN: &[&str] = word_list!(
+    "\
     lui lei loro esso essa questo questa questi queste quello quella quelli quelle quel quei ciò lì là stesso stessa stessi stesse anche \
-    altro altra altri altre invece allora entrambi entrambe";
+    altro altra altri altre invece allora entrambi entrambe"
+);
 
-const ROMANIAN: &str = "\
+const ROMANIAN: &[&str] = word_list!(
+    "\
     el ele lor asta ăsta ăla aia acesta aceasta acestea aceștia acela aceea acelea acolo același aceeași altul alta altele ambele ambii -l \
-    -le";
+    -le"
+);
 
-const POLISH: &str = "\
+const POLISH: &[&str] = word_list!(
+    "\
     go ją jej jego jemu mu niego niej nim nią nich im ich on ona oni one ten tego tej temu tym tych te tę tamten tamta tamtą tamto tamte tam \
-    też także znowu znów ponownie wtedy inny inna inne innego innej inną oba obie";
+    też także znowu znów ponownie wtedy inny inna inne innego innej inną oba obie"
+);
 
-const CZECH: &str = "\
+const CZECH: &[&str] = word_list!(
+    "\
     ho jí jej jeho jejich mu ním ní nich jim on ona oni ten tento tato toto tohoto této tuto tyto těchto tenhle tahle tohle tyhle tam také \
-    taky znovu stejný stejná stejné stejnou jiný jiná jiné jinou oba obě";
+    taky znovu stejný stejná stejné stejnou jiný jiná jiné jinou oba obě"
+);
 
-const FINNISH: &str = "\
+const FINNISH: &[&str] = word_list!(
+    "\
     se sen sitä siitä siinä siihen sille siltä sillä ne niitä niistä niihin niille hän hänet hänelle häntä heille tämä tämän tätä tästä \
-    tähän tässä tuo tuon tuota sinne sieltä siellä myös taas uudestaan uudelleen sama saman samaa samat molemmat";
+    tähän tässä tuo tuon tuota sinne sieltä siellä myös taas uudestaan uudelleen sama saman samaa samat molemmat"
+);
 
-const HUNGARIAN: &str = "\
+const HUNGARIAN: &[&str] = word_list!(
+    "\
     azt ezt azok ezek azokat ezeket őt neki nekik ott oda onnan róla róluk belőle benne hozzá vele velük rajta arra erre ebben abban ehhez \
-    ahhoz ebből abból újra megint szintén ugyanaz ugyanazt helyette akkor mindkettő";
+    ahhoz ebből abból újra megint szintén ugyanaz ugyanazt helyette akkor mindkettő"
+);
 
-const TURKISH: &str = "\
+const TURKISH: &[&str] = word_list!(
+    "\
     o onu ona onun ondan onda onunla onlar onları onlara onların bu bunu buna bunun bundan bunlar bunları bunlara şunu şuna şunun şundan \
-    şunları oraya orada oradan orası aynı aynısı yine tekrar yerine diğer diğeri diğerini başka öyle";
+    şunları oraya orada oradan orası aynı aynısı yine tekrar yerine diğer diğeri diğerini başka öyle"
+);
 
 /// Words in Cyrillic (Russian, Ukrainian), Arabic, Devanagari (Hindi) and Hangul.
-const OTHER_SCRIPTS: &str = "\
+const OTHER_SCRIPTS: &[&str] = word_list!(
+    "\
     это этот эту эта эти этого этой этому этим этих его её ее ей ему им их он она они оно нём нем ней него неё нее ними там туда оттуда тот \
     ту те того той тех тогда тоже также снова опять другой другую другие другое другого оба обе \
     це цей цю ця ці цього цієї цьому цим цих його її їй йому їм їх він вона вони воно ньому неї нього туди звідти тоді теж знову інший іншу \
@@ -169,16 +217,19 @@ const OTHER_SCRIPTS: &str = "\
     إليها معه معها معهم أيضا أيضاً ايضا كذلك نفسه نفسها نفس مجددا أخرى كمان برضه برضو ده دي \
     इसे उसे इसको उसको इन्हें उन्हें इनको उनको वह वो वे यह ये इसका इसकी इसके उसका उसकी उसके उनका उनकी उनके इनका इनकी इनके इसमें उसमें इससे \
     उससे उनसे इस उस इन उन वहाँ वहां वही वहीं यही उसी इसी भी फिर दोबारा दुबारा दूसरा दूसरी दूसरे \
-    그 그게 그건 이게 이건 그럼 그러면 그중 다시 또 아까 똑같이 대신 그대로";
+    그 그게 그건 이게 이건 그럼 그러면 그중 다시 또 아까 똑같이 대신 그대로"
+);
 
 /// Particles follow these within the word.
-const KOREAN_BEGINNINGS: &str = "그거 그것 그걸 이거 이것 이걸 저거 거기 그녀 그들 걔";
+const KOREAN_BEGINNINGS: &[&str] = word_list!("그거 그것 그걸 이거 이것 이걸 저거 거기 그녀 그들 걔");
 
 /// Wherever they occur. 这 and 那 alone are absent, because they mostly point to what the same message names.
-const CHINESE: &str = "\
-    它 她 他们 他們 给他 給他 把他 让他 讓他 跟他 那就 那再 那边 那邊 那儿 那些 这些 這些 这样 這樣 刚才 剛才 同样 同樣 一样 一樣 另外 再 也";
+const CHINESE: &[&str] = word_list!(
+    "\
+    它 她 他们 他們 给他 給他 把他 让他 讓他 跟他 那就 那再 那边 那邊 那儿 那些 这些 這些 这样 這樣 刚才 剛才 同样 同樣 一样 一樣 另外 再 也"
+);
 
-const JAPANESE: &str = "それ その そこ そちら そっち この さっき 先ほど もう一度 もう一回 同じ 代わり 彼";
+const JAPANESE: &[&str] = word_list!("それ その そこ そちら そっち この さっき 先ほど もう一度 もう一回 同じ 代わり 彼");
 
 /// Hiragana with which a particle or a conjunction before a Japanese word ends.
 const PARTICLE_ENDS: &str = "をにでがはともてらあ";

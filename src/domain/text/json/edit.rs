@@ -1,9 +1,11 @@
 //! Reads, replaces or removes one value of a JSON text, by pointer (RFC 6901). The rest of the text is kept.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use indexmap::IndexMap;
 
+use super::splice::splice;
 use crate::domain::text::json::{items, member, members, quoted};
 
 /// An edit of one value.
@@ -85,11 +87,11 @@ fn edited<'a>(json: &'a str, edits: &[(&[String], &'a Edit)]) -> Option<Cow<'a, 
         let members: Vec<String> = members.iter().map(|(name, value)| format!("{}:{value}", quoted(name))).collect();
         return Some(format!("{{{}}}", members.join(",")).into());
     }
-    let mut replaced: Vec<(usize, usize, Cow<'_, str>)> = Vec::new();
+    let mut replaced: Vec<(Range<usize>, Cow<'_, str>)> = Vec::new();
     let mut replace = |part: &[(&'_ [String], &'a Edit)], value: &'a str| {
         // `value` is a slice of `json`, so its offset is the difference of the pointers.
         let start = value.as_ptr() as usize - json.as_ptr() as usize;
-        replaced.push((start, start + value.len(), below(part, value)?));
+        replaced.push((start..start + value.len(), below(part, value)?));
         Some(())
     };
     match json.trim_start().as_bytes().first()? {
@@ -103,15 +105,8 @@ fn edited<'a>(json: &'a str, edits: &[(&[String], &'a Edit)]) -> Option<Cow<'a, 
         }
         _ => return None,
     }
-    replaced.sort_by_key(|(start, _, _)| *start);
-    let (mut out, mut copied) = (String::with_capacity(json.len()), 0);
-    for (start, end, value) in replaced {
-        out.push_str(&json[copied..start]);
-        out.push_str(&value);
-        copied = end;
-    }
-    out.push_str(&json[copied..]);
-    Some(out.into())
+    replaced.sort_by_key(|(range, _)| range.start);
+    splice(json, replaced).map(Cow::from)
 }
 
 fn wrapped(value: &str) -> String {

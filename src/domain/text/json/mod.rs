@@ -1,6 +1,7 @@
 //! Works on JSON as text. Parsed trees round numbers, so values that must not change stay text. Edits leave every other byte
 //! unchanged.
 
+mod splice;
 mod edit;
 mod scan;
 
@@ -19,6 +20,7 @@ use serde_json::value::RawValue;
 pub use self::edit::{Edit, at, edit, edit_all};
 pub use self::scan::end_of_string;
 use self::scan::{Scan, Token};
+use self::splice::splice;
 
 /// The limit up to which every parser represents all integers exactly (RFC 8259, section 6).
 const LARGEST_WHOLE: u64 = 1 << 53;
@@ -135,16 +137,11 @@ pub fn text(json: &str) -> Option<String> {
 
 /// Replaces strings in both names and values. Every other byte stays.
 pub fn replace_texts(json: &str, replacement: impl Fn(&str) -> Option<String>) -> String {
-    let (mut out, mut copied) = (String::with_capacity(json.len()), 0);
-    for range in scan::strings(json) {
-        if let Some(new) = text(&json[range.clone()]).and_then(|text| replacement(&text)) {
-            out.push_str(&json[copied..range.start]);
-            out.push_str(&new);
-            copied = range.end;
-        }
-    }
-    out.push_str(&json[copied..]);
-    out
+    let replaced = scan::strings(json).filter_map(|range| {
+        let new = replacement(&text(&json[range.clone()])?)?;
+        Some((range, new))
+    });
+    splice(json, replaced).unwrap_or_else(|| json.to_owned())
 }
 
 /// Encodes a text as a JSON string.
@@ -237,21 +234,11 @@ pub fn with_texts_for_numbers(json: &str) -> Cow<'_, str> {
 }
 
 fn replace_numbers(json: &str, replacement: impl Fn(&str) -> Option<String>) -> Cow<'_, str> {
-    let (mut out, mut copied) = (String::new(), 0);
-    for token in Scan::new(json) {
-        if let Token::Number { text, start } = token
-            && let Some(new) = replacement(text)
-        {
-            out.push_str(&json[copied..start]);
-            out.push_str(&new);
-            copied = start + text.len();
-        }
-    }
-    if copied == 0 {
-        return json.into();
-    }
-    out.push_str(&json[copied..]);
-    out.into()
+    let replaced = Scan::new(json).filter_map(|token| match token {
+        Token::Number { text, start } => Some((start..start + text.len(), replacement(text)?)),
+        _ => None,
+    });
+    splice(json, replaced).map_or(Cow::Borrowed(json), Cow::Owned)
 }
 
 /// The nesting depth; 0 for a scalar.
@@ -261,19 +248,7 @@ pub fn depth(json: &str) -> usize {
 
 /// Quotes the literals `NaN`, `Infinity` and `-Infinity`, which Python writes. `None` if there are none.
 pub fn with_quoted_literals(json: &str) -> Option<String> {
-    scan::literals(json).map(|found| {
-        let mut out = String::with_capacity(json.len() + 2 * found.len());
-        let mut copied = 0;
-        for literal in found {
-            out.push_str(&json[copied..literal.start]);
-            out.push('"');
-            out.push_str(&json[literal.clone()]);
-            out.push('"');
-            copied = literal.end;
-        }
-        out.push_str(&json[copied..]);
-        out
-    })
+    splice(json, scan::literals(json).into_iter().map(|literal| (literal.clone(), format!("\"{}\"", &json[literal]))))
 }
 
 /// Replaces lone surrogates, which are valid in JSON but rejected by many parsers.
@@ -283,10 +258,7 @@ pub fn without_lone_surrogates(json: String) -> String {
 
 /// Like [`without_lone_surrogates`], for a borrowed text. `None` if there is nothing to replace.
 pub fn mended_surrogates(json: &str) -> Option<String> {
-    match scan::lone_surrogates(json) {
-        Cow::Borrowed(_) => None,
-        Cow::Owned(mended) => Some(mended),
-    }
+    splice(json, scan::lone_surrogates(json).into_iter().map(|escape| (escape, "\\ufffd")))
 }
 
 #[cfg(test)]

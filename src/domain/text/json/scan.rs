@@ -1,6 +1,5 @@
 //! A tokenizer for JSON text that builds no values.
 
-use std::borrow::Cow;
 use std::ops::Range;
 
 /// A token of a valid JSON text.
@@ -107,8 +106,8 @@ pub(super) fn strings(json: &str) -> impl Iterator<Item = Range<usize>> + '_ {
     })
 }
 
-/// The byte ranges of `NaN`, `Infinity` and `-Infinity` outside strings; `None` if there are none.
-pub(super) fn literals(json: &str) -> Option<Vec<Range<usize>>> {
+/// The byte ranges of `NaN`, `Infinity` and `-Infinity` outside strings.
+pub(super) fn literals(json: &str) -> Vec<Range<usize>> {
     const LITERALS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
     let bytes = json.as_bytes();
     let mut found = Vec::new();
@@ -126,17 +125,16 @@ pub(super) fn literals(json: &str) -> Option<Vec<Range<usize>>> {
             _ => position += 1,
         }
     }
-    (!found.is_empty()).then_some(found)
+    found
 }
 
-/// Replaces each escaped lone surrogate with `\ufffd`. Escapes occur only in strings.
-pub(super) fn lone_surrogates(json: &str) -> Cow<'_, str> {
+/// The escapes of lone surrogates. Escapes occur only in strings.
+pub(super) fn lone_surrogates(json: &str) -> Vec<Range<usize>> {
+    let mut found = Vec::new();
     if !json.contains("\\ud") && !json.contains("\\uD") {
-        return json.into();
+        return found;
     }
-    let bytes = json.as_bytes();
-    let mut out = String::new();
-    let (mut copied, mut position) = (0, 0);
+    let (bytes, mut position) = (json.as_bytes(), 0);
     while let Some(byte) = bytes.get(position) {
         if *byte != b'\\' {
             position += 1;
@@ -145,20 +143,14 @@ pub(super) fn lone_surrogates(json: &str) -> Cow<'_, str> {
         let length = match (surrogate(bytes, position), surrogate(bytes, position + 6)) {
             (Some(Half::First), Some(Half::Second)) => 12,
             (Some(_), _) => {
-                out.push_str(&json[copied..position]);
-                out.push_str("\\ufffd");
-                copied = position + 6;
+                found.push(position..position + 6);
                 6
             }
             (None, _) => 2,
         };
         position += length;
     }
-    if copied == 0 {
-        return json.into();
-    }
-    out.push_str(&json[copied..]);
-    out.into()
+    found
 }
 
 #[derive(Clone, Copy)]

@@ -1,12 +1,11 @@
 //! The audit log, for administrators.
 
-use actix_web::http::header;
-use actix_web::{HttpResponse, get, web};
+use actix_web::{get, web};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::policy::RulePlaceBody;
-use super::{principal, time, time_of};
+use super::{principal, time, time_of, uncached};
 use crate::domain::access::policy::{Effect, RulePlace};
 use crate::http::caller::Administrator;
 use crate::http::problem::{Answer, Problem, limit};
@@ -93,7 +92,7 @@ pub async fn list_audit(state: web::Data<State>, _caller: Administrator, query: 
     let found = state.audit.find(&query).await?;
     let next = found.last().filter(|_| found.len() == query.limit).map(|last| last.id);
     let body = AuditBody { entries: found.into_iter().map(EntryBody::from).collect(), next };
-    Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(body))
+    Ok(uncached(&body))
 }
 
 impl AuditParameters {

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::time::Duration;
 
-use actix_web::http::header;
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse, get, web};
 use futures::stream::unfold;
@@ -13,7 +12,7 @@ use serde_json::json;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{principal, time, tool_named};
+use super::{principal, time, tool_named, uncached};
 use crate::domain::catalog::hidden_text::visible;
 use crate::domain::catalog::tool::ToolId;
 use crate::http::caller::Administrator;
@@ -137,7 +136,7 @@ pub(in crate::http) async fn list_events(state: web::Data<State>, _caller: Admin
     let found = state.activity.find(&query).await?;
     let next = found.last().filter(|_| found.len() == query.limit).map(|last| last.id);
     let body = EventsBody { events: found.into_iter().map(EventBody::from).collect(), next };
-    Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(body))
+    Ok(uncached(&body))
 }
 
 /// Streams recorded selections, searches and calls as server-sent events, until the service stops or 15 minutes have passed. Each event's

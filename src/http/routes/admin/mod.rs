@@ -130,6 +130,11 @@ fn tool_of(path: web::Path<(String, String)>) -> ToolId {
     ToolId::new(server.as_str(), tool)
 }
 
+/// A resource that nobody may cache, because it changes often or is only for administrators.
+fn uncached(resource: &impl Serialize) -> HttpResponse {
+    HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(resource)
+}
+
 /// A resource with its version, which [`expected`] reads again.
 fn versioned(version: u64, resource: &impl Serialize) -> HttpResponse {
     let etag = format!("\"{version}\"");

@@ -39,9 +39,4 @@ impl Part {
             Err(problem) => Err(invalid(problem.parameter)),
         }
     }
-
-    /// The offset of the next part of a list with this many entries, if there is one.
-    pub(super) fn next(&self, total: usize) -> Option<usize> {
-        Some(self.offset.saturating_add(self.limit)).filter(|end| *end < total)
-    }
 }

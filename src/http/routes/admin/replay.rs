@@ -1,12 +1,12 @@
 //! Repeats a recorded selection with the settings, tools and learning of today.
 
-use actix_web::http::header;
-use actix_web::{HttpRequest, HttpResponse, post, web};
+use actix_web::{HttpRequest, post, web};
 use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
 use super::events::{EventBody, EventToolBody};
+use super::uncached;
 use crate::domain::catalog::tool::ToolId;
 use crate::http::caller::{Administrator, Caller};
 use crate::http::problem::{Answer, Code, Problem};
@@ -48,7 +48,7 @@ pub(in crate::http) async fn replay_event(
 ) -> Answer {
     let event = event(&state, path.parse().map_err(|_| missing())?).await?;
     let replay = replay(&state, &Caller(caller.0), &request, event).await?;
-    Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(replay))
+    Ok(uncached(&replay))
 }
 
 /// The event with this number.

@@ -1,17 +1,17 @@
 //! Lets administrators see which secrets users have stored, and delete them.
 
-use actix_web::http::header;
 use actix_web::{HttpResponse, delete, get, web};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::part::Part;
-use super::time;
+use super::{time, uncached};
 use crate::domain::access::principal::{Principal, PrincipalId};
 use crate::http::caller::Administrator;
 use crate::http::problem::{Answer, Problem};
 use crate::http::query::Query;
 use crate::http::state::State;
+use crate::service::paging::next_offset;
 use crate::service::ports::{AuditAction, AuditEntry, Forgotten, StoredSecret};
 
 /// A stored secret, without its value.
@@ -72,8 +72,8 @@ pub async fn list_all_secrets(state: web::Data<State>, _caller: Administrator, p
     let part = Part::of(part)?;
     let (secrets, total) = state.secrets.stored(part.offset, part.limit).await?;
     let (secrets, total) = (secrets.into_iter().map(StoredSecretBody::from).collect(), usize::try_from(total).unwrap_or(usize::MAX));
-    let body = StoredSecretsBody { secrets, total, next: part.next(total) };
-    Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(body))
+    let body = StoredSecretsBody { secrets, total, next: next_offset(part.offset, part.limit, total) };
+    Ok(uncached(&body))
 }
 
 /// Deletes all secrets of a user or a named key, ends and revokes all sign-ins, and closes the connections that use them. Also

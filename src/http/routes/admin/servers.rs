@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use actix_web::http::header;
 use actix_web::{HttpResponse, delete, get, patch, post, put, web};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::tools::{DefinitionStateBody, DifferenceBody};
-use super::{ManagedByBody, time};
+use super::{ManagedByBody, time, uncached};
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::ServerName;
 use crate::http::body::Body;
@@ -138,7 +137,7 @@ described! {
 #[utoipa::path(responses((status = 200, description = "All servers", body = ServersBody)))]
 #[get("/v1/admin/servers")]
 pub async fn list_servers(state: web::Data<State>, _caller: Administrator) -> Answer {
-    Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(ServersBody { servers: all(&state).await? }))
+    Ok(uncached(&ServersBody { servers: all(&state).await? }))
 }
 
 /// Returns one server.
@@ -152,7 +151,7 @@ pub async fn list_servers(state: web::Data<State>, _caller: Administrator) -> An
 #[get("/v1/admin/servers/{server}")]
 pub async fn show_server(state: web::Data<State>, _caller: Administrator, name: web::Path<String>) -> Answer {
     let view = view(&state, &ServerName::from(name.as_str())).await?;
-    Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(view))
+    Ok(uncached(&view))
 }
 
 /// Adds a server, or replaces the entry of a server that the API has added. The response is sent once the server has listed its tools
@@ -304,7 +303,7 @@ fn record(state: &State, administrator: &Principal, action: AuditAction, name: &
 pub async fn show_server_definition(state: web::Data<State>, _caller: Administrator, path: web::Path<String>) -> Answer {
     let server = ServerName::from(path.into_inner().as_str());
     let view = state.tool_admin.server_definition(&server).await?.ok_or_else(unknown)?;
-    Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(view))
+    Ok(uncached(&view))
 }
 
 /// Approves the current title and instructions of a server, or one of its prompts.
@@ -324,7 +323,7 @@ pub async fn approve_server_definition(state: web::Data<State>, caller: Administ
     let ServerApprovalBody { fingerprint, prompt } = read_json(&body.0)?;
     let server = ServerName::from(path.into_inner().as_str());
     let view = approve(&state, &caller.0, server, prompt.as_deref(), &fingerprint).await?;
-    Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(view))
+    Ok(uncached(&view))
 }
 
 /// Approves the current texts of a server or of one of its prompts, and records who did.
@@ -357,7 +356,7 @@ pub(in crate::http) async fn approve(
 pub async fn show_server_log(state: web::Data<State>, _caller: Administrator, name: web::Path<String>) -> Answer {
     let lines = log(&state, &ServerName::from(name.as_str()))?;
     let lines = lines.into_iter().map(|LogLine { at, text }| LogLineBody { at: time(at), text }).collect();
-    Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(ServerLogBody { lines }))
+    Ok(uncached(&ServerLogBody { lines }))
 }
 
 /// The last lines of a server's processes.

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, delete, get, post, put, web};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::{ManagedByBody, expected, tool_of, versioned};
+use super::{ManagedByBody, expected, tool_of, uncached, versioned};
 use crate::domain::access::principal::Principal;
 use crate::domain::access::tool_facts::{TagSource, ToolOverride};
 use crate::domain::catalog::definition::{Change, Difference};
@@ -334,7 +333,7 @@ pub async fn list_tools(state: web::Data<State>, _caller: Administrator, query: 
     let ToolParameters { server, tag, pinned, changed, new, disabled, text, offset, .. } = query;
     let filter = ToolFilter { server, tag, pinned, changed, new, disabled, text };
     let page = state.tool_admin.list(&filter, offset.unwrap_or_default(), limit);
-    Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(page))
+    Ok(uncached(&page))
 }
 
 /// Lists tools of different servers that have equal or nearly equal definitions.
@@ -404,7 +403,7 @@ pub async fn replace_tool_facts(
 #[post("/v1/admin/tools/{server}/{tool:.+}/try")]
 pub async fn try_tool_facts(state: web::Data<State>, _caller: Administrator, path: web::Path<(String, String)>, body: Body) -> Answer {
     let written: ToolOverride = read_json(&body.0)?;
-    Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(try_on_messages(&state, &tool_of(path), written).await?))
+    Ok(uncached(&try_on_messages(&state, &tool_of(path), written).await?))
 }
 
 /// Tries metadata of a tool on the messages of the last week.

@@ -2,13 +2,12 @@
 
 use std::ops::Range;
 
-use actix_web::http::header;
-use actix_web::{HttpResponse, get, web};
+use actix_web::{get, web};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::costs::CostsBody;
-use super::{quantile_milliseconds, span, time};
+use super::{quantile_milliseconds, span, time, uncached};
 use crate::domain::records::usage::Latencies;
 use crate::http::caller::Administrator;
 use crate::http::problem::{Answer, Problem, limit};
@@ -145,7 +144,7 @@ pub async fn show(state: web::Data<State>, _caller: Administrator, query: Query<
     let (query, order, limit) = parameters.read()?;
     let report = state.usage.report(&query, order, limit).await?;
     let costs = CostsBody::of(state.costs.report(query.since, query.until).await?, limit);
-    Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(body(&query, report, costs)))
+    Ok(uncached(&body(&query, report, costs)))
 }
 
 impl UsageParameters {

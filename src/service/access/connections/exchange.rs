@@ -103,7 +103,7 @@ impl From<AuthorizationError> for Refused {
 pub(in crate::service::access) struct Exchanges {
     known: Cache<ExchangeKey, Arc<Exchanged>>,
     turns: Turns<ExchangeKey>,
-    /// The number of exchanges, by which later tokens differ from earlier ones.
+    /// Number of exchanges, which is the version of the next token.
     count: AtomicU64,
     /// When somebody's token was last used to list the tools of a server.
     listings: Mutex<HashMap<ServerName, Instant>>,

@@ -165,15 +165,7 @@ impl Connections {
                     Err(error) => return Err(error),
                 },
             };
-            if let Some(reason) = &stored.ended {
-                return Err(NoToken::SignIn(Some(reason.clone())));
-            }
-            let Ok(grant) = Grant::open(keys, &stored.sealed) else {
-                return Err(NoToken::SignIn(Some("the former sign-in can't be decrypted any more".to_owned())));
-            };
-            if grant.origin != configured.origin() {
-                return Err(NoToken::SignIn(Some("the server has another address than at the former sign-in".to_owned())));
-            }
+            let grant = usable(&stored, keys, configured).map_err(|reason| NoToken::SignIn(Some(reason)))?;
             let token = grant.token(&stored);
             let (now, is_new) = (SystemTime::now(), rejected.is_none_or(|rejected| is_newer(&token, rejected)));
             let stale = stale_at(&stored);
@@ -264,6 +256,19 @@ impl Connections {
         let failed = CachedToken { result: Err(reason.clone()), read_at: Instant::now() };
         self.cached.lock().insert(key, failed);
         NoToken::Unavailable(reason)
+    }
+}
+
+/// The grant of a sign-in, or the reason why somebody must sign in again.
+fn usable(stored: &StoredConnection, keys: &SecretKeys, configured: &ConfiguredServer) -> Result<Grant, String> {
+    if let Some(reason) = &stored.ended {
+        return Err(reason.clone());
+    }
+    let grant = Grant::open(keys, &stored.sealed).map_err(|_| "the former sign-in can't be decrypted any more".to_owned())?;
+    if grant.origin == configured.origin() {
+        Ok(grant)
+    } else {
+        Err("the server has another address than at the former sign-in".to_owned())
     }
 }
 

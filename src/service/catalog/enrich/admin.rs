@@ -11,6 +11,7 @@ use crate::domain::selection::enrichment::{Author, Enrichment, Written, is_used,
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::enrich::feed::EnrichmentFeed;
 use crate::service::catalog::enrich::in_force;
+use crate::service::paging::next_offset;
 use crate::service::ports::{EnrichmentStore, StoreError};
 
 pub(crate) struct EnrichmentAdmin {
@@ -78,13 +79,12 @@ impl EnrichmentAdmin {
         let mut written = in_force(&catalog, self.store.as_ref(), self.feed.model(), &of_files).await?;
         let all: Vec<(&Arc<Tool>, Written)> = catalog.tools().iter().filter_map(|tool| Some((tool, written.remove(&key(tool))?))).collect();
         let total = all.len();
-        let end = offset.saturating_add(limit);
         Ok(Page {
             enrichment: all.into_iter().skip(offset).take(limit).map(|(tool, written)| self.entry(tool, written)).collect(),
             total,
             tools: catalog.tools().len(),
             model_texts_used: is_used(total, catalog.tools().len()),
-            next: Some(end).filter(|end| *end < total),
+            next: next_offset(offset, limit, total),
         })
     }
 

@@ -1,0 +1,87 @@
+//! A ranking of tools for a message, with the evidence for the gate.
+
+use std::sync::Arc;
+
+use crate::domain::learning::boost::Learned;
+use crate::domain::selection::relevance::{GateEvidence, LeftOpen, Ranked, TurnEvidence};
+
+/// A ranking with the evidence for the gate and the cut. Keys below the number of tools in the catalog are positions in it;
+/// larger keys are foreign tools in their order.
+#[derive(Clone, Debug, Default)]
+pub struct Ranking {
+    pub ranked: Vec<Ranked<u32>>,
+    /// The text of the message that was searched, without pastes.
+    pub message: String,
+    /// The message together with earlier turns, if it depends on them.
+    pub in_context: Option<String>,
+    /// The vector of `in_context`.
+    pub context_vector: Option<Arc<[f32]>>,
+    /// Whether the assistant's last turn ended with a question or offered to do something.
+    pub left_open: LeftOpen,
+    /// The vector of the message.
+    pub vector: Option<Arc<[f32]>>,
+    /// The share of the top five tools that belong to the server of the first one.
+    pub agreement: f32,
+    /// Positions of foreign tools that were not judged and are kept.
+    pub not_judged: Vec<usize>,
+    /// Whether the message has several sentences or clauses.
+    pub has_parts: bool,
+    /// For each server of the catalog, whether it is down.
+    pub(super) down: Vec<bool>,
+    /// How strict the gate is (`selection.strictness`).
+    pub(super) strictness: f32,
+    /// What learning from use changed.
+    pub(in crate::service::selection) learned: Learned,
+    /// The best tools without learning, with their scores. Empty if learning is off.
+    pub(crate) plain: Vec<(u32, f32)>,
+    /// Whether some tools or the message have no vectors, so that semantic results are incomplete.
+    pub is_partial: bool,
+    /// Whether the index failed.
+    pub has_failed: bool,
+    pub warnings: Vec<String>,
+}
+
+impl Ranking {
+    /// Whether a server is down, by its position in the catalog.
+    pub fn is_down(&self, server: u32) -> bool {
+        self.down.get(server as usize).copied().unwrap_or(false)
+    }
+
+    /// Calls `judge` with the evidence of all searched texts.
+    pub(super) fn with_evidence<T>(&self, tools: usize, judge: impl FnOnce(&GateEvidence<'_>) -> T) -> T {
+        let cosines = best_five(self.ranked.iter().filter_map(|ranked| ranked.dense));
+        judge(&GateEvidence {
+            message: &self.message,
+            vector: self.vector.as_deref(),
+            best_dense: cosines.first().copied(),
+            best_five: &cosines,
+            agreement: self.agreement,
+            best_lexical: self.ranked.iter().map(|ranked| ranked.lexical).fold(0.0, f32::max),
+            tools,
+        })
+    }
+
+    /// Calls `judge` with the evidence of the message alone and in context.
+    pub(super) fn with_turn<T>(&self, tools: usize, judge: impl FnOnce(&TurnEvidence<'_>) -> T) -> T {
+        let cosines = best_five(self.ranked.iter().filter_map(|ranked| ranked.dense_alone));
+        self.with_evidence(tools, |all| {
+            let alone = GateEvidence {
+                best_dense: cosines.first().copied(),
+                best_five: &cosines,
+                best_lexical: self.ranked.iter().map(|ranked| ranked.lexical_alone).fold(0.0, f32::max),
+                ..*all
+            };
+            let message = self.in_context.as_deref().unwrap_or(&self.message);
+            let in_context = GateEvidence { message, vector: self.context_vector.as_deref(), ..*all };
+            judge(&TurnEvidence { alone, in_context, left_open: self.left_open })
+        })
+    }
+}
+
+/// The five largest cosines, descending.
+fn best_five(cosines: impl Iterator<Item = f32>) -> Vec<f32> {
+    let mut cosines: Vec<f32> = cosines.collect();
+    cosines.sort_unstable_by(|one, other| other.total_cmp(one));
+    cosines.truncate(5);
+    cosines
+}
