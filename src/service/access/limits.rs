@@ -12,7 +12,7 @@ use moka::sync::Cache;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::domain::access::policy;
-use crate::domain::access::principal::{Principal, PrincipalId};
+use crate::domain::access::principal::{Principal, PrincipalId, caller_pattern};
 use crate::domain::access::rate::Pace;
 use crate::domain::catalog::tool::ServerName;
 use crate::service::access::rates::{Limiter, Rates};
@@ -141,7 +141,8 @@ impl Callers {
         let mut patterns = GlobSetBuilder::new();
         let mut paces = Vec::new();
         // Skip invalid patterns, which were rejected with the settings.
-        for (glob, number) in exceptions.iter().filter_map(|(pattern, number)| Some((policy::glob(pattern).ok()?, number))) {
+        for (glob, number) in exceptions.iter().filter_map(|(pattern, number)| Some((policy::glob(&caller_pattern(pattern)).ok()?, number)))
+        {
             patterns.add(glob);
             paces.push(Pace::new(*number, burst));
         }
@@ -158,12 +159,9 @@ impl Callers {
         rates.take(&limiter).await.map_err(limited)
     }
 
-    /// The rate for a caller, found by id, and for a user also by e-mail address.
+    /// The rate for a caller, found by its names.
     fn pace(&self, principal: &Principal) -> Option<Pace> {
-        let by_email = principal.email.as_ref().map(|email| self.exceptions.matches(format!("user:{email}")));
-        let mut found = self.exceptions.matches(principal.id.as_str());
-        found.extend(by_email.into_iter().flatten());
-        match found.into_iter().min() {
+        match principal.names().flat_map(|name| self.exceptions.matches(&*name)).min() {
             Some(first) => self.paces.get(first).copied().flatten(),
             None => self.usual,
         }
@@ -250,7 +248,7 @@ mod tests {
 
     #[test]
     fn callers_are_limited_each_for_itself_and_by_the_first_pattern_that_fits() {
-        let exceptions = [("user:b@example.org", 1), ("user:*@example.org", 3), ("service-key", 0)];
+        let exceptions = [("user:b@example.org", 1), ("user:*@Example.org", 3), ("service-key", 0)];
         let call_exceptions = exceptions.map(|(pattern, number)| (pattern.to_owned(), number)).to_vec();
         let limits = limits(LimitSettings { calls: 2, call_exceptions, selections: 1, ..LimitSettings::default() });
         let (one, two) = (ServerName::from("one"), ServerName::from("two"));
@@ -261,6 +259,7 @@ mod tests {
         assert_eq!(calls(&Principal::anyone()), 2);
         assert_eq!(calls(&user("a", "A@example.org")), 3);
         assert_eq!(calls(&user("b", "b@example.org")), 1);
+        assert_eq!(calls(&user("C@example.org", "")), 3, "the id is an address");
         assert_eq!(calls(&Principal::service_key()), 10);
         let refused = call(&limits, &Principal::anyone(), &one).unwrap_err();
         assert_eq!((refused.limit, refused.most, refused.retry_after.as_secs()), (Limit::Calls, 2, 29));

@@ -43,8 +43,8 @@ impl Patterns {
         Self { is_free: false, set: set(texts.filter_map(|text| glob(text).ok())) }
     }
 
-    pub(super) fn hold<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> bool {
-        self.is_free || names.into_iter().any(|name| self.set.is_match(name))
+    pub(super) fn hold(&self, names: impl IntoIterator<Item: AsRef<str>>) -> bool {
+        self.is_free || names.into_iter().any(|name| self.set.is_match(name.as_ref()))
     }
 }
 

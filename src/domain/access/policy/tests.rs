@@ -133,6 +133,10 @@ fn every_condition_counts() {
     ] {
         assert_eq!(seen(&allow(condition.clone()), &catalog, &anna), expected, "{condition}");
     }
+    let by_address = allow(json!({"principals": ["user:Bob@Example.org"], "tools": ["log"]}));
+    for id in ["Bob@Example.org", "bob@example.org"] {
+        assert_eq!(seen(&by_address, &catalog, &user(id, "")), ["git/log"], "{id}");
+    }
     let model = allow(json!({"models": ["gpt-*"], "tools": ["log"]}));
     assert_eq!(seen(&model, &catalog, &anna.with_model(Some("gpt-5".into()))), ["git/log"]);
     assert_eq!(seen(&model, &catalog, &anna.with_model(Some("other".into()))), Vec::<String>::new());
