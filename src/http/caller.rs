@@ -180,7 +180,7 @@ pub(crate) async fn admit(
         return Ok(response.map_into_left_body());
     }
     // The framework lists a method once for each route that has it, and doesn't know HEAD and OPTIONS.
-    let options = (code == Code::MethodNotAllowed).then(|| state.methods.options(response.request().path())).flatten();
+    let options = if code == Code::MethodNotAllowed { state.methods.options(response.request().path()) } else { None };
     let allow = options.and_then(|options| options.headers().get(header::ALLOW).cloned());
     let mut problem = Problem::new(code, "See /openapi.json for the available tools.").error_response();
     if let Some(allow) = allow {

@@ -223,6 +223,16 @@ pub fn caller_pattern(pattern: &str) -> Cow<'_, str> {
     in_lower_case(pattern)
 }
 
+/// Whether a caller can have a name that this pattern matches. Judged by the text before the first wildcard.
+pub fn may_match_a_caller(pattern: &str) -> bool {
+    let literal = pattern.split(['*', '?', '[', '{', '\\']).next().unwrap_or_default();
+    if literal.len() == pattern.len() {
+        return PrincipalId::read(pattern).is_some();
+    }
+    let is_kind = |kind: &&str| literal.starts_with(kind) || kind.starts_with(literal);
+    [USER, KEY].iter().any(is_kind) || [ANYONE, NOBODY, SERVICE_KEY, ADMIN].iter().any(|name| name.starts_with(literal))
+}
+
 /// The text in lower case, if it contains an e-mail address.
 fn in_lower_case(text: &str) -> Cow<'_, str> {
     if text.contains('@') { text.to_lowercase().into() } else { text.into() }
@@ -263,7 +273,7 @@ mod tests {
     use std::borrow::Cow;
     use std::collections::BTreeSet;
 
-    use super::{GroupTable, Principal, User, caller_pattern};
+    use super::{GroupTable, Principal, User, caller_pattern, may_match_a_caller};
 
     /// Regression: a rule, a limit and a group that named an address in an id never applied if the id had a capital letter.
     #[test]
@@ -281,6 +291,17 @@ mod tests {
         assert_eq!(names(&by_email), ["user:U1", "user:bob@example.org"]);
         assert!(by_email.groups.contains("ops") && user("bob", None).groups.is_empty());
         assert_eq!((caller_pattern("user:*@Example.org"), caller_pattern("user:U1")), ("user:*@example.org".into(), "user:U1".into()));
+    }
+
+    #[test]
+    fn a_pattern_of_callers_begins_like_a_name() {
+        for pattern in ["user:u1", "user:*@example.org", "key:ci", "admin", "*", "?ser:x", "{user,key}:x", "us*", "service-*", "user:{a,b}"]
+        {
+            assert!(may_match_a_caller(pattern), "{pattern}");
+        }
+        for pattern in ["bob", "bob@example.org", "users:x", "user:", "service_key", "bob*", "admins*"] {
+            assert!(!may_match_a_caller(pattern), "{pattern}");
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod tagging;
 mod toolsets;
 mod view;
 
-pub use check::{contradictions, warnings};
+pub use check::{contradictions, unknown_callers, warnings};
 pub use compiled::{Assignment, Policy};
 pub use decision::{Decision, Decisions};
 pub(crate) use pattern::glob;

@@ -227,13 +227,18 @@ fn rules_without_effect_are_warned_about() {
             {"effect": "block", "tools": ["push"]},
             {"effect": "block", "tools": ["push"]},
             {"effect": "allow"},
-            {"effect": "block", "tools": ["send"]},
+            {"effect": "block", "tools": ["send"], "principals": ["bob@example.org", "user:bob"]},
         ])),
     );
     let found: Vec<String> = warnings(&policy, &catalog()).iter().map(ToString::to_string).collect();
     assert_eq!(
         found,
-        ["rule 1: it matches no current tool", "rule 3: rule 2 says the same", "rule 5: it is never reached: rule 4 matches everything"]
+        [
+            "rule 1: it matches no current tool",
+            "rule 5: `bob@example.org` matches no caller: write key:NAME, user:ID, service-key, admin or anyone",
+            "rule 3: rule 2 says the same",
+            "rule 5: it is never reached: rule 4 matches everything"
+        ]
     );
 }
 
