@@ -386,6 +386,10 @@ impl Values {
             if let Some(text) = environment.get(name).filter(|text| !text.is_empty()) {
                 let value = self.defaults.get(key).and_then(|default| parse_text(text, default));
                 let place = Location { source: name.clone(), key: Some(key.clone()), ..Location::default() };
+                if interpolate::has_variables(text) {
+                    let remedy = format!("only the settings file can contain ${{…}}. To read the value from a file, set {name}{FILE}");
+                    findings.warning(place.clone(), "contains `${`, which is used as it is", remedy);
+                }
                 self.set(key, value, place, findings);
             }
             if self.may_come_from_file(&names, name, key) {
