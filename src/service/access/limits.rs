@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use globset::{GlobSet, GlobSetBuilder};
 use moka::sync::Cache;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::domain::access::policy;
+use crate::domain::access::policy::{self, PatternSet};
 use crate::domain::access::principal::{Principal, PrincipalId, caller_pattern};
 use crate::domain::access::rate::Pace;
 use crate::domain::catalog::tool::ServerName;
@@ -129,7 +128,7 @@ impl Limits {
 struct Callers {
     usual: Option<Pace>,
     /// Patterns of callers with their own rates, which are in `paces` in the same order. `None` is unlimited.
-    exceptions: GlobSet,
+    exceptions: PatternSet,
     paces: Vec<Option<Pace>>,
     /// The rate limiters of recent callers; `None` if no caller is limited.
     known: Option<Cache<PrincipalId, Option<Limiter>>>,
@@ -138,17 +137,16 @@ struct Callers {
 impl Callers {
     fn new(number: u32, burst: u32, exceptions: &[(String, u32)]) -> Self {
         let usual = Pace::new(number, burst);
-        let mut patterns = GlobSetBuilder::new();
-        let mut paces = Vec::new();
+        let (mut patterns, mut paces) = (Vec::new(), Vec::new());
         // Skip invalid patterns, which were rejected with the settings.
         for (glob, number) in exceptions.iter().filter_map(|(pattern, number)| Some((policy::glob(&caller_pattern(pattern)).ok()?, number)))
         {
-            patterns.add(glob);
+            patterns.push(glob);
             paces.push(Pace::new(*number, burst));
         }
         let is_free = usual.is_none() && paces.iter().all(Option::is_none);
         let known = (!is_free).then(|| Cache::builder().max_capacity(CALLERS).time_to_idle(IDLE).build());
-        Self { usual, exceptions: patterns.build().unwrap_or_default(), paces, known }
+        Self { usual, exceptions: PatternSet::new(&patterns), paces, known }
     }
 
     async fn take(&self, limit: Limit, principal: &Principal, rates: &Rates) -> Result<(), Limited> {
@@ -161,7 +159,7 @@ impl Callers {
 
     /// The rate for a caller, found by its names.
     fn pace(&self, principal: &Principal) -> Option<Pace> {
-        match principal.names().flat_map(|name| self.exceptions.matches(&*name)).min() {
+        match principal.names().flat_map(|name| self.exceptions.matches(&name)).min() {
             Some(first) => self.paces.get(first).copied().flatten(),
             None => self.usual,
         }
