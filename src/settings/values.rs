@@ -387,7 +387,8 @@ impl Values {
                 let value = self.defaults.get(key).and_then(|default| parse_text(text, default));
                 let place = Location { source: name.clone(), key: Some(key.clone()), ..Location::default() };
                 if interpolate::has_variables(text) {
-                    let remedy = format!("only the settings file can contain ${{…}}. To read the value from a file, set {name}{FILE}");
+                    let of_file = if self.may_come_from_file(&names, name, key) { format!(". Or set {name}{FILE}") } else { String::new() };
+                    let remedy = format!("only the settings file can contain ${{…}}: write the value itself{of_file}");
                     findings.warning(place.clone(), "contains `${`, which is used as it is", remedy);
                 }
                 self.set(key, value, place, findings);
