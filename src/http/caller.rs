@@ -179,7 +179,9 @@ pub(crate) async fn admit(
     if response.headers().contains_key(header::CONTENT_TYPE) {
         return Ok(response.map_into_left_body());
     }
-    let allow = response.headers().get(header::ALLOW).cloned();
+    // The framework lists a method once for each route that has it, and doesn't know HEAD and OPTIONS.
+    let options = if code == Code::MethodNotAllowed { state.methods.options(response.request().path()) } else { None };
+    let allow = options.and_then(|options| options.headers().get(header::ALLOW).cloned());
     let mut problem = Problem::new(code, "See /openapi.json for the available tools.").error_response();
     if let Some(allow) = allow {
         problem.headers_mut().insert(header::ALLOW, allow);

@@ -90,8 +90,10 @@ pub fn configure_servers(config: &mut web::ServiceConfig, layout: &Layout) {
     routes::account::configure_pages(config);
     console::configure(config);
     // Each path has a single guard, so that a tool with the same name remains reachable.
+    let mcp = web::resource("/mcp");
+    let mcp = if layout.single.is_some() { mcp.guard(mcp::SpeaksMcp) } else { mcp };
     config
-        .service(web::resource("/mcp").to(mcp::serve))
+        .service(mcp.to(mcp::serve))
         .service(web::resource("/docs").guard(guard::Get()).to(routes::docs::redirect))
         .service(web::resource("/docs/{file:.*}").guard(guard::Get()).to(routes::docs::root));
     if layout.single.is_none() {

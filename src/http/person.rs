@@ -23,12 +23,18 @@ const USER_EMAIL: &str = "x-openwebui-user-email";
 const USER_NAME: &str = "x-openwebui-user-name";
 const USER_GROUPS: &str = "x-openwebui-user-groups";
 
-/// Reads the user from the headers. The id is required.
+/// Reads the user from the headers. Without a user, Open WebUI sends empty headers or none.
 ///
 /// # Errors
-/// `Code::InvalidRequest` if a header is invalid.
+/// `Code::InvalidRequest` if a header is invalid, or if others than the id name a user.
 pub(crate) fn of_headers(headers: &HeaderMap) -> Result<Option<User>, Problem> {
-    let Some(id) = text(headers, USER_ID, MAX_BYTES)? else { return Ok(None) };
+    let Some(id) = text(headers, USER_ID, MAX_BYTES)? else {
+        let is_given = |name: &&str| headers.get(*name).is_some_and(|value| !value.as_bytes().trim_ascii().is_empty());
+        return match [USER_EMAIL, USER_GROUPS, USER_NAME].into_iter().find(is_given) {
+            Some(name) => Err(Problem::invalid(USER_ID, format!("The header {name} names a user, but {USER_ID} is missing or empty."))),
+            None => Ok(None),
+        };
+    };
     // Adds one byte per group for the comma.
     let groups = text(headers, USER_GROUPS, MAX_GROUPS * (MAX_BYTES + 1))?.unwrap_or_default();
     let groups = groups.split(',').map(str::trim).filter(|group| !group.is_empty()).map(str::to_owned).collect();
@@ -99,5 +105,31 @@ pub(crate) fn text(headers: &HeaderMap, name: &'static str, longest: usize) -> R
         Ok(text) if text.len() <= longest => Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty())),
         Ok(text) => Err(Problem::invalid(name, format!("The header {name} has {} bytes; the maximum is {longest}.", text.len()))),
         Err(_) => Err(Problem::invalid(name, format!("The header {name} is not valid UTF-8."))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
+
+    use super::{USER_EMAIL, USER_GROUPS, USER_ID, USER_NAME, of_headers};
+
+    /// Regression: a user without an id had all rights of the key.
+    #[test]
+    fn a_user_has_an_id() {
+        let read = |given: &[(&'static str, &'static str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in given {
+                headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+            }
+            of_headers(&headers).map(|user| user.map(|user| user.id)).map_err(|problem| problem.parameter.unwrap().into_owned())
+        };
+        assert_eq!(read(&[]), Ok(None));
+        assert_eq!(read(&[(USER_ID, ""), (USER_EMAIL, " "), (USER_NAME, ""), (USER_GROUPS, "")]), Ok(None));
+        assert_eq!(read(&[(USER_ID, "u1"), (USER_GROUPS, "staff")]), Ok(Some("u1".to_owned())));
+        for named in [(USER_EMAIL, "a@example.org"), (USER_NAME, "Anna"), (USER_GROUPS, "staff")] {
+            assert_eq!(read(&[named]), Err(USER_ID.to_owned()), "{named:?}");
+            assert_eq!(read(&[(USER_ID, " "), named]), Err(USER_ID.to_owned()), "{named:?}");
+        }
     }
 }

@@ -61,7 +61,7 @@ fn read_key(table: &mut Table<'_>) -> Option<KeyDefinition> {
     };
     let servers = table.texts("servers").map(|names| names.into_iter().map(ServerName::from).collect::<BTreeSet<_>>());
     let toolsets = table.texts("toolsets").map(|names| names.into_iter().map(ToolsetName::from).collect::<BTreeSet<_>>());
-    let groups = table.texts("groups").unwrap_or_default().into_iter().map(str::to_owned).collect();
+    let groups: BTreeSet<String> = table.texts("groups").unwrap_or_default().into_iter().map(str::to_owned).collect();
     let trusted = table.switch("trusted").unwrap_or_default();
     let role = role(table);
     let of_callers: Vec<(&str, bool)> =
@@ -71,7 +71,7 @@ fn read_key(table: &mut Table<'_>) -> Option<KeyDefinition> {
     }
     let expires_at = expiry(table);
     if let Some(name) = &name
-        && let Err((_, reason)) = api_key::check(name, servers.as_ref(), toolsets.as_ref())
+        && let Err((_, reason)) = api_key::check(name, servers.as_ref(), toolsets.as_ref(), &groups)
     {
         table.problem(reason);
     }

@@ -1,12 +1,14 @@
 //! Section `[limits]`: rate limits for callers and servers.
 
 use crate::domain::access::policy;
+use crate::domain::access::principal::may_match_a_caller;
 use crate::settings::finding::suggestion;
 use crate::settings::servers::ServerSettings;
 use crate::settings::values::{Reader, section};
 
 const MOST_PER_MINUTE: usize = 1_000_000;
 const MOST_AT_ONCE: usize = 10_000;
+const CALLERS: &str = "name callers as in policy rules: \"key:ci\", \"user:*@example.org\", \"service-key\"";
 
 section! {
     /// The settings in section `[limits]`. 0 means no limit.
@@ -37,8 +39,12 @@ impl LimitSettings {
         for (key, patterns) in
             [("limits.call_exceptions", &settings.call_exceptions), ("limits.selection_exceptions", &settings.selection_exceptions)]
         {
-            for problem in patterns.iter().filter_map(|(pattern, _)| policy::glob(pattern).err()) {
-                reader.problem(key, problem, "name callers as in policy rules: \"key:ci\", \"user:*@example.org\", \"service-key\"");
+            for (pattern, _) in patterns {
+                if let Err(problem) = policy::glob(pattern) {
+                    reader.problem(key, problem, CALLERS);
+                } else if !may_match_a_caller(pattern) {
+                    reader.warning(key, format!("`{pattern}` matches no caller"), CALLERS);
+                }
             }
         }
         settings

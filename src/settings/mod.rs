@@ -487,6 +487,27 @@ mod tests {
         }
     }
 
+    /// Regression: the text `${file:/run/secrets/key}` in a variable became the key, and a rule for a user without `user:` never applied.
+    /// Nothing said so.
+    #[test]
+    fn what_has_no_effect_is_warned_about() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("settings.toml");
+        fs::write(&file, "[[policy]]\neffect = \"block\"\nprincipals = [\"bob@example.org\", \"user:*\"]\n").unwrap();
+        let environment = Environment::default()
+            .with("TOOLSIEVE_API_KEY", "${file:/run/secrets/the-key-of-the-service}")
+            .with("TOOLSIEVE_LIMITS__CALL_EXCEPTIONS", "key:ci=5, ci=7");
+        let (_, warnings) = Settings::load(&Sources { settings: Some(file), environment, ..Sources::default() }).unwrap();
+        let messages: Vec<&str> = warnings.iter().map(|warning| warning.message.as_str()).collect();
+        for expected in [
+            "contains `${`, which is used as it is",
+            "rule 1 of the settings: `bob@example.org` matches no caller: write key:NAME, user:ID, service-key, admin or anyone",
+            "`ci` matches no caller",
+        ] {
+            assert!(messages.contains(&expected), "{expected}: {messages:?}");
+        }
+    }
+
     #[test]
     fn the_defaults_are_those_of_the_design() {
         let settings = Settings::defaults().unwrap();

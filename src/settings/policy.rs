@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::domain::access::policy::{Effect, PlacedRule, Rule, RulePlace, RuleSource, contradictions};
+use crate::domain::access::policy::{Effect, PlacedRule, Rule, RulePlace, RuleProblem, RuleSource, contradictions, unknown_callers};
 use crate::settings::finding::{Findings, Location};
 use crate::settings::values::{Reader, Values};
 
@@ -27,9 +27,15 @@ impl PolicySettings {
                 Err(reason) => findings.problem(place.clone(), format!("rule {number}: {reason}"), REMEDY),
             }
         }
+        let place = |problem: &RuleProblem| {
+            let rule = rules.get(problem.place.number - 1);
+            rule.map_or_else(Location::default, |(_, place)| place.clone())
+        };
         for problem in contradictions(&settings.rules) {
-            let place = rules.get(problem.place.number - 1).map_or_else(Location::default, |(_, place)| place.clone());
-            findings.problem(place, problem.to_string(), "remove one of the two");
+            findings.problem(place(&problem), problem.to_string(), "remove one of the two");
+        }
+        for problem in unknown_callers(&settings.rules) {
+            findings.warning(place(&problem), problem.to_string(), REMEDY);
         }
         settings
     }

@@ -370,6 +370,11 @@ impl Values {
             if let Some(text) = environment.get(name).filter(|text| !text.is_empty()) {
                 let value = self.defaults.get(key).and_then(|default| parse_text(text, default));
                 let place = Location { source: name.clone(), key: Some(key.clone()), ..Location::default() };
+                if interpolate::has_variables(text) {
+                    let of_file = if self.may_come_from_file(&names, name, key) { format!(". Or set {name}{FILE}") } else { String::new() };
+                    let remedy = format!("only the settings file can contain ${{…}}: write the value itself{of_file}");
+                    findings.warning(place.clone(), "contains `${`, which is used as it is", remedy);
+                }
                 self.set(key, value, place, findings);
             }
             if self.may_come_from_file(&names, name, key) {

@@ -142,7 +142,10 @@ async fn errors_say_what_to_do() {
         assert_eq!((&refused["isError"], &refused["_meta"]["toolsieve/parameter"]), (&json!(true), &json!(parameter)), "{refused}");
     }
     assert!(!serde_json::to_string(&wrong).unwrap().contains("toolsieve/parameter"), "{wrong:?}");
-    assert_eq!(ask(&service, "/mcp?mode=x", "tools/list", json!({})).await.0, StatusCode::UNPROCESSABLE_ENTITY);
+    for query in ["mode=x", "mode=full&mode=meta"] {
+        let (status, problem) = ask(&service, &format!("/mcp?{query}"), "tools/list", json!({})).await;
+        assert_eq!((status, &problem["parameter"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("mode")), "{problem}");
+    }
     let (status, odd) = ask(&service, "/mcp", "no/such", json!({})).await;
     assert_eq!((status, &odd["error"]["code"]), (StatusCode::OK, &json!(-32601)), "{odd}");
 }

@@ -65,6 +65,7 @@ async fn what_is_denied_answers_as_what_does_not_exist() {
         (Method::GET, "/mail/docs", json!({})),
         (Method::POST, "/v1/tools/call", json!({"name": "one__echo", "arguments": {}})),
         (Method::POST, "/v1/tools/call", json!({"name": "mail__send_emai"})),
+        (Method::PUT, "/v1/secrets/mail/token", json!({"value": "x"})),
     ];
     for (method, path, body) in requests {
         let ask = |service: &Running| service.request(method.clone(), path).json(&body);
@@ -95,6 +96,12 @@ async fn what_is_denied_answers_as_what_does_not_exist() {
     }
     let names = |state: Value| state["servers"].as_array().unwrap().iter().map(|server| server["server"].to_string()).collect::<Vec<_>>();
     assert_eq!(names(denied.get("/readyz").await.1), names(absent.get("/readyz").await.1));
+    let tools_of_one = |state: Value| {
+        let servers = state["servers"].as_array().unwrap();
+        servers.iter().find(|server| server["server"] == "one").unwrap()["tools"].as_u64().unwrap()
+    };
+    let all = administer(&denied, Method::GET, "/readyz", &json!({})).await.1;
+    assert_eq!(tools_of_one(denied.get("/readyz").await.1) + 1, tools_of_one(all), "one is denied");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -116,6 +123,14 @@ async fn rules_are_versioned_checked_and_kept() {
     for late in ["\"0\"", "\"2\"", "nonsense"] {
         assert_eq!(replace(late, json!([])).await.0, StatusCode::PRECONDITION_FAILED, "{late}");
     }
+    // The last one would count, without a word.
+    let twice = r#"{"rules": [{"effect": "block", "effect": "allow"}]}"#;
+    let response = with_key(&service, Method::PUT, path, ADMIN).body(twice).send().await.unwrap();
+    let (status, problem) = (response.status(), response.json::<Value>().await.unwrap());
+    assert!(
+        status == StatusCode::UNPROCESSABLE_ENTITY && problem["detail"].as_str().unwrap().contains("\"effect\" occurs twice"),
+        "{problem}"
+    );
     for (rules, parts) in [
         (json!([{"effect": "block"}, {"effect": "block", "tool": ["a"]}, {"effect": "x"}]), ["rule 2: unknown field `tool`", "rule 3: "]),
         (json!([{"effect": "block", "tools": ["a["]}]), ["rule 1: tools: ", "a["]),

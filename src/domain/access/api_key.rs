@@ -210,6 +210,7 @@ pub fn check(
     name: &str,
     servers: Option<&BTreeSet<ServerName>>,
     toolsets: Option<&BTreeSet<ToolsetName>>,
+    groups: &BTreeSet<String>,
 ) -> Result<(), (&'static str, &'static str)> {
     check_name(name).map_err(|reason| ("name", reason))?;
     if servers.is_some_and(BTreeSet::is_empty) {
@@ -217,6 +218,9 @@ pub fn check(
     }
     if toolsets.is_some_and(BTreeSet::is_empty) {
         return Err(("toolsets", "toolsets is empty: leave it out for all tools, or name some"));
+    }
+    if groups.iter().any(|group| group.trim().is_empty()) {
+        return Err(("groups", "a group has no name: remove it"));
     }
     Ok(())
 }
@@ -317,10 +321,12 @@ mod tests {
 
     #[test]
     fn empty_limits_are_refused() {
-        assert_eq!(check("a", None, None), Ok(()));
-        assert_eq!(check("a b", None, None).unwrap_err().0, "name");
-        assert_eq!(check("a", Some(&BTreeSet::new()), None).unwrap_err().0, "servers");
-        assert_eq!(check("a", None, Some(&BTreeSet::new())).unwrap_err().0, "toolsets");
+        let (none, staff) = (BTreeSet::new(), BTreeSet::from(["staff".to_owned()]));
+        assert_eq!(check("a", None, None, &staff), Ok(()));
+        assert_eq!(check("a b", None, None, &none).unwrap_err().0, "name");
+        assert_eq!(check("a", Some(&BTreeSet::new()), None, &none).unwrap_err().0, "servers");
+        assert_eq!(check("a", None, Some(&BTreeSet::new()), &none).unwrap_err().0, "toolsets");
+        assert_eq!(check("a", None, None, &BTreeSet::from([" ".to_owned()])).unwrap_err().0, "groups");
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! The caller: identity, limits and permissions.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 use std::sync::Arc;
 
 use crate::domain::access::api_key::{ApiKey, KeyRole, Presented};
@@ -190,6 +192,16 @@ impl Principal {
         if self.kind == PrincipalKind::User { self.id.as_str().strip_prefix(USER) } else { None }
     }
 
+    /// The names to which patterns of callers apply: the id and, for a user, the e-mail address. Addresses are in lower case, as in
+    /// [`caller_pattern`]. Many chat applications use them as ids too.
+    pub fn names(&self) -> impl Iterator<Item = Cow<'_, str>> {
+        let id = self.id.as_str();
+        let lower = in_lower_case(id);
+        let lower = (lower != id).then_some(lower);
+        let email = self.email.as_ref().map(|email| format!("{USER}{email}").into());
+        iter::once(id.into()).chain(lower).chain(email)
+    }
+
     /// Whether the caller is one person or one program, whose data is private. False for a key that acts for others.
     pub fn is_somebody(&self) -> bool {
         match self.kind {
@@ -206,6 +218,26 @@ impl Principal {
     }
 }
 
+/// A pattern of callers, for [`Principal::names`]: e-mail addresses are compared in lower case.
+pub fn caller_pattern(pattern: &str) -> Cow<'_, str> {
+    in_lower_case(pattern)
+}
+
+/// Whether a caller can have a name that this pattern matches. Judged by the text before the first wildcard.
+pub fn may_match_a_caller(pattern: &str) -> bool {
+    let literal = pattern.split(['*', '?', '[', '{', '\\']).next().unwrap_or_default();
+    if literal.len() == pattern.len() {
+        return PrincipalId::read(pattern).is_some();
+    }
+    let is_kind = |kind: &&str| literal.starts_with(kind) || kind.starts_with(literal);
+    [USER, KEY].iter().any(is_kind) || [ANYONE, NOBODY, SERVICE_KEY, ADMIN].iter().any(|name| name.starts_with(literal))
+}
+
+/// The text in lower case, if it contains an e-mail address.
+fn in_lower_case(text: &str) -> Cow<'_, str> {
+    if text.contains('@') { text.to_lowercase().into() } else { text.into() }
+}
+
 /// Group members from the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupTable {
@@ -215,8 +247,8 @@ pub struct GroupTable {
 impl GroupTable {
     /// Creates a table from the ids or e-mail addresses of each group's members.
     pub fn new(groups: impl IntoIterator<Item = (String, Vec<String>)>) -> Self {
-        let member = |text: String| if text.contains('@') { text.to_lowercase() } else { text };
-        Self { groups: groups.into_iter().map(|(name, members)| (name, members.into_iter().map(member).collect())).collect() }
+        let members = |members: Vec<String>| members.iter().map(|member| in_lower_case(member).into_owned()).collect();
+        Self { groups: groups.into_iter().map(|(name, of)| (name, members(of))).collect() }
     }
 
     pub fn names(&self) -> impl Iterator<Item = &str> {
@@ -230,16 +262,47 @@ impl GroupTable {
 
     /// The groups of a user. `email` must be in lower case.
     fn of(&self, id: &str, email: Option<&str>) -> Vec<String> {
-        let is_member = |members: &BTreeSet<String>| members.contains(id) || email.is_some_and(|email| members.contains(email));
+        let id = in_lower_case(id);
+        let is_member = |members: &BTreeSet<String>| members.contains(&*id) || email.is_some_and(|email| members.contains(email));
         self.groups.iter().filter(|(_, members)| is_member(members)).map(|(name, _)| name.clone()).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::borrow::Cow;
     use std::collections::BTreeSet;
 
-    use super::{GroupTable, Principal, User};
+    use super::{GroupTable, Principal, User, caller_pattern, may_match_a_caller};
+
+    /// Regression: a rule, a limit and a group that named an address in an id never applied if the id had a capital letter.
+    #[test]
+    fn addresses_have_no_case() {
+        let table = GroupTable::new([("ops".to_owned(), vec!["Bob@Example.org".to_owned()])]);
+        let user = |id: &str, email: Option<&str>| {
+            let user = User { id: id.to_owned(), email: email.map(str::to_owned), ..User::default() };
+            Principal::service_key().on_behalf_of(user, &table)
+        };
+        let names = |principal: &Principal| principal.names().map(Cow::into_owned).collect::<Vec<String>>();
+        let by_id = user("BOB@example.org", None);
+        assert_eq!(names(&by_id), ["user:BOB@example.org", "user:bob@example.org"]);
+        assert!(by_id.groups.contains("ops"));
+        let by_email = user("U1", Some("BOB@example.org"));
+        assert_eq!(names(&by_email), ["user:U1", "user:bob@example.org"]);
+        assert!(by_email.groups.contains("ops") && user("bob", None).groups.is_empty());
+        assert_eq!((caller_pattern("user:*@Example.org"), caller_pattern("user:U1")), ("user:*@example.org".into(), "user:U1".into()));
+    }
+
+    #[test]
+    fn a_pattern_of_callers_begins_like_a_name() {
+        for pattern in ["user:u1", "user:*@example.org", "key:ci", "admin", "*", "?ser:x", "{user,key}:x", "us*", "service-*", "user:{a,b}"]
+        {
+            assert!(may_match_a_caller(pattern), "{pattern}");
+        }
+        for pattern in ["bob", "bob@example.org", "users:x", "user:", "service_key", "bob*", "admins*"] {
+            assert!(!may_match_a_caller(pattern), "{pattern}");
+        }
+    }
 
     #[test]
     fn groups_come_from_claims_and_configuration_and_end_at_the_key() {

@@ -53,6 +53,7 @@ use crate::http::event_stream::EVENT_STREAM;
 use crate::http::methods::was_head;
 use crate::http::place::RequestAddress;
 use crate::http::problem::{Code, Problem};
+use crate::http::query::Query;
 use crate::http::routes::documents::{check_server, mode};
 use crate::http::routes::execute::{context, headers};
 use crate::http::state::State;
@@ -114,7 +115,7 @@ pub(crate) async fn serve(
     state: web::Data<State>,
     caller: Caller,
     at: RequestAddress,
-    query: web::Query<McpQuery>,
+    query: Query<McpQuery>,
     request: HttpRequest,
     body: Body,
 ) -> Result<HttpResponse, Problem> {
@@ -131,13 +132,13 @@ pub(crate) async fn serve_one(
     caller: Caller,
     at: RequestAddress,
     path: web::Path<String>,
-    query: web::Query<McpQuery>,
+    query: Query<McpQuery>,
     request: HttpRequest,
     body: Body,
 ) -> Result<HttpResponse, Problem> {
     let server = ServerName::from(path.into_inner().as_str());
     check_server(&state, &caller.0, &server)?;
-    if query.mode.as_deref().is_some_and(|mode| mode != "full") {
+    if query.0.mode.as_deref().is_some_and(|mode| mode != "full") {
         return Err(Problem::invalid("mode", "A server's address takes no mode; only /mcp does."));
     }
     answer(McpRequest { state, caller, at, query, request, server: Some(server) }, body.0).await
@@ -148,13 +149,13 @@ struct McpRequest {
     state: web::Data<State>,
     caller: Caller,
     at: RequestAddress,
-    query: web::Query<McpQuery>,
+    query: Query<McpQuery>,
     request: HttpRequest,
     server: Option<ServerName>,
 }
 
 async fn answer(received: McpRequest, body: Bytes) -> Result<HttpResponse, Problem> {
-    let McpRequest { state, caller, at, query, request, server } = received;
+    let McpRequest { state, caller, at, query: Query(query), request, server } = received;
     let read = if *request.method() == Method::POST { Message::read(&body) } else { Ok(Message::default()) };
     let message = match read {
         Ok(message) => message,

@@ -8,6 +8,7 @@ use crate::domain::access::principal::PrincipalKind;
 use crate::http::caller::Caller;
 use crate::http::described::described;
 use crate::http::state::State;
+use crate::service::catalog::current::View;
 use crate::service::catalog::definitions::DefinitionCounts;
 use crate::service::catalog::status::{EmbedderState, IndexView, Indexed, Readiness, SpoolView};
 use crate::service::learning::learn::LearningState;
@@ -54,7 +55,7 @@ described! {
     struct ServerStateBody of ServerState {
         server: String,
         phase: ServerPhaseBody,
-        /// Number of tools that the server listed last.
+        /// Number of tools that the server listed last, without those that the caller may not see.
         tools: usize,
         /// Number of listed tools that could not be read; absent if there are none. The log contains the reasons.
         left_out unless "no": usize,
@@ -194,8 +195,13 @@ pub async fn readyz(state: web::Data<State>, caller: Caller) -> HttpResponse {
     let mut readiness = state.status.readiness(caller.0.kind == PrincipalKind::Nobody).await;
     let is_public = caller.0.kind == PrincipalKind::Nobody && state.current.policy().is_open();
     if !is_public && !caller.0.sees_all() {
-        // Removes servers that the caller may not see.
+        // Removes servers and tools that the caller may not see.
+        let View { catalog, visibility, .. } = state.current.view(&caller.0);
         readiness.servers.retain(|server| state.current.shows_server(&caller.0, &server.server));
+        for shown in &mut readiness.servers {
+            let tools = catalog.server(shown.server.as_str()).into_iter().flat_map(|server| &server.tools);
+            shown.tools = shown.tools.saturating_sub(tools.filter(|tool| !visibility.allows(tool)).count());
+        }
     }
     if !is_public && !caller.0.sees_all() {
         readiness.definitions = None;

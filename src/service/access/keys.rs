@@ -213,7 +213,8 @@ impl Keys {
     pub async fn create(&self, new: NewKey) -> Result<(ApiKey, SecretString), KeyError> {
         let now = SystemTime::now();
         let invalid = |parameter, reason| KeyError::Invalid { parameter, reason };
-        api_key::check(&new.name, new.servers.as_ref(), new.toolsets.as_ref()).map_err(|(parameter, reason)| invalid(parameter, reason))?;
+        api_key::check(&new.name, new.servers.as_ref(), new.toolsets.as_ref(), &new.groups)
+            .map_err(|(parameter, reason)| invalid(parameter, reason))?;
         let of_callers = [
             ("servers", new.servers.is_some()),
             ("toolsets", new.toolsets.is_some()),

@@ -7,12 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use globset::{GlobSet, GlobSetBuilder};
 use moka::sync::Cache;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::domain::access::policy;
-use crate::domain::access::principal::{Principal, PrincipalId};
+use crate::domain::access::policy::{self, PatternSet};
+use crate::domain::access::principal::{Principal, PrincipalId, caller_pattern};
 use crate::domain::access::rate::Pace;
 use crate::domain::catalog::tool::ServerName;
 use crate::service::access::rates::{Limiter, Rates};
@@ -129,7 +128,7 @@ impl Limits {
 struct Callers {
     usual: Option<Pace>,
     /// Patterns of callers with their own rates, which are in `paces` in the same order. `None` is unlimited.
-    exceptions: GlobSet,
+    exceptions: PatternSet,
     paces: Vec<Option<Pace>>,
     /// The rate limiters of recent callers; `None` if no caller is limited.
     known: Option<Cache<PrincipalId, Option<Limiter>>>,
@@ -138,16 +137,16 @@ struct Callers {
 impl Callers {
     fn new(number: u32, burst: u32, exceptions: &[(String, u32)]) -> Self {
         let usual = Pace::new(number, burst);
-        let mut patterns = GlobSetBuilder::new();
-        let mut paces = Vec::new();
+        let (mut patterns, mut paces) = (Vec::new(), Vec::new());
         // Skip invalid patterns, which were rejected with the settings.
-        for (glob, number) in exceptions.iter().filter_map(|(pattern, number)| Some((policy::glob(pattern).ok()?, number))) {
-            patterns.add(glob);
+        for (glob, number) in exceptions.iter().filter_map(|(pattern, number)| Some((policy::glob(&caller_pattern(pattern)).ok()?, number)))
+        {
+            patterns.push(glob);
             paces.push(Pace::new(*number, burst));
         }
         let is_free = usual.is_none() && paces.iter().all(Option::is_none);
         let known = (!is_free).then(|| Cache::builder().max_capacity(CALLERS).time_to_idle(IDLE).build());
-        Self { usual, exceptions: patterns.build().unwrap_or_default(), paces, known }
+        Self { usual, exceptions: PatternSet::new(&patterns), paces, known }
     }
 
     async fn take(&self, limit: Limit, principal: &Principal, rates: &Rates) -> Result<(), Limited> {
@@ -158,12 +157,9 @@ impl Callers {
         rates.take(&limiter).await.map_err(limited)
     }
 
-    /// The rate for a caller, found by id, and for a user also by e-mail address.
+    /// The rate for a caller, found by its names.
     fn pace(&self, principal: &Principal) -> Option<Pace> {
-        let by_email = principal.email.as_ref().map(|email| self.exceptions.matches(format!("user:{email}")));
-        let mut found = self.exceptions.matches(principal.id.as_str());
-        found.extend(by_email.into_iter().flatten());
-        match found.into_iter().min() {
+        match principal.names().flat_map(|name| self.exceptions.matches(&name)).min() {
             Some(first) => self.paces.get(first).copied().flatten(),
             None => self.usual,
         }
@@ -250,7 +246,7 @@ mod tests {
 
     #[test]
     fn callers_are_limited_each_for_itself_and_by_the_first_pattern_that_fits() {
-        let exceptions = [("user:b@example.org", 1), ("user:*@example.org", 3), ("service-key", 0)];
+        let exceptions = [("user:b@example.org", 1), ("user:*@Example.org", 3), ("service-key", 0)];
         let call_exceptions = exceptions.map(|(pattern, number)| (pattern.to_owned(), number)).to_vec();
         let limits = limits(LimitSettings { calls: 2, call_exceptions, selections: 1, ..LimitSettings::default() });
         let (one, two) = (ServerName::from("one"), ServerName::from("two"));
@@ -261,6 +257,7 @@ mod tests {
         assert_eq!(calls(&Principal::anyone()), 2);
         assert_eq!(calls(&user("a", "A@example.org")), 3);
         assert_eq!(calls(&user("b", "b@example.org")), 1);
+        assert_eq!(calls(&user("C@example.org", "")), 3, "the id is an address");
         assert_eq!(calls(&Principal::service_key()), 10);
         let refused = call(&limits, &Principal::anyone(), &one).unwrap_err();
         assert_eq!((refused.limit, refused.most, refused.retry_after.as_secs()), (Limit::Calls, 2, 29));

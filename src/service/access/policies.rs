@@ -291,7 +291,7 @@ impl Policies {
                 let key = self.keys.active().into_iter().find(|key| key.name == name).ok_or_else(unknown)?;
                 Principal::api_key(&key)
             }
-            Some(("user", id)) => {
+            Some(("user", id)) if !id.is_empty() => {
                 // Most people are identified by their e-mail address, and rules then use it as their id.
                 let email = given.email.clone().or_else(|| id.contains('@').then(|| id.to_owned()));
                 let user = User { id: id.to_owned(), email, name: None, groups: given.groups.iter().cloned().collect() };

@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use crate::domain::access::principal::Principal;
 use crate::domain::access::toolset::ToolsetName;
-use crate::domain::access::visibility::{Classes, Visibility};
+use crate::domain::access::visibility::Classes;
 use crate::domain::catalog::catalog::Catalog;
-use crate::domain::catalog::tool::{Tool, ToolId};
+use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::publishing::address::{AddressPrefix, ConnectionPath};
 use crate::domain::publishing::meta_tools::MetaTool;
 use crate::domain::selection::builtins::{Families, Family};
@@ -75,8 +76,8 @@ impl ConnectionAddress {
         }
     }
 
-    /// What the path of a connection publishes, apart from sessions.
-    fn of(path: &str, catalog: &Catalog, visibility: &Visibility) -> Option<Self> {
+    /// What the path of a connection publishes, apart from sessions. `shows` decides whether the caller may know a server.
+    fn of(path: &str, View { catalog, visibility, .. }: &View, shows: impl Fn(&ServerName) -> bool) -> Option<Self> {
         match ConnectionPath::of(path)? {
             ConnectionPath::Whole => Some(Self::Whole),
             ConnectionPath::Below(AddressPrefix::Toolset(name)) => {
@@ -86,15 +87,17 @@ impl ConnectionAddress {
             }
             ConnectionPath::Below(AddressPrefix::Session(_)) => None,
             ConnectionPath::Server(name) => {
-                catalog.server(&name).filter(|server| visibility.shows(server)).map(|server| Self::Server(server.name.to_string()))
+                let server = catalog.server(&name).filter(|server| visibility.shows(server) && shows(&server.name))?;
+                Some(Self::Server(server.name.to_string()))
             }
         }
     }
 }
 
 impl Offer {
-    pub(super) fn of(request: &SelectRequest, current: &CurrentCatalog, view: &View) -> Self {
-        let View { catalog, visibility, .. } = view;
+    pub(super) fn of(request: &SelectRequest, current: &CurrentCatalog, principal: &Principal, view: &View) -> Self {
+        // The tools of a server don't tell who may know it if there are none.
+        let shows = |server: &ServerName| current.shows_server(principal, server);
         let mut offer = Self::default();
         let switched_on: Option<HashSet<&str>> = request.tool_ids.as_ref().map(|ids| ids.iter().map(String::as_str).collect());
         for (id, path) in &request.connections {
@@ -102,7 +105,7 @@ impl Offer {
                 continue;
             }
             let session = request.sessions.get(path).cloned().map(ConnectionAddress::Session);
-            let published = session.or_else(|| ConnectionAddress::of(path, catalog, visibility));
+            let published = session.or_else(|| ConnectionAddress::of(path, view, shows));
             if published.is_none() {
                 offer
                     .warnings
@@ -204,5 +207,43 @@ impl Offer {
             }
         }
         (self.ours, self.mask) = (ours.into(), Some(mask));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::{ConnectionAddress, Offer};
+    use crate::domain::access::policy::{Effect, PlacedRule, Policy, Rule, RulePlace, RuleSource};
+    use crate::domain::access::principal::Principal;
+    use crate::domain::catalog::catalog::{Catalog, CatalogServer, tool};
+    use crate::service::catalog::current::CurrentCatalog;
+    use crate::service::selection::request::SelectRequest;
+
+    /// Regression: the connection of a denied server was switched off if the server had no tools, and that of an unknown one was not.
+    #[test]
+    fn a_denied_server_without_tools_is_like_an_unknown_one() {
+        let current = CurrentCatalog::default();
+        let echo = tool(&"tools".into(), &json!({"name": "echo", "inputSchema": {"type": "object"}})).unwrap();
+        current.swap(Catalog::new(vec![
+            CatalogServer::untitled("prompts".into(), Vec::new()),
+            CatalogServer::untitled("tools".into(), vec![Arc::new(echo)]),
+        ]));
+        let rule = Rule::read(&json!({"effect": "block", "servers": ["prompts"], "principals": ["anyone"]})).unwrap();
+        let place = RulePlace { source: RuleSource::Api, number: 1 };
+        current.set_policy(Policy::new(Effect::Allow, vec![PlacedRule { place, rule }]));
+        let paths = ["/prompts", "/nothing", "/tools"];
+        let connections = paths.map(|path| (path.to_owned(), path.to_owned())).into_iter().collect();
+        let request = SelectRequest { connections, ..SelectRequest::default() };
+        let published = |principal: &Principal| {
+            let offer = Offer::of(&request, &current, principal, &current.view(principal));
+            offer.connections.into_iter().map(|(_, address)| address).collect::<Vec<_>>()
+        };
+        let server = |name: &str| Some(ConnectionAddress::Server(name.to_owned()));
+        assert_eq!(published(&Principal::anyone()), [None, None, server("tools")]);
+        assert_eq!(published(&Principal::service_key()), [server("prompts"), None, server("tools")]);
     }
 }

@@ -114,7 +114,7 @@ impl Select {
 
     async fn run(&self, request: SelectRequest, principal: &Principal, view: &View, trace: Option<&Mutex<Trace>>) -> Selection {
         let started = Instant::now();
-        let mut offer = Offer::of(&request, &self.current, view);
+        let mut offer = Offer::of(&request, &self.current, principal, view);
         let mut warnings = std::mem::take(&mut offer.warnings);
         let called = called(&request, &offer, view);
         let message = Message { request: &request, principal, view, offer: &offer, called: &called, trace };

@@ -63,6 +63,12 @@ async fn options_says_what_there_is() {
         assert_eq!(response.status(), StatusCode::NO_CONTENT, "{path}");
         assert_eq!(response.headers()["allow"], allow, "{path}");
     }
+    // What a path does not support gets the same list.
+    for (method, path, allow) in [(Method::GET, "/one/echo", "POST, OPTIONS"), (Method::DELETE, "/v1/tools/search", "POST, OPTIONS")] {
+        let response = service.request(method, path).send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED, "{path}");
+        assert_eq!(response.headers()["allow"], allow, "{path}");
+    }
     let open = reqwest::Client::new();
     for (path, status) in
         [("/healthz", StatusCode::NO_CONTENT), ("/readyz", StatusCode::NO_CONTENT), ("/v1/filter", StatusCode::UNAUTHORIZED)]

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use crate::domain::access::policy::compiled::Policy;
 use crate::domain::access::policy::rule::{Effect, PlacedRule, Rule, RulePlace, RuleProblem};
+use crate::domain::access::principal::may_match_a_caller;
 use crate::domain::catalog::catalog::Catalog;
 
 /// Rules with the same conditions as an earlier rule but the opposite effect. One of each pair is a mistake.
@@ -17,12 +18,24 @@ pub fn contradictions(rules: &[PlacedRule]) -> Vec<RuleProblem> {
         .collect()
 }
 
-/// Rules without effect: they match no tool of the catalog, or an earlier rule always decides.
+/// Patterns of callers that match no caller, such as a user's id without `user:`. A rule with no other pattern never applies.
+pub fn unknown_callers(rules: &[PlacedRule]) -> Vec<RuleProblem> {
+    let of_rule = |rule: &PlacedRule| {
+        let unknown = rule.rule.principals.iter().filter(|pattern| !may_match_a_caller(pattern));
+        let reason = |pattern: &String| format!("`{pattern}` matches no caller: write key:NAME, user:ID, service-key, admin or anyone");
+        let problem = |pattern: &String| RuleProblem { place: rule.place, reason: reason(pattern) };
+        unknown.map(problem).collect::<Vec<RuleProblem>>()
+    };
+    rules.iter().flat_map(of_rule).collect()
+}
+
+/// Rules without effect: they match no tool of the catalog or no caller, or an earlier rule always decides.
 pub fn warnings(policy: &Policy, catalog: &Catalog) -> Vec<RuleProblem> {
     let rules = policy.rules();
     let warning = |rule: &PlacedRule, reason: String| RuleProblem { place: rule.place, reason };
     let idle = policy.idle(catalog).into_iter();
     let mut found: Vec<RuleProblem> = idle.map(|rule| warning(rule, "it matches no current tool".to_owned())).collect();
+    found.extend(unknown_callers(rules));
     found.extend(
         same_conditions(rules)
             .filter(|(rule, (_, effect))| rule.rule.effect == *effect)

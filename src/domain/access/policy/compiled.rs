@@ -18,7 +18,7 @@ use crate::domain::access::policy::pattern::{Bits, Conditions, Patterns, Scratch
 use crate::domain::access::policy::rule::{Effect, PlacedRule, Rule};
 use crate::domain::access::policy::toolsets::{CompiledToolsets, Membership};
 use crate::domain::access::policy::view::RuleAttributes;
-use crate::domain::access::principal::Principal;
+use crate::domain::access::principal::{Principal, caller_pattern};
 use crate::domain::access::toolset::ToolsetName;
 use crate::domain::access::visibility::{Classes, Members, Scope, VisibilityClass};
 use crate::domain::catalog::catalog::Catalog;
@@ -371,9 +371,7 @@ impl Program {
 impl CallerSide {
     fn of(rule: &Rule) -> Self {
         let Rule { principals, groups, models, .. } = rule.conditions();
-        // E-mail addresses are compared in lower case.
-        let lower = |text: &String| if text.contains('@') { text.to_lowercase() } else { text.clone() };
-        let principals: Vec<String> = principals.iter().map(lower).collect();
+        let principals: Vec<String> = principals.iter().map(|pattern| caller_pattern(pattern).into_owned()).collect();
         Self {
             fingerprint: Fingerprint::of_text(&format!("{principals:?} {groups:?} {models:?}")),
             principals: Patterns::new(&principals),
@@ -383,8 +381,7 @@ impl CallerSide {
     }
 
     fn holds(&self, principal: &Principal) -> bool {
-        let email = principal.email.as_ref().map(|email| format!("user:{email}"));
-        self.principals.hold([principal.id.as_str()].into_iter().chain(email.as_deref()))
+        self.principals.hold(principal.names())
             && self.groups.hold(principal.groups.iter().map(String::as_str))
             && self.models.hold(principal.model.as_deref())
     }

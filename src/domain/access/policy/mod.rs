@@ -12,10 +12,10 @@ mod tagging;
 mod toolsets;
 mod view;
 
-pub use check::{contradictions, warnings};
+pub use check::{contradictions, unknown_callers, warnings};
 pub use compiled::{Assignment, Policy};
 pub use decision::{Decision, Decisions};
-pub(crate) use pattern::glob;
+pub(crate) use pattern::{PatternSet, glob};
 pub use rule::{ConditionProblem, Effect, PlacedRule, Rule, RulePlace, RuleProblem, RuleSource};
 pub use tagging::{TagRule, Tagging};
 pub use toolsets::CompiledToolsets;

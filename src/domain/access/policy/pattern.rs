@@ -25,42 +25,96 @@ pub(crate) fn glob(text: &str) -> Result<Glob, String> {
 /// A part of published names only. Patterns that contain it are also matched against published names.
 const PUBLISHED: &str = "__";
 
+/// Maximum number of patterns that are compiled together.
+const MOST_TOGETHER: usize = 1_000;
+
+/// Compiled patterns. The size of one set is limited, so many or long patterns become several sets.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PatternSet {
+    /// Each set, with the position of its first pattern.
+    sets: Vec<(usize, GlobSet)>,
+}
+
+impl PatternSet {
+    /// Compiles patterns that [`glob`] has parsed.
+    pub(crate) fn new(globs: &[Glob]) -> Self {
+        let mut all = Self::default();
+        for (number, globs) in globs.chunks(MOST_TOGETHER).enumerate() {
+            all.add(number * MOST_TOGETHER, globs);
+        }
+        all
+    }
+
+    fn add(&mut self, first: usize, globs: &[Glob]) {
+        let mut builder = GlobSetBuilder::new();
+        for glob in globs {
+            builder.add(glob.clone());
+        }
+        match builder.build() {
+            Ok(set) => self.sets.push((first, set)),
+            // They are too large together. Without any of them, a rule would silently not apply.
+            Err(_) if globs.len() > 1 => {
+                let (some, others) = globs.split_at(globs.len() / 2);
+                self.add(first, some);
+                self.add(first + some.len(), others);
+            }
+            // One pattern of at most `MAX_BYTES` is never too large.
+            Err(_) => {}
+        }
+    }
+
+    fn is_match(&self, name: &str) -> bool {
+        self.sets.iter().any(|(_, set)| set.is_match(name))
+    }
+
+    /// The positions of the patterns that match.
+    pub(crate) fn matches(&self, name: &str) -> Vec<usize> {
+        let mut found = Vec::new();
+        self.matches_into(name, &mut found);
+        found
+    }
+
+    fn matches_into(&self, name: &str, found: &mut Vec<usize>) {
+        found.clear();
+        match &self.sets[..] {
+            [] => {}
+            [(_, only)] => only.matches_into(name, found),
+            sets => found.extend(sets.iter().flat_map(|(first, set)| set.matches(name).into_iter().map(move |position| first + position))),
+        }
+    }
+}
+
 /// The patterns of one condition. One matching pattern is enough; without patterns, the condition always holds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Patterns {
     is_free: bool,
-    set: GlobSet,
+    set: PatternSet,
 }
 
 impl Patterns {
     pub(super) fn new(texts: &[String]) -> Self {
-        Self { is_free: texts.is_empty(), set: set(texts.iter().filter_map(|text| glob(text).ok())) }
+        Self { is_free: texts.is_empty(), set: set(texts.iter()) }
     }
 
     /// Only the patterns for published names. Without such patterns, the condition never holds.
     pub(super) fn of_published(texts: &[String]) -> Self {
-        let texts = texts.iter().filter(|text| text.contains(PUBLISHED));
-        Self { is_free: false, set: set(texts.filter_map(|text| glob(text).ok())) }
+        Self { is_free: false, set: set(texts.iter().filter(|text| text.contains(PUBLISHED))) }
     }
 
-    pub(super) fn hold<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> bool {
-        self.is_free || names.into_iter().any(|name| self.set.is_match(name))
+    pub(super) fn hold(&self, names: impl IntoIterator<Item: AsRef<str>>) -> bool {
+        self.is_free || names.into_iter().any(|name| self.set.is_match(name.as_ref()))
     }
 }
 
-/// Builds the set. Invalid patterns were rejected earlier.
-fn set(globs: impl Iterator<Item = Glob>) -> GlobSet {
-    let mut builder = GlobSetBuilder::new();
-    for glob in globs {
-        builder.add(glob);
-    }
-    builder.build().unwrap_or_default()
+/// Compiles the patterns. Invalid ones were rejected earlier.
+fn set<'a>(texts: impl Iterator<Item = &'a String>) -> PatternSet {
+    PatternSet::new(&texts.filter_map(|text| glob(text).ok()).collect::<Vec<Glob>>())
 }
 
-/// The patterns of many rules, compiled into one set. Finds the rules that match a name.
+/// The patterns of many rules, compiled together. Finds the rules that match a name.
 #[derive(Clone, Debug, Default)]
 struct Matcher {
-    set: GlobSet,
+    set: PatternSet,
     /// For each pattern in the set, the rules that contain it.
     rules: Vec<Arc<[usize]>>,
 }
@@ -70,13 +124,10 @@ impl Matcher {
         let wanted = patterns.iter().filter(|(text, _)| is_wanted(text));
         let (globs, rules): (Vec<Glob>, Vec<Arc<[usize]>>) =
             wanted.filter_map(|(text, rules)| Some((glob(text).ok()?, rules.as_slice().into()))).unzip();
-        Self { set: set(globs.into_iter()), rules }
+        Self { set: PatternSet::new(&globs), rules }
     }
 
     fn add(&self, name: &str, scratch: &mut Scratch) {
-        if self.set.is_empty() {
-            return;
-        }
         self.set.matches_into(name, &mut scratch.found);
         for rule in scratch.found.iter().flat_map(|&pattern| self.rules[pattern].iter()) {
             scratch.holds.set(*rule);
@@ -209,5 +260,25 @@ impl Bits {
                 })
             })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MOST_TOGETHER, PatternSet, glob};
+
+    /// Regression: patterns that were too large together all matched nothing, so that their rules silently did not apply.
+    #[test]
+    fn many_long_patterns_still_match() {
+        let long = (0..998).map(|number| format!("{}{number}*[a-z]", "?".repeat(490)));
+        let short = (0..MOST_TOGETHER + 1).map(|number| format!("*tool{number}"));
+        let texts: Vec<String> = ["plain".to_owned()].into_iter().chain(long).chain(short).collect();
+        let globs: Vec<_> = texts.iter().map(|text| glob(text).unwrap()).collect();
+        let set = PatternSet::new(&globs);
+        assert!(set.sets.len() > 2, "the first thousand are too large for one set");
+        let name = format!("{}7_x", "a".repeat(490));
+        for (name, expected) in [("plain", vec![0]), (name.as_str(), vec![8]), ("a_tool1000", vec![999 + 1_000]), ("other", vec![])] {
+            assert_eq!((set.matches(name), set.is_match(name)), (expected.clone(), !expected.is_empty()), "{name}");
+        }
     }
 }

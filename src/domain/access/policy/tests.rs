@@ -133,6 +133,10 @@ fn every_condition_counts() {
     ] {
         assert_eq!(seen(&allow(condition.clone()), &catalog, &anna), expected, "{condition}");
     }
+    let by_address = allow(json!({"principals": ["user:Bob@Example.org"], "tools": ["log"]}));
+    for id in ["Bob@Example.org", "bob@example.org"] {
+        assert_eq!(seen(&by_address, &catalog, &user(id, "")), ["git/log"], "{id}");
+    }
     let model = allow(json!({"models": ["gpt-*"], "tools": ["log"]}));
     assert_eq!(seen(&model, &catalog, &anna.with_model(Some("gpt-5".into()))), ["git/log"]);
     assert_eq!(seen(&model, &catalog, &anna.with_model(Some("other".into()))), Vec::<String>::new());
@@ -223,13 +227,18 @@ fn rules_without_effect_are_warned_about() {
             {"effect": "block", "tools": ["push"]},
             {"effect": "block", "tools": ["push"]},
             {"effect": "allow"},
-            {"effect": "block", "tools": ["send"]},
+            {"effect": "block", "tools": ["send"], "principals": ["bob@example.org", "user:bob"]},
         ])),
     );
     let found: Vec<String> = warnings(&policy, &catalog()).iter().map(ToString::to_string).collect();
     assert_eq!(
         found,
-        ["rule 1: it matches no current tool", "rule 3: rule 2 says the same", "rule 5: it is never reached: rule 4 matches everything"]
+        [
+            "rule 1: it matches no current tool",
+            "rule 5: `bob@example.org` matches no caller: write key:NAME, user:ID, service-key, admin or anyone",
+            "rule 3: rule 2 says the same",
+            "rule 5: it is never reached: rule 4 matches everything"
+        ]
     );
 }
 

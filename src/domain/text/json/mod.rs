@@ -172,8 +172,7 @@ pub fn survives_reading(json: &str) -> bool {
             Token::Open => starts.push(names.len()),
             Token::Close => {
                 let start = starts.pop().unwrap_or_default();
-                names[start..].sort_unstable();
-                if names[start..].windows(2).any(|pair| pair[0] == pair[1]) {
+                if repeated(&mut names[start..]).is_some() {
                     return false;
                 }
                 names.truncate(start);
@@ -184,6 +183,32 @@ pub fn survives_reading(json: &str) -> bool {
         }
     }
     true
+}
+
+/// A name that occurs twice in one object of this valid JSON text, as written there with its quotes. Most parsers silently use the last
+/// value.
+pub fn repeated_name(json: &str) -> Option<&str> {
+    let (mut names, mut starts): (Vec<&str>, Vec<usize>) = (Vec::new(), Vec::new());
+    for token in Scan::new(json) {
+        match token {
+            Token::Open => starts.push(names.len()),
+            Token::Close => {
+                let start = starts.pop().unwrap_or_default();
+                if let Some(repeated) = repeated(&mut names[start..]) {
+                    return Some(repeated);
+                }
+                names.truncate(start);
+            }
+            Token::Name(name) => names.push(name),
+            Token::Number { .. } => {}
+        }
+    }
+    None
+}
+
+fn repeated<'a>(names: &mut [&'a str]) -> Option<&'a str> {
+    names.sort_unstable();
+    names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
 }
 
 /// Whether a double represents a JSON number exactly.
@@ -275,6 +300,18 @@ mod tests {
         assert_eq!(found(r#"["isError"]"#), None);
         assert_eq!(found(r#"{"isError": 1} 2"#), None);
         assert_eq!(member(r#"{"b\"c\/d": 1}"#, "b\"c/d").map(RawValue::get), Some("1"));
+    }
+
+    #[test]
+    fn a_name_is_repeated_in_one_object_only() {
+        for (json, name) in [
+            (r#"{"a": 1, "b": [{"a": 2}, {"a": 3}], "c": {"a": "a"}}"#, None),
+            (r#"{"a": 1, "b": {"c": 1}, "a": 2}"#, Some(r#""a""#)),
+            (r#"{"rules": [{"effect": "block", "tools": ["x"], "effect": "allow"}]}"#, Some(r#""effect""#)),
+            ("[1, 1]", None),
+        ] {
+            assert_eq!(repeated_name(json), name, "{json}");
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::http::body::Body;
 use crate::http::caller::Administrator;
 use crate::http::described::described;
 use crate::http::member::misfit_in;
-use crate::http::problem::{Answer, Problem, read_json};
+use crate::http::problem::{Answer, Problem, read_definition};
 use crate::http::state::State;
 use crate::service::access::policies::{
     self, Check, CheckAnswer, CheckError, CheckPrincipal, CheckedDecision, PolicyError, PolicyView, SettingsRule,
@@ -166,7 +166,7 @@ pub async fn show_policy(state: web::Data<State>, _caller: Administrator) -> Htt
 )]
 #[put("/v1/admin/policy")]
 pub async fn replace_policy(state: web::Data<State>, caller: Administrator, request: HttpRequest, body: Body) -> Answer {
-    let body: Value = read_json(&body.0)?;
+    let body: Value = read_definition(&body.0)?;
     let view = replace(&state, &caller.0, &body, expected(&request)?).await?;
     Ok(versioned(view.version, &view))
 }
@@ -195,7 +195,7 @@ pub(in crate::http) async fn replace(
 )]
 #[post("/v1/admin/policy/check")]
 pub async fn check_policy(state: web::Data<State>, _caller: Administrator, body: Body) -> Answer {
-    let CheckBody { tool, principal, email, groups, model, policy } = read_json(&body.0)?;
+    let CheckBody { tool, principal, email, groups, model, policy } = read_definition(&body.0)?;
     let principal = principal.map(|principal| CheckPrincipal { principal, email, groups, model });
     Ok(HttpResponse::Ok().json(check(&state, &Check { tool, principal, draft: policy })?))
 }

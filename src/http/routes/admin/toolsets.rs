@@ -12,7 +12,7 @@ use crate::http::body::Body;
 use crate::http::caller::Administrator;
 use crate::http::described::described;
 use crate::http::member::misfit;
-use crate::http::problem::{Answer, Problem, read_json};
+use crate::http::problem::{Answer, Problem, read_definition};
 use crate::http::state::State;
 use crate::service::ports::{AuditAction, AuditEntry};
 use crate::service::toolsets::toolsets::ToolsetView;
@@ -128,7 +128,7 @@ pub(in crate::http) async fn replace(
     body: &[u8],
     expected: Option<&str>,
 ) -> Result<(ToolsetView, bool), Problem> {
-    let value: Value = read_json(body)?;
+    let value: Value = read_definition(body)?;
     let replaced = state.toolsets.replace(name, &value, expected).await;
     let (view, is_new) = replaced.map_err(|error| Problem::from(error).naming(misfit::<ToolsetDefinition>(body)))?;
     tracing::info!(toolset = %view.name, members = view.members.len(), "toolset replaced");

@@ -153,9 +153,10 @@ impl Secrets {
         name: &str,
         value: &SecretString,
     ) -> Result<SystemTime, SecretError> {
+        // An unknown server comes first, because a denied one is rejected before any of this is read.
+        let taken = self.taken.load().get(server).cloned().ok_or(SecretError::NotFound)?;
         let owner = owner(caller)?.clone();
         let keys = self.keys()?;
-        let taken = self.taken.load().get(server).cloned().ok_or(SecretError::NotFound)?;
         let name = taken.name(server, name)?;
         if !template::fits(value, taken.slot) {
             let reason = match taken.slot {
