@@ -3,8 +3,12 @@
 use std::env;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Serialize;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use url::Url;
 
 use crate::adapters::data_dir::{self, DataDir, DataDirError};
 use crate::adapters::proxies;
@@ -82,6 +86,8 @@ pub(super) fn data_dir(path: &Path) -> (Check, bool) {
     (check, is_in_use)
 }
 
+/// How long a node of Qdrant may take to accept a connection.
+const PATIENCE: Duration = Duration::from_secs(3);
 /// Below this space, the service works, but the alert `ToolsieveDiskAlmostFull` fires.
 const LITTLE_SPACE: u64 = 256 << 20;
 /// Below this space, the index of a few thousand tools can't be built, and soon nothing can be stored.
@@ -100,6 +106,25 @@ fn little(path: &Path, space: DiskSpace) -> Option<Check> {
     };
     let finding = format!("{} MiB of space are left: {effect}", space.available_bytes >> 20);
     Some(Check::new(level, path.display().to_string(), finding, Some("free space, or choose another folder with --data-dir".to_owned())))
+}
+
+/// Tries to reach each node of the Qdrant cluster. The service starts without them, too.
+pub(super) async fn qdrant(nodes: &[Url]) -> Vec<Check> {
+    let mut checks = Vec::new();
+    for node in nodes {
+        let host = node.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        let connect = TcpStream::connect((host, node.port_or_known_default().unwrap_or_default()));
+        let connected = timeout(PATIENCE, connect).await.unwrap_or_else(|elapsed| Err(elapsed.into()));
+        let (subject, remedy) =
+            (node.origin().ascii_serialization(), "start the node, or correct index.qdrant_url; without any node, searches use words only");
+        checks.push(match connected {
+            Ok(_) => Check::new(Level::Fine, subject, "the Qdrant node can be reached", None),
+            Err(error) => {
+                Check::new(Level::Problem, subject, format!("the Qdrant node can't be reached: {error}"), Some(remedy.to_owned()))
+            }
+        });
+    }
+    checks
 }
 
 /// Reports a store that keeps the service from starting.
@@ -226,6 +251,15 @@ mod tests {
             [0, 31, 32, 255, 256].map(level),
             [Some(Level::Problem), Some(Level::Problem), Some(Level::Warning), Some(Level::Warning), None]
         );
+    }
+
+    #[tokio::test]
+    async fn each_qdrant_node_is_tried() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let there = Url::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let checks = qdrant(&[there, Url::parse(&format!("http://{free}")).unwrap()]).await;
+        assert_eq!(checks.iter().map(|check| check.level).collect::<Vec<_>>(), [Level::Fine, Level::Problem]);
     }
 
     #[test]

@@ -149,6 +149,9 @@ impl Doctor {
         if replaces_mcpo {
             report.checks.extend(settings.live.servers.iter().filter_map(checks::takes_effect));
         }
+        if let Some(qdrant) = &settings.start.index.qdrant {
+            report.checks.extend(checks::qdrant(&qdrant.urls).await);
+        }
         let store = opened_store(settings, report).await;
         let kept = match &store {
             Some(store) => found(Kept::of(&*store.port()).await, report).unwrap_or_default(),
