@@ -1,6 +1,5 @@
 //! Builds individual parts of the service from the settings.
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
