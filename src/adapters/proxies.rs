@@ -5,6 +5,9 @@ use std::env;
 
 use reqwest::{Client, ClientBuilder, NoProxy, Proxy};
 
+/// Reads the address of a proxy.
+type MakeProxy = fn(String) -> reqwest::Result<Proxy>;
+
 const THIS_MACHINE: &str = "localhost,127.0.0.0/8,::1";
 
 /// Begins a client that uses the proxies in `HTTP_PROXY`, `HTTPS_PROXY` and `ALL_PROXY`, except for this machine and the hosts in
@@ -20,8 +23,7 @@ pub(crate) fn variables() -> Vec<&'static str> {
 
 fn with_proxies(mut builder: ClientBuilder, variable: impl Fn(&str) -> Option<String>) -> ClientBuilder {
     let exceptions = format!("{THIS_MACHINE},{}", value("NO_PROXY", &variable).unwrap_or_default());
-    let kinds: [(&str, fn(String) -> reqwest::Result<Proxy>); 3] =
-        [("HTTP_PROXY", Proxy::http), ("HTTPS_PROXY", Proxy::https), ("ALL_PROXY", Proxy::all)];
+    let kinds: [(&str, MakeProxy); 3] = [("HTTP_PROXY", Proxy::http), ("HTTPS_PROXY", Proxy::https), ("ALL_PROXY", Proxy::all)];
     for (name, proxy) in kinds {
         match value(name, &variable).map(proxy) {
             Some(Ok(proxy)) => builder = builder.proxy(proxy.no_proxy(NoProxy::from_string(&exceptions))),

@@ -101,7 +101,7 @@ pub(super) fn space(path: &Path) -> Option<Check> {
 fn little(path: &Path, space: DiskSpace) -> Option<Check> {
     let (level, effect) = match space.available_bytes {
         ..NO_SPACE => (Level::Problem, "on a full disk, changes fail, and searches may use words only"),
-        ..LITTLE_SPACE => (Level::Warning, "the disk is almost full"),
+        NO_SPACE..LITTLE_SPACE => (Level::Warning, "the disk is almost full"),
         _ => return None,
     };
     let finding = format!("{} MiB of space are left: {effect}", space.available_bytes >> 20);
