@@ -42,11 +42,17 @@ pub enum DataDirError {
     #[error("the data folder {} is not a folder: choose another one with --data-dir", path.display())]
     NotAFolder { path: PathBuf },
     #[error(
-        "the data folder {} can't be created or written: give this user access, or choose another one with \
+        "the data folder {} can't be created or written: {source}. Give this user access, or choose another one with \
          --data-dir",
         path.display()
     )]
     NotWritable { path: PathBuf, source: io::Error },
+    #[error(
+        "the lock file {} can't be opened: {source}. Give this user access to it and to the other files in the folder, which another user \
+         may have created, or choose another data folder with --data-dir",
+        path.display()
+    )]
+    LockNotWritable { path: PathBuf, source: io::Error },
     #[error(
         "the data folder {} is in use by another process{}: stop that process, or choose another folder with \
          --data-dir",
@@ -79,7 +85,8 @@ impl DataDir {
             return Err(DataDirError::NotAFolder { path: path.to_owned() });
         }
         create_private_folder(path).map_err(not_writable)?;
-        let mut lock = private_file(&path.join(LOCK_FILE)).map_err(not_writable)?;
+        let lock_file = path.join(LOCK_FILE);
+        let mut lock = private_file(&lock_file).map_err(|source| DataDirError::LockNotWritable { path: lock_file, source })?;
         match try_lock(&lock) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -93,6 +100,10 @@ impl DataDir {
         }
         // From here on, the path must not depend on the working directory, so make it absolute.
         let path = fs::canonicalize(path).map_err(not_writable)?;
+        // After a command of root, such as `doctor`, the service's account must still be able to open the lock.
+        if let Err(error) = replacement::adopt_lock(&path) {
+            tracing::warn!(%error, "could not give the lock file to the owner of the data folder");
+        }
         replacement::finish(&path).map_err(|source| DataDirError::Unfinished { path: path.clone(), source })?;
         Ok(Self { path, _lock: lock })
     }
@@ -187,7 +198,7 @@ pub fn database(path: &Path) -> PathBuf {
 }
 
 /// The file with the installation's id in a data folder, without opening the folder.
-pub(super) fn installation(path: &Path) -> InstallationFile {
+pub(crate) fn installation(path: &Path) -> InstallationFile {
     InstallationFile::new(path.join(INSTALLATION_FILE))
 }
 
@@ -255,7 +266,32 @@ mod tests {
         let path = folder.path().join("file");
         std::fs::write(&path, "x").unwrap();
         assert!(matches!(DataDir::open(&path).unwrap_err(), DataDirError::NotAFolder { .. }));
-        assert!(matches!(DataDir::open(&path.join("below")).unwrap_err(), DataDirError::NotWritable { .. }));
+        let below = DataDir::open(&path.join("below")).unwrap_err();
+        assert!(matches!(below, DataDirError::NotWritable { .. }) && below.to_string().contains("Not a directory"), "{below}");
+    }
+
+    #[test]
+    fn a_lock_that_can_not_be_opened_is_named_with_the_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("toolsieve.lock")).unwrap();
+        let refused = DataDir::open(folder.path()).unwrap_err().to_string();
+        assert!(refused.contains("toolsieve.lock") && refused.contains("Is a directory"), "{refused}");
+    }
+
+    /// Only root can give files away.
+    #[cfg(unix)]
+    #[test]
+    fn the_lock_of_root_belongs_to_the_owner_of_the_folder() {
+        use std::os::unix::fs::{MetadataExt, chown};
+
+        let folder = tempfile::tempdir().unwrap();
+        if std::fs::metadata(folder.path()).unwrap().uid() != 0 {
+            return;
+        }
+        chown(folder.path(), Some(12_345), Some(12_346)).unwrap();
+        let _data = DataDir::open(folder.path()).unwrap();
+        let lock = std::fs::metadata(folder.path().join("toolsieve.lock")).unwrap();
+        assert_eq!((lock.uid(), lock.gid()), (12_345, 12_346));
     }
 
     #[test]

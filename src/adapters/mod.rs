@@ -1,6 +1,7 @@
 //! Implementations of the ports: MCP servers, index, embedder, store, clients of other services
 //! and of authorization servers, the desktop, and system events (signals, changed files).
 
+pub(crate) mod proxies;
 pub(crate) mod addresses;
 pub(crate) mod well_known;
 pub(crate) mod private_files;

@@ -15,6 +15,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
+use crate::adapters::proxies;
 use crate::domain::access::toolset::ToolsetName;
 use crate::domain::publishing::address::AddressPrefix;
 use crate::domain::toolsets::mode::Mode;
@@ -349,7 +350,7 @@ struct InstalledFilter {
 impl Administration {
     fn open(access: &OpenWebUiAccess) -> Result<Self, OpenWebUiError> {
         let url = base_url("Open WebUI's URL", &access.url)?;
-        let client = Client::builder()
+        let client = proxies::client_builder()
             .timeout(TIMEOUT)
             // A redirect would turn a POST into a GET and could send the token to another host.
             .redirect(redirect::Policy::none())

@@ -1,11 +1,11 @@
-//! Checks at the start that the store belongs to the data folder.
+//! Checks that the store belongs to the data folder, at the start and for `toolsieve doctor`.
 
 use uuid::Uuid;
 
 use super::StartError;
 use crate::adapters::installation::{AccessMark, InstallationFile};
 use crate::adapters::store::OpenedStore;
-use crate::domain::installation::settle;
+use crate::domain::installation::{Installation, Mismatch, settle};
 use crate::service::ports::{Store, StoreError};
 
 /// Gives the store and the data folder the same installation id. Returns the mark that must be set
@@ -16,18 +16,10 @@ use crate::service::ports::{Store, StoreError};
 pub(super) async fn settled(opened: &OpenedStore, file: InstallationFile) -> Result<AccessMark, StartError> {
     let store = opened.port();
     let store = store.as_ref();
-    let unreadable = |source| StartError::Installation { file: file.path().to_owned(), source };
-    let folder = file.read().map_err(unreadable)?;
+    let folder = read(&file)?;
     let (stored, has) = stored(store).await.map_err(StartError::Keys)?;
-    let settled = |stored| {
-        settle(stored, has, folder, Uuid::new_v4).map_err(|reason| {
-            let file = file.path().to_owned();
-            match opened {
-                OpenedStore::Sqlite(_) => StartError::OtherStore { file, reason },
-                OpenedStore::Postgres(_) => StartError::OtherDatabase { file, reason },
-            }
-        })
-    };
+    let is_database = matches!(opened, OpenedStore::Postgres(_));
+    let settled = |stored| settle(stored, has, folder, Uuid::new_v4).map_err(|reason| other(is_database, &file, reason));
     let mut installation = settled(stored)?;
     // A full disk doesn't prevent the start. A failed write is repeated when the first rule or key is created, or at
     // the next start. The folder never claims more data than the store contains.
@@ -45,6 +37,29 @@ pub(super) async fn settled(opened: &OpenedStore, file: InstallationFile) -> Res
         tracing::warn!(error, file = %file.path().display(), "could not write the id of the installation");
     }
     Ok(AccessMark::new(file, installation.id, written.is_ok() && installation.had_rules_or_keys))
+}
+
+/// Checks that a start would find the right store, and changes nothing. Without tables, there is no store yet. `is_database` tells whether
+/// the store is a database.
+///
+/// # Errors
+/// The same as for [`settled`].
+pub(crate) async fn check_installation(store: Option<&dyn Store>, is_database: bool, file: &InstallationFile) -> Result<(), StartError> {
+    let folder = read(file)?;
+    let (id, has) = match store {
+        Some(store) => stored(store).await.map_err(StartError::Keys)?,
+        None => (None, false),
+    };
+    settle(id, has, folder, Uuid::new_v4).map(drop).map_err(|reason| other(is_database, file, reason))
+}
+
+fn read(file: &InstallationFile) -> Result<Option<Installation>, StartError> {
+    file.read().map_err(|source| StartError::Installation { file: file.path().to_owned(), source })
+}
+
+fn other(is_database: bool, file: &InstallationFile, reason: Mismatch) -> StartError {
+    let file = file.path().to_owned();
+    if is_database { StartError::OtherDatabase { file, reason } } else { StartError::OtherStore { file, reason } }
 }
 
 async fn stored(store: &dyn Store) -> Result<(Option<Uuid>, bool), StoreError> {

@@ -26,6 +26,7 @@ use self::background::{
     clean, end_sessions, export_spans, follow_changes, follow_others, follow_stops, keep_indexed, learn_again, list_shared, reseal,
     share_limits, teach,
 };
+pub(crate) use self::installation::check_installation;
 use self::listening::{admission, bind, listen, replica};
 pub(crate) use self::parts::mcp_options;
 use self::parts::{apply, apply_to_keys, apply_to_tools, enrichment, files, judges, open_index, record_enrichment, retention, spools};
@@ -156,7 +157,7 @@ pub enum StartError {
         file.display(), file.display()
     )]
     OtherDatabase { file: PathBuf, reason: Mismatch },
-    #[error("{} can't be read: restore it from a backup, or delete it if the database is the right one", file.display())]
+    #[error("{} can't be read: {source}. {}", file.display(), installation_remedy(source))]
     Installation { file: PathBuf, source: io::Error },
     #[error("callers can't be authenticated: {0}")]
     Keys(StoreError),
@@ -172,14 +173,18 @@ pub enum StartError {
     Policy(#[from] PolicyError),
     #[error(transparent)]
     Index(#[from] IndexError),
+    #[error(
+        "the folder {} can't be used: {source}. Give this user access to it and to everything in it, or delete it: the index is a cache, \
+         which the service builds again",
+        folder.display()
+    )]
+    IndexFolder { folder: PathBuf, source: io::Error },
     #[error(transparent)]
     Embedder(#[from] embed::EmbedderOpenError),
-    #[error("the folder for files: {0}")]
-    Files(io::Error),
+    #[error("the folder {} can't be used: {source}. Give this user access to it and to everything in it", folder.display())]
+    Folder { folder: PathBuf, source: io::Error },
     #[error("the key of signed links can't be read: {0}")]
     LinkKey(StoreError),
-    #[error("the folder for records that wait for the store: {0}")]
-    Spool(io::Error),
     #[error("no HTTP client: {0}")]
     Client(reqwest::Error),
     #[error("signals can't be handled: {0}")]
@@ -191,6 +196,14 @@ pub enum StartError {
          TOOLSIEVE_API_KEY, use a loopback address in the socket unit, or allow it with --insecure"
     )]
     Exposed { address: SocketAddr },
+}
+
+/// A file that this user may not read is not damaged, and must not be deleted: it protects the data.
+fn installation_remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => "Give this user access to it",
+        _ => "Restore it from a backup, or delete it if the database is the right one",
+    }
 }
 
 impl Application {
@@ -264,7 +277,7 @@ impl Application {
         let servers: Arc<dyn ToolServers> = servers;
 
         let leading = Leading::of(store.leads());
-        let [audit_spool, event_spool] = spools(&data_dir, &start).map_err(StartError::Spool)?;
+        let [audit_spool, event_spool] = spools(&data_dir, &start)?;
         let kept = (retention(&start), leading.clone());
         let (recorder, recording) = Recorder::start(store.clone(), Some(event_spool), kept, stop.clone());
         let usage_settings = Arc::new(ArcSwap::from_pointee(live.usage.clone()));

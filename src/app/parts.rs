@@ -1,6 +1,5 @@
 //! Builds individual parts of the service from the settings.
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -55,8 +54,9 @@ pub(super) async fn files(
 ) -> Result<Option<(Arc<Files>, Signer)>, StartError> {
     let Some(public_url) = &start.http.public_url else { return Ok(None) };
     let settings = &start.files;
-    let folder = FileFolder::open(data_dir.files(), settings.max_total_bytes).map_err(StartError::Files)?;
-    let own_key = folder.signing_key().map_err(StartError::Files)?;
+    let unusable = |source| StartError::Folder { folder: data_dir.files(), source };
+    let folder = FileFolder::open(data_dir.files(), settings.max_total_bytes).map_err(unusable)?;
+    let own_key = folder.signing_key().map_err(unusable)?;
     let shared = store.shared_files(&own_key, (settings.max_file_bytes, settings.max_total_bytes)).await;
     let (files, key) = shared.map_err(StartError::LinkKey)?.unwrap_or_else(|| (Arc::new(folder) as Arc<dyn FileStore>, own_key));
     let signer = Signer::new(key);
@@ -183,10 +183,12 @@ pub(super) fn apply_to_keys(apply: Apply, keys: Arc<Keys>) -> Apply {
 }
 
 /// The places on the disk for the audit log and for events, while the store is away.
-pub(super) fn spools(data_dir: &DataDir, start: &StartSettings) -> io::Result<[Arc<dyn Spool>; 2]> {
+pub(super) fn spools(data_dir: &DataDir, start: &StartSettings) -> Result<[Arc<dyn Spool>; 2], StartError> {
     let space = SpoolSpace::new(start.store.max_spool_bytes);
-    let open =
-        |name: &str| SpoolFolder::open(data_dir.spool().join(name), Arc::clone(&space)).map(|spool| Arc::new(spool) as Arc<dyn Spool>);
+    let open = |name: &str| match SpoolFolder::open(data_dir.spool().join(name), Arc::clone(&space)) {
+        Ok(spool) => Ok(Arc::new(spool) as Arc<dyn Spool>),
+        Err(source) => Err(StartError::Folder { folder: data_dir.spool(), source }),
+    };
     Ok([open("audit")?, open("events")?])
 }
 
@@ -195,11 +197,15 @@ pub(super) fn retention(start: &StartSettings) -> Retention {
     Retention { chats: store.chat_retention, events: store.event_retention, usage: store.usage_retention }
 }
 
-pub(super) fn open_index(settings: &StartSettings, data_dir: &DataDir, model: &str) -> Result<Arc<dyn ToolIndex>, IndexError> {
+pub(super) fn open_index(settings: &StartSettings, data_dir: &DataDir, model: &str) -> Result<Arc<dyn ToolIndex>, StartError> {
     let progress = progress::indexing();
     let Some(qdrant) = settings.index.qdrant.clone() else {
         let options = EmbeddedIndexOptions { folder: data_dir.index(), model: model.into(), progress };
-        return Ok(Arc::new(AnnouncedIndex::over(EmbeddedIndex::open(options)?)));
+        let index = EmbeddedIndex::open(options).map_err(|error| match error {
+            IndexError::Io(source) => StartError::IndexFolder { folder: data_dir.index(), source },
+            error => StartError::Index(error),
+        })?;
+        return Ok(Arc::new(AnnouncedIndex::over(index)));
     };
     let QdrantSettings { urls, api_key, timeout, prefix, shards, replicas } = qdrant;
     let timing = Timing { search: timeout, ..Timing::default() };

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use clap::Args;
-use reqwest::{Client, Method, StatusCode};
+use reqwest::{Method, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use url::Url;
 
+use crate::adapters::proxies;
 use crate::cli::{Failure, Outcome, print, runtime, service_url};
 
 const JSON: &str = "application/json";
@@ -141,7 +142,7 @@ fn detail(answer: &str) -> String {
 async fn send(url: &Url, key: Option<&SecretString>, sent: &ApiRequest<'_>) -> Result<(StatusCode, String), Failure> {
     let base = url.as_str().trim_end_matches('/');
     let failed = |error: reqwest::Error| Failure::failed(format!("error: {base}: {}", cause(&error)));
-    let client = Client::builder().timeout(TIMEOUT).build().map_err(failed)?;
+    let client = proxies::client_builder().timeout(TIMEOUT).build().map_err(failed)?;
     let mut request = client.request(sent.method.clone(), format!("{base}{}", sent.path)).header("Accept", sent.accept);
     if let Some(key) = key {
         request = request.bearer_auth(key.expose_secret());

@@ -114,7 +114,7 @@ pub(super) const START_OR_ASK: &str = "start the service once, or omit --offline
 pub(super) async fn last_good(settings: &Settings, remedy: &str) -> Result<Known, Failure> {
     let Some(store) = stored::opened(settings).await? else {
         let path = data_dir::database(&settings.start.store.data_dir);
-        return Err(Failure::failed(format!("error: there is no catalog yet: {} is missing. {remedy}.", path.display())));
+        return Err(Failure::failed(format!("error: there is no catalog yet: {} is missing: {remedy}", path.display())));
     };
     let port = store.port();
     let stored = port.listings().await.map_err(|error| Failure::failed(format!("error: {error}")))?;

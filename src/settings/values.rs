@@ -70,6 +70,9 @@ const CREDENTIALS: [(&str, &str); 7] = [
     ("toolsieve.secrets_key", "secrets.key"),
     ("toolsieve.user_jwt_secret", "access.user_jwt_secret"),
 ];
+/// A variable that Kubernetes sets in every pod beside a service named `toolsieve`, and how its other variables start.
+const SERVICE_LINK: &str = "TOOLSIEVE_SERVICE_HOST";
+const SERVICE_LINKS: [&str; 2] = ["TOOLSIEVE_SERVICE_", "TOOLSIEVE_PORT"];
 /// Variables that are not settings. These belong to command-line flags (`env = …` in `cli`), or to the project's
 /// scripts and tests.
 const NOT_SETTINGS: [&str; 9] = [
@@ -366,7 +369,14 @@ impl Values {
         let long_names: Vec<_> = self.defaults.keys().map(|key| (variable(key), key.clone())).collect();
         // The long names come last, so that they win if both are set.
         let names: Vec<(String, String)> = known().chain(long_names).collect();
-        for (name, key) in &names {
+        let is_linked = environment.get(SERVICE_LINK).is_some();
+        if is_linked {
+            let place = Location { source: SERVICE_LINK.to_owned(), ..Location::default() };
+            let remedy = "set `enableServiceLinks: false` in the pod, or give the Kubernetes service another name";
+            findings.problem(place, "Kubernetes has set variables for a service with this name, and they look like settings", remedy);
+        }
+        let is_link = |name: &str| is_linked && SERVICE_LINKS.iter().any(|start| name.starts_with(start));
+        for (name, key) in names.iter().filter(|(name, _)| !is_link(name)) {
             if let Some(text) = environment.get(name).filter(|text| !text.is_empty()) {
                 let value = self.defaults.get(key).and_then(|default| parse_text(text, default));
                 let place = Location { source: name.clone(), key: Some(key.clone()), ..Location::default() };
@@ -381,7 +391,7 @@ impl Values {
                 self.add_file_of_variable(name, key, environment, findings);
             }
         }
-        for (name, _) in environment.iter().filter(|(name, _)| name.starts_with(PREFIX)) {
+        for (name, _) in environment.iter().filter(|(name, _)| name.starts_with(PREFIX) && !is_link(name)) {
             let of_file =
                 |(known, key): &(String, String)| name.strip_suffix(FILE) == Some(known) && self.may_come_from_file(&names, known, key);
             if !names.iter().any(|known| known.0 == name || of_file(known)) && !NOT_SETTINGS.contains(&name) {
@@ -608,8 +618,15 @@ fn any_value(value: &DeValue<'_>, replace: &mut impl FnMut(&str) -> String) -> s
             .map(|(key, value)| (key.get_ref().to_string(), any_value(value.get_ref(), replace)))
             .collect::<serde_json::Map<_, _>>()
             .into(),
-        DeValue::Integer(number) => number.to_string().into(),
-        DeValue::Float(number) => number.to_string().into(),
+        // Numbers that JSON doesn't have stay texts, which the reader of the table rejects.
+        DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
+            Ok(number) => number.into(),
+            Err(_) => number.to_string().into(),
+        },
+        DeValue::Float(number) => match number.as_str().parse().ok().and_then(serde_json::Number::from_f64) {
+            Some(number) => number.into(),
+            None => number.to_string().into(),
+        },
         DeValue::Datetime(time) => time.to_string().into(),
     }
 }
@@ -624,5 +641,20 @@ fn plain_value(value: &DeValue<'_>) -> Option<Value> {
         DeValue::Boolean(value) => Some(Value::Boolean(*value)),
         DeValue::Array(items) => items.iter().map(|item| plain_value(item.get_ref())).collect::<Option<Vec<_>>>().map(Value::Array),
         DeValue::Datetime(_) | DeValue::Table(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn numbers_in_tables_stay_numbers() {
+        let table = DeTable::parse("shape = { fixed = 1_000, low = -5, share = 0.5, odd = inf, day = 2026-01-31, text = \"20\" }").unwrap();
+        let value = any_value(&DeValue::Table(table.into_inner()), &mut str::to_owned);
+        let expected = json!({"fixed": 1000, "low": -5, "share": 0.5, "odd": "inf", "day": "2026-01-31", "text": "20"});
+        assert_eq!(value["shape"], expected);
     }
 }

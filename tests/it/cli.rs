@@ -247,4 +247,16 @@ fn the_doctor_names_what_is_wrong() {
     let problems: Vec<&Value> = report["checks"].as_array().unwrap().iter().filter(|check| check["level"] == "problem").collect();
     assert!(!problems.is_empty() && problems.iter().all(|check| check["subject"] == "gone"), "{report}");
     assert_eq!((&report["mcpo"][0]["common"], &report["mcpo"][0]["only_mcpo"]), (&json!(23), &json!([])), "{report}");
+    // What keeps the service from starting is in the report, and the other checks too.
+    let data = folder.path().join("data");
+    fs::create_dir_all(&data).unwrap();
+    for (file, contents) in [("installation", "odd"), ("toolsieve.db", "no database at all")] {
+        fs::write(data.join(file), contents.repeat(99)).unwrap();
+        let (code, report) = examine(json!({"one": stdio(&[])}), "--config");
+        let checks = report["checks"].as_array().unwrap();
+        let problems: Vec<&Value> = checks.iter().filter(|check| check["level"] == "problem").collect();
+        assert!(code == Some(1) && problems.len() == 1 && problems[0]["finding"].as_str().unwrap().contains(file), "{report}");
+        assert!(checks.iter().any(|check| check["subject"] == "one" && check["level"] == "fine"), "{report}");
+        fs::remove_file(data.join(file)).unwrap();
+    }
 }

@@ -42,16 +42,12 @@ pub enum SaveError {
     OtherStore(PathBuf),
     #[error("{} can't be backed up: {reason}", database.display())]
     Unusable { database: PathBuf, reason: CopyError },
-    #[error("{reason}{}", cause(reason))]
-    Copy { reason: BackupError },
+    #[error(transparent)]
+    Copy(#[from] BackupError),
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
     #[error("the backup could not be read again: {0}. Check the disk, and repeat the backup")]
     Unverified(String),
-}
-
-fn cause(error: &BackupError) -> String {
-    std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default()
 }
 
 impl SaveError {
@@ -78,7 +74,7 @@ pub async fn save(data_dir: &Path, file: &Path, force: bool) -> Result<Saved, Sa
         return Err(SaveError::NoDatabase(database));
     }
     let draft = Draft::beside(file);
-    back_up(&database, &draft.database).await.map_err(|reason| SaveError::Copy { reason })?;
+    back_up(&database, &draft.database).await?;
     let unusable = |reason| SaveError::Unusable { database: database.clone(), reason };
     let contents = inspect(&draft.database).await.map_err(unusable)?;
     // Read after the copy: the service notes that there are keys or rules before it stores the first one.

@@ -121,6 +121,11 @@ fn free_name(folder: &Path) -> String {
     std::iter::once(name.clone()).chain(numbered).find(|name| !folder.join(name).exists()).unwrap_or(name)
 }
 
+/// Gives the lock to the owner of the data folder.
+pub(super) fn adopt_lock(folder: &Path) -> io::Result<()> {
+    give(&folder.join(LOCK_FILE), &fs::metadata(folder)?)
+}
+
 /// Gives the database and the lock to the owner of the data folder.
 pub(super) fn adopt_database(folder: &Path) -> io::Result<()> {
     let owner = fs::metadata(folder)?;
@@ -136,16 +141,21 @@ pub(super) fn adopt_database(folder: &Path) -> io::Result<()> {
 /// Gives a file of root, or a folder with all its contents, to the owner of the data folder, and flushes it to disk. Files of other accounts
 /// stay theirs: the folder may be a volume that belongs to root, and that the service's group may write.
 fn adopt(path: &Path, owner: &fs::Metadata) -> io::Result<()> {
-    let found = fs::symlink_metadata(path)?;
-    if found.uid() == 0 && owner.uid() != 0 {
-        lchown(path, Some(owner.uid()), Some(owner.gid()))?;
-    }
-    if found.is_dir() {
+    give(path, owner)?;
+    if fs::symlink_metadata(path)?.is_dir() {
         for entry in fs::read_dir(path)? {
             adopt(&entry?.path(), owner)?;
         }
     }
     sync(path)
+}
+
+/// Gives a single file of root to the owner of the data folder.
+fn give(path: &Path, owner: &fs::Metadata) -> io::Result<()> {
+    if fs::symlink_metadata(path)?.uid() == 0 && owner.uid() != 0 {
+        lchown(path, Some(owner.uid()), Some(owner.gid()))?;
+    }
+    Ok(())
 }
 
 fn sync(path: &Path) -> io::Result<()> {

@@ -13,6 +13,7 @@ use serde::de::IgnoredAny;
 use tower::Service;
 use tower::service_fn;
 
+use crate::adapters::proxies;
 use crate::domain::selection::judgement::AnswerProblem;
 use crate::service::ports::JudgeError;
 
@@ -22,7 +23,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Configures a client for language models. It follows no redirects, because these would send key and message elsewhere.
 pub(crate) fn client_builder() -> ClientBuilder {
-    Client::builder()
+    proxies::client_builder()
         .user_agent(concat!("toolsieve/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_nodelay(true)

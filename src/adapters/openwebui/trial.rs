@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use crate::adapters::openwebui::{CONNECTION_ID, DOCUMENT, MCP_PATH, TOOL_PREFIX, detail, is_mcp, tool_id};
+use crate::adapters::proxies;
 use crate::domain::selection::selection::Reason;
 
 /// Time limit of a request. The first message after a start may wait for the index.
@@ -103,7 +104,7 @@ pub(crate) enum TrialError {
 /// See [`TrialError`].
 pub(crate) async fn run(setup: &Setup, message: Option<&str>) -> Result<Trial, TrialError> {
     let unreachable = |source| TrialError::Unreachable { url: setup.filter_url.clone(), source };
-    let client = Client::builder().timeout(TIMEOUT).redirect(redirect::Policy::none()).build().map_err(unreachable)?;
+    let client = proxies::client_builder().timeout(TIMEOUT).redirect(redirect::Policy::none()).build().map_err(unreachable)?;
 
     let offered = offered(&setup.document(&client, &setup.document).await?, &setup.functions);
     if offered.is_empty() {

@@ -32,9 +32,13 @@ impl StoreOpenError {
     /// Whether the configuration or the data is the reason, so that another attempt would fail too.
     pub fn is_lasting(&self) -> bool {
         match self {
-            Self::Sqlite(error) => {
-                matches!(error, SqliteOpenError::Newer { .. } | SqliteOpenError::Changed { .. } | SqliteOpenError::Foreign { .. })
-            }
+            Self::Sqlite(error) => matches!(
+                error,
+                SqliteOpenError::Damaged { .. }
+                    | SqliteOpenError::Newer { .. }
+                    | SqliteOpenError::Changed { .. }
+                    | SqliteOpenError::Foreign { .. }
+            ),
             Self::Postgres(error) => error.is_lasting(),
         }
     }

@@ -356,6 +356,10 @@ async fn belongs_to_us(writer: &SqlitePool) -> Result<bool, sqlx::Error> {
 
 #[cfg(test)]
 mod tests {
+    use crate::adapters::installation::InstallationFile;
+    use crate::adapters::store::OpenedStore;
+    use crate::service::ports::{PolicyStore as _, UpkeepStore as _};
+
     use super::*;
 
     #[tokio::test]
@@ -375,5 +379,40 @@ mod tests {
         let store = SqliteStore::connect(&path).await.unwrap();
         assert!(schema(&store.writer).await.unwrap().unwrap() < newest);
         store.close().await;
+    }
+
+    #[tokio::test]
+    async fn a_mark_that_can_not_be_set_lets_the_caller_try_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&folder.path().join("toolsieve.db")).await.unwrap();
+        // A missing folder takes no file, as a full disk doesn't.
+        let file = InstallationFile::new(folder.path().join("missing/installation"));
+        let id = store.claim_installation(Uuid::from_u128(1)).await.unwrap();
+        store.set_mark(AccessMark::new(file, id, false));
+        let refused = store.save_policy(0, "{}").await.unwrap_err();
+        assert!(matches!(refused, StoreError::Away { is_unsure: false, .. }), "{refused}");
+        assert!(store.policy().await.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_file_without_access_is_named_with_what_it_needs() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("toolsieve.db");
+        SqliteStore::open(&path).await.unwrap().close().await;
+        // SQLite can't create this file now, not even for root.
+        std::fs::create_dir(folder.path().join("toolsieve.db-wal")).unwrap();
+        let refused = SqliteStore::open(&path).await.unwrap_err();
+        assert!(matches!(refused, SqliteOpenError::NoAccess { .. }), "{refused:?}");
+        assert!(refused.to_string().contains("toolsieve.db-wal"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn another_start_does_not_repair_a_damaged_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("toolsieve.db");
+        std::fs::write(&path, "not a database, but longer than the header of one".repeat(9)).unwrap();
+        assert!(OpenedStore::file(&path).await.unwrap_err().is_lasting());
+        let copied = back_up(&path, &folder.path().join("backup.db")).await.unwrap_err().to_string();
+        assert!(copied.contains("The database is damaged"), "{copied}");
     }
 }

@@ -24,6 +24,7 @@ pub(crate) use self::export::SpanExport;
 use self::export::{Collector, Queue};
 use self::sampler::BoundedSampler;
 use self::spans::RecordingTracer;
+use crate::adapters::proxies;
 use crate::service::ports::Tracer;
 use crate::service::records::metrics::Meters;
 use crate::settings::TelemetrySettings;
@@ -39,7 +40,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) fn open(settings: &TelemetrySettings, meters: &Arc<Meters>) -> reqwest::Result<Option<(Arc<dyn Tracer>, SpanExport)>> {
     let Some(endpoint) = settings.endpoint.clone() else { return Ok(None) };
     // Follows no redirects, because these would send the headers elsewhere.
-    let client = reqwest::Client::builder()
+    let client = proxies::client_builder()
         .user_agent(concat!("toolsieve/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(CONNECT_TIMEOUT.min(settings.timeout))
         .timeout(settings.timeout)

@@ -3,13 +3,19 @@
 use std::env;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Serialize;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use url::Url;
 
-use crate::adapters::data_dir::{DataDir, DataDirError};
+use crate::adapters::data_dir::{self, DataDir, DataDirError};
+use crate::adapters::proxies;
 use crate::adapters::store::StoreOpenError;
 use crate::cli::catalog::Known;
 use crate::cli::embedder::Tried;
+use crate::service::ports::DiskSpace;
 use crate::settings::{Finding, HttpSettings, ServerSettings, TransportSettings};
 
 /// The outcome of one check.
@@ -78,6 +84,52 @@ pub(super) fn data_dir(path: &Path) -> (Check, bool) {
         Some(Err(error)) => Check::new(Level::Problem, subject, error.to_string(), None),
     };
     (check, is_in_use)
+}
+
+/// How long a node of Qdrant may take to accept a connection.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Below this space, the service works, but the alert `ToolsieveDiskAlmostFull` fires.
+const LITTLE_SPACE: u64 = 256 << 20;
+/// Below this space, the index of a few thousand tools can't be built, and soon nothing can be stored.
+const NO_SPACE: u64 = 32 << 20;
+
+/// Reports a disk that is full, or almost.
+pub(super) fn space(path: &Path) -> Option<Check> {
+    little(path, data_dir::space(path)?)
+}
+
+fn little(path: &Path, space: DiskSpace) -> Option<Check> {
+    let (level, effect) = match space.available_bytes {
+        ..NO_SPACE => (Level::Problem, "on a full disk, changes fail, and searches may use words only"),
+        NO_SPACE..LITTLE_SPACE => (Level::Warning, "the disk is almost full"),
+        _ => return None,
+    };
+    let finding = format!("{} MiB of space are left: {effect}", space.available_bytes >> 20);
+    Some(Check::new(level, path.display().to_string(), finding, Some("free space, or choose another folder with --data-dir".to_owned())))
+}
+
+/// Tries to reach each node of the Qdrant cluster. The service starts without them, too.
+pub(super) async fn qdrant(nodes: &[Url]) -> Vec<Check> {
+    let mut checks = Vec::new();
+    for node in nodes {
+        let host = node.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        let connect = TcpStream::connect((host, node.port_or_known_default().unwrap_or_default()));
+        let connected = timeout(PATIENCE, connect).await.unwrap_or_else(|elapsed| Err(elapsed.into()));
+        let (subject, remedy) =
+            (node.origin().ascii_serialization(), "start the node, or correct index.qdrant_url; without any node, searches use words only");
+        checks.push(match connected {
+            Ok(_) => Check::new(Level::Fine, subject, "the Qdrant node can be reached", None),
+            Err(error) => {
+                Check::new(Level::Problem, subject, format!("the Qdrant node can't be reached: {error}"), Some(remedy.to_owned()))
+            }
+        });
+    }
+    checks
+}
+
+/// Reports a store that keeps the service from starting.
+pub(super) fn store(error: String) -> Check {
+    Check::new(Level::Problem, "store", error, None)
 }
 
 fn is_creatable(path: &Path) -> bool {
@@ -149,10 +201,11 @@ pub(super) fn takes_effect(server: &ServerSettings) -> Option<Check> {
     Some(Check::new(Level::Warning, server.name.as_str(), finding, Some(remedy)))
 }
 
-/// Reports which servers responded, and how many tools and tokens each has.
-pub(super) fn answers(servers: &[ServerSettings], known: &Known) -> Vec<Check> {
-    let mut checks = Vec::new();
-    for server in servers {
+/// Reports which servers responded, and how many tools and tokens each has. `unfound` are the findings of [`command`].
+pub(super) fn answers(servers: &[ServerSettings], known: &Known, unfound: Vec<Check>) -> Vec<Check> {
+    let has_finding: Vec<String> = unfound.iter().map(|check| check.subject.clone()).collect();
+    let mut checks = unfound;
+    for server in servers.iter().filter(|server| !has_finding.iter().any(|name| *name == server.name.as_str())) {
         let name = server.name.as_str();
         if let Some(answered) = known.catalog.server(name) {
             let tokens: u64 = answered.tools.iter().map(|tool| u64::from(tool.tokens)).sum();
@@ -160,7 +213,7 @@ pub(super) fn answers(servers: &[ServerSettings], known: &Known) -> Vec<Check> {
         } else {
             let reason = known.missing.iter().find(|(missing, _)| missing.as_str() == name);
             let reason = reason.map_or("it does not answer", |(_, reason)| reason.as_str());
-            checks.push(Check::new(Level::Problem, name, reason, Some("start it by hand to see its output".to_owned())));
+            checks.push(Check::new(Level::Problem, name, reason, Some(unanswered(&server.transport))));
         }
     }
     for (server, tool) in &known.skipped {
@@ -170,11 +223,44 @@ pub(super) fn answers(servers: &[ServerSettings], known: &Known) -> Vec<Check> {
     checks
 }
 
+/// What to do about a server that doesn't list its tools.
+fn unanswered(transport: &TransportSettings) -> String {
+    if matches!(transport, TransportSettings::Stdio { .. }) {
+        return "start it by hand to see its output".to_owned();
+    }
+    let remedy = "make sure that it runs, and that its `url` is right";
+    match proxies::variables().as_slice() {
+        [] => remedy.to_owned(),
+        names => format!("{remedy}. Requests to other machines use the proxy in {}: hosts in NO_PROXY are exceptions", names.join(", ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::settings::Settings;
 
     use super::*;
+
+    #[test]
+    fn a_full_disk_is_a_problem() {
+        let level = |mib: u64| {
+            let space = DiskSpace { available_bytes: mib << 20, size_bytes: 1 << 40 };
+            little(Path::new("data"), space).map(|check| check.level)
+        };
+        assert_eq!(
+            [0, 31, 32, 255, 256].map(level),
+            [Some(Level::Problem), Some(Level::Problem), Some(Level::Warning), Some(Level::Warning), None]
+        );
+    }
+
+    #[tokio::test]
+    async fn each_qdrant_node_is_tried() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let there = Url::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let checks = qdrant(&[there, Url::parse(&format!("http://{free}")).unwrap()]).await;
+        assert_eq!(checks.iter().map(|check| check.level).collect::<Vec<_>>(), [Level::Fine, Level::Problem]);
+    }
 
     #[test]
     fn a_running_service_is_no_problem() {

@@ -7,6 +7,7 @@ use percent_encoding::percent_decode_str;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
+use crate::adapters::proxies;
 use crate::domain::access::visibility::Visibility;
 use crate::domain::catalog::catalog::CatalogServer;
 use crate::domain::catalog::tool::ServerName;
@@ -41,7 +42,7 @@ pub(super) fn ours(publish: &Publish, server: &ServerName) -> Result<Operations,
 /// Fetches the operations that a running mcpo publishes for a server.
 pub(super) async fn fetched(url: &str, server: &ServerName, key: Option<&SecretString>) -> Result<Operations, String> {
     let address = format!("{}/{}/openapi.json", url.trim_end_matches('/'), document::encoded(server.as_str()));
-    let client = reqwest::Client::builder().timeout(TIMEOUT).build().map_err(|error| error.to_string())?;
+    let client = proxies::client_builder().timeout(TIMEOUT).build().map_err(|error| error.to_string())?;
     let mut request = client.get(&address);
     if let Some(key) = key {
         request = request.bearer_auth(key.expose_secret());

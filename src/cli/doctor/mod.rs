@@ -18,9 +18,11 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use url::Url;
 
+use crate::adapters::data_dir;
 use crate::adapters::openwebui::OpenWebUiAccess;
+use crate::adapters::store::OpenedStore;
 use crate::app;
-use crate::cli::catalog::Kept;
+use crate::cli::catalog::{Kept, Known};
 use crate::cli::{self, Failure, ListenArgs, Outcome, SourceArgs, catalog, embedder, read, runtime, service_url, stored};
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::publishing::publish::Publish;
@@ -72,6 +74,31 @@ struct Report {
     mcpo: Vec<ServerComparison>,
 }
 
+/// Opens the store, and checks that it belongs to the data folder. A store that can't be opened is a problem, which the report contains
+/// like all others.
+async fn opened_store(settings: &Settings, report: &mut Report) -> Option<OpenedStore> {
+    let start = &settings.start.store;
+    let store = match stored::present(settings).await {
+        Ok(store) => store,
+        Err(error) => {
+            report.checks.push(if error.is_older() { checks::older(&error) } else { checks::store(error.to_string()) });
+            return None;
+        }
+    };
+    let port = store.as_ref().map(OpenedStore::port);
+    let file = data_dir::installation(&start.data_dir);
+    if let Err(error) = app::check_installation(port.as_deref(), start.postgres.is_some(), &file).await {
+        report.checks.push(checks::store(error.to_string()));
+    }
+    store
+}
+
+/// What a command found in the store. Damage may show only when something is read.
+fn found<T>(read: Result<T, Failure>, report: &mut Report) -> Option<T> {
+    let failed = |failure: Failure| report.checks.push(checks::store(failure.message.trim_start_matches("error: ").to_owned()));
+    read.map_err(failed).ok()
+}
+
 impl Doctor {
     pub(super) fn run(self) -> Outcome {
         let open_webui = match (&self.open_webui, &self.open_webui_token) {
@@ -109,36 +136,34 @@ impl Doctor {
 
     async fn examine(&self, settings: &Settings, report: &mut Report) -> Outcome {
         let replaces_mcpo = self.from_mcpo.is_some();
-        let (data_dir, is_in_use) = checks::data_dir(&settings.start.store.data_dir);
+        let (folder, is_in_use) = checks::data_dir(&settings.start.store.data_dir);
         let user = match (replaces_mcpo, is_in_use) {
             (true, _) => Some("if mcpo uses it, stop mcpo before the start; otherwise choose another port with --port"),
             (false, true) => Some("ignore this if the service itself listens there"),
             (false, false) => None,
         };
         report.checks.push(checks::port(&settings.start.http, user));
-        report.checks.push(data_dir);
-        report.checks.extend(settings.live.servers.iter().filter_map(checks::command));
+        report.checks.push(folder);
+        report.checks.extend(checks::space(&settings.start.store.data_dir));
+        let unfound: Vec<Check> = settings.live.servers.iter().filter_map(checks::command).collect();
         if replaces_mcpo {
             report.checks.extend(settings.live.servers.iter().filter_map(checks::takes_effect));
         }
-        let store = match stored::present(settings).await {
-            Err(error) if error.is_older() => {
-                report.checks.push(checks::older(&error));
-                None
-            }
-            store => store.map_err(|error| stored::failure(&error))?,
-        };
+        if let Some(qdrant) = &settings.start.index.qdrant {
+            report.checks.extend(checks::qdrant(&qdrant.urls).await);
+        }
+        let store = opened_store(settings, report).await;
         let kept = match &store {
-            Some(store) => Kept::of(&*store.port()).await?,
+            Some(store) => found(Kept::of(&*store.port()).await, report).unwrap_or_default(),
             None => Kept::default(),
         };
         let known = catalog::answers(settings, &kept).await?;
-        report.checks.extend(checks::answers(&settings.live.servers, &known));
+        report.checks.extend(checks::answers(&settings.live.servers, &known, unfound));
         let tried = embedder::tried(&settings.start.embedder).await;
         let mut embedded = None;
         if let Some(store) = store {
             if tried.is_ok() {
-                embedded = Some(embedder::embedded_in(&store, settings, &known.catalog).await?);
+                embedded = found(embedder::embedded_in(&store, settings, &known.catalog).await, report);
             }
             store.close().await;
         }
@@ -146,6 +171,12 @@ impl Doctor {
         if !replaces_mcpo {
             return Ok(());
         }
+        self.compare(settings, known, report).await;
+        Ok(())
+    }
+
+    /// Compares the documents of all servers with mcpo's.
+    async fn compare(&self, settings: &Settings, known: Known, report: &mut Report) {
         let current = Arc::new(CurrentCatalog::default());
         current.swap(known.catalog);
         let publish = Publish::new(Arc::clone(&current), app::publish_options(&settings.start));
@@ -161,6 +192,5 @@ impl Doctor {
             };
             report.mcpo.push(ServerComparison::of(&server.name, theirs, ours));
         }
-        Ok(())
     }
 }

@@ -157,7 +157,7 @@ impl fmt::Debug for Price {
     }
 }
 
-/// Reads a price. The settings file's reader passes numbers on as texts.
+/// Reads a price. A variable may have become a text such as `"1.25"`.
 fn amount(value: Option<&Value>, name: &str) -> Result<f64, String> {
     let Some(value) = value else { return Err(format!("it has no {name}: write the price of a million tokens, {name} = 1.25")) };
     let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok());

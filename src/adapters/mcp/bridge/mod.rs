@@ -31,6 +31,7 @@ use self::headers::{ParamHeaders, written};
 use crate::adapters::mcp::transport::events::{Event, Events};
 use crate::adapters::mcp::transport::http::EVENT_STREAM;
 use crate::adapters::mcp::transport::lines::{Line, Lines};
+use crate::adapters::proxies;
 use crate::domain::text::json;
 
 const SESSION: &str = "mcp-session-id";
@@ -152,7 +153,7 @@ impl Bridge {
         input: impl AsyncRead + Unpin,
         mut output: impl AsyncWrite + Unpin + Send + 'static,
     ) -> Result<(), BridgeError> {
-        let client = reqwest::Client::builder().tcp_nodelay(true).build().map_err(BridgeError::Client)?;
+        let client = proxies::client_builder().tcp_nodelay(true).build().map_err(BridgeError::Client)?;
         let (out, mut messages) = mpsc::channel::<Vec<u8>>(QUEUE);
         let writing = tokio::spawn(async move {
             while let Some(mut message) = messages.recv().await {

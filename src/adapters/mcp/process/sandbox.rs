@@ -47,7 +47,7 @@ pub(in crate::adapters::mcp) struct Sandbox {
 
 #[derive(Debug, thiserror::Error)]
 pub(in crate::adapters::mcp) enum SandboxError {
-    #[error("the sandbox: {}: {source}", path.display())]
+    #[error("the sandbox: {}: {source}; create it, or take it out of the server's `sandbox`", path.display())]
     Path { path: PathBuf, source: io::Error },
     #[error("the sandbox: {} is or contains files of Toolsieve itself; give the server another folder", .0.display())]
     Private(PathBuf),

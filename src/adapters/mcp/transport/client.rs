@@ -6,6 +6,8 @@ use std::time::Duration;
 use http::StatusCode;
 use reqwest::redirect;
 
+use crate::adapters::proxies;
+
 const MAX_REDIRECTS: usize = 5;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -21,7 +23,7 @@ pub fn client_builder() -> reqwest::ClientBuilder {
             attempt.stop()
         }
     });
-    reqwest::Client::builder()
+    proxies::client_builder()
         .user_agent(concat!("toolsieve/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(CONNECT_TIMEOUT)
         .redirect(same_origin)

@@ -7,8 +7,11 @@ use std::path::{Path, PathBuf};
 use sqlx::migrate::MigrateError;
 
 /// Primary result codes (SQLite, "Result and Error Codes").
+const SQLITE_PERM: i32 = 3;
 const SQLITE_BUSY: i32 = 5;
+const SQLITE_READONLY: i32 = 8;
 const SQLITE_FULL: i32 = 13;
+const SQLITE_CANTOPEN: i32 = 14;
 /// Extended result codes of a disk that takes no writes: write, flush, flush of the folder, truncate, and the size of shared memory.
 const NO_WRITES: [i32; 6] = [778, 1034, 1290, 1546, 4874, 5386];
 const SQLITE_CORRUPT: i32 = 11;
@@ -17,7 +20,7 @@ const SQLITE_NOTADB: i32 = 26;
 /// The reason why the file could not be opened, with a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum SqliteOpenError {
-    #[error("{} can't be created or opened: check that the folder exists and may be written", path.display())]
+    #[error("{} can't be created or opened: {source}. Check that the folder exists and that this user may write in it", path.display())]
     Create { path: PathBuf, source: io::Error },
     #[error(
         "{0} is damaged or not a database. Stop the service and restore a backup (toolsieve restore FILE --force), or save what can be \
@@ -50,6 +53,14 @@ pub enum SqliteOpenError {
     Foreign { path: PathBuf },
     #[error("{} is locked by another process: end that process and start again", path.display())]
     Busy { path: PathBuf, source: sqlx::Error },
+    #[error(
+        "{} can't be opened: {source}. This user must be able to write this file, the files {} and {} beside it, and the folder: give this \
+         user access, or use the service's account or root",
+        path.display(), beside(path, "-wal"), beside(path, "-shm")
+    )]
+    NoAccess { path: PathBuf, source: sqlx::Error },
+    #[error("{} can't be written, because the disk is full. Free space, and start again", path.display())]
+    Full { path: PathBuf, source: sqlx::Error },
     #[error("{} could not be opened: {source}", path.display())]
     Failed { path: PathBuf, source: sqlx::Error },
     #[error("the tables of {} could not be migrated to this version", path.display())]
@@ -59,6 +70,11 @@ pub enum SqliteOpenError {
 /// The data folder of a database, for a command.
 fn folder(path: &Path) -> std::path::Display<'_> {
     path.parent().unwrap_or(path).display()
+}
+
+/// The name of a file that SQLite writes beside the database.
+fn beside(path: &Path, ending: &str) -> String {
+    format!("{}{ending}", path.file_name().unwrap_or_default().display())
 }
 
 /// Writes to a removed file would be lost when the process ends.
@@ -78,6 +94,8 @@ impl SqliteOpenError {
         match primary_code(&source) {
             Some(SQLITE_CORRUPT | SQLITE_NOTADB) => Self::Damaged { path, source },
             Some(SQLITE_BUSY) => Self::Busy { path, source },
+            Some(SQLITE_FULL) => Self::Full { path, source },
+            Some(SQLITE_PERM | SQLITE_READONLY | SQLITE_CANTOPEN) => Self::NoAccess { path, source },
             _ => Self::Failed { path, source },
         }
     }
@@ -106,6 +124,21 @@ pub(super) fn is_passing(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::PoolTimedOut)
         || matches!(primary_code(error), Some(SQLITE_BUSY | SQLITE_FULL))
         || extended_code(error).is_some_and(|code| NO_WRITES.contains(&code))
+}
+
+/// What to do about a failed backup, as a sentence after the error; empty if that is unknown.
+pub(super) fn backup_remedy(error: &sqlx::Error) -> &'static str {
+    match primary_code(error) {
+        Some(SQLITE_CORRUPT | SQLITE_NOTADB) => {
+            ". The database is damaged: keep the earlier backups, and restore one of them (toolsieve restore FILE --force)"
+        }
+        Some(SQLITE_FULL) => ". Free space, or write the backup to another disk",
+        Some(SQLITE_PERM | SQLITE_READONLY | SQLITE_CANTOPEN) => {
+            ". Run this command as root or as the service's account. If the disk of the data folder is read-only, copy the folder first, and \
+             back up the copy"
+        }
+        _ => "",
+    }
 }
 
 /// Whether the error means that the file is damaged, or not a database.

@@ -10,7 +10,7 @@ use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteConnectOptions;
 use uuid::Uuid;
 
-use super::errors::is_damage;
+use super::errors::{backup_remedy, is_damage};
 use super::{APPLICATION_ID, MIGRATIONS};
 use crate::adapters::private_files::create_private_file;
 use crate::adapters::store::migrating;
@@ -21,10 +21,10 @@ pub enum BackupError {
     NoDatabase(PathBuf),
     #[error("{} already exists: choose another file", .0.display())]
     Exists(PathBuf),
-    #[error("{} can't be written", path.display())]
+    #[error("{} can't be written: {source}", path.display())]
     Write { path: PathBuf, source: io::Error },
-    #[error("{} could not be copied to {}", from.display(), to.display())]
-    Copy { from: PathBuf, to: PathBuf, source: sqlx::Error },
+    #[error("{} could not be copied: {source}{}", from.display(), backup_remedy(source))]
+    Copy { from: PathBuf, source: sqlx::Error },
 }
 
 /// Copies a consistent snapshot of a database into a new file that only its owner can read. Other processes may use the
@@ -41,7 +41,7 @@ pub async fn back_up(from: &Path, to: &Path) -> Result<(), BackupError> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(BackupError::Exists(to.to_owned())),
         made => made.map(drop).map_err(unwritable)?,
     }
-    let copied = copy(from, to).await.map_err(|source| BackupError::Copy { from: from.to_owned(), to: to.to_owned(), source });
+    let copied = copy(from, to).await.map_err(|source| BackupError::Copy { from: from.to_owned(), source });
     let kept = copied.and_then(|()| flush(to).map_err(unwritable));
     if kept.is_err() {
         // An incomplete file must not be taken for a backup.

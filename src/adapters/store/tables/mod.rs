@@ -113,11 +113,13 @@ impl SqlStore {
     /// Sets the mark, after storing the installation id in the database: the mark must never exist without the id.
     async fn mark(&self) -> Result<(), StoreError> {
         let Some((mark, id)) = self.mark.get().and_then(|mark| Some((mark, mark.missing()?))) else { return Ok(()) };
-        let failed = |source| StoreError::Failed { action: "record that it contains data to protect", source };
+        let action = "record that it contains data to protect";
         if self.claim_installation(id).await? != id {
-            return Err(failed("another service has begun to use it meanwhile: restart this one".into()));
+            let source = "another service has begun to use it meanwhile: restart this one".into();
+            return Err(StoreError::Failed { action, source });
         }
-        mark.set().map_err(|error| failed(error.into()))
+        // On a full disk, another attempt succeeds once there is space.
+        mark.set().map_err(|error| StoreError::Away { action, is_unsure: false, source: error.into() })
     }
 }
 
