@@ -4,9 +4,10 @@
 The servers run in one process (many_servers.py) and speak streamable HTTP. The first start stores nothing yet: it
 connects, embeds every tool and builds the index. The second has the last good catalog. Once it is idle, messages and
 searches of about 12 word pieces are timed in the client, from the first byte sent to the last one received; each is
-new. Memory is that of the process: the anonymous part, and all that is resident, which includes files that are
-mapped. With `--qdrant`, the index is in the tests' Qdrant node, which searches without an index of its own, one
-vector after the other. `--folder` keeps the data, so that a later run needs no first start:
+new. Then an administrator changes the text of one tool. Memory is that of the process: the anonymous part, and all that
+is resident, which includes files that are mapped. With `--qdrant`, the index is in the tests' Qdrant node, which
+searches without an index of its own, one vector after the other. `--folder` keeps the data, so that a later run needs
+no first start:
 
     cargo build --release --bin toolsieve --example test-qdrant-server
     python3 benches/many.py --toolsieve target/release/toolsieve
@@ -30,7 +31,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from many_servers import CITIES, PER_SERVER
+from many_servers import CITIES, PER_SERVER, place
 from services import (
     JSON_HEADERS,
     NOUNS,
@@ -94,6 +95,18 @@ def idle(service: Service) -> Callable[[], bool]:
         return len(used) > 3 and all(later - earlier < 0.2 for earlier, later in pairwise(used[-4:]))
 
     return look
+
+
+def change(service: Service) -> float:
+    """Gives one tool another text. Returns the seconds of processor time until the index has it."""
+    name = place(0)[2][0].replace(" ", "_")
+    before = cpu_seconds(service.pid)
+    text = {"function": f"the text of second {time.time():.0f}"}
+    status, answer = service.ask("PUT", f"/v1/admin/enrichment/s0/{VERBS[0]}_{name}", text)
+    if status != 200:
+        raise SystemExit(f"the text of a tool: {status} {answer!r}")
+    service.wait(idle(service), FIRST_SECONDS, 1.0)
+    return cpu_seconds(service.pid) - before
 
 
 def document(service: Service, mode: str) -> dict[str, float]:
@@ -174,6 +187,10 @@ def main() -> None:
             took = timed(service, "POST", "/v1/tools/search", finds, options.messages)
             note("a search, median", statistics.median(took), "ms")
             note_memory(service, "after the messages")
+            note("one changed tool", change(service), "s of processor time")
+            note_memory(service, "after the change")
+            took = timed(service, "POST", "/v1/filter", filters, options.messages)
+            note("a message after the change, median", statistics.median(took), "ms")
             for mode in ("meta", "full"):
                 found = document(service, mode)
                 report[f"document, {mode}"] = found

@@ -127,7 +127,7 @@ async fn a_damaged_generation_is_thrown_away_and_built_again() {
         ("a format of before", |folder| {
             let text = fs::read_to_string(folder.join("generation.json")).unwrap();
             let (_, body) = text.split_once('\n').unwrap();
-            let older = body.replacen("{\"format\":3,", "{\"format\":2,", 1);
+            let older = body.replacen("{\"format\":4,", "{\"format\":3,", 1);
             assert_ne!(older, body);
             fs::write(folder.join("generation.json"), format!("{}\n{older}", Fingerprint::of_text(&older))).unwrap();
         }),

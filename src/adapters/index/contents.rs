@@ -18,6 +18,8 @@ pub(super) struct CanonicalContents {
     pub(super) servers: Vec<IndexServer>,
     /// SHA-256 of the fields above.
     pub(super) fingerprint: Fingerprint,
+    /// The start of each point's SHA-256, in the order of the points.
+    pub(super) hashes: Vec<u64>,
 }
 
 impl CanonicalContents {
@@ -44,8 +46,16 @@ impl CanonicalContents {
         if unusable > 0 {
             tracing::warn!(vectors = unusable, dimension, "ignored vectors with a wrong length or non-finite values");
         }
-        let fingerprint = fingerprint(&model, dimension, &documents, &servers);
-        Self { model, dimension, documents, servers, fingerprint }
+        let (fingerprint, hashes) = hashed(&model, dimension, &documents, &servers);
+        Self { model, dimension, documents, servers, fingerprint, hashes }
+    }
+
+    /// The contents that consist of these documents and servers of this one, whose positions ascend.
+    pub(super) fn part(&self, documents: &[usize], servers: &[usize]) -> Self {
+        let documents: Vec<_> = documents.iter().map(|place| self.documents[*place].clone()).collect();
+        let servers: Vec<_> = servers.iter().map(|place| self.servers[*place].clone()).collect();
+        let (fingerprint, hashes) = hashed(&self.model, self.dimension, &documents, &servers);
+        Self { model: Arc::clone(&self.model), dimension: self.dimension, documents, servers, fingerprint, hashes }
     }
 
     /// The number of points: one per tool, followed by one per server.
@@ -89,13 +99,23 @@ pub(super) fn canonical_sparse(vector: &SparseVector) -> SparseVector {
     SparseVector { indices, values }
 }
 
-/// Hashes the contents. Each list is preceded by its length, so that different contents never yield the same bytes.
-fn fingerprint(model: &str, dimension: usize, documents: &[IndexDocument], servers: &[IndexServer]) -> Fingerprint {
-    let mut hash = Sha256::new();
+/// Hashes the contents and each of their points. Each list is preceded by its length, so that different contents never yield the
+/// same bytes.
+fn hashed(model: &str, dimension: usize, documents: &[IndexDocument], servers: &[IndexServer]) -> (Fingerprint, Vec<u64>) {
+    let (mut hash, mut hashes) = (Sha256::new(), Vec::with_capacity(documents.len() + servers.len()));
     let mut bytes = Vec::with_capacity(8 * 1024);
     write_text(model, &mut bytes);
-    write_length(dimension, &mut bytes);
-    write_length(documents.len(), &mut bytes);
+    for length in [dimension, documents.len(), servers.len()] {
+        write_length(length, &mut bytes);
+    }
+    hash.update(&bytes);
+    let mut add = |bytes: &mut Vec<u8>| {
+        let of_point: [u8; 32] = Sha256::digest(&*bytes).into();
+        hash.update(of_point);
+        hashes.push(of_point.first_chunk().map_or(0, |start| u64::from_le_bytes(*start)));
+        bytes.clear();
+    };
+    bytes.clear();
     for document in documents {
         write_text(document.tool.server.as_str(), &mut bytes);
         write_text(&document.tool.name, &mut bytes);
@@ -106,10 +126,8 @@ fn fingerprint(model: &str, dimension: usize, documents: &[IndexDocument], serve
             bytes.extend_from_slice(&index.to_le_bytes());
             bytes.extend_from_slice(&weight.to_le_bytes());
         }
-        hash.update(&bytes);
-        bytes.clear();
+        add(&mut bytes);
     }
-    write_length(servers.len(), &mut bytes);
     for server in servers {
         write_text(server.server.as_str(), &mut bytes);
         write_length(server.classes.len(), &mut bytes);
@@ -117,9 +135,9 @@ fn fingerprint(model: &str, dimension: usize, documents: &[IndexDocument], serve
             bytes.extend_from_slice(&class.0.to_le_bytes());
         }
         write_vectors(&server.dense, &mut bytes);
+        add(&mut bytes);
     }
-    hash.update(&bytes);
-    Fingerprint::from_bytes(hash.finalize().into())
+    (Fingerprint::from_bytes(hash.finalize().into()), hashes)
 }
 
 fn write_text(text: &str, out: &mut Vec<u8>) {

@@ -11,7 +11,7 @@ use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::service::ports::{Coverage, IndexCandidate, IndexServerScore};
 
 /// A tool in the index.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Point {
     pub(super) tool: ToolId,
     pub(super) class: u32,
@@ -26,7 +26,7 @@ impl Point {
 }
 
 /// A server in the index, which has a vector and a class.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(super) struct ServerPoint {
     pub(super) server: ServerName,
     /// The visibility classes of the server's tools.
@@ -80,8 +80,14 @@ impl Directory {
         self.embedded
     }
 
-    pub(super) fn servers(&self) -> usize {
-        self.servers.len()
+    /// The tools, in order.
+    pub(super) fn points(&self) -> &[Point] {
+        &self.points
+    }
+
+    /// The servers, in order.
+    pub(super) fn servers(&self) -> &[ServerPoint] {
+        &self.servers
     }
 
     /// The tool at a position.

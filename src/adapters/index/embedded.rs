@@ -12,7 +12,8 @@ use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
 use super::contents::CanonicalContents;
-use super::generation::{self, Generation, LARGE};
+use super::generation::{Generation, LARGE};
+use super::layer;
 use super::lists::Words;
 use super::room;
 use crate::service::ports::{IndexAnswer, IndexContents, IndexError, IndexQuery, IndexState, ToolIndex};
@@ -48,6 +49,8 @@ pub enum IndexProgress {
 }
 
 /// A [`ToolIndex`] in this process, stored on disk.
+///
+/// A small change of a large index is stored as an overlay of the former generation, whose files stay as they are.
 ///
 /// With up to 10,000 documents, a search takes a fraction of a millisecond on the calling thread, and dense scores are
 /// exact. With more, it runs on tokio's blocking pool, and dense scores are approximate (HNSW graph).
@@ -93,11 +96,10 @@ impl EmbeddedIndex {
         for (_, folder) in found.into_iter().rev() {
             if loaded.is_none() {
                 loaded = try_load(&folder, &options.model);
-                if loaded.is_some() {
-                    continue;
-                }
             }
-            generation::remove(&folder);
+            if loaded.as_ref().is_none_or(|loaded| !loaded.uses(&folder)) {
+                layer::remove(&folder);
+            }
         }
         let current = ArcSwap::from_pointee(loaded.unwrap_or_else(Generation::empty));
         Ok(Arc::new(Self {
@@ -167,11 +169,13 @@ impl Shared {
 
     fn replace(&self, contents: IndexContents) -> Result<(), IndexError> {
         let contents = CanonicalContents::of(contents);
-        if self.current.load().holds(contents.fingerprint) {
+        let current = self.current.load_full();
+        if current.holds(contents.fingerprint) {
             self.words.store(None);
             return Ok(());
         }
-        let needed = room::to_build(&contents);
+        let change = current.change(&contents);
+        let needed = room::to_build(change.as_ref().map_or(&contents, |change| &change.added));
         if let Err(error) = room::check(&self.options.folder, needed) {
             tracing::warn!(%error, needed, "{NO_ROOM}: search is lexical only until there is enough");
             self.words.store(Some(Arc::new(WithoutRoom { words: Words::of(&contents), needed })));
@@ -180,14 +184,18 @@ impl Shared {
         let former = generations(&self.options.folder)?;
         let number = former.last().map_or(1, |(number, _)| number + 1);
         let folder = self.options.folder.join(format!("{PREFIX}{number}"));
-        let next = Generation::build(&folder, &contents, &*self.options.progress)?;
-        self.current.swap(Arc::new(next)).retire();
+        let progress = &*self.options.progress;
+        let next = Arc::new(match change {
+            Some(change) => Generation::overlay(&folder, change, &contents, progress)?,
+            None => Generation::build(&folder, &contents, progress)?,
+        });
+        self.current.swap(Arc::clone(&next)).retire(&next);
         if self.words.swap(None).is_some() {
             tracing::info!("there is enough disk space for the index again");
         }
         // Remove the generations that were kept while the disk was full.
-        for (_, folder) in former {
-            generation::remove(&folder);
+        for (_, folder) in former.into_iter().filter(|(_, folder)| !next.uses(folder)) {
+            layer::remove(&folder);
         }
         Ok(())
     }
@@ -210,7 +218,7 @@ fn try_load(folder: &Path, model: &str) -> Option<Generation> {
     }
 }
 
-/// The generation folders, oldest first.
+/// The folders of generations, oldest first.
 fn generations(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
@@ -246,4 +254,122 @@ async fn on_blocking_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T, 
         tracing::debug!(%error, "the index thread ended early");
         Err(IndexError::Engine { action: "finish" })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use super::{EmbeddedIndex, EmbeddedIndexOptions};
+    use crate::adapters::index::generation::LARGE;
+    use crate::domain::access::visibility::{Visibility, VisibilityClass};
+    use crate::domain::catalog::tool::ToolId;
+    use crate::domain::selection::relevance::SparseVector;
+    use crate::service::ports::{IndexContents, IndexDocument, IndexQuery, IndexQueryText, ToolIndex};
+
+    const TOOLS: u32 = 10_100;
+    /// A term of all tools, and a changed tool's new term.
+    const COMMON: u32 = 1;
+    const CHANGED: u32 = 2;
+
+    /// What happens to the folders, those that are left by the next start, and the number of changed tools.
+    type Step<'a> = (&'a str, &'a dyn Fn(), &'a [&'a str], usize);
+
+    fn open(folder: &Path) -> Arc<EmbeddedIndex> {
+        EmbeddedIndex::open(EmbeddedIndexOptions { folder: folder.into(), model: "m".into(), progress: Arc::new(|_| ()) }).unwrap()
+    }
+
+    fn folders(folder: &Path) -> Vec<String> {
+        let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.filter(|name| name != "lock").collect();
+        names.sort();
+        names
+    }
+
+    fn copy(from: &Path, to: &Path) {
+        fs::create_dir_all(to).unwrap();
+        for entry in fs::read_dir(from).unwrap() {
+            let (entry, to) = (entry.as_ref().unwrap(), to.join(entry.as_ref().unwrap().file_name()));
+            if entry.file_type().unwrap().is_dir() {
+                copy(&entry.path(), &to);
+            } else {
+                fs::copy(entry.path(), to).unwrap();
+            }
+        }
+    }
+
+    /// The tools, of which the first ones are changed.
+    fn contents(changed: u32) -> IndexContents {
+        let document = |number: u32| IndexDocument {
+            tool: ToolId::new("server", format!("tool-{number:05}")),
+            class: VisibilityClass(0),
+            dense: vec![Arc::from([1.0_f32, 0.0])],
+            sparse: SparseVector { indices: vec![if number < changed { CHANGED } else { COMMON }], values: vec![1.0] },
+        };
+        IndexContents { model: "m".into(), dimension: 2, documents: (0..TOOLS).map(document).collect(), ..IndexContents::default() }
+    }
+
+    /// The number of changed tools that the index finds.
+    async fn changed(index: &EmbeddedIndex) -> usize {
+        assert_eq!(index.state().documents, TOOLS as usize);
+        let texts = [IndexQueryText { dense: None, sparse: SparseVector { indices: vec![CHANGED], values: vec![1.0] } }];
+        let visibility = Visibility::default();
+        index.search(&IndexQuery { texts: &texts, visibility: &visibility, limit: 500, servers: false }).await.unwrap().candidates.len()
+    }
+
+    #[tokio::test]
+    async fn small_changes_of_a_large_index_are_overlays_until_a_share_of_it_changed() {
+        assert!(TOOLS as usize > LARGE);
+        let folder = tempfile::tempdir().unwrap();
+        let (path, kept) = (folder.path().join("index"), folder.path().join("kept"));
+        let index = open(&path);
+        index.replace(contents(0)).await.unwrap();
+        assert_eq!(folders(&path), ["gen-1"]);
+        for (count, expected) in [(1, ["gen-1", "gen-2"]), (100, ["gen-1", "gen-3"]), (202, ["gen-1", "gen-4"])] {
+            index.replace(contents(count)).await.unwrap();
+            assert_eq!((folders(&path), changed(&index).await), (expected.map(str::to_owned).to_vec(), count as usize));
+        }
+        drop(index);
+        let index = open(&path);
+        assert_eq!((folders(&path).len(), changed(&index).await), (2, 202), "both layers are loaded");
+        copy(&path, &kept);
+        // One more than a fiftieth of all tools.
+        index.replace(contents(203)).await.unwrap();
+        assert_eq!((folders(&path), changed(&index).await), (vec!["gen-5".to_owned()], 203));
+        index.replace(contents(204)).await.unwrap();
+        assert_eq!((folders(&path), changed(&index).await), (vec!["gen-5".to_owned(), "gen-6".to_owned()], 204));
+        drop(index);
+
+        // Each state in which a process can be killed while it replaces an overlay by another one, or by a full build.
+        let unmark = |name: &str| fs::remove_file(path.join(name).join("generation.json")).unwrap();
+        let steps: [Step<'_>; 5] = [
+            ("the next overlay is incomplete", &|| fs::create_dir_all(path.join("gen-9/shard")).unwrap(), &["gen-5", "gen-6"], 204),
+            ("the former overlay is still there", &|| copy(&path.join("gen-6"), &path.join("gen-7")), &["gen-5", "gen-7"], 204),
+            ("the newer overlay lost its mark", &|| unmark("gen-7"), &["gen-5"], 203),
+            ("a former base with its overlay", &|| copy(&kept, &path), &["gen-5"], 203),
+            (
+                "the full build is incomplete",
+                &|| {
+                    copy(&kept, &path);
+                    unmark("gen-5");
+                },
+                &["gen-1", "gen-4"],
+                202,
+            ),
+        ];
+        for (name, step, expected, count) in steps {
+            step();
+            let index = open(&path);
+            assert_eq!(
+                (folders(&path), changed(&index).await),
+                (expected.iter().map(|name| (*name).to_owned()).collect(), count),
+                "{name}"
+            );
+        }
+        // Without its base, an overlay is nothing.
+        fs::remove_dir_all(path.join("gen-1/shard")).unwrap();
+        assert_eq!((open(&path).state().documents, folders(&path)), (0, Vec::new()));
+    }
 }

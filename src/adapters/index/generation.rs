@@ -1,120 +1,116 @@
-//! A generation of the index: a folder that is built once, searched, and removed as a whole.
+//! A generation of the index: all points in one layer, or in a large and a small one. Nothing in it ever changes.
 
-use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::{PoisonError, RwLock};
+use std::path::Path;
+use std::sync::Arc;
 
-use super::contents::{CanonicalContents, canonical_sparse};
+use super::contents::CanonicalContents;
 use super::directory::{Directory, Restriction};
 use super::embedded::IndexProgress;
-use super::engine::{Engine, PointFilter};
+use super::engine::PointFilter;
+use super::layer::Layer;
 use super::marker::Marker;
 use super::merged::{Merged, Scored};
+use super::overlay::{Change, Engines, Places};
 use crate::domain::access::visibility::Visibility;
 use crate::domain::text::canonical::Fingerprint;
-use crate::service::ports::{IndexAnswer, IndexContents, IndexError, IndexQuery, IndexQueryText, IndexState};
+use crate::service::ports::{IndexAnswer, IndexError, IndexQuery, IndexQueryText, IndexState};
 
 /// Number of documents from which a graph is built and searches leave the async thread. Without a graph, a search over 20,000
-/// tools takes 2 ms.
+/// tools takes 2 ms. A smaller index is built so quickly that it needs no overlay.
 pub(super) const LARGE: usize = 10_000;
 
-/// Number of documents per write. One write is one record in the engine's log, 0.5 to 1 MB with 384 dimensions.
-const BATCH: usize = 128;
-
-const ENGINE_FOLDER: &str = "shard";
-const LOG_FOLDER: &str = "wal";
+/// The largest share of points in an overlay, as its inverse. An overlay has no graph. With 100,000 tools, it has at most 2,000.
+const OVERLAID: usize = 50;
 
 /// A complete, immutable set of documents.
 pub(super) struct Generation {
-    /// The folder; `None` for the initial empty generation.
-    folder: Option<PathBuf>,
-    /// The engine; `None` once the generation is retired. Searches hold the read lock, so retiring waits for them.
-    engine: RwLock<Option<Engine>>,
-    /// Hash of the contents, in hexadecimal.
-    contents: String,
-    /// Length of every dense vector.
-    dimension: usize,
-    directory: Directory,
+    /// The layer with all points, or with nearly all of them; `None` for the initial empty generation. Generations with different
+    /// overlays share it.
+    base: Option<Arc<Layer>>,
+    overlay: Option<Overlay>,
+    directory: Arc<Directory>,
     /// Whether queries and documents are embedded with the same model.
     comparable: bool,
+}
+
+struct Overlay {
+    layer: Layer,
+    places: Places,
 }
 
 impl Generation {
     /// A generation without documents and without a folder.
     pub(super) fn empty() -> Self {
-        Self::over(None, None, Marker::of(&CanonicalContents::of(IndexContents::default())), true)
+        Self { base: None, overlay: None, directory: Arc::new(Directory::new(Vec::new(), Vec::new())), comparable: true }
     }
 
-    fn over(folder: Option<PathBuf>, engine: Option<Engine>, marker: Marker, comparable: bool) -> Self {
-        let Marker { contents, dimension, points, servers, .. } = marker;
-        Self { folder, engine: RwLock::new(engine), contents, dimension, directory: Directory::new(points, servers), comparable }
+    fn of(base: Layer, comparable: bool) -> Self {
+        let directory = Arc::clone(&base.directory);
+        Self { base: Some(Arc::new(base)), overlay: None, directory, comparable }
     }
 
-    /// Builds a generation in a new folder. If that fails, the folder has no marker and is removed.
+    /// # Errors
+    /// `InvalidData` if the overlay is not one of this base.
+    fn overlaid(base: Arc<Layer>, layer: Layer, comparable: bool) -> Result<Self, IndexError> {
+        let marked = layer.base.as_ref().filter(|marked| base.base.is_none() && marked.contents == base.contents);
+        let merged = marked.and_then(|marked| Places::of(&base.directory, &marked.removed, &layer.directory));
+        let (directory, places) = merged.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "an overlay of other contents"))?;
+        Ok(Self { base: Some(base), overlay: Some(Overlay { layer, places }), directory: Arc::new(directory), comparable })
+    }
+
+    /// Builds a generation of one layer in a new folder.
     ///
     /// # Errors
     /// Errors of the file system and of the engine.
     pub(super) fn build(folder: &Path, contents: &CanonicalContents, progress: &dyn Fn(IndexProgress)) -> Result<Self, IndexError> {
-        let built = Self::try_build(folder, contents, progress);
-        if built.is_err() {
-            remove(folder);
-        }
-        built
+        let layer = Layer::build(folder, contents, Marker::of(contents, contents, None), progress)?;
+        Ok(Self::of(layer, true))
     }
 
-    fn try_build(folder: &Path, contents: &CanonicalContents, progress: &dyn Fn(IndexProgress)) -> Result<Self, IndexError> {
-        let engine_folder = folder.join(ENGINE_FOLDER);
-        fs::create_dir_all(&engine_folder)?;
-        let engine = Engine::create(&engine_folder, contents.dimension)?;
-        let total = contents.documents.len();
-        for (batch, documents) in contents.documents.chunks(BATCH).enumerate() {
-            progress(IndexProgress::Storing { done: batch * BATCH, total });
-            engine.insert(batch * BATCH, documents)?;
-        }
-        for (batch, servers) in contents.servers.chunks(BATCH).enumerate() {
-            engine.insert_servers(total + batch * BATCH, servers)?;
-        }
-        if total > LARGE {
-            progress(IndexProgress::Optimizing);
-            engine.optimize()?;
-        }
-        engine.close()?;
-        // The points are on disk. The log is as large as they are and is never read again.
-        fs::remove_dir_all(engine_folder.join(LOG_FOLDER))?;
-
-        let marker = Marker::of(contents);
-        // Load the written files now, so that an unreadable folder never gets a marker.
-        let engine = Self::load_engine(folder, &marker)?;
-        marker.write(folder)?;
-        progress(IndexProgress::Finished);
-        Ok(Self::over(Some(folder.to_owned()), Some(engine), marker, true))
+    /// Builds an overlay in a new folder, which turns the contents of the change's base into these.
+    ///
+    /// # Errors
+    /// Errors of the file system and of the engine.
+    pub(super) fn overlay(
+        folder: &Path,
+        change: Change,
+        contents: &CanonicalContents,
+        progress: &dyn Fn(IndexProgress),
+    ) -> Result<Self, IndexError> {
+        let layer = Layer::build(folder, &change.added, Marker::of(&change.added, contents, Some(change.marked())), progress)?;
+        Self::overlaid(change.base, layer, true)
     }
 
     /// Loads a complete generation.
     ///
     /// # Errors
-    /// `NotFound` if there is no marker; `InvalidData` or the engine's error if the folder is damaged.
+    /// `NotFound` if there is no marker; `InvalidData` or the engine's error if a folder is damaged.
     pub(super) fn load(folder: &Path, model: &str) -> Result<Self, IndexError> {
-        let marker = Marker::read(folder)?;
-        let engine = Self::load_engine(folder, &marker)?;
-        let comparable = marker.model == model;
-        Ok(Self::over(Some(folder.to_owned()), Some(engine), marker, comparable))
+        let layer = Layer::load(folder)?;
+        let comparable = layer.model == model;
+        match &layer.base {
+            None => Ok(Self::of(layer, comparable)),
+            Some(base) => {
+                let base = Layer::load(&folder.with_file_name(&base.folder))?;
+                Self::overlaid(Arc::new(base), layer, comparable)
+            }
+        }
     }
 
-    fn load_engine(folder: &Path, marker: &Marker) -> Result<Engine, IndexError> {
-        let engine = Engine::load(&folder.join(ENGINE_FOLDER))?;
-        let points = engine.points()?;
-        let expected = marker.points.len() + marker.servers.len();
-        if points == expected {
-            return Ok(engine);
-        }
-        tracing::debug!(points, expected, "the index has an unexpected number of points");
-        Err(IndexError::Engine { action: "find all of its points" })
+    /// How these contents differ from those of the large layer, if an overlay is worth it.
+    pub(super) fn change(&self, contents: &CanonicalContents) -> Option<Change> {
+        let base = self.base.as_ref().filter(|base| base.directory.len().min(contents.documents.len()) > LARGE)?;
+        Change::of(base, contents, contents.points() / OVERLAID)
     }
 
     pub(super) fn holds(&self, contents: Fingerprint) -> bool {
-        self.comparable && self.folder.is_some() && self.contents == contents.to_string()
+        self.comparable && self.top().is_some_and(|layer| layer.contents == contents.to_string())
+    }
+
+    /// Whether the generation is searched in this folder.
+    pub(super) fn uses(&self, folder: &Path) -> bool {
+        self.layers().any(|layer| layer.folder == folder)
     }
 
     pub(super) fn state(&self) -> IndexState {
@@ -124,6 +120,15 @@ impl Generation {
 
     pub(super) fn len(&self) -> usize {
         self.directory.len()
+    }
+
+    fn layers(&self) -> impl Iterator<Item = &Layer> {
+        self.base.as_deref().into_iter().chain(self.overlay.as_ref().map(|overlay| &overlay.layer))
+    }
+
+    /// The layer that describes the whole contents.
+    fn top(&self) -> Option<&Layer> {
+        self.layers().last()
     }
 
     /// Searches the generation; `None` if it is retired.
@@ -136,10 +141,15 @@ impl Generation {
             Restriction::Everything => None,
             Restriction::Some(values) => Some(PointFilter::of(values)),
         };
-        let engine = self.engine.read().unwrap_or_else(PoisonError::into_inner);
-        let engine = engine.as_ref()?;
-        let tools = self.merged(engine, texts, filter.as_ref(), limit);
-        let servers = || if request.servers { self.servers(engine, texts, visibility) } else { Ok(Vec::new()) };
+        let base = self.base.as_ref()?.engine();
+        let overlay = self.overlay.as_ref().map(|overlay| (overlay.layer.engine(), &overlay.places));
+        let overlay = match &overlay {
+            Some((engine, places)) => Some((engine.as_ref()?, *places)),
+            None => None,
+        };
+        let engines = Engines { base: base.as_ref()?, overlay };
+        let tools = self.merged(&engines, texts, filter.as_ref(), limit);
+        let servers = || if request.servers { self.servers(&engines, texts, visibility) } else { Ok(Vec::new()) };
         let found = tools.and_then(|tools| Ok((tools, servers()?)));
         Some(found.map(|(tools, servers)| IndexAnswer {
             candidates: self.directory.candidates(&tools, visibility),
@@ -148,50 +158,49 @@ impl Generation {
         }))
     }
 
-    /// Waits for running searches and removes the folder. Later searches return `None`.
-    pub(super) fn retire(&self) {
-        let engine = self.engine.write().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(engine) = engine {
-            // Ignore a write error, because the folder is about to be removed. The error is in the log.
-            drop(engine.close());
-        }
-        if let Some(folder) = &self.folder {
-            remove(folder);
-        }
+    /// Waits for running searches and removes the folders that the next generation doesn't use. Later searches return `None`.
+    pub(super) fn retire(&self, next: &Self) {
+        self.layers().filter(|layer| !next.uses(&layer.folder)).for_each(Layer::retire);
     }
 
     /// Searches with every text and merges the candidates by point.
-    fn merged(&self, engine: &Engine, texts: &[IndexQueryText], filter: Option<&PointFilter>, limit: usize) -> Result<Merged, IndexError> {
+    fn merged(
+        &self,
+        engines: &Engines<'_>,
+        texts: &[IndexQueryText],
+        filter: Option<&PointFilter>,
+        limit: usize,
+    ) -> Result<Merged, IndexError> {
         let mut merged = Merged::new(texts.len(), self.len(), 2 * limit * texts.len());
         let queries: Vec<Option<&[f32]>> = texts.iter().map(|text| self.usable(text)).collect();
         for (position, text) in texts.iter().enumerate() {
             if let Some(query) = queries[position] {
-                merged.add_dense(position, engine.nearest(query, filter, limit)?);
+                merged.add_dense(position, engines.nearest(query, filter, limit)?);
             }
-            let sparse = canonical_sparse(&text.sparse);
+            let sparse = self.top().map(|layer| layer.terms.weighted(&text.sparse)).unwrap_or_default();
             if !sparse.indices.is_empty() {
-                merged.add_lexical(position, engine.lexical(&sparse, filter, limit)?);
+                merged.add_lexical(position, engines.lexical(&sparse, filter, limit)?);
             }
         }
         for (position, query) in queries.into_iter().enumerate() {
             let Some(query) = query else { continue };
             let missing = merged.without_dense(position, |point| self.directory.is_embedded(point));
             if !missing.is_empty() {
-                merged.add_dense(position, engine.cosines(query, &missing)?);
+                merged.add_dense(position, engines.cosines(query, &missing)?);
             }
         }
         Ok(merged)
     }
 
     /// The cosines of all visible servers with every text.
-    fn servers(&self, engine: &Engine, texts: &[IndexQueryText], visibility: &Visibility) -> Result<Vec<Scored>, IndexError> {
+    fn servers(&self, engines: &Engines<'_>, texts: &[IndexQueryText], visibility: &Visibility) -> Result<Vec<Scored>, IndexError> {
         let visible = self.directory.visible_servers(visibility);
         let mut found = Vec::new();
         if visible.is_empty() {
             return Ok(found);
         }
         for query in texts.iter().filter_map(|text| self.usable(text)) {
-            found.extend(engine.server_cosines(query, &visible)?);
+            found.extend(engines.server_cosines(query, &visible)?);
         }
         Ok(found)
     }
@@ -199,15 +208,8 @@ impl Generation {
     /// The dense vector of a text, if it is comparable with those of the documents.
     fn usable<'a>(&self, text: &'a IndexQueryText) -> Option<&'a [f32]> {
         let vector = text.dense.as_deref()?;
-        let fits = self.comparable && self.dimension > 0 && vector.len() == self.dimension;
+        let dimension = self.top().map_or(0, |layer| layer.dimension);
+        let fits = self.comparable && dimension > 0 && vector.len() == dimension;
         (fits && vector.iter().all(|value| value.is_finite())).then_some(vector)
-    }
-}
-
-/// Removes a generation's marker, then its folder. If that fails, the next start retries.
-pub(super) fn remove(folder: &Path) {
-    let removed = Marker::remove(folder).and_then(|()| fs::remove_dir_all(folder));
-    if let Err(error) = removed.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }) {
-        tracing::warn!(folder = %folder.display(), %error, "could not remove an old generation of the index");
     }
 }

@@ -1,9 +1,11 @@
-//! Lexical search in memory with inverted lists, with the same scores as the engine.
+//! The weights of query terms, and lexical search in memory with inverted lists, with the same scores as the engine.
 //!
-//! Covers tools that the index lacks, and replaces the index if Qdrant fails or the disk is full. For Qdrant, it computes the
-//! weights of query terms: Qdrant counts document frequencies per shard, so a tool's score would depend on its shard.
+//! The lists cover tools that the index lacks, and replace the index if Qdrant fails or the disk is full. The weights are computed
+//! here, because the engine counts document frequencies per collection, and Qdrant per shard: a tool's score would depend on where
+//! it is stored.
 
 use ahash::AHashMap;
+use serde::{Deserialize, Serialize};
 
 use super::contents::{CanonicalContents, canonical_sparse};
 use super::directory::Directory;
@@ -65,18 +67,9 @@ impl TermLists {
         Self { lists, documents: with_terms, positions: documents.len() }
     }
 
-    /// The known terms of a query, multiplied by their inverse document frequencies over all documents:
-    /// `weight * ln(1 + (n - df + 0.5) / (df + 0.5))`.
+    /// The known terms of a query, multiplied by their inverse document frequencies over all documents.
     pub(super) fn weighted(&self, query: &SparseVector) -> SparseVector {
-        let query = canonical_sparse(query);
-        let terms = query.indices.into_iter().zip(query.values);
-        let (indices, values) = terms.filter_map(|(term, weight)| Some((term, weight * self.rarity(term)?))).unzip();
-        SparseVector { indices, values }
-    }
-
-    fn rarity(&self, term: u32) -> Option<f32> {
-        let frequency = self.lists.get(&term)?.len() as f32;
-        Some((1.0 + (self.documents as f32 - frequency + 0.5) / (frequency + 0.5)).ln())
+        weighted(query, |term| Some(rarity(self.documents, self.lists.get(&term)?.len())))
     }
 
     /// The score of every document for a weighted query.
@@ -96,6 +89,51 @@ impl TermLists {
     }
 }
 
+/// How many documents contain each term, without the documents.
+#[derive(Default, Serialize, Deserialize)]
+pub(super) struct Frequencies {
+    /// Number of documents with at least one term.
+    documents: usize,
+    /// The terms of several documents, ascending, and their numbers of documents. Any other term counts as one of a single
+    /// document, so that the many terms that occur once take no space.
+    terms: Vec<(u32, u32)>,
+}
+
+impl Frequencies {
+    /// Counts the terms of documents with canonical sparse vectors.
+    pub(super) fn of(documents: &[IndexDocument]) -> Self {
+        let mut counts: AHashMap<u32, u32> = AHashMap::new();
+        for term in documents.iter().flat_map(|document| &document.sparse.indices) {
+            *counts.entry(*term).or_default() += 1;
+        }
+        let mut terms: Vec<(u32, u32)> = counts.into_iter().filter(|(_, count)| *count > 1).collect();
+        terms.sort_unstable();
+        Self { documents: documents.iter().filter(|document| !document.sparse.indices.is_empty()).count(), terms }
+    }
+
+    /// The terms of a query, multiplied by their inverse document frequencies.
+    pub(super) fn weighted(&self, query: &SparseVector) -> SparseVector {
+        weighted(query, |term| {
+            let place = self.terms.binary_search_by_key(&term, |(term, _)| *term);
+            Some(rarity(self.documents, place.map_or(1, |place| self.terms[place].1 as usize)))
+        })
+    }
+}
+
+/// The terms of a query with a rarity, multiplied by it.
+fn weighted(query: &SparseVector, rarity: impl Fn(u32) -> Option<f32>) -> SparseVector {
+    let query = canonical_sparse(query);
+    let terms = query.indices.into_iter().zip(query.values);
+    let (indices, values) = terms.filter_map(|(term, weight)| Some((term, weight * rarity(term)?))).unzip();
+    SparseVector { indices, values }
+}
+
+/// The inverse document frequency of a term that `frequency` of `documents` contain: `ln(1 + (n - df + 0.5) / (df + 0.5))`.
+fn rarity(documents: usize, frequency: usize) -> f32 {
+    let (documents, frequency) = (documents as f32, frequency as f32);
+    (1.0 + (documents - frequency + 0.5) / (frequency + 0.5)).ln()
+}
+
 /// The positions of the best visible scores, best first. Ties are ordered by position.
 pub(super) fn best_of(scores: &[f32], visible: impl Fn(usize) -> bool, limit: usize) -> Vec<Scored> {
     let mut found: Vec<Scored> =
@@ -111,7 +149,7 @@ pub(super) fn best_of(scores: &[f32], visible: impl Fn(usize) -> bool, limit: us
 
 #[cfg(test)]
 mod tests {
-    use super::TermLists;
+    use super::{Frequencies, TermLists};
     use crate::domain::access::visibility::VisibilityClass;
     use crate::domain::catalog::tool::ToolId;
     use crate::domain::selection::relevance::SparseVector;
@@ -122,23 +160,32 @@ mod tests {
         SparseVector { indices, values }
     }
 
-    fn lists(documents: &[&[(u32, f32)]]) -> TermLists {
+    fn documents(documents: &[&[(u32, f32)]]) -> Vec<IndexDocument> {
         let document = |terms: &&[(u32, f32)]| IndexDocument {
             tool: ToolId::new("server", "tool"),
             class: VisibilityClass(0),
             dense: Vec::new(),
             sparse: sparse(terms),
         };
-        TermLists::of(&documents.iter().map(document).collect::<Vec<_>>())
+        documents.iter().map(document).collect()
+    }
+
+    fn lists(of: &[&[(u32, f32)]]) -> TermLists {
+        TermLists::of(&documents(of))
     }
 
     #[test]
     fn terms_weigh_by_how_rare_they_are_among_documents_with_terms() {
-        let lists = lists(&[&[(1, 1.0)], &[(1, 1.0), (2, 1.0)], &[]]);
-        let weighted = lists.weighted(&sparse(&[(2, 2.0), (1, 1.0), (404, 9.0)]));
+        let documents = documents(&[&[(1, 1.0)], &[(1, 1.0), (2, 1.0)], &[]]);
+        let query = sparse(&[(2, 2.0), (1, 1.0), (404, 9.0)]);
+        let weighted = TermLists::of(&documents).weighted(&query);
         assert_eq!(weighted.indices, [1, 2]);
         let expected = [(1.0_f32 + 0.5 / 2.5).ln(), 2.0 * (1.0_f32 + 1.5 / 1.5).ln()];
         assert!(weighted.values.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1e-6), "{weighted:?}");
+        // The frequencies alone weigh alike, and keep terms that no document contains.
+        let by_frequency = Frequencies::of(&documents).weighted(&query);
+        assert_eq!((&by_frequency.indices[..2], &by_frequency.values[..2]), (&weighted.indices[..], &weighted.values[..]));
+        assert_eq!(by_frequency.indices[2..], [404]);
     }
 
     #[test]

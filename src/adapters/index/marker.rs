@@ -1,4 +1,4 @@
-//! The file that marks a generation folder as complete. It is written last and flushed to disk.
+//! The file that marks a folder as complete. It is written last and flushed to disk.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -8,41 +8,64 @@ use serde::{Deserialize, Serialize};
 
 use super::contents::CanonicalContents;
 use super::directory::{Point, ServerPoint, points};
+use super::lists::Frequencies;
 use crate::domain::text::canonical::Fingerprint;
 
 /// Version of the format. Increase it if an older release could misread a new folder, or this release an older one.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 
 const FILE: &str = "generation.json";
 
-/// The contents of the file. They include all tools and servers, so that a search requests only scores from the engine.
+/// The contents of the file. They include all tools and servers of the folder, so that a search requests only scores from the
+/// engine.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Marker {
     format: u32,
-    /// [`super::contents::CanonicalContents::fingerprint`] in hexadecimal.
+    /// [`super::contents::CanonicalContents::fingerprint`] of the whole contents, in hexadecimal.
     pub(super) contents: String,
     pub(super) model: String,
     pub(super) dimension: usize,
+    /// The folder with all other points; `None` if this one has all points.
+    pub(super) base: Option<Base>,
     /// The tools. Their positions are the ids of their points in the engine.
     pub(super) points: Vec<Point>,
     /// The servers. Their positions follow those of the tools.
     pub(super) servers: Vec<ServerPoint>,
+    /// [`super::contents::CanonicalContents::hashes`] of these points.
+    pub(super) hashes: Vec<u64>,
+    /// The frequencies of the terms in the whole contents.
+    pub(super) terms: Frequencies,
+}
+
+/// The folder that an overlay changes.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Base {
+    /// Its name.
+    pub(super) folder: String,
+    /// The hash of its contents, in hexadecimal.
+    pub(super) contents: String,
+    /// Its points that are gone or replaced, ascending.
+    pub(super) removed: Vec<u32>,
 }
 
 impl Marker {
-    pub(super) fn of(contents: &CanonicalContents) -> Self {
-        let (points, servers) = points(contents);
+    /// The marker of a folder with these points of the whole contents.
+    pub(super) fn of(part: &CanonicalContents, whole: &CanonicalContents, base: Option<Base>) -> Self {
+        let (points, servers) = points(part);
         Self {
             format: FORMAT,
-            contents: contents.fingerprint.to_string(),
-            model: contents.model.to_string(),
-            dimension: contents.dimension,
+            contents: whole.fingerprint.to_string(),
+            model: whole.model.to_string(),
+            dimension: whole.dimension,
+            base,
             points,
             servers,
+            hashes: part.hashes.clone(),
+            terms: Frequencies::of(&whole.documents),
         }
     }
 
-    /// Reads the marker of a generation folder. The first line of the file is the SHA-256 of the rest. Without this checksum,
+    /// Reads the marker of a folder. The first line of the file is the SHA-256 of the rest. Without this checksum,
     /// a damaged list would return wrong tools. It would never be rebuilt, because the hash of its contents still matches.
     ///
     /// # Errors

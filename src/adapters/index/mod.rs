@@ -8,21 +8,24 @@
 //! | --- | --- |
 //! | `announced` | wraps an index: makes tools searchable by words before the index contains them |
 //! | `embedded` | the port in this process: chooses the generation to search, and replaces it |
-//! | `generation` | one folder: build, load, search, remove |
+//! | `generation` | what is searched: one layer, or a large one with an overlay |
+//! | `overlay` | a small change of a large layer, and the search over both |
+//! | `layer` | one folder: build, load, remove |
 //! | `marker` | the file that marks a folder as complete |
 //! | `engine` | the only module that uses types of `qdrant-edge`, so an upgrade changes only this file |
 //! | `remote` | the port on a cluster; the only folder that uses types of `qdrant-client` |
 //! | `contents` | documents in canonical order, and their hash |
 //! | `directory` | the tools and servers in the index, and their visibility |
 //! | `room` | disk space for a generation |
-//! | `lists` | lexical search in memory: term weights, tools that the index lacks, and a fallback |
+//! | `lists` | the weights of terms, and lexical search in memory: tools that the index lacks, and a fallback |
 //! | `merged` | the candidate lists of all texts of a search, by tool |
 //!
 //! A server is a point like a tool. Its vector has another name, so searches for tools never match it.
 //!
 //! Deliberately absent: changes to single tools in a live generation or collection. The engine does not replay its log, so it
 //! would lose or duplicate points if it is killed at the wrong moment. Building a new generation of 2,000 tools takes only a
-//! fraction of a second.
+//! fraction of a second. With more than 10,000, a small change becomes an overlay: a further folder, which is complete or ignored,
+//! like any other.
 
 mod announced;
 mod contents;
@@ -30,9 +33,11 @@ mod directory;
 mod embedded;
 mod engine;
 mod generation;
+mod layer;
 mod lists;
 mod marker;
 mod merged;
+mod overlay;
 mod remote;
 mod room;
 

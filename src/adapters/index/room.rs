@@ -12,8 +12,8 @@ use super::contents::CanonicalContents;
 use super::generation::LARGE;
 
 const MIB: u64 = 1 << 20;
-/// Bytes needed to load a complete generation: the start of its log.
-pub(super) const TO_LOAD: u64 = 4 * MIB;
+/// Bytes needed to load a complete generation: the start of the log of each layer.
+pub(super) const TO_LOAD: u64 = 8 * MIB;
 /// Bytes to leave for other writers.
 const SPARE: u64 = 16 * MIB;
 /// Size of an empty generation, in bytes.

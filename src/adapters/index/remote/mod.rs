@@ -330,7 +330,7 @@ impl Shared {
             Restriction::Some(values) => Some(wire::filter(values)),
         };
         let is_exact = documents.directory.len() <= LARGE;
-        let servers = if has_servers && request.servers { documents.directory.servers() } else { 0 };
+        let servers = if has_servers && request.servers { documents.directory.servers().len() } else { 0 };
         let dense: Vec<Option<&[f32]>> = request.texts.iter().map(|text| documents.usable(text.dense.as_deref())).collect();
         let mut queries = Vec::with_capacity(3 * texts);
         let mut of_texts = Vec::with_capacity(3 * texts);
