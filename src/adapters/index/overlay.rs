@@ -82,7 +82,7 @@ fn differences<'a, K: Ord + 'a>(
 /// Where the points of two layers are in the directory of both.
 pub(super) struct Places {
     /// The layer and id of each position.
-    places: Vec<Place>,
+    at: Vec<Place>,
     /// For each point of a layer, its position or [`REMOVED`].
     of_base: Vec<u32>,
     of_overlay: Vec<u32>,
@@ -116,10 +116,10 @@ impl Places {
         let mut servers: Vec<(Place, &ServerPoint)> = servers.chain(of_overlay).collect();
         servers.sort_by(|one, other| one.1.server.cmp(&other.1.server));
 
-        let places: Vec<Place> = tools.iter().map(|(place, _)| *place).chain(servers.iter().map(|(place, _)| *place)).collect();
+        let at: Vec<Place> = tools.iter().map(|(place, _)| *place).chain(servers.iter().map(|(place, _)| *place)).collect();
         let mut of_base = vec![REMOVED; is_kept.len()];
         let mut of_overlay = vec![REMOVED; overlay.len() + overlay.servers().len()];
-        for (position, place) in (0_u32..).zip(&places) {
+        for (position, place) in (0_u32..).zip(&at) {
             match *place {
                 Place::Base(id) => of_base[id as usize] = position,
                 Place::Overlay(id) => of_overlay[id as usize] = position,
@@ -127,7 +127,7 @@ impl Places {
         }
         let tools = tools.into_iter().map(|(_, point)| point.clone()).collect();
         let servers = servers.into_iter().map(|(_, point)| point.clone()).collect();
-        Some((Directory::new(tools, servers), Self { places, of_base, of_overlay, removed: removed.to_vec() }))
+        Some((Directory::new(tools, servers), Self { at, of_base, of_overlay, removed: removed.to_vec() }))
     }
 }
 
@@ -191,7 +191,7 @@ impl Engines<'_> {
         let Some((overlay, places)) = self.overlay else { return scores(self.base, points) };
         let (mut of_base, mut of_overlay) = (Vec::with_capacity(points.len()), Vec::new());
         for point in points {
-            match places.places.get(*point) {
+            match places.at.get(*point) {
                 Some(Place::Base(id)) => of_base.push(*id as usize),
                 Some(Place::Overlay(id)) => of_overlay.push(*id as usize),
                 None => {}
