@@ -681,7 +681,7 @@ mod tests {
     fn a_body_is_an_object_and_its_errors_speak_of_json() {
         #[derive(Debug, Deserialize)]
         #[expect(dead_code, reason = "it is only read")]
-        struct Body {
+        struct Given {
             #[serde(default)]
             limit: Option<usize>,
             #[serde(default)]
@@ -693,10 +693,10 @@ mod tests {
             share: f32,
         }
         let refused = |body: &str| {
-            let problem = read_json::<Body>(body.as_bytes()).unwrap_err();
+            let problem = read_json::<Given>(body.as_bytes()).unwrap_err();
             (problem.code.name(), problem.detail)
         };
-        assert!(read_json::<Body>(b" {}").is_ok());
+        assert!(read_json::<Given>(b" {}").is_ok());
         for (body, code, detail) in [
             ("[1, null]", "invalid_request", "The body is not a JSON object."),
             (" null", "invalid_request", "The body is not a JSON object."),

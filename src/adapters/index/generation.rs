@@ -28,13 +28,14 @@ pub(super) struct Generation {
     /// The layer with all points, or with nearly all of them; `None` for the initial empty generation. Generations with different
     /// overlays share it.
     base: Option<Arc<Layer>>,
-    overlay: Option<Overlay>,
+    overlay: Option<UpperLayer>,
     directory: Arc<Directory>,
     /// Whether queries and documents are embedded with the same model.
     comparable: bool,
 }
 
-struct Overlay {
+/// The small layer, and where its points are among all.
+struct UpperLayer {
     layer: Layer,
     places: Places,
 }
@@ -56,7 +57,7 @@ impl Generation {
         let marked = layer.base.as_ref().filter(|marked| base.base.is_none() && marked.contents == base.contents);
         let merged = marked.and_then(|marked| Places::of(&base.directory, &marked.removed, &layer.directory));
         let (directory, places) = merged.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "an overlay of other contents"))?;
-        Ok(Self { base: Some(base), overlay: Some(Overlay { layer, places }), directory: Arc::new(directory), comparable })
+        Ok(Self { base: Some(base), overlay: Some(UpperLayer { layer, places }), directory: Arc::new(directory), comparable })
     }
 
     /// Builds a generation of one layer in a new folder.

@@ -655,6 +655,20 @@ proptest! {
     }
 }
 
+/// Regression test: the last items of a list that two alternatives have in common changed when the result was published again.
+#[test]
+fn lists_of_alternatives_are_published_once() {
+    let list = json!({"allOf": [{"type": "array", "prefixItems": [{"type": "string"}], "items": false}, {"enum": ["a"]}]});
+    let texts = json!({"type": "array", "items": {"type": "string"}});
+    let schema = compile(json!({
+        "type": "object",
+        "properties": {"z": list},
+        "oneOf": [{"type": "object", "properties": {"z": texts}}, {"type": "object", "properties": {}}]
+    }));
+    assert_eq!(schema.published["properties"]["z"]["items"], json!({"properties": {}}));
+    assert_eq!(compile(schema.published.clone()).published, schema.published);
+}
+
 /// Regression test: the schema is invalid under the newest draft, so it's read as draft 7, which ignores siblings of `$ref`.
 #[test]
 fn a_changed_schema_is_read_under_the_draft_of_its_source() {
