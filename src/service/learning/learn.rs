@@ -359,7 +359,7 @@ impl Learning {
         found.into_iter().map(evidence).collect()
     }
 
-    /// Forgets evidence, in memory and in the store. Returns the number of stored pieces. Other services follow with [`Self::refresh`].
+    /// Forgets evidence, in memory and in the store. Returns the number of stored pieces. Other services follow with `refresh`.
     ///
     /// # Errors
     /// The store fails. Then the evidence is forgotten until the next start.
