@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use reqwest::StatusCode;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::socket::{Socket, head};
 use crate::harness::process::Service;
@@ -93,7 +93,12 @@ async fn hostile_connections_cost_little() {
     });
     let client = reqwest::Client::new();
     let call = || client.post(format!("{}/one/echo", service.url)).bearer_auth(KEY).body("{}").send();
-    eventually("the server answers", async || call().await.unwrap().status() == StatusCode::OK).await;
+    // Embedding takes memory too.
+    let is_embedded = async || {
+        let ready: Value = client.get(format!("{}/readyz", service.url)).bearer_auth(KEY).send().await.unwrap().json().await.unwrap();
+        ready["tools"].as_u64() > Some(0) && ready["index"]["embedded"] == ready["tools"]
+    };
+    eventually("all tools are embedded", is_embedded).await;
     for _ in 0..200 {
         assert_eq!(call().await.unwrap().status(), StatusCode::OK);
     }
