@@ -1638,10 +1638,8 @@ class Filter:
             question["disclose"] = missing[:MOST_DISCLOSED]
             answer = await self._ask(valves, question, user, [turn.owned[name] for name in turn.offered])
             bind(registry, turn, answer.definitions)
-        gone = set(turn.bound).difference(loaded)
-        new = [name for name in turn.bound if name in loaded and name not in present]
-        body["tools"] = [tool for name, tool in zip(present, body["tools"], strict=True) if name not in gone]
-        body["tools"] += [{"type": "function", "function": registry[name]["spec"]} for name in new]
+        wanted = [name for name in turn.bound if name in loaded]
+        body["tools"] = narrowed_tools(zip(present, body["tools"], strict=True), registry, turn.bound, wanted, present)
 
     async def _unmatched(self, valves: FilterValves, registry: Body, request: Any) -> str | None:
         """

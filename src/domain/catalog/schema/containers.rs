@@ -11,35 +11,25 @@ use crate::domain::catalog::schema::values::{any_item, any_value};
 
 impl<'a> Translation<'a> {
     pub(super) fn array(&mut self, form: &Form<'a>, out: &mut Map<String, Value>, depth: usize) {
-        let prefix = form.prefix.unwrap_or_default();
+        let prefix = if self.budget.is_exhausted() { &[] } else { form.prefix.unwrap_or_default() };
+        let first = prefix
+            .iter()
+            .enumerate()
+            .map(|(place, schema)| self.schema_at(&[Step::Keyword("prefixItems"), Step::Place(place)], &[schema], depth));
+        let first: Vec<Value> = first.collect();
+        let counting: Vec<&Value> = form.items.iter().filter(|(from, _)| *from <= prefix.len()).map(|(_, schema)| *schema).collect();
         let any_of_any = form.items.len() == 1 && *form.items[0].1 == any_item();
-        if prefix.is_empty() || self.budget.is_exhausted() {
-            let counting: Vec<&Value> = form.items.iter().filter(|(from, _)| *from == 0).map(|(_, schema)| *schema).collect();
-            let items = if any_of_any {
-                any_item()
-            } else if counting.is_empty() {
-                Value::Object(any_value())
-            } else {
-                self.schema_at(&[Step::Keyword("items")], &counting, depth)
-            };
-            out.insert("items".into(), items);
+        let items = if any_of_any {
+            any_item()
+        } else if counting.is_empty() {
+            Value::Object(any_value())
         } else {
-            let first = prefix
-                .iter()
-                .enumerate()
-                .map(|(place, schema)| self.schema_at(&[Step::Keyword("prefixItems"), Step::Place(place)], &[schema], depth));
-            let first: Vec<Value> = first.collect();
-            let counting: Vec<&Value> = form.items.iter().filter(|(from, _)| *from <= prefix.len()).map(|(_, schema)| *schema).collect();
-            let rest = if any_of_any {
-                any_item()
-            } else if counting.is_empty() {
-                Value::Object(any_value())
-            } else {
-                self.schema_at(&[Step::Keyword("items")], &counting, depth)
-            };
+            self.schema_at(&[Step::Keyword("items")], &counting, depth)
+        };
+        if !first.is_empty() {
             out.insert("prefixItems".into(), first.into());
-            out.insert("items".into(), rest);
         }
+        out.insert("items".into(), items);
         // A schema that forbids further items would be `false`, so `maxItems` replaces it.
         if let Some(length) = form.length
             && out.get("maxItems").and_then(Value::as_u64).is_none_or(|most| most > length as u64)

@@ -166,49 +166,35 @@ pub fn minified(json: &str) -> String {
 /// Whether every parser preserves this valid JSON text: it has no number that a double changes, and no object with duplicate
 /// names (RFC 8259, sections 4 and 6).
 pub fn survives_reading(json: &str) -> bool {
-    let (mut names, mut starts): (Vec<&str>, Vec<usize>) = (Vec::new(), Vec::new());
-    for token in Scan::new(json) {
-        match token {
-            Token::Open => starts.push(names.len()),
-            Token::Close => {
-                let start = starts.pop().unwrap_or_default();
-                if repeated(&mut names[start..]).is_some() {
-                    return false;
-                }
-                names.truncate(start);
-            }
-            Token::Name(name) => names.push(name),
-            Token::Number { text, .. } if !number_survives(text) => return false,
-            Token::Number { .. } => {}
-        }
-    }
-    true
+    first_unread(json, number_survives).is_none()
 }
 
 /// A name that occurs twice in one object of this valid JSON text, as written there with its quotes. Most parsers silently use the last
 /// value.
 pub fn repeated_name(json: &str) -> Option<&str> {
+    first_unread(json, |_| true)
+}
+
+/// The first name that is repeated in its object, or number that doesn't survive.
+fn first_unread(json: &str, survives: impl Fn(&str) -> bool) -> Option<&str> {
     let (mut names, mut starts): (Vec<&str>, Vec<usize>) = (Vec::new(), Vec::new());
     for token in Scan::new(json) {
         match token {
             Token::Open => starts.push(names.len()),
             Token::Close => {
                 let start = starts.pop().unwrap_or_default();
-                if let Some(repeated) = repeated(&mut names[start..]) {
-                    return Some(repeated);
+                names[start..].sort_unstable();
+                if let Some(pair) = names[start..].windows(2).find(|pair| pair[0] == pair[1]) {
+                    return Some(pair[0]);
                 }
                 names.truncate(start);
             }
             Token::Name(name) => names.push(name),
+            Token::Number { text, .. } if !survives(text) => return Some(text),
             Token::Number { .. } => {}
         }
     }
     None
-}
-
-fn repeated<'a>(names: &mut [&'a str]) -> Option<&'a str> {
-    names.sort_unstable();
-    names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
 }
 
 /// Whether a double represents a JSON number exactly.
