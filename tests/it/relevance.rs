@@ -9,6 +9,7 @@ use toolsieve::domain::selection::relevance::{
     SparseVector, Synonyms, cut, passages, readable_score,
 };
 use toolsieve::domain::text::analysis::Analyzer;
+use toolsieve::domain::text::language::Language;
 
 fn cases<T: DeserializeOwned>(file: &str) -> T {
     let path = format!("{}/tests/cases/relevance/{file}", env!("CARGO_MANIFEST_DIR"));
@@ -282,6 +283,19 @@ fn fusion_weighs_both_kinds() {
     }
     assert_eq!(ranking(&candidates), [2, 1, 3, 4]);
     assert_eq!(candidates.fuse(&FusionParameters::default())[0].leads, 1);
+}
+
+#[test]
+fn words_weigh_less_in_english() {
+    let of = |language| FusionParameters::default().for_language(language).dense_weight;
+    let default = FusionParameters::default().dense_weight;
+    assert_eq!(of(None), default);
+    assert_eq!(of(Some(Language::German)), default);
+    assert!((of(Some(Language::English)) - 0.851).abs() < 0.001, "{}", of(Some(Language::English)));
+    for alone in [0.0, 1.0] {
+        let weights = FusionParameters { dense_weight: alone, ..FusionParameters::default() };
+        assert_eq!(weights.for_language(Some(Language::English)), weights);
+    }
 }
 
 #[test]

@@ -25,6 +25,7 @@ use crate::domain::learning::vector::MessageVector;
 use crate::domain::selection::relevance::{
     Candidates, FusionParameters, Gate, LexicalModel, QueryPlan, Ranked, SparseVector, living_first, z_scores,
 };
+use crate::domain::text::language::Language;
 use crate::service::access::connections::Connections;
 use crate::service::catalog::current::View;
 use crate::service::catalog::indexing::Indexing;
@@ -192,7 +193,7 @@ impl Retrieve {
         let mut warnings = Vec::new();
         let vectors = self.embedded(&texts, &mut warnings).await;
         let query = self.query(&texts, &vectors, view);
-        let fusion = FusionParameters { dense_weight: settings.dense_weight, ..self.fusion };
+        let fusion = FusionParameters { dense_weight: settings.dense_weight, ..self.fusion }.for_language(Language::of(plan.whole()));
         let limit = list.unwrap_or(settings.candidates);
         // Servers' scores do not help messages with a single part.
         let has_parts = texts.len() > 2;
