@@ -173,7 +173,7 @@ impl Running {
 
     async fn listed(&mut self, name: &str) -> ServerListing {
         self.find(|event| match event {
-            ServerEvent::Listed(listing) if listing.server.as_str() == name => Some(listing),
+            ServerEvent::Listed(listing) | ServerEvent::ListedForUser { listing, .. } if listing.server.as_str() == name => Some(listing),
             _ => None,
         })
         .await

@@ -10,13 +10,14 @@ use tokio::sync::{mpsc, watch};
 use toolsieve::adapters::store::SqliteStore;
 use toolsieve::domain::access::tool_facts::ToolOverride;
 use toolsieve::domain::catalog::tool::ServerName;
+use toolsieve::domain::catalog::user_lists::{ListOwner, UserList};
 use toolsieve::service::catalog::current::CurrentCatalog;
 use toolsieve::service::catalog::definitions::Definitions;
 use toolsieve::service::catalog::rebuild::Rebuilds;
 use toolsieve::service::catalog::refresh::{CatalogInputs, Refresh};
 use toolsieve::service::catalog::reload::Trigger;
 use toolsieve::service::catalog::tool_facts::ToolOverrides;
-use toolsieve::service::ports::{ServerEvent, Store};
+use toolsieve::service::ports::{ServerEvent, ServerListing, Store};
 use toolsieve::settings::Settings;
 
 use crate::harness::answers::shape;
@@ -326,6 +327,46 @@ async fn a_listing_that_comes_before_its_server_is_expected_is_not_lost() {
     .await;
     drop(events);
     following.await.unwrap();
+}
+
+/// Regression test: each service replaced the list that another one on the same store had stored for its own users.
+#[tokio::test(flavor = "multi_thread")]
+async fn services_merge_what_their_users_have_listed() {
+    let folder = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&folder.path().join("t.db")).await.unwrap());
+    let live = Settings::defaults().unwrap().live;
+    let all = listing("crm", 3);
+    let with = |tools: &[usize]| ServerListing { tools: tools.iter().map(|tool| all.tools[*tool].clone()).collect(), ..all.clone() };
+    // What a service's own users have listed, and the list of one of them.
+    let listed = |merged: &[usize], user: &str, tools: &[usize]| ServerEvent::ListedForUser {
+        listing: with(merged),
+        list: UserList { owner: ListOwner::of(user), tools: with(tools).tools, expired: Vec::new(), is_of_new_server: false },
+    };
+    let service = async |events: Vec<ServerEvent>| {
+        let (rebuilds, requests) = Rebuilds::channel();
+        let overrides = Arc::new(ToolOverrides::start(store.clone(), rebuilds, &live).await.unwrap());
+        let definitions = Arc::new(Definitions::start(store.clone(), live.definitions).await.unwrap());
+        let current = Arc::new(CurrentCatalog::default());
+        let (_configured, changes) = watch::channel(Arc::new([(ServerName::from("crm"), BTreeSet::new())].into()));
+        let inputs = CatalogInputs { overrides, definitions, rebuilds: requests };
+        let count = Arc::new(|texts: &[String]| vec![1; texts.len()]);
+        let mut refresh = Refresh::new(Arc::clone(&current), store.clone(), count, changes, inputs);
+        let (sender, stream) = mpsc::channel(events.len());
+        for event in events {
+            sender.send(event).await.unwrap();
+        }
+        drop(sender);
+        refresh.follow(stream).await;
+        current.snapshot().tools().len()
+    };
+    assert_eq!(service(vec![listed(&[0, 1], "anna", &[0, 1])]).await, 2);
+    // The second list changes nothing for its service, but makes Bob the last one who has the tool.
+    assert_eq!(service(vec![listed(&[1, 2], "bob", &[1, 2]), listed(&[1, 2], "bob", &[1, 2])]).await, 2);
+    assert_eq!(store.listings().await.unwrap(), [with(&[0, 1, 2])]);
+    service(vec![listed(&[1], "anna", &[])]).await;
+    assert_eq!(store.listings().await.unwrap(), [with(&[1, 2])]);
+    service(vec![listed(&[1], "anna", &[1]), listed(&[1], "bob", &[1]), listed(&[1], "anna", &[1]), listed(&[1], "bob", &[])]).await;
+    assert_eq!(store.listings().await.unwrap(), [with(&[1])], "a list that is the same as before counts too");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -307,8 +307,10 @@ impl ToolServers for McpServers {
                 Arc::clone(former)
             } else {
                 let server = Arc::new(Server::new(settings, Arc::clone(&self.outlet)));
-                if let Some(former) = former.filter(|_| !keys.iter().any(|key| ServerSettings::names_server(key))) {
-                    server.remember_from(former);
+                match former {
+                    Some(_) if keys.iter().any(|key| ServerSettings::names_server(key)) => server.is_new(),
+                    Some(former) => server.remember_from(former),
+                    None => {}
                 }
                 begin.push(Arc::clone(&server));
                 server

@@ -23,6 +23,9 @@ use crate::domain::text::analysis::Analyzer;
 use crate::domain::text::canonical::{self, Fingerprint};
 use crate::domain::text::json_text::JsonText;
 
+/// Maximum number of tools that a server may list.
+pub const MAX_TOOLS: usize = 50_000;
+
 /// The listing of one server: its identity and its raw tools, in the server's order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServerListing {

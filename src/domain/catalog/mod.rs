@@ -14,3 +14,4 @@ pub(crate) mod shorten;
 pub mod texts;
 pub mod tool;
 pub(crate) mod traits;
+pub mod user_lists;

@@ -15,6 +15,7 @@ use crate::domain::catalog::catalog::{Catalog, CatalogServer, ServerListing};
 use crate::domain::catalog::hidden_text::{HiddenText, visible};
 use crate::domain::catalog::shorten;
 use crate::domain::catalog::tool::{ServerName, Tool};
+use crate::domain::catalog::user_lists::UserList;
 use crate::domain::text::canonical::{self, Fingerprint};
 use crate::domain::text::json_text::JsonText;
 use crate::service::catalog::build::{Built, build};
@@ -32,6 +33,9 @@ pub type CountTokens = Arc<dyn Fn(&[String]) -> Vec<u32> + Send + Sync>;
 /// How many events are handled together, if that many wait. The listings among them make one new catalog, because a catalog of very
 /// many tools takes long to make. Requests to rebuild a server's tools wait meanwhile.
 const TOGETHER: usize = 64;
+
+/// Maximum number of users' lists per server that wait for the store.
+const MAX_UNSTORED: usize = 100;
 
 /// The configured servers, each with its disabled tools.
 pub type Configured = BTreeMap<ServerName, BTreeSet<String>>;
@@ -62,11 +66,19 @@ pub struct Refresh {
     listings: BTreeMap<ServerName, ServerListing>,
     /// Listings of servers that are not configured yet, as far as known here. Listings and configured servers arrive on two channels, so
     /// a new server's first listing may come first. It is not repeated, unless the server's tools change.
-    early: BTreeMap<ServerName, ServerListing>,
+    early: BTreeMap<ServerName, New>,
     /// Events that were received and not handled yet. They are kept here, so that a panic during one event loses no other.
     waiting: VecDeque<ServerEvent>,
     /// New listings with the servers that were built from them, which are not published or not stored yet.
-    built: VecDeque<(ServerListing, CatalogServer)>,
+    built: VecDeque<(New, CatalogServer)>,
+    /// Users' lists that the store did not take. They are stored with the next list of their server.
+    unstored: HashMap<ServerName, Vec<UserList>>,
+}
+
+/// A new listing. With the user's list, if it is merged from the lists of users.
+struct New {
+    listing: ServerListing,
+    list: Option<UserList>,
 }
 
 impl Refresh {
@@ -90,6 +102,7 @@ impl Refresh {
             early: BTreeMap::new(),
             waiting: VecDeque::new(),
             built: VecDeque::new(),
+            unstored: HashMap::new(),
         }
     }
 
@@ -174,7 +187,8 @@ impl Refresh {
     async fn handle_waiting(&mut self) {
         while let Some(event) = self.waiting.pop_front() {
             match event {
-                ServerEvent::Listed(listing) => self.listed(listing).await,
+                ServerEvent::Listed(listing) => self.listed(New { listing, list: None }).await,
+                ServerEvent::ListedForUser { listing, list } => self.listed(New { listing, list: Some(list) }).await,
                 ServerEvent::Failed { server, reason } => {
                     self.publish_built().await;
                     let kept = self.current.snapshot().server(server.as_str()).map_or(0, |known| known.tools.len());
@@ -184,6 +198,7 @@ impl Refresh {
                     self.publish_built().await;
                     self.listings.remove(&server);
                     self.early.remove(&server);
+                    self.unstored.remove(&server);
                     self.inputs.rebuilds.note_removed(&server);
                     self.inputs.definitions.forget_present(&server);
                     self.swap(&server, None);
@@ -207,32 +222,41 @@ impl Refresh {
         let gone: Vec<ServerName> = self.listings.keys().filter(|name| !self.configured.contains_key(*name)).cloned().collect();
         self.listings.retain(|name, _| self.configured.contains_key(name));
         for name in &gone {
+            self.unstored.remove(name);
             self.inputs.definitions.forget_present(name);
             self.forget(name).await;
         }
         let (expected, early) = mem::take(&mut self.early).into_iter().partition(|(name, _)| self.configured.contains_key(name));
         self.early = early;
-        for listing in expected.into_values() {
-            self.listed(listing).await;
+        for new in expected.into_values() {
+            self.listed(new).await;
         }
         self.publish_built().await;
     }
 
     /// Builds the tools of a new listing.
-    async fn listed(&mut self, listing: ServerListing) {
+    async fn listed(&mut self, new: New) {
+        let listing = &new.listing;
         let Some(disabled) = self.configured.get(&listing.server) else {
             // A removed server's late listing is followed by its removal.
-            self.early.insert(listing.server.clone(), listing);
+            self.early.insert(listing.server.clone(), new);
             return;
         };
+        let newest = self.built.iter().rfind(|(built, _)| built.listing.server == listing.server);
+        let known = newest.map_or_else(|| self.listings.get(&listing.server), |(built, _)| Some(&built.listing));
+        let snapshot = self.current.snapshot();
+        let former = newest.map(|(_, server)| server).or_else(|| snapshot.server(listing.server.as_str()));
+        // Most users' lists contain nothing new, and there may be many of them.
+        if let Some(former) = former.filter(|_| new.list.is_some() && known == Some(listing)) {
+            self.built.push_back((new, former.clone()));
+            return;
+        }
         for skipped in listing.skipped.iter().filter(|skipped| !disabled.contains(&skipped.tool)) {
             tracing::warn!(server = %listing.server, tool = skipped.tool, reason = skipped.reason, "tool left out");
         }
-        let snapshot = self.current.snapshot();
-        let newest = self.built.iter().rfind(|(built, _)| built.server == listing.server).map(|(_, server)| server);
-        let server = self.server(&listing, newest.or_else(|| snapshot.server(listing.server.as_str()))).await;
+        let server = self.server(listing, former).await;
         tracing::info!(server = %listing.server, tools = server.tools.len(), "server listed");
-        self.built.push_back((listing, server));
+        self.built.push_back((new, server));
     }
 
     /// Publishes the servers with new listings, and stores their listings.
@@ -243,15 +267,28 @@ impl Refresh {
         let snapshot = self.current.snapshot();
         let mut servers: BTreeMap<&ServerName, &CatalogServer> = snapshot.servers().iter().map(|server| (&server.name, server)).collect();
         // The last listing of a server replaces its earlier ones.
-        servers.extend(self.built.iter().map(|(listing, server)| (&listing.server, server)));
+        servers.extend(self.built.iter().map(|(new, server)| (&new.listing.server, server)));
         self.publish(servers.into_values().cloned().collect());
-        while let Some((listing, _)) = self.built.pop_front() {
-            if let Err(error) = self.store.save_listing(&listing).await {
+        while let Some((New { listing, list }, _)) = self.built.pop_front() {
+            if let Err(error) = self.save(&listing, list).await {
                 tracing::warn!(server = %listing.server, error = %error, "the listing was not stored; the next start waits for the server");
             }
             self.inputs.rebuilds.note_listed(&listing.server);
             self.listings.insert(listing.server.clone(), listing);
         }
+    }
+
+    /// Stores a listing. A user's list is merged into the stored one, because other services may have stored the lists of other users.
+    async fn save(&mut self, listing: &ServerListing, list: Option<UserList>) -> Result<(), StoreError> {
+        let mut lists = self.unstored.remove(&listing.server).unwrap_or_default();
+        let Some(list) = list else { return self.store.save_listing(listing).await };
+        lists.push(list);
+        let stored = self.store.merge_listing(listing, &lists).await;
+        if stored.is_err() {
+            lists.drain(..lists.len().saturating_sub(MAX_UNSTORED));
+            self.unstored.insert(listing.server.clone(), lists);
+        }
+        stored
     }
 
     /// Rebuilds a server's tools after a change other than a new listing.

@@ -19,6 +19,7 @@ use crate::domain::access::authorization::Challenge;
 use crate::domain::access::principal::{Principal, PrincipalId};
 use crate::domain::catalog::catalog::ServerListing;
 use crate::domain::catalog::tool::{ServerName, ToolId};
+use crate::domain::catalog::user_lists::UserList;
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::TraceContext;
 use crate::settings::servers::ServerSettings;
@@ -318,6 +319,9 @@ pub struct Progress {
 pub enum ServerEvent {
     /// The server has listed its tools: at the start, after `list_changed` or after a reconnect.
     Listed(ServerListing),
+    /// A user's connection has listed the tools of a server without a shared connection. `listing` is merged from all users' lists of this
+    /// process, and may be the same as before.
+    ListedForUser { listing: ServerListing, list: UserList },
     /// An attempt to connect or to list tools failed, and a retry is scheduled. The last valid listing still applies.
     Failed { server: ServerName, reason: String },
     /// The server was removed from the configuration.

@@ -10,12 +10,12 @@ use serde_json::value::RawValue;
 use crate::adapters::mcp::exchange::{Listeners, Purpose};
 use crate::adapters::mcp::link::error::LinkError;
 use crate::adapters::mcp::link::link::{Link, Reply};
+use crate::domain::catalog::catalog::MAX_TOOLS;
 use crate::domain::text::json;
 use crate::domain::text::json_text::JsonText;
 use crate::service::ports::SkippedTool;
 
 const MAX_PAGES: usize = 1000;
-pub(in crate::adapters::mcp) const MAX_TOOLS: usize = 50_000;
 /// Maximum size of all pages together, in bytes, inclusive.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 /// Maximum number of consecutive pages without a tool.

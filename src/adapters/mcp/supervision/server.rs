@@ -1,24 +1,23 @@
 //! The state of one configured server. Its supervisor writes it; calls read it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use indexmap::IndexMap;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::adapters::mcp::link::connection::{About, Era};
 use crate::adapters::mcp::link::link::{Link, Wire};
-use crate::adapters::mcp::link::list::{MAX_TOOLS, Tools};
+use crate::adapters::mcp::link::list::Tools;
 use crate::adapters::mcp::text::{Secrets, plain};
 use crate::domain::access::authorization::Challenge;
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::ServerName;
-use crate::domain::text::json;
+use crate::domain::catalog::user_lists::{ListOwner, ListedBy, UserList, name_of};
 use crate::domain::text::json_text::JsonText;
 use crate::service::ports::{NewsKind, Offers, ServerEvent, ServerListing, ServerNews, ServerPhase, ServerState};
 use crate::settings::servers::ServerSettings;
@@ -50,12 +49,14 @@ pub(in crate::adapters::mcp) struct Server {
 /// What users' connections have listed, if there is no shared one.
 #[derive(Clone, Debug, Default)]
 struct UserLists {
-    /// The user whose list contained a tool last, for tools that no shared connection has listed.
-    listed_by: HashMap<String, PrincipalId>,
+    /// The users of tools that no shared connection has listed.
+    listed_by: ListedBy,
     /// The tools that were known before the server was started, until the first list.
     earlier: Vec<JsonText>,
     /// The names of those whose user is unknown.
     recalled: HashSet<String>,
+    /// Whether the server has replaced another one, and nothing was listed since.
+    is_of_new_server: bool,
 }
 
 /// The deadlines until which a call waits for a link. Neither is later than the call's own deadline.
@@ -268,7 +269,8 @@ impl Server {
         self.status.borrow().retired
     }
 
-    /// Records a list from a user's connection if there is no shared one.
+    /// Records a list from a user's connection if there is no shared one. Even one that changes nothing here is sent on: another service on
+    /// the same store may have stored something else.
     pub(in crate::adapters::mcp) fn introduced(&self, owner: &PrincipalId, about: About, mut tools: Tools) {
         let mut lists = self.user_lists();
         if self.is_linked() {
@@ -277,12 +279,16 @@ impl Server {
         let present = self.status.borrow().listing.clone();
         let earlier = if present.is_none() { lists.recall() } else { Vec::new() };
         let known = present.as_ref().map_or(&earlier[..], |present| &present.tools);
-        tools.tools = lists.merged(known, tools.tools, owner, self.since.elapsed() < RECALLED);
-        let listing = self.listing(about, tools);
-        if present.as_deref() != Some(&listing) {
-            let listing = Arc::new(listing);
-            self.change(Some(ServerEvent::Listed(ServerListing::clone(&listing))), |status| status.listing = Some(listing));
-        }
+        let (merged, list) = lists.merged(known, tools.tools, owner, self.since.elapsed() < RECALLED);
+        tools.tools = merged;
+        let listing = Arc::new(self.listing(about, tools));
+        let event = ServerEvent::ListedForUser { listing: ServerListing::clone(&listing), list };
+        self.change(Some(event), |status| status.listing = Some(listing));
+    }
+
+    /// Notes that the server has replaced another one under the same name, whose tools are over.
+    pub(in crate::adapters::mcp) fn is_new(&self) {
+        self.user_lists().is_of_new_server = true;
     }
 
     /// Keeps these tools until users' connections have listed their own. Nothing is published by this.
@@ -451,31 +457,23 @@ impl UserLists {
     /// The tools from before the start. From now on, those whose user is unknown are recalled ones.
     fn recall(&mut self) -> Vec<JsonText> {
         let earlier = std::mem::take(&mut self.earlier);
-        self.recalled = earlier.iter().map(name_of).filter(|name| !self.listed_by.contains_key(name)).collect();
+        self.recalled = earlier.iter().map(name_of).filter(|name| !self.listed_by.knows(name)).collect();
         earlier
     }
 
-    /// Adds a user's list to the known tools. Another user may have rights to other tools, so a tool goes only once the user whose list
-    /// contained it last has a list without it. A recalled tool goes once `keeps_recalled` is false.
-    fn merged(&mut self, known: &[JsonText], listed: Vec<JsonText>, owner: &PrincipalId, keeps_recalled: bool) -> Vec<JsonText> {
-        let listed: IndexMap<String, JsonText> = listed.into_iter().map(|tool| (name_of(&tool), tool)).collect();
-        let mut merged: IndexMap<String, JsonText> = known.iter().map(|tool| (name_of(tool), tool.clone())).collect();
-        let is_over = |name: &String| self.listed_by.get(name) == Some(owner) || (!keeps_recalled && self.recalled.contains(name));
-        merged.retain(|name, _| listed.contains_key(name) || !is_over(name));
-        self.listed_by.extend(listed.keys().map(|name| (name.clone(), owner.clone())));
-        // A known tool keeps its place.
-        merged.extend(listed.clone());
-        if merged.len() > MAX_TOOLS {
-            merged.clone_from(&listed);
-        }
-        self.listed_by.retain(|name, _| merged.contains_key(name));
-        self.recalled.retain(|name| merged.contains_key(name) && !listed.contains_key(name));
-        merged.into_values().collect()
+    /// Adds a user's list to the known tools. A recalled tool goes once `keeps_recalled` is false. Returns all tools, and the list as other
+    /// services need it.
+    fn merged(&mut self, known: &[JsonText], tools: Vec<JsonText>, owner: &PrincipalId, keeps_recalled: bool) -> (Vec<JsonText>, UserList) {
+        let owner = ListOwner::of(owner.as_str());
+        let is_over = |name: &str| !keeps_recalled && self.recalled.contains(name);
+        let listed: HashSet<String> = tools.iter().map(name_of).collect();
+        let expired = known.iter().map(name_of).filter(|name| is_over(name) && !listed.contains(name)).collect();
+        let merged = self.listed_by.merge(known, &tools, owner, |_, name| is_over(name));
+        let present: HashSet<String> = merged.iter().map(name_of).collect();
+        self.recalled.retain(|name| present.contains(name) && !listed.contains(name));
+        let is_of_new_server = std::mem::take(&mut self.is_of_new_server);
+        (merged, UserList { owner, tools, expired, is_of_new_server })
     }
-}
-
-fn name_of(tool: &JsonText) -> String {
-    json::member(tool.as_str(), "name").and_then(|name| json::text(name.get())).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -493,16 +491,16 @@ mod tests {
         let (anna, bob) = (PrincipalId::new("user:anna"), PrincipalId::new("user:bob"));
         let mut lists = UserLists::default();
         let known = [tool("shared_connection", 1)];
-        let known = lists.merged(&known, vec![tool("read", 1), tool("write", 1)], &anna, false);
+        let known = lists.merged(&known, vec![tool("read", 1), tool("write", 1)], &anna, false).0;
         assert_eq!(known, [tool("shared_connection", 1), tool("read", 1), tool("write", 1)]);
-        let known = lists.merged(&known, vec![tool("read", 2)], &bob, false);
+        let known = lists.merged(&known, vec![tool("read", 2)], &bob, false).0;
         assert_eq!(known, [tool("shared_connection", 1), tool("read", 2), tool("write", 1)]);
         // Bob's list contained `read` last.
-        let known = lists.merged(&known, vec![tool("delete", 1)], &anna, false);
+        let known = lists.merged(&known, vec![tool("delete", 1)], &anna, false).0;
         assert_eq!(known, [tool("shared_connection", 1), tool("read", 2), tool("delete", 1)]);
-        let known = lists.merged(&known, vec![], &bob, false);
+        let known = lists.merged(&known, vec![], &bob, false).0;
         assert_eq!(known, [tool("shared_connection", 1), tool("delete", 1)]);
-        assert_eq!(lists.listed_by.len(), 1);
+        assert!(lists.listed_by.knows("delete") && !lists.listed_by.knows("read"));
     }
 
     /// Regression test: after a restart, the tools of all other users were gone until these connected.
@@ -511,19 +509,19 @@ mod tests {
         let (anna, bob) = (PrincipalId::new("user:anna"), PrincipalId::new("user:bob"));
         let mut lists = UserLists { earlier: vec![tool("read", 1), tool("write", 1), tool("gone", 1)], ..UserLists::default() };
         let earlier = lists.recall();
-        let known = lists.merged(&earlier, vec![tool("read", 2)], &anna, true);
+        let known = lists.merged(&earlier, vec![tool("read", 2)], &anna, true).0;
         assert_eq!(known, [tool("read", 2), tool("write", 1), tool("gone", 1)]);
-        let known = lists.merged(&known, vec![tool("write", 1)], &bob, true);
+        let known = lists.merged(&known, vec![tool("write", 1)], &bob, true).0;
         assert_eq!(known, [tool("read", 2), tool("write", 1), tool("gone", 1)]);
         // What nobody has listed for long is gone. What somebody has listed goes as always.
-        let known = lists.merged(&known, vec![tool("read", 2)], &anna, false);
+        let known = lists.merged(&known, vec![tool("read", 2)], &anna, false).0;
         assert_eq!(known, [tool("read", 2), tool("write", 1)]);
-        let known = lists.merged(&known, vec![], &bob, false);
+        let known = lists.merged(&known, vec![], &bob, false).0;
         assert_eq!(known, [tool("read", 2)]);
         assert!(lists.recalled.is_empty());
         // Another start of the same server still knows whose tools they are.
         let mut lists = UserLists { earlier: known, ..lists };
         let earlier = lists.recall();
-        assert!(lists.merged(&earlier, vec![], &anna, true).is_empty());
+        assert!(lists.merged(&earlier, vec![], &anna, true).0.is_empty());
     }
 }

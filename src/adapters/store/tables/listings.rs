@@ -6,9 +6,10 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 use sqlx::Row;
 
-use super::{DbConnection, DbRow, SqlStore, text};
-use crate::adapters::store::encoding::{from_millis, to_json, to_millis};
+use super::{DbConnection, DbRow, SqlStore, one_at_a_time, text};
+use crate::adapters::store::encoding::{from_json, from_millis, to_json, to_millis};
 use crate::domain::catalog::tool::ServerName;
+use crate::domain::catalog::user_lists::{StoredList, UserList};
 use crate::service::ports::{ListingStore, ServerListing, StoreError};
 
 #[async_trait]
@@ -26,35 +27,60 @@ impl ListingStore for SqlStore {
     }
 
     async fn save_listing(&self, listing: &ServerListing) -> Result<(), StoreError> {
-        let save = || {
+        self.write("save a listing", || async move |writer: &mut DbConnection| save(writer, listing, None).await).await
+    }
+
+    async fn merge_listing(&self, listing: &ServerListing, lists: &[UserList]) -> Result<(), StoreError> {
+        let merge = || {
             async move |writer: &mut DbConnection| {
-                sqlx::query(
-                    "INSERT INTO listing (server, title, program, version, instructions, tools, skipped, fetched_at) \
-                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8) \
-                 ON CONFLICT (server) DO UPDATE SET title = excluded.title, program = excluded.program, version = excluded.version, \
-                 instructions = excluded.instructions, tools = excluded.tools, skipped = excluded.skipped, \
-                 fetched_at = excluded.fetched_at",
-                )
-                .bind(listing.server.as_str())
-                .bind(listing.title.as_deref().map(text))
-                .bind(listing.program.as_deref().map(text))
-                .bind(listing.version.as_deref().map(text))
-                .bind(listing.instructions.as_deref().map(text))
-                .bind(to_json(&listing.tools)?)
-                .bind(to_json(&listing.skipped)?)
-                .bind(to_millis(SystemTime::now()))
-                .execute(writer)
-                .await
-                .map(drop)
+                one_at_a_time(writer, "listing").await?;
+                let columns =
+                    "SELECT server, title, program, version, instructions, tools, skipped, listed_by FROM listing WHERE server = $1";
+                let row = sqlx::query(columns).bind(listing.server.as_str()).fetch_optional(&mut *writer).await?;
+                let before = row.as_ref().map(|row| Ok::<_, sqlx::Error>((read(row)?, row.try_get("listed_by")?))).transpose()?;
+                let (before, listed_by): (Option<ServerListing>, Option<String>) = before.unwrap_or_default();
+                let mut stored = StoredList {
+                    tools: before.as_ref().map_or(&listing.tools, |before| &before.tools).clone(),
+                    listed_by: listed_by.as_deref().map(from_json).transpose()?.unwrap_or_default(),
+                };
+                stored.add(listing, lists);
+                let (now, by) = (ServerListing { tools: stored.tools, ..listing.clone() }, to_json(&stored.listed_by)?);
+                if before.as_ref() == Some(&now) && listed_by.as_ref() == Some(&by) {
+                    return Ok(());
+                }
+                save(writer, &now, Some(by)).await
             }
         };
-        self.write("save a listing", save).await
+        self.write("merge a listing", merge).await
     }
 
     async fn remove_listing(&self, server: &ServerName) -> Result<(), StoreError> {
         let query = || sqlx::query("DELETE FROM listing WHERE server = $1").bind(server.as_str());
         self.write("remove a listing", || async move |writer: &mut DbConnection| query().execute(writer).await.map(drop)).await
     }
+}
+
+/// `listed_by` tells whose lists contained the tools, as JSON, if the list is merged from users' lists.
+async fn save(writer: &mut DbConnection, listing: &ServerListing, listed_by: Option<String>) -> Result<(), sqlx::Error> {
+    sqlx::query(
+        "INSERT INTO listing (server, title, program, version, instructions, tools, skipped, fetched_at, listed_by) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
+         ON CONFLICT (server) DO UPDATE SET title = excluded.title, program = excluded.program, version = excluded.version, \
+         instructions = excluded.instructions, tools = excluded.tools, skipped = excluded.skipped, \
+         fetched_at = excluded.fetched_at, listed_by = excluded.listed_by",
+    )
+    .bind(listing.server.as_str())
+    .bind(listing.title.as_deref().map(text))
+    .bind(listing.program.as_deref().map(text))
+    .bind(listing.version.as_deref().map(text))
+    .bind(listing.instructions.as_deref().map(text))
+    .bind(to_json(&listing.tools)?)
+    .bind(to_json(&listing.skipped)?)
+    .bind(to_millis(SystemTime::now()))
+    .bind(listed_by)
+    .execute(writer)
+    .await
+    .map(drop)
 }
 
 /// Skips an unreadable listing, so that other servers stay visible. Its server is listed again anyway.

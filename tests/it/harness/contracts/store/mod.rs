@@ -52,7 +52,7 @@ macro_rules! store_contract {
                 filled_parameters_are_counted_and_forgotten, messages_of_another_model_get_new_vectors,
                 what_chats_called_is_forgotten;
             listings:
-                listings_come_back_as_they_were, a_listing_replaces_the_one_before, a_removed_listing_is_gone,
+                listings_come_back_as_they_were, a_listing_replaces_the_one_before, lists_of_users_are_merged, a_removed_listing_is_gone,
                 servers_say_when_they_were_listed;
             policy: of_two_changes_of_one_policy_one_is_too_late;
             secrets: secrets_are_kept_by_owner_server_and_name, a_secret_is_sealed_anew_only_if_it_is_still_the_same;
