@@ -57,7 +57,7 @@ pub struct ToolsetDefinition {
     /// Patterns of server names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<String>,
-    /// Patterns of raw tool names; patterns with `__` also match published names.
+    /// Patterns of raw tool names. Patterns with `__` match published names instead, except in `exclude`, where they match both.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
     /// Patterns of tags.

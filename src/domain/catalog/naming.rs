@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::domain::catalog::tool::ToolId;
+use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::domain::text::canonical::Fingerprint;
 use crate::domain::text::named::name_text;
 
@@ -57,6 +57,17 @@ impl OperationId {
 
 name_text!(OperationId);
 
+/// Splits a published name into the parts that come from the server's and from the tool's name. `None` if the server's name is so long that
+/// nothing comes from the tool's.
+pub(in crate::domain) fn split<'a>(published: &'a str, server: &ServerName) -> Option<(&'a str, &'a str)> {
+    let server = server.as_str();
+    let letter_in_front = !server.starts_with(|first: char| first.is_ascii_alphabetic());
+    // Each character of the server's name has become one byte.
+    let end = server.chars().count() + usize::from(letter_in_front);
+    let (of_server, rest) = published.split_at_checked(end)?;
+    Some((of_server, rest.strip_prefix(SEPARATOR)?))
+}
+
 impl std::borrow::Borrow<str> for OperationId {
     fn borrow(&self) -> &str {
         &self.0
@@ -70,7 +81,7 @@ fn hash(id: &ToolId) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::OperationId;
+    use super::{OperationId, split};
     use crate::domain::catalog::tool::ToolId;
 
     fn name(server: &str, tool: &str) -> String {
@@ -81,6 +92,24 @@ mod tests {
     fn plain_names_are_joined() {
         assert_eq!(name("github", "create_issue"), "github__create_issue");
         assert_eq!(name("google-calendar", "list-events"), "google-calendar__list-events");
+    }
+
+    #[test]
+    fn the_parts_of_a_name_are_known_whatever_they_contain() {
+        let long = "s".repeat(60);
+        for (server, tool, expected) in [
+            ("git", "push", Some(("git", "push"))),
+            ("evil", "git__push", Some(("evil", "git__push"))),
+            ("a__b", "c", Some(("a__b", "c_"))),
+            ("a_", "b", Some(("a_", "b_"))),
+            ("4chan", "read", Some(("t4chan", "read_"))),
+            (&long, "read", None),
+        ] {
+            let name = name(server, tool);
+            let found = split(&name, &server.into());
+            assert_eq!(found.map(|(of_server, _)| of_server), expected.map(|(of_server, _)| of_server), "{name}");
+            assert!(found.zip(expected).is_none_or(|((_, found), (_, begin))| found.starts_with(begin)), "{name}");
+        }
     }
 
     #[test]
@@ -109,6 +138,9 @@ mod tests {
             assert!(name.starts_with(|c: char| c.is_ascii_alphabetic()), "{name}");
             assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-'), "{name}");
             assert_eq!(name, self::name(server, tool));
+            let (of_server, of_tool) = split(&name, &server.into()).unwrap();
+            assert_eq!(format!("{of_server}__{of_tool}"), name);
+            assert!(of_server.chars().count() <= server.chars().count() + 1, "{of_server}");
             assert!(seen.insert(name));
         }
     }

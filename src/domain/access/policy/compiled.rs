@@ -14,7 +14,7 @@ use ahash::RandomState;
 use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
 
 use crate::domain::access::policy::decision::ToolSide;
-use crate::domain::access::policy::pattern::{Bits, Conditions, Patterns, Scratch};
+use crate::domain::access::policy::pattern::{Bits, Conditions, Patterns, Reach, Scratch, ToolConditions};
 use crate::domain::access::policy::rule::{Effect, PlacedRule, Rule};
 use crate::domain::access::policy::toolsets::{CompiledToolsets, Membership};
 use crate::domain::access::policy::view::RuleAttributes;
@@ -35,7 +35,7 @@ pub struct Policy {
     default: Effect,
     version: u64,
     servers: Conditions,
-    tools: Conditions,
+    tools: ToolConditions,
     tags: Conditions,
     in_toolsets: Conditions,
     pub(super) toolsets: Arc<CompiledToolsets>,
@@ -106,7 +106,8 @@ impl Policy {
             bits
         });
         let hints = hints.collect();
-        let (servers, tools, tags) = (of(|rule| &rule.servers), of(|rule| &rule.tools), of(|rule| &rule.tags));
+        let (servers, tags) = (of(|rule| &rule.servers), of(|rule| &rule.tags));
+        let tools = ToolConditions::new(rules.iter().map(|rule| (&rule.rule.tools[..], Reach::of(rule.rule.effect))), count);
         let in_toolsets = of(|rule| &rule.toolsets);
         let mut callers: Vec<CallerSide> = Vec::new();
         let mut known: HashMap<Fingerprint, usize> = HashMap::new();
@@ -270,7 +271,7 @@ impl Policy {
             let server = &catalog.servers()[*number as usize].name;
             bits.copy_from(of_servers.entry(*number).or_insert_with(|| self.servers.of([server.as_str()], &mut scratch)));
             bits.and(&self.hints[tool.hints]);
-            self.tools.keep_tool(tool, &mut bits, &mut scratch);
+            self.tools.keep(server, tool, &mut bits, &mut scratch);
             bits.and(of_tags.entry(tags).or_insert_with(|| self.tags.of(tool.tags.iter().map(AsRef::as_ref), &mut scratch)));
             self.toolsets.find(server, tool, &mut membership);
             let names = membership.member.iter().filter_map(|number| self.toolsets.name(number)).map(ToolsetName::as_str);

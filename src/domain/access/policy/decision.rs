@@ -1,7 +1,7 @@
 //! Evaluates a policy rule by rule. This is slower than the compiled policy but can explain decisions.
 
 use crate::domain::access::policy::compiled::Policy;
-use crate::domain::access::policy::pattern::Patterns;
+use crate::domain::access::policy::pattern::{Patterns, Reach, ToolPatterns};
 use crate::domain::access::policy::rule::{Effect, Rule, RulePlace};
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::hints::{self, ToolHints};
@@ -20,8 +20,7 @@ pub struct Decision {
 #[derive(Debug)]
 pub(super) struct ToolSide {
     servers: Patterns,
-    tools: Patterns,
-    published: Patterns,
+    tools: ToolPatterns,
     tags: Patterns,
     toolsets: Patterns,
     /// For each combination of hints, whether the annotations match.
@@ -69,8 +68,7 @@ impl ToolSide {
     pub(super) fn of(rule: &Rule) -> Self {
         Self {
             servers: Patterns::new(&rule.servers),
-            tools: Patterns::new(&rule.tools),
-            published: Patterns::of_published(&rule.tools),
+            tools: ToolPatterns::new(&rule.tools, Reach::of(rule.effect)),
             tags: Patterns::new(&rule.tags),
             toolsets: Patterns::new(&rule.toolsets),
             hints: (0..hints::COMBINATIONS).map(|hints| hints::hold(&rule.annotations, hints)).collect(),
@@ -81,7 +79,7 @@ impl ToolSide {
     pub(super) fn fits(&self, id: &ToolId, published: &OperationId, hints: &ToolHints) -> bool {
         self.hints[hints.combination()]
             && self.servers.hold([id.server.as_str()])
-            && (self.tools.hold([&*id.name]) || self.published.hold([published.as_str()]))
+            && self.tools.hold(id, published)
             && self.tags.hold(hints.tags())
     }
 }

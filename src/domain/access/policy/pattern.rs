@@ -1,10 +1,14 @@
 //! Case-sensitive name patterns: `*` matches any text, `?` one character, and `[ab]` and `{one,two}` are alternatives.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 use indexmap::IndexMap;
 
+use crate::domain::access::policy::rule::Effect;
+use crate::domain::catalog::naming::{self, OperationId};
+use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::domain::catalog::traits::Traits;
 
 /// Maximum length of a pattern, in bytes.
@@ -22,8 +26,15 @@ pub(crate) fn glob(text: &str) -> Result<Glob, String> {
     GlobBuilder::new(text).literal_separator(false).backslash_escape(true).build().map_err(|error| format!("`{text}`: {}", error.kind()))
 }
 
-/// A part of published names only. Patterns that contain it are also matched against published names.
+/// Separates server and tool in published names. Patterns that contain it are matched against published names.
 const PUBLISHED: &str = "__";
+
+/// Takes the place of the separator in published names, and in patterns for them. So a pattern can't take `__` inside a tool's own name
+/// for the separator.
+const BOUNDARY: char = '\u{1}';
+
+/// Maximum number of places in a pattern that may be the separator. Server names hardly ever contain `__`.
+const MOST_PLACES: usize = 16;
 
 /// Maximum number of patterns that are compiled together.
 const MOST_TOGETHER: usize = 1_000;
@@ -96,19 +107,109 @@ impl Patterns {
         Self { is_free: texts.is_empty(), set: set(texts.iter()) }
     }
 
-    /// Only the patterns for published names. Without such patterns, the condition never holds.
-    pub(super) fn of_published(texts: &[String]) -> Self {
-        Self { is_free: false, set: set(texts.iter().filter(|text| text.contains(PUBLISHED))) }
-    }
-
     pub(super) fn hold(&self, names: impl IntoIterator<Item: AsRef<str>>) -> bool {
         self.is_free || names.into_iter().any(|name| self.set.is_match(name.as_ref()))
     }
 }
 
 /// Compiles the patterns. Invalid ones were rejected earlier.
-fn set<'a>(texts: impl Iterator<Item = &'a String>) -> PatternSet {
-    PatternSet::new(&texts.filter_map(|text| glob(text).ok()).collect::<Vec<Glob>>())
+fn set(texts: impl Iterator<Item: AsRef<str>>) -> PatternSet {
+    PatternSet::new(&texts.filter_map(|text| glob(text.as_ref()).ok()).collect::<Vec<Glob>>())
+}
+
+/// What `__` in the patterns of a condition may match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// Only the separator between server and tool in published names. For conditions that may allow something: servers name their tools as
+    /// they like, and one could name a tool like the published name of another server's.
+    Separator,
+    /// Also `__` in the tools' own names. For conditions that block something.
+    Anywhere,
+}
+
+impl Reach {
+    pub(super) fn of(effect: Effect) -> Self {
+        match effect {
+            Effect::Allow => Self::Separator,
+            Effect::Block => Self::Anywhere,
+        }
+    }
+}
+
+/// The texts that have to be compiled for one pattern of tools' names.
+#[derive(Debug, Default)]
+struct Variants<'a> {
+    /// Matched against tools' own names.
+    own: Option<Cow<'a, str>>,
+    /// Matched against published names.
+    published: Option<&'a str>,
+    /// Matched against published names whose separator is [`BOUNDARY`].
+    split: Vec<String>,
+}
+
+impl<'a> Variants<'a> {
+    fn of(text: &'a str, reach: Reach) -> Self {
+        if !text.contains(PUBLISHED) {
+            return Self { own: Some(text.into()), ..Self::default() };
+        }
+        if reach == Reach::Anywhere {
+            return Self { own: Some(text.into()), published: Some(text), split: Vec::new() };
+        }
+        let places = (0..text.len()).filter(|place| text.as_bytes()[*place..].starts_with(PUBLISHED.as_bytes())).take(MOST_PLACES);
+        let split = places.map(|place| format!("{}{BOUNDARY}{}", &text[..place], &text[place + PUBLISHED.len()..])).collect();
+        // An alternative without `__`, as in `{git__push,send}`, means tools' own names.
+        let own = text.contains('{').then(|| text.replace(PUBLISHED, BOUNDARY.encode_utf8(&mut [0; 4])).into());
+        Self { own, published: None, split }
+    }
+}
+
+/// Writes a published name with [`BOUNDARY`] as its separator.
+fn write_split(published: &str, server: &ServerName, out: &mut String) {
+    out.clear();
+    match naming::split(published, server) {
+        Some((of_server, of_tool)) => {
+            out.push_str(of_server);
+            out.push(BOUNDARY);
+            out.push_str(of_tool);
+        }
+        // All of it comes from the server's name, which is too long.
+        None => out.push_str(&published.replacen(PUBLISHED, BOUNDARY.encode_utf8(&mut [0; 4]), 1)),
+    }
+}
+
+/// A tool's own name, which could contain any character.
+fn own(name: &str) -> Cow<'_, str> {
+    if name.contains(BOUNDARY) { name.replace(BOUNDARY, "\u{fffd}").into() } else { name.into() }
+}
+
+/// The patterns of one condition on tools' names. Without patterns, the condition always holds.
+#[derive(Debug)]
+pub(super) struct ToolPatterns {
+    is_free: bool,
+    own: PatternSet,
+    published: PatternSet,
+    split: PatternSet,
+}
+
+impl ToolPatterns {
+    pub(super) fn new(texts: &[String], reach: Reach) -> Self {
+        let variants: Vec<Variants<'_>> = texts.iter().map(|text| Variants::of(text, reach)).collect();
+        Self {
+            is_free: texts.is_empty(),
+            own: set(variants.iter().filter_map(|variants| variants.own.as_ref())),
+            published: set(variants.iter().filter_map(|variants| variants.published)),
+            split: set(variants.iter().flat_map(|variants| &variants.split)),
+        }
+    }
+
+    pub(super) fn hold(&self, id: &ToolId, published: &OperationId) -> bool {
+        if self.is_free || self.own.is_match(&own(&id.name)) || self.published.is_match(published.as_str()) {
+            return true;
+        }
+        let mut split = String::new();
+        write_split(published.as_str(), &id.server, &mut split);
+        self.split.is_match(&split)
+    }
 }
 
 /// The patterns of many rules, compiled together. Finds the rules that match a name.
@@ -120,17 +221,20 @@ struct Matcher {
 }
 
 impl Matcher {
-    fn new(patterns: &IndexMap<&str, Vec<usize>>, is_wanted: impl Fn(&str) -> bool) -> Self {
-        let wanted = patterns.iter().filter(|(text, _)| is_wanted(text));
+    fn new<T: AsRef<str>>(patterns: &IndexMap<T, Vec<usize>>) -> Self {
         let (globs, rules): (Vec<Glob>, Vec<Arc<[usize]>>) =
-            wanted.filter_map(|(text, rules)| Some((glob(text).ok()?, rules.as_slice().into()))).unzip();
+            patterns.iter().filter_map(|(text, rules)| Some((glob(text.as_ref()).ok()?, rules.as_slice().into()))).unzip();
         Self { set: PatternSet::new(&globs), rules }
     }
 
-    fn add(&self, name: &str, scratch: &mut Scratch) {
-        self.set.matches_into(name, &mut scratch.found);
-        for rule in scratch.found.iter().flat_map(|&pattern| self.rules[pattern].iter()) {
-            scratch.holds.set(*rule);
+    fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    fn add(&self, name: &str, Scratch { holds, found, .. }: &mut Scratch) {
+        self.set.matches_into(name, found);
+        for rule in found.iter().flat_map(|&pattern| self.rules[pattern].iter()) {
+            holds.set(*rule);
         }
     }
 }
@@ -139,8 +243,17 @@ impl Matcher {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Conditions {
     names: Matcher,
-    published: Matcher,
     /// Rules without this condition.
+    free: Bits,
+}
+
+/// The conditions on the names of tools, for many rules at once.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ToolConditions {
+    own: Matcher,
+    published: Matcher,
+    /// Matches published names whose separator is [`BOUNDARY`].
+    split: Matcher,
     free: Bits,
 }
 
@@ -149,11 +262,12 @@ pub(super) struct Conditions {
 pub(super) struct Scratch {
     holds: Bits,
     found: Vec<usize>,
+    name: String,
 }
 
 impl Scratch {
     pub(super) fn new(rules: usize) -> Self {
-        Self { holds: Bits::new(rules), found: Vec::new() }
+        Self { holds: Bits::new(rules), found: Vec::new(), name: String::new() }
     }
 }
 
@@ -169,7 +283,7 @@ impl Conditions {
                 patterns.entry(text).or_default().push(number);
             }
         }
-        Self { names: Matcher::new(&patterns, |_| true), published: Matcher::new(&patterns, |text| text.contains(PUBLISHED)), free }
+        Self { names: Matcher::new(&patterns), free }
     }
 
     /// Removes from `bits` the rules whose condition matches none of the names.
@@ -190,21 +304,50 @@ impl Conditions {
             self.names.add(name, scratch);
         }
     }
+}
 
-    /// Like [`Self::keep`], for the raw and the published name of a tool.
-    pub(super) fn keep_tool(&self, tool: Traits<'_>, bits: &mut Bits, scratch: &mut Scratch) {
+impl ToolConditions {
+    pub(super) fn new<'a>(rules: impl Iterator<Item = (&'a [String], Reach)>, count: usize) -> Self {
+        let mut own: IndexMap<Cow<'_, str>, Vec<usize>> = IndexMap::new();
+        let mut published: IndexMap<&str, Vec<usize>> = IndexMap::new();
+        let mut split: IndexMap<String, Vec<usize>> = IndexMap::new();
+        let mut free = Bits::new(count);
+        for (number, (texts, reach)) in rules.enumerate() {
+            if texts.is_empty() {
+                free.set(number);
+            }
+            for variants in texts.iter().map(|text| Variants::of(text, reach)) {
+                variants.own.into_iter().for_each(|text| own.entry(text).or_default().push(number));
+                variants.published.into_iter().for_each(|text| published.entry(text).or_default().push(number));
+                variants.split.into_iter().for_each(|text| split.entry(text).or_default().push(number));
+            }
+        }
+        Self { own: Matcher::new(&own), published: Matcher::new(&published), split: Matcher::new(&split), free }
+    }
+
+    /// Removes from `bits` the rules whose condition matches neither the own nor the published name of a tool.
+    pub(super) fn keep(&self, server: &ServerName, tool: Traits<'_>, bits: &mut Bits, scratch: &mut Scratch) {
         scratch.holds.copy_from(&self.free);
-        self.names.add(tool.name, scratch);
-        self.published.add(tool.published, scratch);
+        self.add(server, tool, scratch);
         bits.and(&scratch.holds);
     }
 
     /// Sets `bits` to the rules with a pattern that matches the tool. Excludes rules without patterns.
-    pub(super) fn match_tool(&self, tool: Traits<'_>, bits: &mut Bits, scratch: &mut Scratch) {
+    pub(super) fn find(&self, server: &ServerName, tool: Traits<'_>, bits: &mut Bits, scratch: &mut Scratch) {
         scratch.holds.clear();
-        self.names.add(tool.name, scratch);
-        self.published.add(tool.published, scratch);
+        self.add(server, tool, scratch);
         bits.copy_from(&scratch.holds);
+    }
+
+    fn add(&self, server: &ServerName, tool: Traits<'_>, scratch: &mut Scratch) {
+        self.own.add(&own(tool.name), scratch);
+        self.published.add(tool.published, scratch);
+        if !self.split.is_empty() {
+            let mut name = std::mem::take(&mut scratch.name);
+            write_split(tool.published, server, &mut name);
+            self.split.add(&name, scratch);
+            scratch.name = name;
+        }
     }
 }
 

@@ -30,7 +30,7 @@ pub struct Rule {
     /// Patterns of server names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<String>,
-    /// Patterns of raw tool names; patterns with `__` also match published names.
+    /// Patterns of raw tool names. Patterns with `__` match published names, and raw names only if the rule blocks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
     /// Patterns of tags.

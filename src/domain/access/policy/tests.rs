@@ -142,6 +142,58 @@ fn every_condition_counts() {
     assert_eq!(seen(&model, &catalog, &anna.with_model(Some("other".into()))), Vec::<String>::new());
 }
 
+/// Regression test: an allowed published name also allowed every tool that a server had given this name.
+#[test]
+fn a_server_can_not_borrow_the_published_name_of_another_ones_tool() {
+    let server = |name: &str, tools: &[&str]| {
+        let name = ServerName::from(name);
+        let tools = tools.iter().map(|raw| Arc::new(tool(&name, &json!({"name": raw, "inputSchema": {"type": "object"}})).unwrap()));
+        CatalogServer {
+            tools: tools.collect(),
+            name: name.clone(),
+            title: None,
+            program: None,
+            version: None,
+            instructions: None,
+            disabled: Vec::new(),
+        }
+    };
+    let own = ["git__push", "sub_git__push", "git\u{1}push", "push"];
+    let catalog = Catalog::new(vec![server("evil", &own), server("git", &["push", "my__push"]), server("4git", &["push"])]);
+    let allowed = |pattern: &str| {
+        let policy = Policy::new(Effect::Block, rules(&json!([{"effect": "allow", "tools": [pattern]}])));
+        let found = seen(&policy, &catalog, &Principal::anyone());
+        // What a toolset contains is allowed to the keys that are limited to it.
+        for member in ["tools", "always"] {
+            let policy = Policy::default().with_toolsets(toolsets(&[("one", json!({member: [pattern]}))], PublishedToolsets::default()));
+            assert_eq!(seen(&policy, &catalog, &Principal::anyone().kept_to("one".into())), found, "{member} {pattern}");
+        }
+        found
+    };
+    for (pattern, expected) in [
+        ("git__push", &["git/push"][..]),
+        ("git__*", &["git/my__push", "git/push"]),
+        ("*git__push", &["git/push"]),
+        ("g?t__p*", &["git/push"]),
+        ("t4git__push_*", &["4git/push"]),
+        ("evil__git__push", &["evil/git__push"]),
+        ("git__my__*", &["git/my__push"]),
+        ("{git__push,log}", &["git/push"]),
+        ("{git__none,push}", &["4git/push", "evil/push", "git/push"]),
+        ("push", &["4git/push", "evil/push", "git/push"]),
+    ] {
+        let mut found = allowed(pattern);
+        found.sort();
+        assert_eq!(found, expected, "{pattern}");
+    }
+    // What blocks too much protects from more.
+    let policy = Policy::new(Effect::Allow, rules(&json!([{"effect": "block", "tools": ["git__*"]}])));
+    assert!(!seen(&policy, &catalog, &Principal::anyone()).contains(&"evil/git__push".to_owned()));
+    let excluded = json!({"servers": ["*"], "exclude": ["git__*"]});
+    let policy = Policy::default().with_toolsets(toolsets(&[("one", excluded)], PublishedToolsets::default()));
+    assert!(!seen(&policy, &catalog, &Principal::anyone().kept_to("one".into())).contains(&"evil/git__push".to_owned()));
+}
+
 #[test]
 fn an_open_policy_needs_no_classes_and_a_closed_one_shows_nothing() {
     let catalog = catalog();
@@ -337,7 +389,7 @@ mod agreement {
     fn rule() -> impl Strategy<Value = serde_json::Value> {
         let tools = (
             texts(&["git", "mail", "*", "g*", "none"]),
-            texts(&["log", "push", "delete_*", "*__send", "{log,send}", "?ush"]),
+            texts(&["log", "push", "delete_*", "*__send", "{log,send}", "?ush", "git__*", "{mail__send,log}"]),
             texts(&["outbound", "x"]),
             texts(&["letters", "l*", "none"]),
             prop::option::weighted(

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use indexmap::IndexMap;
 
-use crate::domain::access::policy::pattern::{Bits, Conditions, Scratch};
+use crate::domain::access::policy::pattern::{Bits, Conditions, Reach, Scratch, ToolConditions};
 use crate::domain::access::principal::Principal;
 use crate::domain::access::toolset::{PublishedToolsets, Toolset, ToolsetDefinition, ToolsetName};
 use crate::domain::catalog::hints;
@@ -19,10 +19,10 @@ pub struct CompiledToolsets {
     published: PublishedToolsets,
     version: u64,
     servers: Conditions,
-    tools: Conditions,
+    tools: ToolConditions,
     tags: Conditions,
-    exclude: Conditions,
-    always: Conditions,
+    exclude: ToolConditions,
+    always: ToolConditions,
     /// For each combination of hints, the toolsets whose annotations match.
     hints: Vec<Bits>,
     /// Toolsets with conditions, not only with always-on tools.
@@ -47,6 +47,9 @@ impl CompiledToolsets {
         }
         let count = list.len();
         let of = |texts: fn(&ToolsetDefinition) -> &[String]| Conditions::new(list.values().map(texts), count);
+        let of_tools = |texts: fn(&ToolsetDefinition) -> &[String], reach| {
+            ToolConditions::new(list.values().map(|definition| (texts(definition), reach)), count)
+        };
         let bits = |holds: &dyn Fn(&ToolsetDefinition) -> bool| {
             let mut bits = Bits::new(count);
             list.values().enumerate().filter(|(_, definition)| holds(definition)).for_each(|(number, _)| bits.set(number));
@@ -54,10 +57,10 @@ impl CompiledToolsets {
         };
         Self {
             servers: of(|definition| &definition.servers),
-            tools: of(|definition| &definition.tools),
+            tools: of_tools(|definition| &definition.tools, Reach::Separator),
             tags: of(|definition| &definition.tags),
-            exclude: of(|definition| &definition.exclude),
-            always: of(|definition| &definition.always),
+            exclude: of_tools(|definition| &definition.exclude, Reach::Anywhere),
+            always: of_tools(|definition| &definition.always, Reach::Separator),
             hints: (0..hints::COMBINATIONS).map(|hints| bits(&|definition| hints::hold(&definition.annotations, hints))).collect(),
             conditional: bits(&ToolsetDefinition::has_conditions),
             version: if list.is_empty() && published.is_everything() {
@@ -111,11 +114,11 @@ impl CompiledToolsets {
         member.copy_from(&self.conditional);
         member.and(&self.hints[tool.hints]);
         self.servers.keep([server.as_str()], member, scratch);
-        self.tools.keep_tool(tool, member, scratch);
+        self.tools.keep(server, tool, member, scratch);
         self.tags.keep(tool.tags.iter().map(AsRef::as_ref), member, scratch);
-        self.exclude.match_tool(tool, always, scratch);
+        self.exclude.find(server, tool, always, scratch);
         member.and_not(always);
-        self.always.match_tool(tool, always, scratch);
+        self.always.find(server, tool, always, scratch);
         member.or(always);
     }
 

@@ -90,7 +90,8 @@ described! {
         effect: EffectBody,
         /// Patterns for server names.
         servers unless "Vec::is_empty": Vec<String>,
-        /// Patterns for the servers' own tool names. A pattern that contains `__` also matches public names.
+        /// Patterns for the servers' own tool names. In a pattern that contains `__`, it stands between server and tool, as
+        /// in public names; a pattern that blocks or excludes also matches own names.
         tools unless "Vec::is_empty": Vec<String>,
         /// Patterns for tags.
         tags unless "Vec::is_empty": Vec<String>,
