@@ -8,12 +8,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::SystemTime;
 
-use globset::GlobMatcher;
 use serde_json::Value;
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::access::policy::glob;
+use crate::domain::access::policy::{PatternSet, glob};
 use crate::domain::access::principal::Principal;
 use crate::domain::records::usage::counts;
 use crate::domain::text::named::named;
@@ -115,7 +114,7 @@ pub struct AnswerTokens {
 #[derive(Clone)]
 pub struct Price {
     pattern: String,
-    matcher: GlobMatcher,
+    matcher: PatternSet,
     input: f64,
     output: f64,
 }
@@ -137,7 +136,7 @@ impl Price {
             Some(Some(pattern)) => pattern.to_owned(),
             Some(None) => return Err("its model is not a text".to_owned()),
         };
-        let matcher = glob(&pattern).map_err(|problem| format!("model: {problem}"))?.compile_matcher();
+        let matcher = PatternSet::new(&[glob(&pattern).map_err(|problem| format!("model: {problem}"))?]);
         Ok(Self { input: amount(object.get("input"), "input")?, output: amount(object.get("output"), "output")?, pattern, matcher })
     }
 

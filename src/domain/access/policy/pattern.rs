@@ -1,10 +1,13 @@
 //! Case-sensitive name patterns: `*` matches any text, `?` one character, and `[ab]` and `{one,two}` are alternatives.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 use indexmap::IndexMap;
+use regex_automata::meta::{self, Regex};
+use regex_automata::util::syntax;
+use regex_automata::{Input, MatchKind};
 
 use crate::domain::access::policy::rule::Effect;
 use crate::domain::catalog::naming::{self, OperationId};
@@ -36,14 +39,19 @@ const BOUNDARY: char = '\u{1}';
 /// Maximum number of places in a pattern that may be the separator. Server names hardly ever contain `__`.
 const MOST_PLACES: usize = 16;
 
+/// Maximum size of a regular expression over characters, in bytes.
+const MAX_REGEX_BYTES: usize = 10 << 20;
+
 /// Maximum number of patterns that are compiled together.
 const MOST_TOGETHER: usize = 1_000;
 
 /// Compiled patterns. The size of one set is limited, so many or long patterns become several sets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PatternSet {
-    /// Each set, with the position of its first pattern.
+    /// Each set, with the position of its first pattern. `?` and `[ab]` match one byte.
     sets: Vec<(usize, GlobSet)>,
+    /// The patterns with `?` or `[ab]`, for names with characters of several bytes.
+    characters: Characters,
 }
 
 impl PatternSet {
@@ -53,6 +61,7 @@ impl PatternSet {
         for (number, globs) in globs.chunks(MOST_TOGETHER).enumerate() {
             all.add(number * MOST_TOGETHER, globs);
         }
+        all.characters = Characters::new(globs);
         all
     }
 
@@ -74,7 +83,10 @@ impl PatternSet {
         }
     }
 
-    fn is_match(&self, name: &str) -> bool {
+    pub(crate) fn is_match(&self, name: &str) -> bool {
+        if self.characters.apply_to(name) {
+            return !self.matches(name).is_empty();
+        }
         self.sets.iter().any(|(_, set)| set.is_match(name))
     }
 
@@ -92,7 +104,89 @@ impl PatternSet {
             [(_, only)] => only.matches_into(name, found),
             sets => found.extend(sets.iter().flat_map(|(first, set)| set.matches(name).into_iter().map(move |position| first + position))),
         }
+        if self.characters.apply_to(name) {
+            self.characters.correct(name, found);
+        }
     }
+}
+
+/// Patterns that count characters, as regular expressions over characters. Most names are ASCII, so they are compiled only when needed.
+#[derive(Clone, Debug, Default)]
+struct Characters {
+    /// The positions of the patterns in ascending order, with their expressions.
+    patterns: Arc<[(usize, String)]>,
+    /// The compiled expressions, each with the index of its first pattern.
+    compiled: OnceLock<Arc<[(usize, Regex)]>>,
+}
+
+impl Characters {
+    fn new(globs: &[Glob]) -> Self {
+        let counting = globs.iter().enumerate().filter(|(_, glob)| glob.glob().contains(['?', '[']));
+        Self { patterns: counting.map(|(position, glob)| (position, over_characters(glob))).collect(), compiled: OnceLock::new() }
+    }
+
+    fn apply_to(&self, name: &str) -> bool {
+        !self.patterns.is_empty() && !name.is_ascii()
+    }
+
+    /// Replaces the positions of these patterns in `found` by those that match the name's characters.
+    fn correct(&self, name: &str, found: &mut Vec<usize>) {
+        found.retain(|position| self.patterns.binary_search_by_key(position, |(position, _)| *position).is_err());
+        let compiled = self.compiled.get_or_init(|| {
+            let mut compiled = Vec::new();
+            for (number, patterns) in self.patterns.chunks(MOST_TOGETHER / 10).enumerate() {
+                compile(number * (MOST_TOGETHER / 10), patterns, &mut compiled);
+            }
+            compiled.into()
+        });
+        for (first, regex) in compiled.iter() {
+            let mut matching = regex_automata::PatternSet::new(regex.pattern_len());
+            regex.which_overlapping_matches(&Input::new(name), &mut matching);
+            found.extend(matching.iter().map(|pattern| self.patterns[first + pattern.as_usize()].0));
+        }
+        found.sort_unstable();
+    }
+}
+
+/// Compiles patterns together, or in parts if they are too large together.
+fn compile(first: usize, patterns: &[(usize, String)], compiled: &mut Vec<(usize, Regex)>) {
+    let texts: Vec<&str> = patterns.iter().map(|(_, text)| text.as_str()).collect();
+    let config =
+        meta::Config::new().match_kind(MatchKind::All).nfa_size_limit(Some(MAX_REGEX_BYTES)).hybrid_cache_capacity(MAX_REGEX_BYTES);
+    let syntax = syntax::Config::new().dot_matches_new_line(true);
+    match Regex::builder().configure(config).syntax(syntax).build_many(&texts) {
+        Ok(regex) => compiled.push((first, regex)),
+        Err(_) if patterns.len() > 1 => {
+            let (some, others) = patterns.split_at(patterns.len() / 2);
+            compile(first, some, compiled);
+            compile(first + some.len(), others, compiled);
+        }
+        // One pattern of at most `MAX_BYTES` is never too large.
+        Err(_) => {}
+    }
+}
+
+/// The regular expression of a pattern, over characters. That of `globset` is over bytes, and contains the bytes of non-ASCII characters
+/// as escapes.
+fn over_characters(glob: &Glob) -> String {
+    let regex = glob.regex();
+    let mut rest = regex.strip_prefix("(?-u)").unwrap_or(regex);
+    let (mut characters, mut bytes) = (String::with_capacity(rest.len()), Vec::new());
+    while let Some(first) = rest.chars().next() {
+        let escape = rest.strip_prefix("\\x").and_then(|rest| u8::from_str_radix(rest.get(..2)?, 16).ok());
+        if let Some(byte) = escape {
+            bytes.push(byte);
+            rest = &rest[4..];
+            continue;
+        }
+        characters.push_str(&String::from_utf8_lossy(&std::mem::take(&mut bytes)));
+        // An escape's second character begins no other escape.
+        let length = if first == '\\' { 2 } else { first.len_utf8() };
+        let (this, others) = rest.split_at_checked(length).unwrap_or((rest, ""));
+        characters.push_str(this);
+        rest = others;
+    }
+    characters
 }
 
 /// The patterns of one condition. One matching pattern is enough; without patterns, the condition always holds.
@@ -409,6 +503,40 @@ impl Bits {
 #[cfg(test)]
 mod tests {
     use super::{MOST_TOGETHER, PatternSet, glob};
+
+    fn set(patterns: &[&str]) -> PatternSet {
+        PatternSet::new(&patterns.iter().map(|pattern| glob(pattern).unwrap()).collect::<Vec<_>>())
+    }
+
+    /// Regression test: `?` and `[ab]` matched one byte of a character.
+    #[test]
+    fn a_question_mark_is_one_character() {
+        for (pattern, name, expected) in [
+            ("m?ller", "müller", true),
+            ("m??ller", "müller", false),
+            ("?", "時", true),
+            ("???", "時", false),
+            ("??", "🕐b", true),
+            ("a?b", "a\nb", true),
+            ("m[uü]ller", "müller", true),
+            ("m[!u]ller", "müller", true),
+            ("m[à-ü]ller", "müller", true),
+            ("m[à-ä]ller", "müller", false),
+            ("[日時]間*", "時間を", true),
+            ("{m?ller,x}\\?ä*", "müller?äöü", true),
+            ("{m?ller,x}.ä", "müller-ä", false),
+            ("m*ller", "müller", true),
+            ("\\[?", "[ü", true),
+            ("\\\\?", "\\ü", true),
+            ("?xc3", "üxc3", true),
+        ] {
+            let set = set(&["other", pattern, "*none"]);
+            assert_eq!(set.is_match(name), expected, "{pattern} {name}");
+            assert_eq!(set.matches(name), if expected { vec![1] } else { vec![] }, "{pattern} {name}");
+        }
+        // Those that count no characters keep their places.
+        assert_eq!(set(&["*ü*", "?", "m?ller", "müller", "m*"]).matches("müller"), [0, 2, 3, 4]);
+    }
 
     /// Regression: patterns that were too large together all matched nothing, so that their rules silently did not apply.
     #[test]
