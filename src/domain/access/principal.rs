@@ -33,6 +33,11 @@ impl PrincipalId {
         Self::new(format!("{KEY}{name}"))
     }
 
+    /// The name of the key, if this is the id of a named key.
+    pub(crate) fn name_of_key(&self) -> Option<&str> {
+        self.as_str().strip_prefix(KEY)
+    }
+
     /// Parses an id; `None` if no principal can have it.
     pub fn read(text: &str) -> Option<Self> {
         let is_whole = matches!(text, ANYONE | NOBODY | SERVICE_KEY | ADMIN);

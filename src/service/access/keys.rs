@@ -284,6 +284,14 @@ impl Keys {
         Ok((key, true))
     }
 
+    /// Whether this is a named key that was revoked, and no other key has its name. A request that began before may still run.
+    pub(crate) fn is_revoked(&self, owner: &PrincipalId) -> bool {
+        let Some(name) = owner.name_of_key() else { return false };
+        let table = self.table.load();
+        let mut named = table.by_id.values().filter(|entry| entry.key.name == name).peekable();
+        named.peek().is_some() && named.all(|entry| entry.key.revoked_at.is_some())
+    }
+
     /// Whether a file defines a key with this name. Data stored under the name then belongs to that key.
     pub fn is_name_in_file(&self, name: &str) -> bool {
         self.table.load().names_in_files.contains(name)

@@ -86,6 +86,10 @@ impl ChatStore for SqlStore {
         };
         self.write("save chats", save).await
     }
+
+    async fn remove_chats(&self, owner: &PrincipalId) -> Result<(), StoreError> {
+        self.write("remove a caller's chats", || async move |writer: &mut DbConnection| remove_all(writer, owner).await).await
+    }
 }
 
 pub(super) async fn remove_all(writer: &mut DbConnection, owner: &PrincipalId) -> Result<(), sqlx::Error> {

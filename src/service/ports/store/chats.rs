@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 
 use super::StoreError;
+use crate::domain::access::principal::PrincipalId;
 use crate::domain::selection::chat::{ChatKey, ChatSet};
 
 #[async_trait]
@@ -20,6 +21,9 @@ pub trait ChatStore: Send + Sync {
     /// Replaces the sets of many chats whose versions are the current ones, in one statement. Returns their new versions in the order
     /// of the chats; `None` for those where another process was faster.
     async fn save_chats(&self, chats: &[(ChatKey, StoredChat)]) -> Result<Vec<Option<u64>>, StoreError>;
+
+    /// Deletes all sets of an owner.
+    async fn remove_chats(&self, owner: &PrincipalId) -> Result<(), StoreError>;
 }
 
 /// A chat's set of tools, as stored.

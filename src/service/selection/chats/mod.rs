@@ -6,11 +6,12 @@ mod writer;
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use moka::future::Cache;
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use self::held::{Entry, Speed, refresh};
@@ -36,11 +37,27 @@ pub struct Updated {
     pub warning: Option<String>,
 }
 
+/// Tells whether an owner's data may no longer be stored.
+type IsOver = Arc<dyn Fn(&PrincipalId) -> bool + Send + Sync>;
+
+/// The owners whose sets are stored: all until [`Chats::without`] says something else.
+#[derive(Clone, Default)]
+struct Owners(Arc<OnceLock<IsOver>>);
+
+impl Owners {
+    fn keep(&self, owner: &PrincipalId) -> bool {
+        self.0.get().is_none_or(|is_over| !is_over(owner))
+    }
+}
+
 #[derive(Clone)]
 pub struct Chats {
     store: Arc<dyn ChatStore>,
+    owners: Owners,
     held: Cache<ChatKey, Entry>,
     changed: mpsc::Sender<(ChatKey, Entry)>,
+    /// Held by the writer while it writes.
+    writing: Arc<Mutex<()>>,
     speed: Arc<Speed>,
 }
 
@@ -48,9 +65,19 @@ impl Chats {
     /// Starts the writer. After `stop`, it writes the queued sets and ends.
     pub fn start(store: Arc<dyn ChatStore>, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
         let (changed, queue) = mpsc::channel(QUEUE);
-        let task = tokio::spawn(Writer::new(Arc::clone(&store)).run(queue, stop));
+        let (owners, writing) = (Owners::default(), Arc::new(Mutex::new(())));
+        let writer = Writer::new(Arc::clone(&store), owners.clone(), Arc::clone(&writing));
+        let task = tokio::spawn(writer.run(queue, stop));
         let held = Cache::builder().max_capacity(HELD).time_to_idle(IDLE).build();
-        (Self { store, held, changed, speed: Arc::new(Speed::of(PATIENCE)) }, task)
+        (Self { store, owners, held, changed, writing, speed: Arc::new(Speed::of(PATIENCE)) }, task)
+    }
+
+    /// Stores no sets of those owners for whom `is_over` returns true. A selection may still run while its key is revoked.
+    #[must_use]
+    pub fn without(self, is_over: impl Fn(&PrincipalId) -> bool + Send + Sync + 'static) -> Self {
+        // It is set once.
+        let _ = self.owners.0.set(Arc::new(is_over));
+        self
     }
 
     /// Sets how long a message waits for the store.
@@ -71,15 +98,22 @@ impl Chats {
         let is_known = refresh(&entry, key, &self.store, (&self.speed, self.speed.patience())).await;
         // What is offered now is merged with the earlier tools as soon as they can be read.
         let mut warning = (!is_known).then(|| "the chat's earlier tools are not known: the store does not answer".to_owned());
-        let mut held = entry.lock();
-        let before = held.set.clone();
-        let offered: &[ToolId] = &needed(&held.set, wanted);
-        let dropped = held.set.update(offered, called, budget);
-        held.removed.retain(|tool| !offered.contains(tool) && !called.contains(tool));
-        let set = held.set.clone();
-        held.is_changed |= set != before || held.is_outdated(SystemTime::now());
-        let is_changed = held.is_changed;
-        drop(held);
+        let (set, dropped, is_changed, is_gone) = {
+            let mut held = entry.lock();
+            let before = held.set.clone();
+            let offered: &[ToolId] = &needed(&held.set, wanted);
+            let dropped = held.set.update(offered, called, budget);
+            held.removed.retain(|tool| !offered.contains(tool) && !called.contains(tool));
+            let set = held.set.clone();
+            held.is_changed |= set != before || held.is_outdated(SystemTime::now());
+            held.is_gone |= !self.owners.keep(&key.principal);
+            (set, dropped, held.is_changed, held.is_gone)
+        };
+        if is_gone {
+            // A later key may have the same name.
+            self.held.invalidate(key).await;
+            return Updated { set, dropped, warning };
+        }
         // If the queue is full, the set is queued again with the next message.
         if is_changed && self.changed.try_send((key.clone(), entry)).is_err() {
             warning = Some("the chat's tools are kept in memory only: the store is too slow".to_owned());
@@ -107,7 +141,7 @@ impl Chats {
     /// read.
     pub async fn remove(&self, key: &ChatKey, tools: &HashSet<ToolId>) -> Option<(ChatSet, bool)> {
         let entry = self.held.entry_by_ref(key).or_default().await.into_value();
-        if !refresh(&entry, key, &self.store, (&self.speed, PATIENCE)).await {
+        if !refresh(&entry, key, &self.store, (&self.speed, PATIENCE)).await || !self.owners.keep(&key.principal) {
             return None;
         }
         let mut held = entry.lock();
@@ -126,12 +160,18 @@ impl Chats {
         Some((set, was_there))
     }
 
-    /// Drops an owner's sets from memory after they were deleted from the store, and prevents later writes.
+    /// Drops an owner's sets from memory and from the store. What is in memory now is never written again, and what comes later only if
+    /// the owner's data may be stored.
     pub async fn forget(&self, owner: &PrincipalId) {
         let theirs: Vec<(Arc<ChatKey>, Entry)> = self.held.iter().filter(|(key, _)| key.principal == *owner).collect();
         for (key, entry) in theirs {
             entry.lock().is_gone = true;
             self.held.invalidate(&*key).await;
+        }
+        // A write that has begun before ends first. It could otherwise come after the deletion.
+        let _written = timeout(PATIENCE, self.writing.lock()).await;
+        if let Err(error) = self.store.remove_chats(owner).await {
+            tracing::warn!(%error, "the tools of the chats of a revoked key could not be deleted");
         }
     }
 }
@@ -147,11 +187,14 @@ fn needed<'a>(set: &ChatSet, wanted: &Wanted<'a>) -> Cow<'a, [ToolId]> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::{Duration, SystemTime};
 
     use async_trait::async_trait;
     use parking_lot::Mutex;
+    use tokio::sync::Semaphore;
     use tokio_util::sync::CancellationToken;
 
     use super::{ChatKey, ChatStore, Chats, PrincipalId, ToolId};
@@ -178,6 +221,78 @@ mod tests {
             *self.writes.lock() += chats.len();
             Ok(chats.iter().map(|(_, chat)| Some(chat.version + 1)).collect())
         }
+
+        async fn remove_chats(&self, _: &PrincipalId) -> Result<(), StoreError> {
+            unreachable!("nobody is forgotten")
+        }
+    }
+
+    /// Has the sets that were written. A write begins with a notification and waits for a permit.
+    struct SlowStore {
+        sets: Mutex<HashMap<ChatKey, StoredChat>>,
+        begun: Semaphore,
+        permits: Semaphore,
+    }
+
+    #[async_trait]
+    impl ChatStore for SlowStore {
+        async fn chat(&self, key: &ChatKey) -> Result<Option<StoredChat>, StoreError> {
+            Ok(self.sets.lock().get(key).cloned())
+        }
+
+        async fn save_chat(&self, _: &ChatKey, _: &ChatSet, _: u64) -> Result<Option<u64>, StoreError> {
+            unreachable!("nobody else writes")
+        }
+
+        async fn save_chats(&self, chats: &[(ChatKey, StoredChat)]) -> Result<Vec<Option<u64>>, StoreError> {
+            if !chats.is_empty() {
+                self.begun.add_permits(1);
+                self.permits.acquire().await.unwrap().forget();
+            }
+            self.sets.lock().extend(chats.iter().cloned());
+            Ok(chats.iter().map(|(_, chat)| Some(chat.version + 1)).collect())
+        }
+
+        async fn remove_chats(&self, owner: &PrincipalId) -> Result<(), StoreError> {
+            self.sets.lock().retain(|key, _| key.principal != *owner);
+            Ok(())
+        }
+    }
+
+    /// Regression test: a selection that ran while its key was revoked wrote the chat's set after the deletion.
+    #[tokio::test]
+    async fn a_running_selection_of_a_revoked_key_stores_nothing() {
+        let tools = [ToolId::new("s", "a")];
+        let store = Arc::new(SlowStore { sets: Mutex::default(), begun: Semaphore::new(0), permits: Semaphore::new(0) });
+        let (stop, is_revoked) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
+        let (chats, writer) = Chats::start(Arc::clone(&store) as Arc<dyn ChatStore>, stop.clone());
+        let ci = PrincipalId::new("key:ci");
+        let (owner, revoked) = (ci.clone(), Arc::clone(&is_revoked));
+        let chats = chats.without(move |principal| *principal == owner && revoked.load(Ordering::Relaxed));
+        let key = |chat: &str| ChatKey { principal: ci.clone(), chat: chat.to_owned() };
+        chats.update(&key("one"), &tools, &[], 24).await;
+        store.begun.acquire().await.unwrap().forget();
+        // The key is revoked while a set is being written.
+        is_revoked.store(true, Ordering::Relaxed);
+        let forgetting = tokio::spawn({
+            let (chats, ci) = (chats.clone(), ci.clone());
+            async move { chats.forget(&ci).await }
+        });
+        store.permits.add_permits(10);
+        forgetting.await.unwrap();
+        // These selections began before.
+        for chat in ["one", "other"] {
+            let updated = chats.update(&key(chat), &tools, &[], 24).await;
+            assert!(updated.set.contains(&tools[0]), "they still get their answers");
+        }
+        let anna = ChatKey { principal: PrincipalId::new("user:anna"), chat: "one".to_owned() };
+        chats.update(&anna, &tools, &[], 24).await;
+        stop.cancel();
+        writer.await.unwrap();
+        assert_eq!(store.sets.lock().keys().collect::<Vec<_>>(), [&anna]);
+        // Another key with this name begins with an empty set.
+        is_revoked.store(false, Ordering::Relaxed);
+        assert_eq!(chats.read(&key("other")).await, Some(ChatSet::default()));
     }
 
     /// Regression test: the store deleted the set of a chat that was in use, because the set had not changed for a month.

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::Owners;
 use super::held::Entry;
 use crate::domain::selection::chat::ChatKey;
 use crate::service::ports::{ChatStore, StoreError, StoredChat};
@@ -31,6 +32,9 @@ const TOGETHER: usize = 200;
 /// The task that writes changed sets and retries those that the store rejected.
 pub(super) struct Writer {
     store: Arc<dyn ChatStore>,
+    owners: Owners,
+    /// Held while sets are written.
+    writing: Arc<Mutex<()>>,
     waiting: HashMap<ChatKey, Entry>,
     /// The pause between retries and its end. `None` if no chat's set is waiting for a retry.
     pause: Duration,
@@ -38,8 +42,8 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(store: Arc<dyn ChatStore>) -> Self {
-        Self { store, waiting: HashMap::new(), pause: FIRST_PAUSE, retry: None }
+    pub(super) fn new(store: Arc<dyn ChatStore>, owners: Owners, writing: Arc<Mutex<()>>) -> Self {
+        Self { store, owners, writing, waiting: HashMap::new(), pause: FIRST_PAUSE, retry: None }
     }
 
     pub(super) async fn run(mut self, mut queue: mpsc::Receiver<(ChatKey, Entry)>, stop: CancellationToken) {
@@ -90,8 +94,9 @@ impl Writer {
     }
 
     async fn save(&mut self, changed: HashMap<ChatKey, Entry>) {
+        let _writing = Arc::clone(&self.writing).lock_owned().await;
         let mut failed = HashMap::new();
-        let mut changed: Vec<(ChatKey, Entry)> = changed.into_iter().collect();
+        let mut changed: Vec<(ChatKey, Entry)> = changed.into_iter().filter(|(key, _)| self.owners.keep(&key.principal)).collect();
         // In one order in all services, so that their statements don't wait for each other in a circle.
         changed.sort_unstable_by(|(one, _), (other, _)| (one.principal.as_str(), &one.chat).cmp(&(other.principal.as_str(), &other.chat)));
         let mut is_away = false;
