@@ -639,6 +639,27 @@ async fn a_machine_requests_the_permissions_that_its_calls_lack() {
     assert_eq!(whoami(&service, "anna").await, "robot");
 }
 
+/// Regression test: a call with an expired token was sent only once more, so a permission that it lacked too was never requested.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_with_an_expired_token_may_lack_a_permission_too() {
+    let world = world::start();
+    world.known().needs = HashMap::from([("secrets".to_owned(), "admin".to_owned())]);
+    let auth = json!({"type": "oauth", "for": "machine", "client_id": "robot", "client_secret": "s3cret"});
+    let service = start(servers(&world, &auth), None).await;
+    service.until(|ready| ready["tools"] == 2).await;
+    world.known().expire();
+    let (status, body) = call(&service, "anna", "secrets").await;
+    assert_eq!((status, &body["scope"]), (StatusCode::OK, &json!("read admin")), "{body}");
+    // What the authorization server never grants is not requested for ever.
+    world.known().needs = HashMap::from([("secrets".to_owned(), "more".to_owned())]);
+    world.known().robot_scope = Some("read");
+    world.known().expire();
+    let before = world.known().token_requests.len();
+    let (status, body) = call(&service, "anna", "secrets").await;
+    assert_eq!((status, &body["code"]), (StatusCode::SERVICE_UNAVAILABLE, &json!("server_unavailable")), "{body}");
+    assert_eq!(world.known().token_requests.len(), before + 2);
+}
+
 /// Regression test: one authorization server without an answer kept the tools of all others away.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_authorization_server_that_hangs_delays_no_other_server() {

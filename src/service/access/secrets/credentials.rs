@@ -8,6 +8,7 @@ use secrecy::SecretString;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
+use crate::domain::access::authorization::Challenge;
 use crate::domain::access::principal::Principal;
 use crate::domain::access::secret::{SecretName, SecretOpenError};
 use crate::domain::access::template::FillError;
@@ -117,7 +118,7 @@ impl Secrets {
     }
 
     /// Sends a request with the context's credentials. If the server rejects the token of the sign-in, sends it once more with another
-    /// one.
+    /// one. If only that one shows that the call needs more permissions, sends it with a third one, which has them.
     ///
     /// # Errors
     /// The error of the request. Or no other token can help, so that the caller must sign in again.
@@ -136,18 +137,19 @@ impl Secrets {
         let Some((rejected, token)) = credentials.as_deref().and_then(|credentials| Some((credentials, credentials.token()?))) else {
             return Ok(send(context).await?);
         };
-        let challenge = match send(context.clone()).await {
-            Err(CallError::Challenged(challenge)) => challenge,
-            answered => return Ok(answered?),
-        };
-        let read_at = Instant::now();
-        let token = self.connections.challenged(&context, server, token, &challenge, false).await.map_err(CredentialError::from)?;
-        let renewed = Credentials::new(rejected.values().clone(), Some(token.clone()), read_at);
-        let again = send(CallContext { credentials: Some(Arc::new(renewed)), ..context.clone() }).await;
-        if let Err(CallError::Challenged(challenge)) = &again {
-            self.connections.challenged(&context, server, &token, challenge, true).await.map_err(CredentialError::from)?;
+        let (mut token, mut former, mut next) = (token.clone(), None::<Box<Challenge>>, context.clone());
+        loop {
+            let challenge = match send(next).await {
+                Err(CallError::Challenged(challenge)) => challenge,
+                answered => return Ok(answered?),
+            };
+            let is_last = former.as_ref().is_some_and(|former| former.lacks_scope || !challenge.lacks_scope);
+            let read_at = Instant::now();
+            token = self.connections.challenged(&context, server, &token, &challenge, is_last).await.map_err(CredentialError::from)?;
+            let renewed = Credentials::new(rejected.values().clone(), Some(token.clone()), read_at);
+            next = CallContext { credentials: Some(Arc::new(renewed)), ..context.clone() };
+            former = Some(challenge);
         }
-        Ok(again?)
     }
 
     async fn opened(
