@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use actix_cors::CorsError;
 use actix_web::body::{EitherBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::ConnectionType;
@@ -43,7 +44,7 @@ pub(crate) async fn enter(request: ServiceRequest, next: Next<impl MessageBody +
         let path = state.publish.layout().without_root(request.path()).unwrap_or(request.path());
         state.origins.of(request.method(), request.headers(), path) == Standing::Foreign
     });
-    let mut result = if is_foreign { Ok(refused(request)) } else { next.call(request).await.map(ServiceResponse::map_into_left_body) };
+    let mut result = if is_foreign { Ok(refused(request)) } else { next.call(request).await.map(in_our_form) };
     if let Some(state) = &state {
         if let Ok(response) = &mut result
             && state.access_log.contains_all()
@@ -84,6 +85,25 @@ fn add_id(headers: &mut HeaderMap) {
         && let Ok(id) = HeaderValue::try_from(Uuid::now_v7().to_string())
     {
         headers.insert(HeaderName::from_static(REQUEST_ID), id);
+    }
+}
+
+/// Gives the error of a preflight request the form that all errors have.
+fn in_our_form<B>(response: ServiceResponse<B>) -> ServiceResponse<EitherBody<B>> {
+    let error = response.response().error().and_then(|error| error.as_error::<CorsError>());
+    let problem = error.map(|error| match error {
+        CorsError::MethodNotAllowed | CorsError::MissingRequestMethod | CorsError::BadRequestMethod => {
+            Problem::invalid("access-control-request-method", "Pages of other sites may not use this method.")
+        }
+        CorsError::HeadersNotAllowed | CorsError::BadRequestHeaders => {
+            Problem::invalid("access-control-request-headers", "Pages of other sites may not send one of these headers.")
+        }
+        CorsError::MissingOrigin => Problem::invalid("origin", "A preflight request names its origin."),
+        _ => Problem::new(Code::ForeignOrigin, "Pages of this site may not call this service."),
+    });
+    match problem {
+        Some(problem) => response.into_response(problem.error_response()).map_into_right_body(),
+        None => response.map_into_left_body(),
     }
 }
 

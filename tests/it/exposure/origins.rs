@@ -143,6 +143,22 @@ async fn pages_that_are_named_use_every_method_and_read_our_headers() {
         assert!(response.headers()["access-control-allow-methods"].to_str().unwrap().contains(method));
     }
     assert_ne!(preflight("TRACE").await.status(), StatusCode::OK, "no route answers it");
+    // Regression: these errors were plain texts.
+    for (wanted, value) in [("access-control-request-method", "TRACE"), ("access-control-request-headers", "x-other")] {
+        let request = service.client.request(Method::OPTIONS, format!("{}/v1/filter", service.url)).header("origin", origin);
+        let request = if value == "TRACE" { request } else { request.header("access-control-request-method", "POST") };
+        let response = request.header(wanted, value).send().await.unwrap();
+        assert_eq!(
+            (response.status(), &response.headers()["content-type"]),
+            (StatusCode::UNPROCESSABLE_ENTITY, "application/problem+json")
+        );
+        let id = response.headers()["x-request-id"].clone();
+        let problem: Value = response.json().await.unwrap();
+        assert_eq!(
+            (&problem["code"], &problem["parameter"], &problem["request_id"]),
+            (&json!("invalid_request"), &json!(wanted), &json!(id.to_str().unwrap()))
+        );
+    }
     let response = service.request(Method::GET, "/openapi.json").header("origin", origin).send().await.unwrap();
     assert_eq!(response.headers()["access-control-allow-origin"], origin);
     let exposed = response.headers()["access-control-expose-headers"].to_str().unwrap().to_lowercase();
