@@ -19,6 +19,7 @@ use crate::domain::access::tool_facts::OverrideProblem;
 use crate::domain::catalog::shape::ShapeProblem;
 use crate::domain::execution::arguments::ArgumentProblem;
 use crate::domain::text::json;
+use crate::domain::text::short::short;
 use crate::http::described::described;
 use crate::http::member::misfit;
 use crate::service::access::connections::ConnectionError;
@@ -49,6 +50,11 @@ pub(crate) enum Fault {
 
 /// The response of a route, or its error.
 pub(crate) type Answer = Result<HttpResponse, Problem>;
+
+/// Maximum length of a name that an error repeats from a request, in characters.
+const MAX_NAME: usize = 200;
+/// Maximum length of an error's text, in characters.
+const MAX_DETAIL: usize = 4_000;
 
 /// `Retry-After` if no further session can be created, in seconds.
 const SESSIONS_RETRY_SECONDS: u64 = 60;
@@ -148,7 +154,7 @@ pub(crate) struct ProblemBody<'a> {
     /// The invalid parameter, header or body member, such as `limit` or `messages[0].role`, if `code` is
     /// `invalid_request`. Absent if no single one caused the error.
     #[serde(skip_serializing_if = "Option::is_none")]
-    parameter: Option<&'a str>,
+    parameter: Option<Cow<'a, str>>,
     /// The invalid arguments of a tool, if `code` is `invalid_arguments`; the invalid parts of a server's entry or of a tool's
     /// shape, if `code` is `invalid_request`.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
@@ -173,8 +179,13 @@ described! {
 }
 
 impl Problem {
+    /// Shortens long names of the request in the text, which are in backticks. A tool's own text stays as it is.
     pub(crate) fn new(code: Code, detail: impl Into<String>) -> Self {
-        Self { code, detail: detail.into(), parameter: None, errors: Vec::new(), retry_after: None, sign_in_url: None }
+        let mut detail = detail.into();
+        if code.fault() == Fault::Caller && detail.len() > MAX_NAME {
+            detail = with_short_names(&detail);
+        }
+        Self { code, detail, parameter: None, errors: Vec::new(), retry_after: None, sign_in_url: None }
     }
 
     /// The error for an invalid parameter, header or body member.
@@ -196,6 +207,19 @@ impl Problem {
     pub(crate) fn not_found() -> Self {
         Self::new(Code::NotFound, "See /openapi.json for the available tools.")
     }
+}
+
+/// A text with its parts in backticks shortened, and then the whole.
+fn with_short_names(text: &str) -> String {
+    let mut shortened = String::with_capacity(text.len().min(2 * MAX_DETAIL));
+    for (number, part) in text.split('`').enumerate() {
+        if number > 0 {
+            shortened.push('`');
+        }
+        let is_name = number % 2 == 1;
+        shortened.push_str(&short(part, if is_name { MAX_NAME } else { MAX_DETAIL }));
+    }
+    short(&shortened, MAX_DETAIL).into_owned()
 }
 
 /// The `limit` of a request.
@@ -237,7 +261,7 @@ impl ResponseError for Problem {
         }
         let mut response = response.json(ProblemBody {
             detail: &self.detail,
-            parameter: self.parameter.as_deref(),
+            parameter: self.parameter.as_deref().map(|parameter| short(parameter, MAX_NAME)),
             r#type: format!("urn:toolsieve:problem:{}", self.code.name()),
             title: self.code.title(),
             status: self.code.status().as_u16(),
@@ -259,7 +283,9 @@ impl From<ExecuteError> for Problem {
             ExecuteError::NotFound { did_you_mean: Some(name) } => {
                 Self::new(Code::NotFound, format!("Did you mean `{name}`? See /openapi.json for the available tools."))
             }
-            ExecuteError::Invalid(errors) => {
+            ExecuteError::Invalid(mut errors) => {
+                // It contains the names of arguments.
+                errors.iter_mut().for_each(|error| error.pointer = short(&error.pointer, MAX_NAME).into_owned());
                 let detail =
                     errors.iter().map(|error| format!("{} {}", place(&error.pointer), error.message)).collect::<Vec<_>>().join("; ");
                 Self { errors, ..Self::new(Code::InvalidArguments, detail) }
@@ -660,6 +686,27 @@ mod tests {
 
         let timeout = Problem::from(CallError::Timeout(Duration::from_micros(59_998_380)));
         assert_eq!(timeout.detail, "no answer within 60 s");
+    }
+
+    /// Regression test: errors repeated names of several megabytes.
+    #[test]
+    fn long_names_are_repeated_in_part() {
+        let long = "ä".repeat(1 << 20);
+        let expected = format!("There is no toolset `{}…`.", "ä".repeat(MAX_NAME));
+        let unknown = Problem::from(LoadError::Unknown(format!("there is no toolset `{long}`")));
+        assert_eq!((unknown.code, unknown.detail), (Code::NotFound, expected));
+        let quoted = Problem::new(Code::NotFound, format!("There is no toolset `{long}`, but `b`. Load `c`."));
+        assert!(quoted.detail.ends_with("…`, but `b`. Load `c`."), "{}", quoted.detail);
+        // Names may contain backticks, and errors of parsers use other quotes.
+        for text in [long.replace("ää", "`"), format!("invalid type: string \"{long}\", expected usize")] {
+            assert!(Problem::new(Code::NotFound, text).detail.chars().count() <= MAX_DETAIL + 1);
+        }
+        let pointer = format!("/{long}");
+        let error = ArgumentProblem { pointer, message: "is unknown".to_owned(), expected: None, did_you_mean: None };
+        let invalid = Problem::from(ExecuteError::Invalid(vec![error]));
+        assert!(invalid.errors[0].pointer.len() < 1_000 && invalid.detail.len() < 2_000, "{}", invalid.detail);
+        let text = format!("`{long}`");
+        assert_eq!(Problem::from(ExecuteError::Tool(text.clone())).detail, text, "a tool's own text");
     }
 
     #[test]

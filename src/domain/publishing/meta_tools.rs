@@ -8,6 +8,7 @@ use self::MetaTool::{FindTools, LoadToolset, RunTool};
 use crate::domain::catalog::catalog::CatalogServer;
 use crate::domain::catalog::naming::RUN_TOOL;
 use crate::domain::publishing::document::{CONTENT, operation, path_item, title_case};
+use crate::domain::text::short::short;
 use crate::domain::toolsets::loading::Group;
 use crate::domain::toolsets::mode::Mode;
 
@@ -29,6 +30,8 @@ pub const MAX_SELECTED: usize = 10;
 pub const DEFAULT_SELECTED: usize = 8;
 /// Maximum number of servers or toolsets named in a description.
 const NAMED: usize = 15;
+/// Maximum length of their names there, in characters.
+const LONGEST: usize = 40;
 
 /// The purpose for which a model uses a meta-tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -313,7 +316,7 @@ pub fn summarize_servers<'a>(servers: impl Iterator<Item = (&'a CatalogServer, u
     largest.sort_by_key(|&place| (std::cmp::Reverse(servers[place].1), place));
     largest.truncate(NAMED);
     largest.sort_unstable();
-    let names = largest.iter().map(|&place| short(servers[place].0.name.as_str())).collect();
+    let names = largest.iter().map(|&place| short(servers[place].0.name.as_str(), LONGEST).into_owned()).collect();
     let counted = if tools == 1 { "1 tool".to_owned() } else { format!("{tools} tools") };
     let listed = listed(names, servers.len(), "server");
     if listed.is_empty() { counted } else { format!("{counted} of {listed}") }
@@ -321,7 +324,7 @@ pub fn summarize_servers<'a>(servers: impl Iterator<Item = (&'a CatalogServer, u
 
 /// Summarizes toolsets: "GitHub, Jira and 7 other toolsets".
 pub fn summarize_toolsets(groups: &[Group]) -> String {
-    let names = groups.iter().take(NAMED).map(|group| short(group.name())).collect();
+    let names = groups.iter().take(NAMED).map(|group| short(group.name(), LONGEST).into_owned()).collect();
     let listed = listed(names, groups.len(), "toolset");
     if listed.is_empty() { "none is there yet".to_owned() } else { listed }
 }
@@ -337,14 +340,5 @@ fn listed(mut names: Vec<String>, all: usize, of_what: &str) -> String {
         [] => String::new(),
         [one] => one.clone(),
         [first @ .., last] => format!("{} and {last}", first.join(", ")),
-    }
-}
-
-/// Shortens a name to a few words.
-fn short(name: &str) -> String {
-    const LONGEST: usize = 40;
-    match name.char_indices().nth(LONGEST) {
-        Some((end, _)) => format!("{}…", &name[..end]),
-        None => name.to_owned(),
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod named;
 pub mod canonical;
 pub mod json;
 pub mod json_text;
+pub(crate) mod short;
 pub(crate) mod similar;
 pub(crate) mod word_list;
 pub(crate) mod words;

@@ -1,6 +1,5 @@
 //! Parts that several pages share: figures, tables, forms and lists in pages.
 
-use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
@@ -8,6 +7,7 @@ use maud::{Markup, html};
 
 use super::layout::Visit;
 use super::text::Texts;
+pub(super) use crate::domain::text::short::short;
 use crate::http::pages::browser::Fields;
 use crate::http::problem::Problem;
 use crate::http::routes::admin::{DEFAULT_SPAN, time};
@@ -64,14 +64,6 @@ pub(super) fn day(at: SystemTime) -> String {
 
 pub(super) fn took(time: Duration) -> String {
     format!("{} ms", milliseconds(Some(time.as_secs_f64() * 1e3)))
-}
-
-/// A text of somebody else, shortened so that it can't fill a page.
-pub(super) fn short(text: &str, most: usize) -> Cow<'_, str> {
-    match text.char_indices().nth(most) {
-        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
-        None => Cow::Borrowed(text),
-    }
 }
 
 /// The usage of all tools in the last 30 days.
@@ -266,15 +258,10 @@ pub(super) fn done(visit: &Visit<'_>, fields: &Fields) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use super::{grouped, short};
+    use super::grouped;
 
     #[test]
     fn digits_are_grouped_by_three() {
         assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1\u{202f}000", "1\u{202f}234\u{202f}567"]);
-    }
-
-    #[test]
-    fn long_texts_are_cut_between_characters() {
-        assert_eq!((short("äöü", 3), short("äöüß", 3)), ("äöü".into(), "äöü…".into()));
     }
 }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value};
 
 use crate::domain::catalog::schema::budget::is_small;
+use crate::domain::text::short::short;
 
 /// Maximum length of the description of one constraint, in characters.
 const MAX_CHARACTERS: usize = 400;
@@ -176,8 +177,5 @@ fn article(kind: &str) -> String {
 }
 
 fn cut(text: &str) -> String {
-    match text.char_indices().nth(MAX_CHARACTERS) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
+    short(text, MAX_CHARACTERS).into_owned()
 }

@@ -17,6 +17,7 @@ use serde_json::Value;
 use crate::domain::execution::arguments::explain::Explain;
 use crate::domain::text::json;
 use crate::domain::text::json_text::JsonText;
+use crate::domain::text::short::short;
 
 pub use self::repair::{Repair, RepairKind};
 
@@ -187,10 +188,7 @@ pub fn unwrapped(arguments: Cow<'_, str>) -> Result<(Cow<'_, str>, Option<Repair
 }
 
 fn cut(message: &str) -> String {
-    match message.char_indices().nth(MESSAGE_LIMIT) {
-        Some((end, _)) => format!("{}…", &message[..end]),
-        None => message.to_owned(),
-    }
+    short(message, MESSAGE_LIMIT).into_owned()
 }
 
 #[cfg(test)]
