@@ -60,7 +60,7 @@ pub(crate) struct Body {
     rules: Vec<Value>,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 struct Given {
     /// The version of the policy; 0 if none was ever set.
     version: u64,
@@ -180,14 +180,15 @@ impl Policies {
     pub(crate) async fn refresh(&self) -> Result<(), PolicyError> {
         let _one = self.changing.lock().await;
         let given = stored(self.store.as_ref()).await?;
-        // Even if the version is known: after a failover that lost changes, it may have been given again.
-        self.take_over(given);
+        // Not the version alone: after a failover that lost changes, it may have been given again.
+        if self.parts.read().given != given {
+            self.take_over(given);
+        }
         Ok(())
     }
 
     pub(crate) fn view(&self) -> PolicyView {
-        let parts = self.parts.read();
-        parts.view(&parts.given, &self.current)
+        self.parts.read().view(&self.current)
     }
 
     /// Replaces the policy set over the API, but only if `expected` (if given) is its current version.
@@ -220,7 +221,7 @@ impl Policies {
         let mut parts = self.parts.write();
         parts.given = given;
         parts.put_in_force(&self.current);
-        parts.view(&parts.given, &self.current)
+        parts.view(&self.current)
     }
 
     /// Returns which principals may call which tools, and which rules decide.
@@ -346,7 +347,9 @@ impl Parts {
         current.set_policy(self.policy(&self.given));
     }
 
-    fn view(&self, given: &Given, current: &CurrentCatalog) -> PolicyView {
+    /// The policy, which is in force: very many patterns take seconds to compile.
+    fn view(&self, current: &CurrentCatalog) -> PolicyView {
+        let given = &self.given;
         let rules = |rules: &[PlacedRule]| rules.iter().map(|rule| rule.rule.clone()).collect::<Vec<Rule>>();
         let of_settings = |rule| SettingsRule { rule, managed_by: ManagedBy::File };
         PolicyView {
@@ -355,7 +358,7 @@ impl Parts {
             effective_default: self.default(given),
             settings_rules: rules(&self.settings.rules).into_iter().map(of_settings).collect(),
             rules: rules(&given.rules),
-            warnings: warnings(&self.policy(given).with_toolsets(current.toolsets()), &current.snapshot()),
+            warnings: warnings(&current.policy(), &current.snapshot()),
         }
     }
 }
@@ -387,4 +390,25 @@ fn read(body: &Value) -> Result<Given, PolicyError> {
 
 fn to_value(value: &impl Serialize) -> Value {
     serde_json::to_value(value).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{CurrentCatalog, GroupTable, Parts, PolicySettings, read};
+    use crate::domain::access::policy::Policy;
+
+    /// Regression test: 100,000 patterns were compiled again for the response.
+    #[test]
+    fn rules_are_compiled_once() {
+        let given = read(&json!({"rules": [{"effect": "block", "tools": ["*delete*"]}]})).unwrap();
+        let parts = Parts { settings: PolicySettings::default(), groups: GroupTable::default(), given };
+        let current = CurrentCatalog::default();
+        let before = Policy::compiled_here();
+        parts.put_in_force(&current);
+        let warnings: Vec<String> = parts.view(&current).warnings.iter().map(ToString::to_string).collect();
+        assert_eq!(warnings, ["rule 1: it matches no current tool"]);
+        assert_eq!(Policy::compiled_here() - before, 1);
+    }
 }

@@ -94,9 +94,22 @@ impl Default for Policy {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    static COMPILED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 impl Policy {
+    /// Number of policies that this thread has compiled.
+    #[cfg(test)]
+    pub(crate) fn compiled_here() -> usize {
+        COMPILED.get()
+    }
+
     /// Compiles valid rules, as returned by [`Rule::read`].
     pub fn new(default: Effect, rules: Vec<PlacedRule>) -> Self {
+        #[cfg(test)]
+        COMPILED.set(COMPILED.get() + 1);
         let count = rules.len();
         let of = |texts: fn(&Rule) -> &[String]| Conditions::new(rules.iter().map(|rule| texts(&rule.rule)), count);
         let hints = (0..hints::COMBINATIONS).map(|hints| {

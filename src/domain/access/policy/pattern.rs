@@ -3,8 +3,10 @@
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
-use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
+use globset::{Glob, GlobBuilder, GlobSet};
 use indexmap::IndexMap;
+use rayon::iter::{IndexedParallelIterator as _, ParallelIterator as _};
+use rayon::slice::ParallelSlice as _;
 use regex_automata::meta::{self, Regex};
 use regex_automata::util::syntax;
 use regex_automata::{Input, MatchKind};
@@ -57,30 +59,16 @@ pub(crate) struct PatternSet {
 impl PatternSet {
     /// Compiles patterns that [`glob`] has parsed.
     pub(crate) fn new(globs: &[Glob]) -> Self {
-        let mut all = Self::default();
-        for (number, globs) in globs.chunks(MOST_TOGETHER).enumerate() {
-            all.add(number * MOST_TOGETHER, globs);
-        }
-        all.characters = Characters::new(globs);
-        all
+        let sets = globs.par_chunks(MOST_TOGETHER).enumerate().flat_map_iter(|(number, globs)| {
+            let mut sets = Vec::new();
+            build(number * MOST_TOGETHER, globs, &mut sets);
+            sets
+        });
+        Self { sets: sets.collect(), characters: Characters::new(globs) }
     }
 
-    fn add(&mut self, first: usize, globs: &[Glob]) {
-        let mut builder = GlobSetBuilder::new();
-        for glob in globs {
-            builder.add(glob.clone());
-        }
-        match builder.build() {
-            Ok(set) => self.sets.push((first, set)),
-            // They are too large together. Without any of them, a rule would silently not apply.
-            Err(_) if globs.len() > 1 => {
-                let (some, others) = globs.split_at(globs.len() / 2);
-                self.add(first, some);
-                self.add(first + some.len(), others);
-            }
-            // One pattern of at most `MAX_BYTES` is never too large.
-            Err(_) => {}
-        }
+    fn is_empty(&self) -> bool {
+        self.sets.is_empty()
     }
 
     pub(crate) fn is_match(&self, name: &str) -> bool {
@@ -107,6 +95,21 @@ impl PatternSet {
         if self.characters.apply_to(name) {
             self.characters.correct(name, found);
         }
+    }
+}
+
+/// Compiles patterns together, or in parts if they are too large together.
+fn build(first: usize, globs: &[Glob], sets: &mut Vec<(usize, GlobSet)>) {
+    match GlobSet::new(globs) {
+        Ok(set) => sets.push((first, set)),
+        // Without any of them, a rule would silently not apply.
+        Err(_) if globs.len() > 1 => {
+            let (some, others) = globs.split_at(globs.len() / 2);
+            build(first, some, sets);
+            build(first + some.len(), others, sets);
+        }
+        // One pattern of at most `MAX_BYTES` is never too large.
+        Err(_) => {}
     }
 }
 
@@ -148,7 +151,7 @@ impl Characters {
     }
 }
 
-/// Compiles patterns together, or in parts if they are too large together.
+/// The same as [`build`], for patterns over characters.
 fn compile(first: usize, patterns: &[(usize, String)], compiled: &mut Vec<(usize, Regex)>) {
     let texts: Vec<&str> = patterns.iter().map(|(_, text)| text.as_str()).collect();
     let config =
@@ -300,6 +303,9 @@ impl ToolPatterns {
         if self.is_free || self.own.is_match(&own(&id.name)) || self.published.is_match(published.as_str()) {
             return true;
         }
+        if self.split.is_empty() {
+            return false;
+        }
         let mut split = String::new();
         write_split(published.as_str(), &id.server, &mut split);
         self.split.is_match(&split)
@@ -319,10 +325,6 @@ impl Matcher {
         let (globs, rules): (Vec<Glob>, Vec<Arc<[usize]>>) =
             patterns.iter().filter_map(|(text, rules)| Some((glob(text.as_ref()).ok()?, rules.as_slice().into()))).unzip();
         Self { set: PatternSet::new(&globs), rules }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.rules.is_empty()
     }
 
     fn add(&self, name: &str, Scratch { holds, found, .. }: &mut Scratch) {
@@ -436,7 +438,7 @@ impl ToolConditions {
     fn add(&self, server: &ServerName, tool: Traits<'_>, scratch: &mut Scratch) {
         self.own.add(&own(tool.name), scratch);
         self.published.add(tool.published, scratch);
-        if !self.split.is_empty() {
+        if !self.split.set.is_empty() {
             let mut name = std::mem::take(&mut scratch.name);
             write_split(tool.published, server, &mut name);
             self.split.add(&name, scratch);
