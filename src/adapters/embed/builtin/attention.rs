@@ -1,7 +1,7 @@
 //! Scaled dot-product attention in float32 (Vaswani et al., "Attention Is All You Need", 2017). The query weights already
 //! contain the factor `1/√d`.
 
-use super::float::{Arithmetic, soften};
+use super::float::{Arithmetic, Factors, soften};
 
 /// Columns per step of the inner product, kept in registers.
 pub(super) const COLUMNS: usize = 16;
@@ -91,22 +91,28 @@ struct Head<'a> {
 impl Head<'_> {
     #[inline(always)]
     fn rows<A: Arithmetic, const R: usize>(&self, arithmetic: A, scores: &mut [f32], output: &mut [f32]) {
+        let mut sums = [[0.0; COLUMNS]; R];
         for column in (0..self.padded).step_by(COLUMNS) {
-            let sums = arithmetic.product::<R>(self.queries, self.stride, &self.keys[column..], self.padded, self.size);
-            for (row, sums) in scores.chunks_exact_mut(self.padded).zip(sums) {
-                row[column..column + COLUMNS].copy_from_slice(&sums);
+            let keys = &self.keys[column..];
+            let factors =
+                Factors { left: self.queries, left_stride: self.stride, right: keys, right_stride: self.padded, depth: self.size };
+            arithmetic.product(factors, &mut sums);
+            for (row, sums) in scores.chunks_exact_mut(self.padded).zip(&sums) {
+                row[column..column + COLUMNS].copy_from_slice(sums);
             }
         }
-        let mut factors = [0.0; R];
-        for (row, factor) in scores.chunks_exact_mut(self.padded).zip(&mut factors) {
+        let mut reciprocals = [0.0; R];
+        for (row, reciprocal) in scores.chunks_exact_mut(self.padded).zip(&mut reciprocals) {
             row[self.tokens..].fill(f32::MIN);
-            *factor = soften(row);
+            *reciprocal = soften(row);
         }
         for column in (0..self.size).step_by(COLUMNS) {
-            let sums = arithmetic.product::<R>(scores, self.padded, &self.values[column..], self.stride, self.tokens);
-            for ((row, sums), factor) in output.chunks_mut(self.width).zip(sums).zip(factors) {
+            let values = &self.values[column..];
+            let factors = Factors { left: scores, left_stride: self.padded, right: values, right_stride: self.stride, depth: self.tokens };
+            arithmetic.product(factors, &mut sums);
+            for ((row, sums), reciprocal) in output.chunks_mut(self.width).zip(&sums).zip(reciprocals) {
                 for (value, sum) in row[column..column + COLUMNS].iter_mut().zip(sums) {
-                    *value = sum * factor;
+                    *value = sum * reciprocal;
                 }
             }
         }

@@ -20,10 +20,35 @@ pub(super) trait Arithmetic: Copy {
     const WIDE: bool = false;
 
     /// Multiplies `R` rows of activations by one panel of weights, both packed.
-    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[u8]) -> [[i32; PANEL]; R];
+    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[u8], output: &mut [[i32; PANEL]; R]);
 
-    /// Multiplies `R` rows of `left` by 16 columns of `right`, which has `depth` rows.
-    fn product<const R: usize>(self, left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R];
+    /// Multiplies `R` rows by 16 columns.
+    fn product<const R: usize>(self, factors: Factors<'_>, output: &mut [[f32; 16]; R]);
+}
+
+/// Two matrices. Their rows are `left_stride` and `right_stride` apart.
+#[derive(Clone, Copy)]
+pub(super) struct Factors<'a> {
+    pub(super) left: &'a [f32],
+    pub(super) left_stride: usize,
+    pub(super) right: &'a [f32],
+    pub(super) right_stride: usize,
+    /// The number of values in a row of `left`, and of rows in `right`.
+    pub(super) depth: usize,
+}
+
+impl<'a> Factors<'a> {
+    /// The first rows of `left`.
+    #[inline(always)]
+    pub(super) fn rows<const R: usize>(self) -> [&'a [f32]; R] {
+        std::array::from_fn(|row| &self.left[row * self.left_stride..][..self.depth])
+    }
+
+    /// `right` up to its last row, from which only the first 16 values are left. Panics if it is shorter.
+    #[inline(always)]
+    pub(super) fn columns(self) -> &'a [f32] {
+        &self.right[..self.depth.saturating_sub(1).saturating_mul(self.right_stride).saturating_add(LANES)]
+    }
 }
 
 #[inline(always)]

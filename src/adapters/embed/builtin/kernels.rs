@@ -13,15 +13,15 @@ use std::arch::aarch64::{
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{
     __m128, __m128i, __m512i, _MM_HINT_T0, _mm_add_epi32, _mm_add_ps, _mm_castpd_si128, _mm_cvtepi8_epi16, _mm_hadd_epi32, _mm_loaddup_pd,
-    _mm_loadu_ps, _mm_loadu_si128, _mm_madd_epi16, _mm_mul_ps, _mm_prefetch, _mm_set1_ps, _mm_setzero_ps, _mm_setzero_si128, _mm_storeu_ps,
-    _mm_storeu_si128, _mm_unpackhi_epi64, _mm256_add_epi32, _mm256_cvtepi8_epi16, _mm256_hadd_epi32, _mm256_madd_epi16,
+    _mm_loadl_epi64, _mm_loadu_ps, _mm_loadu_si128, _mm_madd_epi16, _mm_mul_ps, _mm_prefetch, _mm_set1_ps, _mm_setzero_ps,
+    _mm_setzero_si128, _mm_storeu_ps, _mm_storeu_si128, _mm256_add_epi32, _mm256_cvtepi8_epi16, _mm256_hadd_epi32, _mm256_madd_epi16,
     _mm256_permute4x64_epi64, _mm256_set1_epi64x, _mm256_setzero_si256, _mm256_storeu_si256, _mm512_dpbusd_epi32, _mm512_loadu_si512,
     _mm512_set1_epi32, _mm512_setzero_si512, _mm512_storeu_si512,
 };
 
 use super::{
     attention::{self, AttentionScratch, Heads},
-    float::{self, Arithmetic},
+    float::{self, Arithmetic, Factors},
     linear::{self, Activation, Matrix},
     quantize::{self, GROUP, PANEL, Quantized, WIDE_GROUP},
     weights::ModelError,
@@ -212,13 +212,13 @@ impl Arithmetic for Portable {
     const TILE: usize = 4;
 
     #[inline(always)]
-    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[u8]) -> [[i32; PANEL]; R] {
-        multiply_portable(panel, rows)
+    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[u8], output: &mut [[i32; PANEL]; R]) {
+        multiply_portable(panel, rows, output);
     }
 
     #[inline(always)]
-    fn product<const R: usize>(self, left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {
-        product_portable(left, left_stride, right, right_stride, depth)
+    fn product<const R: usize>(self, factors: Factors<'_>, output: &mut [[f32; 16]; R]) {
+        product_portable(factors, output);
     }
 }
 
@@ -227,15 +227,15 @@ impl Arithmetic for Vnni {
     const TILE: usize = 12;
 
     #[inline(always)]
-    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[u8]) -> [[i32; PANEL]; R] {
+    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[u8], output: &mut [[i32; PANEL]; R]) {
         // SAFETY: `self` exists only if the features were detected.
-        unsafe { multiply_vnni(panel, rows) }
+        unsafe { multiply_vnni(panel, rows, output) };
     }
 
     #[inline(always)]
-    fn product<const R: usize>(self, left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {
+    fn product<const R: usize>(self, factors: Factors<'_>, output: &mut [[f32; 16]; R]) {
         // SAFETY: `self` exists only if the features were detected.
-        unsafe { product_512(left, left_stride, right, right_stride, depth) }
+        unsafe { product_512(factors, output) };
     }
 }
 
@@ -246,15 +246,15 @@ impl Arithmetic for Avx2 {
     const WIDE: bool = true;
 
     #[inline(always)]
-    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[u8]) -> [[i32; PANEL]; R] {
+    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[u8], output: &mut [[i32; PANEL]; R]) {
         // SAFETY: `self` exists only if the features were detected.
-        unsafe { multiply_avx2(panel, rows) }
+        unsafe { multiply_avx2(panel, rows, output) };
     }
 
     #[inline(always)]
-    fn product<const R: usize>(self, left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {
+    fn product<const R: usize>(self, factors: Factors<'_>, output: &mut [[f32; 16]; R]) {
         // SAFETY: `self` exists only if the features were detected.
-        unsafe { product_256(left, left_stride, right, right_stride, depth) }
+        unsafe { product_256(factors, output) };
     }
 }
 
@@ -265,15 +265,15 @@ impl Arithmetic for Sse41 {
     const WIDE: bool = true;
 
     #[inline(always)]
-    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[u8]) -> [[i32; PANEL]; R] {
+    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[u8], output: &mut [[i32; PANEL]; R]) {
         // SAFETY: `self` exists only if the feature was detected.
-        unsafe { multiply_sse41(panel, rows) }
+        unsafe { multiply_sse41(panel, rows, output) };
     }
 
     #[inline(always)]
-    fn product<const R: usize>(self, left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {
+    fn product<const R: usize>(self, factors: Factors<'_>, output: &mut [[f32; 16]; R]) {
         // SAFETY: `self` exists only if the feature was detected.
-        unsafe { product_128(left, left_stride, right, right_stride, depth) }
+        unsafe { product_128(factors, output) };
     }
 }
 
@@ -283,21 +283,21 @@ impl Arithmetic for Neon {
     const OFFSET: u8 = 128;
 
     #[inline(always)]
-    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[u8]) -> [[i32; PANEL]; R] {
+    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[u8], output: &mut [[i32; PANEL]; R]) {
         // SAFETY: `self` exists only if the processor has the feature.
-        unsafe { multiply_neon(panel, rows) }
+        unsafe { multiply_neon(panel, rows, output) };
     }
 
     #[inline(always)]
-    fn product<const R: usize>(self, left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {
+    fn product<const R: usize>(self, factors: Factors<'_>, output: &mut [[f32; 16]; R]) {
         // SAFETY: `self` exists only if the processor has the feature.
-        unsafe { product_neon(left, left_stride, right, right_stride, depth) }
+        unsafe { product_neon(factors, output) };
     }
 }
 
 /// A separate function, because the compiler does not vectorise it when it is inlined into its loops.
 #[inline(never)]
-fn multiply_portable<const R: usize>(panel: &[[u8; 128]], rows: &[u8]) -> [[i32; PANEL]; R] {
+fn multiply_portable<const R: usize>(panel: &[[u8; 128]], rows: &[u8], output: &mut [[i32; PANEL]; R]) {
     // This form, pairs of 16-bit products in plain arrays, compiles to the multiply-add instruction of most vector units. The
     // two sums per output are added at the end.
     let mut pairs = [[0i32; PANEL * 2]; R];
@@ -319,13 +319,17 @@ fn multiply_portable<const R: usize>(panel: &[[u8; 128]], rows: &[u8]) -> [[i32;
             }
         }
     }
-    pairs.map(|pairs| std::array::from_fn(|output| pairs[output * 2] + pairs[output * 2 + 1]))
+    for (output, pairs) in output.iter_mut().zip(pairs) {
+        for (sum, pair) in output.iter_mut().zip(pairs.as_chunks::<2>().0) {
+            *sum = pair[0] + pair[1];
+        }
+    }
 }
 
 /// 12 rows × 32 outputs use 24 of the 32 registers. Two more contain weights, and one an activation.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn multiply_vnni<const R: usize>(panel: &[[u8; 128]], rows: &[u8]) -> [[i32; PANEL]; R] {
+fn multiply_vnni<const R: usize>(panel: &[[u8; 128]], rows: &[u8], output: &mut [[i32; PANEL]; R]) {
     let mut sums = [[_mm512_setzero_si512(); 2]; R];
     for (weights, rows) in panel.iter().zip(rows.as_chunks::<GROUP>().0.as_chunks::<R>().0) {
         prefetch::<2048>(weights);
@@ -337,24 +341,21 @@ fn multiply_vnni<const R: usize>(panel: &[[u8; 128]], rows: &[u8]) -> [[i32; PAN
             sum[1] = _mm512_dpbusd_epi32(sum[1], row, high);
         }
     }
-    let mut output = [[0; PANEL]; R];
     for (output, sums) in output.iter_mut().zip(sums) {
         for (lanes, sum) in output.as_chunks_mut::<16>().0.iter_mut().zip(sums) {
             // SAFETY: the pointer is to 16 integers of 4 bytes, which the store fills exactly.
             unsafe { _mm512_storeu_si512(lanes.as_mut_ptr().cast(), sum) };
         }
     }
-    output
 }
 
 /// 6 rows × 8 outputs use 12 of the 16 registers, so a panel is read in four parts. A register contains two sums per output, which
 /// are added at the end.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn multiply_avx2<const R: usize>(panel: &[[u8; 128]], rows: &[u8]) -> [[i32; PANEL]; R] {
+fn multiply_avx2<const R: usize>(panel: &[[u8; 128]], rows: &[u8], output: &mut [[i32; PANEL]; R]) {
     // The lengths are equal. With this line, the loop has one condition.
     let rows = &rows.as_chunks::<WIDE_GROUP>().0.as_chunks::<R>().0[..panel.len()];
-    let mut output = [[0; PANEL]; R];
     for part in 0..4 {
         let mut sums = [[_mm256_setzero_si256(); 2]; R];
         for (weights, rows) in panel.iter().zip(rows) {
@@ -378,24 +379,22 @@ fn multiply_avx2<const R: usize>(panel: &[[u8; 128]], rows: &[u8]) -> [[i32; PAN
             unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast(), sums) };
         }
     }
-    output
 }
 
 /// Like [`multiply_avx2`], with 6 rows × 4 outputs in 12 of the 16 registers.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "sse4.1")]
-fn multiply_sse41<const R: usize>(panel: &[[u8; 128]], rows: &[u8]) -> [[i32; PANEL]; R] {
+fn multiply_sse41<const R: usize>(panel: &[[u8; 128]], rows: &[u8], output: &mut [[i32; PANEL]; R]) {
     // The lengths are equal. With this line, the loop has one condition.
     let rows = &rows.as_chunks::<WIDE_GROUP>().0.as_chunks::<R>().0[..panel.len()];
-    let mut output = [[0; PANEL]; R];
     for part in 0..8 {
         let mut sums = [[_mm_setzero_si128(); 2]; R];
         for (weights, rows) in panel.iter().zip(rows) {
             if part == 0 {
                 prefetch::<4096>(weights);
             }
-            let weights = load_128(&weights.as_chunks::<16>().0[part]);
-            let weights = [_mm_cvtepi8_epi16(weights), _mm_cvtepi8_epi16(_mm_unpackhi_epi64(weights, weights))];
+            let weights = weights.as_chunks::<8>().0;
+            let weights = [part * 2, part * 2 + 1].map(|eighth| _mm_cvtepi8_epi16(load_64(&weights[eighth])));
             for (sums, row) in sums.iter_mut().zip(rows) {
                 let row = load_twice(row);
                 for (sum, weights) in sums.iter_mut().zip(weights) {
@@ -409,7 +408,6 @@ fn multiply_sse41<const R: usize>(panel: &[[u8; 128]], rows: &[u8]) -> [[i32; PA
             unsafe { _mm_storeu_si128(lanes.as_mut_ptr().cast(), _mm_hadd_epi32(first, second)) };
         }
     }
-    output
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -418,6 +416,15 @@ fn multiply_sse41<const R: usize>(panel: &[[u8; 128]], rows: &[u8]) -> [[i32; PA
 fn load_128(bytes: &[u8; 16]) -> __m128i {
     // SAFETY: the reference is to 16 readable bytes, and the load needs no alignment.
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+}
+
+/// Loads eight bytes into the lower half. With the conversion after it, this is one instruction.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "sse2")]
+#[inline]
+fn load_64(bytes: &[u8; 8]) -> __m128i {
+    // SAFETY: the reference is to 8 readable bytes, and the load needs no alignment.
+    unsafe { _mm_loadl_epi64(bytes.as_ptr().cast()) }
 }
 
 /// Loads eight bytes into both halves, in one instruction.
@@ -441,9 +448,8 @@ fn load_512(bytes: &[u8; 64]) -> __m512i {
 /// outputs. The sums of two products are at most 2 × 128 × 127, which 16 bits contain.
 #[cfg(target_arch = "aarch64")]
 #[target_feature(enable = "neon")]
-fn multiply_neon<const R: usize>(panel: &[[u8; 128]], rows: &[u8]) -> [[i32; PANEL]; R] {
+fn multiply_neon<const R: usize>(panel: &[[u8; 128]], rows: &[u8], output: &mut [[i32; PANEL]; R]) {
     let rows = rows.as_chunks::<GROUP>().0.as_chunks::<R>().0;
-    let mut output = [[0; PANEL]; R];
     for part in 0..4 {
         let mut sums = [[vdupq_n_s32(0); 4]; R];
         // Sizes are multiples of 32 inputs, so groups come in pairs.
@@ -470,7 +476,6 @@ fn multiply_neon<const R: usize>(panel: &[[u8; 128]], rows: &[u8]) -> [[i32; PAN
             }
         }
     }
-    output
 }
 
 /// Prefetches the weights that are needed after `AHEAD` more bytes. Hardware prefetchers stop at page boundaries, and miss the second
@@ -485,122 +490,111 @@ fn prefetch<const AHEAD: usize>(weights: &[u8; 128]) {
 }
 
 #[inline(never)]
-fn product_portable<const R: usize>(left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {
-    let mut sums = [[0.0; 16]; R];
-    for (row, sums) in sums.iter_mut().enumerate() {
-        let factors = &left[row * left_stride..][..depth];
-        for (factor, columns) in factors.iter().zip(right.chunks(right_stride)) {
+fn product_portable<const R: usize>(factors: Factors<'_>, output: &mut [[f32; 16]; R]) {
+    for (sums, row) in output.iter_mut().zip(factors.rows::<R>()) {
+        *sums = [0.0; 16];
+        for (factor, columns) in row.iter().zip(factors.right.chunks(factors.right_stride)) {
             for (sum, column) in sums.iter_mut().zip(&columns[..16]) {
                 *sum += factor * column;
             }
         }
     }
-    sums
 }
 
 /// 2 rows × 16 columns use 8 of the 16 registers. Four more contain the columns, and one a factor.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "sse4.1")]
-fn product_128<const R: usize>(left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {
-    let mut output = [[0.0; 16]; R];
+fn product_128<const R: usize>(factors: Factors<'_>, output: &mut [[f32; 16]; R]) {
     for (pair, output) in output.chunks_mut(2).enumerate() {
-        let left = &left[2 * pair * left_stride..];
+        let factors = Factors { left: &factors.left[2 * pair * factors.left_stride..], ..factors };
         match output {
-            [first, second] => [*first, *second] = rows_128::<2>(left, left_stride, right, right_stride, depth),
-            rest => {
-                for output in rest {
-                    [*output] = rows_128::<1>(left, left_stride, right, right_stride, depth);
-                }
-            }
+            [first, second] => rows_128(factors, [first, second]),
+            rest => rest.iter_mut().for_each(|row| rows_128(factors, [row])),
         }
     }
-    output
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "sse4.1")]
-fn rows_128<const R: usize>(left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {
-    let rows: [&[f32]; R] = std::array::from_fn(|row| &left[row * left_stride..][..depth]);
+fn rows_128<const R: usize>(factors: Factors<'_>, output: [&mut [f32; 16]; R]) {
+    let (rows, right, stride) = (factors.rows::<R>(), factors.columns(), factors.right_stride);
     let mut sums = [[_mm_setzero_ps(); 4]; R];
-    for (step, columns) in right.chunks(right_stride).take(depth).enumerate() {
-        let columns: &[f32; 16] = columns.first_chunk().unwrap_or(&[0.0; 16]);
-        // SAFETY: all loads are within the 16 floats and need no alignment.
-        let columns: [__m128; 4] = std::array::from_fn(|at| unsafe { _mm_loadu_ps(columns.as_ptr().add(4 * at)) });
+    for step in 0..factors.depth {
+        let columns: [__m128; 4] = std::array::from_fn(|at| {
+            // SAFETY: there are 16 floats at each of the `depth` steps, and the load needs no alignment.
+            unsafe { _mm_loadu_ps(right.as_ptr().add(step * stride + 4 * at)) }
+        });
         for (sums, row) in sums.iter_mut().zip(rows) {
-            let factor = _mm_set1_ps(row[step]);
+            // SAFETY: each row has `depth` floats.
+            let factor = _mm_set1_ps(unsafe { *row.get_unchecked(step) });
             for (sum, columns) in sums.iter_mut().zip(columns) {
                 *sum = _mm_add_ps(*sum, _mm_mul_ps(factor, columns));
             }
         }
     }
-    let mut output = [[0.0; 16]; R];
-    for (output, sums) in output.iter_mut().zip(sums) {
+    for (output, sums) in output.into_iter().zip(sums) {
         for (lanes, sum) in output.as_chunks_mut::<4>().0.iter_mut().zip(sums) {
             // SAFETY: the pointer is to 4 floats, which the store fills exactly.
             unsafe { _mm_storeu_ps(lanes.as_mut_ptr(), sum) };
         }
     }
-    output
 }
 
 /// 6 rows use 6 registers for sums. One more contains the columns.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn product_512<const R: usize>(left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {
+fn product_512<const R: usize>(factors: Factors<'_>, output: &mut [[f32; 16]; R]) {
     use std::arch::x86_64::{_mm512_add_ps, _mm512_loadu_ps, _mm512_mul_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps};
-    let rows: [&[f32]; R] = std::array::from_fn(|row| &left[row * left_stride..][..depth]);
+    let (rows, right, stride) = (factors.rows::<R>(), factors.columns(), factors.right_stride);
     let mut sums = [_mm512_setzero_ps(); R];
-    for (step, columns) in right.chunks(right_stride).take(depth).enumerate() {
-        let columns: &[f32; 16] = columns.first_chunk().unwrap_or(&[0.0; 16]);
-        // SAFETY: the reference is to 16 floats, and the load needs no alignment.
-        let columns = unsafe { _mm512_loadu_ps(columns.as_ptr()) };
+    for step in 0..factors.depth {
+        // SAFETY: there are 16 floats at each of the `depth` steps, and the load needs no alignment.
+        let columns = unsafe { _mm512_loadu_ps(right.as_ptr().add(step * stride)) };
         for (sum, row) in sums.iter_mut().zip(rows) {
-            *sum = _mm512_add_ps(*sum, _mm512_mul_ps(_mm512_set1_ps(row[step]), columns));
+            // SAFETY: each row has `depth` floats.
+            let factor = _mm512_set1_ps(unsafe { *row.get_unchecked(step) });
+            *sum = _mm512_add_ps(*sum, _mm512_mul_ps(factor, columns));
         }
     }
-    let mut output = [[0.0; 16]; R];
     for (output, sum) in output.iter_mut().zip(sums) {
         // SAFETY: the pointer is to 16 floats, which the store fills exactly.
         unsafe { _mm512_storeu_ps(output.as_mut_ptr(), sum) };
     }
-    output
 }
 
 /// 6 rows × 16 columns use 12 of the 16 registers. Two more contain the columns, and one a factor.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn product_256<const R: usize>(left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {
+fn product_256<const R: usize>(factors: Factors<'_>, output: &mut [[f32; 16]; R]) {
     use std::arch::x86_64::{_mm256_add_ps, _mm256_loadu_ps, _mm256_mul_ps, _mm256_set1_ps, _mm256_setzero_ps, _mm256_storeu_ps};
-    let rows: [&[f32]; R] = std::array::from_fn(|row| &left[row * left_stride..][..depth]);
+    let (rows, right, stride) = (factors.rows::<R>(), factors.columns(), factors.right_stride);
     let mut sums = [[_mm256_setzero_ps(); 2]; R];
-    for (step, columns) in right.chunks(right_stride).take(depth).enumerate() {
-        let columns: &[f32; 16] = columns.first_chunk().unwrap_or(&[0.0; 16]);
-        // SAFETY: both loads are within the 16 floats and need no alignment.
-        let columns = unsafe { [_mm256_loadu_ps(columns.as_ptr()), _mm256_loadu_ps(columns.as_ptr().add(8))] };
+    for step in 0..factors.depth {
+        // SAFETY: there are 16 floats at each of the `depth` steps, and the loads need no alignment.
+        let columns = [0, 8].map(|at| unsafe { _mm256_loadu_ps(right.as_ptr().add(step * stride + at)) });
         for (sums, row) in sums.iter_mut().zip(rows) {
-            let factor = _mm256_set1_ps(row[step]);
+            // SAFETY: each row has `depth` floats.
+            let factor = _mm256_set1_ps(unsafe { *row.get_unchecked(step) });
             for (sum, columns) in sums.iter_mut().zip(columns) {
                 *sum = _mm256_add_ps(*sum, _mm256_mul_ps(factor, columns));
             }
         }
     }
-    let mut output = [[0.0; 16]; R];
     for (output, sums) in output.iter_mut().zip(sums) {
         for (lanes, sum) in output.as_chunks_mut::<8>().0.iter_mut().zip(sums) {
             // SAFETY: the pointer is to 8 floats, which the store fills exactly.
             unsafe { _mm256_storeu_ps(lanes.as_mut_ptr(), sum) };
         }
     }
-    output
 }
 
 /// 6 rows × 16 columns use 24 of the 32 registers. Four more contain the columns.
 #[cfg(target_arch = "aarch64")]
 #[target_feature(enable = "neon")]
-fn product_neon<const R: usize>(left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {
-    let rows: [&[f32]; R] = std::array::from_fn(|row| &left[row * left_stride..][..depth]);
+fn product_neon<const R: usize>(factors: Factors<'_>, output: &mut [[f32; 16]; R]) {
+    let rows = factors.rows::<R>();
     let mut sums = [[vdupq_n_f32(0.0); 4]; R];
-    for (step, columns) in right.chunks(right_stride).take(depth).enumerate() {
+    for (step, columns) in factors.right.chunks(factors.right_stride).take(factors.depth).enumerate() {
         let columns: &[f32; 16] = columns.first_chunk().unwrap_or(&[0.0; 16]);
         // SAFETY: all loads are within the 16 floats.
         let columns: [float32x4_t; 4] = std::array::from_fn(|at| unsafe { vld1q_f32(columns.as_ptr().add(4 * at)) });
@@ -610,12 +604,10 @@ fn product_neon<const R: usize>(left: &[f32], left_stride: usize, right: &[f32],
             }
         }
     }
-    let mut output = [[0.0; 16]; R];
     for (output, sums) in output.iter_mut().zip(sums) {
         for (lanes, sum) in output.as_chunks_mut::<4>().0.iter_mut().zip(sums) {
             // SAFETY: the pointer is to 4 floats, which the store fills exactly.
             unsafe { vst1q_f32(lanes.as_mut_ptr(), sum) };
         }
     }
-    output
 }

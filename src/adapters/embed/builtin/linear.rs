@@ -7,6 +7,9 @@ use super::{
     quantize::{GROUP, PANEL, Quantized},
 };
 
+/// The largest number of rows in a tile of any instruction set.
+const LARGEST_TILE: usize = 12;
+
 /// A packed matrix with its scales, sums and biases. `panels` is borrowed from the weights file.
 #[derive(Clone, Copy)]
 pub(super) struct Matrix<'a> {
@@ -40,6 +43,7 @@ pub(super) fn tile_bounds(rows: usize, tile: usize) -> impl Iterator<Item = Rang
 #[inline(always)]
 pub(super) fn linear<A: Arithmetic>(arithmetic: A, input: &Quantized, matrix: Matrix<'_>, activation: Activation, output: &mut [f32]) {
     let outputs = matrix.scales.len();
+    let mut sums = [[0; PANEL]; LARGEST_TILE];
     for (index, panel) in matrix.panels.chunks_exact(input.width * PANEL).enumerate() {
         let panel = panel.as_chunks::<{ PANEL * GROUP }>().0;
         let columns = index * PANEL..(index + 1) * PANEL;
@@ -50,15 +54,20 @@ pub(super) fn linear<A: Arithmetic>(arithmetic: A, input: &Quantized, matrix: Ma
             bias: &matrix.bias[columns.clone()],
             activation,
         };
+        // With an address that follows from the number of the tile, the compiler would compute it again in every step of a kernel's loop.
+        let mut rest = input.bytes.as_slice();
         for tile in tile_bounds(input.rows(), A::TILE) {
-            let rows = &input.bytes[tile.start * input.stride..tile.end * input.stride];
+            let rows;
+            (rows, rest) = rest.split_at(tile.len() * input.stride);
             let scales = &input.scales[tile.clone()];
             let minima = &input.minima[tile.clone()];
             let output = &mut output[tile.start * outputs + columns.start..];
             macro_rules! step {
                 ($rows:literal) => {{
-                    let sums = arithmetic.multiply::<$rows>(panel, rows);
-                    epilogue.write::<A>(&sums, scales, minima, output, outputs);
+                    if let Some(sums) = sums.first_chunk_mut::<$rows>() {
+                        arithmetic.multiply(panel, rows, sums);
+                        epilogue.write::<A>(sums, scales, minima, output, outputs);
+                    }
                 }};
             }
             match tile.len() {
