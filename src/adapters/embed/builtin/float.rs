@@ -19,8 +19,9 @@ pub(super) trait Arithmetic: Copy {
     /// Whether `multiply` expects quantised activations as signed values of two bytes.
     const WIDE: bool = false;
 
-    /// Multiplies `R` rows of activations by one panel of weights, both packed.
-    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[u8], output: &mut [[i32; PANEL]; R]);
+    /// Multiplies `R` rows of activations by one panel of weights, both packed. `ahead`: prefetches the panel that follows in memory,
+    /// if that is useful.
+    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[u8], ahead: bool, output: &mut [[i32; PANEL]; R]);
 
     /// Multiplies `R` rows by 16 columns.
     fn product<const R: usize>(self, factors: Factors<'_>, output: &mut [[f32; 16]; R]);

@@ -212,7 +212,7 @@ impl Arithmetic for Portable {
     const TILE: usize = 4;
 
     #[inline(always)]
-    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[u8], output: &mut [[i32; PANEL]; R]) {
+    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[u8], _: bool, output: &mut [[i32; PANEL]; R]) {
         multiply_portable(panel, rows, output);
     }
 
@@ -227,7 +227,7 @@ impl Arithmetic for Vnni {
     const TILE: usize = 12;
 
     #[inline(always)]
-    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[u8], output: &mut [[i32; PANEL]; R]) {
+    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[u8], _: bool, output: &mut [[i32; PANEL]; R]) {
         // SAFETY: `self` exists only if the features were detected.
         unsafe { multiply_vnni(panel, rows, output) };
     }
@@ -246,9 +246,9 @@ impl Arithmetic for Avx2 {
     const WIDE: bool = true;
 
     #[inline(always)]
-    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[u8], output: &mut [[i32; PANEL]; R]) {
+    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[u8], ahead: bool, output: &mut [[i32; PANEL]; R]) {
         // SAFETY: `self` exists only if the features were detected.
-        unsafe { multiply_avx2(panel, rows, output) };
+        unsafe { multiply_avx2(panel, rows, ahead, output) };
     }
 
     #[inline(always)]
@@ -265,9 +265,9 @@ impl Arithmetic for Sse41 {
     const WIDE: bool = true;
 
     #[inline(always)]
-    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[u8], output: &mut [[i32; PANEL]; R]) {
+    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[u8], ahead: bool, output: &mut [[i32; PANEL]; R]) {
         // SAFETY: `self` exists only if the feature was detected.
-        unsafe { multiply_sse41(panel, rows, output) };
+        unsafe { multiply_sse41(panel, rows, ahead, output) };
     }
 
     #[inline(always)]
@@ -283,7 +283,7 @@ impl Arithmetic for Neon {
     const OFFSET: u8 = 128;
 
     #[inline(always)]
-    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[u8], output: &mut [[i32; PANEL]; R]) {
+    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[u8], _: bool, output: &mut [[i32; PANEL]; R]) {
         // SAFETY: `self` exists only if the processor has the feature.
         unsafe { multiply_neon(panel, rows, output) };
     }
@@ -353,14 +353,17 @@ fn multiply_vnni<const R: usize>(panel: &[[u8; 128]], rows: &[u8], output: &mut 
 /// are added at the end.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn multiply_avx2<const R: usize>(panel: &[[u8; 128]], rows: &[u8], output: &mut [[i32; PANEL]; R]) {
+fn multiply_avx2<const R: usize>(panel: &[[u8; 128]], rows: &[u8], ahead: bool, output: &mut [[i32; PANEL]; R]) {
     // The lengths are equal. With this line, the loop has one condition.
     let rows = &rows.as_chunks::<WIDE_GROUP>().0.as_chunks::<R>().0[..panel.len()];
+    // Spread over all steps, because the memory is slower than a single part.
+    let mut next = panel.as_ptr_range().end.cast::<u8>();
     for part in 0..4 {
         let mut sums = [[_mm256_setzero_si256(); 2]; R];
         for (weights, rows) in panel.iter().zip(rows) {
-            if part == 0 {
-                prefetch::<4096>(weights);
+            if ahead {
+                prefetch_line(next);
+                next = next.wrapping_add(32);
             }
             let weights = weights.as_chunks::<16>().0;
             let weights = [part * 2, part * 2 + 1].map(|quarter| _mm256_cvtepi8_epi16(load_128(&weights[quarter])));
@@ -384,14 +387,16 @@ fn multiply_avx2<const R: usize>(panel: &[[u8; 128]], rows: &[u8], output: &mut 
 /// Like [`multiply_avx2`], with 6 rows × 4 outputs in 12 of the 16 registers.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "sse4.1")]
-fn multiply_sse41<const R: usize>(panel: &[[u8; 128]], rows: &[u8], output: &mut [[i32; PANEL]; R]) {
+fn multiply_sse41<const R: usize>(panel: &[[u8; 128]], rows: &[u8], ahead: bool, output: &mut [[i32; PANEL]; R]) {
     // The lengths are equal. With this line, the loop has one condition.
     let rows = &rows.as_chunks::<WIDE_GROUP>().0.as_chunks::<R>().0[..panel.len()];
+    let mut next = panel.as_ptr_range().end.cast::<u8>();
     for part in 0..8 {
         let mut sums = [[_mm_setzero_si128(); 2]; R];
         for (weights, rows) in panel.iter().zip(rows) {
-            if part == 0 {
-                prefetch::<4096>(weights);
+            if ahead {
+                prefetch_line(next);
+                next = next.wrapping_add(16);
             }
             let weights = weights.as_chunks::<8>().0;
             let weights = [part * 2, part * 2 + 1].map(|eighth| _mm_cvtepi8_epi16(load_64(&weights[eighth])));
@@ -478,15 +483,20 @@ fn multiply_neon<const R: usize>(panel: &[[u8; 128]], rows: &[u8], output: &mut 
     }
 }
 
-/// Prefetches the weights that are needed after `AHEAD` more bytes. Hardware prefetchers stop at page boundaries, and miss the second
-/// line of each group where a path reads every other line.
+/// Prefetches the weights that are needed after `AHEAD` more bytes. Hardware prefetchers stop at page boundaries.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn prefetch<const AHEAD: usize>(weights: &[u8; 128]) {
     for line in weights.as_chunks::<64>().0 {
-        // SAFETY: a prefetch reads nothing and accepts any address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().wrapping_add(AHEAD).cast()) };
+        prefetch_line(line.as_ptr().wrapping_add(AHEAD));
     }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn prefetch_line(address: *const u8) {
+    // SAFETY: a prefetch reads nothing and accepts any address.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
 }
 
 #[inline(never)]

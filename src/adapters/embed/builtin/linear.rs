@@ -59,13 +59,15 @@ pub(super) fn linear<A: Arithmetic>(arithmetic: A, input: &Quantized, matrix: Ma
         for tile in tile_bounds(input.rows(), A::TILE) {
             let rows;
             (rows, rest) = rest.split_at(tile.len() * input.stride);
+            // The first tile prefetches the next panel for all of them.
+            let is_first = tile.start == 0;
             let scales = &input.scales[tile.clone()];
             let minima = &input.minima[tile.clone()];
             let output = &mut output[tile.start * outputs + columns.start..];
             macro_rules! step {
                 ($rows:literal) => {{
                     if let Some(sums) = sums.first_chunk_mut::<$rows>() {
-                        arithmetic.multiply(panel, rows, sums);
+                        arithmetic.multiply(panel, rows, is_first, sums);
                         epilogue.write::<A>(sums, scales, minima, output, outputs);
                     }
                 }};
