@@ -314,7 +314,8 @@ fn passes<'a>(mut ids: &'a [u32], mut lengths: &'a [usize]) -> Vec<Pass<'a>> {
     passes
 }
 
-#[cfg(all(test, target_os = "linux", target_arch = "x86_64"))]
+#[cfg(test)]
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod tests {
     use std::fs::File;
     use std::os::unix::fs::FileExt;
