@@ -126,9 +126,14 @@ impl Fields {
 }
 
 /// The path below which browsers reach the service, without a slash at its end.
-pub(in crate::http) fn base(state: &State) -> Cow<'static, str> {
-    let path = state.public_url.as_ref().and_then(|url| url::Url::parse(url).ok()).map(|url| url.path().trim_end_matches('/').to_owned());
-    path.map_or(Cow::Borrowed(""), Cow::Owned)
+pub(in crate::http) fn base(state: &State) -> Cow<'_, str> {
+    base_of(state.public_url.as_deref(), &state.publish.layout().root_path)
+}
+
+/// The path of the public address. Without one, mcpo's `--root-path` says where a proxy publishes the service.
+fn base_of<'a>(public_url: Option<&str>, root_path: &'a str) -> Cow<'a, str> {
+    let path = public_url.and_then(|url| url::Url::parse(url).ok()).map(|url| url.path().trim_end_matches('/').to_owned());
+    path.filter(|path| !path.is_empty()).map_or(Cow::Borrowed(root_path), Cow::Owned)
 }
 
 /// A path with a query. Empty values are left out.
@@ -172,7 +177,7 @@ pub(in crate::http) fn with_cookie(mut response: HttpResponse, cookie: Option<He
 
 #[cfg(test)]
 mod tests {
-    use super::{Fields, address};
+    use super::{Fields, address, base_of};
 
     #[test]
     fn a_field_that_occurs_twice_does_not_count() {
@@ -181,6 +186,20 @@ mod tests {
         assert_eq!(found.take("iss").as_deref(), Some("https://a.example"));
         assert_eq!(found.take("state"), None);
         assert_eq!((found.list("list"), found.lines("lines")), (vec!["a", "b"], vec!["a, b", "c"]));
+    }
+
+    #[test]
+    fn pages_are_below_the_public_address_or_the_root_path() {
+        for (public_url, root_path, expected) in [
+            (None, "", ""),
+            (None, "/toolsieve", "/toolsieve"),
+            (Some("https://chat.example.org"), "", ""),
+            (Some("https://chat.example.org"), "/toolsieve", "/toolsieve"),
+            (Some("https://chat.example.org/tools/"), "", "/tools"),
+            (Some("https://chat.example.org/tools"), "/toolsieve", "/tools"),
+        ] {
+            assert_eq!(base_of(public_url, root_path), expected, "{public_url:?} {root_path}");
+        }
     }
 
     #[test]

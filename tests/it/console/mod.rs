@@ -14,6 +14,7 @@ use reqwest::header::{ACCEPT_LANGUAGE, CONTENT_SECURITY_POLICY, CONTENT_TYPE, CO
 use reqwest::redirect::Policy;
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
+use toolsieve::settings::McpoSettings;
 
 use crate::harness::keys::{ADMIN, KEY, administer, start_on};
 use crate::harness::wait::{eventually, when};
@@ -44,6 +45,8 @@ const SCRIPT: &str = "<script src=\"/ui/static/console.js\" defer></script>";
 /// A browser without scripts: it keeps one cookie and follows no redirect.
 struct Browser<'a> {
     service: &'a Running,
+    /// The path below which a proxy publishes the service, or empty.
+    base: &'static str,
     client: Client,
     cookie: Option<String>,
 }
@@ -58,7 +61,7 @@ struct Page {
 
 impl<'a> Browser<'a> {
     fn of(service: &'a Running) -> Self {
-        Self { service, client: Client::builder().redirect(Policy::none()).build().unwrap(), cookie: None }
+        Self { service, base: "", client: Client::builder().redirect(Policy::none()).build().unwrap(), cookie: None }
     }
 
     async fn send(&mut self, request: RequestBuilder) -> Page {
@@ -69,7 +72,8 @@ impl<'a> Browser<'a> {
         let response: Response = request.send().await.unwrap();
         let header = |name| response.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
         if let Some(cookie) = header(SET_COOKIE) {
-            assert!(cookie.contains("; Path=/ui;") && cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"), "{cookie}");
+            let path = format!("; Path={}/ui;", self.base);
+            assert!(cookie.contains(&path) && cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"), "{cookie}");
             let pair = cookie.split(';').next().unwrap();
             self.cookie = (!pair.ends_with('=')).then(|| pair.to_owned());
         }
@@ -84,19 +88,21 @@ impl<'a> Browser<'a> {
     }
 
     async fn open(&mut self, path: &str) -> Page {
-        let request = self.client.get(format!("{}{path}", self.service.url));
+        let request = self.client.get(format!("{}{}{path}", self.service.url, self.base));
         self.send(request).await
     }
 
     async fn submit(&mut self, path: &str, form: &[(&str, &str)]) -> Page {
         let body = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(form).finish();
-        let request = self.client.post(format!("{}{path}", self.service.url)).header("content-type", "application/x-www-form-urlencoded");
+        let request = self.client.post(format!("{}{}{path}", self.service.url, self.base));
+        let request = request.header("content-type", "application/x-www-form-urlencoded");
         self.send(request.body(body)).await
     }
 
     async fn sign_in(&mut self) {
         let page = self.submit("/ui/login", &[("key", ADMIN)]).await;
-        assert_eq!((page.status, page.location.as_deref()), (StatusCode::SEE_OTHER, Some("/ui")), "{}", page.text);
+        let overview = format!("{}/ui", self.base);
+        assert_eq!((page.status, page.location), (StatusCode::SEE_OTHER, Some(overview)), "{}", page.text);
         assert!(self.cookie.is_some());
     }
 
@@ -151,6 +157,33 @@ async fn signed_in(service: &Running) -> Browser<'_> {
     let mut browser = Browser::of(service);
     browser.sign_in().await;
     browser
+}
+
+/// A user saw: behind a proxy, the page led to `/ui/login` of another program.
+#[tokio::test(flavor = "multi_thread")]
+async fn below_a_root_path_every_address_carries_it() {
+    let mcpo = McpoSettings { root_path: "/toolsieve".into(), ..McpoSettings::default() };
+    let environment = vec![("TOOLSIEVE_ADMIN_KEY", ADMIN)];
+    let service = Start { servers: servers(), key: Some(KEY), environment, mcpo: Some(mcpo), ..Start::default() }.start().await;
+    service.settled().await;
+    let mut browser = Browser { base: "/toolsieve", ..Browser::of(&service) };
+    let to = "/toolsieve/ui/login?to=%2Fui%2Ftools";
+    assert_eq!(browser.open("/ui/tools").await.location.as_deref(), Some(to));
+    // A proxy that removes the path from requests.
+    let stripped = browser.client.get(format!("{}/ui/tools", service.url));
+    assert_eq!(browser.send(stripped).await.location.as_deref(), Some(to));
+    assert_eq!(browser.open("/ui/").await.location.as_deref(), Some("/toolsieve/ui"));
+    let page = browser.see("/ui/login").await;
+    assert!(page.text.contains("action=\"/toolsieve/ui/login\"") && !page.text.contains("\"/ui"), "{}", page.text);
+    browser.sign_in().await;
+    for path in PAGES.iter().chain(&["/ui/server?server=time", "/ui/tool?server=time&tool=get_current_time"]) {
+        let page = browser.see(path).await;
+        assert!(page.text.contains("href=\"/toolsieve/ui/servers\"") && !page.text.contains("\"/ui"), "{path}: {}", page.text);
+    }
+    let page = browser.send_form("/ui/server", &[("server", "time"), ("do", "restart")]).await;
+    assert_eq!(page.location.as_deref(), Some("/toolsieve/ui/server?server=time&done=restarted"), "{}", page.text);
+    let page = browser.send_form("/ui/logout", &[]).await;
+    assert_eq!((page.location.as_deref(), &browser.cookie), (Some("/toolsieve/ui/login"), &None));
 }
 
 #[tokio::test(flavor = "multi_thread")]
