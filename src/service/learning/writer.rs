@@ -1,5 +1,6 @@
 //! Stores what is learned, soon after it is in memory.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -7,7 +8,7 @@ use crate::domain::learning::memory::Memory;
 use crate::service::learning::co_uses::CoUses;
 use crate::service::learning::forgettings::Forgettings;
 use crate::service::learning::memories::Memories;
-use crate::service::ports::{CalledInChat, FilledCall, Forgotten, LearnedUse, LearningStore};
+use crate::service::ports::{CalledInChat, FilledCall, Forgotten, LearnedUse, LearningStore, StoreError};
 use crate::service::write_behind::BatchWriter;
 
 /// Maximum number of messages in memory, counted once per scope: about 60 MiB with 384 dimensions.
@@ -43,11 +44,12 @@ impl BatchWriter for Writer {
     const BATCH: usize = 1_024;
     const GATHER: Duration = Duration::from_millis(300);
 
-    fn report_lost(lost: u64) {
-        tracing::warn!(lost, "uses will be forgotten at the next start: the store fails or is too slow");
+    fn report_lost(&self, lost: u64, reason: Option<&StoreError>) {
+        let (error, source) = (reason.map(tracing::field::display), reason.and_then(Error::source).map(tracing::field::display));
+        tracing::warn!(error, source, lost, "uses will be forgotten at the next start: the store fails or is too slow");
     }
 
-    async fn save(&self, batch: &[Taught]) -> bool {
+    async fn save(&self, batch: &[Taught]) -> Result<(), Option<StoreError>> {
         let _writing = self.writing.lock().await;
         let (mut uses, mut calls, mut filled) = (Vec::new(), Vec::new(), Vec::new());
         let forgotten = self.forgettings.count();
@@ -75,7 +77,7 @@ impl BatchWriter for Writer {
         }
         let memories = Arc::clone(&self.memories);
         let _ = tokio::task::spawn_blocking(move || memories.refit(Memory::is_due)).await;
-        saved.inspect_err(|error| tracing::warn!(%error, "uses were not stored")).is_ok()
+        saved.map_err(Some)
     }
 
     async fn forget(&self) {

@@ -82,12 +82,13 @@ impl BatchWriter for Writer {
     const BATCH: usize = 1_024;
     const GATHER: Duration = Duration::from_millis(100);
 
-    fn report_lost(lost: u64) {
+    fn report_lost(&self, lost: u64, _reason: Option<&StoreError>) {
         tracing::error!(lost, "entries of the audit log were lost");
     }
 
-    async fn save(&self, batch: &[AuditEntry]) -> bool {
-        self.spooling.save(batch).await
+    async fn save(&self, batch: &[AuditEntry]) -> Result<(), Option<StoreError>> {
+        // The log contains the reason already.
+        if self.spooling.save(batch).await { Ok(()) } else { Err(None) }
     }
 
     async fn forget(&self) {

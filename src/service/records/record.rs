@@ -20,7 +20,7 @@ use crate::service::leading::Leading;
 use crate::service::learning::learn::{Learning, Used};
 use crate::service::learning::open_message::OpenMessage;
 use crate::service::ports::{
-    Attribution, CallOutcome, EventMessage, EventStore, SelectionEvent, SelectionEventKind, Spool, SpoolState, Verdict,
+    Attribution, CallOutcome, EventMessage, EventStore, SelectionEvent, SelectionEventKind, Spool, SpoolState, StoreError, Verdict,
 };
 use crate::service::records::last_selections::{LastSelection, LastSelections, Lesson};
 use crate::service::records::metrics::{Meters, SearchKind};
@@ -341,12 +341,13 @@ impl BatchWriter for Writer {
     const BATCH: usize = 4_096;
     const GATHER: Duration = Duration::from_millis(500);
 
-    fn report_lost(lost: u64) {
+    fn report_lost(&self, lost: u64, _reason: Option<&StoreError>) {
         tracing::warn!(lost, "selection events were lost: the store fails or is too slow");
     }
 
-    async fn save(&self, batch: &[SelectionEvent]) -> bool {
-        self.spooling.save(batch).await
+    async fn save(&self, batch: &[SelectionEvent]) -> Result<(), Option<StoreError>> {
+        // The log contains the reason already.
+        if self.spooling.save(batch).await { Ok(()) } else { Err(None) }
     }
 
     async fn forget(&self) {
