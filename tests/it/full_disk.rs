@@ -265,6 +265,14 @@ async fn a_full_disk_loses_nothing_that_was_acknowledged() {
     let problem: Value = refused.json().await.unwrap();
     assert_eq!(problem["code"], "store_unavailable", "{problem}");
     assert!(problem["detail"].as_str().unwrap().contains("nothing was changed"), "{problem}");
+    let ready = office.get("/readyz").await;
+    assert_eq!((&ready["ready"], &ready["store"]["state"]), (&json!(true), &json!("degraded")), "{ready}");
+    let error = ready["store"]["error"].as_str().unwrap();
+    assert!(error.contains("changes are refused") && error.contains("Free space"), "{error}");
+    let public = office.client.get(format!("{}/readyz", office.service.url)).send().await.unwrap();
+    assert_eq!(public.status(), StatusCode::OK);
+    let public: Value = public.json().await.unwrap();
+    assert_eq!(public["store"], json!({"state": "degraded", "error": "see the log"}));
     eventually("`/readyz` says that records wait in memory", async || {
         when(office.get("/readyz").await, |ready| ready["spool"]["error"].is_string())
     })
@@ -281,6 +289,7 @@ async fn a_full_disk_loses_nothing_that_was_acknowledged() {
         when(office.get("/readyz").await, |ready| ready["spool"] == json!({"bytes": 0}))
     })
     .await;
+    assert_eq!(office.get("/readyz").await["store"], json!({"state": "ready"}));
     assert!(office.save_toolset("later").await.status().is_success());
     let metrics = office.client.get(format!("{}/metrics", office.service.url)).bearer_auth(ADMIN).send().await.unwrap();
     let metrics = metrics.text().await.unwrap();

@@ -179,6 +179,10 @@ impl PostgresStore {
                 done => break done,
             }
         };
+        match &done {
+            Err(error) if is_lost(error) || is_conflict(error) => {}
+            done => self.failures.note_taken(done.is_ok()),
+        }
         // The server answers a commit that it refuses. Without an answer, nobody knows.
         let is_unsure = is_committing.into_inner() && done.as_ref().is_err_and(is_lost);
         let done = done.map_err(|error| match self.failed(action)(error) {

@@ -204,7 +204,12 @@ impl SqliteStore {
                 transaction.commit().await?;
                 Ok(done)
             };
-            transaction.await.map_err(self.failed(action))
+            let done = transaction.await;
+            match &done {
+                Err(error) if errors::is_locked(error) => {}
+                done => self.failures.note_taken(done.is_ok()),
+            }
+            done.map_err(self.failed(action))
         };
         write.await.inspect_err(|_| self.failures.note_write())
     }
@@ -392,6 +397,21 @@ mod tests {
         let refused = store.save_policy(0, "{}").await.unwrap_err();
         assert!(matches!(refused, StoreError::Away { is_unsure: false, .. }), "{refused}");
         assert!(store.policy().await.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_store_that_took_no_write_is_tried_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&folder.path().join("toolsieve.db")).await.unwrap();
+        let run = async |statement: &'static str| sqlx::raw_sql(statement).execute(&store.writer).await.map(drop).unwrap();
+        run("CREATE TRIGGER refuse BEFORE UPDATE ON installation BEGIN SELECT RAISE(ABORT, 'no room'); END").await;
+        assert!(store.check_writes().await.is_ok(), "nothing has failed yet");
+        assert!(store.claim_installation(Uuid::from_u128(1)).await.is_err());
+        assert!(store.check().await.is_ok(), "it can still be read");
+        assert!(store.check_writes().await.is_err());
+        run("DROP TRIGGER refuse").await;
+        assert!(store.check_writes().await.is_ok());
+        assert!(!store.failures.takes_no_writes());
     }
 
     #[tokio::test]

@@ -116,9 +116,10 @@ described! {
 /// The database.
 #[derive(Serialize, ToSchema)]
 struct StoreBody {
-    /// `ready` or `failed`.
+    /// `ready`, `degraded` or `failed`. A degraded database can be read but not written, for example because its disk is full: changes are
+    /// refused, and calls and messages continue.
     state: String,
-    /// The error; present only if the store has failed.
+    /// The error, and what to do; absent if the database is ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }

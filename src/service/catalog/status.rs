@@ -75,7 +75,7 @@ impl Readiness {
     pub(crate) fn hide_reasons(&mut self) {
         self.servers.iter_mut().for_each(|server| server.error = None);
         self.reload.hide_details();
-        if let StoreState::Failed { error } = &mut self.store {
+        if let StoreState::Failed { error } | StoreState::Degraded { error } = &mut self.store {
             "see the log".clone_into(error);
         }
         self.spool.error = None;
@@ -90,6 +90,10 @@ impl Readiness {
 #[serde(tag = "state", rename_all = "snake_case")]
 pub(crate) enum StoreState {
     Ready,
+    /// The store can be read and takes no writes: changes are refused, and all else continues.
+    Degraded {
+        error: String,
+    },
     /// The store failed; the service uses data in memory.
     Failed {
         error: String,
@@ -206,9 +210,19 @@ impl Status {
 
     async fn store(&self) -> StoreState {
         match tokio::time::timeout(STORE_PATIENCE, self.store.check()).await {
-            Ok(Ok(())) => StoreState::Ready,
+            Ok(Ok(())) => self.writable_store().await,
             Ok(Err(error)) => StoreState::Failed { error: error.to_string() },
             Err(_) => StoreState::Failed { error: format!("the store does not answer within {} s", STORE_PATIENCE.as_secs()) },
         }
+    }
+
+    /// The state of a store that can be read.
+    async fn writable_store(&self) -> StoreState {
+        let reason = match tokio::time::timeout(STORE_PATIENCE, self.store.check_writes()).await {
+            Ok(Ok(())) => return StoreState::Ready,
+            Ok(Err(error)) => std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string),
+            Err(_) => format!("a write takes longer than {} s", STORE_PATIENCE.as_secs()),
+        };
+        StoreState::Degraded { error: format!("changes are refused: {reason}") }
     }
 }

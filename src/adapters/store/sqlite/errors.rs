@@ -88,6 +88,14 @@ pub(super) struct GoneError {
     pub(super) path: PathBuf,
 }
 
+/// The disk takes no writes.
+#[derive(Debug, thiserror::Error)]
+#[error("{} can't be written: {source}. Free space on its disk; the service then continues by itself", path.display())]
+struct NoWritesError {
+    path: PathBuf,
+    source: sqlx::Error,
+}
+
 impl SqliteOpenError {
     pub(super) fn of(path: &Path, source: sqlx::Error) -> Self {
         let path = path.to_owned();
@@ -115,15 +123,23 @@ impl SqliteOpenError {
 pub(super) fn during_use(path: &Path, source: sqlx::Error) -> Box<dyn Error + Send + Sync> {
     match primary_code(&source) {
         Some(SQLITE_CORRUPT | SQLITE_NOTADB) => Box::new(SqliteOpenError::of(path, source)),
+        _ if takes_no_writes(&source) => Box::new(NoWritesError { path: path.to_owned(), source }),
         _ => Box::new(source),
     }
 }
 
 /// Whether another attempt may succeed: another process holds the lock of the file, or the disk is full or takes no writes now.
 pub(super) fn is_passing(error: &sqlx::Error) -> bool {
-    matches!(error, sqlx::Error::PoolTimedOut)
-        || matches!(primary_code(error), Some(SQLITE_BUSY | SQLITE_FULL))
-        || extended_code(error).is_some_and(|code| NO_WRITES.contains(&code))
+    is_locked(error) || takes_no_writes(error)
+}
+
+/// Whether another process or another write was in the way.
+pub(super) fn is_locked(error: &sqlx::Error) -> bool {
+    matches!(error, sqlx::Error::PoolTimedOut) || primary_code(error) == Some(SQLITE_BUSY)
+}
+
+fn takes_no_writes(error: &sqlx::Error) -> bool {
+    primary_code(error) == Some(SQLITE_FULL) || extended_code(error).is_some_and(|code| NO_WRITES.contains(&code))
 }
 
 /// What to do about a failed backup, as a sentence after the error; empty if that is unknown.

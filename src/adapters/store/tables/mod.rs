@@ -41,7 +41,7 @@ mod usage;
 mod events;
 mod keys;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use sqlx::Row;
@@ -61,11 +61,22 @@ const DELETED: u64 = 5_000;
 pub(super) struct Failures {
     reads: AtomicU64,
     writes: AtomicU64,
+    /// Whether the last write has failed for another reason than a lock, a conflict or a lost connection.
+    takes_no_writes: AtomicBool,
 }
 
 impl Failures {
     pub(super) fn note_write(&self) {
         self.writes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes whether the store has taken a write.
+    pub(super) fn note_taken(&self, is_taken: bool) {
+        self.takes_no_writes.store(!is_taken, Ordering::Relaxed);
+    }
+
+    pub(super) fn takes_no_writes(&self) -> bool {
+        self.takes_no_writes.load(Ordering::Relaxed)
     }
 
     fn note_read(&self) {

@@ -18,6 +18,9 @@ pub trait UpkeepStore: Send + Sync {
     /// Checks that the store responds, for `/readyz`.
     async fn check(&self) -> Result<(), StoreError>;
 
+    /// Checks that the store takes writes again, if the last one has failed: writes something without changing it.
+    async fn check_writes(&self) -> Result<(), StoreError>;
+
     /// Forgets the ids of batches that were stored before `time`. Returns their number.
     async fn forget_batches_before(&self, time: SystemTime) -> Result<u64, StoreError>;
 
