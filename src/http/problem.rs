@@ -438,6 +438,10 @@ impl From<ServerError> for Problem {
             ServerError::NotFound(_) => Self::new(Code::NotFound, detail),
             ServerError::OfFile(error) => Self::from(error),
             ServerError::Commands => Self::new(Code::CommandsOff, detail),
+            ServerError::Name(message) => {
+                let error = ArgumentProblem { pointer: String::new(), message, expected: None, did_you_mean: None };
+                Self { errors: vec![error], ..Self::invalid("server", detail) }
+            }
             ServerError::Invalid(problems) => {
                 let error = |EntryProblem { pointer, message }| ArgumentProblem { pointer, message, expected: None, did_you_mean: None };
                 Self { errors: problems.into_iter().map(error).collect(), ..Self::invalid("entry", detail) }

@@ -43,6 +43,9 @@ pub(crate) enum ServerError {
     Commands,
     #[error("the entry is not JSON: {0}")]
     Syntax(String),
+    /// A server can't have this name.
+    #[error("{0}")]
+    Name(String),
     /// Parts of the entry are invalid.
     #[error("{}", in_words(.0))]
     Invalid(Vec<EntryProblem>),
@@ -418,6 +421,7 @@ impl From<EntryError> for ServerError {
         match error {
             EntryError::Syntax(error) => Self::Syntax(error),
             EntryError::Commands => Self::Commands,
+            EntryError::Name(reason) => Self::Name(reason),
             EntryError::Invalid(problems) => Self::Invalid(problems),
         }
     }

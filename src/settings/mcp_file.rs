@@ -250,6 +250,20 @@ fn server(file: &mut File<'_>, path: &str, name: &str, entry: &Value, context: C
     })
 }
 
+/// Why a server can't have this name, and what to do. `is_below_prefix`: names of the service's own routes are possible.
+pub(super) fn name_problem(name: &str, is_below_prefix: bool) -> Option<(&'static str, String)> {
+    const IMPOSSIBLE: &str = "a server name is part of a URL; this one is not possible there";
+    if !is_below_prefix && RESERVED_SERVER_NAMES.contains(&name) {
+        Some(("this name is reserved for a route of the service", format!("rename the server, for example to {name}-server")))
+    } else if name.is_empty() || name == "." || name == ".." {
+        Some((IMPOSSIBLE, "give it a name".to_owned()))
+    } else if name.contains(|character: char| matches!(character, '/' | '\\') || character.is_control()) {
+        Some((IMPOSSIBLE, "rename it without slashes and control characters".to_owned()))
+    } else {
+        None
+    }
+}
+
 impl Entry<'_, '_> {
     /// The server's public name. Servers with reserved names are renamed in mcpo mode, because mcpo reserves no names.
     fn published_name(&mut self, name: &str, mcpo: Option<&McpoSettings>) -> String {
@@ -264,15 +278,8 @@ impl Entry<'_, '_> {
     }
 
     fn check_name(&mut self, name: &str) {
-        let path = self.path;
-        if !self.file.is_below_prefix && RESERVED_SERVER_NAMES.contains(&name) {
-            let remedy = format!("rename the server, for example to {name}-server");
-            self.file.problem(path, "this name is reserved for a route of the service", remedy);
-        } else if name.is_empty() || name == "." || name == ".." {
-            self.file.problem(path, "a server name is part of a URL; this one is not possible there", "give it a name");
-        } else if name.contains(|character: char| matches!(character, '/' | '\\') || character.is_control()) {
-            let remedy = "rename it without slashes and control characters";
-            self.file.problem(path, "a server name is part of a URL; this one is not possible there", remedy);
+        if let Some((message, remedy)) = name_problem(name, self.file.is_below_prefix) {
+            self.file.problem(self.path, message, remedy);
         }
     }
 

@@ -12,7 +12,7 @@ use crate::domain::catalog::server_entry::{escaped, pointers_to};
 use crate::domain::catalog::tool::ServerName;
 use crate::settings::calls::CallSettings;
 use crate::settings::connect::ConnectSettings;
-use crate::settings::finding::{Finding, Findings, Location};
+use crate::settings::finding::{Finding, Findings};
 use crate::settings::interpolate::Environment;
 use crate::settings::json_text::{JsonText, child};
 use crate::settings::mcp_file::{self, Context};
@@ -68,6 +68,8 @@ pub enum EntryError {
     Syntax(String),
     /// It starts a program, which the settings don't allow.
     Commands,
+    /// A server can't have this name.
+    Name(String),
     Invalid(Vec<EntryProblem>),
 }
 
@@ -105,6 +107,10 @@ impl EntryRules<'_> {
     /// # Errors
     /// All problems.
     pub fn read(&self, name: &ServerName, entry: &Value) -> Result<(ServerSettings, Vec<EntryProblem>), EntryError> {
+        let too_long = || (name.as_str().len() > MAX_NAME).then(|| ("the name is too long", format!("use at most {MAX_NAME} bytes")));
+        if let Some((message, remedy)) = mcp_file::name_problem(name.as_str(), false).or_else(too_long) {
+            return Err(EntryError::Name(format!("{message}: {remedy}")));
+        }
         if starts_program(entry) && !self.start.access.allow_commands {
             return Err(EntryError::Commands);
         }
@@ -115,10 +121,6 @@ impl EntryRules<'_> {
             return Err(EntryError::Invalid(variables.into_iter().map(problem).collect()));
         }
         let mut findings = Findings::default();
-        if name.as_str().len() > MAX_NAME {
-            let place = Location { source: SOURCE.to_owned(), ..Location::default() };
-            findings.problem(place, "the name is too long", format!("use at most {MAX_NAME} bytes"));
-        }
         let text = Value::from_iter([(SERVERS, Value::from_iter([(name.as_str(), entry.clone())]))]).to_string();
         // Without variables, so that no entry reads any. In mcpo mode too, names of our routes are problems.
         let context = Context { environment: &Environment::default(), calls: self.calls, mcpo: None };
@@ -182,7 +184,7 @@ impl EntryProblem {
 impl std::fmt::Display for EntryError {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Syntax(error) => formatter.write_str(error),
+            Self::Syntax(error) | Self::Name(error) => formatter.write_str(error),
             Self::Commands => formatter.write_str("it starts a program, and access.allow_commands is not set"),
             Self::Invalid(problems) => {
                 let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
@@ -260,7 +262,8 @@ mod tests {
         assert_eq!(pointers(&json!({"url": "https://example.org", "auth": "oauth"})), ["/auth", "/auth"]);
         let settings = settings(false);
         for name in ["mcp", "v1", "", "a/b", &"x".repeat(201)] {
-            assert!(rules(&settings).read(&name.into(), &json!({"url": "https://example.org"})).is_err(), "{name}");
+            let refused = rules(&settings).read(&name.into(), &json!({"url": "https://example.org"})).unwrap_err();
+            assert!(matches!(refused, EntryError::Name(_)), "{name}: {refused}");
         }
         let (_, warnings) = rules(&settings).read(&"a".into(), &json!({"url": "https://example.org", "hedaers": {}})).unwrap();
         assert_eq!(warnings[0].to_string(), "/hedaers: unknown key, ignored: did you mean `headers`?");

@@ -253,7 +253,7 @@ pub fn servers_of_role(role: Option<KeyRole>, servers: Option<BTreeSet<ServerNam
 pub fn check_name(name: &str) -> Result<(), &'static str> {
     let is_fine = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.');
     if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(is_fine) {
-        return Err("name is 1 to 64 letters, digits, -, _ and .");
+        return Err("name is 1 to 64 letters, digits, dots, hyphens and underscores");
     }
     Ok(())
 }
@@ -333,7 +333,8 @@ mod tests {
     fn names_fit_into_addresses_and_patterns() {
         assert!(check_name("open-webui.prod_1").is_ok());
         for name in ["", "a b", "a*", "ä", &"x".repeat(65)] {
-            assert!(check_name(name).is_err(), "{name}");
+            let reason = check_name(name).unwrap_err();
+            assert!(!reason.ends_with('.'), "{name}: whoever shows it ends the sentence: {reason}");
         }
     }
 }

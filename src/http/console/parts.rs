@@ -7,6 +7,7 @@ use maud::{Markup, html};
 
 use super::layout::Visit;
 use super::text::Texts;
+use crate::domain::access::management::NO_ENTRY;
 pub(super) use crate::domain::text::short::short;
 use crate::http::pages::browser::Fields;
 use crate::http::problem::Problem;
@@ -224,6 +225,20 @@ impl<'a> Form<'a> {
     fn error_at(&self, name: &str) -> Option<&'a str> {
         self.problem.filter(|problem| is_at(problem, name)).map(|problem| problem.detail.as_str())
     }
+}
+
+/// The version on which the change in a form is based. If the name of something new was taken, the form contains the version of what has this
+/// name (`of`). Under another name, there must be nothing yet.
+pub(super) fn based_on<'a>(fields: &'a Fields, name: &str) -> Option<&'a str> {
+    match fields.given("of") {
+        Some(of) if of != name => Some(NO_ENTRY),
+        _ => fields.given("version"),
+    }
+}
+
+/// The error at the name of something new, if something else has this name.
+pub(super) fn taken(texts: &Texts, field: &'static str, problem: Problem) -> Problem {
+    Problem { parameter: Some(field.into()), detail: texts.name_taken.clone(), ..problem }
 }
 
 /// Whether the error is about this field: `tags` for an error in `tags[1]`.

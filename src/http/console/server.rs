@@ -5,7 +5,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use maud::{Markup, html};
 
 use super::layout::{Place, Visit};
-use super::parts::{Form, done, phase, second, short};
+use super::parts::{Form, based_on, done, phase, second, short, taken};
 use super::text::Texts;
 use super::{SERVER, SERVERS};
 use crate::domain::access::management::{ManagedBy, NO_ENTRY};
@@ -52,15 +52,16 @@ pub(super) async fn change(state: web::Data<State>, caller: Caller, request: Htt
         Ok(begun) => begun,
         Err(elsewhere) => return elsewhere,
     };
-    let name = ServerName::from(fields.text("server"));
+    let (texts, name) = (visit.texts, ServerName::from(fields.text("server")));
+    let expected = based_on(&fields, name.as_str());
     let mut warnings = Vec::new();
     let (changed, done) = match fields.text("do") {
         "on" => (servers::switch(&state, &caller.0, &name, true).await, "switched_on"),
         "off" => (servers::switch(&state, &caller.0, &name, false).await, "switched_off"),
         "restart" => (servers::restart(&state, &caller.0, &name).await, "restarted"),
-        "remove" => (servers::remove(&state, &caller.0, &name, fields.given("version")).await, "removed"),
+        "remove" => (servers::remove(&state, &caller.0, &name, expected).await, "removed"),
         _ => {
-            let saved = servers::save(&state, &caller.0, &name, fields.text("entry").as_bytes(), fields.given("version")).await;
+            let saved = servers::save(&state, &caller.0, &name, fields.text("entry").as_bytes(), expected).await;
             (saved.map(|(_, found)| warnings = found), "saved")
         }
     };
@@ -82,6 +83,12 @@ pub(super) async fn change(state: web::Data<State>, caller: Caller, request: Htt
         }
         Err(problem) => {
             let view = servers::view(&state, &name).await.ok();
+            if problem.code == Code::PreconditionFailed
+                && expected == Some(NO_ENTRY)
+                && let Some(view) = &view
+            {
+                return page_of_taken(visit, view, (&fields, &taken(texts, "server", problem)));
+            }
             // The buttons and the confirmation of a removal send no entry.
             let given = view.as_ref().filter(|_| fields.given("entry").is_none()).map_or(fields, entered);
             page(visit, view.as_ref(), &Fields::default(), (&given, Some(&problem)))
@@ -99,6 +106,19 @@ fn entered(view: &ServerView) -> Fields {
 
 fn page(visit: Visit<'_>, view: Option<&ServerView>, query: &Fields, form: (&Fields, Option<&Problem>)) -> HttpResponse {
     page_with(visit, view, query, form, &[])
+}
+
+/// The form for a new server whose name is taken by this one.
+fn page_of_taken(visit: Visit<'_>, view: &ServerView, (given, problem): (&Fields, &Problem)) -> HttpResponse {
+    let texts = visit.texts;
+    let body = html! {
+        (form_with(&visit, None, Some(view), (given, Some(problem))))
+        section.notice {
+            h2 { (texts.taken_by) }
+            pre tabindex="0" { (entered(view).text("entry")) }
+        }
+    };
+    visit.page_with(problem.code.status(), Place::Servers, &texts.new_server, &body)
 }
 
 /// `warnings` are about the entry that was just saved.
@@ -147,21 +167,34 @@ pub(super) fn server_phase(texts: &Texts, view: &ServerView) -> Markup {
 }
 
 fn form(visit: &Visit<'_>, view: Option<&ServerView>, given: &Fields, problem: Option<&Problem>) -> Markup {
-    let texts = visit.texts;
-    let form = Form { is_fixed: !visit.may_change(), ..Form::new(given, problem) };
     // Whoever saves again after a conflict has seen the other version.
     let in_conflict = problem.is_some_and(|problem| problem.code == Code::PreconditionFailed);
-    let version = view.map_or_else(|| NO_ENTRY.to_owned(), |view| visit.state.servers.version(&view.server));
+    html! {
+        @if in_conflict { (other_version(visit.texts, view)) }
+        (form_with(visit, view, None, (given, problem)))
+    }
+}
+
+/// The form for a server, or for a new one whose name another one may have (`of`).
+fn form_with(
+    visit: &Visit<'_>,
+    view: Option<&ServerView>,
+    of: Option<&ServerView>,
+    (given, problem): (&Fields, Option<&Problem>),
+) -> Markup {
+    let texts = visit.texts;
+    let form = Form { is_fixed: !visit.may_change(), ..Form::new(given, problem) };
+    let version = of.or(view).map_or_else(|| NO_ENTRY.to_owned(), |view| visit.state.servers.version(&view.server));
     let fields = html! {
         (form.error_beside(&["server", "entry"]))
         input type="hidden" name="version" value=(version);
+        @if let Some(of) = of { input type="hidden" name="of" value=(of.server.as_str()); }
         @if view.is_some() { input type="hidden" name="server" value=(given.text("server")); }
         @else { (form.line("server", &texts.name, &texts.server_name_hint)) }
         (form.area("entry", &texts.entry, &texts.entry_hint))
         p.all.quiet { (texts.stored_hint) }
     };
     html! {
-        @if in_conflict { (other_version(texts, view)) }
         @if visit.may_change() {
             form.columns method="post" action=(visit.at(SERVER)) {
                 (visit.token())

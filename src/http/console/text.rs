@@ -20,7 +20,7 @@ declare! {
     cut_limit cut_fall_off cut_budget cut_duplicate cut_per_server cut_gate cut_judge
     access activity parts_of_list previous next of any all name description tag tags pinned caller actions save remove
     change cancel refresh one_per_line patterns_hint more_tools in_file done_approved done_saved done_removed
-    done_revoked other_version removed_meanwhile session_ended signed_in_again send_again entered period last days
+    done_revoked other_version removed_meanwhile name_taken taken_by session_ended signed_in_again send_again entered period last days
     money_saved pin unpin shadow_messages would_save would_hide shadow_worst shadow_why
     last_listed changes success_hint definition_changes no_changes state_same state_new state_changed state_withheld
     added removed more_changes changed_at approve title_and_instructions prompt more_parts duplicates duplicates_hint
@@ -59,7 +59,7 @@ declare! {
     more_scopes nothing_learned learned_by_tool by_tool_hint evidence more_evidence count age_days delta delta_hint
     learned_for_message learned_for_message_hint learned_caller_hint learned_try moves_nothing message_needed message_too_long
     kind_called kind_found kind_invalid kind_failed kind_helpful kind_missing kind_wrong kind_passed_over
-    forget forget_what forget_value_hint forget_next forget_all forget_hint forgotten what_learning_changed
+    forget forget_what forget_value_hint forget_needs_name forget_next forget_all forget_hint forgotten what_learning_changed
     not_narrowed more_functions candidates_allowed check_rules
     check check_hint check_caller_hint check_tool_hint reason groups_hint drag_hint
     secrets secrets_hint no_secrets delete_all_of delete_all_hint done_forgotten

@@ -149,11 +149,9 @@ async fn of_two_administrators_neither_loses_a_toolset() {
     let page = save(&mut other, form(&new, "mail", "Theirs.")).await;
     assert_eq!(page.status, StatusCode::PRECONDITION_FAILED, "{}", page.text);
     let words = page.words();
-    assert!(
-        words.contains("Mine.") && page.text.contains("value=\"Theirs.\"") && words.contains("somebody else has saved"),
-        "{}",
-        page.text
-    );
+    assert!(words.contains("Mine.") && page.text.contains("value=\"Theirs.\""), "{}", page.text);
+    assert!(words.contains("This name is taken.") && !words.contains("somebody else"), "{words}");
+    assert!(page.text.contains("id=\"name-error\"") && page.hidden("of") == "clock", "{}", page.text);
     assert_eq!(get(&service, toolset).await.1["description"], "Mine.");
     // Who has seen the other version may save.
     assert_eq!(save(&mut other, form(&page.hidden("version"), "mail", "Theirs.")).await.status, StatusCode::SEE_OTHER);
@@ -195,6 +193,14 @@ async fn of_two_administrators_neither_loses_a_server() {
     for server in [&mail, &files] {
         assert!(page.words().contains(&format!(":{}/mcp", server.port)), "both versions: {}", page.text);
     }
+    assert!(page.words().contains("This name is taken.") && !page.words().contains("somebody else"), "{}", page.text);
+    assert!(page.text.contains("id=\"server-error\"") && !page.text.contains("id=\"entry-error\""), "{}", page.text);
+    // Under another name, what was entered is new.
+    let (version, of) = (page.hidden("version"), page.hidden("of"));
+    let entry_of_files = entry(&files);
+    let form = [("server", "own"), ("entry", entry_of_files.as_str()), ("version", &version), ("of", &of), ("do", "save")];
+    assert_eq!(other.send_form("/ui/server", &form).await.status, StatusCode::SEE_OTHER);
+    assert_eq!(get(&service, "/v1/admin/servers/own").await.0, StatusCode::OK);
     let of_mail = get(&service, "/v1/admin/servers/shared").await.1["entry"].to_string();
     assert!(of_mail.contains(&format!(":{}/mcp", mail.port)), "{of_mail}");
     assert_eq!(save(&mut other, &entry(&files), &page.hidden("version")).await.status, StatusCode::SEE_OTHER);

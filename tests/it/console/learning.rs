@@ -173,6 +173,13 @@ async fn forgetting_asks_again_and_forgets_what_was_asked() {
             assert!(page.text.contains("id=\"value-error\" role=\"alert\""), "{kind}: {}", page.text);
         }
     }
+    for kind in ["principal", "tool", "scope"] {
+        for page in [browser.open(&format!("{PAGE}?forget={kind}&value=+")).await, browser.send_form(PAGE, &form(kind, "")).await] {
+            assert_eq!(page.status, StatusCode::UNPROCESSABLE_ENTITY, "{kind}");
+            assert!(page.text.contains("id=\"value-error\" role=\"alert\">Enter the name of what to forget."), "{kind}: {}", page.text);
+        }
+    }
+    assert_eq!(scopes().await, all[2..]);
     assert_eq!(browser.send_form(PAGE, &form("tool", "right__echo")).await.status, StatusCode::SEE_OTHER);
     assert!(!browser.see(PAGE).await.text.contains("<th scope=\"row\">right/echo"));
     assert_eq!(browser.send_form(PAGE, &form("all", "")).await.status, StatusCode::SEE_OTHER);

@@ -119,6 +119,11 @@ async fn a_server_is_added_changed_switched_and_removed() {
     assert!(wrong.text.contains("id=\"entry-error\"") && !wrong.text.contains("<b>"), "{}", wrong.text);
 
     let entry = json!({"type": "http", "url": format!("http://127.0.0.1:{}/mcp", server.port)}).to_string();
+    for name in ["", "mcp", "a/b"] {
+        let page = browser.send_form("/ui/server", &[("server", name), ("entry", &entry), ("version", "none"), ("do", "save")]).await;
+        assert_eq!(page.status, StatusCode::UNPROCESSABLE_ENTITY, "{}", page.text);
+        assert!(page.text.contains("id=\"server-error\"") && !page.text.contains("id=\"entry-error\""), "{name}: {}", page.text);
+    }
     let done = browser.send_form("/ui/server", &[("server", "mail"), ("entry", &entry), ("do", "save")]).await;
     let at = "/ui/server?server=mail&done=saved";
     assert_eq!((done.status, done.location.as_deref()), (StatusCode::SEE_OTHER, Some(at)), "{}", done.text);

@@ -13,7 +13,8 @@ use crate::domain::access::toolset::ToolsetName;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::console::layout::{Place, Visit};
-use crate::http::console::parts::{Form, Head, Part, done, grouped, pager, short, table};
+use crate::http::console::parts::{Form, Head, Part, based_on, done, grouped, pager, short, table, taken};
+use crate::http::console::text::Texts;
 use crate::http::pages::browser::{Fields, address, see};
 use crate::http::problem::{Code, Problem};
 use crate::http::routes::admin::toolsets;
@@ -67,7 +68,7 @@ pub(in crate::http::console) async fn show(state: web::Data<State>, caller: Call
         let body = html! { (navigation(&visit, TOOLSETS)) (confirmation(&visit, view)) };
         return visit.page(Place::Access, view.name.as_str(), &body);
     }
-    page(visit, view.as_ref(), (&given, None))
+    page(visit, view.as_ref(), None, (&given, None))
 }
 
 /// Saves or removes a toolset.
@@ -76,8 +77,8 @@ pub(in crate::http::console) async fn change(state: web::Data<State>, caller: Ca
         Ok(begun) => begun,
         Err(elsewhere) => return elsewhere,
     };
-    let name = fields.text("name");
-    let (expected, removes) = (fields.given("version"), fields.text("do") == "remove");
+    let (texts, name) = (visit.texts, fields.text("name"));
+    let (expected, removes) = (based_on(&fields, name), fields.text("do") == "remove");
     let (changed, done) = if removes {
         (toolsets::remove(&state, &caller.0, name, expected).await, "removed")
     } else {
@@ -87,9 +88,12 @@ pub(in crate::http::console) async fn change(state: web::Data<State>, caller: Ca
         Ok(()) => see(&state, &address(TOOLSETS, &[("done", done)])),
         Err(problem) => {
             let view = state.toolsets.get(name).ok();
+            if problem.code == Code::PreconditionFailed && expected == Some(NO_ENTRY) && view.is_some() {
+                return page(visit, None, view.as_ref(), (&fields, Some(&taken(texts, "name", problem))));
+            }
             // The confirmation of a removal contains no definition.
             let given = view.as_ref().filter(|_| removes).map_or(fields, definition);
-            page(visit, view.as_ref(), (&given, Some(&problem)))
+            page(visit, view.as_ref(), None, (&given, Some(&problem)))
         }
     }
 }
@@ -152,17 +156,24 @@ fn presets(visit: &Visit<'_>) -> Markup {
     }
 }
 
-fn page(visit: Visit<'_>, view: Option<&ToolsetView>, (given, problem): (&Fields, Option<&Problem>)) -> HttpResponse {
+/// The page of a toolset, or of a new one whose name another one may have (`of`).
+fn page(
+    visit: Visit<'_>,
+    view: Option<&ToolsetView>,
+    of: Option<&ToolsetView>,
+    (given, problem): (&Fields, Option<&Problem>),
+) -> HttpResponse {
     let texts = visit.texts;
     let is_fixed = view.is_some_and(|view| view.managed_by == ManagedBy::File);
     let form = Form { is_fixed: is_fixed || !visit.may_change(), ..Form::new(given, problem) };
     let labels = [&texts.servers, &texts.tools, &texts.tags, &texts.annotations, &texts.exclude, &texts.always];
     let own = ["name", "description"];
     // Whoever saves again after a conflict has seen the other version.
-    let in_conflict = problem.is_some_and(|problem| problem.code == Code::PreconditionFailed);
+    let in_conflict = of.is_none() && problem.is_some_and(|problem| problem.code == Code::PreconditionFailed);
     let fields = html! {
         (form.error_beside(&[&own[..], &PATTERNS].concat()))
-        input type="hidden" name="version" value=(view.map_or_else(|| NO_ENTRY.to_owned(), ToolsetView::version));
+        input type="hidden" name="version" value=(of.or(view).map_or_else(|| NO_ENTRY.to_owned(), ToolsetView::version));
+        @if let Some(of) = of { input type="hidden" name="of" value=(of.name.as_str()); }
         @if view.is_some() { input type="hidden" name="name" value=(given.text("name")); }
         @else { (form.line("name", &texts.name, &texts.toolset_name_hint)) }
         (form.line("description", &texts.description, ""))
@@ -172,7 +183,9 @@ fn page(visit: Visit<'_>, view: Option<&ToolsetView>, (given, problem): (&Fields
     let body = html! {
         (navigation(&visit, TOOLSETS))
         @if is_fixed { p.notice { (texts.toolset_in_file) } }
-        @if in_conflict { (other_version(&visit, view)) }
+        @if in_conflict {
+            @if let Some(view) = view { (stored(texts, &texts.other_version, view)) } @else { p.notice { (texts.removed_meanwhile) } }
+        }
         @if is_fixed || !visit.may_change() { div.columns { (fields) } }
         @else {
             form.columns method="post" action=(visit.at(TOOLSET)) {
@@ -184,6 +197,7 @@ fn page(visit: Visit<'_>, view: Option<&ToolsetView>, (given, problem): (&Fields
                 }
             }
         }
+        @if let Some(of) = of { (stored(texts, &texts.taken_by, of)) }
         @if let Some(view) = view {
             h2 { (texts.members) " (" (grouped(view.members.len() as u64)) ")" }
             ul.names { @for name in view.members.iter().take(MEMBERS) { li { code { (short(name, 200)) } } } }
@@ -194,15 +208,13 @@ fn page(visit: Visit<'_>, view: Option<&ToolsetView>, (given, problem): (&Fields
     visit.page_with(problem.map_or(StatusCode::OK, |problem| problem.code.status()), Place::Access, &title, &body)
 }
 
-/// What another administrator has saved in the meantime.
-fn other_version(visit: &Visit<'_>, view: Option<&ToolsetView>) -> Markup {
-    let texts = visit.texts;
-    let Some(view) = view else { return html! { p.notice { (texts.removed_meanwhile) } } };
+/// What is stored, beside a form with something else.
+fn stored(texts: &Texts, heading: &str, view: &ToolsetView) -> Markup {
     let theirs = definition(view);
     let labels = [&texts.servers, &texts.tools, &texts.tags, &texts.annotations, &texts.exclude, &texts.always];
     html! {
         section.notice {
-            h2 { (texts.other_version) }
+            h2 { (heading) }
             dl.facts {
                 dt { (texts.description) } dd.said { (theirs.text("description")) }
                 @for (name, label) in PATTERNS.iter().zip(labels) {

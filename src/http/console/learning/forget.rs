@@ -28,8 +28,11 @@ pub(super) fn asked(fields: &Fields) -> Option<ForgetQuery> {
 
 /// The error in what was asked, at its field.
 pub(super) fn problem(visit: &Visit<'_>, fields: &Fields) -> Option<Problem> {
-    let found = to_forget(visit.state, asked(fields)?).err()?;
-    Some(at_value(found))
+    let asked = asked(fields)?;
+    if asked.all.is_none() && fields.given("value").is_none() {
+        return Some(Problem::invalid("value", visit.texts.forget_needs_name.as_str()));
+    }
+    Some(at_value(to_forget(visit.state, asked).err()?))
 }
 
 /// The error at the one field of the form.

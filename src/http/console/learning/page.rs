@@ -53,6 +53,11 @@ pub(in crate::http::console) async fn change(state: web::Data<State>, caller: Ca
         Ok(begun) => begun,
         Err(elsewhere) => return elsewhere,
     };
+    if fields.text("do") == "forget"
+        && let Some(problem) = forget::problem(&visit, &fields)
+    {
+        return whole(visit, &fields, html! {}, Some(&problem)).await;
+    }
     match (fields.text("do"), forget::asked(&fields)) {
         ("replay", _) => {
             let results = scopes::results(visit.texts, &learning::replay(&state, &caller.0).await);
