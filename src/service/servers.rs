@@ -26,7 +26,9 @@ use crate::settings::{EntryError, EntryProblem, KnownServer, ServerOverride, par
 /// Maximum number of servers that the API can add.
 pub(crate) const MAX_SERVERS: usize = 2_000;
 /// How long a change waits for the server to connect and list its tools. After that, the server goes on in the background.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+/// The same for people, who see afterwards that the server is being connected.
+pub(crate) const BRIEF: Duration = Duration::from_secs(2);
 /// How long a connected server's listing may take to reach the catalog.
 const LISTING: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(10);
@@ -143,7 +145,8 @@ impl Servers {
     }
 
     /// Adds a server, or replaces the entry of one that the API has added, but only if `expected` (if given) is its current version
-    /// (`management::NO_ENTRY` for a new one). Returns whether the server is new, and the warnings. An entry without `enabled` and `disabled` leaves the server as it is, on or off.
+    /// (`management::NO_ENTRY` for a new one). Waits for at most `patience` until the server is connected. Returns whether the server is
+    /// new, and the warnings. An entry without `enabled` and `disabled` leaves the server as it is, on or off.
     ///
     /// # Errors
     /// [`ServerError`]. Nothing is changed then.
@@ -152,6 +155,7 @@ impl Servers {
         name: &ServerName,
         text: &str,
         expected: Option<&str>,
+        patience: Duration,
     ) -> Result<(bool, Vec<EntryProblem>), ServerError> {
         let mut members = parse_entry(text)?;
         let switched = server_entry::take_switches(&mut members).map_err(|member| {
@@ -184,13 +188,13 @@ impl Servers {
             self.take_over().await?;
             return Err(ServerError::Changed(name.to_string()));
         }
-        self.change_and_settle(one, name, since, |row| *row = Row { entry: Some(entry), fault: None, enabled, restarts: row.restarts })
-            .await;
+        let change = |row: &mut Row| *row = Row { entry: Some(entry), fault: None, enabled, restarts: row.restarts };
+        self.change_and_settle(one, name, (since, patience), change).await;
         Ok((is_new, warnings))
     }
 
-    /// Switches a server on or off. Its entry and what users have stored for it stay.
-    pub(crate) async fn switch(&self, name: &ServerName, enabled: bool) -> Result<(), ServerError> {
+    /// Switches a server on or off. Its entry and what users have stored for it stay. Waits for at most `patience`, as [`Self::put`] does.
+    pub(crate) async fn switch(&self, name: &ServerName, enabled: bool, patience: Duration) -> Result<(), ServerError> {
         let one = self.changing.lock().await;
         self.take_over().await?;
         let known = self.known(name).ok_or_else(|| ServerError::NotFound(name.to_string()))?;
@@ -199,12 +203,12 @@ impl Servers {
         }
         let since = self.rebuilds.listings();
         self.store.switch_server(name, enabled).await?;
-        self.change_and_settle(one, name, since, |row| row.enabled = enabled).await;
+        self.change_and_settle(one, name, (since, patience), |row| row.enabled = enabled).await;
         Ok(())
     }
 
-    /// Restarts a server on every service that uses the store.
-    pub(crate) async fn restart(&self, name: &ServerName) -> Result<(), ServerError> {
+    /// Restarts a server on every service that uses the store. Waits for at most `patience`, as [`Self::put`] does.
+    pub(crate) async fn restart(&self, name: &ServerName, patience: Duration) -> Result<(), ServerError> {
         let one = self.changing.lock().await;
         self.take_over().await?;
         let known = self.known(name).ok_or_else(|| ServerError::NotFound(name.to_string()))?;
@@ -213,7 +217,7 @@ impl Servers {
         }
         let since = self.rebuilds.listings();
         self.store.restart_server(name).await?;
-        self.change_and_settle(one, name, since, |row| row.restarts += 1).await;
+        self.change_and_settle(one, name, (since, patience), |row| row.restarts += 1).await;
         Ok(())
     }
 
@@ -271,11 +275,17 @@ impl Servers {
     }
 
     /// Applies a change that is stored, and waits until the catalog contains it.
-    async fn change_and_settle(&self, one: MutexGuard<'_, ()>, name: &ServerName, since: u64, change: impl FnOnce(&mut Row)) {
+    async fn change_and_settle(
+        &self,
+        one: MutexGuard<'_, ()>,
+        name: &ServerName,
+        (since, patience): (u64, Duration),
+        change: impl FnOnce(&mut Row),
+    ) {
         self.change(name, change).await;
         // The server may take long, and other changes must not wait for it.
         drop(one);
-        self.settle(name, since).await;
+        self.settle(name, since, patience).await;
     }
 
     /// Applies a change that is stored.
@@ -299,11 +309,11 @@ impl Servers {
 
     /// Waits until the catalog contains a change: a server that is on has connected and listed its tools, or failed to. `since` is the
     /// number of listings before the change.
-    async fn settle(&self, name: &ServerName, since: u64) {
+    async fn settle(&self, name: &ServerName, since: u64, patience: Duration) {
         let start = Instant::now();
         let state = || self.running.states().into_iter().find(|state: &ServerState| state.server == *name);
         let mut phase = state().map(|state| state.phase);
-        while phase == Some(ServerPhase::Starting) && start.elapsed() < PATIENCE {
+        while phase == Some(ServerPhase::Starting) && start.elapsed() < patience {
             sleep(LOOK).await;
             phase = state().map(|state| state.phase);
         }

@@ -17,6 +17,8 @@ use crate::http::problem::{Code, Problem};
 use crate::http::routes::admin::servers;
 use crate::http::state::State;
 use crate::service::catalog::tool_admin::ServerView;
+use crate::service::ports::ServerPhase;
+use crate::service::servers::BRIEF;
 use crate::settings::EntryProblem;
 
 /// What a new entry may look like.
@@ -56,12 +58,12 @@ pub(super) async fn change(state: web::Data<State>, caller: Caller, request: Htt
     let expected = based_on(&fields, name.as_str());
     let mut warnings = Vec::new();
     let (changed, done) = match fields.text("do") {
-        "on" => (servers::switch(&state, &caller.0, &name, true).await, "switched_on"),
-        "off" => (servers::switch(&state, &caller.0, &name, false).await, "switched_off"),
-        "restart" => (servers::restart(&state, &caller.0, &name).await, "restarted"),
+        "on" => (servers::switch(&state, &caller.0, &name, true, BRIEF).await, "switched_on"),
+        "off" => (servers::switch(&state, &caller.0, &name, false, BRIEF).await, "switched_off"),
+        "restart" => (servers::restart(&state, &caller.0, &name, BRIEF).await, "restarted"),
         "remove" => (servers::remove(&state, &caller.0, &name, expected).await, "removed"),
         _ => {
-            let saved = servers::save(&state, &caller.0, &name, fields.text("entry").as_bytes(), expected).await;
+            let saved = servers::save(&state, &caller.0, &name, (fields.text("entry").as_bytes(), expected), BRIEF).await;
             (saved.map(|(_, found)| warnings = found), "saved")
         }
     };
@@ -139,7 +141,7 @@ fn page_with(
                 ul { @for warning in warnings { li { (short(&warning.to_string(), 300)) } } }
             }
         }
-        @if let Some(view) = view { (state_of(texts, view)) }
+        @if let Some(view) = view { (state_of(&visit, view)) }
         @if is_of_file { p.notice { (texts.server_in_file) } }
         @if let Some(problem) = problem.filter(|_| is_of_file) { p.bad role="alert" { (problem.detail) } }
         @if !is_of_file { (form(&visit, view, given, problem)) }
@@ -150,9 +152,13 @@ fn page_with(
     visit.page_with(problem.map_or(StatusCode::OK, |problem| problem.code.status()), Place::Servers, &title, &body)
 }
 
-fn state_of(texts: &Texts, view: &ServerView) -> Markup {
+fn state_of(visit: &Visit<'_>, view: &ServerView) -> Markup {
+    let texts = visit.texts;
     html! {
         p { (texts.state) ": " (server_phase(texts, view)) }
+        @if view.phase == Some(ServerPhase::Starting) {
+            p.notice role="status" { (texts.being_connected) " " a href=(visit.link(SERVER, &[("server", view.server.as_str())])) { (texts.refresh) } }
+        }
         @if let Some(error) = &view.error { p.bad { (short(error, 1_000)) } }
     }
 }

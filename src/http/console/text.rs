@@ -27,7 +27,7 @@ declare! {
     no_duplicates same_definition same_name similar_texts lookalikes more_groups
     new_server server_name_hint entry entry_hint stored_hint entry_warnings in_servers_file server_in_file
     remove_server_hint switch_on switch_off restart switched_off not_used done_switched_on done_switched_off
-    done_restarted read_only viewer viewer_hint role role_caller
+    done_restarted being_connected read_only viewer viewer_hint role role_caller
     search search_hint find no_tools not_listed last_used recovered_share recovered_hint public_name not_published
     offered first_seen approved_at hidden_text of_tool of_server_file of_settings of_admin written description_hint
     synonyms synonyms_hint tags_hint pinned_hint reset raw_definition

@@ -1,5 +1,7 @@
 //! Servers, changed definitions and duplicates.
 
+use std::time::{Duration, Instant};
+
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -162,6 +164,25 @@ async fn a_server_is_added_changed_switched_and_removed() {
     let saved = browser.send_form("/ui/server", &[("server", "odd"), ("entry", &misspelt), ("do", "save")]).await;
     assert_eq!(saved.status, StatusCode::OK, "{}", saved.text);
     assert!(saved.words().contains("did you mean `timeout`?") && saved.words().contains("are saved"), "{}", saved.text);
+}
+
+/// A user saw: the page waited for ten seconds, and then said nothing about the server.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_does_not_answer_is_shown_while_it_is_being_connected() {
+    let service = start_on(json!({"time": stdio(&["list=time"])}), &[]).await;
+    let mut browser = signed_in(&service).await;
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let entry = json!({"type": "http", "url": format!("http://{}/mcp", silent.local_addr().unwrap())}).to_string();
+    let began = Instant::now();
+    let saved = browser.send_form("/ui/server", &[("server", "silent"), ("entry", &entry), ("version", "none"), ("do", "save")]).await;
+    let at = "/ui/server?server=silent&done=saved";
+    assert_eq!((saved.status, saved.location.as_deref()), (StatusCode::SEE_OTHER, Some(at)), "{}", saved.text);
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+    let page = browser.see(at).await;
+    assert!(page.words().contains("are saved") && page.words().contains("being connected"), "{}", page.text);
+    assert!(page.text.contains("href=\"/ui/server?server=silent\""), "a link to look again: {}", page.text);
+    let words = browser.see("/ui/servers").await.words();
+    assert!(words.contains("silent") && words.contains("starting"), "{words}");
 }
 
 /// What a server's process writes to standard error is shown without secrets, also after a restart.

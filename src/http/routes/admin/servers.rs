@@ -1,6 +1,7 @@
 //! The MCP servers, for administrators: shows their states, and changes them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use actix_web::{HttpResponse, delete, get, patch, post, put, web};
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,7 @@ use crate::http::state::State;
 use crate::service::catalog::definitions::PartView;
 use crate::service::catalog::tool_admin::{ServerDefinitionView, ServerView};
 use crate::service::ports::{AuditAction, AuditEntry, LogLine};
+use crate::service::servers::PATIENCE;
 use crate::settings::EntryProblem;
 
 #[derive(Deserialize, ToSchema)]
@@ -172,7 +174,7 @@ pub async fn show_server(state: web::Data<State>, _caller: Administrator, name: 
 #[put("/v1/admin/servers/{server}")]
 pub async fn replace_server(state: web::Data<State>, caller: Administrator, name: web::Path<String>, body: Body) -> Answer {
     let name = ServerName::from(name.as_str());
-    let (is_new, warnings) = save(&state, &caller.0, &name, &body.0, None).await?;
+    let (is_new, warnings) = save(&state, &caller.0, &name, (&body.0, None), PATIENCE).await?;
     let mut response = if is_new { HttpResponse::Created() } else { HttpResponse::Ok() };
     let warnings = warnings.iter().map(ToString::to_string).collect();
     Ok(response.json(SavedServerBody { server: view(&state, &name).await?, warnings }))
@@ -192,7 +194,7 @@ pub async fn replace_server(state: web::Data<State>, caller: Administrator, name
 pub async fn switch_server(state: web::Data<State>, caller: Administrator, name: web::Path<String>, body: Body) -> Answer {
     let ServerSwitchBody { enabled } = read_json(&body.0)?;
     let name = ServerName::from(name.as_str());
-    switch(&state, &caller.0, &name, enabled).await?;
+    switch(&state, &caller.0, &name, enabled, PATIENCE).await?;
     Ok(HttpResponse::Ok().json(view(&state, &name).await?))
 }
 
@@ -209,7 +211,7 @@ pub async fn switch_server(state: web::Data<State>, caller: Administrator, name:
 #[post("/v1/admin/servers/{server}/restart")]
 pub async fn restart_server(state: web::Data<State>, caller: Administrator, name: web::Path<String>) -> Answer {
     let name = ServerName::from(name.as_str());
-    restart(&state, &caller.0, &name).await?;
+    restart(&state, &caller.0, &name, PATIENCE).await?;
     Ok(HttpResponse::Ok().json(view(&state, &name).await?))
 }
 
@@ -243,32 +245,43 @@ pub(in crate::http) async fn view(state: &State, name: &ServerName) -> Result<Se
 }
 
 /// Adds or replaces the server that a JSON body describes, and records who did. `expected` is the version that the change is based on.
-/// Returns whether the server is new, and the warnings.
+/// Waits for at most `patience` until the server is connected. Returns whether the server is new, and the warnings.
 pub(in crate::http) async fn save(
     state: &State,
     administrator: &Principal,
     name: &ServerName,
-    body: &[u8],
-    expected: Option<&str>,
+    (body, expected): (&[u8], Option<&str>),
+    patience: Duration,
 ) -> Result<(bool, Vec<EntryProblem>), Problem> {
     let text = std::str::from_utf8(body).map_err(|_| Problem::new(Code::NotJson, "The body is not UTF-8."))?;
-    let saved = state.servers.put(name, text, expected).await?;
+    let saved = state.servers.put(name, text, expected, patience).await?;
     tracing::info!(server = %name, "server saved");
     record(state, administrator, AuditAction::ServerReplace, name);
     Ok(saved)
 }
 
-/// Switches a server on or off, and records who did.
-pub(in crate::http) async fn switch(state: &State, administrator: &Principal, name: &ServerName, enabled: bool) -> Result<(), Problem> {
-    state.servers.switch(name, enabled).await?;
+/// Switches a server on or off, and records who did. Waits for at most `patience` until the server is connected.
+pub(in crate::http) async fn switch(
+    state: &State,
+    administrator: &Principal,
+    name: &ServerName,
+    enabled: bool,
+    patience: Duration,
+) -> Result<(), Problem> {
+    state.servers.switch(name, enabled, patience).await?;
     tracing::info!(server = %name, enabled, "server switched");
     record(state, administrator, if enabled { AuditAction::ServerEnable } else { AuditAction::ServerDisable }, name);
     Ok(())
 }
 
-/// Restarts a server, and records who did.
-pub(in crate::http) async fn restart(state: &State, administrator: &Principal, name: &ServerName) -> Result<(), Problem> {
-    state.servers.restart(name).await?;
+/// Restarts a server, and records who did. Waits for at most `patience` until the server is connected.
+pub(in crate::http) async fn restart(
+    state: &State,
+    administrator: &Principal,
+    name: &ServerName,
+    patience: Duration,
+) -> Result<(), Problem> {
+    state.servers.restart(name, patience).await?;
     record(state, administrator, AuditAction::ServerRestart, name);
     Ok(())
 }
