@@ -1,6 +1,7 @@
 //! Implementations of the ports: MCP servers, index, embedder, store, clients of other services
 //! and of authorization servers, the desktop, and system events (signals, changed files).
 
+pub(crate) mod log;
 pub(crate) mod proxies;
 pub(crate) mod addresses;
 pub(crate) mod well_known;
@@ -13,7 +14,6 @@ pub mod data_dir;
 pub(crate) mod launch;
 pub(crate) mod llm;
 pub mod embed;
-pub(crate) mod log;
 pub mod mcp;
 pub(crate) mod authorization;
 pub(crate) mod openwebui;

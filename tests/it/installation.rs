@@ -12,7 +12,7 @@ use crate::harness::keys::ADMIN;
 use crate::harness::process::database::change;
 use crate::harness::process::{Service, command, ended, write_config};
 use crate::harness::stdio;
-use crate::harness::wait::eventually;
+use crate::harness::wait::{eventually, when};
 
 fn servers() -> Value {
     json!({"box": stdio(&[])})
@@ -169,6 +169,22 @@ async fn an_installation_of_the_version_before_is_taken_over_with_its_rules() {
     is_told(&refused(folder.path()));
     fs::write(folder.path().join("data/installation"), "{").unwrap();
     assert_eq!(refused(folder.path()).status.code(), Some(2));
+}
+
+/// A user saw: a panic of the index, as a bug to report.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_whose_data_folder_was_deleted_stops_with_one_line_about_the_index() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut service = starts(folder.path());
+    eventually("the index is on the disk", async || {
+        let (_, ready) = send(&service, Method::GET, "/readyz", &json!({})).await;
+        when(ready, |ready| ready["index"]["state"] == "complete" && ready["tools"].as_u64() > Some(0))
+    })
+    .await;
+    fs::remove_dir_all(folder.path().join("data")).unwrap();
+    service.stop();
+    let log = service.until_logged("the next start builds the index again");
+    assert!(!log.contains("panic") && log.matches("the folder of the index was deleted").count() == 1, "{log}");
 }
 
 /// A user saw: the database deleted under the service, keys acknowledged, and all of them lost at the next start.

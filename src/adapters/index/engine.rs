@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use qdrant_edge::external::serde_json::json;
@@ -23,6 +23,7 @@ use qdrant_edge::{
 
 use super::directory::Values;
 use super::merged::Scored;
+use crate::adapters::log;
 use crate::domain::selection::relevance::SparseVector;
 use crate::service::ports::{IndexDocument, IndexError, IndexServer};
 
@@ -46,6 +47,7 @@ const HNSW_EF: usize = 256;
 pub(super) struct Engine {
     /// The engine's collection; `None` only while it is dropped.
     shard: Option<EdgeShard>,
+    folder: PathBuf,
 }
 
 /// A filter condition on points.
@@ -86,13 +88,13 @@ impl Engine {
                     field_schema: Some(PayloadFieldSchema::FieldType(kind)),
                 })))?;
             }
-            Ok(Self { shard: Some(shard) })
+            Ok(Self { shard: Some(shard), folder: folder.to_owned() })
         })
     }
 
     /// Loads a collection that was closed.
     pub(super) fn load(folder: &Path) -> Result<Self, IndexError> {
-        guarded("load its files", || Ok(Self { shard: Some(EdgeShard::load(folder, None)?) }))
+        guarded("load its files", || Ok(Self { shard: Some(EdgeShard::load(folder, None)?), folder: folder.to_owned() }))
     }
 
     /// Adds documents as points, starting with the id `first`.
@@ -193,6 +195,11 @@ impl Engine {
 
     fn shut(&mut self) -> Result<(), IndexError> {
         let shard = self.shard.take();
+        if shard.is_some() && !self.folder.exists() {
+            tracing::warn!(folder = %self.folder.display(), "the folder of the index was deleted: the next start builds the index again");
+            // Dropping the shard flushes it, which panics now.
+            return log::expecting_panic(|| drop(shard)).map_err(|_| IndexError::Engine { action: "write its files" });
+        }
         guarded("write its files", || {
             drop(shard);
             Ok(())

@@ -88,6 +88,15 @@ pub(crate) fn panics() -> u64 {
     panics::count()
 }
 
+/// Runs work of a library that panics for a known reason, which the caller reports. Such a panic is no bug, so it is neither logged nor
+/// counted.
+///
+/// # Errors
+/// The panic.
+pub(crate) fn expecting_panic<T>(work: impl FnOnce() -> T) -> std::thread::Result<T> {
+    panics::expected(work)
+}
+
 fn writer() -> Line<'static> {
     Line(LINES.get().map(Arc::as_ref))
 }
