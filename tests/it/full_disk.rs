@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::harness::keys::{ADMIN, KEY};
-use crate::harness::process::Service;
 use crate::harness::process::disk::{Disk, FailingDisk};
+use crate::harness::process::{Service, command, ended, write_config};
 use crate::harness::stdio;
 use crate::harness::wait::{eventually, when};
 
@@ -192,6 +192,28 @@ async fn passes(room: &Room) {
 
 fn generations(index: &Path) -> usize {
     fs::read_dir(index).unwrap().filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().starts_with("gen-")).count()
+}
+
+/// A user saw: after such a start, `doctor` took the database for one of an earlier version.
+#[test]
+fn a_first_start_on_a_disk_that_fills_up_leaves_no_database_behind() {
+    for step in [20, 60, 120] {
+        let room = Room::pretended();
+        let (folder, disk) = (room.folder.path(), room.disk.as_ref().unwrap());
+        write_config(folder, &json!({"box": stdio(&[])}));
+        disk.is(Disk::Fills(step));
+        let mut start = command(folder);
+        start.args(["--port", "0"]).stdout(Stdio::null()).stderr(Stdio::piped());
+        disk.under(&mut start, None);
+        let mut process = start.spawn().unwrap();
+        assert_eq!(ended(&mut process).code(), Some(1), "{step}");
+        let error = String::from_utf8(process.wait_with_output().unwrap().stderr).unwrap();
+        assert!(error.contains("the disk is full"), "{step}: {error}");
+        let left: Vec<_> = fs::read_dir(folder.join("data")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert!(left.iter().all(|name| !name.to_string_lossy().starts_with("toolsieve.db")), "{step}: {left:?}");
+        disk.is(Disk::Works);
+        assert!(room.start().stop().success());
+    }
 }
 
 /// A service with keys, and a client of it.

@@ -84,7 +84,13 @@ impl SqliteStore {
     /// [`SqliteOpenError`], with a remedy.
     pub async fn open(path: &Path) -> Result<Self, SqliteOpenError> {
         file::create_private(path).map_err(|source| SqliteOpenError::Create { path: path.to_owned(), source })?;
-        Self::connect(path).await?.migrated().await
+        let is_new = file::is_empty(path);
+        let opened = async { Self::connect(path).await?.migrated().await }.await;
+        if is_new && opened.as_ref().is_err_and(|error| !matches!(error, SqliteOpenError::Busy { .. })) {
+            // With a part of its tables, it would look like the file of an earlier version.
+            file::remove_with_log(path);
+        }
+        opened
     }
 
     /// Opens the file, but neither creates nor migrates anything: an earlier version may be using the file. Returns `None` if there are no
@@ -121,7 +127,7 @@ impl SqliteStore {
             .pragma("journal_size_limit", LOG_LIMIT_BYTES);
 
         let opening = |source| SqliteOpenError::of(path, source);
-        if std::fs::metadata(path).is_ok_and(|file| file.len() == 0) {
+        if file::is_empty(path) {
             // Set only once, because it is a write: allows the file to shrink by a few pages at a time.
             let first = options.clone().auto_vacuum(SqliteAutoVacuum::Incremental).journal_mode(SqliteJournalMode::Wal);
             first.connect().await.map_err(opening)?.close().await.map_err(opening)?;
@@ -135,7 +141,10 @@ impl SqliteStore {
     }
 
     async fn migrated(self) -> Result<Self, SqliteOpenError> {
-        migrate(&self.writer).await.map_err(|source| SqliteOpenError::of_migration(&self.path, source))?;
+        if let Err(source) = migrate(&self.writer).await {
+            self.close().await;
+            return Err(SqliteOpenError::of_migration(&self.path, source));
+        }
         Ok(self)
     }
 

@@ -130,6 +130,24 @@ pub(super) fn create_private(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Whether the file contains nothing yet.
+pub(super) fn is_empty(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|file| file.len() == 0)
+}
+
+/// Removes a file that was never complete, and what SQLite writes beside it. What can't be removed stays.
+pub(super) fn remove_with_log(path: &Path) {
+    for ending in ["", "-wal", "-shm"] {
+        let mut name = path.as_os_str().to_owned();
+        name.push(ending);
+        if let Err(error) = fs::remove_file(&name)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(file = %name.display(), %error, "could not remove an incomplete database");
+        }
+    }
+}
+
 /// Identifies an opened file independently of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity(u64, u64);

@@ -16,6 +16,8 @@ pub(crate) enum Disk {
     NoFlush,
     /// The process ends at this write or flush, from 1.
     Ends(i32),
+    /// It is full from this write on, from 1.
+    Fills(i32),
 }
 
 /// How a process ends at [`Disk::Ends`].
@@ -52,6 +54,7 @@ impl FailingDisk {
             Disk::Full => (1, 0),
             Disk::NoFlush => (2, 0),
             Disk::Ends(steps) => (3, steps),
+            Disk::Fills(steps) => (4, steps),
         };
         // The steps first: from the mode on they count.
         self.control.write_all_at(&i32::to_ne_bytes(0), 0).unwrap();

@@ -13,11 +13,11 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { WORKS = 0, FULL = 1, NO_FLUSH = 2, ENDS = 3 };
+enum { WORKS = 0, FULL = 1, NO_FLUSH = 2, ENDS = 3, FILLS = 4 };
 
 struct control {
     int mode;  /* one of the above */
-    int steps; /* ENDS: at this write or flush, counted down */
+    int steps; /* ENDS: at this write or flush, FILLS: full from this write on, counted down */
     int hits;  /* how often something failed */
 };
 
@@ -48,6 +48,7 @@ static int is_below(int file) {
 static int fails(int file, int mode) {
     if (!control || control->mode == WORKS) return 0;
     int kept = errno, failed = 0;
+    if (control->mode == FILLS && mode == FULL && is_below(file) && __sync_sub_and_fetch(&control->steps, 1) == 0) control->mode = FULL;
     if (control->mode == ENDS) {
         if (is_below(file) && __sync_sub_and_fetch(&control->steps, 1) == 0) _exit(86);
     } else if (control->mode == mode && is_below(file)) {
