@@ -145,7 +145,7 @@ fn wanted(state: &State, query: &Fields) -> Result<EventQuery, Problem> {
 }
 
 fn filters(visit: &Visit<'_>, query: &Fields, problem: Option<&Problem>) -> Markup {
-    let (texts, form) = (visit.texts, Form::new(query, problem));
+    let (texts, form) = (visit.texts, Form::new(visit.texts, query, problem));
     let outcomes = [
         ("", texts.any.as_str()),
         ("success", &texts.outcome_success),

@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use secrecy::ExposeSecret;
 
 use super::session::ConsoleSession;
-use super::text::{Texts, texts};
+use super::text::{Texts, reason, texts};
 use super::{ACCESS, ACTIVITY, CONSOLE, LEARNING, LOGIN, PLAYGROUND, SCRIPT, SERVERS, TOOLS};
 use crate::http::caller::Caller;
 use crate::http::pages::browser::{self, address, base, see, with_cookie};
@@ -137,7 +137,7 @@ impl<'a> Visit<'a> {
 
     /// The page for a request that failed.
     pub(super) fn failed(self, problem: &Problem) -> HttpResponse {
-        let (texts, body) = (self.texts, html! { p.bad role="alert" { (problem.detail) } });
+        let (texts, body) = (self.texts, html! { p.bad role="alert" { (reason(self.texts, problem)) } });
         self.page_with(problem.code.status(), Place::Elsewhere, &texts.failed, &body)
     }
 }

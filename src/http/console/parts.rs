@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::layout::Visit;
-use super::text::Texts;
+use super::text::{Texts, reason};
 use crate::domain::access::management::NO_ENTRY;
 pub(super) use crate::domain::text::short::short;
 use crate::http::pages::browser::Fields;
@@ -136,6 +136,7 @@ pub(super) fn pager(texts: &Texts, part: Part, link: impl Fn(usize) -> String) -
 
 /// The fields of a form, with what was entered and the error of the last attempt.
 pub(super) struct Form<'a> {
+    pub(super) texts: &'a Texts,
     pub(super) given: &'a Fields,
     pub(super) problem: Option<&'a Problem>,
     /// Whether the values can't be changed.
@@ -143,8 +144,8 @@ pub(super) struct Form<'a> {
 }
 
 impl<'a> Form<'a> {
-    pub(super) fn new(given: &'a Fields, problem: Option<&'a Problem>) -> Self {
-        Self { given, problem, is_fixed: false }
+    pub(super) fn new(texts: &'a Texts, given: &'a Fields, problem: Option<&'a Problem>) -> Self {
+        Self { texts, given, problem, is_fixed: false }
     }
 
     /// A line of text. `hint` may be empty.
@@ -158,7 +159,7 @@ impl<'a> Form<'a> {
         html! {
             div {
                 (heading(name, label, hint))
-                input id=(name) name=(name) type=(kind) value=(self.given.text(name)) aria-invalid=[error.map(|_| "true")]
+                input id=(name) name=(name) type=(kind) value=(self.given.text(name)) aria-invalid=[error.as_ref().map(|_| "true")]
                     aria-describedby=[describes] readonly[self.is_fixed];
                 (beside(name, error))
             }
@@ -181,7 +182,7 @@ impl<'a> Form<'a> {
         html! {
             div {
                 (heading(name, label, hint))
-                textarea id=(name) name=(name) rows=(rows) aria-invalid=[error.map(|_| "true")] aria-describedby=[describes] readonly[self.is_fixed] {
+                textarea id=(name) name=(name) rows=(rows) aria-invalid=[error.as_ref().map(|_| "true")] aria-describedby=[describes] readonly[self.is_fixed] {
                     // Browsers drop the first line break.
                     "\n" (self.given.text(name))
                 }
@@ -208,7 +209,7 @@ impl<'a> Form<'a> {
         html! {
             div {
                 (heading(name, label, ""))
-                select id=(name) name=(name) aria-invalid=[error.map(|_| "true")] aria-describedby=[describes] {
+                select id=(name) name=(name) aria-invalid=[error.as_ref().map(|_| "true")] aria-describedby=[describes] {
                     @for (value, shown) in options { option value=(value) selected[self.given.text(name) == *value] { (shown) } }
                 }
                 (beside(name, error))
@@ -219,11 +220,11 @@ impl<'a> Form<'a> {
     /// The error, unless it belongs to one of these fields.
     pub(super) fn error_beside(&self, fields: &[&str]) -> Markup {
         let shown = self.problem.filter(|problem| fields.iter().all(|name| !is_at(problem, name)));
-        html! { @if let Some(problem) = shown { p.all.bad role="alert" { (problem.detail) } } }
+        html! { @if let Some(problem) = shown { p.all.bad role="alert" { (reason(self.texts, problem)) } } }
     }
 
-    fn error_at(&self, name: &str) -> Option<&'a str> {
-        self.problem.filter(|problem| is_at(problem, name)).map(|problem| problem.detail.as_str())
+    fn error_at(&self, name: &str) -> Option<Markup> {
+        self.problem.filter(|problem| is_at(problem, name)).map(|problem| reason(self.texts, problem))
     }
 }
 
@@ -250,7 +251,7 @@ fn heading(name: &str, label: &str, hint: &str) -> Markup {
     html! { label for=(name) { (label) @if !hint.is_empty() { small { (hint) } } } }
 }
 
-fn beside(name: &str, error: Option<&str>) -> Markup {
+fn beside(name: &str, error: Option<Markup>) -> Markup {
     html! { @if let Some(error) = error { p.bad id={ (name) "-error" } role="alert" { (error) } } }
 }
 

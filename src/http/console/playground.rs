@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::layout::{Place, Visit};
 use super::parts::{Head, UNKNOWN, grouped, second, short, table};
-use super::text::Texts;
+use super::text::{Texts, reason};
 use super::{ACTIVITY, CHECK, PLAYGROUND, RUN, TOOL};
 use crate::domain::catalog::hidden_text::visible;
 use crate::domain::catalog::tool::ToolId;
@@ -102,7 +102,7 @@ async fn recorded(
 fn then_and_now(visit: &Visit<'_>, event: &StoredEvent, replayed: &Result<Replay, Problem>, refused: Option<(&str, &Problem)>) -> Markup {
     let texts = visit.texts;
     let StoredEventKind::Offered { tools, all } = &event.kind else {
-        return html! { @if let Err(problem) = replayed { p.notice { (problem.detail) } } };
+        return html! { @if let Err(problem) = replayed { p.notice { (reason(texts, problem)) } } };
     };
     let name = |server: &str, tool: &str| {
         html! { a href=(visit.link(TOOL, &[("server", server), ("tool", tool)])) { (short(server, 40)) "/" (short(tool, 60)) } }
@@ -137,7 +137,7 @@ fn then_and_now(visit: &Visit<'_>, event: &StoredEvent, replayed: &Result<Replay
             @match replayed {
                 Ok(_) => p.quiet { (texts.select_again_hint) },
                 Err(problem) if event.message.is_none() && problem.code == Code::Conflict => p.notice { (texts.no_message_texts) },
-                Err(problem) => p.bad role="alert" { (problem.detail) },
+                Err(problem) => p.bad role="alert" { (reason(texts, problem)) },
             }
             @if let Some(all) = all { p { (texts.kept_all) " (" (grouped(*all)) ")" } }
             @else {
@@ -153,7 +153,7 @@ fn then_and_now(visit: &Visit<'_>, event: &StoredEvent, replayed: &Result<Replay
                     input #missing.short name="tool" required value=[refused.map(|(tool, _)| tool)]
                         aria-invalid=[refused.map(|_| "true")] aria-describedby=[refused.map(|_| "missing-error")];
                     button name="do" value="missing" { (texts.report_missing) }
-                    @if let Some((_, problem)) = refused { p.bad #missing-error role="alert" { (problem.detail) } }
+                    @if let Some((_, problem)) = refused { p.bad #missing-error role="alert" { (reason(texts, problem)) } }
                 }
             }
         }
@@ -178,10 +178,10 @@ pub(super) async fn run(state: web::Data<State>, caller: Caller, request: HttpRe
     };
     let (status, error, results) = match selected.await {
         Ok((now, then)) => (StatusCode::OK, None, Some(html! { (results(&visit, &now, then.as_ref())) (rules(&visit, &fields)) })),
-        Err(problem) => (problem.code.status(), Some(problem.detail), None),
+        Err(problem) => (problem.code.status(), Some(problem), None),
     };
     let body = html! {
-        (form(&visit, &fields, strictness(&state, &caller), error.as_deref()))
+        (form(&visit, &fields, strictness(&state, &caller), error.as_ref()))
         @if let Some(results) = results { (results) }
     };
     visit.with_script().page_with(status, Place::Playground, &texts.playground, &body)
@@ -236,7 +236,7 @@ fn question(fields: &Fields, strictness: f32) -> Result<(Value, Option<Value>), 
     Ok((asked, (!settings.is_empty()).then(|| Value::Object(settings))))
 }
 
-fn form(visit: &Visit<'_>, given: &Fields, strictness: f32, error: Option<&str>) -> Markup {
+fn form(visit: &Visit<'_>, given: &Fields, strictness: f32, error: Option<&Problem>) -> Markup {
     let texts = visit.texts;
     let value = |name: &str| given.text(name);
     if !visit.may_change() {
@@ -245,7 +245,7 @@ fn form(visit: &Visit<'_>, given: &Fields, strictness: f32, error: Option<&str>)
     html! {
         form.columns method="post" action=(visit.at(PLAYGROUND)) {
             (visit.token())
-            @if let Some(error) = error { p.all.bad role="alert" { (error) } }
+            @if let Some(error) = error { p.all.bad role="alert" { (reason(texts, error)) } }
             div.all {
                 label for="message" { (texts.message) small { (texts.message_hint) } }
                 textarea #message name="message" rows="4" required autofocus { (value("message")) }

@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 
 use super::layout::{Place, Visit};
 use super::parts::{short, took};
+use super::text::reason;
 use super::{RUN, TOOL, TOOLS};
 use crate::domain::catalog::hidden_text::visible;
 use crate::domain::catalog::tool::Tool;
@@ -237,7 +238,7 @@ fn result(visit: &Visit<'_>, tool: &Tool, outcome: &Outcome) -> Markup {
     html! {
         section.result {
             h2 { (texts.result) }
-            @if let Some(problem) = problem { p.bad role="alert" { (problem.detail) } }
+            @if let Some(problem) = problem { p.bad role="alert" { (reason(texts, problem)) } }
             @if let Some(called) = &outcome.called {
                 dl.facts {
                     dt { (texts.status) }

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 
 use super::layout::{Place, Visit};
 use super::parts::{Form, based_on, done, phase, second, short, taken};
-use super::text::Texts;
+use super::text::{Texts, reason};
 use super::{SERVER, SERVERS};
 use crate::domain::access::management::{ManagedBy, NO_ENTRY};
 use crate::domain::catalog::tool::ServerName;
@@ -143,7 +143,7 @@ fn page_with(
         }
         @if let Some(view) = view { (state_of(&visit, view)) }
         @if is_of_file { p.notice { (texts.server_in_file) } }
-        @if let Some(problem) = problem.filter(|_| is_of_file) { p.bad role="alert" { (problem.detail) } }
+        @if let Some(problem) = problem.filter(|_| is_of_file) { p.bad role="alert" { (reason(texts, problem)) } }
         @if !is_of_file { (form(&visit, view, given, problem)) }
         @if let Some(view) = view.filter(|_| visit.may_change()) { (actions(&visit, view)) }
         @if let Some(view) = view { (log(&visit, view)) }
@@ -189,7 +189,7 @@ fn form_with(
     (given, problem): (&Fields, Option<&Problem>),
 ) -> Markup {
     let texts = visit.texts;
-    let form = Form { is_fixed: !visit.may_change(), ..Form::new(given, problem) };
+    let form = Form { is_fixed: !visit.may_change(), ..Form::new(texts, given, problem) };
     let version = of.or(view).map_or_else(|| NO_ENTRY.to_owned(), |view| visit.state.servers.version(&view.server));
     let fields = html! {
         (form.error_beside(&["server", "entry"]))

@@ -10,7 +10,7 @@ use super::definitions::{Approval, approve as approve_button, difference, is_ope
 use super::layout::{Place, Visit};
 use super::parts::{Head, Part, UNKNOWN, done, grouped, last_days, milliseconds, moment, pager, share, short, table};
 use super::server::server_phase;
-use super::text::Texts;
+use super::text::{Texts, reason};
 use super::{SERVER, SERVERS, TOOL, TOOLS};
 use crate::domain::access::management::ManagedBy;
 use crate::domain::catalog::tool::ServerName;
@@ -88,7 +88,7 @@ async fn answer(state: &web::Data<State>, visit: Visit<'_>, query: &Fields, prob
     };
     let texts = visit.texts;
     let body = html! {
-        @if let Some(problem) = problem { p.bad role="alert" { (problem.detail) } }
+        @if let Some(problem) = problem { p.bad role="alert" { (reason(texts, problem)) } }
         (done(&visit, query))
         (table_of_servers(&visit, &found, query.number("offset")))
         @if visit.may_change() { p { a href=(visit.at(SERVER)) { (texts.new_server) } } }

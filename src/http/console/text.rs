@@ -3,8 +3,10 @@
 use std::sync::LazyLock;
 
 use actix_web::http::header::HeaderMap;
+use maud::{Markup, html};
 
 use crate::http::pages::texts::{Languages, declare};
+use crate::http::problem::Problem;
 
 declare! {
     language console overview playground sign_out skip
@@ -15,7 +17,7 @@ declare! {
     message message_hint as_principal as_hint groups model settings settings_hint unchanged run
     needs_tool needs_no_tool decided_by margin signal value weight product parts language_of unsure
     rank score cosine words bm25 server_score covers learned fused judged sent kept tokens yes no with_settings
-    candidates candidates_hint nothing_ranked failed
+    candidates candidates_hint nothing_ranked failed in_english
     by_head by_turn_head by_courtesy by_examples by_words by_partial by_no_tools by_learned by_off
     cut_limit cut_fall_off cut_budget cut_duplicate cut_per_server cut_gate cut_judge
     access activity parts_of_list previous next of any all name description tag tags pinned caller actions save remove
@@ -76,16 +78,47 @@ pub(super) fn texts(headers: &HeaderMap) -> &'static Texts {
     LANGUAGES.of(headers)
 }
 
+/// What an error says. Where the console has no text of its own, this is the API's text in English, and marked as such on other pages.
+pub(super) fn reason(texts: &Texts, problem: &Problem) -> Markup {
+    let detail = &problem.detail;
+    let own = [
+        &texts.read_only,
+        &texts.whole_number,
+        &texts.not_json,
+        &texts.message_needed,
+        &texts.message_too_long,
+        &texts.forget_needs_name,
+        &texts.name_taken,
+    ];
+    html! {
+        @if texts.language == "en" || own.contains(&detail) { (detail) }
+        @else { (texts.in_english) " " span lang="en" { (detail) } }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use actix_web::http::header::{self, HeaderMap, HeaderValue};
 
-    use super::{FILES, Texts, texts};
+    use super::{FILES, Texts, reason, texts};
     use crate::http::pages::texts::check;
+    use crate::http::problem::Problem;
 
     #[test]
     fn every_language_has_every_text() {
         check::<Texts>(&FILES);
+    }
+
+    #[test]
+    fn errors_in_another_language_are_marked() {
+        let mut german = HeaderMap::new();
+        german.insert(header::ACCEPT_LANGUAGE, HeaderValue::from_static("de"));
+        let (german, english) = (texts(&german), texts(&HeaderMap::new()));
+        let of_api = Problem::invalid("name", "a <name> is missing.");
+        assert_eq!(reason(english, &of_api).into_string(), "a &lt;name&gt; is missing.");
+        assert_eq!(reason(german, &of_api).into_string(), "Meldung auf Englisch: <span lang=\"en\">a &lt;name&gt; is missing.</span>");
+        let own = Problem::invalid("name", german.name_taken.clone());
+        assert_eq!(reason(german, &own).into_string(), german.name_taken);
     }
 
     #[test]

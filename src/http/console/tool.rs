@@ -9,7 +9,7 @@ use super::definitions::{Approval, approve, difference, is_open, state as state_
 use super::layout::{Place, Visit};
 use super::parts::{Form, Head, UNKNOWN, done, grouped, last_days, milliseconds, moment, share, short, table};
 use super::shape::{self, ShapeRows};
-use super::text::Texts;
+use super::text::{Texts, reason};
 use super::{RUN, TOOL, TOOLS};
 use crate::domain::access::management::ManagedBy;
 use crate::domain::access::tool_facts::{SYNONYM_CHARACTERS, TagSource, ToolOverride};
@@ -288,7 +288,7 @@ fn form(visit: &Visit<'_>, subject: &Subject, given: &Fields, problem: Option<&P
     // Whoever saves again after a conflict has seen the other version.
     let in_conflict = problem.is_some_and(|problem| problem.code == Code::PreconditionFailed);
     let is_fixed = of_file.is_some() || !visit.may_change();
-    let form = Form { is_fixed, ..Form::new(given, problem) };
+    let form = Form { is_fixed, ..Form::new(texts, given, problem) };
     let fields = html! {
         @if !problem.is_some_and(|problem| rows.show(problem)) { (form.error_beside(&FIELDS)) }
         (form.area("description", &texts.description, &texts.description_hint))
@@ -301,7 +301,7 @@ fn form(visit: &Visit<'_>, subject: &Subject, given: &Fields, problem: Option<&P
         (rows.form(texts, subject.filled.as_ref(), (given, problem), is_fixed))
     };
     html! {
-        @if let Some(of_file) = of_file.as_ref().filter(|_| problem.is_none()) { p.notice { (of_file.detail) } }
+        @if let Some(of_file) = of_file.as_ref().filter(|_| problem.is_none()) { p.notice { (reason(texts, of_file)) } }
         @if in_conflict { (other_version(texts, subject)) }
         @if is_fixed { div.columns { (fields) } }
         @else {

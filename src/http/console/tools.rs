@@ -94,7 +94,7 @@ fn filter(query: &Fields) -> ToolFilter {
 }
 
 fn search(visit: &Visit<'_>, query: &Fields) -> Markup {
-    let (texts, form) = (visit.texts, Form::new(query, None));
+    let (texts, form) = (visit.texts, Form::new(visit.texts, query, None));
     let states = [
         ("", texts.any.as_str()),
         ("pinned", &texts.pinned),

@@ -67,7 +67,7 @@ async fn run(state: &web::Data<State>, check: Check) -> Result<CheckAnswer, Prob
 }
 
 fn form(visit: &Visit<'_>, query: &Fields, problem: Option<&Problem>) -> Markup {
-    let (texts, form) = (visit.texts, Form::new(query, problem));
+    let (texts, form) = (visit.texts, Form::new(visit.texts, query, problem));
     let effects = [("", texts.any.as_str()), ("allow", &texts.allow), ("block", &texts.block)];
     html! {
         form.columns method="get" action=(visit.at(CHECK)) {

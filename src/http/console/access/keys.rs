@@ -17,7 +17,7 @@ use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::console::layout::{Place, Visit};
 use crate::http::console::parts::{Form, Head, Part, done, moment, pager, short, table};
-use crate::http::console::text::Texts;
+use crate::http::console::text::{Texts, reason};
 use crate::http::pages::browser::{Fields, address, see};
 use crate::http::problem::Problem;
 use crate::http::routes::admin::keys;
@@ -58,7 +58,7 @@ pub(in crate::http::console) async fn change(state: web::Data<State>, caller: Ca
         return match keys::revoke(&state, &caller.0, KeyId::new(id)).await {
             Ok(_) => see(&state, &address(KEYS, &[("done", "revoked")])),
             Err(problem) => {
-                let body = html! { (navigation(&visit, KEYS)) p.bad role="alert" { (problem.detail) } };
+                let body = html! { (navigation(&visit, KEYS)) p.bad role="alert" { (reason(visit.texts, &problem)) } };
                 visit.page_with(problem.code.status(), Place::Access, &title, &body)
             }
         };
@@ -181,7 +181,7 @@ fn state_of(texts: &Texts, state: KeyState) -> (&str, &'static str) {
 }
 
 fn form(visit: &Visit<'_>, given: &Fields, problem: Option<&Problem>) -> Markup {
-    let (texts, form) = (visit.texts, Form::new(given, problem));
+    let (texts, form) = (visit.texts, Form::new(visit.texts, given, problem));
     if !visit.may_change() {
         return html! {};
     }

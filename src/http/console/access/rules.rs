@@ -12,7 +12,7 @@ use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::console::layout::{Place, Visit};
 use crate::http::console::parts::{Form, Head, done, grouped, short, table};
-use crate::http::console::text::Texts;
+use crate::http::console::text::{Texts, reason};
 use crate::http::pages::browser::{Fields, address, see};
 use crate::http::problem::{Code, Problem};
 use crate::http::routes::admin::policy;
@@ -196,7 +196,7 @@ async fn page(
     let body = html! {
         (navigation(&visit, ACCESS))
         (said)
-        @if let Some(problem) = problem { p.bad role="alert" { (problem.detail) } }
+        @if let Some(problem) = problem { p.bad role="alert" { (reason(texts, problem)) } }
         @if problem.is_some_and(|problem| problem.code == Code::PreconditionFailed) { (other_version(texts, view)) }
         @if let Some(effect) = &effect { (effects(&visit, view, draft, effect)) }
         p.quiet { (texts.rules_hint) }
@@ -261,7 +261,7 @@ fn list(visit: &Visit<'_>, view: &PolicyView, draft: &Draft) -> Markup {
             @else { (table(&texts.rules, &[Head::Number("#"), Head::Text(&texts.rule), Head::Text(&texts.actions)], &rows)) }
             @if rules.len() > MOST { p.notice { (texts.too_many_rules) } }
             div.columns {
-                (Form::new(&fields, None).choice("default", &texts.default_effect, &defaults))
+                (Form::new(texts, &fields, None).choice("default", &texts.default_effect, &defaults))
                 p { button.small name="do" value="default" { (texts.set_default) } }
             }
         }
@@ -269,7 +269,7 @@ fn list(visit: &Visit<'_>, view: &PolicyView, draft: &Draft) -> Markup {
 }
 
 fn rule_form(visit: &Visit<'_>, view: &PolicyView, draft: &Draft, fields: &Fields) -> Markup {
-    let (texts, form) = (visit.texts, Form::new(fields, None));
+    let (texts, form) = (visit.texts, Form::new(visit.texts, fields, None));
     let effects = [("block", texts.block.as_str()), ("allow", &texts.allow)];
     let labels = [
         &texts.servers,

@@ -165,7 +165,7 @@ fn page(
 ) -> HttpResponse {
     let texts = visit.texts;
     let is_fixed = view.is_some_and(|view| view.managed_by == ManagedBy::File);
-    let form = Form { is_fixed: is_fixed || !visit.may_change(), ..Form::new(given, problem) };
+    let form = Form { is_fixed: is_fixed || !visit.may_change(), ..Form::new(texts, given, problem) };
     let labels = [&texts.servers, &texts.tools, &texts.tags, &texts.annotations, &texts.exclude, &texts.always];
     let own = ["name", "description"];
     // Whoever saves again after a conflict has seen the other version.

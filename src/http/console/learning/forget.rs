@@ -42,7 +42,7 @@ pub(super) fn at_value(problem: Problem) -> Problem {
 
 /// The form that leads to the question.
 pub(super) fn form(visit: &Visit<'_>, given: &Fields, problem: Option<&Problem>) -> Markup {
-    let (texts, form) = (visit.texts, Form::new(given, problem));
+    let (texts, form) = (visit.texts, Form::new(visit.texts, given, problem));
     if !visit.may_change() {
         return html! {};
     }

@@ -119,7 +119,7 @@ impl<'a> Tried<'a> {
     }
 
     pub(super) fn shown(&self, visit: &Visit<'_>) -> Markup {
-        let (texts, form) = (visit.texts, Form::new(self.given, self.problem()));
+        let (texts, form) = (visit.texts, Form::new(visit.texts, self.given, self.problem()));
         html! {
             h2 { (texts.learned_for_message) }
             p.quiet { (texts.learned_for_message_hint) }
