@@ -179,9 +179,8 @@ impl PostgresStore {
                 done => break done,
             }
         };
-        match &done {
-            Err(error) if is_lost(error) || is_conflict(error) => {}
-            done => self.failures.note_taken(done.is_ok()),
+        if done.as_ref().is_err_and(|error| !is_lost(error) && !is_conflict(error)) {
+            self.failures.note_refused();
         }
         // The server answers a commit that it refuses. Without an answer, nobody knows.
         let is_unsure = is_committing.into_inner() && done.as_ref().is_err_and(is_lost);
@@ -223,6 +222,12 @@ impl PostgresStore {
     /// Does nothing: the server reuses the space itself (autovacuum).
     #[expect(clippy::unused_async, reason = "SQLite waits for its file")]
     async fn compact(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// The server reports a full disk with each write.
+    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "SQLite looks at its disk")]
+    fn room(&self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         Ok(())
     }
 

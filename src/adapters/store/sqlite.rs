@@ -54,6 +54,8 @@ const CACHE_KIB: &str = "-512";
 const LOG_LIMIT_BYTES: &str = "4194304";
 /// Number of rows that a query may read in advance. With a small number, the two threads wait for each other at every step.
 const ROW_BUFFER: usize = 250;
+/// Below this space, the disk counts as full after a write has failed, in bytes.
+const SMALLEST_SPACE: u64 = 1 << 20;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 // The types of this database, for `tables`.
@@ -214,9 +216,8 @@ impl SqliteStore {
                 Ok(done)
             };
             let done = transaction.await;
-            match &done {
-                Err(error) if errors::is_locked(error) => {}
-                done => self.failures.note_taken(done.is_ok()),
+            if done.as_ref().is_err_and(|error| !errors::is_locked(error)) {
+                self.failures.note_refused();
             }
             done.map_err(self.failed(action))
         };
@@ -239,6 +240,12 @@ impl SqliteStore {
         let is_same = Identity::of(&self.path).is_ok_and(|found| found == self.identity);
         let gone = || GoneError { path: self.path.clone() };
         if is_same { Ok(()) } else { Err(StoreError::Away { action, is_unsure: false, source: gone().into() }) }
+    }
+
+    /// Fails if the disk has no space left.
+    fn room(&self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let is_full = file::space(&self.path).is_some_and(|space| space < SMALLEST_SPACE);
+        if is_full { Err(errors::FullError { path: self.path.clone() }.into()) } else { Ok(()) }
     }
 
     /// Begins a transaction that stores a copy.

@@ -96,6 +96,13 @@ struct NoWritesError {
     source: sqlx::Error,
 }
 
+/// The disk is full.
+#[derive(Debug, thiserror::Error)]
+#[error("{} can't be written: its disk is full. Free space; the service then continues by itself", path.display())]
+pub(super) struct FullError {
+    pub(super) path: PathBuf,
+}
+
 impl SqliteOpenError {
     pub(super) fn of(path: &Path, source: sqlx::Error) -> Self {
         let path = path.to_owned();

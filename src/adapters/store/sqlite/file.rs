@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use nix::sys::statvfs::statvfs;
 use sqlx::ConnectOptions;
 use sqlx::Connection;
 use sqlx::SqliteConnection;
@@ -128,6 +129,12 @@ pub(super) fn create_private(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !path.is_dir() => Ok(()),
         other => other.map(drop),
     }
+}
+
+/// The bytes that are available on the file's disk; `None` if the system does not report them.
+pub(super) fn space(path: &Path) -> Option<u64> {
+    let disk = statvfs(path).ok()?;
+    Some(disk.blocks_available().saturating_mul(disk.fragment_size()))
 }
 
 /// Whether the file contains nothing yet.

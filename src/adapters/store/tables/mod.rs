@@ -61,7 +61,8 @@ const DELETED: u64 = 5_000;
 pub(super) struct Failures {
     reads: AtomicU64,
     writes: AtomicU64,
-    /// Whether the last write has failed for another reason than a lock, a conflict or a lost connection.
+    /// Whether a write has failed for another reason than a lock, a conflict or a lost connection, since the last check. On a full disk,
+    /// small writes may still succeed.
     takes_no_writes: AtomicBool,
 }
 
@@ -70,9 +71,14 @@ impl Failures {
         self.writes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes whether the store has taken a write.
-    pub(super) fn note_taken(&self, is_taken: bool) {
-        self.takes_no_writes.store(!is_taken, Ordering::Relaxed);
+    /// Notes that the store has not taken a write.
+    pub(super) fn note_refused(&self) {
+        self.takes_no_writes.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that a check has written.
+    fn note_check(&self) {
+        self.takes_no_writes.store(false, Ordering::Relaxed);
     }
 
     pub(super) fn takes_no_writes(&self) -> bool {
@@ -130,7 +136,10 @@ impl SqlStore {
             return Err(StoreError::Failed { action, source });
         }
         // On a full disk, another attempt succeeds once there is space.
-        mark.set().map_err(|error| StoreError::Away { action, is_unsure: false, source: error.into() })
+        mark.set().map_err(|error| {
+            self.failures.note_refused();
+            StoreError::Away { action, is_unsure: false, source: error.into() }
+        })
     }
 }
 

@@ -37,7 +37,11 @@ impl UpkeepStore for SqlStore {
         }
         let write =
             || async move |writer: &mut DbConnection| sqlx::query("UPDATE installation SET id = id").execute(writer).await.map(drop);
-        self.write("be written", write).await
+        let action = "be written";
+        self.room().map_err(|source| StoreError::Away { action, is_unsure: false, source })?;
+        self.write(action, write).await?;
+        self.failures.note_check();
+        Ok(())
     }
 
     async fn forget_batches_before(&self, time: SystemTime) -> Result<u64, StoreError> {
