@@ -285,7 +285,9 @@ impl From<ExecuteError> for Problem {
             }
             ExecuteError::Invalid(mut errors) => {
                 // It contains the names of arguments.
-                errors.iter_mut().for_each(|error| error.pointer = short(&error.pointer, MAX_NAME).into_owned());
+                for error in &mut errors {
+                    error.pointer = short(&error.pointer, MAX_NAME).into_owned();
+                }
                 let detail =
                     errors.iter().map(|error| format!("{} {}", place(&error.pointer), error.message)).collect::<Vec<_>>().join("; ");
                 Self { errors, ..Self::new(Code::InvalidArguments, detail) }

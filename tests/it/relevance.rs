@@ -287,13 +287,13 @@ fn fusion_weighs_both_kinds() {
 
 #[test]
 fn words_weigh_less_in_english() {
-    let of = |language| FusionParameters::default().for_language(language).dense_weight;
-    let default = FusionParameters::default().dense_weight;
-    assert_eq!(of(None), default);
-    assert_eq!(of(Some(Language::German)), default);
-    assert!((of(Some(Language::English)) - 0.851).abs() < 0.001, "{}", of(Some(Language::English)));
+    let default = FusionParameters::default();
+    assert_eq!(default.for_language(None), default);
+    assert_eq!(default.for_language(Some(Language::German)), default);
+    let english = default.for_language(Some(Language::English));
+    assert!((english.dense_weight - 0.851).abs() < 0.001, "{english:?}");
     for alone in [0.0, 1.0] {
-        let weights = FusionParameters { dense_weight: alone, ..FusionParameters::default() };
+        let weights = FusionParameters { dense_weight: alone, ..default };
         assert_eq!(weights.for_language(Some(Language::English)), weights);
     }
 }

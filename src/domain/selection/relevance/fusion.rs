@@ -20,7 +20,7 @@ use crate::domain::text::language::Language;
 pub(crate) const DENSE_WEIGHT: f32 = 0.8;
 /// The share of the lexical weight that remains in an English message, which the built-in model reads best. With .7, the dense weight
 /// is .85 instead of .8: R@1 / R@5 rise from .66 / .88 to .69 / .91 for 120 messages and 598 tools, and nDCG@5 from .605 to .615 for
-/// tasks with several tools. With .4, MetaTool loses .018 of R@5, and MCP-Zero .018 of R@1. In Ukrainian, Finnish and Arabic messages,
+/// tasks with several tools. With .4, `metatool` loses .018 of R@5, and `mcpzero` .018 of R@1. In Ukrainian, Finnish and Arabic messages,
 /// R@5 would fall.
 const ENGLISH_LEXICAL_SHARE: f32 = 0.7;
 /// Weight of a long message's best sentence; the whole message has the rest. In 21 languages, the mean R@5 is .807 at .3 and .789
