@@ -157,7 +157,7 @@ async fn tools_are_found_by_what_a_model_wrote_which_is_paid_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_that_do_not_count_are_dropped_and_not_asked_for_again() {
     let model = model(|seen| {
-        let good = json!({"function": "a", "tags": [PARROT]}).to_string();
+        let good = json!({"function": PARROT, "tags": [PARROT]}).to_string();
         match tool_of(seen).as_str() {
             "send_email" => Reply::Says("This tool sends mail. I hope that helps!".into()),
             "list_emails" => Reply::Says(format!("```json\n{good}\n```")),
