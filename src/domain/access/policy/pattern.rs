@@ -61,7 +61,7 @@ impl PatternSet {
     pub(crate) fn new(globs: &[Glob]) -> Self {
         let sets = globs.par_chunks(MOST_TOGETHER).enumerate().flat_map_iter(|(number, globs)| {
             let mut sets = Vec::new();
-            build(number * MOST_TOGETHER, globs, &mut sets);
+            in_parts(number * MOST_TOGETHER, globs, &|globs: &[Glob]| GlobSet::new(globs).ok(), &mut sets);
             sets
         });
         Self { sets: sets.collect(), characters: Characters::new(globs) }
@@ -98,18 +98,15 @@ impl PatternSet {
     }
 }
 
-/// Compiles patterns together, or in parts if they are too large together.
-fn build(first: usize, globs: &[Glob], sets: &mut Vec<(usize, GlobSet)>) {
-    match GlobSet::new(globs) {
-        Ok(set) => sets.push((first, set)),
-        // Without any of them, a rule would silently not apply.
-        Err(_) if globs.len() > 1 => {
-            let (some, others) = globs.split_at(globs.len() / 2);
-            build(first, some, sets);
-            build(first + some.len(), others, sets);
-        }
-        // One pattern of at most `MAX_BYTES` is never too large.
-        Err(_) => {}
+/// Compiles patterns together, or in parts if they are too large together. Each part has the position of its first pattern.
+fn in_parts<P, C>(first: usize, patterns: &[P], compile: &impl Fn(&[P]) -> Option<C>, parts: &mut Vec<(usize, C)>) {
+    if let Some(compiled) = compile(patterns) {
+        parts.push((first, compiled));
+    } else if patterns.len() > 1 {
+        // Without any of them, a rule would silently not apply. One pattern of at most `MAX_BYTES` is never too large.
+        let (some, others) = patterns.split_at(patterns.len() / 2);
+        in_parts(first, some, compile, parts);
+        in_parts(first + some.len(), others, compile, parts);
     }
 }
 
@@ -138,7 +135,7 @@ impl Characters {
         let compiled = self.compiled.get_or_init(|| {
             let mut compiled = Vec::new();
             for (number, patterns) in self.patterns.chunks(MOST_TOGETHER / 10).enumerate() {
-                compile(number * (MOST_TOGETHER / 10), patterns, &mut compiled);
+                in_parts(number * (MOST_TOGETHER / 10), patterns, &compile, &mut compiled);
             }
             compiled.into()
         });
@@ -151,22 +148,13 @@ impl Characters {
     }
 }
 
-/// The same as [`build`], for patterns over characters.
-fn compile(first: usize, patterns: &[(usize, String)], compiled: &mut Vec<(usize, Regex)>) {
+/// Compiles patterns over characters, each with its position, into one expression. `None` if they are too large together.
+fn compile(patterns: &[(usize, String)]) -> Option<Regex> {
     let texts: Vec<&str> = patterns.iter().map(|(_, text)| text.as_str()).collect();
     let config =
         meta::Config::new().match_kind(MatchKind::All).nfa_size_limit(Some(MAX_REGEX_BYTES)).hybrid_cache_capacity(MAX_REGEX_BYTES);
     let syntax = syntax::Config::new().dot_matches_new_line(true);
-    match Regex::builder().configure(config).syntax(syntax).build_many(&texts) {
-        Ok(regex) => compiled.push((first, regex)),
-        Err(_) if patterns.len() > 1 => {
-            let (some, others) = patterns.split_at(patterns.len() / 2);
-            compile(first, some, compiled);
-            compile(first + some.len(), others, compiled);
-        }
-        // One pattern of at most `MAX_BYTES` is never too large.
-        Err(_) => {}
-    }
+    Regex::builder().configure(config).syntax(syntax).build_many(&texts).ok()
 }
 
 /// The regular expression of a pattern, over characters. That of `globset` is over bytes, and contains the bytes of non-ASCII characters

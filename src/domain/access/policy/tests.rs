@@ -14,34 +14,35 @@ use crate::domain::catalog::catalog::{Catalog, CatalogServer, tool};
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::domain::text::canonical::Fingerprint;
 
+fn server(name: &str, tools: &Value) -> CatalogServer {
+    let name = ServerName::from(name);
+    let tools = tools.as_array().unwrap().iter().map(|raw| {
+        let mut raw = raw.clone();
+        raw["inputSchema"] = json!({"type": "object"});
+        Arc::new(tool(&name, &raw).unwrap())
+    });
+    CatalogServer {
+        tools: tools.collect(),
+        name: name.clone(),
+        title: None,
+        program: None,
+        version: None,
+        instructions: None,
+        disabled: Vec::new(),
+    }
+}
+
 fn catalog() -> Catalog {
-    let server = |name: &str, tools: Value| {
-        let name = ServerName::from(name);
-        let tools = tools.as_array().unwrap().iter().map(|raw| {
-            let mut raw = raw.clone();
-            raw["inputSchema"] = json!({"type": "object"});
-            Arc::new(tool(&name, &raw).unwrap())
-        });
-        CatalogServer {
-            tools: tools.collect(),
-            name: name.clone(),
-            title: None,
-            program: None,
-            version: None,
-            instructions: None,
-            disabled: Vec::new(),
-        }
-    };
     Catalog::new(vec![
         server(
             "git",
-            json!([
+            &json!([
                 {"name": "log", "annotations": {"readOnlyHint": true}},
                 {"name": "push", "annotations": {"destructiveHint": false}},
                 {"name": "delete_branch"},
             ]),
         ),
-        server("mail", json!([{"name": "send", "_meta": {"tags": ["outbound"]}}, {"name": "delete_all"}])),
+        server("mail", &json!([{"name": "send", "_meta": {"tags": ["outbound"]}}, {"name": "delete_all"}])),
     ])
 }
 
@@ -145,21 +146,9 @@ fn every_condition_counts() {
 /// Regression test: an allowed published name also allowed every tool that a server had given this name.
 #[test]
 fn a_server_can_not_borrow_the_published_name_of_another_ones_tool() {
-    let server = |name: &str, tools: &[&str]| {
-        let name = ServerName::from(name);
-        let tools = tools.iter().map(|raw| Arc::new(tool(&name, &json!({"name": raw, "inputSchema": {"type": "object"}})).unwrap()));
-        CatalogServer {
-            tools: tools.collect(),
-            name: name.clone(),
-            title: None,
-            program: None,
-            version: None,
-            instructions: None,
-            disabled: Vec::new(),
-        }
-    };
+    let with = |name: &str, tools: &[&str]| server(name, &tools.iter().map(|tool| json!({"name": tool})).collect());
     let own = ["git__push", "sub_git__push", "git\u{1}push", "push"];
-    let catalog = Catalog::new(vec![server("evil", &own), server("git", &["push", "my__push"]), server("4git", &["push"])]);
+    let catalog = Catalog::new(vec![with("evil", &own), with("git", &["push", "my__push"]), with("4git", &["push"])]);
     let allowed = |pattern: &str| {
         let policy = Policy::new(Effect::Block, rules(&json!([{"effect": "allow", "tools": [pattern]}])));
         let found = seen(&policy, &catalog, &Principal::anyone());
