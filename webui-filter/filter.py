@@ -45,6 +45,8 @@ SELECT_FUNCTION = "smart_select_tools"
 LOADING_FUNCTIONS = {LOAD_FUNCTION, "enable_tool_group"}
 # The results of these functions contain names of tools that the model will probably call.
 FINDING_FUNCTIONS = {SEARCH_FUNCTION, DESCRIBE_FUNCTION, SELECT_FUNCTION, *LOADING_FUNCTIONS}
+# The first version of Open WebUI with the `request` hook.
+REQUEST_HOOK = (0, 11, 2)
 LEGACY_MODE = "legacy"
 # The key under which the first functions in a turn's registry store the turn. One function would be enough, but another
 # filter may remove it.
@@ -111,139 +113,161 @@ CHOSEN_ITEMS = {
 }
 CHOSEN_SKILLS = ("view_skill", "read_skill_file", "grep_skill_files", "update_skill_files")
 
-# The status line in each language: some tools, no tool needed, switched off, no answer.
+# The status line in each language: some tools, no tool needed, switched off, no answer, no tools.
 STATUS = {
     "ar": (
         "{shown} من أصل {all} أداة",
         "لا حاجة إلى أي أداة",
         "اختيار الأدوات متوقف: كل الأدوات متاحة",
         "Toolsieve لا يستجيب: كل الأدوات متاحة",
+        "أدوات Toolsieve غير متاحة",
     ),
     "cs": (
         "{shown} z {all} nástrojů",
         "Není potřeba žádný nástroj",
         "Výběr nástrojů je vypnutý: k dispozici jsou všechny",
         "Toolsieve neodpovídá: k dispozici jsou všechny nástroje",
+        "Nástroje Toolsieve nejsou k dispozici",
     ),
     "de": (
         "{shown} von {all} Werkzeugen",
         "Kein Werkzeug nötig",
         "Die Werkzeugauswahl ist ausgeschaltet: alle stehen bereit",
         "Toolsieve antwortet nicht: alle Werkzeuge stehen bereit",
+        "Die Werkzeuge von Toolsieve sind nicht verfügbar",
     ),
     "el": (
         "{shown} από {all} εργαλεία",
         "Δεν χρειάζεται εργαλείο",
         "Η επιλογή εργαλείων είναι ανενεργή: όλα είναι διαθέσιμα",
         "Το Toolsieve δεν αποκρίνεται: όλα τα εργαλεία είναι διαθέσιμα",
+        "Τα εργαλεία του Toolsieve δεν είναι διαθέσιμα",
     ),
     "en": (
         "{shown} of {all} tools",
         "No tool needed",
         "Tool selection is switched off: all tools are on offer",
         "Toolsieve does not answer: all tools are on offer",
+        "Toolsieve's tools are not available",
     ),
     "es": (
         "{shown} de {all} herramientas",
         "No hace falta ninguna herramienta",
         "La selección de herramientas está desactivada: todas están disponibles",
         "Toolsieve no responde: todas las herramientas están disponibles",
+        "Las herramientas de Toolsieve no están disponibles",
     ),
     "fi": (
         "{shown}/{all} työkalua",
         "Työkalua ei tarvita",
         "Työkalujen valinta on pois päältä: kaikki ovat käytettävissä",
         "Toolsieve ei vastaa: kaikki työkalut ovat käytettävissä",
+        "Toolsieven työkalut eivät ole käytettävissä",
     ),
     "fr": (
         "{shown} outils sur {all}",
         "Aucun outil nécessaire",
         "La sélection des outils est désactivée : tous sont disponibles",
         "Toolsieve ne répond pas : tous les outils sont disponibles",
+        "Les outils de Toolsieve ne sont pas disponibles",
     ),
     "he": (
         "{shown} מתוך {all} כלים",
         "אין צורך בכלי",
         "בחירת הכלים כבויה: כל הכלים זמינים",
         "Toolsieve לא מגיב: כל הכלים זמינים",
+        "הכלים של Toolsieve אינם זמינים",
     ),
     "hi": (
         "{all} में से {shown} टूल",
         "किसी टूल की ज़रूरत नहीं",
         "टूल चयन बंद है: सभी टूल उपलब्ध हैं",
         "Toolsieve जवाब नहीं दे रहा: सभी टूल उपलब्ध हैं",
+        "Toolsieve के टूल उपलब्ध नहीं हैं",
     ),
     "it": (
         "{shown} strumenti su {all}",
         "Nessuno strumento necessario",
         "La selezione degli strumenti è disattivata: sono tutti disponibili",
         "Toolsieve non risponde: tutti gli strumenti sono disponibili",
+        "Gli strumenti di Toolsieve non sono disponibili",
     ),
     "ja": (
         "{all} 個中 {shown} 個のツール",
         "ツールは不要です",
         "ツールの選択はオフです。すべてのツールを使えます",
         "Toolsieve が応答しません。すべてのツールを使えます",
+        "Toolsieve のツールは使えません",
     ),
     "ko": (
         "도구 {all}개 중 {shown}개",
         "필요한 도구 없음",
         "도구 선택이 꺼져 있습니다. 모든 도구를 사용할 수 있습니다",
         "Toolsieve가 응답하지 않습니다. 모든 도구를 사용할 수 있습니다",
+        "Toolsieve의 도구를 사용할 수 없습니다",
     ),
     "nl": (
         "{shown} van {all} tools",
         "Geen tool nodig",
         "De toolselectie staat uit: alle tools zijn beschikbaar",
         "Toolsieve antwoordt niet: alle tools zijn beschikbaar",
+        "De tools van Toolsieve zijn niet beschikbaar",
     ),
     "pl": (
         "{shown} z {all} narzędzi",
         "Żadne narzędzie nie jest potrzebne",
         "Wybór narzędzi jest wyłączony: dostępne są wszystkie",
         "Toolsieve nie odpowiada: dostępne są wszystkie narzędzia",
+        "Narzędzia Toolsieve są niedostępne",
     ),
     "pt": (
         "{shown} de {all} ferramentas",
         "Nenhuma ferramenta necessária",
         "A seleção de ferramentas está desativada: todas estão disponíveis",
         "O Toolsieve não responde: todas as ferramentas estão disponíveis",
+        "As ferramentas do Toolsieve não estão disponíveis",
     ),
     "ru": (
         "Инструменты: {shown} из {all}",
         "Инструменты не нужны",
         "Выбор инструментов выключен: доступны все",
         "Toolsieve не отвечает: доступны все инструменты",
+        "Инструменты Toolsieve недоступны",
     ),
     "sv": (
         "{shown} av {all} verktyg",
         "Inget verktyg behövs",
         "Verktygsvalet är avstängt: alla verktyg är tillgängliga",
         "Toolsieve svarar inte: alla verktyg är tillgängliga",
+        "Toolsieves verktyg är inte tillgängliga",
     ),
     "th": (
         "{shown} จาก {all} เครื่องมือ",
         "ไม่ต้องใช้เครื่องมือ",
         "ปิดการเลือกเครื่องมืออยู่ จึงใช้ได้ทุกเครื่องมือ",
         "Toolsieve ไม่ตอบสนอง จึงใช้ได้ทุกเครื่องมือ",
+        "ใช้เครื่องมือของ Toolsieve ไม่ได้",
     ),
     "tr": (
         "{all} araçtan {shown} tanesi",
         "Araç gerekmiyor",
         "Araç seçimi kapalı: tüm araçlar kullanılabilir",
         "Toolsieve yanıt vermiyor: tüm araçlar kullanılabilir",
+        "Toolsieve'in araçları kullanılamıyor",
     ),
     "uk": (
         "Інструменти: {shown} з {all}",
         "Інструменти не потрібні",
         "Вибір інструментів вимкнено: доступні всі",
         "Toolsieve не відповідає: доступні всі інструменти",
+        "Інструменти Toolsieve недоступні",
     ),
     "zh": (
         "{all} 个工具中的 {shown} 个",
         "不需要工具",
         "工具选择已关闭：所有工具均可用",
         "Toolsieve 没有响应：所有工具均可用",
+        "Toolsieve 的工具不可用",
     ),
 }
 ENGLISH = "en"
@@ -346,6 +370,10 @@ class FilterError(Exception):
     """The service's response is unusable. The message contains no secrets and no text of users, so it can be logged."""
 
 
+class ValveError(FilterError):
+    """A valve can't be read."""
+
+
 class AwayError(FilterError):
     """The service doesn't respond, or the filter sent no request because the service recently didn't respond."""
 
@@ -410,9 +438,9 @@ def parse_connections(text: str) -> dict[str, str]:
     try:
         value = json.loads(text)
     except ValueError:
-        raise FilterError("the valve 'connections' is not JSON") from None
+        raise ValveError("the valve 'connections' is not JSON") from None
     if not isinstance(value, dict):
-        raise FilterError("the valve 'connections' is not a JSON object")
+        raise ValveError("the valve 'connections' is not a JSON object")
     return {str(tool_id): path if isinstance(path, str) and path else "/" for tool_id, path in value.items()}
 
 
@@ -565,16 +593,24 @@ def chosen_patterns(metadata: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(patterns))
 
 
-def names_in_prompts(messages: Sequence[Any]) -> set[str]:
-    """Return words like the names of functions in the system prompts and the user's last message."""
+def names_in(texts: Iterable[str]) -> set[str]:
+    """Return words like the names of functions."""
+    return {word for text in texts for word in re.findall(r"\w+", text[:INSTRUCTION_CHARACTERS]) if "_" in word}
+
+
+def system_prompts(messages: Sequence[Any], metadata: Mapping[str, Any]) -> list[str]:
+    """Return the system prompts, also that of a model, which Open WebUI adds after this hook."""
+    known = (message for message in messages if isinstance(message, Mapping) and message.get("role") == "system")
+    prompts = [text_of(message.get("content")) for message in known]
+    of_model = metadata.get("base_system_prompt")
+    return [*prompts, of_model] if isinstance(of_model, str) else prompts
+
+
+def last_message(messages: Sequence[Any]) -> str:
+    """Return the text of the user's last message, or an empty one."""
     start = turn_start(messages)
-    prompts = [
-        message
-        for index, message in enumerate(messages)
-        if isinstance(message, Mapping) and (message.get("role") == "system" or index == start)
-    ]
-    texts = (text_of(message.get("content"))[:INSTRUCTION_CHARACTERS] for message in prompts)
-    return {word for text in texts for word in re.findall(r"\w+", text) if "_" in word}
+    message = messages[start] if 0 <= start < len(messages) else None
+    return text_of(message.get("content")) if isinstance(message, Mapping) else ""
 
 
 def judged_functions(
@@ -1289,8 +1325,9 @@ async def configured_connections(request: Any) -> list[Any]:
 
 
 async def connections_of(valves: FilterValves, request: Any) -> dict[str, str]:
-    """Return the service's tool ids: those in the valve, or else those whose address in Open WebUI matches."""
-    return parse_connections(valves.connections) or connections_below(await configured_connections(request), valves.url)
+    """Return the service's tool ids: those in the valve, and those whose address in Open WebUI matches."""
+    named = parse_connections(valves.connections)
+    return {**connections_below(await configured_connections(request), valves.url), **named}
 
 
 async def usable_connections(connections: Mapping[str, str], user: Mapping[str, Any], request: Any) -> dict[str, str]:
@@ -1309,6 +1346,18 @@ async def usable_connections(connections: Mapping[str, str], user: Mapping[str, 
     # With MCP connections too, all tools would appear twice.
     documents = {tool_id: path for tool_id, path in usable.items() if not tool_id.startswith(MCP_PREFIX)}
     return documents or usable
+
+
+def narrows_later(body: Mapping[str, Any], metadata: Mapping[str, Any]) -> bool:
+    """Return whether the `request` hook narrows this message's functions: in newer versions, for native calls."""
+    parameters = (body.get("params"), metadata.get("params"))
+    if LEGACY_MODE in (part.get("function_calling") for part in parameters if isinstance(part, Mapping)):
+        return False
+    try:
+        version = str(importlib.import_module("open_webui.env").VERSION)
+        return tuple(int(part) for part in version.split(".")[:3]) >= REQUEST_HOOK
+    except Exception:
+        return False
 
 
 async def group_names(user: Mapping[str, Any]) -> list[str]:
@@ -1425,6 +1474,8 @@ class Filter:
             note(error)
             if isinstance(error, AwayError) and error.is_news:
                 status = STATUS[language_of(metadata, body.get("messages") or [])][3]
+            if isinstance(error, ValveError) and is_first_call(body.get("messages") or []):
+                status = f"Toolsieve narrows nothing: {error}"
         # API calls have no chat in which to show the status.
         if status and wants_status(__user__ or {}, valves) and __event_emitter__ and metadata.get("chat_id"):
             try:
@@ -1455,9 +1506,12 @@ class Filter:
     async def _tool_ids(
         self, valves: FilterValves, body: Body, user: Body, metadata: Body, request: Any
     ) -> list[str] | None:
-        """Return the new list of tool ids for this message, or `None` if nothing changes."""
-        if wants_all(user):
-            return None
+        """
+        Return the new list of tool ids for this message, or `None` if nothing changes.
+
+        Where the `request` hook follows, only MCP connections are left out: the hook chooses among the functions of all
+        others, and the model can search all of them in this turn.
+        """
         if body.get("tools") is not None:  # Open WebUI ignores tool ids if the caller sends its own tools.
             return None
         chosen = [tool_id for tool_id in body.get("tool_ids") or [] if isinstance(tool_id, str)]
@@ -1469,13 +1523,20 @@ class Filter:
         automatic = valves.auto_enable and nothing_on
         # After this hook, Open WebUI lists each MCP server's tools. The service then lists the selection made here.
         over_mcp = [tool_id for tool_id in chosen if tool_id.startswith(MCP_PREFIX)]
-        if not automatic and len(chosen) < 2 and not over_mcp:
+        if not automatic and (wants_all(user) or (len(chosen) < 2 and not over_mcp)):
             return None
         connections = await connections_of(valves, request)
         if automatic:
-            connections = await usable_connections(connections, user, request)
+            named = parse_connections(valves.connections)
+            connections = await usable_connections(named or connections, user, request)
         ours = list(connections) if automatic else [tool_id for tool_id in chosen if tool_id in connections]
         if len(ours) < (1 if automatic or connections.keys() & set(over_mcp) else 2):
+            return None
+        documents = [tool_id for tool_id in ours if not tool_id.startswith(MCP_PREFIX)]
+        later = documents if narrows_later(body, metadata) else []
+        if automatic and (wants_all(user) or len(later) == len(ours)):
+            return ours
+        if len(later) == len(ours):
             return None
         owned = names_over_mcp(messages, connections)
         said = conversation(without_unloaded(messages, owned), None, owned)
@@ -1483,7 +1544,8 @@ class Filter:
         answer = await self._ask(valves, {**question, "tool_ids": ours if automatic else chosen}, user)
         if answer.tool_ids is None:
             raise FilterError("the answer has no tool ids")
-        return [tool_id for tool_id in chosen or ours if tool_id not in ours or tool_id in answer.tool_ids]
+        kept = {*later, *answer.tool_ids}
+        return [tool_id for tool_id in chosen or ours if tool_id not in ours or tool_id in kept]
 
     async def _turn(
         self, valves: FilterValves, registry: Body, present: list[str], user: Body, metadata: Body, request: Any
@@ -1530,13 +1592,17 @@ class Filter:
         language = STATUS[language_of(metadata, messages)]
         if wants_all(user):
             await self._bind_loaded(valves, body, registry, user, metadata, request)
-            return language[2] if is_first_call(messages) else None
+            is_ours = is_first_call(messages) and owned_functions(registry, await connections_of(valves, request))
+            return language[2] if is_ours else None
         turn = turn_of(registry, valves.url)
         first = turn is None
         if turn is None:
             turn = await self._turn(valves, registry, present, user, metadata, request)
         if turn is None:
-            return await self._unmatched(valves, registry, request) if is_first_call(messages) else None
+            if not is_first_call(messages):
+                return None
+            missing = await self._has_missing(valves, registry, metadata, request)
+            return language[4] if missing else await self._unmatched(valves, registry, request)
 
         owned, by_name, judged = turn.owned, turn.by_name, turn.judged
         remaining = without_unloaded(messages, owned)
@@ -1545,11 +1611,12 @@ class Filter:
         question["tool_ids"] = list(metadata.get("tool_ids") or [])
         chosen_by_caller = function_name(body.get("tool_choice"))
         called = called_functions(remaining)
+        named = names_in(system_prompts(messages, metadata))
         stay = {
             *called,
             chosen_by_caller,
             *matching(judged, [*parse_list(valves.always_keep), *chosen_patterns(metadata)]),
-            *(names_in_prompts(messages) if judged else ()),
+            *(named | names_in([last_message(messages)]) if judged else ()),
         }
         definitions = [definition for name, definition in judged.items() if name not in stay]
         asked = {definition["name"] for definition in definitions}
@@ -1566,6 +1633,7 @@ class Filter:
         offered = {*turn.offered, *turn.bound}
         kept_by_us = [
             *kept_always([*turn.offered, *turn.bound], owned, parse_list(valves.always_keep)),
+            *(name for name in offered if name in named or owned[name] in named),
             *(name for name in called if name in offered),
             *([chosen_by_caller] if chosen_by_caller in offered else []),
         ]
@@ -1614,7 +1682,8 @@ class Filter:
                 body.pop(key, None)
         if failure:
             raise failure
-        if not first:
+        # After a call that a person had to approve, the functions are new and the turn is not.
+        if not first or not is_first_call(messages):
             return None
         text = language[0].format(shown=len(kept), all=len({*present, *offered, *judged}))
         return text if needs_tool else f"{language[1]}: {text}"
@@ -1640,6 +1709,13 @@ class Filter:
             bind(registry, turn, answer.definitions)
         wanted = [name for name in turn.bound if name in loaded]
         body["tools"] = narrowed_tools(zip(present, body["tools"], strict=True), registry, turn.bound, wanted, present)
+
+    async def _has_missing(self, valves: FilterValves, registry: Body, metadata: Body, request: Any) -> bool:
+        """Return whether the chat has the service's tools on, but Open WebUI could not read them."""
+        chosen = [tool_id for tool_id in metadata.get("tool_ids") or [] if isinstance(tool_id, str)]
+        connections = await connections_of(valves, request)
+        present = {entry.get("tool_id") for entry in registry.values() if isinstance(entry, dict)}
+        return any(tool_id in connections and tool_id not in present for tool_id in chosen)
 
     async def _unmatched(self, valves: FilterValves, registry: Body, request: Any) -> str | None:
         """

@@ -130,6 +130,14 @@ class TestOpenWebUIsOwnTools:
         turn.messages.insert(0, {"role": "system", "content": "Begin with `search_chats`."})
         assert set(turn.names() or []) == {"weather", "search_web", "find_tools", "view_note", "search_chats"}
 
+    def test_what_the_prompt_of_a_model_names_stays(self, plugin: ModuleType, service: Service) -> None:
+        """Open WebUI adds this prompt after the hook."""
+        service.answer = lambda _: answer("find_tools")
+        turn = OwnTools(plugin, service)
+        turn.metadata["base_system_prompt"] = "Always use `search_chats`, then git__log."
+        assert "search_chats" in (turn.names() or [])
+        assert service.questions[0]["keep"] == ["git__log"]
+
     def test_what_the_chat_used_stays_where_it_is(self, plugin: ModuleType, service: Service) -> None:
         service.answer = lambda _: answer("time__now", "find_tools", *NOTES)
         turn = OwnTools(plugin, service)
@@ -297,12 +305,31 @@ class TestAPersonsOwnSettings:
         turn.names()
         assert [status["data"]["description"] for status in turn.statuses] == ["No tool needed: 3 of 15 tools"]
 
+    def test_switched_off_without_our_tools_says_nothing(self, plugin: ModuleType, service: Service) -> None:
+        turn = OwnTools(plugin, service, status=True)
+        turn.user = {**USER, "valves": plugin.Filter.UserValves(narrowing="off")}
+        turn.metadata["tools"] = {name: entry for name, entry in turn.metadata["tools"].items() if name not in OURS}
+        turn.body["tools"] = definitions("weather")
+        assert turn.names() == ["weather"]
+        assert turn.statuses == []
+
+    def test_an_approved_call_does_not_repeat_the_line(self, plugin: ModuleType, service: Service) -> None:
+        """After an approval, Open WebUI builds the functions anew."""
+        turn = OwnTools(plugin, service, status=True)
+        turn.names()
+        assert len(turn.statuses) == 1
+        turn.called("time__now", "{}")
+        for entry in turn.metadata["tools"].values():
+            entry.pop(plugin.TURN, None)
+        turn.names()
+        assert len(turn.statuses) == 1
+
     def test_every_language_has_every_line(self, plugin: ModuleType) -> None:
         assert {"de", "es", "fr", "it", "pt", "nl", "pl", "tr", "ru", "uk", "ar", "hi", "zh", "ja", "ko", "en"} <= set(
             plugin.STATUS
         )
         for language, lines in plugin.STATUS.items():
-            assert len(set(lines)) == 4, language
+            assert len(set(lines)) == 5, language
             assert all(lines), language
             assert set(re.findall(r"{(\w+)}", lines[0])) == {"shown", "all"}, language
             assert not any("{" in line for line in lines[1:]), language

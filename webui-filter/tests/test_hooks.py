@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 import time
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -695,6 +695,36 @@ class TestInlet:
         assert (question["chat_id"], question["message_id"]) == ("chat-1", "message-1")
         assert "tools" not in question
 
+    @pytest.mark.parametrize(
+        ("version", "mode", "left"),
+        [
+            ("0.12.4", "native", ["server:git", "server:mail"]),
+            ("0.12.4", "legacy", ["server:mail"]),
+            ("0.11.1", "native", ["server:mail"]),
+        ],
+    )
+    def test_leaves_the_choice_to_the_other_hook(
+        self,
+        plugin: ModuleType,
+        service: Service,
+        open_webui: OpenWebUI,
+        monkeypatch: pytest.MonkeyPatch,
+        version: str,
+        mode: str,
+        left: list[str],
+    ) -> None:
+        """Regression: with two toolsets, what the first message didn't name could not be found in its turn."""
+        assert open_webui
+        monkeypatch.setitem(sys.modules, "open_webui.env", SimpleNamespace(VERSION=version))
+        service.answer = lambda _: selection(tool_ids=("server:mail", "server:mcp:b"))
+        body = {"messages": [{"role": "user", "content": "send a mail"}], "params": {"function_calling": mode}}
+        chosen = ["server:git", "server:mail"]
+        assert self.again(plugin, service, {**body, "tool_ids": chosen})["tool_ids"] == left
+        assert bool(service.questions) == (left == ["server:mail"])
+        over_mcp = {**self.CONNECTIONS, "server:mcp:a": "/mcp", "server:mcp:b": "/mcp"}
+        all_on = self.again(plugin, service, {**body, "tool_ids": list(over_mcp)}, connections=over_mcp)
+        assert all_on["tool_ids"] == [*left, "server:mcp:b"]
+
     @pytest.mark.parametrize("chosen", [None, [], ["server:git"], ["my_tool", "server:git", "server:other"]])
     def test_leaves_one_or_none_of_ours_alone(self, plugin: ModuleType, service: Service, chosen: Any) -> None:
         assert self.run(plugin, service, chosen)["tool_ids"] == chosen
@@ -778,6 +808,14 @@ class TestAutoEnable:
 
     def test_is_off_by_default(self, plugin: ModuleType, service: Service) -> None:
         assert self.inlet(plugin, service, {}, auto_enable=False) is None
+        assert service.questions == []
+
+    def test_gives_all_to_a_person_who_switched_narrowing_off(
+        self, plugin: ModuleType, service: Service, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Regression: they got none."""
+        monkeypatch.setitem(USER, "valves", plugin.Filter.UserValves(narrowing="off"))
+        assert self.inlet(plugin, service, {}) == ["server:git", "server:mail"]
         assert service.questions == []
 
     def test_only_where_nothing_is_switched_on(self, plugin: ModuleType, service: Service) -> None:

@@ -606,13 +606,38 @@ class TestUnmatched:
     def test_a_mistyped_connection_too(
         self, plugin: ModuleType, wire: Wire, open_webui: OpenWebUI, caplog: pytest.LogCaptureFixture
     ) -> None:
-        open_webui.connect("server:sieve", wire.url)
+        open_webui.connect("server:sieve", f"http://host.docker.internal:{wire.port}")
         turn = self.turn(plugin, wire, connections={"server:seive": "/"})
         assert turn.names() == [*OURS, *OTHERS]
         assert "the valve 'connections' names no tool server" in caplog.text
         # The settings are correct now.
-        right = next_turn(turn, plugin, wire, connections="")
+        right = next_turn(turn, plugin, wire, connections={"server:sieve": "/"})
         assert right.names() == [*OTHERS, "time__now"]
+
+    def test_connections_are_found_by_their_address_beside_those_in_the_valve(
+        self, plugin: ModuleType, wire: Wire, open_webui: OpenWebUI
+    ) -> None:
+        """Regression: with the installer's connection in the valve, one made by hand showed all tools."""
+        open_webui.connect("server:sieve", wire.url)
+        turn = self.turn(plugin, wire, connections={"server:toolsieve": "/"})
+        assert turn.names() == [*OTHERS, "time__now"]
+        assert wire.questions[0]["connections"] == {"server:sieve": "/", "server:toolsieve": "/"}
+
+    def test_a_valve_that_cannot_be_read_is_shown(self, plugin: ModuleType, wire: Wire) -> None:
+        turn = self.turn(plugin, wire, connections="{'server:sieve': '/'}")
+        assert turn.names() == [*OURS, *OTHERS]
+        told = [status["data"]["description"] for status in turn.statuses]
+        assert told == ["Toolsieve narrows nothing: the valve 'connections' is not JSON"]
+
+    def test_tools_that_open_webui_could_not_read_are_reported(
+        self, plugin: ModuleType, wire: Wire, open_webui: OpenWebUI
+    ) -> None:
+        open_webui.connect("server:sieve", wire.url)
+        turn = self.turn(plugin, wire)
+        turn.metadata |= {"tools": registry(weather=["weather"]), "tool_ids": ["weather", "server:sieve"]}
+        turn.body["tools"] = definitions("weather")
+        assert turn.names() == ["weather"]
+        assert [status["data"]["description"] for status in turn.statuses] == ["Toolsieve's tools are not available"]
 
     def test_a_chat_without_our_tools_is_no_mistake(
         self, plugin: ModuleType, wire: Wire, open_webui: OpenWebUI, caplog: pytest.LogCaptureFixture
@@ -620,7 +645,7 @@ class TestUnmatched:
         open_webui.connect("server:weather", "http://weather.example")
         open_webui.connect("server:sieve", wire.url)
         turn = self.turn(plugin, wire)
-        turn.metadata["tools"] = registry(weather=["weather"])
+        turn.metadata |= {"tools": registry(weather=["weather"]), "tool_ids": ["weather"]}
         turn.body["tools"] = definitions("weather")
         assert turn.names() == ["weather"]
         assert (caplog.records, turn.statuses) == ([], [])
