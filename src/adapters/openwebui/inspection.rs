@@ -20,7 +20,7 @@ pub(crate) struct Inspection {
     pub setup: Option<Setup>,
 }
 
-/// One of our connections.
+/// One of our connections, or one that somebody else made to the same service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConnectionState {
     pub tool_id: String,
@@ -36,6 +36,7 @@ pub(crate) struct ConnectionState {
 
 /// The filter and its valves.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one filter")]
 pub(crate) struct FilterState {
     /// Whether its source is the one in this program.
     pub is_current: bool,
@@ -46,6 +47,8 @@ pub(crate) struct FilterState {
     /// Whether the connection to all tools has the same address. `None` if there is no such connection.
     pub has_same_url: Option<bool>,
     pub has_same_key: Option<bool>,
+    /// Whether its list of connections can't be read, so that nothing is narrowed.
+    pub has_bad_connections: bool,
     pub switches: Switches,
 }
 
@@ -76,19 +79,25 @@ fn inspection(
     let ours: Vec<&Value> = connections.iter().filter(|connection| is_ours(connection)).collect();
     let to_all_tools = ours.iter().copied().find(|connection| is_to_all_tools(connection));
     let setup = to_all_tools.map(|connection| Setup::of(connection, valves));
+    let url = valves.get("url").and_then(Value::as_str).unwrap_or_default();
+    // An administrator may have added more connections by hand.
+    let is_theirs =
+        |connection: &&Value| !is_ours(connection) && connection["config"]["enable"] == true && trial::is_below(connection, url);
+    let theirs = connections.iter().filter(is_theirs);
     let filter = function.map(|function| FilterState {
         is_current: function.content == FILTER_SOURCE,
         is_active: function.is_active,
         is_global: function.is_global,
-        url: valves.get("url").and_then(Value::as_str).unwrap_or_default().to_owned(),
+        url: url.to_owned(),
         has_same_url: setup.as_ref().map(|setup| setup.connection_url == setup.filter_url),
         has_same_key: setup.as_ref().map(Setup::has_one_key),
+        has_bad_connections: setup.as_ref().is_some_and(|setup| setup.has_bad_connections),
         switches: Switches::of(valves),
     });
     Inspection {
         warning: InstallWarning::of_version(&version, ours.iter().any(|connection| is_mcp(connection))),
         version,
-        connections: ours.into_iter().map(|connection| ConnectionState::of(connection, setup.as_ref(), offered)).collect(),
+        connections: ours.into_iter().chain(theirs).map(|connection| ConnectionState::of(connection, setup.as_ref(), offered)).collect(),
         setup: setup.filter(|_| filter.is_some()),
         filter,
     }
@@ -109,7 +118,7 @@ impl ConnectionState {
                 _ if grants.iter().any(is_everybody) => Some(Audience::Everybody),
                 _ => None,
             },
-            is_known: setup.is_none_or(|setup| setup.knows(&tool_id)),
+            is_known: setup.is_none_or(|setup| setup.knows(connection)),
             tool_id,
         }
     }
@@ -172,6 +181,17 @@ mod tests {
         let filter = found.filter.unwrap();
         assert_eq!((filter.is_current, filter.has_same_url, filter.has_same_key), (false, Some(false), Some(false)));
         assert!(matches!(found.warning, Some(InstallWarning::NoRequestHook { .. })));
+    }
+
+    #[test]
+    fn a_connection_made_by_hand_is_listed_if_it_is_on() {
+        let (mut connections, _) = with_ours(Vec::new(), &options(), URL);
+        connections.push(json!({"url": format!("{URL}/toolsets/office"), "info": {"id": "office"}, "config": {"enable": true}}));
+        connections.push(json!({"url": URL, "info": {"id": "old"}, "config": {"enable": false}}));
+        let valves = with_our_valves(Map::new(), &options(), URL);
+        let found = inspection("0.12.4".to_owned(), Some(&function(FILTER_SOURCE)), &valves, &connections, &[]);
+        let ids: Vec<(&str, bool)> = found.connections.iter().map(|one| (one.tool_id.as_str(), one.is_known)).collect();
+        assert_eq!(ids, [("server:toolsieve", true), ("server:toolsieve-mail", true), ("server:office", true)]);
     }
 
     #[test]

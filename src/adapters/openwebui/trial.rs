@@ -10,6 +10,7 @@ use reqwest::{Client, RequestBuilder, StatusCode, redirect};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
+use url::Url;
 
 use crate::adapters::openwebui::{CONNECTION_ID, DOCUMENT, MCP_PATH, TOOL_PREFIX, detail, is_mcp, tool_id};
 use crate::adapters::proxies;
@@ -43,8 +44,8 @@ pub(crate) struct Setup {
     tool_id: String,
     /// The paths of Toolsieve's connections, by their tool ids.
     connections: Map<String, Value>,
-    /// Whether the filter finds connections by their address, because its valves don't list them.
-    finds_by_address: bool,
+    /// Whether the filter can't read the list of connections in its valves. It then narrows nothing.
+    pub(super) has_bad_connections: bool,
     functions: FunctionList,
     limit: u64,
     token_budget: Option<u64>,
@@ -153,7 +154,8 @@ impl Setup {
         let of_connection = |name: &str| connection.get(name).and_then(Value::as_str).unwrap_or_default();
         let of_valves = |name: &str| valves.get(name).and_then(Value::as_str).unwrap_or_default();
         let path = Some(of_connection("path")).filter(|path| path.starts_with(DOCUMENT) && !is_mcp(connection));
-        let known: Option<Map<String, Value>> = serde_json::from_str(of_valves("connections")).ok();
+        let listed = of_valves("connections").trim();
+        let known: Option<Map<String, Value>> = serde_json::from_str(listed).ok();
         let tool_id = if connection.is_null() { format!("{TOOL_PREFIX}{CONNECTION_ID}") } else { tool_id(connection) };
         Self {
             connection_url: connection_base(connection).to_owned(),
@@ -161,7 +163,7 @@ impl Setup {
             document: path.unwrap_or(DOCUMENT).to_owned(),
             connection_key: of_connection("key").to_owned(),
             filter_key: of_valves("key").trim().to_owned(),
-            finds_by_address: known.is_none(),
+            has_bad_connections: known.is_none() && !listed.is_empty(),
             connections: known.unwrap_or_else(|| Map::from_iter([(tool_id.clone(), json!("/"))])),
             tool_id,
             functions: FunctionList::of(&connection["config"]["function_name_filter_list"]),
@@ -182,9 +184,9 @@ impl Setup {
         self.connection_key == self.filter_key
     }
 
-    /// Whether the filter knows this connection.
-    pub(super) fn knows(&self, tool_id: &str) -> bool {
-        self.finds_by_address || self.connections.contains_key(tool_id)
+    /// Whether the filter knows this connection, from its valves or by the address.
+    pub(super) fn knows(&self, connection: &Value) -> bool {
+        self.connections.contains_key(&tool_id(connection)) || is_below(connection, &self.filter_url)
     }
 
     async fn document(&self, client: &Client, path: &str) -> Result<Value, TrialError> {
@@ -254,6 +256,18 @@ pub(super) fn connection_base(connection: &Value) -> &str {
     let url = connection.get("url").and_then(Value::as_str).unwrap_or_default();
     let url = if is_mcp(connection) { url.strip_suffix(MCP_PATH).unwrap_or(url) } else { url };
     url.trim_end_matches('/')
+}
+
+/// Whether the connection leads to the service at this address, as far as the filter can tell (`path_below` in its source).
+pub(super) fn is_below(connection: &Value, service: &str) -> bool {
+    let (Ok(service), Ok(url)) = (Url::parse(service), Url::parse(connection_base(connection))) else { return false };
+    let is_loopback = |url: &Url| url.host_str().is_some_and(|host| matches!(host, "localhost" | "127.0.0.1" | "[::1]"));
+    let is_same_host = service.host() == url.host() || (is_loopback(&service) && is_loopback(&url));
+    let (above, path) = (service.path().trim_end_matches('/'), url.path().trim_end_matches('/'));
+    service.scheme() == url.scheme()
+        && is_same_host
+        && service.port_or_known_default() == url.port_or_known_default()
+        && path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 #[derive(Deserialize)]
@@ -451,7 +465,11 @@ mod tests {
         let setup = Setup::of(&connection, valves.as_object().unwrap());
         assert_eq!((setup.connection_url.as_str(), setup.filter_url.as_str()), ("http://t:8000", "http://t:8000"));
         assert_eq!(setup.document, "openapi.json?mode=meta");
-        assert!(setup.has_one_key() && setup.knows("server:toolsieve-x"));
+        assert!(setup.has_one_key() && setup.knows(&json!({"url": "http://other", "info": {"id": "toolsieve-x"}})));
+        let knows = |url: &str| setup.knows(&json!({"url": url, "info": {"id": "mine"}}));
+        assert!(
+            knows("http://T:8000/toolsets/x/") && !knows("https://t:8000/") && !knows("http://t:80/") && !knows("http://t.example:8000")
+        );
         let expected = json!({
             "messages": [{"role": "user", "content": "hello"}],
             "connections": {"server:toolsieve": "/", "server:toolsieve-x": "/toolsets/x"},
@@ -481,6 +499,8 @@ mod tests {
         let valves = json!({"url": "http://t:8000", "connections": "{\"server:mcp:toolsieve\": \"/mcp?mode=message\"}"});
         let setup = Setup::of(&connection, valves.as_object().unwrap());
         assert_eq!((setup.connection_url.as_str(), setup.document.as_str()), ("http://t:8000", DOCUMENT));
-        assert_eq!((setup.tool_id.as_str(), setup.knows("server:mcp:toolsieve")), ("server:mcp:toolsieve", true));
+        assert!(setup.tool_id == "server:mcp:toolsieve" && setup.knows(&connection) && !setup.has_bad_connections);
+        let bad = json!({"url": "http://t:8000", "connections": "{'server:mcp:toolsieve': '/mcp'}"});
+        assert!(Setup::of(&connection, bad.as_object().unwrap()).has_bad_connections);
     }
 }

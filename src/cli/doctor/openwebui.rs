@@ -86,6 +86,9 @@ fn filter(state: &FilterState) -> Check {
         let finding = if state.is_active { "not global, so most models don't use it" } else { "switched off, so the model gets all tools" };
         return problem(FILTER, finding, "enable it globally in Admin Settings, Functions, or run `toolsieve openwebui install` again");
     }
+    if state.has_bad_connections {
+        return problem(FILTER, "its valve `connections` is not a JSON object, so the model gets all tools", INSTALL_AGAIN);
+    }
     if state.has_same_url == Some(false) {
         let finding = format!("its valve `url` is {}, but the tool server has another address", state.url);
         return Check::new(Level::Warning, FILTER, finding, Some(format!("{INSTALL_AGAIN}, unless both addresses lead to Toolsieve")));
@@ -143,6 +146,7 @@ mod tests {
             url: "http://toolsieve:8000".to_owned(),
             has_same_url: Some(true),
             has_same_key: Some(true),
+            has_bad_connections: false,
             switches: Switches { status: Some(true), auto_enable: None },
         }
     }
@@ -183,6 +187,7 @@ mod tests {
         let filters = [
             (FilterState { is_active: false, ..filter_state() }, Level::Problem, "switched off"),
             (FilterState { is_global: false, ..filter_state() }, Level::Problem, "not global"),
+            (FilterState { has_bad_connections: true, ..filter_state() }, Level::Problem, "not a JSON object"),
             (FilterState { has_same_url: Some(false), ..filter_state() }, Level::Warning, "another address"),
             (FilterState { has_same_key: Some(false), ..filter_state() }, Level::Warning, "different keys"),
             (FilterState { is_current: false, ..filter_state() }, Level::Warning, "another version"),
