@@ -92,6 +92,25 @@ async fn a_short_follow_up_counts_for_the_message_before() {
     assert_eq!(first(&service, anna).await, other);
 }
 
+/// Regression: one call after a greeting brought ten unrelated tools into every new chat.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_fits_no_tool_gets_only_what_was_learned_for_it() {
+    let service = start(&[], None).await;
+    let anna = user("anna");
+    let ours = async |chat: &str, message: &str| -> Vec<String> {
+        let answer = select(&service, anna, Some(chat), message).await;
+        let names = answer["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned());
+        names.filter(|name| name.contains("__")).collect()
+    };
+    for (at, message) in ["Good morning!", "My grandmother was such a kind woman."].into_iter().enumerate() {
+        assert_eq!(ours(&format!("before{at}"), message).await, [""; 0], "{message}");
+        call(&service, anna, &format!("before{at}"), "left__echo").await;
+    }
+    eventually("the uses count", async || !ours("grandmother", "My grandmother was such a kind woman.").await.is_empty()).await;
+    assert_eq!(ours("grandmother", "My grandmother was such a kind woman.").await, ["left__echo"]);
+    assert_eq!(ours("morning", "Good morning!").await, [""; 0]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn others_count_once_enough_people_agree() {
     let service = start(&[("TOOLSIEVE_LEARNING__ALL_PEOPLE", "5")], None).await;

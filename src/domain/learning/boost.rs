@@ -20,8 +20,8 @@ pub struct Learned {
     pub messages: HashMap<u32, u32>,
     /// What the cut adds to the distance from the best score: a part of the best score's rise.
     pub allowance: f32,
-    /// Whether nearly the same message needed a tool, so that this one needs a tool too.
-    pub is_certain: bool,
+    /// The tools that nearly the same message needed, so that this one needs them too.
+    pub needed: HashSet<u32>,
 }
 
 /// Applies the votes, and sorts again. Keys are positions in the catalog. Tools that the search didn't return are added with the lowest
@@ -45,7 +45,9 @@ pub(crate) fn apply(ranked: &mut Vec<Ranked<u32>>, votes: &HashMap<u32, Vote>) -
         one.fused += vote.delta;
         one.alone += vote.delta;
         learned.deltas.insert(one.key, vote.delta);
-        learned.is_certain |= vote.is_certain;
+        if vote.is_certain && vote.delta > 0.0 {
+            learned.needed.insert(one.key);
+        }
         if vote.delta >= NOTABLE && vote.messages > 0 {
             learned.messages.insert(one.key, vote.messages);
         }

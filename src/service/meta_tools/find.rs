@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::domain::access::visibility::{Scope, Visibility};
 use crate::domain::catalog::catalog::{Catalog, CatalogServer};
 use crate::domain::catalog::tool::{ServerName, Tool};
-use crate::domain::publishing::meta_tools::MetaTool::{DescribeTools, LoadToolset, RunTool};
+use crate::domain::publishing::meta_tools::MetaTool::{LoadToolset, RunTool};
 use crate::domain::selection::intent::Intent;
 use crate::domain::selection::relevance::arrange::{ArrangeCandidate, Arranged, arrange};
 use crate::domain::selection::relevance::{Ranked, is_weak, shares_word};
@@ -264,8 +264,8 @@ fn next_call(tools: &[FoundTool], toolsets: Option<&[ProposedToolset]>, detail: 
             format!("Call a tool directly if it is among your tools, otherwise through {RunTool}.")
         }
         (false, None, Detail::Names | Detail::Summary) => format!(
-            "Call a tool directly if it is among your tools; otherwise get its parameters ({DescribeTools}, or this search again with \
-             detail \"full\") and call it through {RunTool}."
+            "Call a tool directly if it is among your tools; otherwise get its parameters (this search again with detail \"full\") and \
+             call it through {RunTool}."
         ),
     }
 }

@@ -123,10 +123,14 @@ impl Choose {
         if plan.is_empty() || (offer.ours.is_empty() && offer.judged.is_empty()) {
             return Chosen::nothing();
         }
-        let ranking = self.rank(message, &plan).await;
+        let mut ranking = self.rank(message, &plan).await;
         let tools = offer.ours.len() + offer.judged.len();
-        let is_learned = settings.gate && ranking.learned.is_certain;
-        let needs_tool = !settings.gate || is_learned || self.retrieve.needs_tool(&ranking, tools);
+        let verdict = settings.gate.then(|| self.retrieve.verdict(&ranking, tools)).flatten();
+        let is_closed = verdict.is_some_and(|verdict| !verdict.needs_tool);
+        // Nobody wants the tool of an earlier "Good morning!" again.
+        let is_polite = verdict.is_some_and(|verdict| verdict.by == GateRule::Courtesy);
+        let is_learned = is_closed && !is_polite && !ranking.learned.needed.is_empty();
+        let needs_tool = !is_closed || is_learned;
         if let Some(trace) = message.trace {
             let gate = match (settings.gate, is_learned) {
                 (false, _) => without_gate(GateRule::Off),
@@ -151,6 +155,12 @@ impl Choose {
             not_judged: ranking.not_judged.iter().filter_map(|&place| Some(offer.judged.get(place)?.name.clone())).collect(),
             ..Chosen::nothing()
         };
+        if is_learned {
+            // The message itself fits no tool, so its other ranks say nothing.
+            let Ranking { ranked, learned, .. } = &mut ranking;
+            ranked.retain(|ranked| learned.needed.contains(&ranked.key));
+            chosen.one_of = self.about_as_good(&ranking, catalog);
+        }
         if !needs_tool {
             if chosen.kind == SelectionKind::Chosen {
                 chosen.kind = SelectionKind::NoneNeeded;

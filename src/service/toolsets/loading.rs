@@ -25,7 +25,7 @@ use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::ports::{SelectionEventKind, SessionStore, StoreError};
 use crate::service::publishing::publish::{Bound, Publish};
 use crate::service::records::record::Recorder;
-use crate::service::selection::chats::Chats;
+use crate::service::selection::chats::{Chats, over_budget};
 use crate::service::selection::pinned::pinned;
 
 #[derive(Debug, thiserror::Error)]
@@ -374,11 +374,7 @@ impl Loading {
                 tools.len()
             ));
         }
-        let is_visible = |id: &&ToolId| catalog.tool(id).is_some_and(|tool| visibility.allows(tool));
-        let dropped: Vec<String> = updated.dropped.iter().filter(is_visible).map(ToString::to_string).collect();
-        if !dropped.is_empty() {
-            warnings.push(format!("over the chat's budget of {budget}, no longer offered: {}", dropped.join(", ")));
-        }
+        warnings.extend(over_budget(budget, updated.dropped.iter().filter_map(|id| view.tool(id)).map(AsRef::as_ref)));
         Ok(warnings)
     }
 

@@ -101,7 +101,7 @@ impl Retrieve {
     }
 
     /// The gate's verdict; `None` if it can't judge because tools have no vectors yet, and the words suggest one.
-    fn verdict(&self, ranking: &Ranking, tools: usize) -> Option<GateVerdict> {
+    pub(in crate::service::selection) fn verdict(&self, ranking: &Ranking, tools: usize) -> Option<GateVerdict> {
         let gate = self.gate.load();
         // Cosines say nothing about tools without vectors. If there are no vectors at all, the gate uses words anyway.
         let by_words =
