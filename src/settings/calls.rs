@@ -24,6 +24,8 @@ section! {
         pub max_text_bytes: Option<usize> = max_text_bytes(reader),
         /// Whether to return objects and lists in results as JSON text without whitespace.
         pub compact_results: bool = reader.switch("calls.compact_results"),
+        /// Whether structured content may replace or complete a result's content. If not, it is returned only without any content.
+        pub structured_results: bool = reader.switch("calls.structured_results"),
         pub validation: Validation = validation(reader),
         /// Exceptions by server name.
         pub validation_exceptions: IndexMap<String, Validation> = exceptions(reader),

@@ -59,6 +59,8 @@ pub(super) fn add_defaults(environment: &Environment, values: &mut Values, findi
         ("http.cors_origins", origins),
         // mcpo's callers read a result that is an object as an object.
         ("calls.compact_results", Value::Boolean(false)),
+        // mcpo returns the content, and ignores structured content.
+        ("calls.structured_results", Value::Boolean(false)),
     ];
     for (key, value) in defaults {
         values.add_flag("mcpo's defaults", key, value, findings);

@@ -77,6 +77,13 @@ def strict(stack: ExitStack, folder: Path) -> Pair:
 
 
 @pytest.fixture(scope="session")
+def declared(stack: ExitStack, folder: Path) -> Pair:
+    """A server whose tools declare output schemas."""
+    line = [sys.executable, str(Path(__file__).with_name("results_server.py"))]
+    return Pair(stack, folder / "declared", ["--", *line], ready=["/openapi.json"])
+
+
+@pytest.fixture(scope="session")
 def single(stack: ExitStack, folder: Path) -> Pair:
     """The one server of a command line, without a key, with a list of origins."""
     origins = ["--cors-allow-origins", "https://a.example", "--cors-allow-origins", "https://b.example"]

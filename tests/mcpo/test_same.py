@@ -153,6 +153,14 @@ def test_results_are_the_same(single: Pair, path: str, arguments: Any, status: i
         assert ours.json() == theirs.json()
 
 
+@pytest.mark.parametrize("tool", ["text", "json_text", "number", "texts", "mapping"])
+def test_results_with_an_output_schema_are_the_same(declared: Pair, tool: str) -> None:
+    """Regression: a text came as the JSON text of the object in which FastMCP wraps it."""
+    ours, theirs = declared.call(f"/{tool}", {}, key=None)
+    assert (ours.status_code, theirs.status_code) == (200, 200), (ours.text, theirs.text)
+    assert ours.json() == theirs.json()
+
+
 def test_variables_reach_the_servers(with_file: Pair) -> None:
     for answer in with_file.call("/every%20thing/get-env", {}):
         variables = answer.json()

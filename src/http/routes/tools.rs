@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::domain::publishing::meta_tools::{DEFAULT_FOUND, MAX_DESCRIBED, MAX_FOUND, MAX_QUERIES, MAX_SERVERS, MetaTool};
+use crate::domain::text::json::{self, quoted};
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::described::{Content, described};
@@ -251,6 +252,16 @@ pub(in crate::http) fn search_request(body: &[u8]) -> Result<(FindTools, Option<
 
 /// Reads the name of the tool to run, and its arguments as JSON text.
 pub(in crate::http) fn call_request(body: &[u8]) -> Result<(String, String), Problem> {
-    let body: CallBody = read_json(body)?;
-    Ok((body.name, body.arguments.map(Box::<str>::from).map(String::from).unwrap_or_default()))
+    let CallBody { name, arguments } = read_json(body)?;
+    if let (None, Some(misplaced)) = (&arguments, misplaced(body)) {
+        let example = format!("{{\"name\": {}, \"arguments\": {{{}: …}}}}", quoted(&name), quoted(&misplaced));
+        return Err(Problem::invalid(misplaced.clone(), format!("The tool's arguments belong in `arguments`, e.g. {example}.")));
+    }
+    Ok((name, arguments.map(Box::<str>::from).map(String::from).unwrap_or_default()))
+}
+
+/// A member beside those of [`CallBody`]. Models may write a tool's arguments there.
+fn misplaced(body: &[u8]) -> Option<String> {
+    let members = json::members(std::str::from_utf8(body).ok()?)?;
+    members.keys().find(|name| !["name", "arguments", "chat_id"].contains(&name.as_ref())).map(|name| name.clone().into_owned())
 }

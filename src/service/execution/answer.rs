@@ -17,7 +17,7 @@ pub(super) async fn body(parts: Vec<Part<'_>>, files: Option<&Files>, rule: Call
     let mut described = Vec::with_capacity(parts.len());
     for part in parts {
         described.push(match part {
-            Part::Binary(binary) => Part::Json(describe(&binary, files).await.into()),
+            Part::Binary(binary) => Part::File(describe(&binary, files).await.into()),
             part => part,
         });
     }

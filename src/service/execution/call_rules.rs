@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use arc_swap::ArcSwap;
 
-use crate::domain::catalog::tool::ServerName;
+use crate::domain::catalog::tool::{ServerName, Tool};
+use crate::domain::execution::outcome::StructuredContent;
 use crate::settings::{CallSettings, ServerSettings, Validation};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,6 +15,19 @@ pub(super) struct CallRule {
     pub(super) max_text_bytes: Option<usize>,
     /// Whether to remove whitespace from JSON objects and lists in results.
     pub(super) compact_results: bool,
+    /// Whether structured content may replace the content, or be added to it.
+    pub(super) structured_results: bool,
+}
+
+impl CallRule {
+    /// When a result of this tool has its structured content.
+    pub(super) fn structured_content(self, tool: &Tool) -> StructuredContent {
+        match (self.structured_results, &tool.output) {
+            (false, _) => StructuredContent::Fallback,
+            (true, Some(_)) => StructuredContent::Preferred,
+            (true, None) => StructuredContent::Added,
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -27,12 +41,17 @@ struct Table {
 
 impl CallRules {
     pub(super) fn replace(&self, calls: &CallSettings, servers: &[ServerSettings]) {
-        let default =
-            CallRule { validation: calls.validation, max_text_bytes: calls.max_text_bytes, compact_results: calls.compact_results };
+        let default = CallRule {
+            validation: calls.validation,
+            max_text_bytes: calls.max_text_bytes,
+            compact_results: calls.compact_results,
+            structured_results: calls.structured_results,
+        };
         let of = |server: &ServerSettings| CallRule {
             validation: server.validation,
             max_text_bytes: server.max_text_bytes,
             compact_results: server.compact_results,
+            ..default
         };
         let servers = servers.iter().map(|server| (server.name.clone(), of(server))).collect();
         self.0.store(Table { default, servers }.into());

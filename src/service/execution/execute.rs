@@ -150,10 +150,13 @@ impl Execute {
         };
         let (result, repairs) = self.ask(tool, sent, &mut record, CallOptions::default()).await;
         let result = match result {
-            Ok(result) => match outcome::answer(&result, tool.output.is_some()) {
-                ToolAnswer::Result(parts) => Ok(answer::body(parts, self.files.as_deref(), self.call_rules.of(&tool.id.server)).await),
-                ToolAnswer::Error(text) => Err(ExecuteError::Tool(text)),
-            },
+            Ok(result) => {
+                let rule = self.call_rules.of(&tool.id.server);
+                match outcome::answer(&result, rule.structured_content(tool)) {
+                    ToolAnswer::Result(parts) => Ok(answer::body(parts, self.files.as_deref(), rule).await),
+                    ToolAnswer::Error(text) => Err(ExecuteError::Tool(text)),
+                }
+            }
             Err(error) => Err(error),
         };
         (record.outcome, record.teaches) = (outcome(&result), teaches(&result));

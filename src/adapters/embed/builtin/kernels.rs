@@ -19,11 +19,13 @@ use std::arch::x86_64::{
     _mm512_set1_epi32, _mm512_setzero_si512, _mm512_storeu_si512,
 };
 
+#[cfg(target_arch = "x86_64")]
+use super::quantize::WIDE_GROUP;
 use super::{
     attention::{self, AttentionScratch, Heads},
     float::{self, Arithmetic, Factors},
     linear::{self, Activation, Matrix},
-    quantize::{self, GROUP, PANEL, Quantized, WIDE_GROUP},
+    quantize::{self, GROUP, PANEL, Quantized},
     weights::ModelError,
 };
 use crate::domain::text::named::named;

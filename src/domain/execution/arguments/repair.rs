@@ -139,14 +139,17 @@ fn all_at_once(validator: &Validator, text: &str, instance: &Value) -> Option<(S
 fn candidates(validator: &Validator, instance: &Value, most: usize) -> Option<Vec<Vec<Candidate>>> {
     let of_one = |error: ValidationError<'_>| {
         let mut found = Vec::new();
-        collect(&error, &mut found);
+        collect(&error, instance, &mut found);
         (!found.is_empty()).then_some(found)
     };
     validator.iter_errors(instance).take(most).map(of_one).collect()
 }
 
-fn collect(error: &ValidationError<'_>, out: &mut Vec<Candidate>) {
+fn collect(error: &ValidationError<'_>, arguments: &Value, out: &mut Vec<Candidate>) {
     let pointer = error.instance_path().as_str();
+    // An item of a list isn't wrapped: instead of a list of one-item lists, the list itself may be the item that was meant.
+    let parent = pointer.rfind('/').and_then(|end| arguments.pointer(&pointer[..end]));
+    let may_wrap = parent.is_some_and(|parent| !parent.is_array());
     let instance = error.instance();
     if instance.is_null() && !pointer.is_empty() {
         // If the argument is required, the removal causes a new problem and the repair fails.
@@ -154,14 +157,14 @@ fn collect(error: &ValidationError<'_>, out: &mut Vec<Candidate>) {
         return;
     }
     match error.kind() {
-        ValidationErrorKind::Type { kind } => convert(pointer, instance, |wanted| wants(kind, wanted), out),
+        ValidationErrorKind::Type { kind } => convert(pointer, instance, may_wrap, |wanted| wants(kind, wanted), out),
         ValidationErrorKind::Enum { options } => {
-            convert(pointer, instance, |wanted| options.as_array().into_iter().flatten().any(|option| is(option, wanted)), out);
+            convert(pointer, instance, may_wrap, |wanted| options.as_array().into_iter().flatten().any(|option| is(option, wanted)), out);
         }
-        ValidationErrorKind::Constant { expected_value } => convert(pointer, instance, |wanted| is(expected_value, wanted), out),
+        ValidationErrorKind::Constant { expected_value } => convert(pointer, instance, may_wrap, |wanted| is(expected_value, wanted), out),
         ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
             for inner in context.iter().flatten() {
-                collect(inner, out);
+                collect(inner, arguments, out);
             }
         }
         _ => {}
@@ -183,13 +186,13 @@ fn is(value: &Value, wanted: JsonType) -> bool {
 }
 
 /// Adds the possible conversions of a value to an expected type.
-fn convert(pointer: &str, instance: &Value, wants: impl Fn(JsonType) -> bool, out: &mut Vec<Candidate>) {
+fn convert(pointer: &str, instance: &Value, may_wrap: bool, wants: impl Fn(JsonType) -> bool, out: &mut Vec<Candidate>) {
     let mut add = |kind, replacement: String| out.push(candidate(pointer, kind, Edit::Replace(replacement)));
     if let Value::String(string) = instance {
         let string = string.trim();
         let is_json = serde_json::from_str::<&RawValue>(string).is_ok();
         let first = string.as_bytes().first().copied().unwrap_or_default();
-        if is_json && (first == b'-' || first.is_ascii_digit()) {
+        if is_json && (first == b'-' || first.is_ascii_digit()) && string.parse().is_ok_and(f64::is_finite) {
             let is_whole = !string.contains(['.', 'e', 'E']);
             if wants(JsonType::Number) || (is_whole && wants(JsonType::Integer)) {
                 add(RepairKind::TextToNumber, string.to_owned());
@@ -206,7 +209,10 @@ fn convert(pointer: &str, instance: &Value, wants: impl Fn(JsonType) -> bool, ou
             add(RepairKind::TextToObject, string.to_owned());
         }
     }
-    if wants(JsonType::Array) && !instance.is_array() && !pointer.is_empty() {
+    // An empty string may stand for an empty list, and a string with a list for its items.
+    let is_unclear =
+        |text: &str| text.trim().is_empty() || (text.trim().starts_with('[') && serde_json::from_str::<&RawValue>(text).is_ok());
+    if wants(JsonType::Array) && !instance.is_array() && may_wrap && !instance.as_str().is_some_and(is_unclear) {
         out.push(candidate(pointer, RepairKind::ValueToList, Edit::Wrap));
         // A single string may stand for a list of numbers.
         if let Value::String(string) = instance

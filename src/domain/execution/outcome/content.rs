@@ -23,7 +23,9 @@ pub(super) enum Content<'a> {
         members: Members<'a>,
         text: &'a str,
     },
-    /// Any other item, passed on unchanged: resource links and unknown types.
+    /// A link to a resource.
+    Link(String),
+    /// An item of an unknown type, passed on unchanged.
     Other(Cow<'a, str>),
     Image(String),
     Binary(Binary),
@@ -56,7 +58,7 @@ fn one(item: &str) -> Content<'_> {
             Some(resource) => embedded(resource),
             None => Content::Other(item.into()),
         },
-        Some("resource_link") => Content::Other(for_models(&members, &[]).into()),
+        Some("resource_link") => Content::Link(for_models(&members, &[])),
         _ => Content::Other(item.into()),
     }
 }
@@ -106,6 +108,7 @@ impl<'a> Content<'a> {
                 object.pop();
                 Part::Json(format!("{object},\"text\":{text}}}").into())
             }
+            Self::Link(json) => Part::File(json.into()),
             Self::Other(json) => Part::Json(json),
             Self::Image(uri) => Part::Image(uri),
             Self::Binary(binary) => Part::Binary(binary),
@@ -116,7 +119,7 @@ impl<'a> Content<'a> {
     pub(super) fn plain_text(&self) -> Option<String> {
         match self {
             Self::Text(text) | Self::Resource { text, .. } => json::text(text),
-            Self::Other(_) | Self::Image(_) | Self::Binary(_) => None,
+            Self::Link(_) | Self::Other(_) | Self::Image(_) | Self::Binary(_) => None,
         }
     }
 }

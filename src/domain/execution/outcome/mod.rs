@@ -17,6 +17,7 @@ use crate::domain::execution::outcome::structured::Chosen;
 use crate::domain::text::json::{self, quoted};
 
 pub use self::media::{Binary, BinaryKind};
+pub use self::structured::StructuredContent;
 pub use self::truncate::TextLimit;
 
 /// Maximum length of an error text in a problem's `detail`, in characters.
@@ -42,6 +43,8 @@ pub enum Part<'a> {
     Image(String),
     /// A file. Callers replace it with a description.
     Binary(Binary),
+    /// The description of a file, or a link to a resource, as JSON text. It is never truncated.
+    File(Cow<'a, str>),
 }
 
 /// Whether the JSON text of a `CallToolResult` is an error.
@@ -60,21 +63,18 @@ pub fn is_question(result: &str) -> bool {
 }
 
 /// Parses a `CallToolResult` (MCP specification, "Tool Result").
-///
-/// `declares_output`: the tool has an output schema. Its structured content is then the result, and its texts are
-/// assumed to repeat it.
-pub fn answer(result: &RawValue, declares_output: bool) -> ToolAnswer<'_> {
+pub fn answer(result: &RawValue, returned: StructuredContent) -> ToolAnswer<'_> {
     let members = json::members(result.get()).unwrap_or_default();
     let content: Vec<Content<'_>> = members.get("content").map(|content| content::read(content.get())).unwrap_or_default();
     let structured = members.get("structuredContent").map(|structured| structured.get()).filter(|structured| *structured != "null");
     if members.get("isError").is_some_and(|is_error| is_error.get() == "true") {
         return ToolAnswer::Error(error_text(&content, structured));
     }
-    let Chosen { items, structured } = structured::beside(content, structured, declares_output);
+    let Chosen { items, structured } = structured::beside(content, structured, returned);
     let is_alone = items.len() + usize::from(structured.is_some()) == 1;
     let mut parts: Vec<Part<'_>> = items.into_iter().map(|item| item.into_part(is_alone)).collect();
     if let Some(structured) = structured {
-        let place = if declares_output { 0 } else { parts.len() };
+        let place = if returned == StructuredContent::Preferred { 0 } else { parts.len() };
         parts.insert(place, Part::Json(structured.into()));
     }
     if parts.is_empty() {
@@ -91,6 +91,7 @@ pub fn compact(parts: Vec<Part<'_>>) -> Vec<Part<'_>> {
     let has_files = |json: &str| json::items(json).is_some_and(|items| items.iter().any(is_file));
     let compact = |part| match part {
         Part::Json(json) if is_nested(&json) && !has_files(&json) => Part::Json(quoted(&json::minified(&json)).into()),
+        Part::File(json) => Part::File(quoted(&json::minified(&json)).into()),
         part => part,
     };
     parts.into_iter().map(compact).collect()
@@ -103,7 +104,7 @@ pub fn body(parts: Vec<Part<'_>>, limit: Option<TextLimit<'_>>) -> String {
         None => parts,
     };
     let mut texts = parts.into_iter().filter_map(|part| match part {
-        Part::Json(text) => Some(text),
+        Part::Json(text) | Part::File(text) => Some(text),
         Part::Image(text) => Some(text.into()),
         Part::Binary(_) => None,
     });

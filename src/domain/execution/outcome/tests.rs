@@ -1,8 +1,8 @@
 //! Tests of results as data: every file below `tests/cases/results` is one case.
 //!
-//! `result` is the server's raw result, kept as text; `body` or `error` is the expected output. `declares_output` and
-//! `limit` are passed to [`answer`] and [`body`], and `compact` calls [`compact`] between them. Files are described without a
-//! link.
+//! `result` is the server's raw result, kept as text; `body` or `error` is the expected output. `declares_output`
+//! or `content_first`, and `limit`, are passed to [`answer`] and [`body`], and `compact` calls [`compact`] between them. Files are
+//! described without a link.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Part, TextLimit, ToolAnswer, answer, body, compact};
+use super::{Part, StructuredContent, TextLimit, ToolAnswer, answer, body, compact};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -20,6 +20,8 @@ struct Case {
     result: Box<RawValue>,
     #[serde(default)]
     declares_output: bool,
+    #[serde(default)]
+    content_first: bool,
     #[serde(default)]
     compact: bool,
     limit: Option<usize>,
@@ -43,11 +45,16 @@ fn cases() {
             (None, Some(error)) => Err(error),
             _ => panic!("{path:?}: body or error"),
         };
-        let found = match answer(&case.result, case.declares_output) {
+        let returned = match (case.content_first, case.declares_output) {
+            (true, _) => StructuredContent::Fallback,
+            (false, true) => StructuredContent::Preferred,
+            (false, false) => StructuredContent::Added,
+        };
+        let found = match answer(&case.result, returned) {
             ToolAnswer::Error(text) => Err(text),
             ToolAnswer::Result(parts) => {
                 let described = parts.into_iter().map(|part| match part {
-                    Part::Binary(binary) => Part::Json(binary.description(&[]).into()),
+                    Part::Binary(binary) => Part::File(binary.description(&[]).into()),
                     part => part,
                 });
                 let described = if case.compact { compact(described.collect()) } else { described.collect() };
@@ -65,6 +72,6 @@ fn cases() {
 fn an_error_is_cut_where_it_is_too_long_for_a_message() {
     let long = serde_json::json!({"isError": true, "content": [{"type": "text", "text": "é".repeat(5_000)}]}).to_string();
     let long: Box<RawValue> = serde_json::from_str(&long).unwrap();
-    let ToolAnswer::Error(text) = answer(&long, false) else { panic!("an error") };
+    let ToolAnswer::Error(text) = answer(&long, StructuredContent::Added) else { panic!("an error") };
     assert!(text.ends_with("é… (cut, 10000 bytes in all)") && text.chars().count() < 4_040, "{}", text.chars().count());
 }

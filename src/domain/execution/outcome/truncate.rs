@@ -12,7 +12,7 @@ pub struct TextLimit<'a> {
 }
 
 impl TextLimit<'_> {
-    /// Truncates the part that exceeds the limit and drops later texts. Images stay, because they are not text.
+    /// Truncates the part that exceeds the limit and drops later texts. Images, and descriptions of files, stay.
     pub(super) fn apply<'p>(&self, parts: Vec<Part<'p>>) -> Vec<Part<'p>> {
         let written: usize = parts.iter().map(|part| if let Part::Json(text) = part { text.len() } else { 0 }).sum();
         if written <= self.bytes {
@@ -21,7 +21,7 @@ impl TextLimit<'_> {
         // The size of a string is that of its content, the size of other values that of their JSON.
         let words = |part: &Part<'_>| match part {
             Part::Json(text) => json::text(text).unwrap_or_else(|| text.clone().into_owned()),
-            Part::Image(_) | Part::Binary(_) => String::new(),
+            Part::Image(_) | Part::Binary(_) | Part::File(_) => String::new(),
         };
         let parts: Vec<(String, Part<'p>)> = parts.into_iter().map(|part| (words(&part), part)).collect();
         let total: usize = parts.iter().map(|(words, _)| words.len()).sum();
