@@ -13,12 +13,24 @@ const HEADERS: [&str; 3] = ["X-Gemini-Api-Key", "X-OpenAI-Api-Key", "X-Anthropic
 const ANY: &str = "X-LLM-Api-Key";
 const MAX_BYTES: usize = 512;
 
+/// Language models that use the caller's own accounts, and warnings about the caller's keys.
+pub(crate) type OwnModels = (Vec<Advisor>, Vec<String>);
+
 /// The language model accounts that the headers contain, and the errors in these headers. Errors never contain a key.
-pub(crate) fn advisors(request: &HttpRequest) -> (Vec<Advisor>, Vec<String>) {
+pub(crate) fn advisors(request: &HttpRequest) -> OwnModels {
+    read(|header| Some(request.headers().get(header)?.as_bytes()))
+}
+
+/// Like [`advisors`], for the headers of an MCP request.
+pub(crate) fn advisors_in(headers: &http::HeaderMap) -> OwnModels {
+    read(|header| Some(headers.get(header)?.as_bytes()))
+}
+
+fn read<'a>(header_value: impl Fn(&str) -> Option<&'a [u8]>) -> OwnModels {
     let mut warnings = Vec::new();
     let mut key = |header: &str| {
-        let value = request.headers().get(header)?;
-        let key = value.to_str().ok().map(str::trim).filter(|key| is_key(key) && key.len() <= MAX_BYTES);
+        let value = header_value(header)?;
+        let key = std::str::from_utf8(value).ok().map(str::trim).filter(|key| is_key(key) && key.len() <= MAX_BYTES);
         if key.is_none() && !value.is_empty() {
             warnings.push(format!("the key in {header} is none: it is too long, or holds a blank or a letter outside ASCII"));
         }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::domain::publishing::address::Address;
 use crate::domain::publishing::meta_tools::MetaTool;
 use crate::http::caller::Caller;
-use crate::http::llm_keys;
+use crate::http::llm_keys::{self, OwnModels};
 use crate::http::place::RequestAddress;
 use crate::http::problem::Problem;
 use crate::http::routes::{execute, smart_select, tools, toolsets};
@@ -15,7 +15,6 @@ use crate::service::caller;
 use crate::service::meta_tools::describe::Described;
 use crate::service::meta_tools::find::Found;
 use crate::service::meta_tools::smart_select::SmartSelection;
-use crate::service::ports::Advisor;
 use crate::service::toolsets::loading::{Available, CallerAt, LoadAnswer, UnloadAnswer};
 
 pub(super) enum Ran {
@@ -35,18 +34,24 @@ pub(super) enum MetaToolAnswer {
     Selected(SmartSelection),
 }
 
-/// Language models that use the caller's own accounts, and warnings about the caller's keys.
-type OwnModels = (Vec<Advisor>, Vec<String>);
+/// Where a meta-tool is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Through {
+    /// The bodies of HTTP requests may also name a chat.
+    Http,
+    Mcp,
+}
 
-/// Runs a meta-tool. `from_http` is set for HTTP requests, whose bodies may also name a chat.
+/// Runs a meta-tool. `own_models` finds the caller's own language models in the headers of the request.
 pub(super) async fn run(
     tool: MetaTool,
     state: &State,
     here: CallerAt<'_>,
-    from_http: Option<OwnModels>,
+    through: Through,
+    own_models: impl FnOnce() -> OwnModels,
     body: &[u8],
 ) -> Result<Ran, Problem> {
-    let is_http = from_http.is_some();
+    let is_http = through == Through::Http;
     // A chat in the body takes precedence over a chat in the headers.
     let chat = |in_body: Option<String>| in_body.filter(|_| is_http).or_else(|| here.caller.chat.clone());
     let in_chat = |in_body: Option<String>| caller::CallerContext { chat: chat(in_body), ..here.caller.clone() };
@@ -76,7 +81,7 @@ pub(super) async fn run(
             return Ok(Ran::Call(name, arguments));
         }
         MetaTool::SmartSelectTools => {
-            let (advisors, warnings) = from_http.unwrap_or_default();
+            let (advisors, warnings) = own_models();
             let wanted = smart_select::task(body, advisors)?;
             let mut selection = state.smart_select.select(&wanted, here).await?;
             selection.warnings.splice(0..0, warnings);
@@ -96,8 +101,7 @@ pub(super) async fn respond(
     body: &[u8],
 ) -> Result<HttpResponse, Problem> {
     let context = execute::context(caller, request);
-    let own_models = if tool == MetaTool::SmartSelectTools { llm_keys::advisors(request) } else { OwnModels::default() };
-    match run(tool, state, CallerAt::new(&context, &at.0), Some(own_models), body).await? {
+    match run(tool, state, CallerAt::new(&context, &at.0), Through::Http, || llm_keys::advisors(request), body).await? {
         Ran::Answered(answer) => {
             // Notifies MCP clients of this session that their list has changed.
             if !tool.reads_only() && matches!(*at.0, Address::Session(_)) {

@@ -142,6 +142,9 @@ async fn errors_say_what_to_do() {
         assert_eq!((&refused["isError"], &refused["_meta"]["toolsieve/parameter"]), (&json!(true), &json!(parameter)), "{refused}");
     }
     assert!(!serde_json::to_string(&wrong).unwrap().contains("toolsieve/parameter"), "{wrong:?}");
+    // The meta-tool itself is there.
+    let ran = client.call_tool(call("run_tool", &json!({"name": "one__ech"}))).await.unwrap();
+    assert_eq!((ran.is_error, text(&ran)), (Some(true), "Unknown tool: one__ech. Did you mean one__echo?"));
     for query in ["mode=x", "mode=full&mode=meta"] {
         let (status, problem) = ask(&service, &format!("/mcp?{query}"), "tools/list", json!({})).await;
         assert_eq!((status, &problem["parameter"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("mode")), "{problem}");

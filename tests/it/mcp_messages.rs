@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use crate::harness::keys::{ADMIN, administer, start_on, with_key};
 use crate::harness::mcp::bridge::Bridge;
-use crate::harness::mcp::newer_era;
+use crate::harness::mcp::client::{Client, SESSION};
+use crate::harness::mcp::{newer_era, request};
 use crate::harness::{Running, Start, example, stdio};
 
 const BOTH: &str = "application/json, text/event-stream";
@@ -144,6 +145,34 @@ async fn what_is_no_message_is_an_error_of_the_protocol() {
     let listing = r#"{"jsonrpc":"2.0","id":4,"method":"tools/list","params":{"_meta":{"odd":1e999}}}"#;
     let (status, _, listed) = send(&service, "/mcp", None, listing).await;
     assert!(status == StatusCode::OK && listed["result"]["tools"].is_array(), "{listed}");
+}
+
+/// A method that exists is not said to be missing, and a greeting that fails begins no session.
+#[tokio::test(flavor = "multi_thread")]
+async fn parameters_that_nobody_can_read_are_said_to_be_invalid() {
+    let service = Running::on(json!({"one": stdio(&["more"])})).await;
+    let client = Client::new(&service, "/mcp", None).greeted().await;
+    let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": 7}});
+    for (method, params, named) in [
+        ("initialize", hello.clone(), "clientInfo"),
+        ("completion/complete", json!({}), "ref"),
+        ("resources/subscribe", json!({}), "uri"),
+        ("resources/unsubscribe", json!({"uri": 7}), "uri"),
+        ("resources/read", json!({}), "uri"),
+        ("prompts/get", json!({}), "name"),
+        ("tools/list", json!({"cursor": 7}), "cursor"),
+        ("logging/setLevel", json!({"level": "loud"}), "warning"),
+        ("subscriptions/listen", json!({}), "notifications"),
+    ] {
+        let (_, answer) = client.ask(method, params).await;
+        let error = &answer["error"];
+        assert_eq!(error["code"], -32602, "{method}: {answer}");
+        assert!([method, named].iter().all(|word| error["message"].as_str().unwrap().contains(word)), "{answer}");
+    }
+    let fresh = Client::new(&service, "/mcp", None);
+    let response = fresh.send(Method::POST, Some(&request(1, "initialize", &hello))).await;
+    assert_eq!((response.status(), response.headers().get(SESSION)), (StatusCode::OK, None));
+    assert_eq!(client.ask("no/such", json!({})).await.1["error"]["code"], -32601);
 }
 
 /// The bridge for clients that only start processes hands on what they wrote.

@@ -20,6 +20,7 @@ mod server;
 mod sign_in;
 mod stream;
 mod subscriptions;
+mod unreadable;
 
 use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
@@ -318,15 +319,29 @@ fn not_allowed(state: &State) -> HttpResponse {
 }
 
 /// Sends the new session's id to the client if `initialize` succeeded. Otherwise, the session is closed.
-fn with_session(state: &State, mut response: HttpResponse, opened: Option<Arc<McpSession>>) -> HttpResponse {
+fn with_session(state: &State, response: HttpResponse, opened: Option<Arc<McpSession>>) -> HttpResponse {
     let Some(session) = opened else { return response };
+    let (mut response, has_result) = with_result(response);
     match HeaderValue::from_str(session.id().as_str()) {
-        Ok(id) if response.status() == StatusCode::OK => {
+        Ok(id) if has_result => {
             response.headers_mut().insert(HeaderName::from_static(SESSION), id);
         }
         _ => state.mcp_sessions.close(&session),
     }
     response
+}
+
+/// The response, and whether it contains a result. An error in JSON-RPC has the status 200 too.
+fn with_result(response: HttpResponse) -> (HttpResponse, bool) {
+    let is_ok = response.status() == StatusCode::OK;
+    let (head, body) = response.into_parts();
+    match body.try_into_bytes() {
+        Ok(body) => {
+            let has_result = std::str::from_utf8(&body).ok().and_then(json::members).is_some_and(|members| members.contains_key("result"));
+            (head.set_body(body).map_into_boxed_body(), is_ok && has_result)
+        }
+        Err(body) => (head.set_body(body), is_ok),
+    }
 }
 
 fn to_request(request: &HttpRequest, headers: &http::HeaderMap, body: Bytes) -> Result<http::Request<Full<Bytes>>, Problem> {

@@ -28,10 +28,6 @@ use crate::service::mcp::waiting_calls::{CallHolder, OpenCall, RoundOutcome, Sub
 use crate::service::ports::{CallError, PassthroughRequest, Round, ServerMessage};
 use crate::service::spans;
 
-/// The methods whose results may be questions.
-pub(super) const CALL: &str = "tools/call";
-pub(super) const GET_PROMPT: &str = "prompts/get";
-pub(super) const READ_RESOURCE: &str = "resources/read";
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const MISSING_CAPABILITY: i64 = -32021;
 const QUEUE: usize = 16;
@@ -47,13 +43,6 @@ pub(super) fn round(context: &RequestContext<RoleServer>, responses: Option<Inpu
     let is_newer = context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
     let capabilities = || context.meta.0.0.get(CAPABILITIES).cloned().unwrap_or_default();
     is_newer.then(|| Round { capabilities: capabilities(), responses, state })
-}
-
-/// The error for such a request if its parameters are malformed.
-pub(super) fn unreadable(method: &str) -> ErrorData {
-    let own = if method == READ_RESOURCE { "`uri` is a text" } else { "`name` is a text, `arguments` is an object" };
-    let words = format!("the parameters of {method} can't be read: {own}, `inputResponses` is an object, `requestState` is a text");
-    ErrorData::invalid_params(words, None)
 }
 
 impl Handler {

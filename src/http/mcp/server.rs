@@ -23,7 +23,7 @@ use super::as_written::AsWritten;
 use super::rounds;
 use super::sign_in;
 use super::subscriptions::Open;
-use super::{definition, questions};
+use super::{definition, questions, unreadable};
 use crate::domain::access::visibility::Visibility;
 use crate::domain::catalog::catalog::{Catalog, CatalogServer};
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
@@ -32,7 +32,8 @@ use crate::domain::publishing::meta_tools::MetaTool::{self, DescribeTools, FindT
 use crate::domain::publishing::meta_tools::{MAX_DESCRIBED, describe_listed, summarize_servers};
 use crate::domain::text::json;
 use crate::domain::toolsets::mode::{DefaultMode, Mode};
-use crate::http::meta_tools::{self, Ran};
+use crate::http::llm_keys;
+use crate::http::meta_tools::{self, Ran, Through};
 use crate::http::problem::Problem;
 use crate::http::state::State;
 use crate::service::caller::{CallOptions, CallerContext};
@@ -167,8 +168,13 @@ impl ServerHandler for Handler {
                 return self.call(name, arguments, &context, round).await;
             };
             name_call(tool.name());
-            let answer = match meta_tools::run(tool, &self.state, self.here(), None, arguments.as_bytes()).await {
-                Ok(Ran::Call(name, arguments)) => return self.call(&name, &arguments, &context, round).await,
+            let own_models = || llm_keys::advisors_in(&self.caller.headers);
+            let answer = match meta_tools::run(tool, &self.state, self.here(), Through::Mcp, own_models, arguments.as_bytes()).await {
+                Ok(Ran::Call(name, arguments)) => match self.find_for_call(&name).await {
+                    Ok(tool) => return self.call_found(&name, &tool, &arguments, &context, round).await,
+                    // The meta-tool itself exists, so that the model learns of its mistake from a result.
+                    Err(error) => failed_run(&name, error),
+                },
                 Ok(Ran::Answered(answer)) => {
                     if !tool.reads_only() {
                         self.notify_change();
@@ -273,9 +279,10 @@ impl ServerHandler for Handler {
         let names: Vec<String> = match request.method.as_str() {
             DESCRIBE => params.get("name").and_then(text).into_iter().collect(),
             DESCRIBE_BATCH => params.get("names").and_then(Value::as_array).into_iter().flatten().filter_map(text).collect(),
-            // The SDK treats malformed requests of these methods as custom requests.
-            rounds::CALL | rounds::GET_PROMPT | rounds::READ_RESOURCE => return Err(rounds::unreadable(&request.method)),
-            method => return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.to_owned(), None)),
+            // The SDK treats malformed requests of known methods as custom requests.
+            method => {
+                return Err(unreadable::of(method).unwrap_or_else(|| ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.to_owned(), None)));
+            }
         };
         if names.is_empty() || names.len() > MAX_DESCRIBED {
             let words = format!("{DESCRIBE} takes a `name`, {DESCRIBE_BATCH} 1 to {MAX_DESCRIBED} `names`");
@@ -388,20 +395,30 @@ impl Handler {
         context: &RequestContext<RoleServer>,
         round: Option<Round>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let tool = match self.find_for_call(name).await {
-            Ok(tool) => tool,
-            Err(error) => return failed_call(name, error).map(CallToolResponse::from),
-        };
+        match self.find_for_call(name).await {
+            Ok(tool) => self.call_found(name, &tool, arguments, context, round).await,
+            Err(error) => failed_call(name, error).map(CallToolResponse::from),
+        }
+    }
+
+    async fn call_found(
+        &self,
+        name: &str,
+        tool: &Arc<Tool>,
+        arguments: &str,
+        context: &RequestContext<RoleServer>,
+        round: Option<Round>,
+    ) -> Result<CallToolResponse, ErrorData> {
         name_call(&tool.label);
         if let Some(round) = round {
-            return self.call_in_rounds(name, &tool, arguments, context, round).await;
+            return self.call_in_rounds(name, tool, arguments, context, round).await;
         }
         let (progress, notifying) = progress(context).unzip();
         let ended = CancellationToken::new();
         let listener = self.session.as_ref().zip(self.stream.as_ref());
         let (messages, handing) = listener.map(|(session, stream)| questions::hand_on(session, stream, ended.clone())).unzip();
         let executed =
-            self.state.execute.call_raw(&tool, arguments, self.for_tool(&tool), CallOptions { progress, messages, round: None }).await;
+            self.state.execute.call_raw(tool, arguments, self.for_tool(tool), CallOptions { progress, messages, round: None }).await;
         ended.cancel();
         for task in notifying.into_iter().chain(handing) {
             // Sends the tool's notifications first, because the result ends the stream.
@@ -413,7 +430,7 @@ impl Handler {
         {
             return Err(sign_in::required(&elicitation));
         }
-        self.called(name, &tool, executed.result).map(CallToolResponse::from)
+        self.called(name, tool, executed.result).map(CallToolResponse::from)
     }
 
     /// Converts the outcome of a call to a result for the client.
@@ -484,6 +501,11 @@ fn failed_call(name: &str, error: ExecuteError) -> Result<CallToolResult, ErrorD
         ExecuteError::NotFound { did_you_mean } => Err(unknown(name, did_you_mean)),
         error => Ok(definition::failed(&Problem::from(error))),
     }
+}
+
+/// The result of a meta-tool that was to run a tool which can't be called.
+fn failed_run(name: &str, error: ExecuteError) -> CallToolResult {
+    failed_call(name, error).unwrap_or_else(|unknown| CallToolResult::error(vec![ContentBlock::text(unknown.message.into_owned())]))
 }
 
 /// Unknown and denied tools get the same error (MCP specification, "Tools", "Error Handling").

@@ -8,6 +8,7 @@ use toolsieve::adapters::tokens::TokenCounter;
 
 use super::model::{Reply, configured, providers};
 use super::{ask, model, names, on, service, warnings};
+use crate::harness::mcp::rpc;
 use crate::harness::stdio;
 
 const PATH: &str = "/v1/tools/smart_select";
@@ -65,6 +66,17 @@ async fn providers_are_asked_in_their_order_until_one_chooses() {
 
     model.answers(|_| with_reasons());
     assert_eq!(ask(&service, PATH, &[], &task("invite Carl to a meeting")).await["provider"], "configured");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_mcp_client_uses_its_own_key_too() {
+    let model = model(|seen| if seen.path.starts_with("/openai") { with_reasons() } else { Reply::Status(401, String::new()) });
+    let service = service(providers(&model)).await;
+    let call = json!({"name": "smart_select_tools", "arguments": {"task": "invite Anna to a meeting by email"}});
+    let answer = rpc(&service, "/mcp?mode=smart", &KEYS[1..2], "tools/call", call).await;
+    let selected = &answer["result"]["structuredContent"];
+    assert_eq!((&selected["provider"], &selected["tools"][0]["name"]), (&json!("openai"), &json!("time__convert_time")), "{answer}");
+    assert_eq!(model.last().authorization.as_deref(), Some("Bearer key-2"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
