@@ -50,9 +50,10 @@ async fn prompts_and_resources_say_whose_they_are() {
     );
     let read = result(&client, "resources/read", json!({"uri": "toolsieve://one/test://7/data"})).await;
     assert_eq!(read["contents"], json!([{"uri": "toolsieve://one/test://7/data", "text": "what is in test://7/data"}]));
-    // A result that was written before it was known that there are others.
-    let own = result(&client, "resources/read", json!({"uri": "test://note"})).await;
-    assert_eq!(own["contents"][0]["text"], "what is in test://note");
+    let referred = result(&client, "prompts/get", json!({"name": "my_two__refer"})).await;
+    let content = |number: usize| &referred["messages"][number]["content"];
+    assert_eq!((&content(0)["uri"], &content(1)["resource"]["uri"]), (&json!(two[0]), &json!(two[1])), "{referred}");
+    assert_eq!(content(2)["uri"], "https://example.org/a");
     let linked = result(&client, "tools/call", json!({"name": "one__link", "arguments": {}})).await;
     assert_eq!(of(&linked["content"], "uri"), ["toolsieve://one/test://note", "https://example.org/a"]);
     let reference = json!({"ref": {"type": "ref/prompt", "name": "one__greet"}, "argument": {"name": "who", "value": "A"}});
@@ -65,6 +66,8 @@ async fn prompts_and_resources_say_whose_they_are() {
         ("resources/read", json!({"uri": "toolsieve://one/test://gone"}), -32002),
         ("resources/read", json!({"uri": "toolsieve://nothing/test://note"}), -32002),
         ("resources/read", json!({"uri": "file:///etc/passwd"}), -32002),
+        // Several servers list it, so nobody knows whose is meant.
+        ("resources/read", json!({"uri": "test://note"}), -32002),
     ] {
         let (_, answer) = client.ask(method, params).await;
         assert_eq!(answer["error"]["code"], code, "{method}: {answer}");
@@ -73,6 +76,7 @@ async fn prompts_and_resources_say_whose_they_are() {
     assert_eq!(of(&result(&alone, "prompts/list", json!({})).await["prompts"], "name"), ["greet"]);
     assert_eq!(of(&result(&alone, "resources/list", json!({})).await["resources"], "uri"), ["test://note", "test://other"]);
     assert_eq!(result(&alone, "resources/read", json!({"uri": "test://note"})).await["contents"][0]["uri"], "test://note");
+    assert_eq!(result(&alone, "prompts/get", json!({"name": "refer"})).await["messages"][0]["content"]["uri"], "test://note");
     let linked = result(&alone, "tools/call", json!({"name": "link", "arguments": {}})).await;
     assert_eq!(linked["content"][0]["uri"], "test://note");
 }

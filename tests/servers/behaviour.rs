@@ -219,6 +219,14 @@ impl Behaviour {
                 let words = format!("hello {}", params["arguments"]["who"].as_str().unwrap_or_default());
                 json!({"messages": [{"role": "user", "content": {"type": "text", "text": words}}]})
             }
+            "prompts/get" if params["name"] == "refer" => {
+                let message = |content: Value| json!({"role": "user", "content": content});
+                json!({"messages": [
+                    message(json!({"type": "resource_link", "uri": "test://note", "name": "A note"})),
+                    message(json!({"type": "resource", "resource": {"uri": "test://other", "text": "x"}})),
+                    message(json!({"type": "resource_link", "uri": "https://example.org/a", "name": "A page"})),
+                ]})
+            }
             "resources/list" if params["cursor"].is_null() => {
                 json!({"resources": [{"uri": "test://note", "name": "A note", "mimeType": "text/plain"}], "nextCursor": "2"})
             }

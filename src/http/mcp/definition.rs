@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, MetaObject, Tool as McpTool, ToolAnnotations};
 use serde_json::{Value, json};
 
-use super::passthrough::prefixed_uri;
+use super::passthrough::{is_public, prefixed_uri};
 use crate::domain::catalog::hidden_text;
 use crate::domain::catalog::tool::{ServerName, Tool};
 use crate::domain::publishing::meta_tools::MetaToolDefinition;
@@ -20,7 +20,8 @@ pub(super) fn of(tool: &Tool) -> McpTool {
     named(tool, tool.operation_id.as_str())
 }
 
-/// The server's complete definition of a tool, under this name, with the parameters that callers may send.
+/// The server's complete definition of a tool, under this name, with the parameters that callers may send. The URI of a user interface
+/// (`_meta.ui.resourceUri`) keeps its own scheme, because clients accept no other one than `ui:`.
 pub(super) fn named(tool: &Tool, name: &str) -> McpTool {
     let raw = tool.raw.value();
     let shown = if tool.hidden.is_empty() { None } else { hidden_text::clean(&raw).value };
@@ -76,7 +77,7 @@ pub(super) fn failed(problem: &Problem) -> CallToolResult {
 pub(super) fn with_prefixed_uris(server: &ServerName, read: &CallToolResult, mut result: String) -> String {
     for (number, block) in read.content.iter().enumerate() {
         if let ContentBlock::ResourceLink(link) = block
-            && !["http:", "https:"].iter().any(|scheme| link.uri.starts_with(scheme))
+            && !is_public(&link.uri)
         {
             let replacement = Edit::Replace(json::quoted(&prefixed_uri(server, &link.uri)));
             result = json::edit(&result, &format!("/content/{number}/uri"), &replacement).unwrap_or(result);

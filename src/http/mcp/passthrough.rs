@@ -5,6 +5,8 @@
 //! server's own URI follows the slash unchanged. So removing the prefix restores the URI, even if the client built it
 //! from a template. At an address of a single server, prompts and resources have their original names.
 
+use std::sync::Arc;
+
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use rmcp::model::{
     CacheScope, CompleteRequestParams, CompleteResult, ErrorCode, ErrorData, GetPromptRequestParams, GetPromptResponse, GetPromptResult,
@@ -104,7 +106,11 @@ impl Handler {
         if let Some(question) = self.written.question(result.get()) {
             return Ok(question.into());
         }
-        let mut result: GetPromptResult = read(&result)?;
+        let mut result: Value = read(&result)?;
+        if self.server.is_none() {
+            prefix_links(&server, &mut result);
+        }
+        let mut result: GetPromptResult = serde_json::from_value(result).map_err(|_| unreadable())?;
         result.result_type = Some(ResultType::COMPLETE);
         Ok(result.into())
     }
@@ -208,7 +214,8 @@ impl Handler {
     }
 
     /// Finds the server and the original URI of a resource. A client may also use the original URI, which it found in a
-    /// result. Such a resource belongs to the server that lists it, or to the only server that has resources.
+    /// result. Such a resource belongs to the only server that lists it. If no server lists it, it belongs to the only server that
+    /// has resources.
     pub(super) async fn server_of_resource(&self, uri: &str) -> Option<(ServerName, String)> {
         let own = |server: ServerName, uri: &str| {
             let uri = self.state.passthrough.own_name(&server, PassthroughKind::Resources, uri);
@@ -221,15 +228,43 @@ impl Handler {
             return Some(own(server, uri));
         }
         let lists = self.state.passthrough.list(PassthroughKind::Resources, &self.passthrough_caller()).await;
-        let only = if lists.len() == 1 { lists.first() } else { None };
-        let lists_it = |entries: &Vec<Value>| entries.iter().any(|entry| entry.get("uri").is_some_and(|known| known == uri));
-        let found = lists.iter().find(|(_, entries)| lists_it(entries)).or(only);
-        found.map(|(server, _)| (server.clone(), uri.to_owned()))
+        Some((server_that_lists(uri, &lists)?.clone(), uri.to_owned()))
     }
 }
 
 fn passthrough_request(what: PassthroughKind, params: &impl Serialize) -> PassthroughRequest {
     PassthroughRequest { what, params: serde_json::to_value(params).unwrap_or_default() }
+}
+
+/// The server of a resource with this original URI. `None` if several servers list it, because any of them could be meant.
+fn server_that_lists<'a>(uri: &str, lists: &'a [(ServerName, Arc<Vec<Value>>)]) -> Option<&'a ServerName> {
+    let lists_it = |entries: &Vec<Value>| entries.iter().any(|entry| entry.get("uri").is_some_and(|known| known == uri));
+    let mut found = lists.iter().filter(|(_, entries)| lists_it(entries)).map(|(server, _)| server);
+    match (found.next(), found.next(), lists) {
+        (Some(only), None, _) | (None, None, [(only, _)]) => Some(only),
+        _ => None,
+    }
+}
+
+/// Adds the server's name to the resource URIs in the messages of a prompt, for addresses that serve many servers.
+fn prefix_links(server: &ServerName, prompt: &mut Value) {
+    for message in prompt.get_mut("messages").and_then(Value::as_array_mut).into_iter().flatten() {
+        let Some(content) = message.get_mut("content") else { continue };
+        let linked = match content.get("type").and_then(Value::as_str) {
+            Some("resource_link") => Some(content),
+            Some("resource") => content.get_mut("resource"),
+            _ => None,
+        };
+        let Some(uri) = linked.and_then(|linked| linked.get_mut("uri")) else { continue };
+        if let Some(own) = uri.as_str().filter(|own| !is_public(own)) {
+            *uri = prefixed_uri(server, own).into();
+        }
+    }
+}
+
+/// Whether clients can read the resource without the service.
+pub(super) fn is_public(uri: &str) -> bool {
+    ["http:", "https:"].iter().any(|scheme| uri.starts_with(scheme))
 }
 
 fn prompt_of(servers: Vec<ServerName>, name: &str) -> Option<(ServerName, String)> {
@@ -282,8 +317,37 @@ pub(super) fn unknown_state(error: WaitError) -> ErrorData {
 
 #[cfg(test)]
 mod tests {
-    use super::{prefixed_uri, server_of_uri};
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::{prefix_links, prefixed_uri, server_of_uri, server_that_lists};
     use crate::domain::catalog::tool::ServerName;
+
+    #[test]
+    fn what_a_prompt_refers_to_says_whose_it_is() {
+        let link = |uri: &str| json!({"role": "user", "content": {"type": "resource_link", "uri": uri, "name": "x"}});
+        let embedded = |uri: &str| json!({"role": "user", "content": {"type": "resource", "resource": {"uri": uri, "text": "x"}}});
+        let text = json!({"role": "user", "content": {"type": "text", "text": "x", "uri": "doc://a"}});
+        let broken = json!({"role": "user", "content": [7]});
+        let mut prompt = json!({"messages": [link("doc://a"), embedded("doc://b"), link("https://example.org/a"), text, broken]});
+        prefix_links(&ServerName::from("one"), &mut prompt);
+        let expected = [link("toolsieve://one/doc://a"), embedded("toolsieve://one/doc://b"), link("https://example.org/a"), text, broken];
+        assert_eq!(prompt["messages"], json!(expected));
+    }
+
+    #[test]
+    fn a_uri_that_several_servers_list_belongs_to_none() {
+        let list = |server: &str, uris: &[&str]| {
+            let entries = uris.iter().map(|uri| json!({"uri": uri})).collect();
+            (ServerName::from(server), Arc::new(entries))
+        };
+        let lists = [list("one", &["doc://a", "doc://b"]), list("two", &["doc://b", "doc://c"])];
+        let of = |uri: &str| server_that_lists(uri, &lists).map(ServerName::as_str);
+        assert_eq!((of("doc://a"), of("doc://c")), (Some("one"), Some("two")));
+        assert_eq!((of("doc://b"), of("doc://d")), (None, None));
+        assert_eq!(server_that_lists("doc://d", &lists[..1]).map(ServerName::as_str), Some("one"), "nobody else has resources");
+    }
 
     #[test]
     fn a_prefixed_uri_gives_back_what_it_was_made_of() {

@@ -4,6 +4,7 @@
 //! that sees at least one tool sees all prompts and resources of its server. A server without tools is visible if the policy
 //! allows its name.
 
+mod pages;
 mod reads;
 
 use std::collections::{HashMap, HashSet};
@@ -13,8 +14,8 @@ use std::time::Duration;
 use futures::future::join_all;
 use moka::future::Cache;
 use parking_lot::Mutex;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::domain::access::principal::{Principal, PrincipalId};
@@ -30,6 +31,7 @@ use crate::service::access::secrets::{CredentialError, Secrets};
 use crate::service::caller::{CallOptions, CallerContext};
 use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::catalog::definitions::Definitions;
+use crate::service::mcp::passthrough::pages::Pages;
 use crate::service::mcp::passthrough::reads::Read;
 use crate::service::mcp::waiting_calls::WaitError;
 use crate::service::ports::{CallContext, CallError, Offers, PassthroughKind, PassthroughRequest, SpanKind, ToolServers};
@@ -42,9 +44,6 @@ const FRESH: Duration = Duration::from_mins(1);
 const KEPT: u64 = 1_000;
 /// Time limit for a list with all its pages.
 const LISTING: Duration = Duration::from_secs(10);
-const PAGES: usize = 50;
-/// Maximum number of entries per server and list.
-const ENTRIES: usize = 10_000;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PassError {
@@ -254,26 +253,28 @@ impl Passthrough {
             PassthroughKind::ResourceTemplates => "resourceTemplates",
             _ => "resources",
         };
+        let deadline = Instant::now() + LISTING;
         let context = CallContext {
             headers: self.headers(server, caller),
             credentials,
-            deadline: Some(Instant::now() + LISTING),
+            deadline: Some(deadline),
             ..CallContext::new(Arc::clone(&caller.principal))
         };
-        let (mut entries, mut cursor) = (Vec::new(), None::<Value>);
-        for _ in 0..PAGES {
-            let params = cursor.take().map_or_else(|| json!({}), |cursor| json!({ "cursor": cursor }));
-            let page = self.servers.ask(server, PassthroughRequest { what, params }, context.clone()).await?;
-            let mut page: Value = serde_json::from_str(page.get()).unwrap_or_default();
-            if let Some(Value::Array(more)) = page.get_mut(member).map(Value::take) {
-                entries.extend(more);
-            }
-            cursor = page.get_mut("nextCursor").map(Value::take).filter(Value::is_string);
-            if cursor.is_none() || entries.len() > ENTRIES {
-                break;
+        let mut pages = Pages::default();
+        loop {
+            let request = PassthroughRequest { what, params: pages.next() };
+            match self.servers.ask(server, request, context.clone()).await {
+                Ok(page) if pages.add(&page, member) => {}
+                Ok(_) => break,
+                // The pages so far are better than no list.
+                Err(_) if Instant::now() >= deadline && pages.end_late() => break,
+                Err(error) => return Err(error.into()),
             }
         }
-        entries.truncate(ENTRIES);
+        let (entries, cut) = pages.listed();
+        if let Some(reason) = cut {
+            tracing::warn!(%server, method = what.method(), listed = entries.len(), reason, "a list is incomplete");
+        }
         self.note_spelling(&place, member_of_name(what), &entries);
         if what == PassthroughKind::Prompts {
             self.definitions.observe_prompts(server, &entries).await;
