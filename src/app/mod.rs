@@ -411,7 +411,7 @@ impl Application {
             Sessions::start(Arc::clone(&current), Arc::clone(&select), store.clone(), start.sessions.clone(), stop.clone());
         let waiting_calls = WaitingCalls::new(start.mcp.waiting.clone(), stop.clone());
         let (closing, draining) = (stop.child_token(), CancellationToken::new());
-        let (mcp_sessions, session_keeping) = McpSessions::start(Arc::clone(&current), start.mcp.clone(), closing.clone());
+        let (mcp_sessions, session_keeping) = McpSessions::start(Arc::clone(&current), store.clone(), start.mcp.clone(), closing.clone());
         let passthrough = Passthrough::new(
             Arc::clone(&current),
             Arc::clone(&servers),
@@ -427,6 +427,7 @@ impl Application {
             Arc::clone(&servers),
             Arc::clone(&passthrough),
             Arc::clone(&mcp_sessions),
+            Arc::clone(&loading),
             start.mcp.clone(),
             closing.clone(),
         );

@@ -103,9 +103,10 @@ pub(super) async fn respond(
     let context = execute::context(caller, request);
     match run(tool, state, CallerAt::new(&context, &at.0), Through::Http, || llm_keys::advisors(request), body).await? {
         Ran::Answered(answer) => {
-            // Notifies MCP clients of this session that their list has changed.
+            // Notifies MCP clients of this session that their lists have changed.
             if !tool.reads_only() && matches!(*at.0, Address::Session(_)) {
                 state.mcp_sessions.notify_address(&at.0);
+                state.subscriptions.notify_address(&at.0).await;
             }
             Ok(HttpResponse::Ok().json(answer))
         }

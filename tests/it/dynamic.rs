@@ -382,6 +382,10 @@ async fn clients_of_the_older_era_are_notified_and_have_lists_of_their_own() {
     assert_eq!(one.tools().await, META);
     let refused = ask(&one, "unload_toolset", json!({"toolset": "mail"})).await;
     assert_eq!(refused["isError"], true, "{refused}");
+    // Whoever has no stream is told of it by the next one.
+    drop(stream);
+    ask(&one, "load_toolset", json!({"toolset": "mail"})).await;
+    assert_eq!(one.listen().await.next().await.unwrap()["method"], "notifications/tools/list_changed");
 }
 
 /// A catalog of so many tools on so many servers.

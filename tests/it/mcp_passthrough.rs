@@ -97,6 +97,62 @@ async fn a_server_without_a_visible_tool_is_not_there() {
     assert_eq!(shape(blocked), shape(unknown));
     let (_, prompt) = client.ask("prompts/get", json!({"name": "my_two__greet"})).await;
     assert_eq!(prompt["error"]["message"], "Unknown prompt: my_two__greet");
+    // A URI that a client found in a result. Only one server that it sees lists it.
+    let own = result(&client, "resources/read", json!({"uri": "test://note"})).await;
+    let expected = json!([{"uri": "toolsieve://one/test://note", "text": "what is in test://note"}]);
+    assert_eq!(own["contents"], expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_lists_what_its_servers_have_and_reads_all() {
+    let service = start(&[]).await;
+    let (status, session) = service.post("/v1/sessions", &json!({"servers": ["plain"], "mode": "dynamic"})).await;
+    assert_eq!(status, StatusCode::CREATED, "{session}");
+    let path: &'static str = format!("/s/{}/mcp", session["id"].as_str().unwrap()).leak();
+    let client = Client::new(&service, path, None).greeted().await;
+    let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}});
+    let capabilities = async || result(&client, "initialize", hello.clone()).await["capabilities"].clone();
+    let listed = async |what: &str, key: &str| {
+        let listed = result(&client, &format!("{what}/list"), json!({})).await;
+        of(&listed[what], key).into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert!(capabilities().await.get("prompts").is_none(), "none of its servers has any");
+    assert_eq!(listed("prompts", "name").await, [""; 0]);
+    let read = async || {
+        let note = result(&client, "resources/read", json!({"uri": "toolsieve://my_two/test://note"})).await;
+        let greeting = result(&client, "prompts/get", json!({"name": "my_two__greet", "arguments": {"who": "Anna"}})).await;
+        let completed = json!({"ref": {"type": "ref/prompt", "name": "my_two__greet"}, "argument": {"name": "who", "value": "A"}});
+        result(&client, "completion/complete", completed).await;
+        (note["contents"][0]["text"].clone(), greeting["messages"][0]["content"]["text"].clone())
+    };
+    let both = (json!("what is in test://note"), json!("hello Anna"));
+    assert_eq!(read().await, both, "its tools can be called too");
+    let mut stream = client.listen().await;
+    result(&client, "tools/call", json!({"name": "load_toolset", "arguments": {"toolset": "my_two"}})).await;
+    let mut news = Vec::new();
+    for _ in 0..3 {
+        news.push(stream.next().await.unwrap()["method"].as_str().unwrap().to_owned());
+    }
+    let changed = |what: &str| format!("notifications/{what}/list_changed");
+    assert_eq!(news, ["tools", "prompts", "resources"].map(changed));
+    assert_eq!(listed("prompts", "name").await, ["my_two__greet"]);
+    assert_eq!(listed("resources", "uri").await, ["toolsieve://my_two/test://note", "toolsieve://my_two/test://other"]);
+    assert!(capabilities().await["prompts"].is_object());
+    assert_eq!(read().await, both);
+    // What is denied looks as if it were not there.
+    let rules = json!({"rules": [{"effect": "block", "servers": ["my_two"]}]});
+    assert_eq!(crate::harness::keys::administer(&service, Method::PUT, "/v1/admin/policy", &rules).await.0, StatusCode::OK);
+    assert_eq!(listed("prompts", "name").await, [""; 0]);
+    for (method, key, denied, absent) in [
+        ("prompts/get", "name", "my_two__greet", "nobody__greet"),
+        ("resources/read", "uri", "toolsieve://my_two/test://note", "toolsieve://nobody/test://note"),
+        ("resources/subscribe", "uri", "toolsieve://my_two/test://note", "toolsieve://nobody/test://note"),
+    ] {
+        let denied = client.ask(method, json!({ key: denied })).await.1;
+        let absent = client.ask(method, json!({ key: absent })).await.1;
+        assert!(denied["error"]["code"].is_i64(), "{denied}");
+        assert_eq!(denied.to_string().replace("my_two", "nobody"), absent.to_string());
+    }
 }
 
 /// A call that asks its user, up to the question.

@@ -161,6 +161,12 @@ impl<'a> Message<'a> {
             .unwrap_or_default()
     }
 
+    /// Whether the message needs to know which servers' prompts and resources the address has.
+    pub(super) fn needs_servers(&self) -> bool {
+        let prefixes = ["prompts/", "resources/", "completion/", LISTEN];
+        self.asks_who() || self.method.as_deref().is_some_and(|method| prefixes.iter().any(|prefix| method.starts_with(prefix)))
+    }
+
     pub(super) fn calls_a_tool(&self) -> bool {
         self.is(CALL_TOOL)
     }

@@ -168,7 +168,7 @@ async fn answer(received: McpRequest, body: Bytes) -> Result<HttpResponse, Probl
     let session = if has_sessions(&headers) && !message.is_initialize() { session(&state, &headers, &caller.0, &endpoint)? } else { None };
     match *request.method() {
         Method::POST => {}
-        Method::GET if session.is_some() && !was_head(&request) => return listen(&state, &request, session),
+        Method::GET if session.is_some() && !was_head(&request) => return listen(&state, &request, session).await,
         Method::DELETE if session.is_some() => return Ok(end(&state, session)),
         _ => return Ok(not_allowed(&state)),
     }
@@ -176,7 +176,8 @@ async fn answer(received: McpRequest, body: Bytes) -> Result<HttpResponse, Probl
         return Ok(HttpResponse::Accepted().finish());
     }
     let opens = message.is_initialize() && has_sessions(&headers);
-    let opened = if opens { open(&state, &caller.0, endpoint.clone(), &message) } else { None };
+    let opened = if opens { open(&state, &caller.0, endpoint.clone(), &message).await } else { None };
+    let served = if message.needs_servers() { state.loading.extended_address(&at.0).await } else { Arc::clone(&at.0) };
     let context = in_session(context(&caller, &request), &headers, session.as_ref().or(opened.as_ref()));
     let chosen = if shown == Shown::ForMessage { chosen(&state, &context.principal, &request) } else { None };
     let (stream, messages) = session.as_ref().filter(|_| message.calls_a_tool()).map(|_| mpsc::channel(MESSAGE_QUEUE)).unzip();
@@ -186,6 +187,7 @@ async fn answer(received: McpRequest, body: Bytes) -> Result<HttpResponse, Probl
         state: state.clone(),
         caller: context,
         address: Arc::<Address>::clone(&at.0),
+        served,
         shown,
         chosen,
         server,
@@ -207,7 +209,10 @@ async fn answer(received: McpRequest, body: Bytes) -> Result<HttpResponse, Probl
     let handled = handled(handler, to_request(&request, &headers, body)?, message.request().map(str::to_owned));
     let running = session.as_ref().zip(message.request()).map(|(session, id)| session.begin(id));
     // Comes before the list is made, so that no change in between is missed.
-    let listing = session.filter(|_| message.lists_tools()).map(|session| (state.mcp_sessions.list_now(&session), session));
+    let listing = match session.filter(|_| message.lists_tools()) {
+        Some(session) => Some((state.mcp_sessions.list_now(&session).await, session)),
+        None => None,
+    };
     drop(message);
     let Some(running) = running else {
         let response = to_response(handled.await).await?;
@@ -222,9 +227,9 @@ async fn answer(received: McpRequest, body: Bytes) -> Result<HttpResponse, Probl
 
 /// Opens a session that knows the current state of its servers. Returns `None` if sessions are off or there are too
 /// many.
-fn open(state: &State, caller: &Arc<Principal>, endpoint: McpEndpoint, message: &Message<'_>) -> Option<Arc<McpSession>> {
+async fn open(state: &State, caller: &Arc<Principal>, endpoint: McpEndpoint, message: &Message<'_>) -> Option<Arc<McpSession>> {
     let session = state.mcp_sessions.open(caller, endpoint, message.abilities())?;
-    state.subscriptions.notify_if_changed(&session);
+    state.subscriptions.notify_if_changed(&session).await;
     Some(session)
 }
 
@@ -283,15 +288,15 @@ fn session(
 }
 
 /// Opens the stream for the service's notifications.
-fn listen(state: &State, request: &HttpRequest, session: Option<Arc<McpSession>>) -> Result<HttpResponse, Problem> {
+async fn listen(state: &State, request: &HttpRequest, session: Option<Arc<McpSession>>) -> Result<HttpResponse, Problem> {
     let session = session.ok_or_else(Problem::not_found)?;
     if !SpeaksMcp::reads_streams(request) {
         return Err(Problem::invalid("accept", "Send `Accept: text/event-stream`."));
     }
     let messages = session.listen();
     // Reports changes that happened while the client had no stream.
-    state.mcp_sessions.notify_if_changed(&session);
-    state.subscriptions.notify_if_changed(&session);
+    state.mcp_sessions.notify_if_changed(&session).await;
+    state.subscriptions.notify_if_changed(&session).await;
     Ok(stream::response(messages))
 }
 

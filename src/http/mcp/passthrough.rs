@@ -50,7 +50,7 @@ fn server_of_uri(prefixed: &str) -> Option<(ServerName, &str)> {
 
 impl Handler {
     pub(super) fn passthrough_caller(&self) -> PassthroughCaller {
-        PassthroughCaller { caller: self.caller.clone(), address: self.address.clone(), server: self.server.clone() }
+        PassthroughCaller { caller: self.caller.clone(), address: Arc::clone(&self.served), server: self.server.clone() }
     }
 
     /// Adds prompts, resources and completions to the announced capabilities.
@@ -201,7 +201,7 @@ impl Handler {
     fn server_of_prompt(&self, name: &str) -> Option<(ServerName, String)> {
         let (server, name) = match &self.server {
             Some(server) => (server.clone(), name.to_owned()),
-            None => prompt_of(self.state.passthrough.servers(&self.passthrough_caller()), name)?,
+            None => prompt_of(self.state.passthrough.readable(&self.passthrough_caller()), name)?,
         };
         let own = self.state.passthrough.own_name(&server, PassthroughKind::Prompts, &name);
         Some((server, own))

@@ -111,7 +111,7 @@ impl Handler {
     ) -> Result<Box<RawValue>, PassError> {
         let from = self.passthrough_caller();
         let Some(round) = round else { return self.state.passthrough.ask(server, request, &from, CallOptions::default()).await };
-        if !self.state.passthrough.servers(&from).contains(server) {
+        if !self.state.passthrough.sees(&self.caller.principal, &from.address, from.server.as_ref(), server) {
             self.state.passthrough.note_denial(server, &request, &self.caller.principal);
             return Err(PassError::NotFound);
         }

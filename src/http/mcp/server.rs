@@ -74,6 +74,8 @@ pub(super) struct Handler {
     pub(super) caller: CallerContext,
     /// The requested address: the whole service, a toolset or a session.
     pub(super) address: Arc<Address>,
+    /// The same address with the groups that are loaded into its session, for messages about prompts and resources.
+    pub(super) served: Arc<Address>,
     pub(super) shown: Shown,
     /// The names of the selected tools, in order, for [`Shown::ForMessage`].
     pub(super) chosen: Option<Arc<[String]>>,
@@ -177,7 +179,7 @@ impl ServerHandler for Handler {
                 },
                 Ok(Ran::Answered(answer)) => {
                     if !tool.reads_only() {
-                        self.notify_change();
+                        self.notify_change().await;
                     }
                     // Structured content is also sent as text, for clients that don't support it (MCP specification,
                     // "Structured Content").
@@ -335,9 +337,10 @@ impl Handler {
     }
 
     /// Notifies the affected clients that their list of tools has changed.
-    fn notify_change(&self) {
+    async fn notify_change(&self) {
         if let Address::Session(_) = *self.address {
             self.state.mcp_sessions.notify_address(&self.address);
+            self.state.subscriptions.notify_address(&self.address).await;
         } else if let Some(session) = &self.session {
             session.notify_list_changed();
         }

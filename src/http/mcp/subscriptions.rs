@@ -66,9 +66,9 @@ impl Handler {
         if resources.len() > limit {
             return Err(Problem::new(Code::InvalidRequest, format!("One stream allows at most {limit} resources.")));
         }
-        let stream = self.state.mcp_sessions.open_stream(&self.caller.principal, endpoint);
+        let stream = self.state.mcp_sessions.open_stream(&self.caller.principal, endpoint).await;
         let stream = stream.ok_or_else(|| too_many("There are too many open streams and sessions. Close some of yours.".to_owned()))?;
-        self.state.subscriptions.notify_if_changed(stream.session());
+        self.state.subscriptions.notify_if_changed(stream.session()).await;
         let (handler, session) = (&*self, stream.session());
         let subscribing = iter(resources).map(async |uri| (uri, handler.subscribe_stream(session, uri).await));
         let done: Vec<_> = subscribing.buffered(AT_ONCE).collect().await;
@@ -104,8 +104,8 @@ impl Handler {
         let Some(open) = &self.open else { return };
         let session = open.stream.session();
         let mut listening = session.listen();
-        self.state.mcp_sessions.notify_if_changed(session);
-        self.state.subscriptions.notify_if_changed(session);
+        self.state.mcp_sessions.notify_if_changed(session).await;
+        self.state.subscriptions.notify_if_changed(session).await;
         loop {
             let news = tokio::select! {
                 news = listening.next() => news,

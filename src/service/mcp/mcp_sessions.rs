@@ -6,7 +6,7 @@
 
 mod session;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +21,13 @@ use crate::domain::access::api_key::Presented;
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::Tool;
 use crate::domain::publishing::address::Address;
+use crate::domain::toolsets::loading::Loaded;
 use crate::domain::toolsets::mode::{DefaultMode, Mode};
 use crate::service::catalog::current::{CurrentCatalog, View};
+use crate::service::ports::{SessionStore, StoreError};
 use crate::service::publishing::publish::Publish;
 use crate::service::supervision::Supervised;
+use crate::service::toolsets::loading::Loading;
 use crate::settings::McpSettings;
 
 /// Interval at which unused sessions are removed.
@@ -34,6 +37,7 @@ const TOGETHER: Duration = Duration::from_millis(100);
 
 pub(crate) struct McpSessions {
     current: Arc<CurrentCatalog>,
+    store: Arc<dyn SessionStore>,
     settings: McpSettings,
     sessions: Mutex<HashMap<McpSessionId, Arc<McpSession>, RandomState>>,
     hasher: RandomState,
@@ -42,9 +46,14 @@ pub(crate) struct McpSessions {
 
 impl McpSessions {
     /// Starts to remove unused sessions and to notify clients of changed lists. Ends all sessions after `stop`.
-    pub(crate) fn start(current: Arc<CurrentCatalog>, settings: McpSettings, stop: CancellationToken) -> (Arc<Self>, JoinHandle<()>) {
+    pub(crate) fn start(
+        current: Arc<CurrentCatalog>,
+        store: Arc<dyn SessionStore>,
+        settings: McpSettings,
+        stop: CancellationToken,
+    ) -> (Arc<Self>, JoinHandle<()>) {
         let stopping = stop.clone();
-        let sessions = Arc::new(Self { current, settings, sessions: Mutex::default(), hasher: RandomState::new(), stopping });
+        let sessions = Arc::new(Self { current, store, settings, sessions: Mutex::default(), hasher: RandomState::new(), stopping });
         let keeper = Arc::clone(&sessions);
         let keeping = tokio::spawn(async move {
             let mut part = Supervised::new("MCP sessions");
@@ -72,10 +81,11 @@ impl McpSessions {
 
     /// Creates a hidden session for a stream of a client with the newer protocol version. The session ends with the stream.
     /// `None` if too many sessions are in use.
-    pub(crate) fn open_stream(self: &Arc<Self>, caller: &Arc<Principal>, endpoint: McpEndpoint) -> Option<OpenStream> {
+    pub(crate) async fn open_stream(self: &Arc<Self>, caller: &Arc<Principal>, endpoint: McpEndpoint) -> Option<OpenStream> {
         let session = self.begin(caller, endpoint, Abilities::default())?;
-        session.set_listed(self.list_now(&session));
-        Some(OpenStream { session, sessions: Arc::clone(self) })
+        let stream = OpenStream { session, sessions: Arc::clone(self) };
+        stream.session.set_listed(self.list_now(&stream.session).await);
+        Some(stream)
     }
 
     fn begin(&self, caller: &Arc<Principal>, endpoint: McpEndpoint, abilities: Abilities) -> Option<Arc<McpSession>> {
@@ -151,8 +161,10 @@ impl McpSessions {
 
     /// A hash of the list of tools that the client is about to get. Pass it to [`McpSession::set_listed`] when the client has its list:
     /// if the list changes in between, the client may have the former one, and is notified.
-    pub(crate) fn list_now(&self, session: &McpSession) -> u64 {
-        self.list(session, self.mode_to_list(session))
+    pub(crate) async fn list_now(&self, session: &McpSession) -> u64 {
+        // A client whose loaded tools are unreadable gets a list without them.
+        let loaded = self.loaded(session).await.unwrap_or_default();
+        self.list(session, self.mode_to_list(session), &loaded)
     }
 
     /// Notifies the listening clients of an address of changed lists.
@@ -196,27 +208,49 @@ impl McpSessions {
     /// Notifies all active clients whose list has changed since they fetched it. Other clients are notified once they connect.
     async fn notify_of_changes(&self) {
         for session in self.all().iter().filter(|session| !session.is_idle()) {
-            self.notify_if_changed(session);
+            self.notify_if_changed(session).await;
             tokio::task::yield_now().await;
         }
     }
 
     /// Notifies the client if its list has changed since the client fetched it.
-    pub(crate) fn notify_if_changed(&self, session: &McpSession) {
+    pub(crate) async fn notify_if_changed(&self, session: &McpSession) {
         // Again if the client fetches its list meanwhile, which may be an older or a newer one.
         while let Some(listed) = session.listed() {
+            let loaded = match self.loaded(session).await {
+                Ok(loaded) => loaded,
+                Err(error) => {
+                    tracing::warn!(%error, "loaded tools could not be read, so their client is not told of changes");
+                    return;
+                }
+            };
             let mode = self.mode_now(session);
-            let now = self.list(session, mode);
+            let now = self.list(session, mode, &loaded);
             if now == listed || session.change_list(listed, now, mode) {
                 return;
             }
         }
     }
 
-    /// A hash of the list of tools for the session's caller, in this mode.
-    fn list(&self, session: &McpSession, mode: Mode) -> u64 {
+    /// The groups that are loaded at the session's address, or by its client.
+    async fn loaded(&self, session: &McpSession) -> Result<Loaded, StoreError> {
         let endpoint = session.endpoint();
-        let View { catalog, visibility, .. } = self.current.view(&session.viewer());
+        let groups = match &*endpoint.address {
+            // A server's list contains no loaded tools.
+            _ if endpoint.server.is_some() => Vec::new(),
+            Address::Session(address) => self.store.session_groups(&address.id).await?,
+            Address::Whole | Address::Toolset(_) => session.loads().groups(),
+        };
+        Ok(Loaded { groups, tools: Vec::new() })
+    }
+
+    /// A hash of the list of tools for the session's caller, in this mode and with these loaded groups.
+    fn list(&self, session: &McpSession, mode: Mode, loaded: &Loaded) -> u64 {
+        let endpoint = session.endpoint();
+        let view = self.current.view(&session.viewer());
+        let binds = endpoint.server.is_none() && Loading::binds(&endpoint.address, mode);
+        let bound: HashSet<_> = if binds { Loading::bound_with(loaded, &view, mode).into_iter().collect() } else { HashSet::new() };
+        let View { catalog, visibility, .. } = view;
         let mut hasher = self.hasher.build_hasher();
         if endpoint.server.is_none() {
             for definition in Publish::meta_tools(&catalog, &visibility, mode) {
@@ -224,8 +258,10 @@ impl McpSessions {
             }
         }
         let address = listed_at(&endpoint.address, endpoint.mode, mode);
-        let is_listed =
-            |tool: &Tool| endpoint.server.as_ref().is_none_or(|server| *server == tool.id.server) && address.shows(tool, &visibility, mode);
+        let is_listed = |tool: &Tool| {
+            endpoint.server.as_ref().is_none_or(|server| *server == tool.id.server)
+                && (address.shows(tool, &visibility, mode) || bound.contains(&tool.operation_id))
+        };
         for tool in catalog.visible(&visibility).filter(|tool| is_listed(tool)) {
             (&tool.operation_id, tool.version.as_bytes()).hash(&mut hasher);
         }

@@ -2,7 +2,7 @@
 //!
 //! Policy rules apply only to tools. A caller that sees none of a server's tools can't see the server or anything in it. A caller
 //! that sees at least one tool sees all prompts and resources of its server. A server without tools is visible if the policy
-//! allows its name.
+//! allows its name. A session's lists contain only the servers of its tools, but its address permits the same reads as the service's.
 
 mod pages;
 mod reads;
@@ -126,12 +126,22 @@ impl Passthrough {
         Self { current, servers, secrets, limits, lists, forgotten: Mutex::default(), spelled: Mutex::default(), audit, definitions }
     }
 
-    /// The servers visible to a caller, sorted by name.
+    /// The servers whose prompts and resources a caller may read, sorted by name.
+    pub(crate) fn readable(&self, from: &PassthroughCaller) -> Vec<ServerName> {
+        let (principal, only) = (&from.caller.principal, from.server.as_ref());
+        let View { catalog, visibility, .. } = self.current.view(principal);
+        let is_readable = |server: &&CatalogServer| {
+            only.is_none_or(|only| *only == server.name) && self.is_readable(server, principal, &from.address, &visibility)
+        };
+        catalog.servers().iter().filter(is_readable).map(|server| server.name.clone()).collect()
+    }
+
+    /// The servers whose prompts and resources a caller's lists contain, sorted by name.
     pub(crate) fn servers(&self, from: &PassthroughCaller) -> Vec<ServerName> {
         self.servers_for(&from.caller.principal, &from.address, from.server.as_ref())
     }
 
-    /// The servers visible to a caller at an address, sorted by name. `only` limits them to a single server.
+    /// The servers in the lists of a caller at an address, sorted by name. `only` limits them to a single server.
     pub(crate) fn servers_for(&self, principal: &Principal, address: &Address, only: Option<&ServerName>) -> Vec<ServerName> {
         let View { catalog, visibility, .. } = self.current.view(principal);
         let is_there = |server: &&CatalogServer| {
@@ -140,13 +150,23 @@ impl Passthrough {
         catalog.servers().iter().filter(is_there).map(|server| server.name.clone()).collect()
     }
 
-    /// Whether a caller at an address sees a server. `only` limits the address to a single server.
+    /// Whether a caller at an address may read a server's prompts and resources. `only` limits the address to a single server. At a
+    /// session's address, lists are shorter: all tools can be called there too, and their results refer to resources.
     pub(crate) fn sees(&self, principal: &Principal, address: &Address, only: Option<&ServerName>, server: &ServerName) -> bool {
         if only.is_some_and(|only| only != server) {
             return false;
         }
         let View { catalog, visibility, .. } = self.current.view(principal);
-        catalog.server(server.as_str()).is_some_and(|server| self.is_there(server, principal, address, &visibility))
+        catalog.server(server.as_str()).is_some_and(|server| self.is_readable(server, principal, address, &visibility))
+    }
+
+    fn is_readable(&self, server: &CatalogServer, principal: &Principal, address: &Address, visibility: &Visibility) -> bool {
+        match address {
+            Address::Session(_) => {
+                self.current.shows_server(principal, &server.name) && server.tools.iter().any(|tool| visibility.allows(tool))
+            }
+            Address::Whole | Address::Toolset(_) => self.is_there(server, principal, address, visibility),
+        }
     }
 
     fn is_there(&self, server: &CatalogServer, principal: &Principal, address: &Address, visibility: &Visibility) -> bool {

@@ -19,12 +19,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::domain::access::principal::{Principal, PrincipalId};
 use crate::domain::catalog::tool::ServerName;
+use crate::domain::publishing::address::Address;
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::mcp::mcp_news::News;
 use crate::service::mcp::mcp_sessions::{McpSession, McpSessions};
 use crate::service::mcp::passthrough::{PassError, Passthrough, PassthroughCaller};
 use crate::service::ports::{CallContext, CallError, NewsKind, PassthroughKind, PassthroughRequest, ServerNews, ToolServers};
 use crate::service::supervision::Supervised;
+use crate::service::toolsets::loading::Loading;
 use crate::settings::McpSettings;
 
 /// Changes of the catalog within this time cause a single notification.
@@ -74,6 +76,7 @@ pub(crate) struct Subscriptions {
     servers: Arc<dyn ToolServers>,
     passthrough: Arc<Passthrough>,
     sessions: Arc<McpSessions>,
+    loading: Arc<Loading>,
     settings: McpSettings,
     followed: Mutex<HashMap<Resource, Followed>>,
     /// Number of subscriptions per caller.
@@ -106,6 +109,7 @@ impl Subscriptions {
         servers: Arc<dyn ToolServers>,
         passthrough: Arc<Passthrough>,
         sessions: Arc<McpSessions>,
+        loading: Arc<Loading>,
         settings: McpSettings,
         stop: CancellationToken,
     ) -> (Arc<Self>, JoinHandle<()>) {
@@ -115,6 +119,7 @@ impl Subscriptions {
             servers,
             passthrough,
             sessions,
+            loading,
             settings,
             followed: Mutex::default(),
             counts: Mutex::default(),
@@ -184,8 +189,16 @@ impl Subscriptions {
 
     /// Notifies a client if its prompts or resources come from a different set of servers than at the last check. The first check
     /// only records the initial state.
-    pub(crate) fn notify_if_changed(&self, session: &McpSession) {
-        session.notify_offered(self.offered(session));
+    pub(crate) async fn notify_if_changed(&self, session: &McpSession) {
+        session.notify_offered(self.offered(session).await);
+    }
+
+    /// Like [`Self::notify_if_changed`], for the active clients of an address into whose session something was loaded.
+    pub(crate) async fn notify_address(&self, address: &Address) {
+        let is_concerned = |session: &&Arc<McpSession>| session.endpoint().address.has_path_of(address) && !session.is_idle();
+        for session in self.sessions.all().iter().filter(is_concerned) {
+            self.notify_if_changed(session).await;
+        }
     }
 
     fn enter(
@@ -296,7 +309,7 @@ impl Subscriptions {
                     tokio::time::sleep(TOGETHER).await;
                     changes.mark_unchanged();
                     for session in self.sessions.all().iter().filter(|session| !session.is_idle()) {
-                        self.notify_if_changed(session);
+                        self.notify_if_changed(session).await;
                         tokio::task::yield_now().await;
                     }
                 }
@@ -332,7 +345,7 @@ impl Subscriptions {
         }
     }
 
-    /// Notifies all clients that may see this server.
+    /// Notifies all clients that may see this server. At a session's address, their lists may lack it.
     fn notify_of(&self, server: &ServerName, news: &News) {
         for session in self.sessions.all().iter().filter(|session| self.sees(session, server)) {
             session.notify(news.clone());
@@ -382,9 +395,10 @@ impl Subscriptions {
     }
 
     /// Hashes of the sets of servers whose prompts and resources a client sees.
-    fn offered(&self, session: &McpSession) -> (u64, u64) {
+    async fn offered(&self, session: &McpSession) -> (u64, u64) {
         let endpoint = session.endpoint();
-        let servers = self.passthrough.servers_for(&session.viewer(), &endpoint.address, endpoint.server.as_ref());
+        let address = self.loading.extended_address(&endpoint.address).await;
+        let servers = self.passthrough.servers_for(&session.viewer(), &address, endpoint.server.as_ref());
         let (mut prompts, mut resources) = (self.hasher.build_hasher(), self.hasher.build_hasher());
         for server in &servers {
             let offers = self.servers.offers(server);

@@ -52,6 +52,17 @@ pub(crate) enum LoadError {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClientLoads(Arc<Mutex<Vec<Group>>>);
 
+impl ClientLoads {
+    pub(in crate::service) fn groups(&self) -> Vec<Group> {
+        self.0.lock().clone()
+    }
+
+    #[cfg(test)]
+    pub(in crate::service) fn set(&self, groups: &[Group]) {
+        *self.0.lock() = groups.to_vec();
+    }
+}
+
 /// A caller at an address, with the groups loaded by its MCP client.
 #[derive(Clone, Copy)]
 pub(crate) struct CallerAt<'a> {
@@ -162,15 +173,19 @@ impl Loading {
 
     /// Tools that a document in this mode contains in addition to those of the address.
     pub(crate) async fn bound(&self, here: CallerAt<'_>, mode: Mode) -> Bound {
-        let is_session = matches!(here.address, Address::Session(_));
-        if mode != Mode::Dynamic && !(mode == Mode::Full && is_session) {
+        if !Self::binds(here.address, mode) {
             return Bound::default();
         }
         Self::bound_with(&self.readable(here).await, &self.view(here), mode).into()
     }
 
+    /// Whether lists in this mode contain bound tools.
+    pub(in crate::service) fn binds(address: &Address, mode: Mode) -> bool {
+        mode == Mode::Dynamic || (mode == Mode::Full && matches!(address, Address::Session(_)))
+    }
+
     /// The bound tools for known groups. In dynamic mode, pinned tools come first.
-    fn bound_with(loaded: &Loaded, view: &View, mode: Mode) -> Vec<OperationId> {
+    pub(in crate::service) fn bound_with(loaded: &Loaded, view: &View, mode: Mode) -> Vec<OperationId> {
         let View { catalog, visibility, settings, .. } = view;
         let mut names: Vec<OperationId> = Vec::new();
         if mode == Mode::Dynamic {
@@ -216,6 +231,18 @@ impl Loading {
             }
         }
         Ok(Arc::new(extended))
+    }
+
+    /// The address, with the groups that are loaded into its session. If these are unreadable, it stays as it is.
+    pub(crate) async fn extended_address(&self, address: &Arc<Address>) -> Arc<Address> {
+        let Address::Session(session) = &**address else { return Arc::clone(address) };
+        match self.extended(Arc::clone(session)).await {
+            Ok(extended) => Arc::new(Address::Session(extended)),
+            Err(error) => {
+                tracing::warn!(%error, "loaded groups could not be read, and their prompts and resources are not listed");
+                Arc::clone(address)
+            }
+        }
     }
 
     /// The groups that can be loaded, each with its state.
@@ -347,7 +374,7 @@ impl Loading {
         Ok(match here.holder() {
             None => Some(Loaded::default()),
             Some(LoadHolder::Session(session)) => Some(Loaded { groups: self.store.session_groups(&session.id).await?, tools: Vec::new() }),
-            Some(LoadHolder::Client(client)) => Some(Loaded { groups: client.0.lock().clone(), tools: Vec::new() }),
+            Some(LoadHolder::Client(client)) => Some(Loaded { groups: client.groups(), tools: Vec::new() }),
             Some(LoadHolder::Chat(key)) => self.chats.read(&key).await.map(|set| {
                 let tools = set.tools().iter().map(|entry| entry.tool.clone()).collect();
                 Loaded { groups: Vec::new(), tools }

@@ -1,8 +1,10 @@
 //! Tests that sessions belong to their callers, end, and receive notifications.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use async_trait::async_trait;
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -10,9 +12,13 @@ use super::{Abilities, McpEndpoint, McpSessions};
 use crate::domain::access::principal::{Principal, PrincipalId};
 use crate::domain::catalog::catalog::{self, Catalog, CatalogServer};
 use crate::domain::catalog::tool::ServerName;
+use crate::domain::publishing::address::Address;
+use crate::domain::toolsets::loading::Group;
 use crate::domain::toolsets::mode::{DefaultMode, FullList, Mode};
+use crate::domain::toolsets::session::{ID_BYTES, Session, SessionContents, SessionId};
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::mcp::mcp_news::News;
+use crate::service::ports::{SessionCaps, SessionSaved, SessionStore, StoreError};
 use crate::settings::{McpSettings, WaitingSettings};
 
 fn caller(name: &str) -> Arc<Principal> {
@@ -41,7 +47,58 @@ fn settings(idle: Duration, per_caller: usize, total: usize) -> McpSettings {
 
 fn sessions(per_caller: usize, total: usize) -> Arc<McpSessions> {
     let settings = settings(Duration::from_hours(1), per_caller, total);
-    McpSessions::start(Arc::new(CurrentCatalog::default()), settings, CancellationToken::new()).0
+    begin(Arc::default(), settings)
+}
+
+fn begin(current: Arc<CurrentCatalog>, settings: McpSettings) -> Arc<McpSessions> {
+    McpSessions::start(current, Arc::<Groups>::default(), settings, CancellationToken::new()).0
+}
+
+/// The groups that are loaded into every session.
+#[derive(Default)]
+struct Groups(Mutex<Vec<Group>>);
+
+#[async_trait]
+impl SessionStore for Groups {
+    async fn session_groups(&self, _: &SessionId) -> Result<Vec<Group>, StoreError> {
+        Ok(self.0.lock().clone())
+    }
+
+    async fn session(&self, _: &SessionId) -> Result<Option<Session>, StoreError> {
+        unreachable!("only groups are read")
+    }
+
+    async fn sessions(&self, _: Option<&PrincipalId>, _: SystemTime) -> Result<Vec<Session>, StoreError> {
+        unreachable!("only groups are read")
+    }
+
+    async fn save_session(&self, _: &Session, _: SessionCaps) -> Result<SessionSaved, StoreError> {
+        unreachable!("only groups are read")
+    }
+
+    async fn save_session_contents(&self, _: &SessionId, _: &SessionContents) -> Result<(), StoreError> {
+        unreachable!("only groups are read")
+    }
+
+    async fn touch_session(&self, _: &SessionId, _: SystemTime) -> Result<(), StoreError> {
+        unreachable!("only groups are read")
+    }
+
+    async fn load_session_groups(&self, _: &SessionId, _: &[Group]) -> Result<(), StoreError> {
+        unreachable!("only groups are read")
+    }
+
+    async fn unload_session_group(&self, _: &SessionId, _: &Group) -> Result<bool, StoreError> {
+        unreachable!("only groups are read")
+    }
+
+    async fn remove_session(&self, _: &SessionId) -> Result<bool, StoreError> {
+        unreachable!("only groups are read")
+    }
+
+    async fn forget_sessions_before(&self, _: SystemTime) -> Result<u64, StoreError> {
+        unreachable!("only groups are read")
+    }
 }
 
 #[tokio::test]
@@ -82,7 +139,7 @@ async fn over_the_cap_the_oldest_idle_one_of_the_same_caller_goes() {
 #[tokio::test]
 async fn what_nobody_uses_is_forgotten() {
     let settings = settings(Duration::from_nanos(1), 9, 9);
-    let sessions = McpSessions::start(Arc::new(CurrentCatalog::default()), settings, CancellationToken::new()).0;
+    let sessions = begin(Arc::default(), settings);
     let open = || sessions.open(&caller("one"), at("/mcp"), Abilities::default()).unwrap();
     let (listening, working, idle) = (open(), open(), open());
     let (stream, work) = (listening.listen(), working.begin("1"));
@@ -170,9 +227,9 @@ async fn what_has_no_receiver_waits_and_is_sent_once() {
 #[tokio::test]
 async fn a_stream_is_a_session_for_its_time() {
     let sessions = sessions(1, 1);
-    let stream = sessions.open_stream(&caller("one"), at("/mcp")).unwrap();
+    let stream = sessions.open_stream(&caller("one"), at("/mcp")).await.unwrap();
     let mut listening = stream.session().listen();
-    assert!(sessions.open_stream(&caller("one"), at("/mcp")).is_none(), "it is in use");
+    assert!(sessions.open_stream(&caller("one"), at("/mcp")).await.is_none(), "it is in use");
     drop(stream);
     assert_eq!((listening.next().await, sessions.count()), (None, 0));
     assert!(sessions.open(&caller("one"), at("/mcp"), Abilities::default()).is_some());
@@ -181,8 +238,8 @@ async fn a_stream_is_a_session_for_its_time() {
 #[tokio::test]
 async fn all_ends_at_the_stop() {
     let stop = CancellationToken::new();
-    let (sessions, keeping) =
-        McpSessions::start(Arc::new(CurrentCatalog::default()), settings(Duration::from_hours(1), 9, 9), stop.clone());
+    let settings = settings(Duration::from_hours(1), 9, 9);
+    let (sessions, keeping) = McpSessions::start(Arc::default(), Arc::<Groups>::default(), settings, stop.clone());
     let session = sessions.open(&caller("one"), at("/mcp"), Abilities::default()).unwrap();
     let mut stream = session.listen();
     stop.cancel();
@@ -207,18 +264,18 @@ async fn the_mode_of_a_list_changes_only_with_a_notification() {
     };
     list(&["a"]);
     let settings = settings(Duration::from_hours(1), 9, 9);
-    let sessions = McpSessions::start(Arc::clone(&current), settings, CancellationToken::new()).0;
+    let sessions = begin(Arc::clone(&current), settings);
     let session = sessions.open(&caller("one"), at("/mcp"), Abilities::default()).unwrap();
     list(&["a", "b"]);
     assert_eq!(sessions.mode_in(&session), Mode::Dynamic, "nothing is kept before the client has a list");
     list(&["a"]);
     assert_eq!(sessions.mode_to_list(&session), Mode::Full);
-    session.set_listed(sessions.list_now(&session));
+    session.set_listed(sessions.list_now(&session).await);
     list(&["a", "b"]);
-    sessions.notify_if_changed(&session);
+    sessions.notify_if_changed(&session).await;
     assert_eq!(sessions.mode_to_list(&session), Mode::Full, "the client has no stream");
     let mut stream = session.listen();
-    sessions.notify_if_changed(&session);
+    sessions.notify_if_changed(&session).await;
     assert_eq!((stream.next().await, sessions.mode_in(&session)), (Some(News::Tools), Mode::Dynamic));
 }
 
@@ -234,15 +291,15 @@ async fn a_list_that_changes_while_it_is_fetched_is_announced() {
     };
     list(1);
     let settings = settings(Duration::from_hours(1), 9, 9);
-    let sessions = McpSessions::start(Arc::clone(&current), settings, CancellationToken::new()).0;
+    let sessions = begin(Arc::clone(&current), settings);
     let session = sessions.open(&caller("one"), at("/mcp"), Abilities::default()).unwrap();
     let mut stream = session.listen();
-    let listed = sessions.list_now(&session);
+    let listed = sessions.list_now(&session).await;
     list(2);
     session.set_listed(listed);
-    sessions.notify_if_changed(&session);
+    sessions.notify_if_changed(&session).await;
     assert_eq!(stream.next().await, Some(News::Tools));
-    let former = sessions.list_now(&session);
+    let former = sessions.list_now(&session).await;
     assert!(!session.change_list(listed, former, Mode::Full), "the client has another list meanwhile");
 }
 
@@ -256,4 +313,65 @@ async fn what_a_stream_did_not_send_is_sent_by_the_next_one() {
     drop(stream);
     let mut next = session.listen();
     assert_eq!((next.next().await, next.next().await), (Some(News::Resources), Some(News::Tools)));
+}
+
+/// Regression test: loaded tools were not compared, so their client was not told of their changes, nor of what was loaded or unloaded
+/// while it had no stream.
+#[tokio::test]
+async fn changes_of_loaded_tools_are_announced() {
+    let current = Arc::new(CurrentCatalog::default());
+    let list = |description: &str| {
+        let raw = json!({"name": "a", "description": description, "inputSchema": {"type": "object"}});
+        let server = |name: &str| {
+            let name = ServerName::from(name);
+            let tool = Arc::new(catalog::tool(&name, &raw).unwrap());
+            CatalogServer::untitled(name, vec![tool])
+        };
+        current.swap(Catalog::new(vec![server("one"), server("two")]));
+    };
+    list("Former");
+    let groups = Arc::<Groups>::default();
+    let settings = settings(Duration::from_hours(1), 9, 9);
+    let sessions = McpSessions::start(Arc::clone(&current), Arc::clone(&groups) as _, settings, CancellationToken::new()).0;
+    let session = Session {
+        id: SessionId::of_bytes([1; ID_BYTES]),
+        owner: PrincipalId::of_key("one"),
+        contents: SessionContents::default(),
+        mode: DefaultMode::Auto,
+        created_at: SystemTime::UNIX_EPOCH,
+        expires_at: SystemTime::UNIX_EPOCH,
+    };
+    let session = Arc::new(Address::Session(Arc::new(session)));
+    for (address, mode) in [(Arc::default(), Mode::Dynamic), (Arc::clone(&session), Mode::Dynamic), (session, Mode::Full)] {
+        list("Former");
+        groups.0.lock().clear();
+        let path = format!("{}/mcp?mode={}", address.prefix(), mode.name()).into();
+        let endpoint = McpEndpoint { address: Arc::clone(&address), server: None, path, mode: DefaultMode::Named(mode) };
+        let client = sessions.open(&caller("one"), endpoint, Abilities::default()).unwrap();
+        let group = Group::Server(ServerName::from("two"));
+        let load = |loaded: &[Group]| match *address {
+            Address::Session(_) => *groups.0.lock() = loaded.to_vec(),
+            _ => client.loads().set(loaded),
+        };
+        client.set_listed(sessions.list_now(&client).await);
+        // Without a stream. Other processes load into the session of an address too.
+        load(std::slice::from_ref(&group));
+        sessions.notify_if_changed(&client).await;
+        let mut stream = client.listen();
+        sessions.notify_if_changed(&client).await;
+        assert_eq!(stream.next().await, Some(News::Tools), "{mode:?}: loaded");
+        client.set_listed(sessions.list_now(&client).await);
+        sessions.notify_if_changed(&client).await;
+        client.notify(News::Resources);
+        assert_eq!(stream.next().await, Some(News::Resources), "{mode:?}: nothing has changed");
+        list("Newer");
+        sessions.notify_if_changed(&client).await;
+        assert_eq!(stream.next().await, Some(News::Tools), "{mode:?}: changed");
+        drop(stream);
+        load(&[]);
+        let mut stream = client.listen();
+        sessions.notify_if_changed(&client).await;
+        assert_eq!(stream.next().await, Some(News::Tools), "{mode:?}: unloaded");
+        sessions.close(&client);
+    }
 }
