@@ -109,6 +109,8 @@ impl Collected {
         let cursor = match page.get("nextCursor").map(|cursor| cursor.get()) {
             None | Some("null") => return Ok(None),
             Some(cursor) => match json::text(cursor) {
+                // Some servers write this for `null`.
+                Some(cursor) if cursor.is_empty() => return Ok(None),
                 Some(cursor) => cursor,
                 None => return Ok(self.stop("the next page's cursor is not a string")),
             },
@@ -230,6 +232,10 @@ mod tests {
         assert_eq!(collected.add_page(&page("c", json!(3)), 100).unwrap(), None);
         let reasons: Vec<_> = collected.found.skipped.iter().map(|skipped| skipped.reason.as_str()).collect();
         assert!(reasons.contains(&"the cursor repeats") && reasons.contains(&"the page has no new tool"));
+
+        let mut ended = Collected::default();
+        assert_eq!(ended.add_page(&page("a", json!("")), 100).unwrap(), None);
+        assert!(ended.found.skipped.is_empty(), "an empty cursor is none");
 
         let mut endless = Collected::default();
         let mut pages = 0;

@@ -33,7 +33,7 @@ impl Pages {
             self.entries.extend(more);
         }
         self.count += 1;
-        let follows = page.get("nextCursor").and_then(Value::as_str).map(str::to_owned);
+        let follows = page.get("nextCursor").and_then(Value::as_str).filter(|cursor| !cursor.is_empty()).map(str::to_owned);
         if self.entries.len() > ENTRIES || (self.entries.len() == ENTRIES && follows.is_some()) {
             self.entries.truncate(ENTRIES);
             self.cut = Some("it has more than 10,000 entries");
