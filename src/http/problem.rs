@@ -587,6 +587,10 @@ impl From<CallError> for Problem {
         let detail = error.to_string();
         match error {
             CallError::UnknownServer => Self::not_found(),
+            CallError::Unavailable { sent: true, .. } => Self::new(
+                Code::ServerUnavailable,
+                format!("{detail}. The server may have carried out the call: check this before you repeat it."),
+            ),
             CallError::Unavailable { retry_after, .. } => {
                 let seconds = whole_seconds(retry_after);
                 Self { retry_after: Some(seconds), ..Self::new(Code::ServerUnavailable, format!("{detail}. Try again in {seconds} s.")) }
@@ -679,12 +683,18 @@ mod tests {
     fn a_failed_call_has_its_status_and_retry_time() {
         let unavailable = |milliseconds| {
             let retry_after = Duration::from_millis(milliseconds);
-            Problem::from(CallError::Unavailable { reason: "its program ended".into(), retry_after })
+            Problem::from(CallError::Unavailable { reason: "its program ended".into(), retry_after, sent: false })
         };
         assert_eq!([0, 1000, 2900, 60_000].map(|time| unavailable(time).retry_after), [1, 1, 3, 60].map(Some));
         // Nobody knows whether it is being connected.
         let detail = unavailable(2900).detail;
         assert!(detail.ends_with("its program ended. Try again in 3 s."), "{detail}");
+
+        // Repeating such a call could carry it out twice.
+        let lost = CallError::Unavailable { reason: "its program ended".into(), retry_after: Duration::from_secs(1), sent: true };
+        let lost = Problem::from(lost);
+        assert_eq!((lost.code, lost.retry_after), (Code::ServerUnavailable, None));
+        assert!(lost.detail.ends_with("The server may have carried out the call: check this before you repeat it."), "{}", lost.detail);
 
         let refused = Problem::from(CallError::Refused { status: 403 });
         assert_eq!((refused.code.status().as_u16(), refused.code.name(), refused.retry_after), (502, "server_error", None));

@@ -482,9 +482,9 @@ async fn calls_in_flight_end_when_the_server_dies() {
         let sleeping = server.sleeping(context()).await;
         let start = Instant::now();
         let error = server.try_call("test", "die", json!({})).await.unwrap_err();
-        assert!(matches!(error, CallError::Unavailable { .. }), "{}: {error:?}", server.kind);
+        assert!(matches!(error, CallError::Unavailable { sent: true, .. }), "{}: {error:?}", server.kind);
         let error = timeout(LONG, sleeping).await.unwrap().unwrap().unwrap_err();
-        assert!(matches!(error, CallError::Unavailable { .. }), "{}: {error:?}", server.kind);
+        assert!(matches!(error, CallError::Unavailable { sent: true, .. }), "{}: {error:?}", server.kind);
         assert!(start.elapsed() < PROMPT, "{}", server.kind);
         let reason = server.failed("test").await;
         if server.kind == "stdio" {
@@ -588,7 +588,7 @@ async fn a_call_waits_for_the_first_start_but_not_for_a_server_that_is_down() {
 
     let start = Instant::now();
     let error = server.try_call("missing", "echo", json!({})).await.unwrap_err();
-    let CallError::Unavailable { reason, retry_after } = error else { panic!("{error:?}") };
+    let CallError::Unavailable { reason, retry_after, sent: false } = error else { panic!("{error:?}") };
     assert!(reason.contains("not found in PATH") && retry_after <= 4 * LONG && retry_after > LONG);
     assert!(start.elapsed() < PROMPT, "it fails at once");
 }

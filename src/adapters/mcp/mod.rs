@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
+use http::StatusCode;
 use indexmap::IndexMap;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
@@ -184,7 +185,9 @@ impl McpServers {
                 Ok(held) => held,
                 // The server was reconfigured in the meantime; use the new settings.
                 Err(NoLink::Retired) => continue,
-                Err(NoLink::Unavailable { reason, retry_after }) => return Err(CallError::Unavailable { reason, retry_after }),
+                Err(NoLink::Unavailable { reason, retry_after }) => {
+                    return Err(CallError::Unavailable { reason, retry_after, sent: false });
+                }
                 Err(NoLink::NotLetIn { challenge: Some(challenge), .. }) => return Err(CallError::Challenged(challenge)),
                 Err(NoLink::NotLetIn { reason, .. }) => return Err(CallError::NotLetIn { reason, retry_after: server::SHORT_RETRY }),
                 Err(NoLink::TooManyUsers { limit, of }) => {
@@ -218,13 +221,15 @@ impl McpServers {
                     return Err(CallError::Timeout(limit));
                 }
             };
-            let reason = match error {
+            let (reason, sent) = match error {
                 LinkError::Protocol { code, message, data } => return Err(CallError::Protocol { code, message, data }),
                 LinkError::TooLarge { limit } => return Err(CallError::TooLarge { limit }),
                 LinkError::Challenged(challenge) => return Err(CallError::Challenged(challenge)),
                 error @ LinkError::Refused(_) if error.is_of_proxy() => {
                     held.link.exchange.suspect.notify_one();
-                    return Err(CallError::Unavailable { reason: error.to_string(), retry_after: AFTER_LOSS });
+                    // A proxy sends 503 if it has no server to pass the call on to.
+                    let sent = !matches!(error, LinkError::Refused(StatusCode::SERVICE_UNAVAILABLE));
+                    (error.to_string(), sent)
                 }
                 LinkError::Refused(status) => return Err(CallError::Refused { status: status.as_u16() }),
                 LinkError::Unusable(message) => return Err(CallError::Protocol { code: INTERNAL_ERROR, message, data: None }),
@@ -234,10 +239,10 @@ impl McpServers {
                         failed = Some(Arc::clone(&held.link));
                         continue;
                     }
-                    reason.into_owned()
+                    (reason.into_owned(), sent)
                 }
             };
-            return Err(CallError::Unavailable { reason, retry_after: AFTER_LOSS });
+            return Err(CallError::Unavailable { reason, retry_after: AFTER_LOSS, sent });
         }
     }
 

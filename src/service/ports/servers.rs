@@ -413,7 +413,12 @@ pub enum CallError {
     #[error("the server is not configured")]
     UnknownServer,
     #[error("the server is not connected: {reason}")]
-    Unavailable { reason: String, retry_after: Duration },
+    Unavailable {
+        reason: String,
+        retry_after: Duration,
+        /// Whether the server may have received the call, and carried it out.
+        sent: bool,
+    },
     /// The server needs the caller's credentials, but the call contains none.
     #[error("the server is called on behalf of a user or a named key, and this call belongs to neither")]
     NoCredentials,

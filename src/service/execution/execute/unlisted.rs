@@ -70,7 +70,7 @@ impl Execute {
             let may_come = self.state(server).is_some_and(|state| matches!(state.phase, ServerPhase::Starting | ServerPhase::Connected));
             if !may_come || Instant::now() >= until {
                 let reason = "it has not listed its tools yet".to_owned();
-                return Err(CallError::Unavailable { reason, retry_after: LIST_RETRY }.into());
+                return Err(CallError::Unavailable { reason, retry_after: LIST_RETRY, sent: false }.into());
             }
             let _ = timeout(LOOK_AGAIN, changes.changed()).await;
         }
