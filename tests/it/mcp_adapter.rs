@@ -1,5 +1,6 @@
 //! The adapter to MCP servers, against real processes and real HTTP servers of our own (`tests/servers/`).
 
+mod answers;
 mod configure;
 mod floods;
 mod sse;

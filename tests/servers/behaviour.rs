@@ -392,6 +392,17 @@ impl Behaviour {
                 answer(text("after junk".into()));
             }
             "not_json" => client.send(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{oops")),
+            "batch" => {
+                let note = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}});
+                let answer = json!({"jsonrpc": "2.0", "id": id, "result": text("in a batch".into())});
+                client.send(&json!([note, answer]).to_string());
+            }
+            "huge_note" => {
+                let data = "x".repeat(arguments["bytes"].as_u64().unwrap() as usize);
+                let note = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": data}});
+                client.send(&note.to_string());
+                answer(text("noted".into()));
+            }
             "environment" => answer(json!({"content": [], "structuredContent":
                 std::env::vars().collect::<std::collections::BTreeMap<_, _>>()})),
             "process" => answer(json!({"content": [], "structuredContent": {

@@ -138,7 +138,8 @@ async fn post(
         let mut receiver = receiver;
         // Of what a call sends, only what looks like its answer fits in here.
         while let Some(text) = receiver.recv().await {
-            if text.starts_with('{') && !text.contains("\"method\"") && !text.contains("python") && !text.contains("\"note\"") {
+            let is_batch = text.starts_with("[{");
+            if is_batch || text.starts_with('{') && !text.contains("\"method\"") && !text.contains("python") && !text.contains("\"note\"") {
                 return response.content_type("application/json").body(text);
             }
         }
@@ -157,7 +158,7 @@ fn events(receiver: mpsc::UnboundedReceiver<String>, stays: bool) -> impl future
             // Nobody will send any more, yet a call that sleeps is not answered either.
             return std::future::pending().await;
         };
-        let done = !stays && text.starts_with('{') && (text.contains("\"result\"") || text.contains("\"error\""));
+        let done = !stays && text.starts_with(['{', '[']) && (text.contains("\"result\"") || text.contains("\"error\""));
         Some((Ok(web::Bytes::from(format!("data: {text}\n\n"))), (receiver, done)))
     })
     .boxed_local()

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use rmcp::model::{
-    ClientCapabilities, ClientJsonRpcMessage, ClientRequest, GetExtensions, GetMeta, InputResponses, JsonRpcMessage, JsonRpcRequest,
-    RequestId, RequestMetaObject,
+    ClientCapabilities, ClientJsonRpcMessage, ClientNotification, ClientRequest, GetExtensions, GetMeta, InputResponses, JsonRpcMessage,
+    JsonRpcRequest, RequestId, RequestMetaObject,
 };
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -118,6 +118,10 @@ const QUEUED: u8 = 0;
 const SENDING: u8 = 1;
 const SENT: u8 = 2;
 const WITHDRAWN: u8 = 3;
+/// The server rejected the request because it doesn't know the session. rmcp starts another session and repeats the request.
+const REFUSED: u8 = 4;
+/// Sent again, in another session.
+const REPEATED: u8 = 5;
 /// Maximum wait for a pending write when the connection ends.
 const SETTLING: Duration = Duration::from_millis(500);
 
@@ -143,16 +147,43 @@ impl Ticket {
         self.0.sending.store(if something { SENT } else { QUEUED }, Ordering::Release);
     }
 
+    /// Call this right before posting the request. If it returns `false`, do not post.
+    pub(in crate::adapters::mcp) fn post(&self) -> bool {
+        let next = |state| match state {
+            WITHDRAWN => None,
+            REFUSED | REPEATED => Some(REPEATED),
+            _ => Some(SENT),
+        };
+        self.0.sending.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).is_ok()
+    }
+
+    /// Call this if the server rejects the posted request because of its session. Returns `false` if it was already repeated in another
+    /// session.
+    pub(in crate::adapters::mcp) fn refuse(&self) -> bool {
+        self.0.sending.compare_exchange(SENT, REFUSED, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
     /// Prevents the request from being sent. Returns `false` if it may have been sent already.
     pub(in crate::adapters::mcp) async fn withdraw(&self) -> bool {
         let deadline = Instant::now() + SETTLING;
         loop {
-            match self.0.sending.compare_exchange(QUEUED, WITHDRAWN, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return true,
+            match self.withdraw_now() {
+                Ok(()) => return true,
                 Err(SENDING) if Instant::now() < deadline => sleep(Duration::from_millis(1)).await,
                 Err(_) => return false,
             }
         }
+    }
+
+    /// Prevents the request from being sent, unless a write has begun. Fails with the state.
+    fn withdraw_now(&self) -> Result<(), u8> {
+        let next = |state| matches!(state, QUEUED | REFUSED).then_some(WITHDRAWN);
+        self.0.sending.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).map(drop)
+    }
+
+    /// Abandons the request. Returns `false` if the server may have received it.
+    pub(in crate::adapters::mcp) fn abandon(&self) -> bool {
+        self.withdraw_now().is_ok()
     }
 
     pub(in crate::adapters::mcp) fn trace(&self) -> Option<&TraceContext> {
@@ -162,6 +193,16 @@ impl Ticket {
     pub(in crate::adapters::mcp) fn take(&self) -> Option<Answer> {
         lock(&self.0.answer).take()
     }
+}
+
+/// Marks the cancellation of a request that was never sent. rmcp must see it, and the server must not.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::adapters::mcp) struct Unsent;
+
+/// Whether a message cancels a request that was never sent.
+pub(in crate::adapters::mcp) fn cancels_unsent(message: &ClientJsonRpcMessage) -> bool {
+    let JsonRpcMessage::Notification(message) = message else { return false };
+    matches!(&message.notification, ClientNotification::CancelledNotification(cancelled) if cancelled.extensions.get::<Unsent>().is_some())
 }
 
 /// The JSON text of a call's arguments, attached to the request's extensions. [`encode`] sends it unchanged, because rmcp's
@@ -423,6 +464,10 @@ impl Exchange {
         if !head.trim_ascii_start().starts_with(b"{") {
             return Inbound::Junk;
         }
+        // Neither does a notification or a request of the server, whose ids are its own.
+        if has_method(head) {
+            return Inbound::Consumed;
+        }
         let named = id_in_head(head).into_iter().chain(id_in_tail(tail));
         let claimed = named.into_iter().find_map(|id| self.claim(id)).or_else(|| {
             let only = if guess { self.only_waiting() } else { None };
@@ -569,8 +614,55 @@ fn header_annotations(result: &RawValue) -> Value {
     json!({ "tools": tools })
 }
 
+/// The messages of a JSON-RPC batch (protocol 2025-03-26); `None` for any other text.
+pub(in crate::adapters::mcp) fn batch(text: &[u8]) -> Option<Vec<Vec<u8>>> {
+    if !text.trim_ascii_start().starts_with(b"[") {
+        return None;
+    }
+    let text = String::from_utf8_lossy(text);
+    let mended = json::with_quoted_literals(&text);
+    let messages = json::items(mended.as_deref().unwrap_or(&text))?;
+    let is_message = |item: &&RawValue| json::members(item.get()).is_some_and(|members| members.contains_key("jsonrpc"));
+    let is_batch = !messages.is_empty() && messages.iter().all(is_message);
+    is_batch.then(|| messages.into_iter().map(|message| message.get().as_bytes().to_vec()).collect())
+}
+
+/// Whether a message is a response to this request.
+pub(in crate::adapters::mcp) fn responds_to(message: &Value, request: &RequestId) -> bool {
+    let is_response = message.get("result").is_some() || message.get("error").is_some();
+    let id = message.get("id").and_then(request_id);
+    // Some servers return the id as a string.
+    is_response && message.get("method").is_none() && id.is_some_and(|id| id == *request || id.to_string() == request.to_string())
+}
+
+/// Whether a message is an error response.
+pub(in crate::adapters::mcp) fn is_error(message: &Value) -> bool {
+    message.get("error").is_some_and(Value::is_object) && message.get("method").is_none()
+}
+
+/// Whether a message is an error response without an id that could be one of ours. The Python SDK sends the id `server-error`.
+pub(in crate::adapters::mcp) fn is_error_without_id(message: &Value) -> bool {
+    let is_ours = match message.get("id").and_then(request_id) {
+        Some(RequestId::Number(_)) => true,
+        Some(RequestId::String(text)) => text.parse::<i64>().is_ok(),
+        None => false,
+    };
+    is_error(message) && !is_ours
+}
+
 /// The top-level `id` near the start of a message.
 fn id_in_head(head: &[u8]) -> Option<RequestId> {
+    each_top_level_key(head, |key, rest| if key == b"id" { id_after_key(rest) } else { None })
+}
+
+/// Whether a message has a top-level `method` near its start.
+fn has_method(head: &[u8]) -> bool {
+    let is_key = |rest: &[u8]| rest.trim_ascii_start().starts_with(b":");
+    each_top_level_key(head, |key, rest| (key == b"method" && is_key(rest)).then_some(())).is_some()
+}
+
+/// The first value that `found` returns for a top-level string and the text after it.
+fn each_top_level_key<T>(head: &[u8], found: impl Fn(&[u8], &[u8]) -> Option<T>) -> Option<T> {
     let (mut depth, mut position) = (0_usize, 0_usize);
     while let Some(byte) = head.get(position) {
         match byte {
@@ -585,10 +677,9 @@ fn id_in_head(head: &[u8]) -> Option<RequestId> {
                     closes
                 })?;
                 if depth == 1
-                    && &rest[..end] == b"id"
-                    && let Some(id) = id_after_key(&rest[end + 1..])
+                    && let Some(found) = found(&rest[..end], &rest[end + 1..])
                 {
-                    return Some(id);
+                    return Some(found);
                 }
                 position += end + 1;
             }
@@ -624,6 +715,63 @@ mod tests {
         assert_eq!(id_in_head(br#"{"result":{"id":1,"#), None);
         assert_eq!(id_in_head(br#"{"a\"id":1,"#), None);
         assert_eq!(id_in_tail(br#"xxxx"}]},"id":12}"#), Some(RequestId::Number(12)));
+    }
+
+    fn waiting(exchange: &Exchange, id: i64) -> Ticket {
+        let mut request = CallToolRequest::new(CallToolRequestParams::new("t"));
+        request.extensions.insert(Ticket::new(Purpose::Call, 100, Listeners::default()));
+        exchange.outbound(&mut ClientJsonRpcMessage::request(ClientRequest::CallToolRequest(request), RequestId::Number(id))).unwrap()
+    }
+
+    #[test]
+    fn only_a_response_that_is_too_large_fails_a_call() {
+        let exchange = Exchange::default();
+        let call = waiting(&exchange, 7);
+        for head in [
+            r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":{"id":7,"#,
+            r#"{"jsonrpc":"2.0","id":7,"method":"sampling/createMessage","params":{"messages":["#,
+        ] {
+            assert!(matches!(exchange.fail_oversized(head.as_bytes(), br#"xxx","id":7}}}"#), Inbound::Consumed), "{head}");
+            assert!(call.take().is_none(), "{head}");
+        }
+        let head = br#"{"jsonrpc":"2.0","result":{"method":"a","content":["method","#;
+        assert!(matches!(exchange.fail_oversized(head, b"xxx"), Inbound::Answered { .. }));
+        assert!(matches!(call.take(), Some(Answer::TooLarge { limit: 100 })));
+    }
+
+    #[test]
+    fn a_batch_is_told_from_other_arrays() {
+        let found = |text: &str| batch(text.as_bytes()).map(|messages| messages.len());
+        assert_eq!(found(r#" [{"jsonrpc":"2.0","method":"a"}, {"jsonrpc":"2.0","id":1,"result":{"x":NaN}}]"#), Some(2));
+        for other in
+            ["[]", "[INFO] started", "[1, 2]", r#"[{"a":1}]"#, r#"{"jsonrpc":"2.0","id":1,"result":[]}"#, r#"[{"jsonrpc":"2.0"},1]"#]
+        {
+            assert_eq!(found(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_response_names_its_request() {
+        let responds = |text: &str| responds_to(&serde_json::from_str(text).unwrap(), &RequestId::Number(7));
+        assert!(responds(r#"{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":""}}"#) && responds(r#"{"id":"7","result":{}}"#));
+        for other in [r#"{"id":null,"error":{}}"#, r#"{"id":8,"result":{}}"#, r#"{"id":7,"method":"a"}"#, r#"{"id":7}"#, r#""not found""#] {
+            assert!(!responds(other), "{other}");
+        }
+        let lacks_id = |text: &str| is_error_without_id(&serde_json::from_str(text).unwrap());
+        assert!(lacks_id(r#"{"id":null,"error":{}}"#) && lacks_id(r#"{"id":"server-error","error":{}}"#));
+        assert!(!lacks_id(r#"{"id":8,"error":{}}"#) && !lacks_id(r#"{"id":"8","error":{}}"#) && !lacks_id(r#"{"id":null,"result":{}}"#));
+    }
+
+    #[tokio::test]
+    async fn a_request_is_repeated_in_one_other_session_at_most() {
+        let ticket = || Ticket::new(Purpose::Call, 100, Listeners::default());
+        let posted = ticket();
+        assert!(posted.post() && !posted.abandon() && posted.refuse());
+        assert!(posted.post() && !posted.refuse() && !posted.withdraw().await);
+        let refused = ticket();
+        assert!(refused.post() && refused.refuse() && refused.withdraw().await && !refused.post());
+        let queued = ticket();
+        assert!(queued.abandon() && !queued.post() && !queued.start_sending());
     }
 
     #[test]

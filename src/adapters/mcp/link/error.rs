@@ -64,6 +64,7 @@ pub(in crate::adapters::mcp) fn transport_error(error: &DynamicTransportError) -
         Some(StreamableHttpError::Client(HttpFailure::Status(status))) => LinkError::Refused(*status),
         Some(StreamableHttpError::Client(HttpFailure::Challenge(challenge))) => LinkError::Challenged(challenge.clone()),
         Some(StreamableHttpError::Client(failure)) => LinkError::Unusable(failure.to_string()),
+        // The server rejected the request itself. A second rejection, in another session, is another error.
         Some(StreamableHttpError::SessionExpired) => closed("the server ended the session".to_owned(), false),
         Some(StreamableHttpError::UnexpectedContentType(_)) => {
             LinkError::Unusable("the server answered neither JSON nor an event stream".to_owned())

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::adapters::mcp::exchange::{Answer, Exchange, Listeners, Purpose, Ticket};
+use crate::adapters::mcp::exchange::{Answer, Exchange, Listeners, Purpose, Ticket, Unsent};
 use crate::adapters::mcp::link::error::{LinkError, link_error};
 use crate::adapters::mcp::link::follow::Followed;
 use crate::service::ports::Offers;
@@ -147,7 +147,7 @@ impl Link {
         let Ok(handle) = self.peer.send_cancellable_request(request, options).await else {
             return Err(LinkError::Closed { reason: "the connection is closed".into(), sent: false });
         };
-        let mut abandoned = CancelOnDrop { peer: &self.peer, id: Some(handle.id.clone()) };
+        let mut abandoned = CancelOnDrop { peer: &self.peer, ticket: &ticket, id: Some(handle.id.clone()) };
         let outcome = tokio::select! {
             biased;
             outcome = handle.rx => Some(outcome),
@@ -169,7 +169,7 @@ impl Link {
                     Some(Ok(Ok(_)) | Err(_)) | None => LinkError::Closed { reason: "the connection was closed".into(), sent: true },
                 };
                 if let LinkError::Closed { sent, .. } = &mut error
-                    && self.wire == Wire::Stdio
+                    && (*sent || self.wire == Wire::Stdio)
                 {
                     *sent = !ticket.withdraw().await;
                 }
@@ -179,9 +179,10 @@ impl Link {
     }
 }
 
-/// Cancels a request at the server if this guard is dropped before the response arrives.
+/// Cancels a request if this guard is dropped before the response arrives: in the queue, or at the server.
 struct CancelOnDrop<'a> {
     peer: &'a Peer<RoleClient>,
+    ticket: &'a Ticket,
     id: Option<RequestId>,
 }
 
@@ -190,7 +191,10 @@ impl Drop for CancelOnDrop<'_> {
         let Some(id) = self.id.take() else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let reason = Some("the caller no longer waits for the result".to_owned());
-        let notification = CancelledNotification::new(CancelledNotificationParam::new(Some(id), reason));
+        let mut notification = CancelledNotification::new(CancelledNotificationParam::new(Some(id), reason));
+        if self.ticket.abandon() {
+            notification.extensions.insert(Unsent);
+        }
         let peer = self.peer.clone();
         runtime.spawn(async move {
             let _ = peer.send_notification(notification.into()).await;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use futures::future::ready;
 use futures::stream::{self, BoxStream, StreamExt};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -25,7 +26,9 @@ use serde_json::{Value, json};
 use sse_stream::{Sse, SseStream};
 use tokio::time::{Instant, sleep_until};
 
-use crate::adapters::mcp::exchange::{Answer, Exchange, Inbound, Ticket, encode};
+use crate::adapters::mcp::exchange::{
+    Answer, Exchange, Inbound, Ticket, batch, cancels_unsent, encode, is_error, is_error_without_id, responds_to,
+};
 use crate::adapters::mcp::transport::client::ConnectionFailure;
 use crate::adapters::mcp::transport::oauth::{TokenError, Tokens};
 use crate::adapters::mcp::transport::reopening::Reopening;
@@ -158,6 +161,16 @@ struct ExpectedResponse {
     answered: bool,
 }
 
+/// A message that was posted, for the interpretation of its response.
+struct Posted {
+    /// The id, if it is a request.
+    request: Option<RequestId>,
+    is_discover: bool,
+    is_call: bool,
+    has_session: bool,
+    ticket: Option<Ticket>,
+}
+
 impl Sender {
     /// Sends a request. The caller's forwarded headers override the token, which overrides configured headers.
     pub(in crate::adapters::mcp) async fn send(
@@ -208,8 +221,11 @@ impl HttpClient {
     ) -> Result<StreamableHttpPostResponse, Failure> {
         let Inner { sender: Sender { client, .. }, exchange, initialized, .. } = &*self.0;
         let forwarded = forwarded(&message);
-        exchange.outbound(&mut message);
-        let (request, is_discover) = match &message {
+        let ticket = exchange.outbound(&mut message);
+        if cancels_unsent(&message) || ticket.as_ref().is_some_and(|ticket| !ticket.post()) {
+            return Ok(StreamableHttpPostResponse::Accepted);
+        }
+        let posted = match &message {
             JsonRpcMessage::Request(request) => {
                 let is_initialize = matches!(request.request, ClientRequest::InitializeRequest(_));
                 if is_initialize && initialized.swap(true, Ordering::Relaxed) {
@@ -217,30 +233,29 @@ impl HttpClient {
                     exchange.changed.notify_one();
                     exchange.news.renewed();
                 }
-                (Some(request.id.clone()), matches!(request.request, ClientRequest::DiscoverRequest(_)))
+                let is_discover = matches!(request.request, ClientRequest::DiscoverRequest(_));
+                let is_call = matches!(request.request, ClientRequest::CallToolRequest(_));
+                Posted { request: Some(request.id.clone()), is_discover, is_call, has_session: session.is_some(), ticket }
             }
-            _ => (None, false),
+            _ => Posted { request: None, is_discover: false, is_call: false, has_session: session.is_some(), ticket },
         };
-        let has_session = session.is_some();
         let body = encode(&message)?;
         let builder = client.post(uri).header(ACCEPT, "application/json, text/event-stream").header(CONTENT_TYPE, JSON);
         let response = self.send(builder, session, headers, forwarded, Some(body)).await?;
         let status = response.status();
         if !status.is_success() {
-            return self.refused(response, request, has_session, is_discover).await;
+            return self.refused(response, posted).await;
         }
         if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
             return Ok(StreamableHttpPostResponse::Accepted);
         }
         let session = header(&response, SESSION);
-        match (header(&response, CONTENT_TYPE.as_str()), request) {
+        match (header(&response, CONTENT_TYPE.as_str()), posted.request) {
             (Some(kind), request) if kind.starts_with(EVENT_STREAM) => {
                 Ok(StreamableHttpPostResponse::Sse(self.events(response, request), session))
             }
             (_, None) => Ok(StreamableHttpPostResponse::Accepted),
-            (Some(kind), Some(request)) if kind.starts_with(JSON) => {
-                self.answer(response, request).await.map(|message| StreamableHttpPostResponse::Json(message, session))
-            }
+            (Some(kind), Some(request)) if kind.starts_with(JSON) => self.answer(response, request, session).await,
             (_, Some(_)) => Err(StreamableHttpError::UnexpectedContentType(None)),
         }
     }
@@ -266,48 +281,72 @@ impl HttpClient {
     }
 
     /// Reads a response that is not a stream.
-    async fn answer(&self, response: Response, request: RequestId) -> Result<ServerJsonRpcMessage, Failure> {
+    async fn answer(&self, response: Response, request: RequestId, session: Option<String>) -> Result<StreamableHttpPostResponse, Failure> {
         let exchange = &self.0.exchange;
+        let one = |message| Ok(StreamableHttpPostResponse::Json(message, session.clone()));
         let Some(body) = read(response, self.0.limit).await? else {
             return if exchange.fail_too_large(&request) {
-                Ok(nothing(request))
+                one(nothing(request))
             } else {
                 Err(StreamableHttpError::ResponseBodyTooLarge { max_size: self.0.limit })
             };
         };
+        if let Some(messages) = batch(&body) {
+            let mut asked = ExpectedResponse { request: Some(request.clone()), answered: false };
+            let event = |message: Vec<u8>| Sse::default().data(String::from_utf8_lossy(&message).into_owned());
+            let mut events: Vec<_> = messages.into_iter().map(|message| filter(exchange, &mut asked, event(message))).collect();
+            events.extend(exchange.fail(&request, Answer::Malformed).then(|| finished_event(&request)));
+            return Ok(StreamableHttpPostResponse::Sse(stream::iter(events).map(Ok).boxed(), session));
+        }
         match exchange.inbound(&body) {
-            Inbound::Forward(message) => Ok(serde_json::from_value(message)?),
-            Inbound::Answered { id, result } => Ok(finished(id, &result)?),
-            Inbound::Consumed | Inbound::Junk if exchange.fail(&request, Answer::Malformed) => Ok(nothing(request)),
+            Inbound::Answered { id, result } if id == request => one(finished(id, &result)?),
+            // A response to another request, which has a response of its own.
+            Inbound::Answered { id, .. } => {
+                exchange.fail(&request, Answer::Malformed);
+                let events = [finished_event(&id), finished_event(&request)];
+                Ok(StreamableHttpPostResponse::Sse(stream::iter(events).map(Ok).boxed(), session))
+            }
+            Inbound::Forward(message) if responds_to(&message, &request) => one(serde_json::from_value(message)?),
+            Inbound::Forward(message) if is_error(&message) => {
+                if exchange.fail(&request, Answer::error(&message["error"])) {
+                    return one(nothing(request));
+                }
+                let error = serde_json::from_value(message["error"].clone())?;
+                one(ServerJsonRpcMessage::error(error, Some(request)))
+            }
+            _ if exchange.fail(&request, Answer::Malformed) => one(nothing(request)),
+            Inbound::Forward(_) => Err(StreamableHttpError::UnexpectedServerResponse("the response is to another request".into())),
             Inbound::Consumed | Inbound::Junk => Err(StreamableHttpError::UnexpectedServerResponse("the response is not JSON-RPC".into())),
         }
     }
 
     /// Handles a response with an error status.
-    async fn refused(
-        &self,
-        response: Response,
-        request: Option<RequestId>,
-        has_session: bool,
-        is_discover: bool,
-    ) -> Result<StreamableHttpPostResponse, Failure> {
-        let status = response.status();
+    async fn refused(&self, response: Response, posted: Posted) -> Result<StreamableHttpPostResponse, Failure> {
+        let Posted { request, is_discover, is_call, has_session, ticket } = posted;
+        let (status, exchange) = (response.status(), &self.0.exchange);
         let failure = Err(StreamableHttpError::Client(HttpFailure::Status(status)));
-        if has_session && status == StatusCode::NOT_FOUND {
-            return Err(StreamableHttpError::SessionExpired);
-        }
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS) {
             return failure;
         }
         let body = read(response, FAILURE_LIMIT).await.ok().flatten().unwrap_or_default();
         // For an unknown session, servers of the TypeScript SDK respond with 400 and this text instead of 404.
-        if has_session && status == StatusCode::BAD_REQUEST && body.windows(10).any(|words| words == b"session ID") {
-            return Err(StreamableHttpError::SessionExpired);
+        let names_session = status == StatusCode::BAD_REQUEST && body.windows(10).any(|words| words == b"session ID");
+        let mut message: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let is_response = request.as_ref().is_some_and(|request| responds_to(&message, request));
+        if has_session && (status == StatusCode::NOT_FOUND || names_session) {
+            // The error of a tool can have this status too. It has the id of the call, which errors about the session usually lack.
+            // Repeating other requests does no harm.
+            if !(is_call && is_response) && ticket.as_ref().is_none_or(Ticket::refuse) {
+                return Err(StreamableHttpError::SessionExpired);
+            }
+            exchange.suspect.notify_one();
         }
         let Some(request) = request else { return failure };
-        let error = serde_json::from_slice::<Value>(&body).ok().and_then(|mut body| body.get_mut("error").map(Value::take));
-        if let Some(error) = error.filter(Value::is_object) {
-            if self.0.exchange.fail(&request, Answer::error(&error)) {
+        if is_response && let Inbound::Answered { id, result } = exchange.inbound(&body) {
+            return Ok(StreamableHttpPostResponse::Json(finished(id, &result)?, None));
+        }
+        if let Some(error) = message.get_mut("error").map(Value::take).filter(Value::is_object) {
+            if exchange.fail(&request, Answer::error(&error)) {
                 return Ok(StreamableHttpPostResponse::Json(nothing(request), None));
             }
             // Such a response often lacks the id of the request.
@@ -331,10 +370,10 @@ impl HttpClient {
         SseStream::from_bytes_stream(bounded(response.bytes_stream().boxed(), limit))
             .scan(asked, move |asked, event| {
                 let event = match event {
-                    Ok(event) => Ok(filter(&exchange, asked, event)),
+                    Ok(event) => return ready(Some(unpacked(&exchange, asked, event))),
                     Err(SseError::Body(error)) if is_too_large(&*error) => {
                         let id = asked.request.take().filter(|id| exchange.fail_too_large(id));
-                        id.map(|id| Ok(Sse::default().data(finished_text(&id, &json!({}))))).unwrap_or(Err(SseError::Body(error)))
+                        id.map(|id| Ok(finished_event(&id))).unwrap_or(Err(SseError::Body(error)))
                     }
                     Err(error) => {
                         if !asked.answered {
@@ -343,8 +382,9 @@ impl HttpClient {
                         Err(error)
                     }
                 };
-                futures::future::ready(Some(event))
+                ready(Some(vec![event]))
             })
+            .flat_map(stream::iter)
             .boxed()
     }
 
@@ -393,13 +433,34 @@ fn may_open_later(sent: &Result<Response, Failure>) -> bool {
     }
 }
 
+/// Unpacks an event with a batch, and filters its messages.
+fn unpacked(exchange: &Exchange, asked: &mut ExpectedResponse, mut event: Sse) -> Vec<Result<Sse, SseError>> {
+    let Some(messages) = event.data.as_ref().and_then(|data| batch(data.as_bytes())) else {
+        return vec![Ok(filter(exchange, asked, event))];
+    };
+    let (mut id, kind) = (event.id.take(), event.event.take());
+    let events = messages.into_iter().map(|message| {
+        let mut event = Sse::default().data(String::from_utf8_lossy(&message).into_owned());
+        (event.id, event.event) = (id.take(), kind.clone());
+        Ok(filter(exchange, asked, event))
+    });
+    events.collect()
+}
+
 fn filter(exchange: &Exchange, asked: &mut ExpectedResponse, mut event: Sse) -> Sse {
     if !matches!(event.event.as_deref(), None | Some("" | "message")) {
         return event;
     }
     let Some(data) = event.data.take().filter(|data| !data.trim().is_empty()) else { return event };
     event.data = match exchange.inbound_on(data.as_bytes(), asked.request.as_ref()) {
-        Inbound::Forward(message) => Some(message.to_string()),
+        Inbound::Forward(message) => match asked.request.as_ref().filter(|_| is_error_without_id(&message)) {
+            // It belongs to the request of this stream.
+            Some(request) if exchange.fail(request, Answer::error(&message["error"])) => {
+                asked.answered = true;
+                Some(finished_text(request, &json!({})))
+            }
+            _ => Some(message.to_string()),
+        },
         Inbound::Answered { id, result } => {
             asked.answered = true;
             Some(finished_text(&id, &result))
@@ -423,6 +484,11 @@ fn finished(id: RequestId, result: &Value) -> serde_json::Result<ServerJsonRpcMe
 
 fn finished_text(id: &RequestId, result: &Value) -> String {
     json!({ "jsonrpc": "2.0", "id": id, "result": result }).to_string()
+}
+
+/// The placeholder of a response, as an event.
+fn finished_event(id: &RequestId) -> Sse {
+    Sse::default().data(finished_text(id, &json!({})))
 }
 
 /// The server's challenge, if it rejects the token or a permission is missing.
@@ -477,7 +543,7 @@ fn bounded(
 ) -> impl futures::Stream<Item = Result<Bytes, io::Error>> + Send {
     chunks.scan((0_usize, 0_usize, false), move |(event, line, failed), chunk| {
         if *failed {
-            return futures::future::ready(None);
+            return ready(None);
         }
         let chunk = chunk.map_err(|error| io::Error::other(HttpFailure::from(error))).and_then(|chunk| {
             let mut parts = chunk.split(|byte| *byte == b'\n').peekable();
@@ -495,7 +561,7 @@ fn bounded(
             Ok(chunk)
         });
         *failed = chunk.is_err();
-        futures::future::ready(Some(chunk))
+        ready(Some(chunk))
     })
 }
 

@@ -3,6 +3,7 @@
 //! All messages of the server arrive on one open stream; ours are posted to the URL in its first event. When the stream ends, the
 //! connection ends, and the supervisor reconnects. There is only the client side, because the transport is obsolete.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use tokio::time::timeout;
 use tokio_util::io::StreamReader;
 use url::Url;
 
-use crate::adapters::mcp::exchange::{Exchange, Inbound, encode};
+use crate::adapters::mcp::exchange::{Exchange, Inbound, Ticket, batch, cancels_unsent, encode};
 use crate::adapters::mcp::transport::events::{Event, Events};
 use crate::adapters::mcp::transport::http::{EVENT_STREAM, Failure, Forwarded, HttpFailure, JSON, Sender, forwarded, header, read};
 
@@ -80,6 +81,8 @@ type Stream = StreamReader<BoxStream<'static, io::Result<Bytes>>, Bytes>;
 pub(in crate::adapters::mcp) struct SseTransport {
     exchange: Arc<Exchange>,
     events: Option<Events<Stream>>,
+    /// The messages of a batch that were not received yet.
+    unpacked: VecDeque<Vec<u8>>,
     posts: Arc<Posts>,
 }
 
@@ -118,7 +121,7 @@ impl SseTransport {
             _ => return Err(SseFailure::NoEndpoint),
         };
         let posts = Posts { sender, endpoint, timeout: call_timeout, exchange: Arc::clone(&exchange) };
-        Ok(Self { exchange, events: Some(events), posts: Arc::new(posts) })
+        Ok(Self { exchange, events: Some(events), unpacked: VecDeque::new(), posts: Arc::new(posts) })
     }
 }
 
@@ -160,18 +163,29 @@ impl Transport<RoleClient> for SseTransport {
 
     fn send(&mut self, mut item: TxJsonRpcMessage<RoleClient>) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
         let forwarded = forwarded(&item);
-        self.exchange.outbound(&mut item);
+        let ticket = self.exchange.outbound(&mut item);
+        let is_wanted = ticket.as_ref().is_none_or(Ticket::post) && !cancels_unsent(&item);
         let posts = Arc::clone(&self.posts);
         let body = encode(&item);
-        async move { posts.post(body?, forwarded).await }
+        async move { if is_wanted { posts.post(body?, forwarded).await } else { Ok(()) } }
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         loop {
-            let inbound = match self.events.as_mut()?.next().await? {
-                Event::TooLarge { head, tail } => self.exchange.fail_oversized(&head, &tail),
-                Event::Whole { kind, data } if kind == "message" => self.exchange.inbound(&data),
-                Event::Whole { .. } => continue,
+            let inbound = if let Some(message) = self.unpacked.pop_front() {
+                self.exchange.inbound(&message)
+            } else {
+                match self.events.as_mut()?.next().await? {
+                    Event::TooLarge { head, tail } => self.exchange.fail_oversized(&head, &tail),
+                    Event::Whole { kind, data } if kind == "message" => match batch(&data) {
+                        Some(messages) => {
+                            self.unpacked.extend(messages);
+                            continue;
+                        }
+                        None => self.exchange.inbound(&data),
+                    },
+                    Event::Whole { .. } => continue,
+                }
             };
             match inbound {
                 Inbound::Answered { id, .. } => return Some(RxJsonRpcMessage::<RoleClient>::response(ServerResult::empty(()), id)),
@@ -187,6 +201,7 @@ impl Transport<RoleClient> for SseTransport {
 
     async fn close(&mut self) -> Result<(), Self::Error> {
         self.events = None;
+        self.unpacked.clear();
         Ok(())
     }
 }

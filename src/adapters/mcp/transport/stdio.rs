@@ -3,6 +3,7 @@
 //! rmcp's own transport hangs forever on a line that is too long or not JSON. Here such a line is skipped, or fails its call.
 //! Long lines are never buffered.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use tokio::process::ChildStdout;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::adapters::mcp::exchange::{Exchange, Inbound, Ticket, encode};
+use crate::adapters::mcp::exchange::{Exchange, Inbound, Ticket, batch, cancels_unsent, encode};
 use crate::adapters::mcp::process::child::Streams;
 use crate::adapters::mcp::process::cutoff::Cutoff;
 use crate::adapters::mcp::transport::lines::{Line, Lines, READ_BUFFER};
@@ -35,6 +36,8 @@ pub(in crate::adapters::mcp) struct StdioTransport {
     server: ServerName,
     exchange: Arc<Exchange>,
     lines: Lines<ChildStdout>,
+    /// The messages of a batch that were not received yet.
+    unpacked: VecDeque<Vec<u8>>,
     junk: Borne,
     notifications: Borne,
     cutoff: Cutoff,
@@ -48,7 +51,8 @@ impl StdioTransport {
         let (sender, receiver) = mpsc::channel(QUEUE);
         tokio::spawn(write(stdin, receiver));
         let (junk, notifications) = (Borne::new(JUNK), Borne::new(NOTIFICATIONS));
-        Self { server, exchange, lines: Lines::new(stdout, limit), junk, notifications, cutoff, outgoing: Some(sender) }
+        let (lines, unpacked) = (Lines::new(stdout, limit), VecDeque::new());
+        Self { server, exchange, lines, unpacked, junk, notifications, cutoff, outgoing: Some(sender) }
     }
 
     /// Counts a line that is not a message. Returns `false` if there were too many.
@@ -145,6 +149,9 @@ impl Transport<RoleClient> for StdioTransport {
     fn send(&mut self, mut item: TxJsonRpcMessage<RoleClient>) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
         let ticket = self.exchange.outbound(&mut item);
         let queued = encode(&item).map_err(io::Error::from).and_then(|mut line| {
+            if cancels_unsent(&item) {
+                return Ok(None);
+            }
             one_line(&mut line);
             let queue = self.outgoing.clone().ok_or(io::ErrorKind::BrokenPipe)?;
             // Queue here instead of in the future, because rmcp runs these futures concurrently and the order matters.
@@ -164,11 +171,21 @@ impl Transport<RoleClient> for StdioTransport {
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         loop {
-            let line = tokio::select! {
-                biased;
-                () = self.cutoff.reached() => return None,
-                line = self.lines.next() => line,
+            let line = if let Some(message) = self.unpacked.pop_front() {
+                Line::Message(message)
+            } else {
+                tokio::select! {
+                    biased;
+                    () = self.cutoff.reached() => return None,
+                    line = self.lines.next() => line,
+                }
             };
+            if let Line::Message(line) = &line
+                && let Some(messages) = batch(line)
+            {
+                self.unpacked.extend(messages);
+                continue;
+            }
             let (inbound, bytes) = match line {
                 Line::End => return None,
                 Line::Message(line) if line.trim_ascii().is_empty() => (Inbound::Junk, line.len()),
