@@ -141,7 +141,7 @@ fn detail(answer: &str) -> String {
 
 async fn send(url: &Url, key: Option<&SecretString>, sent: &ApiRequest<'_>) -> Result<(StatusCode, String), Failure> {
     let base = url.as_str().trim_end_matches('/');
-    let failed = |error: reqwest::Error| Failure::failed(format!("error: {base}: {}", cause(&error)));
+    let failed = |error: reqwest::Error| Failure::failed(format!("error: {base}: {}{}", cause(&error), advice(url, &error)));
     let client = proxies::client_builder().timeout(TIMEOUT).build().map_err(failed)?;
     let mut request = client.request(sent.method.clone(), format!("{base}{}", sent.path)).header("Accept", sent.accept);
     if let Some(key) = key {
@@ -165,6 +165,16 @@ fn read(answer: &str) -> Result<Value, Failure> {
     serde_json::from_str(answer).map_err(|error| Failure::failed(format!("error: the response of the service is not JSON: {error}")))
 }
 
+/// The advice if something listens at an `http://` address that doesn't speak HTTP: probably a service with TLS.
+fn advice(url: &Url, error: &reqwest::Error) -> String {
+    let has_no_response = error.is_request() && !error.is_connect() && !error.is_timeout();
+    if url.scheme() != "http" || !has_no_response {
+        return String::new();
+    }
+    let address = url.as_str().trim_end_matches('/').replacen("http:", "https:", 1);
+    format!("; if the service uses TLS, its address is {address} (--url or TOOLSIEVE_URL)")
+}
+
 /// The innermost cause of an error, such as a refused connection or an unknown host.
 fn cause(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
@@ -172,4 +182,40 @@ fn cause(error: &reqwest::Error) -> String {
         cause = source;
     }
     cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
+    use reqwest::Method;
+    use url::Url;
+
+    use super::{ApiRequest, JSON, send};
+
+    /// Regression: the message was only "invalid HTTP version parsed".
+    #[tokio::test]
+    async fn an_http_address_of_a_service_with_tls_is_explained() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let answering = std::thread::spawn(move || {
+            let (mut client, _) = listener.accept().unwrap();
+            let read = client.read(&mut [0; 1024]).unwrap();
+            // A TLS alert, as rustls sends it: a fatal unexpected message.
+            client.write_all(&[21, 3, 3, 0, 2, 2, 10]).unwrap();
+            read
+        });
+        let request = ApiRequest { method: Method::GET, path: "/v1/admin/keys", body: None, version: None, accept: JSON };
+        let url = Url::parse(&format!("http://{address}")).unwrap();
+        let message = send(&url, None, &request).await.unwrap_err().message;
+        assert!(answering.join().unwrap() > 0);
+        assert!(
+            message.ends_with(&format!("if the service uses TLS, its address is https://{address} (--url or TOOLSIEVE_URL)")),
+            "{message}"
+        );
+        // Nothing listens there any more.
+        let message = send(&url, None, &request).await.unwrap_err().message;
+        assert!(!message.contains("TLS"), "{message}");
+    }
 }

@@ -137,7 +137,10 @@ impl<'a> File<'a> {
             (None, None) => {
                 let place = Location { source: self.source.clone(), ..Location::default() };
                 let keys: Vec<&str> = top.keys().map(String::as_str).collect();
+                // VS Code's older settings.json.
+                let is_nested = top.get("mcp").and_then(|mcp| mcp.get("servers")).is_some_and(Value::is_object);
                 let remedy = match nearest("mcpServers", keys.iter().copied()) {
+                    _ if is_nested => format!("write the `servers` of its key `mcp` as `mcpServers`: {EXAMPLE}"),
                     Some(key) => format!("rename `{key}` to `mcpServers`"),
                     None => format!("write it as {EXAMPLE}"),
                 };
