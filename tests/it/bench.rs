@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use toolsieve::adapters::data_dir::DataDir;
 
 use crate::harness::data;
@@ -47,6 +47,21 @@ fn runs(path: &Path) -> HashMap<String, Vec<String>> {
             (line["query_id"].as_str().unwrap().to_owned(), ranked)
         })
         .collect()
+}
+
+/// Regression: a misspelled tool counted as a miss, and nothing said so.
+#[test]
+fn messages_whose_tool_does_not_exist_are_warned_about() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    fs::create_dir(&data).unwrap();
+    fs::write(data.join("tools.jsonl"), "{\"id\": \"weather/forecast\", \"server\": \"weather\", \"name\": \"forecast\"}\n").unwrap();
+    let lines = [json!({"query": "rain?", "relevant": ["weather/forcast"]}), json!({"query": "snow?", "relevant": ["weather/forecast"]})];
+    fs::write(data.join("queries.jsonl"), lines.map(|line| format!("{line}\n")).concat()).unwrap();
+    let (_, printed) = report(folder.path(), &["--data", data.to_str().unwrap()]);
+    let warning =
+        "data: 1 of 2 messages name a tool that doesn't exist, and count as misses: weather/forcast; did you mean `weather/forecast`?";
+    assert!(printed.contains(warning), "{printed}");
 }
 
 #[test]

@@ -26,6 +26,7 @@ use crate::cli::Failure;
 use crate::domain::catalog::catalog::{Catalog, CatalogServer, ServerListing};
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::domain::text::json_text::JsonText;
+use crate::domain::text::similar::did_you_mean;
 
 /// Server name for tools that name no server.
 const NAMELESS: &str = "tools";
@@ -266,6 +267,18 @@ impl Tools {
     }
 }
 
+/// A warning about messages whose right tool does not exist, which count as misses. `ids` are those of the tools.
+pub(super) fn nonexistent<'a>(set: &Set, ids: impl Iterator<Item = &'a str>) -> Option<String> {
+    let ids: BTreeSet<&str> = ids.collect();
+    let is_known = |group: &BTreeSet<String>| group.iter().any(|id| ids.contains(id.as_str()));
+    let lacking = |query: &'_ Query| query.groups.iter().find(|group| !is_known(group)).and_then(|group| group.first().cloned());
+    let lacking: Vec<String> = set.queries.iter().filter_map(lacking).collect();
+    let first = lacking.first()?;
+    let meant = did_you_mean(first, ids.iter().copied());
+    let (name, count, all) = (&set.name, lacking.len(), set.queries.len());
+    Some(format!("{name}: {count} of {all} messages name a tool that doesn't exist, and count as misses: {first}{meant}"))
+}
+
 fn listing(server: &str, tools: Vec<JsonText>, instructions: Option<String>) -> ServerListing {
     ServerListing { server: ServerName::from(server), title: None, program: None, version: None, instructions, tools, skipped: Vec::new() }
 }
@@ -290,7 +303,7 @@ mod tests {
 
     use serde_json::{Value, json};
 
-    use super::query;
+    use super::{Set, nonexistent, query};
 
     fn groups(line: Value) -> Vec<BTreeSet<String>> {
         query(1, serde_json::from_value(line).unwrap()).groups
@@ -307,5 +320,24 @@ mod tests {
         assert_eq!(groups(others), [set(&["s::t", "s::u"])]);
         assert!(groups(json!({"query": "hi", "lang": "de", "alternatives": ["s::u"]})).is_empty());
         assert!(groups(json!({"query": "hi", "kind": "smalltalk"})).is_empty());
+    }
+
+    /// Regression: such messages counted as misses, and nothing said so.
+    #[test]
+    fn messages_whose_tool_does_not_exist_are_counted() {
+        let lines = [
+            json!({"query": "a", "server": "tmie", "tool": "get_current_time"}),
+            json!({"query": "b", "server": "time", "tool": "get_current_time"}),
+            json!({"query": "c", "server": "gone", "tool": "x", "alternatives": ["time::get_current_time"]}),
+            json!({"query": "d"}),
+        ];
+        let queries = (1..).zip(lines).map(|(number, line)| query(number, serde_json::from_value(line).unwrap())).collect();
+        let set = Set { name: "bd".to_owned(), tools: None, queries };
+        assert_eq!(
+            nonexistent(&set, ["time::get_current_time", "time::convert_time"].into_iter()).unwrap(),
+            "bd: 1 of 4 messages name a tool that doesn't exist, and count as misses: tmie::get_current_time; did you mean \
+             `time::get_current_time`?"
+        );
+        assert_eq!(nonexistent(&set, ["time::get_current_time", "tmie::get_current_time"].into_iter()), None);
     }
 }

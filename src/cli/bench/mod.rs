@@ -290,6 +290,13 @@ impl RetrievalArgs {
                 all.push(Searched { corpus: Corpus::of(tools, settings), sets: vec![set] });
             }
         }
+        for Searched { corpus, sets } in &all {
+            let catalog = corpus.current.snapshot();
+            let ids = corpus.ids.iter().filter(|(tool, _)| catalog.server(tool.server.as_str()).is_some()).map(|(_, id)| id.as_str());
+            for warning in sets.iter().filter_map(|set| data::nonexistent(set, ids.clone())) {
+                eprintln!("warning: {warning}");
+            }
+        }
         Ok(all)
     }
 
