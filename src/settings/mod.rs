@@ -27,6 +27,7 @@ mod mcp_file;
 pub(crate) mod mcpo;
 mod metrics;
 mod oauth;
+mod patterns;
 mod per_user;
 mod policy;
 mod processes;
@@ -326,6 +327,7 @@ impl Settings {
         let groups = GroupTable::new(values.groups.clone());
         let policy = PolicySettings::read(&mut values, &mut findings);
         let toolsets = ToolsetSettings::read(&values, &sources.overrides.toolsets, &mut findings);
+        patterns::check(&values, &servers, &mut findings);
         let of_servers = std::mem::take(&mut findings.files);
         let api_keys = api_keys::read(&values, &start, &servers, &mut findings);
         own_files.extend(findings.files.iter().cloned());
