@@ -290,6 +290,24 @@ async fn an_approval_in_a_file_replaces_the_baseline() {
     eventually("the baseline counts again", async || when(tool().await, |view| view["published"] == true)).await;
 }
 
+/// Regression: the tool was withheld without a line in the log, and `check` said that its definition had changed.
+#[tokio::test]
+async fn an_approval_of_another_definition_is_logged() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = folder.path().join("toolsieve.toml");
+    let zeros = "0".repeat(64);
+    let approval = format!("[[approval]]\nserver = \"one\"\ntool = \"echo\"\nfingerprint = \"{zeros}\"\n");
+    fs::write(&settings, format!("[definitions]\nchanges = \"quarantine\"\n{approval}")).unwrap();
+    let mut service = Service::start(folder.path(), &json!({"one": stdio(&[])}), |command| {
+        command.arg("--settings").arg(&settings);
+    });
+    let words = "is not the approved one of the file; it is withheld";
+    let log = service.until_logged(words);
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains(words)).collect();
+    assert!(matches!(lines[..], [line] if line.contains("one/echo") && line.contains(&zeros)), "{log}");
+    assert_eq!(service.stop().code(), Some(0));
+}
+
 #[tokio::test]
 async fn a_changed_secret_reconnects_only_its_server_and_no_secret_is_printed() {
     let folder = tempfile::tempdir().unwrap();
@@ -433,7 +451,11 @@ fn the_example_with_everything_in_files_is_sound() {
         write_secret(&folder.path().join(name), &format!("{value}\n"));
     }
     let environment: Environment = [("HOME".to_owned(), "/home/me".to_owned())].into_iter().collect();
-    let sources = Sources { environment, ..sources(folder.path(), &text("toolsieve.toml"), &text("mcp.json")) };
+    // The fingerprint is another one on each machine, so the table with it is a comment.
+    let (before, approval) =
+        text("toolsieve.toml").split_once("# [[approval]]").map(|(one, two)| (one.to_owned(), two.to_owned())).unwrap();
+    let settings = format!("{before}[[approval]]{}", approval.replace("\n# ", "\n"));
+    let sources = Sources { environment, ..sources(folder.path(), &settings, &text("mcp.json")) };
     let (settings, warnings) = Settings::load(&sources).unwrap_or_else(|errors| panic!("{errors}"));
     assert_eq!(warnings, []);
     let live = &settings.live;

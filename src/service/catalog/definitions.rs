@@ -181,6 +181,7 @@ impl Definitions {
         state.settings = live.definitions;
         state.approved = live.tools.approvals.iter().map(|(tool, fingerprint)| (tool.clone(), *fingerprint)).collect();
         state.file = Arc::clone(&live.file);
+        state.log_unapproved();
     }
 
     /// Compares the tools that a server lists. Logs each difference once.
@@ -236,7 +237,11 @@ impl Definitions {
         }
         let now = SystemTime::now();
         for (tool, other, raw) in &news.changed {
-            self.log(tool, other, raw).await;
+            // Of these, only the approval in the file counts.
+            let is_in_file = self.state.read().approved.contains_key(tool);
+            if !is_in_file {
+                self.log(tool, other, raw).await;
+            }
             if let Err(error) = self.store.note_definition(tool, other, now).await {
                 tracing::warn!(tool = visible(&tool.to_string()), %error, "a changed definition was not stored; a restart logs it again");
             }
@@ -269,6 +274,7 @@ impl Definitions {
                 present.parts.insert(Arc::clone(&seen.key), seen.definition());
             }
         }
+        state.log_unapproved();
     }
 
     fn news(&self, server: &ServerName, seen: &[Seen], kind: Kind) -> News {

@@ -20,6 +20,8 @@ pub(super) struct State {
     pub(super) settings: DefinitionSettings,
     /// The fingerprints that the settings file approves. They replace the known ones.
     pub(super) approved: HashMap<ToolId, Fingerprint, RandomState>,
+    /// The listed definitions that the settings file doesn't approve and that are logged, each with the approved fingerprint.
+    pub(super) unapproved: HashMap<ToolId, (Fingerprint, Fingerprint), RandomState>,
     /// The name of the settings file.
     pub(super) file: Arc<str>,
     /// The known definitions of all tools ever seen, and of servers and their prompts.
@@ -83,7 +85,8 @@ impl State {
     /// Logs a new tool once, with other tools that have a similar-looking name.
     pub(super) fn log_new(&self, stored: &StoredDefinition) {
         let tool = shown(&stored.tool);
-        let is_withheld = stored.is_new && self.settings.new == NewDefinitions::Quarantine;
+        let is_approved = self.approved.contains_key(&stored.tool);
+        let is_withheld = stored.is_new && self.settings.new == NewDefinitions::Quarantine && !is_approved;
         if is_withheld {
             tracing::warn!(tool, "a definition that a server has added is withheld until it is approved");
         }
@@ -94,6 +97,34 @@ impl State {
         if let Some(other) = alike.into_iter().find(|other| other.name != stored.tool.name) {
             tracing::warn!(tool, looks_like = shown(other), "the names of two tools look the same");
         }
+    }
+
+    /// Logs each listed definition that isn't the one that the settings file approves, once.
+    pub(super) fn log_unapproved(&mut self) {
+        let is_withheld = self.settings.changes == DefinitionChanges::Quarantine;
+        for (tool, (listed, approved)) in self.newly_unapproved() {
+            let (tool, file) = (shown(&tool), &*self.file);
+            if is_withheld {
+                tracing::warn!(tool, %listed, %approved, file, "the definition of a tool is not the approved one of the file; it is withheld");
+            } else {
+                tracing::warn!(tool, %listed, %approved, file, "the definition of a tool is not the approved one of the file");
+            }
+        }
+    }
+
+    /// The definitions to log: the listed and the approved fingerprint of each.
+    fn newly_unapproved(&mut self) -> Vec<(ToolId, (Fingerprint, Fingerprint))> {
+        let is_off = self.settings.changes == DefinitionChanges::Off;
+        let differing = |(tool, approved): (&ToolId, &Fingerprint)| {
+            let listed = self.listed(tool).filter(|listed| listed != approved && !is_off)?;
+            Some((tool.clone(), (listed, *approved)))
+        };
+        let now: HashMap<ToolId, (Fingerprint, Fingerprint), RandomState> = self.approved.iter().filter_map(differing).collect();
+        let mut new: Vec<_> = now.iter().filter(|(tool, pair)| self.unapproved.get(*tool) != Some(*pair)).collect();
+        new.sort();
+        let new = new.into_iter().map(|(tool, pair)| (tool.clone(), *pair)).collect();
+        self.unapproved = now;
+        new
     }
 
     /// The fingerprint of the definition that the server lists now.
@@ -177,6 +208,34 @@ mod tests {
             "the approval of one/send is managed in toolsieve.toml: change it there"
         );
         assert!(state.check_given(&ToolId::new("one", "echo")).is_ok());
+    }
+
+    /// Regression: a definition that no settings file approves was withheld without a line in the log.
+    #[test]
+    fn what_a_file_does_not_approve_is_logged_once() {
+        let (tool, approved, listed) = (ToolId::new("one", "send"), Fingerprint::of_text("approved"), Fingerprint::of_text("listed"));
+        let settings = DefinitionSettings { changes: DefinitionChanges::Quarantine, ..DefinitionSettings::default() };
+        let mut state = State { settings, ..State::default() };
+        state.approved.insert(tool.clone(), approved);
+        assert_eq!(state.newly_unapproved(), [], "it isn't listed yet");
+        let list = |state: &mut State, listed| {
+            let present = state.present.entry(tool.server.clone()).or_default();
+            present.fingerprints.insert(tool.name.clone(), listed);
+        };
+        list(&mut state, listed);
+        assert_eq!(state.newly_unapproved(), [(tool.clone(), (listed, approved))]);
+        assert_eq!(state.newly_unapproved(), [], "once");
+        // Another approval in the file.
+        state.approved.insert(tool.clone(), Fingerprint::of_text("other"));
+        assert_eq!(state.newly_unapproved().len(), 1);
+        state.approved.insert(tool.clone(), listed);
+        assert_eq!(state.newly_unapproved(), []);
+        list(&mut state, approved);
+        assert_eq!(state.newly_unapproved(), [(tool.clone(), (approved, listed))]);
+        list(&mut state, listed);
+        state.settings.changes = DefinitionChanges::Off;
+        list(&mut state, approved);
+        assert_eq!(state.newly_unapproved(), [], "nothing is compared");
     }
 
     #[test]
