@@ -2,6 +2,7 @@
 //! contains the last listings.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use crate::adapters::data_dir;
 use crate::adapters::mcp::{self, McpServers};
@@ -9,6 +10,7 @@ use crate::adapters::process;
 use crate::adapters::tokens::TokenCounter;
 use crate::app;
 use crate::cli::{Failure, stored};
+use crate::domain::access::management::ManagedBy;
 use crate::domain::access::tool_facts::{Overlays, ToolOverride};
 use crate::domain::catalog::catalog::{Catalog, CatalogServer, ServerListing, SkippedTool};
 use crate::domain::catalog::definition::{NO_TOOL, TOOLS_LISTED};
@@ -20,7 +22,8 @@ use crate::service::catalog::build::build;
 use crate::service::catalog::refresh::configured;
 use crate::service::catalog::tool_facts::of_settings;
 use crate::service::ports::{ServerEvent, Store, StoreError, ToolServers};
-use crate::settings::{DefinitionChanges, DefinitionSettings, NewDefinitions, Settings};
+use crate::service::servers::StoredServers;
+use crate::settings::{DefinitionChanges, DefinitionSettings, EntryRules, KnownServer, NewDefinitions, ServersSource, Settings};
 
 /// The known tools of the configured servers, and all problems with them.
 pub(super) struct Known {
@@ -29,10 +32,21 @@ pub(super) struct Known {
     pub(super) missing: Vec<(ServerName, String)>,
     /// Tools that can't be published.
     pub(super) skipped: Vec<(ServerName, SkippedTool)>,
-    /// Tools whose definitions differ from the first recorded ones. Under quarantine, the catalog omits these tools.
-    pub(super) changed: Vec<ToolId>,
+    /// Tools whose definitions differ from the approved ones. Under quarantine, the catalog omits these tools.
+    pub(super) changed: Vec<Changed>,
+    /// Tools that the catalog omits until they are approved.
+    pub(super) withheld: Vec<Arc<Tool>>,
     /// Hidden characters in the titles and instructions of servers.
     pub(super) hidden: Vec<(ServerName, HiddenText)>,
+}
+
+/// A tool whose definition isn't the approved one.
+pub(super) struct Changed {
+    pub(super) tool: ToolId,
+    pub(super) listed: Fingerprint,
+    /// The fingerprint that the settings file approves. `None` if the first recorded or last approved definition counts.
+    pub(super) approved_in_file: Option<Fingerprint>,
+    pub(super) is_withheld: bool,
 }
 
 /// What the service has stored about tools.
@@ -74,6 +88,38 @@ impl Kept {
 
     fn is_changed(&self, tool: &Tool) -> bool {
         self.approved.get(&tool.id).or_else(|| self.definitions.get(&tool.id)).is_some_and(|known| *known != tool.definition)
+    }
+}
+
+/// Replaces the configured servers with those that the service uses: with the servers that were added over the API or in the console,
+/// and without those that were switched off there. Returns all that the service knows. Without a servers file, nothing changes.
+pub(super) async fn merge_stored(settings: &mut Settings, store: &dyn Store) -> Result<Vec<KnownServer>, Failure> {
+    if !has_servers_file(settings) {
+        return Ok(Vec::new());
+    }
+    let stored = StoredServers::load(store, settings.start.secrets.keys.as_ref()).await;
+    let stored = stored.map_err(|error| Failure::failed(format!("error: {error}")))?;
+    let rules = EntryRules { start: &settings.start, calls: &settings.live.calls };
+    let merged = rules.merge(&settings.live.servers, &stored.overrides());
+    settings.live.servers = merged.servers;
+    Ok(merged.known)
+}
+
+/// The same as [`merge_stored`], for commands that have not opened the store.
+pub(super) async fn merge_stored_of_data_dir(settings: &mut Settings) -> Result<Vec<KnownServer>, Failure> {
+    let Some(store) = stored::opened(settings).await? else { return Ok(Vec::new()) };
+    let known = merge_stored(settings, &*store.port()).await;
+    store.close().await;
+    known
+}
+
+/// Why a known server is not used as one would expect, if so.
+pub(super) fn peculiarity(server: &KnownServer) -> Option<String> {
+    match (&server.error, server.managed_by) {
+        _ if !server.enabled => Some("switched off over the API or in the console".to_owned()),
+        (Some(error), ManagedBy::Api) => Some(format!("added over the API, but not used: {error}")),
+        (Some(error), ManagedBy::File) => Some(error.clone()),
+        (None, _) => None,
     }
 }
 
@@ -123,9 +169,14 @@ pub(super) async fn last_good(settings: &Settings, remedy: &str) -> Result<Known
     Ok(configured_of(&stored, settings, &kept))
 }
 
-/// Selects the listings of the configured servers. If no servers are configured, all listings are used.
+/// Whether a file says which servers there are. Without one, the stored listings do.
+pub(super) fn has_servers_file(settings: &Settings) -> bool {
+    !matches!(settings.sources.servers, ServersSource::Nothing)
+}
+
+/// Selects the listings of the configured servers. Without a servers file, all listings are used.
 pub(super) fn configured_of(stored: &[ServerListing], settings: &Settings, kept: &Kept) -> Known {
-    if settings.live.servers.is_empty() {
+    if !has_servers_file(settings) {
         return known(stored, Vec::new(), settings, kept);
     }
     let (mut listings, mut missing) = (Vec::new(), Vec::new());
@@ -143,7 +194,7 @@ pub(super) fn known(listings: &[ServerListing], mut missing: Vec<(ServerName, St
     let overlays = Overlays { written: kept.written.iter().cloned().collect(), ..of_settings(&settings.live) };
     let changes = settings.live.definitions;
     let kept = &Kept { approved: settings.live.tools.approvals.clone(), ..kept.clone() };
-    let (mut changed, mut hidden) = (Vec::new(), Vec::new());
+    let (mut changed, mut withheld, mut hidden) = (Vec::new(), Vec::new(), Vec::new());
     let (configured, tool_tokens) = (configured(&settings.live.servers), settings.start.documents.tool_tokens);
     let counter = TokenCounter::default();
     let mut skipped = Vec::new();
@@ -153,15 +204,16 @@ pub(super) fn known(listings: &[ServerListing], mut missing: Vec<(ServerName, St
         skipped.extend(listing.skipped.iter().filter(is_enabled).map(|tool| (listing.server.clone(), tool.clone())));
         let built = build(listing, disabled, &overlays, |_| None);
         skipped.extend(built.skipped.into_iter().map(|tool| (listing.server.clone(), tool)));
-        let mut tools = built.new;
-        tools.retain(|tool| {
+        let (omitted, mut tools): (Vec<Tool>, Vec<Tool>) = built.new.into_iter().partition(|tool| {
             let is_changed = changes.changes != DefinitionChanges::Off && kept.is_changed(tool);
-            if is_changed {
-                changed.push(tool.id.clone());
-            }
             let is_withheld = is_changed && changes.changes == DefinitionChanges::Quarantine;
-            !is_withheld && !kept.is_withheld_as_new(tool, changes)
+            if is_changed {
+                let approved_in_file = kept.approved.get(&tool.id).copied();
+                changed.push(Changed { tool: tool.id.clone(), listed: tool.definition, approved_in_file, is_withheld });
+            }
+            is_withheld || kept.is_withheld_as_new(tool, changes)
         });
+        withheld.extend(omitted.into_iter().map(Arc::new));
         let definitions: Vec<String> = tools.iter().map(Tool::function_text).collect();
         for (tool, count) in tools.iter_mut().zip(counter.count(&definitions)) {
             tool.tokens = count;
@@ -175,5 +227,5 @@ pub(super) fn known(listings: &[ServerListing], mut missing: Vec<(ServerName, St
     });
     let catalog = Catalog::new(servers.collect());
     missing.sort();
-    Known { catalog, missing, skipped, changed, hidden }
+    Known { catalog, missing, skipped, changed, withheld, hidden }
 }

@@ -3,8 +3,9 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::cli::catalog::Known;
+use crate::cli::catalog::{Changed, Known, peculiarity};
 use crate::cli::table::many;
+use crate::cli::unmatched::{Unmatched, unmatched};
 use crate::cli::{ConfigurationArgs, Failure, Outcome, catalog, embedder, print, runtime};
 use crate::domain::catalog::hidden_text::{HiddenText, visible};
 use crate::domain::catalog::shape::ShapeProblem;
@@ -12,7 +13,7 @@ use crate::domain::catalog::texts::NearDuplicates;
 use crate::domain::catalog::tool::Tool;
 use crate::domain::text::analysis::Analyzer;
 use crate::service::catalog::tool_admin::{self, Duplicates};
-use crate::settings::{ServerSettings, Settings, TransportSettings};
+use crate::settings::{KnownServer, ServerSettings, Settings, TransportSettings};
 
 /// Maximum number of entries of each kind in the text.
 const MOST: usize = 12;
@@ -34,7 +35,9 @@ pub(super) struct Check {
 
 impl Check {
     pub(super) fn run(self) -> Outcome {
-        let settings = self.configuration.load()?;
+        let mut settings = self.configuration.load()?;
+        // Opening the store would be more than a check of the configuration.
+        let stored = if self.tools { runtime()?.block_on(catalog::merge_stored_of_data_dir(&mut settings))? } else { Vec::new() };
         let known = match (self.tools, self.offline) {
             (false, _) => None,
             (true, true) => Some(runtime()?.block_on(catalog::last_good(&settings, catalog::START_OR_ASK))?),
@@ -46,9 +49,9 @@ impl Check {
         };
         let embedder = Embedder { description: embedder::described(&settings.start.embedder)?, embedded };
         if self.json {
-            print(&format!("{:#}", as_json(&settings, known.as_ref(), &embedder)))?;
+            print(&format!("{:#}", as_json(&settings, &stored, known.as_ref(), &embedder)))?;
         } else {
-            print(&as_text(&settings, known.as_ref(), &embedder))?;
+            print(&as_text(&settings, &stored, known.as_ref(), &embedder))?;
         }
         let missing: Vec<String> =
             known.iter().flat_map(|known| &known.missing).map(|(server, reason)| format!("error: {server}: no tools: {reason}")).collect();
@@ -72,10 +75,18 @@ fn transport(server: &ServerSettings) -> String {
     }
 }
 
-fn as_text(settings: &Settings, known: Option<&Known>, embedder: &Embedder) -> String {
+/// Whether callers need a key.
+fn is_secured(settings: &Settings) -> bool {
+    let access = &settings.start.access;
+    settings.start.http.api_key.is_some() || access.admin_key.is_some() || access.has_keys_in_file
+}
+
+fn as_text(settings: &Settings, stored: &[KnownServer], known: Option<&Known>, embedder: &Embedder) -> String {
     let mut lines: Vec<String> = settings.live.servers.iter().map(|server| format!("{}: {}", server.name, transport(server))).collect();
+    lines.extend(stored.iter().filter_map(|server| Some(format!("{}: {}", server.name, peculiarity(server)?))));
     if let Some(known) = known {
         lines.extend(findings(known));
+        lines.extend(shortened(unmatched(settings, known).into_iter().map(|Unmatched { of, reason }| format!("{of}: {reason}"))));
         let tools = known.catalog.tools().len();
         let simpler = simplified(known).count();
         lines.push(format!(
@@ -89,9 +100,7 @@ fn as_text(settings: &Settings, known: Option<&Known>, embedder: &Embedder) -> S
         None => format!("embedder: {}", embedder.description),
     });
     let http = &settings.start.http;
-    let access = &settings.start.access;
-    let is_secured = http.api_key.is_some() || access.admin_key.is_some() || access.has_keys_in_file;
-    let key = if is_secured { "with a key" } else { "without a key" };
+    let key = if is_secured(settings) { "with a key" } else { "without a key" };
     let servers = many(settings.live.servers.len(), "server");
     lines.push(format!("The configuration is valid: {servers}, listening on {}:{} {key}.", http.host, http.port));
     lines.join("\n")
@@ -108,7 +117,16 @@ fn findings(known: &Known) -> Vec<String> {
         let places = hidden.iter().map(|hidden| format!("    {}: {}", hidden.pointer, hidden.code_points.join(" ")));
         [format!("{what}: hidden characters, which models don't see")].into_iter().chain(shortened(places)).collect::<Vec<_>>().join("\n")
     });
-    let changed = known.changed.iter().map(|tool| format!("{tool}: the definition has changed since the service first saw it"));
+    let changed = known.changed.iter().map(|Changed { tool, listed, approved_in_file, is_withheld }| {
+        let tool = visible(&tool.to_string());
+        let withheld = if *is_withheld { "; it is withheld" } else { "" };
+        match approved_in_file {
+            Some(approved) => {
+                format!("{tool}: the settings file approves another definition: {approved}, not the listed {listed}{withheld}")
+            }
+            None => format!("{tool}: the definition has changed since it was first seen or approved{withheld}"),
+        }
+    });
     let Duplicates { groups, lookalikes } = duplicates(known);
     let lookalikes = lookalikes.into_iter().map(|group| {
         let tools: Vec<String> = group.iter().map(|tool| format!("{}/{}", tool.server, visible(&tool.tool))).collect();
@@ -145,7 +163,7 @@ fn shortened(entries: impl Iterator<Item = String>) -> Vec<String> {
     entries
 }
 
-fn as_json(settings: &Settings, known: Option<&Known>, embedder: &Embedder) -> Value {
+fn as_json(settings: &Settings, stored: &[KnownServer], known: Option<&Known>, embedder: &Embedder) -> Value {
     let servers: Vec<Value> =
         settings.live.servers.iter().map(|server| json!({"server": server.name, "transport": transport(server)})).collect();
     let http = &settings.start.http;
@@ -154,7 +172,7 @@ fn as_json(settings: &Settings, known: Option<&Known>, embedder: &Embedder) -> V
         "embedder": embedder.description,
         "host": http.host,
         "port": http.port,
-        "key": http.api_key.is_some(),
+        "key": is_secured(settings),
     });
     if let Some(known) = known {
         let skipped: Vec<Value> = known
@@ -173,7 +191,19 @@ fn as_json(settings: &Settings, known: Option<&Known>, embedder: &Embedder) -> V
         out["simplified"] = simplified.into();
         let hidden: Vec<Value> = hidden(known).into_iter().map(|(what, hidden)| json!({"of": what, "places": hidden})).collect();
         out["hidden_text"] = hidden.into();
-        out["changed"] = known.changed.iter().map(|tool| json!({"server": tool.server, "tool": visible(&tool.name)})).collect();
+        let changed = known.changed.iter().map(|Changed { tool, listed, approved_in_file, is_withheld }| {
+            json!({
+                "server": tool.server,
+                "tool": visible(&tool.name),
+                "fingerprint": listed.to_string(),
+                "approved_in_file": approved_in_file.map(|approved| approved.to_string()),
+                "withheld": is_withheld,
+            })
+        });
+        out["changed"] = changed.collect();
+        out["unmatched"] = json!(unmatched(settings, known));
+        let stored = stored.iter().filter_map(|server| Some(json!({"server": server.name, "reason": peculiarity(server)?})));
+        out["not_used"] = stored.collect();
         let Duplicates { groups, lookalikes } = duplicates(known);
         out["shapes"] = misfits(known)
             .map(|(tool, problem)| json!({"server": tool.id.server, "tool": visible(&tool.id.name), "problem": problem}))
@@ -210,7 +240,52 @@ fn simplified(known: &Known) -> impl Iterator<Item = &Tool> {
 
 #[cfg(test)]
 mod tests {
-    use super::{MOST, shortened};
+    use std::fs;
+
+    use serde_json::json;
+
+    use super::{Embedder, MOST, as_json, findings, shortened};
+    use crate::cli::catalog::{Kept, known};
+    use crate::domain::catalog::catalog::ServerListing;
+    use crate::domain::text::json_text::JsonText;
+    use crate::settings::{Settings, Sources};
+
+    const ZEROS: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+
+    fn load(text: &str) -> Settings {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("toolsieve.toml");
+        fs::write(&file, text).unwrap();
+        Settings::load(&Sources { settings: Some(file), ..Sources::default() }).unwrap().0
+    }
+
+    /// Regression: only `http.api_key` counted.
+    #[test]
+    fn every_kind_of_key_secures_the_service() {
+        let key = |settings: &str| {
+            let embedder = Embedder { description: String::new(), embedded: None };
+            as_json(&load(settings), &[], None, &embedder)["key"] == true
+        };
+        assert!(!key(""));
+        assert!(key(&format!("[[key]]\nname = \"ci\"\nsha256 = \"{ZEROS}\"\n")));
+        assert!(key("[access]\nadmin_key = \"c07d58364f2a9c1be07d5836\"\n"));
+    }
+
+    /// Regression: the reason was "the definition has changed since the service first saw it".
+    #[test]
+    fn an_approval_of_another_definition_is_the_reason() {
+        let approval = format!("[[approval]]\nserver = \"git\"\ntool = \"log\"\nfingerprint = \"{ZEROS}\"\n");
+        let tools = vec![JsonText::of(&json!({"name": "log", "inputSchema": {"type": "object"}}))];
+        let (title, program, version, instructions) = (None, None, None, None);
+        let listings = [ServerListing { server: "git".into(), title, program, version, instructions, tools, skipped: Vec::new() }];
+        for (mode, end) in [("quarantine", "; it is withheld"), ("flag", "")] {
+            let settings = load(&format!("[definitions]\nchanges = \"{mode}\"\n{approval}"));
+            let known = known(&listings, Vec::new(), &settings, &Kept::default());
+            let listed = known.changed[0].listed;
+            let expected = format!("git/log: the settings file approves another definition: {ZEROS}, not the listed {listed}{end}");
+            assert_eq!(findings(&known), [expected]);
+        }
+    }
 
     #[test]
     fn long_lists_end_with_the_number_of_the_rest() {

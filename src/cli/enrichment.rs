@@ -42,8 +42,11 @@ struct State {
 
 impl Enrichment {
     pub(super) fn run(self) -> Outcome {
-        let settings = self.configuration.load_any()?;
-        let state = runtime()?.block_on(state(&settings))?;
+        let mut settings = self.configuration.load_any()?;
+        let state = runtime()?.block_on(async {
+            catalog::merge_stored_of_data_dir(&mut settings).await?;
+            state(&settings).await
+        })?;
         if self.json {
             return print(&serde_json::to_string_pretty(&state).unwrap_or_default());
         }

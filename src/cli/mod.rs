@@ -37,6 +37,7 @@ mod table;
 mod tool_facts;
 mod tools;
 mod toolsets;
+mod unmatched;
 mod usage;
 
 use std::ffi::OsString;

@@ -60,8 +60,9 @@ impl Openapi {
     fn tools(self, config: PathBuf) -> Outcome {
         let mcpo = self.as_mcpo.then(McpoSettings::default);
         let mut settings = load(&self.sources.sources(ServersSource::File(config), mcpo, Overrides::default()))?;
-        tools::only(&mut settings.live.servers, self.server.as_slice())?;
         let known = runtime()?.block_on(async {
+            catalog::merge_stored_of_data_dir(&mut settings).await?;
+            tools::only(&mut settings.live.servers, self.server.as_slice())?;
             if self.offline { catalog::last_good(&settings, catalog::START_OR_ASK).await } else { catalog::ask(&settings).await }
         })?;
         let current = Arc::new(CurrentCatalog::default());

@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::adapters::store::OpenedStore;
 use crate::cli::catalog::{self, Known};
 use crate::cli::retrieval::{Recipe, Retrieval, VectorStore};
-use crate::cli::{ConfigurationArgs, Failure, Outcome, print, runtime, stored, table};
+use crate::cli::{ConfigurationArgs, Failure, Outcome, print, runtime, stored, table, tools};
 use crate::domain::access::principal::Principal;
 use crate::domain::access::visibility::{Scope, Visibility};
 use crate::domain::catalog::catalog::Catalog;
@@ -84,11 +84,11 @@ struct Found {
 
 impl Search {
     pub(super) fn run(self) -> Outcome {
-        let settings = self.configuration.load_any()?;
+        let mut settings = self.configuration.load_any()?;
         if self.message.trim().is_empty() {
             return Err(Failure::invalid("error: the message is empty"));
         }
-        let found = runtime()?.block_on(self.find(&settings))?;
+        let found = runtime()?.block_on(self.find(&mut settings))?;
         if self.json {
             return print(&format!("{:#}", self.as_json(&found)));
         }
@@ -99,7 +99,8 @@ impl Search {
         print(&text)
     }
 
-    async fn find(&self, settings: &Settings) -> Result<Found, Failure> {
+    async fn find(&self, settings: &mut Settings) -> Result<Found, Failure> {
+        catalog::merge_stored_of_data_dir(settings).await?;
         let (known, vectors) = catalog_and_vectors(settings).await?;
         for (server, reason) in &known.missing {
             eprintln!("warning: {server} is not searched: {reason}");
@@ -122,15 +123,8 @@ impl Search {
     }
 
     fn visibility(&self, catalog: &Catalog) -> Result<Visibility, Failure> {
-        for name in &self.server {
-            if catalog.server(name).is_none() {
-                let known: Vec<&str> = catalog.servers().iter().map(|server| server.name.as_str()).collect();
-                return Err(Failure::invalid(format!(
-                    "error: --server: there is no server `{name}`. Known servers: {}.",
-                    known.join(", ")
-                )));
-            }
-        }
+        let known: Vec<&str> = catalog.servers().iter().map(|server| server.name.as_str()).collect();
+        tools::check_names(&known, &self.server)?;
         let names = self.server.iter().map(|name| ServerName::from(name.as_str())).collect();
         Ok(if self.server.is_empty() { Visibility::default() } else { Visibility { servers: Scope::Only(names), ..Visibility::default() } })
     }

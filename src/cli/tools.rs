@@ -44,12 +44,23 @@ impl Tools {
         if let Some(command) = self.command {
             return command.run();
         }
-        let mut settings = self.configuration.load()?;
-        only(&mut settings.live.servers, &self.server)?;
+        // Offline, the data folder is enough.
+        let mut settings = if self.offline { self.configuration.load_any()? } else { self.configuration.load()? };
         let known = runtime()?.block_on(async {
+            catalog::merge_stored_of_data_dir(&mut settings).await?;
+            if catalog::has_servers_file(&settings) {
+                only(&mut settings.live.servers, &self.server)?;
+            }
             if self.offline { catalog::last_good(&settings, catalog::START_OR_ASK).await } else { catalog::ask(&settings).await }
         })?;
-        let rows: Vec<Row<'_>> = known.catalog.tools().iter().map(|tool| row(tool)).collect();
+        if !catalog::has_servers_file(&settings) {
+            let listed: Vec<&str> = known.catalog.servers().iter().map(|server| server.name.as_str()).collect();
+            check_names(&listed, &self.server)?;
+        }
+        let is_meant = |name: &str| self.server.is_empty() || self.server.iter().any(|server| server == name);
+        let tools = known.catalog.tools().iter().filter(|tool| is_meant(tool.id.server.as_str()));
+        let rows: Vec<Row<'_>> = tools.map(|tool| row(tool)).collect();
+        let servers = known.catalog.servers().iter().filter(|server| is_meant(server.name.as_str())).count();
         let tokens: u64 = rows.iter().map(|row| u64::from(row.tokens)).sum();
         if self.json {
             let missing: Vec<Value> = known.missing.iter().map(|(server, reason)| json!({"server": server, "reason": reason})).collect();
@@ -62,7 +73,7 @@ impl Tools {
             for row in &rows {
                 out.add_row([row.server, row.tool, row.operation_id, &row.tokens.to_string(), &row.flags.join(", ")]);
             }
-            let total = format!("{} tools from {} servers, {tokens} tokens", rows.len(), known.catalog.servers().len());
+            let total = format!("{} tools from {servers} servers, {tokens} tokens", rows.len());
             print(&format!("{}\n{total}", table::text(&out)))?;
             for (server, tool) in &known.skipped {
                 eprintln!("warning: {server}: {} is omitted: {}", visible(&tool.tool), tool.reason);
@@ -75,14 +86,22 @@ impl Tools {
 
 /// Removes all servers except the named ones. An empty list keeps all servers.
 pub(super) fn only(servers: &mut Vec<crate::settings::ServerSettings>, names: &[String]) -> Outcome {
-    for name in names {
-        if !servers.iter().any(|server| server.name.as_str() == name) {
-            let known: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
-            return Err(Failure::invalid(format!("error: --server: there is no server `{name}`. Known servers: {}.", known.join(", "))));
-        }
-    }
+    let known: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
+    check_names(&known, names)?;
     servers.retain(|server| names.is_empty() || names.iter().any(|name| name == server.name.as_str()));
     Ok(())
+}
+
+/// Checks the values of `--server`.
+pub(super) fn check_names(known: &[&str], names: &[String]) -> Outcome {
+    match names.iter().find(|name| !known.contains(&name.as_str())) {
+        Some(name) => Err(Failure::invalid(format!(
+            "error: --server: there is no server `{name}`, or it is switched off. Known servers: {}. Servers that were added over the API or \
+             in the console are known if --data-dir or --settings names the service's state.",
+            known.join(", ")
+        ))),
+        None => Ok(()),
+    }
 }
 
 fn row(tool: &Tool) -> Row<'_> {

@@ -6,6 +6,7 @@ use toolsieve::service::catalog::reload::Trigger;
 
 use crate::harness::answers::published;
 use crate::harness::keys::{ADMIN, KEY, SECRETS_KEY, administer, command, create, with_key};
+use crate::harness::process::built::toolsieve;
 use crate::harness::servers::http::HttpServer;
 use crate::harness::wait::{eventually, when};
 use crate::harness::{Running, Start, example, stdio};
@@ -188,6 +189,59 @@ async fn bad_entries_say_what_is_wrong() {
     assert_eq!(other(&path("b")).await, other("/v1/admin/nothing/b").await);
     let (_, servers) = administer(&service, Method::GET, "/v1/admin/servers", &Value::Null).await;
     assert_eq!(servers["servers"].as_array().unwrap().len(), 2, "{servers}");
+}
+
+/// Regression: commands that read the files knew neither the added servers nor those that were switched off.
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_that_need_no_service_use_the_same_servers() {
+    let server = HttpServer::start(&["list=mail"]);
+    let service = start(&[]).await;
+    assert_eq!(put(&service, "mail", &entry(&server)).await.0, StatusCode::CREATED);
+    assert_eq!(put(&service, "odd", &entry(&server)).await.0, StatusCode::CREATED);
+    assert_eq!(switch(&service, "time", false).await.0, StatusCode::OK);
+    assert_eq!(switch(&service, "odd", false).await.0, StatusCode::OK);
+    let folder = service.stop().await;
+    let run = |words: &[&str], config: bool| {
+        let mut command = toolsieve();
+        command.args(words).arg("--data-dir").arg(folder.path().join("data"));
+        if config {
+            command.arg("--config").arg(folder.path().join("mcp.json"));
+        }
+        let output = command.output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap(), error)
+    };
+    let is_off = "time: switched off over the API or in the console";
+    for (words, config) in [
+        (&["tools"][..], true),
+        (&["tools", "--offline"], true),
+        (&["tools", "--server", "mail"], true),
+        (&["tools", "--offline", "--server", "mail"], false),
+        (&["openapi"], true),
+        (&["openapi", "--server", "mail"], true),
+        (&["search", "read my emails", "--server", "mail"], true),
+    ] {
+        let (code, text, error) = run(words, config);
+        let has = |name: &str| text.contains(name);
+        assert_eq!(code, Some(0), "{words:?}: {text}{error}");
+        assert!(has("send_email") && !has("get_current_time"), "{words:?}: {text}");
+    }
+    let (code, text, _) = run(&["check", "--tools"], true);
+    assert!(code == Some(0) && text.contains(is_off) && text.contains("mail: streamable HTTP"), "{text}");
+    assert!(text.contains("odd: switched off"), "{text}");
+    let (code, text, _) = run(&["doctor", "--json", "--port", "0"], true);
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let finding = |subject: &str| {
+        let check = report["checks"].as_array().unwrap().iter().find(|check| check["subject"] == subject).cloned().unwrap_or_default();
+        check["finding"].as_str().unwrap_or_default().to_owned()
+    };
+    assert!(code == Some(0) && finding("time").contains("switched off") && finding("mail").contains("answers"), "{report}");
+    for (words, config) in [(&["tools", "--server", "time"][..], true), (&["tools", "--offline", "--server", "tmie"], false)] {
+        let (code, _, error) = run(words, config);
+        assert!(code == Some(2) && error.contains("there is no server") && error.contains("--data-dir"), "{words:?}: {error}");
+    }
+    let (code, _, error) = run(&["tools"], false);
+    assert!(code == Some(2) && error.contains("--config"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

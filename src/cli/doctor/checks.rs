@@ -13,10 +13,10 @@ use url::Url;
 use crate::adapters::data_dir::{self, DataDir, DataDirError};
 use crate::adapters::proxies;
 use crate::adapters::store::StoreOpenError;
-use crate::cli::catalog::Known;
+use crate::cli::catalog::{Known, peculiarity};
 use crate::cli::embedder::Tried;
 use crate::service::ports::DiskSpace;
-use crate::settings::{Finding, HttpSettings, ServerSettings, TransportSettings};
+use crate::settings::{Finding, HttpSettings, KnownServer, ServerSettings, TransportSettings};
 
 /// The outcome of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -148,6 +148,12 @@ fn tempfile_in(folder: &Path) -> bool {
     let probe = folder.join(format!(".toolsieve-doctor-{}", std::process::id()));
     let made = std::fs::OpenOptions::new().write(true).create_new(true).open(&probe).is_ok();
     made && std::fs::remove_file(probe).is_ok()
+}
+
+/// Reports a server that was switched off, or an added one that the service doesn't use.
+pub(super) fn not_as_in_the_file(server: &KnownServer) -> Option<Check> {
+    let level = if server.enabled { Level::Warning } else { Level::Fine };
+    Some(Check::new(level, server.name.as_str(), peculiarity(server)?, None))
 }
 
 /// Checks that the server's program exists. Reports only failures, because listing its tools shows success.

@@ -120,7 +120,7 @@ impl Doctor {
         if let Some((file, mcpo)) = servers {
             let (settings, warnings) = read(&self.sources.sources(ServersSource::File(file), mcpo, self.listen.overrides()))?;
             report.checks.extend(warnings.iter().map(checks::warning));
-            runtime()?.block_on(self.examine(&settings, &mut report))?;
+            runtime()?.block_on(self.examine(settings, &mut report))?;
         }
         if let Some(open_webui) = open_webui {
             report.checks.extend(runtime()?.block_on(openwebui::examine(&open_webui, self.test_url.as_ref())));
@@ -134,7 +134,7 @@ impl Doctor {
         if report.fine { Ok(()) } else { Err(Failure::failed("")) }
     }
 
-    async fn examine(&self, settings: &Settings, report: &mut Report) -> Outcome {
+    async fn examine(&self, mut settings: Settings, report: &mut Report) -> Outcome {
         let replaces_mcpo = self.from_mcpo.is_some();
         let (folder, is_in_use) = checks::data_dir(&settings.start.store.data_dir);
         let user = match (replaces_mcpo, is_in_use) {
@@ -145,14 +145,20 @@ impl Doctor {
         report.checks.push(checks::port(&settings.start.http, user));
         report.checks.push(folder);
         report.checks.extend(checks::space(&settings.start.store.data_dir));
-        let unfound: Vec<Check> = settings.live.servers.iter().filter_map(checks::command).collect();
         if replaces_mcpo {
             report.checks.extend(settings.live.servers.iter().filter_map(checks::takes_effect));
         }
         if let Some(qdrant) = &settings.start.index.qdrant {
             report.checks.extend(checks::qdrant(&qdrant.urls).await);
         }
-        let store = opened_store(settings, report).await;
+        let store = opened_store(&settings, report).await;
+        // mcpo knows only its file.
+        if let Some(store) = store.as_ref().filter(|_| !replaces_mcpo) {
+            let known = found(catalog::merge_stored(&mut settings, &*store.port()).await, report).unwrap_or_default();
+            report.checks.extend(known.iter().filter_map(checks::not_as_in_the_file));
+        }
+        let settings = &settings;
+        let unfound: Vec<Check> = settings.live.servers.iter().filter_map(checks::command).collect();
         let kept = match &store {
             Some(store) => found(Kept::of(&*store.port()).await, report).unwrap_or_default(),
             None => Kept::default(),

@@ -7,6 +7,9 @@ use crate::domain::access::policy::rule::{Effect, PlacedRule, Rule, RulePlace, R
 use crate::domain::access::principal::may_match_a_caller;
 use crate::domain::catalog::catalog::Catalog;
 
+/// The reason of [`warnings`] about a rule that matches no tool of the catalog.
+pub const MATCHES_NO_TOOL: &str = "it matches no current tool";
+
 /// Rules with the same conditions as an earlier rule but the opposite effect. One of each pair is a mistake.
 pub fn contradictions(rules: &[PlacedRule]) -> Vec<RuleProblem> {
     same_conditions(rules)
@@ -34,7 +37,7 @@ pub fn warnings(policy: &Policy, catalog: &Catalog) -> Vec<RuleProblem> {
     let rules = policy.rules();
     let warning = |rule: &PlacedRule, reason: String| RuleProblem { place: rule.place, reason };
     let idle = policy.idle(catalog).into_iter();
-    let mut found: Vec<RuleProblem> = idle.map(|rule| warning(rule, "it matches no current tool".to_owned())).collect();
+    let mut found: Vec<RuleProblem> = idle.map(|rule| warning(rule, MATCHES_NO_TOOL.to_owned())).collect();
     found.extend(unknown_callers(rules));
     found.extend(
         same_conditions(rules)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{CompiledToolsets, Effect, PlacedRule, Policy, Rule, RulePlace, RuleSource, contradictions, warnings};
+use super::{CompiledToolsets, Effect, Matchable, PlacedRule, Policy, Rule, RulePlace, RuleSource, contradictions, warnings};
 use crate::domain::access::api_key::{ApiKey, KeyId};
 use crate::domain::access::principal::{GroupTable, Principal, User};
 use crate::domain::access::toolset::{PublishedToolsets, Toolset, ToolsetName};
@@ -345,6 +345,30 @@ fn rules_speak_of_toolsets() {
     assert_eq!(found, ["rule 1: it matches no current tool"]);
     // A rule for a toolset does not apply to a server without known tools.
     assert_eq!(blocking("*").decisions(&key("k", &["guests"])).on_server(&"mail".into()).effect, Effect::Allow);
+}
+
+#[test]
+fn patterns_that_match_nothing_are_named() {
+    let catalog = catalog();
+    let known = Matchable { servers: &["git", "mail", "silent"], catalog: &catalog };
+    let rule = |rule: Value| rules(&json!([rule]))[0].rule.unmatched(known);
+    for (mut value, expected) in [
+        (json!({"tools": ["git/push", "git__*"]}), vec!["tools: `git/push` matches no current tool; did you mean `git__push`?"]),
+        (json!({"tools": ["psh"]}), vec!["tools: `psh` matches no current tool; did you mean `push`?"]),
+        (json!({"servers": ["gti", "m*", "silent"]}), vec!["servers: `gti` matches no server"]),
+        (json!({"servers": ["gits"]}), vec!["servers: `gits` matches no server; did you mean `git`?"]),
+        (json!({"tags": ["outbond", "out*"]}), vec!["tags: no current tool has a tag `outbond`; did you mean `outbound`?"]),
+        (json!({"servers": ["git"], "tools": ["send"]}), vec![]),
+    ] {
+        value["effect"] = "block".into();
+        assert_eq!(rule(value.clone()), expected, "{value}");
+    }
+    let toolset = |value: Value| Toolset::read("one", &value).unwrap().definition.unmatched(known);
+    let found = toolset(json!({"servers": ["git"], "exclude": ["pull"], "always": ["git__nope", "send"]}));
+    let expected = ["exclude: `pull` matches no current tool", "always: `git__nope` matches no current tool"];
+    assert!(found.len() == 2 && found.iter().zip(expected).all(|(found, part)| found.starts_with(part)), "{found:?}");
+    let list = [("both", json!({"servers": ["git"], "tools": ["send"]})), ("logs", json!({"tools": ["log"]}))];
+    assert_eq!(toolsets(&list, PublishedToolsets::default()).empty(&catalog), [&ToolsetName::from("both")]);
 }
 
 #[test]
