@@ -197,6 +197,7 @@ mod tests {
     /// Regression: the message was only "invalid HTTP version parsed".
     #[tokio::test]
     async fn an_http_address_of_a_service_with_tls_is_explained() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let answering = std::thread::spawn(move || {
