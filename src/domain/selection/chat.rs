@@ -8,14 +8,32 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::access::principal::PrincipalId;
+use crate::domain::access::principal::{Principal, PrincipalId, PrincipalKind};
 use crate::domain::catalog::tool::ToolId;
 
-/// Identifies a chat. The same chat id under another principal is another chat.
+/// Separates the id of a key from the id of a chat. No HTTP header can contain it.
+const SEPARATOR: char = '\n';
+
+/// Identifies a chat. The same chat id under another principal is another chat, and so is the one of a user for whom another key acts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ChatKey {
     pub principal: PrincipalId,
+    /// The id of the chat. If a named key acts for a user, the id of the key comes first: users of different keys never meet, even if
+    /// both are called alike.
     pub chat: String,
+}
+
+impl ChatKey {
+    pub fn of(principal: &Principal, chat: &str) -> Self {
+        let key = principal.key.as_ref().filter(|_| principal.kind == PrincipalKind::User);
+        let chat = match key {
+            Some(key) => format!("{}{SEPARATOR}{chat}", key.id.as_str()),
+            // What comes first must not look like the id of a key, which is never empty.
+            None if chat.contains(SEPARATOR) => format!("{SEPARATOR}{chat}"),
+            None => chat.to_owned(),
+        };
+        Self { principal: principal.id.clone(), chat }
+    }
 }
 
 /// The tools of one chat, in the order in which they were first offered.
@@ -108,8 +126,11 @@ impl ChatSet {
 
 #[cfg(test)]
 mod tests {
-    use super::{ChatSet, Wanted};
+    use super::{ChatKey, ChatSet, Wanted};
+    use crate::domain::access::api_key::{KeyId, Presented};
+    use crate::domain::access::principal::{GroupTable, Principal, User};
     use crate::domain::catalog::tool::ToolId;
+    use crate::domain::text::canonical::Fingerprint;
 
     fn ids(names: &[&str]) -> Vec<ToolId> {
         names.iter().map(|name| ToolId::new("s", *name)).collect()
@@ -117,6 +138,21 @@ mod tests {
 
     fn names(set: &ChatSet) -> Vec<&str> {
         set.tools().iter().map(|entry| &*entry.tool.name).collect()
+    }
+
+    /// Regression test: a user of one trusted key met the chat of another key's user with the same id.
+    #[test]
+    fn users_of_two_keys_have_chats_of_their_own() {
+        let trusted = |id: Option<&str>| {
+            let key = id.map(|id| Presented { id: KeyId::new(id), hash: Fingerprint::of_text(id) });
+            Principal { vouches: true, key, ..Principal::service_key() }
+        };
+        let anna = |id| trusted(id).on_behalf_of(User { id: "anna".into(), ..User::default() }, &GroupTable::default());
+        let [unnamed, one, other] = [None, Some("k1"), Some("k2")].map(|id| ChatKey::of(&anna(id), "c"));
+        assert!(unnamed != one && one != other && one.principal == other.principal, "{one:?} {other:?}");
+        assert_eq!((unnamed.chat.as_str(), ChatKey::of(&trusted(Some("k1")), "c").chat.as_str()), ("c", "c"), "stored as before");
+        assert_ne!(ChatKey::of(&anna(None), &one.chat), one, "whatever the chat is called");
+        assert_ne!(ChatKey::of(&anna(None), "\nc"), ChatKey::of(&anna(None), "c"));
     }
 
     #[test]

@@ -247,7 +247,7 @@ impl Select {
             set.update(&new, called, budget);
             return (set, Vec::new());
         };
-        let key = ChatKey { principal: principal.id.clone(), chat: chat.clone() };
+        let key = ChatKey::of(principal, chat);
         let wanted = Wanted { offered: &new, one_of: &one_of, all_of: &all_of };
         let updated = match trace {
             None => self.chats.take(&key, &wanted, called, budget).await,

@@ -91,8 +91,8 @@ impl<'a> CallerAt<'a> {
             return Some(LoadHolder::Session(session));
         }
         // The chat takes precedence, because chat applications open a new MCP session for every message.
-        if let Some(chat) = self.caller.chat.clone() {
-            return Some(LoadHolder::Chat(ChatKey { principal: self.caller.principal.id.clone(), chat }));
+        if let Some(chat) = &self.caller.chat {
+            return Some(LoadHolder::Chat(ChatKey::of(&self.caller.principal, chat)));
         }
         self.client.map(LoadHolder::Client)
     }
@@ -355,7 +355,7 @@ impl Loading {
         let gone: BTreeSet<&OperationId> = before.difference(&after).collect();
         if let (LoadHolder::Session(_), Some(chat)) = (&holder, &here.caller.chat) {
             // The chat keeps what was offered to it, so the next selection would bring these tools back.
-            let key = ChatKey { principal: here.caller.principal.id.clone(), chat: chat.clone() };
+            let key = ChatKey::of(&here.caller.principal, chat);
             let tools = gone.iter().filter_map(|name| catalog.operation(name.as_str())).map(|tool| tool.id.clone()).collect();
             if self.chats.remove(&key, &tools).await.is_none() {
                 tracing::warn!("tools that a session has unloaded stay among the tools of its chat: the store does not answer");
