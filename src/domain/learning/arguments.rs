@@ -74,6 +74,11 @@ pub fn id_of_words(message: &str, tool: &ToolId) -> Arc<str> {
     format!("{message}/{tool}").into()
 }
 
+/// Whether this id belongs to the words of a call.
+pub(super) fn is_of_words(id: &str) -> bool {
+    id.contains('/')
+}
+
 /// Whether a value, as JSON text, says nothing.
 fn is_empty(value: &str) -> bool {
     matches!(value, "null" | "\"\"" | "[]" | "{}")

@@ -71,12 +71,17 @@ impl Memory {
 
     /// Number of remembered messages.
     pub fn messages(&self) -> usize {
+        self.rows.iter().filter(|row| row.is_message()).count()
+    }
+
+    /// Number of remembered vectors: of messages, and of the words of calls.
+    pub fn rows(&self) -> usize {
         self.rows.len()
     }
 
-    /// Number of pieces of evidence.
+    /// Number of pieces of evidence of messages.
     pub fn uses(&self) -> usize {
-        self.rows.iter().map(|row| row.evidence.len()).sum()
+        self.rows.iter().filter(|row| row.is_message()).map(|row| row.evidence.len()).sum()
     }
 
     /// The time of the newest evidence.
@@ -284,7 +289,7 @@ impl Memory {
     }
 
     /// Keeps only this evidence, and messages that still have some. What they teach is kept until [`Self::refitted`], which is then due.
-    /// Returns how many pieces of evidence were removed.
+    /// Returns how many pieces of evidence of messages were removed.
     pub fn retain(&mut self, keep: impl Fn(&str, &Evidence) -> bool) -> usize {
         let is_kept = |row: &Row, known: &Known| keep(self.people.name(row.person()), &known.of(&self.tools));
         if self.rows.iter().all(|row| row.evidence.iter().all(|known| is_kept(row, known))) {
@@ -332,9 +337,9 @@ impl Memory {
         evidence.into_iter().flatten().any(|known| self.tools[known.tool()] == *tool)
     }
 
-    /// Calls `each` with all evidence.
+    /// Calls `each` with all evidence of messages.
     pub fn evidence(&self, mut each: impl FnMut(&ToolId, EvidenceKind, Minute)) {
-        for known in self.rows.iter().flat_map(|row| &row.evidence) {
+        for known in self.rows.iter().filter(|row| row.is_message()).flat_map(|row| &row.evidence) {
             each(&self.tools[known.tool()], known.kind, known.at());
         }
     }

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 
 use indexmap::IndexSet;
 
+use super::arguments::is_of_words;
 use super::evidence::{Aspect, Evidence, EvidenceKind, Minute};
 use super::stake::Stake;
 use crate::domain::catalog::tool::ToolId;
@@ -12,13 +13,17 @@ use crate::domain::catalog::tool::ToolId;
 /// Messages are found by the hashes of their ids, which need less memory.
 static HASHES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// The hash of a message's id, different in each process.
+/// The hash of a message's id, different in each process. The last bit says whether the row is one of a call's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct MessageHash(u64);
 
 impl MessageHash {
     pub(super) fn of(id: &str) -> Self {
-        Self(HASHES.hash_one(id))
+        Self(HASHES.hash_one(id) & !1 | u64::from(is_of_words(id)))
+    }
+
+    fn is_of_words(self) -> bool {
+        self.0 & 1 == 1
     }
 }
 
@@ -49,6 +54,11 @@ pub(super) struct Known {
 impl Row {
     pub(super) fn person(&self) -> usize {
         self.person as usize
+    }
+
+    /// Whether this row is a message, and not the words of a call after one, which are no further use.
+    pub(super) fn is_message(&self) -> bool {
+        !self.id.is_of_words()
     }
 
     /// The weight of the evidence for a tool, or against it if negative. What was passed over counts by the scores of the tools instead.

@@ -86,7 +86,8 @@ impl Memory {
             return Vec::new();
         }
         let mut deltas = vec![0.0_f32; self.tools.len()];
-        let mut alike: HashMap<usize, Vote> = HashMap::new();
+        // With the number of similar rows for a tool, which may be messages or the words of calls.
+        let mut alike: HashMap<usize, (Vote, u32)> = HashMap::new();
         let offset = self.fit.offset(message.values(), message.scale());
         // Many messages in a row have the same age in minutes.
         let (mut at, mut faded) = (Minute(u32::MAX), 1.0);
@@ -100,15 +101,17 @@ impl Memory {
             }
             if cosine >= ALIKE {
                 for (tool, weight) in row.weights(parameters) {
-                    let vote = alike.entry(tool).or_default();
-                    vote.messages += u32::from(weight > 0.0);
+                    let (vote, rows) = alike.entry(tool).or_default();
+                    *rows += u32::from(weight > 0.0);
+                    vote.messages += u32::from(weight > 0.0 && row.is_message());
                     vote.is_certain |= cosine >= NEARLY_THE_SAME && weight >= AGREED;
                 }
             }
         }
         let vote = |(tool, delta): (usize, f32)| {
-            let vote = Vote { delta: delta.clamp(-MOST, MOST), ..alike.get(&tool).copied().unwrap_or_default() };
-            (vote.delta.abs() >= LEAST || vote.messages > 0).then_some((tool, vote))
+            let (of_alike, rows) = alike.get(&tool).copied().unwrap_or_default();
+            let vote = Vote { delta: delta.clamp(-MOST, MOST), ..of_alike };
+            (vote.delta.abs() >= LEAST || rows > 0).then_some((tool, vote))
         };
         deltas.into_iter().enumerate().filter_map(vote).collect()
     }
@@ -145,6 +148,7 @@ mod tests {
 
     use super::{Memory, Vote, VoteParameters, keep_most_raised};
     use crate::domain::catalog::tool::ToolId;
+    use crate::domain::learning::arguments::id_of_words;
     use crate::domain::learning::evidence::{Evidence, EvidenceKind, Minute};
     use crate::domain::learning::memory::{MOST, RememberedMessage};
     use crate::domain::learning::vector::MessageVector;
@@ -196,6 +200,27 @@ mod tests {
             vote(&memory, &[1.0, 0.0], "right", 1)
         };
         assert_eq!(vote(&memory, &[1.0, 0.0], "right", 1), once);
+    }
+
+    /// Regression test: one message with one call counted as two of each.
+    #[test]
+    fn the_words_of_a_call_are_no_further_message() {
+        let mut memory = Memory::of_one();
+        add(&mut memory, "1", &[1.0, 0.1], "a", "right", EvidenceKind::Called);
+        let alone = vote(&memory, &[1.0, 0.0], "right", 1).unwrap();
+        add(&mut memory, &id_of_words("1", &tool("right")), &[1.0, 0.2], "a", "right", EvidenceKind::Called);
+        let counts = |memory: &Memory| {
+            let mut pieces = 0;
+            memory.evidence(|_, _, _| pieces += 1);
+            (memory.messages(), memory.uses(), pieces, memory.rows())
+        };
+        assert_eq!(counts(&memory), (1, 1, 1, 2));
+        let both = vote(&memory, &[1.0, 0.0], "right", 1).unwrap();
+        assert!(both.messages == 1 && both.delta > alone.delta, "{alone:?} {both:?}");
+        memory.retain(|_, evidence| evidence.tool != tool("other"));
+        add(&mut memory, "2", &[0.0, 1.0], "a", "other", EvidenceKind::Called);
+        memory.retain(|_, evidence| evidence.tool != tool("other"));
+        assert_eq!(counts(&memory), (1, 1, 1, 2), "known after forgetting too");
     }
 
     #[test]

@@ -121,7 +121,7 @@ impl Memories {
         one.scopes.iter().filter(is_held).cloned().collect()
     }
 
-    /// Forgets evidence. Returns how many pieces were removed, over all scopes. Then, [`Self::refit`] is due.
+    /// Forgets evidence. Returns how many pieces of messages were removed, over all scopes. Then, [`Self::refit`] is due.
     pub(super) fn forget(&self, forgotten: &Forgotten) -> usize {
         let keep = |person: &str, evidence: &Evidence| !forgotten.has(person, &evidence.tool, evidence.at);
         let mut removed = 0;
@@ -133,24 +133,24 @@ impl Memories {
                     return false;
                 }
                 removed += memory.retain(keep);
-                memory.messages() > 0
+                memory.rows() > 0
             });
         }
         removed
     }
 
-    /// Forgets the scopes that were used least recently, until at most `most` messages remain.
+    /// Forgets the scopes that were used least recently, until at most `most` vectors remain.
     pub(super) fn shrink_to(&self, most: usize) {
         let mut scopes: Vec<(Minute, Scope, usize)> = Vec::new();
-        self.each(|scope, memory| scopes.push((memory.newest(), scope.clone(), memory.messages())));
-        let mut messages: usize = scopes.iter().map(|(_, _, messages)| messages).sum();
+        self.each(|scope, memory| scopes.push((memory.newest(), scope.clone(), memory.rows())));
+        let mut rows: usize = scopes.iter().map(|(_, _, rows)| rows).sum();
         scopes.sort_unstable();
         for (_, scope, count) in scopes {
-            if messages <= most {
+            if rows <= most {
                 return;
             }
             self.shard(&scope).write().remove(&scope);
-            messages -= count;
+            rows -= count;
         }
     }
 
@@ -159,6 +159,13 @@ impl Memories {
         let mut messages = 0;
         self.each(|_, memory| messages += memory.messages());
         messages
+    }
+
+    /// Number of remembered vectors, of messages and of the words of calls. Each counts once per scope.
+    pub(super) fn rows(&self) -> usize {
+        let mut rows = 0;
+        self.each(|_, memory| rows += memory.rows());
+        rows
     }
 
     pub(super) fn each(&self, mut each: impl FnMut(&Scope, &Memory)) {

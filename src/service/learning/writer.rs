@@ -11,7 +11,7 @@ use crate::service::learning::memories::Memories;
 use crate::service::ports::{CalledInChat, FilledCall, Forgotten, LearnedUse, LearningStore, StoreError};
 use crate::service::write_behind::BatchWriter;
 
-/// Maximum number of messages in memory, counted once per scope: about 60 MiB with 384 dimensions.
+/// Maximum number of vectors in memory, of messages and of the words of calls, counted once per scope: about 60 MiB with 384 dimensions.
 pub(super) const MOST_IN_MEMORY: usize = 100_000;
 /// Maximum number of chats in memory, counted once per scope: about 5 MiB.
 pub(super) const MOST_CHATS_IN_MEMORY: usize = 50_000;
@@ -69,7 +69,7 @@ impl BatchWriter for Writer {
         if saved.is_ok() && !filled.is_empty() {
             saved = self.store.save_filled(&filled).await;
         }
-        if self.memories.messages() > MOST_IN_MEMORY {
+        if self.memories.rows() > MOST_IN_MEMORY {
             self.memories.shrink_to(MOST_IN_MEMORY);
         }
         if self.co_uses.chats() > MOST_CHATS_IN_MEMORY {
