@@ -72,10 +72,15 @@ pub(super) fn teach(
 }
 
 /// Learns again from messages that another embedding model embedded.
-pub(super) fn learn_again(learning: Learning, retrieve: Arc<Retrieve>, stop: CancellationToken) -> JoinHandle<()> {
+pub(super) fn learn_again(
+    learning: Learning,
+    retrieve: Arc<Retrieve>,
+    mut recoveries: Option<watch::Receiver<u64>>,
+    stop: CancellationToken,
+) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut part = Supervised::new("learning of another model");
-        while part.panicked(learned_again::learn_again(&learning, &retrieve, &stop)).await {}
+        while part.panicked(learned_again::learn_again(&learning, &retrieve, &mut recoveries, &stop)).await {}
     })
 }
 

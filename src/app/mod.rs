@@ -334,7 +334,7 @@ impl Application {
         let retrieve = retrieve.with_connections(Arc::clone(&connections)).with_learning(learning.if_on());
         let retrieve = Arc::new(retrieve.with_meters(Arc::clone(&meters)).with_servers(Arc::clone(&servers)));
         let judges = Arc::new(judges(&start.llm)?.with_meters(Arc::clone(&meters)).with_costs(llm_costs));
-        let learning_again = learn_again(learning.clone(), Arc::clone(&retrieve), stop.clone());
+        let learning_again = learn_again(learning.clone(), Arc::clone(&retrieve), embedder.recoveries(), stop.clone());
         let teaching = teach(Arc::clone(&retrieve), store.clone(), embedder.recoveries(), stop.clone());
         let (keys_of_secrets, sign_ins) = (start.secrets.keys.clone(), Arc::clone(&connections));
         let secrets = Arc::new(Secrets::new(store.clone(), Arc::clone(&servers), sign_ins, keys_of_secrets, &live));

@@ -110,9 +110,10 @@ fn path(parameters: &[(&str, Option<&str>)]) -> String {
 }
 
 fn of_scopes(answer: &Value) -> String {
-    let rows = table::of_list(&["Scope", "Messages", "Uses", "Count", "Before", "After"], &answer["scopes"], |scope| {
+    let rows = table::of_list(&["Scope", "Messages", "Uses", "Chats", "Stored", "Count", "Before", "After"], &answer["scopes"], |scope| {
         let [before, after] = ["before", "after"].map(|name| figure(&scope["last_replay"][name]));
-        [text(&scope["scope"]), text(&scope["messages"]), text(&scope["uses"]), yes(&scope["on"]), before, after]
+        let [messages, uses, chats, stored] = ["messages", "uses", "chats", "stored"].map(|name| text(&scope[name]));
+        [text(&scope["scope"]), messages, uses, chats, stored, yes(&scope["on"]), before, after]
     });
     format!("{rows}\nLearning is {}. Messages are compared by {}.", text(&answer["mode"]), text(&answer["model"]))
 }

@@ -126,6 +126,8 @@ impl SqliteStore {
             .clone()
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Normal)
+            // Zeroes what is deleted, so that it can't be read from the file any more.
+            .pragma("secure_delete", "ON")
             .pragma("journal_size_limit", LOG_LIMIT_BYTES);
 
         let opening = |source| SqliteOpenError::of(path, source);
@@ -222,6 +224,18 @@ impl SqliteStore {
             done.map_err(self.failed(action))
         };
         write.await.inspect_err(|_| self.failures.note_write())
+    }
+
+    /// Empties the write-ahead log, which still contains what was deleted. A failure leaves it there until the log is next emptied: the
+    /// data itself is deleted.
+    async fn empty_log(&self) {
+        let checkpoint = sqlx::query_as("PRAGMA wal_checkpoint(TRUNCATE)").fetch_one(&self.writer).await;
+        let reason = match checkpoint {
+            Ok((0, _, _)) => return,
+            Ok::<(i64, i64, i64), _>(_) => "a long read is running".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        tracing::warn!(reason, "deleted data can be read from the database's write-ahead log until the service stops or deletes again");
     }
 
     /// Does nothing: there are no other services.
@@ -379,9 +393,44 @@ async fn belongs_to_us(writer: &SqlitePool) -> Result<bool, sqlx::Error> {
 mod tests {
     use crate::adapters::installation::InstallationFile;
     use crate::adapters::store::OpenedStore;
-    use crate::service::ports::{PolicyStore as _, UpkeepStore as _};
+    use crate::domain::access::principal::PrincipalId;
+    use crate::domain::catalog::tool::ToolId;
+    use crate::domain::learning::evidence::{Evidence, EvidenceKind, Minute};
+    use crate::domain::learning::memory::RememberedMessage;
+    use crate::domain::learning::scope::Scope;
+    use crate::domain::learning::vector::MessageVector;
+    use crate::service::ports::{Forgotten, LearnedUse, LearningStore as _, PolicyStore as _, UpkeepStore as _};
 
     use super::*;
+
+    /// Regression test: what was forgotten stayed readable in free pages and in the write-ahead log.
+    #[tokio::test]
+    async fn what_is_forgotten_is_gone_from_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("toolsieve.db");
+        let store = SqliteStore::open(&path).await.unwrap();
+        let used = |person: &str, number: usize| LearnedUse {
+            message: RememberedMessage {
+                id: format!("message-{person}-{number}").into(),
+                vector: MessageVector::of(&[0.25; 384]).unwrap(),
+                rivals: [].into(),
+            },
+            principal: format!("user:{person}").into(),
+            scopes: Scope::read(&format!("-/caller=user:{person}")).into_iter().collect(),
+            evidence: Evidence { tool: ToolId::new("server", "tool"), kind: EvidenceKind::Called, at: Minute(1_000) },
+        };
+        let uses: Vec<LearnedUse> = (0..300).flat_map(|number| [used("anna", number), used("ben", number)]).collect();
+        store.save_learned("model", &uses).await.unwrap();
+        let found = |text: &str| {
+            let files = ["toolsieve.db", "toolsieve.db-wal"].map(|name| std::fs::read(folder.path().join(name)).unwrap_or_default());
+            files.concat().windows(text.len()).any(|bytes| bytes == text.as_bytes())
+        };
+        assert!(found("message-anna-1") && found("user:ben"));
+        assert_eq!(store.forget_learned(&Forgotten::Caller(PrincipalId::new("user:anna"))).await.unwrap(), 300);
+        assert!(!found("message-anna") && !found("user:anna") && found("message-ben-1"));
+        assert_eq!(store.forget_learned(&Forgotten::All).await.unwrap(), 300);
+        assert!(!found("message-ben") && !found("user:ben"));
+    }
 
     #[tokio::test]
     async fn looking_at_a_file_changes_no_tables() {

@@ -56,7 +56,7 @@ declare! {
     no_prices unpriced saved_tokens_by_day saved_money_by_day cost_by_day comparison comparison_hint arm arm_none
     arm_static arm_dynamic chats tools_at_first tools_at_last searches tokens_per_message
     learning learning_hint mode mode_hint learning_auto learning_always learning_off learning_is_off model_of_messages
-    remembered_messages scopes scope scope_hint scopes_that_count scope_counts uses uses_needed since without_learning with_learning
+    remembered_messages scopes scope scope_hint scopes_that_count scope_counts stored_messages uses uses_needed since without_learning with_learning
     replayed_at last_replay no_replay ndcg replay_now replay_hint replay_results replay_results_hint replay_plot replay_plot_hint replay_curve replay_curve_hint
     more_scopes nothing_learned learned_by_tool by_tool_hint evidence more_evidence count age_days delta delta_hint
     learned_for_message learned_for_message_hint learned_caller_hint learned_try moves_nothing message_needed message_too_long

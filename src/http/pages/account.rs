@@ -34,6 +34,8 @@ pub(in crate::http) struct Own<'a> {
     pub(in crate::http) selects: bool,
     /// What was learned from the person; `None` if learning is off.
     pub(in crate::http) learned: Option<Vec<LearnedTool>>,
+    /// Whether something is stored that the person taught.
+    pub(in crate::http) is_stored: bool,
     /// The secrets without their values; `None` if the service can store none.
     pub(in crate::http) secrets: Option<Vec<KnownSecret>>,
     /// The server and the name of a secret that was not stored, and why.
@@ -59,7 +61,7 @@ impl Pages<'_> {
                 h2 { (texts.selection) }
                 (self.selection(own.selects, token))
                 h2 { (texts.learned) }
-                (self.learned(own.learned.as_deref()))
+                (self.learned(own.learned.as_deref(), own.is_stored))
                 @if let Some(secrets) = &own.secrets {
                     h2 { (texts.secrets) }
                     (self.secrets(secrets, own.refused, token))
@@ -80,7 +82,7 @@ impl Pages<'_> {
         }
     }
 
-    fn learned(&self, learned: Option<&[LearnedTool]>) -> Markup {
+    fn learned(&self, learned: Option<&[LearnedTool]>, is_stored: bool) -> Markup {
         let texts = self.texts;
         let count = |tool: &LearnedTool, is_meant: fn(f32) -> bool| -> usize {
             tool.kinds.iter().filter(|(kind, _)| is_meant(kind.weight())).map(|(_, count)| count).sum()
@@ -88,7 +90,11 @@ impl Pages<'_> {
         html! {
             p.quiet { (texts.learned_hint) }
             @match learned {
-                None => p { (texts.learned_off) },
+                None => {
+                    p { (texts.learned_off) }
+                    @if is_stored { p { (texts.learned_stored) } }
+                },
+                Some([]) if is_stored => p { (texts.learned_stored) },
                 Some([]) => p { (texts.learned_nothing) },
                 Some(tools) => {
                     div.wide tabindex="0" role="group" aria-label=(texts.learned) {
@@ -225,7 +231,13 @@ mod tests {
         let server = ServerName::new(evil);
         let name = SecretName::new("token").unwrap();
         let secret = KnownSecret { server, name, state: SecretState::Set, is_taken: true, updated_at: Some(at) };
-        let own = Own { selects: false, learned: Some(vec![learned]), secrets: Some(vec![secret]), refused: Some((evil, "token", evil)) };
+        let own = Own {
+            selects: false,
+            learned: Some(vec![learned]),
+            is_stored: true,
+            secrets: Some(vec![secret]),
+            refused: Some((evil, "token", evil)),
+        };
         let account = Account { person: evil, form_token: evil, known: &[], own: Some(own), done: evil };
         let pages = Pages { base: "", texts: texts(&HeaderMap::new()) };
         for page in [pages.account(&account), pages.forget(evil, evil)] {
@@ -233,5 +245,18 @@ mod tests {
         }
         let page = pages.account(&account);
         assert!(page.contains(">3<") && page.contains(">2<") && page.contains("role=\"alert\""), "{page}");
+    }
+
+    /// Regression test: the page denied that anything was stored, and so that there is something to forget.
+    #[test]
+    fn nothing_was_learned_only_if_nothing_is_stored() {
+        let pages = Pages { base: "", texts: texts(&HeaderMap::new()) };
+        for (learned, is_stored, is_denied) in [(Some(vec![]), true, false), (Some(vec![]), false, true), (None, true, false)] {
+            let own = Own { selects: true, learned, is_stored, secrets: None, refused: None };
+            let account = Account { person: "anna", form_token: "", known: &[], own: Some(own), done: "" };
+            let page = pages.account(&account);
+            assert_eq!(page.contains("Nothing was learned from you yet."), is_denied);
+            assert_eq!(page.contains("is stored."), is_stored, "{page}");
+        }
     }
 }

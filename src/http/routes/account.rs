@@ -55,6 +55,7 @@ async fn page(
         Some(owner) => Some(Own {
             selects: !state.switches.is_off(&owner.id, UserSwitch::Narrowing),
             learned: (state.learning.mode() != LearningMode::Off).then(|| state.learning.tools_of(&owner.id)),
+            is_stored: state.learning.keeps(&owner.id).await?,
             secrets: secrets_of(state, session, &owner).await?,
             refused: refused.map(|(server, name, problem)| (server, name, problem.detail.as_str())),
         }),

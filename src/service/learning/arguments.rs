@@ -6,10 +6,11 @@ use std::time::SystemTime;
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::{Tool, ToolId};
 use crate::domain::learning::arguments::{CallArguments, FilledParameters, id_of_words};
-use crate::domain::learning::evidence::EvidenceKind;
+use crate::domain::learning::evidence::{EvidenceKind, Minute};
 use crate::domain::learning::memory::RememberedMessage;
-use crate::domain::learning::scope::Scope;
+use crate::domain::learning::scope::{Audience, Scope};
 use crate::service::learning::call_words::CallWords;
+use crate::service::learning::forgettings::Lesson;
 use crate::service::learning::learn::Learning;
 use crate::service::learning::open_message::OpenMessage;
 use crate::service::learning::writer::Taught;
@@ -30,12 +31,19 @@ impl Learning {
         is_on.then(|| CallArguments::of(tool, arguments, self.words.is_some()))
     }
 
-    /// Counts which parameters a call with success filled. `since` is the number of forgettings before the call.
+    /// Counts which parameters a call with success filled. `since` is the number of forgettings before the call, or before the message
+    /// that led to it.
     pub(in crate::service) fn learn_filled(&self, caller: &Principal, tool: &ToolId, parameters: &[String], since: u64) {
-        let Some(own) = Scope::of(caller).into_iter().next() else { return };
+        let mut scopes = Scope::of(caller);
+        // Counts don't belong to groups.
+        scopes.retain(|scope| !matches!(scope.audience, Audience::Group(_)));
+        let Some(own) = scopes.first() else { return };
         let (principal, parameters) = (caller.id.as_str().into(), parameters.into());
-        let call = FilledCall { tool: tool.clone(), key: own.key, principal, parameters, at: SystemTime::now() };
-        self.queue.push(Taught::Filled(since, call));
+        let call = FilledCall { tool: tool.clone(), key: Arc::clone(&own.key), principal, parameters, at: SystemTime::now() };
+        let lesson = Lesson { person: caller.id.as_str(), scopes: &scopes, tool, at: Minute::of(call.at) };
+        if let Some(now) = self.forgettings.unless_forgotten(since, lesson, || ()) {
+            self.queue.push(Taught::Filled(now, call));
+        }
     }
 
     /// Learns what a call after a caller's message was about, soon: the words are embedded like a further message.

@@ -91,6 +91,11 @@ impl CoUses {
         }
     }
 
+    /// Number of remembered chats of each scope.
+    pub(super) fn by_scope(&self) -> Vec<(Scope, usize)> {
+        self.scopes.read().iter().map(|(scope, memory)| (scope.clone(), memory.read().chats())).collect()
+    }
+
     /// Number of remembered chats. A chat counts once per scope.
     pub(super) fn chats(&self) -> usize {
         self.scopes.read().values().map(|memory| memory.read().chats()).sum()

@@ -48,17 +48,19 @@ impl Forgettings {
         known.last.push_back(forgotten.clone());
     }
 
-    /// Learns, unless it was forgotten after this number of forgettings. Returns whether it did. No forgetting comes between the two.
-    pub(super) fn unless_forgotten(&self, since: u64, lesson: Lesson<'_>, learn: impl FnOnce()) -> bool {
+    /// Learns, unless it was forgotten after this number of forgettings. No forgetting comes between the two. Returns the number of
+    /// forgettings until now if it has learned.
+    pub(super) fn unless_forgotten(&self, since: u64, lesson: Lesson<'_>, learn: impl FnOnce()) -> Option<u64> {
         let Lesson { person, scopes, tool, at } = lesson;
         let known = self.0.read();
         let later = usize::try_from(known.count.saturating_sub(since)).unwrap_or(usize::MAX);
         let concerns = |forgotten: &Forgotten| forgotten.has(person, tool, at) || scopes.iter().any(|scope| forgotten.has_scope(scope));
         let is_forgotten = later > known.last.len() || known.last.iter().rev().take(later).any(concerns);
-        if !is_forgotten {
-            learn();
+        if is_forgotten {
+            return None;
         }
-        !is_forgotten
+        learn();
+        Some(known.count)
     }
 }
 
@@ -76,7 +78,7 @@ mod tests {
         let (forgettings, tool) = (Forgettings::default(), ToolId::new("server", "tool"));
         let scopes: Vec<Scope> = ["k/caller=user:a", "k/group=ops", "k/all"].iter().filter_map(|name| Scope::read(name)).collect();
         let lesson = Lesson { person: "user:a", scopes: &scopes, tool: &tool, at: Minute(1) };
-        let learns = |since| forgettings.unless_forgotten(since, lesson, || ());
+        let learns = |since| forgettings.unless_forgotten(since, lesson, || ()).is_some();
         for (forgotten, is_learned) in [
             (Forgotten::Caller(PrincipalId::new("user:b")), true),
             (Forgotten::Key(KeyId::new("other")), true),

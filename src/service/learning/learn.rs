@@ -8,7 +8,7 @@ use serde::Serialize;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::domain::access::principal::Principal;
+use crate::domain::access::principal::{Principal, PrincipalId};
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::learning::co_use::MOST_CHATS;
 use crate::domain::learning::evidence::{Evidence, EvidenceKind, Minute};
@@ -26,7 +26,7 @@ use crate::service::learning::memories::Memories;
 use crate::service::learning::open_message::OpenMessage;
 use crate::service::learning::qualities::Qualities;
 use crate::service::learning::writer::{MOST_CHATS_IN_MEMORY, MOST_IN_MEMORY, Taught, Writer};
-use crate::service::ports::{Forgotten, LearnedUse, LearningStore, StoreError};
+use crate::service::ports::{Forgotten, LearnedUse, LearningStore, StoreError, StoredScope};
 use crate::service::supervision::Supervised;
 use crate::service::write_behind::{BatchWriter, Queue};
 use crate::settings::{LearningMode, LearningSettings};
@@ -73,9 +73,15 @@ pub(crate) struct Used<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct LearnedScope {
     pub scope: Scope,
+    /// Number of messages in memory.
     pub messages: usize,
+    /// Number of pieces of their evidence.
     pub uses: usize,
-    /// Whether these uses count.
+    /// Number of chats with calls.
+    pub chats: usize,
+    /// Number of stored messages, also of other models.
+    pub stored: usize,
+    /// Whether these uses count. What only chats taught always counts, unless learning is off.
     pub on: bool,
     /// The last replay, and its time.
     pub last_replay: Option<(SystemTime, Replayed)>,
@@ -135,9 +141,9 @@ impl Learning {
             match store.learned(&model, (MOST_READ, MOST)).await {
                 Ok(uses) => {
                     memories.load(&uses);
-                    memories.refit(|memory| memory.messages() <= FITTED_AT_START);
+                    memories.refit(|memory| memory.rows() <= FITTED_AT_START);
                     let rest = Arc::clone(&memories);
-                    tokio::task::spawn_blocking(move || rest.refit(|memory| memory.messages() > FITTED_AT_START));
+                    tokio::task::spawn_blocking(move || rest.refit(|memory| memory.rows() > FITTED_AT_START));
                 }
                 Err(error) => tracing::warn!(%error, "what was learned can't be read; learning starts anew"),
             }
@@ -204,7 +210,7 @@ impl Learning {
         let person = principal.id.as_str().into();
         let one = LearnedUse { message, principal: person, scopes: scopes.into(), evidence };
         let lesson = Lesson { person: &one.principal, scopes: &one.scopes, tool: &one.evidence.tool, at: one.evidence.at };
-        if self.forgettings.unless_forgotten(since, lesson, || self.memories.add(&one)) {
+        if self.forgettings.unless_forgotten(since, lesson, || self.memories.add(&one)).is_some() {
             self.queue.push(Taught::Use(one));
         }
     }
@@ -259,16 +265,41 @@ impl Learning {
         self.votes_of(&self.memories.scopes_of(principal), message)
     }
 
-    /// All scopes, ordered by name.
-    pub fn scopes(&self) -> Vec<LearnedScope> {
-        let mut scopes = Vec::new();
+    /// All scopes for which something is in memory or in the store, ordered by name.
+    ///
+    /// # Errors
+    /// The store fails.
+    pub async fn scopes(&self) -> Result<Vec<LearnedScope>, StoreError> {
+        let stored = self.store.learned_scopes().await?;
+        let mut scopes: BTreeMap<Scope, LearnedScope> = BTreeMap::new();
         self.memories.each(|scope, memory| {
             let last_replay = memory.last_replay().map(|(at, replayed)| (at.time(), replayed));
-            let on = self.is_on(memory);
-            scopes.push(LearnedScope { scope: scope.clone(), messages: memory.messages(), uses: memory.uses(), on, last_replay });
+            let (messages, uses, on) = (memory.messages(), memory.uses(), self.is_on(memory));
+            let known = LearnedScope { scope: scope.clone(), messages, uses, chats: 0, stored: messages, on, last_replay };
+            scopes.insert(scope.clone(), known);
         });
-        scopes.sort_unstable_by(|one, other| one.scope.cmp(&other.scope));
-        scopes
+        let none = |scope: &Scope, on: bool| {
+            let scope = scope.clone();
+            LearnedScope { scope, messages: 0, uses: 0, chats: 0, stored: 0, on, last_replay: None }
+        };
+        for (scope, chats) in self.co_uses.by_scope() {
+            scopes.entry(scope.clone()).or_insert_with(|| none(&scope, true)).chats = chats;
+        }
+        // What was learned just now may not be stored yet, and what was stored may not be in memory.
+        for StoredScope { scope, messages, chats } in stored {
+            let known = scopes.entry(scope.clone()).or_insert_with(|| none(&scope, false));
+            known.stored = known.stored.max(usize::try_from(messages).unwrap_or(usize::MAX));
+            known.chats = known.chats.max(usize::try_from(chats).unwrap_or(usize::MAX));
+        }
+        Ok(scopes.into_values().collect())
+    }
+
+    /// Whether something is stored that this caller taught, also if it doesn't count now.
+    ///
+    /// # Errors
+    /// The store fails.
+    pub async fn keeps(&self, caller: &PrincipalId) -> Result<bool, StoreError> {
+        self.store.has_learned_from(caller).await
     }
 
     fn is_on(&self, memory: &Memory) -> bool {
@@ -290,6 +321,11 @@ impl Learning {
             on += usize::from(self.is_on(memory));
             figures.extend(memory.last_replay().map(|(_, replayed)| (replayed.before, replayed.after)));
         });
+        for (scope, _) in self.co_uses.by_scope() {
+            // What only chats taught always counts.
+            let is_more = usize::from(self.memories.with(&scope, |_| ()).is_none());
+            (scopes, on) = (scopes + is_more, on + is_more);
+        }
         let mean =
             |value: fn(&(f64, f64)) -> f64| (!figures.is_empty()).then(|| figures.iter().map(value).sum::<f64>() / figures.len() as f64);
         let (before, after) = (mean(|pair| pair.0), mean(|pair| pair.1));

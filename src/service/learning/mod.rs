@@ -9,7 +9,7 @@ mod qualities;
 mod writer;
 pub(crate) mod open_message;
 pub mod learn;
-mod together;
+pub(in crate::service) mod together;
 mod arguments;
 pub(in crate::service) mod earlier;
 pub mod shown;

@@ -19,6 +19,11 @@ pub(crate) struct OpenMessage {
 }
 
 impl OpenMessage {
+    /// The number of forgettings before it.
+    pub(in crate::service) fn since(&self) -> u64 {
+        self.since
+    }
+
     /// The message as a caller with this own scope teaches from it. Messages are stored by their ids, so two callers must not share one:
     /// each would learn from the other, and what one forgets would remain as the other's.
     pub(super) fn of(&self, own: &Scope) -> RememberedMessage {

@@ -21,7 +21,8 @@ use crate::service::ports::{CallOutcome, CalledInChat};
 const SHORT: usize = 32;
 
 impl Learning {
-    /// Learns that a conversation called a tool with success. `since` is the number of forgettings before the call.
+    /// Learns that a conversation called a tool with success. `since` is the number of forgettings before the call, or before the message
+    /// that led to it.
     pub(in crate::service) fn learn_together(&self, caller: &Principal, conversation: &Conversation, tool: ToolId, since: u64) {
         let scopes = Scope::of(caller);
         let Some(own) = scopes.first() else { return };
@@ -30,7 +31,7 @@ impl Learning {
         let (chat, principal) = (id.into(), caller.id.as_str().into());
         let call = CalledInChat { chat, principal, scopes: scopes.into(), tool, at: SystemTime::now() };
         let lesson = Lesson { person: &call.principal, scopes: &call.scopes, tool: &call.tool, at: Minute::of(call.at) };
-        if self.forgettings.unless_forgotten(since, lesson, || self.co_uses.add(&call)) {
+        if self.forgettings.unless_forgotten(since, lesson, || self.co_uses.add(&call)).is_some() {
             self.queue.push(Taught::Called(call));
         }
     }
@@ -99,8 +100,9 @@ impl Learning {
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::service) mod tests {
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
     use async_trait::async_trait;
@@ -108,17 +110,58 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::Learning;
-    use crate::domain::access::principal::Principal;
+    use crate::domain::access::principal::{Principal, PrincipalId};
     use crate::domain::catalog::tool::ToolId;
     use crate::domain::learning::arguments::FilledParameters;
+    use crate::domain::learning::evidence::{Evidence, EvidenceKind, Minute};
+    use crate::domain::learning::scope::Scope;
     use crate::domain::learning::vector::MessageVector;
     use crate::domain::records::conversation::Conversation;
-    use crate::service::ports::{CallOutcome, CalledInChat, EarlierUse, FilledCall, Forgotten, LearnedUse, LearningStore, StoreError};
+    use crate::service::ports::{
+        CallOutcome, CalledInChat, EarlierUse, FilledCall, Forgotten, LearnedUse, LearningStore, StoreError, StoredScope,
+    };
     use crate::settings::{LearnedArguments, LearningMode, LearningSettings};
 
     /// Counts what is stored.
     #[derive(Default)]
-    struct Counting(Mutex<(usize, usize)>);
+    pub(in crate::service) struct Counting {
+        calls: Mutex<(usize, usize)>,
+        /// Messages of another model.
+        earlier: Mutex<Vec<EarlierUse>>,
+        replaced: AtomicUsize,
+    }
+
+    impl Counting {
+        /// With messages of another model that have these texts.
+        pub(in crate::service) fn with_earlier(texts: &[&str]) -> Self {
+            let evidence = Evidence { tool: ToolId::new("server", "tool"), kind: EvidenceKind::Called, at: Minute(1) };
+            let earlier = |text: &&str| EarlierUse {
+                message: (*text).into(),
+                text: Some((*text).to_owned()),
+                principal: "user:a".into(),
+                scopes: Scope::read("-/caller=user:a").into_iter().collect(),
+                evidence: evidence.clone(),
+            };
+            Self { earlier: Mutex::new(texts.iter().map(earlier).collect()), ..Self::default() }
+        }
+
+        /// How often vectors were replaced.
+        pub(in crate::service) fn replaced(&self) -> usize {
+            self.replaced.load(Ordering::Relaxed)
+        }
+    }
+
+    pub(in crate::service) fn settings() -> LearningSettings {
+        LearningSettings {
+            mode: LearningMode::Always,
+            half_life: Duration::from_hours(24),
+            group_people: 2,
+            all_people: 2,
+            explore: 0.0,
+            arguments: LearnedArguments::Names,
+            message_text: false,
+        }
+    }
 
     #[async_trait]
     impl LearningStore for Counting {
@@ -129,20 +172,28 @@ mod tests {
             Ok(Vec::new())
         }
         async fn learned_earlier(&self, _: &str, _: (usize, usize)) -> Result<Vec<EarlierUse>, StoreError> {
-            Ok(Vec::new())
+            Ok(self.earlier.lock().clone())
         }
-        async fn replace_vectors(&self, _: &str, _: &[(Arc<str>, MessageVector)]) -> Result<(), StoreError> {
+        async fn replace_vectors(&self, _: &str, vectors: &[(Arc<str>, MessageVector)]) -> Result<(), StoreError> {
+            self.earlier.lock().retain(|one| vectors.iter().all(|(id, _)| *id != one.message));
+            self.replaced.fetch_add(1, Ordering::Relaxed);
             Ok(())
         }
         async fn save_called(&self, calls: &[CalledInChat]) -> Result<(), StoreError> {
-            self.0.lock().0 += calls.len();
+            self.calls.lock().0 += calls.len();
             Ok(())
         }
         async fn called(&self, _: (usize, usize)) -> Result<Vec<CalledInChat>, StoreError> {
             Ok(Vec::new())
         }
+        async fn learned_scopes(&self) -> Result<Vec<StoredScope>, StoreError> {
+            Ok(Vec::new())
+        }
+        async fn has_learned_from(&self, _: &PrincipalId) -> Result<bool, StoreError> {
+            Ok(false)
+        }
         async fn save_filled(&self, calls: &[FilledCall]) -> Result<(), StoreError> {
-            self.0.lock().1 += calls.len();
+            self.calls.lock().1 += calls.len();
             Ok(())
         }
         async fn filled(&self, _: Option<&ToolId>) -> Result<Vec<FilledParameters>, StoreError> {
@@ -160,18 +211,9 @@ mod tests {
     #[tokio::test]
     async fn what_is_forgotten_during_a_call_is_not_learned_by_it() {
         let store = Arc::new(Counting::default());
-        let settings = LearningSettings {
-            mode: LearningMode::Always,
-            half_life: Duration::from_hours(24),
-            group_people: 2,
-            all_people: 2,
-            explore: 0.0,
-            arguments: LearnedArguments::Names,
-            message_text: false,
-        };
         let stop = CancellationToken::new();
         let kept = ("model", Duration::from_hours(24));
-        let (learning, writing) = Learning::start(Arc::clone(&store) as Arc<dyn LearningStore>, settings, kept, stop.clone()).await;
+        let (learning, writing) = Learning::start(Arc::clone(&store) as Arc<dyn LearningStore>, settings(), kept, stop.clone()).await;
         let (caller, chat, tool) = (Principal::service_key(), Conversation::chat("one"), ToolId::new("server", "tool"));
         let end = |since| {
             learning.learn_together(&caller, &chat, tool.clone(), since);
@@ -186,6 +228,19 @@ mod tests {
         assert!(learning.co_uses.chats() > 0 && !learning.qualities.is_empty());
         stop.cancel();
         writing.await.unwrap();
-        assert_eq!(*store.0.lock(), (1, 1), "only the second call");
+        assert_eq!(*store.calls.lock(), (1, 1), "only the second call");
+    }
+
+    /// Regression test: nobody saw what only chats had taught, although it counted.
+    #[tokio::test]
+    async fn scopes_of_chats_alone_are_shown() {
+        let (stop, kept) = (CancellationToken::new(), ("model", Duration::from_hours(24)));
+        let (learning, _) = Learning::start(Arc::new(Counting::default()), settings(), kept, stop).await;
+        learning.learn_together(&Principal::service_key(), &Conversation::chat("one"), ToolId::new("server", "tool"), 0);
+        let shown = learning.scopes().await.unwrap();
+        let shown: Vec<(String, usize, usize, bool)> =
+            shown.into_iter().map(|known| (known.scope.to_string(), known.messages, known.chats, known.on)).collect();
+        assert_eq!(shown, ["-/caller=service-key", "-/all"].map(|scope| (scope.to_owned(), 0, 1, true)));
+        assert_eq!(learning.state().map(|state| (state.scopes, state.on)), Some((2, 2)));
     }
 }

@@ -47,8 +47,8 @@ pub use self::store::{
     EarlierUse, EnrichmentStore, EventStore, FeedbackStore, FilledCall, Forgotten, KeyStore, LeaderStore, LearnedUse, LearningStore,
     ListingStore, Overwrites, PendingSignIn, PolicyStore, RateKey, RateReport, RateStore, SecretStore, ServerStore, SessionCaps,
     SessionSaved, SessionStore, SharedRate, SharedRates, StatePart, StateVersions, Store, StoreError, StoreFailures, StoredChat,
-    StoredConnection, StoredDefinition, StoredPolicy, StoredSecret, StoredServer, StoredToolOverride, SwitchStore, ToolOverrideStore,
-    ToolsetStore, UpkeepStore, UsageStore, VisitCaller,
+    StoredConnection, StoredDefinition, StoredPolicy, StoredScope, StoredSecret, StoredServer, StoredToolOverride, SwitchStore,
+    ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore, VisitCaller,
 };
 pub use self::tracer::{Span, SpanKind, SpanValue, TraceContext, Tracer};
 pub use crate::domain::catalog::catalog::{ServerListing, SkippedTool};

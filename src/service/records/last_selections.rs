@@ -42,13 +42,16 @@ pub(in crate::service) struct Lesson {
     pub(in crate::service) message: Option<OpenMessage>,
     /// The tool that ranked first.
     pub(in crate::service) first: Option<ToolId>,
+    /// The number of forgettings before the selection. What is forgotten afterwards isn't learned again from its chat.
+    pub(in crate::service) since: u64,
 }
 
+/// Everything belongs to a key, by its id if it has one: users of different keys never meet, even if both are called alike.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Key {
-    Selection(PrincipalId, Arc<str>),
-    Chat(PrincipalId, Arc<str>),
-    /// A chat, for a selection by a key that may act for users. The first part is the id of the key, if it has one.
+    Selection(Option<KeyId>, PrincipalId, Arc<str>),
+    Chat(Option<KeyId>, PrincipalId, Arc<str>),
+    /// A chat, for a selection by a key that may act for users.
     TrustedChat(Option<KeyId>, Arc<str>),
     /// The same for a selection for a named user.
     ChatOfUser(Option<KeyId>, Arc<str>),
@@ -90,24 +93,25 @@ impl LastSelections {
             if principal.kind == PrincipalKind::User {
                 self.selections.insert(Key::ChatOfUser(key_of(principal), chat.into()), Arc::clone(&selection));
             }
-            self.selections.insert(Key::Chat(principal.id.clone(), chat.into()), Arc::clone(&selection));
+            self.selections.insert(Key::Chat(key_of(principal), principal.id.clone(), chat.into()), Arc::clone(&selection));
         }
-        self.selections.insert(Key::Selection(principal.id.clone(), id), selection);
+        self.selections.insert(Key::Selection(key_of(principal), principal.id.clone(), id), selection);
     }
 
     /// The selection with this id, otherwise the last one of this chat.
     pub(super) fn of(&self, principal: &Principal, id: Option<&str>, chat: Option<&str>) -> Option<Arc<LastSelection>> {
-        let named = id.and_then(|id| self.selections.get(&Key::Selection(principal.id.clone(), id.into())));
+        let named = id.and_then(|id| self.selections.get(&Key::Selection(key_of(principal), principal.id.clone(), id.into())));
         named.or_else(|| {
             let chat: Arc<str> = chat?.into();
-            let own = self.selections.get(&Key::Chat(principal.id.clone(), Arc::clone(&chat)));
+            let own = self.selections.get(&Key::Chat(key_of(principal), principal.id.clone(), Arc::clone(&chat)));
             let own = own.or_else(|| self.selections.get(&Key::TrustedChat(key_of(principal), Arc::clone(&chat))));
             own.or_else(|| principal.vouches.then(|| self.selections.get(&Key::ChatOfUser(key_of(principal), chat)))?)
         })
     }
 }
 
-fn key_of(principal: &Principal) -> Option<KeyId> {
+/// The id of a caller's named key.
+pub(super) fn key_of(principal: &Principal) -> Option<KeyId> {
     principal.key.as_ref().map(|key| key.id.clone())
 }
 
@@ -176,6 +180,10 @@ mod tests {
         assert!(selections.of(&key_of_others, None, Some("chat")).is_none());
         selections.remember(&user, "of the user", Some("chat"), (&OfferedTools::default(), Lesson::default()));
         assert_eq!(found("chat").as_deref(), Some("of the user"));
+        // Nor may another key's user with the same id.
+        for id in [None, Some("of the user")] {
+            assert!(selections.of(&key_of_others, id, Some("chat")).is_none(), "{id:?}");
+        }
         // A call that lacks the user.
         selections.remember(&user, "of another chat", Some("other"), (&OfferedTools::default(), Lesson::default()));
         let found = |caller: &Principal| selections.of(caller, None, Some("other")).map(|found| found.id.to_string());

@@ -8,6 +8,7 @@ use moka::sync::Cache;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use crate::domain::access::api_key::KeyId;
 use crate::domain::access::principal::{Principal, PrincipalId};
 use crate::domain::catalog::tool::{Tool, ToolId};
 use crate::domain::learning::arguments::CallArguments;
@@ -22,7 +23,7 @@ use crate::service::learning::open_message::OpenMessage;
 use crate::service::ports::{
     Attribution, CallOutcome, EventMessage, EventStore, SelectionEvent, SelectionEventKind, Spool, SpoolState, StoreError, Verdict,
 };
-use crate::service::records::last_selections::{LastSelection, LastSelections, Lesson};
+use crate::service::records::last_selections::{LastSelection, LastSelections, Lesson, key_of};
 use crate::service::records::metrics::{Meters, SearchKind};
 use crate::service::records::spooled_events;
 use crate::service::records::spooling::{Kind, SaveBatch, Spooling};
@@ -59,7 +60,9 @@ pub struct Recorder {
 }
 
 /// The last search of each conversation without a selection. A call after it is evidence.
-type LastSearches = Cache<(PrincipalId, Conversation), OpenMessage>;
+type LastSearches = Cache<SearchKey, OpenMessage>;
+/// With the id of the caller's key, if it has one: users of different keys never meet.
+type SearchKey = (Option<KeyId>, PrincipalId, Conversation);
 
 /// Maximum number of remembered searches.
 const SEARCHES: u64 = 10_000;
@@ -168,7 +171,7 @@ impl Recorder {
         } else {
             vector.and_then(MessageVector::of).map(|vector| learning.open(principal, RememberedMessage { id: id.into(), vector, rivals }))
         };
-        Lesson { message, first }
+        Lesson { message, first, since: learning.forgettings() }
     }
 
     /// Records a search with its results, best first. `vector` is the vector of its only query.
@@ -187,7 +190,7 @@ impl Recorder {
             && let Some(conversation) = caller.conversation()
         {
             let message = RememberedMessage { id: Uuid::now_v7().to_string().into(), vector, rivals: [].into() };
-            self.searches.insert((caller.principal.id.clone(), conversation), learning.open(&caller.principal, message));
+            self.searches.insert(search_key(&caller.principal, conversation), learning.open(&caller.principal, message));
         }
         let recovered = followed.as_ref().zip(tools.first()).is_some_and(|(selection, best)| !selection.offered(best));
         self.record(self.event(caller, followed.as_deref(), SelectionEventKind::Searched { message, tools, recovered }));
@@ -210,6 +213,7 @@ impl Recorder {
         if let Some(learning) = &self.learning {
             let person = person(caller, followed.as_deref());
             learning.note_answer(person, &tool, outcome, took, since);
+            let since = self.begun(caller, followed.as_deref()).map_or(since, |begun| begun.min(since));
             if let Some(arguments) = arguments {
                 learning.learn_filled(person, &tool, &arguments.filled, since);
             }
@@ -234,7 +238,7 @@ impl Recorder {
         words: Option<String>,
     ) {
         let Some(learning) = &self.learning else { return };
-        let of_search = || self.searches.get(&(caller.principal.id.clone(), caller.conversation()?));
+        let of_search = || self.last_search(caller);
         let of_selection = followed.and_then(|selection| selection.lesson.message.clone());
         let is_of_search = of_selection.is_none();
         let Some(mut message) = of_selection.or_else(of_search) else { return };
@@ -281,8 +285,22 @@ impl Recorder {
     /// Learns that a conversation loaded a group of tools. `since` is the number of forgettings before the request.
     pub(in crate::service) fn loaded(&self, caller: &CallerContext, group: &str, since: u64) {
         if let (Some(learning), Some(conversation)) = (&self.learning, caller.conversation()) {
-            learning.learn_loaded(person(caller, self.followed(caller).as_deref()), &conversation, group, since);
+            let followed = self.followed(caller);
+            let since = self.begun(caller, followed.as_deref()).map_or(since, |begun| begun.min(since));
+            learning.learn_loaded(person(caller, followed.as_deref()), &conversation, group, since);
         }
+    }
+
+    /// The last search of a conversation without a selection.
+    fn last_search(&self, caller: &CallerContext) -> Option<OpenMessage> {
+        self.searches.get(&search_key(&caller.principal, caller.conversation()?))
+    }
+
+    /// The number of forgettings before the selection or the search that an event follows. A call after a forgetting must not teach again
+    /// what the caller did before it.
+    fn begun(&self, caller: &CallerContext, followed: Option<&LastSelection>) -> Option<u64> {
+        let of_search = || self.last_search(caller).map(|message| message.since());
+        followed.map(|selection| selection.lesson.since).or_else(of_search)
     }
 
     /// Creates an event for a caller, linked to the preceding selection.
@@ -308,6 +326,10 @@ impl Recorder {
         let end = text.char_indices().nth(MAX_TEXT_CHARACTERS).map_or(text.len(), |(at, _)| at);
         EventMessage { text: self.keeps_text.then(|| text[..end].to_owned()) }
     }
+}
+
+fn search_key(principal: &Principal, conversation: Conversation) -> SearchKey {
+    (key_of(principal), principal.id.clone(), conversation)
 }
 
 /// The person whose message a call or a verdict follows: the caller, unless it is a key that names no user, but named one when it selected.

@@ -88,7 +88,9 @@ impl ChatStore for SqlStore {
     }
 
     async fn remove_chats(&self, owner: &PrincipalId) -> Result<(), StoreError> {
-        self.write("remove a caller's chats", || async move |writer: &mut DbConnection| remove_all(writer, owner).await).await
+        self.write("remove a caller's chats", || async move |writer: &mut DbConnection| remove_all(writer, owner).await).await?;
+        self.empty_log().await;
+        Ok(())
     }
 }
 

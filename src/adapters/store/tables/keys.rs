@@ -33,7 +33,9 @@ impl KeyStore for SqlStore {
                 remove_belongings(writer, &key.name).await
             }
         };
-        self.durable("revoke an API key", revoke).await
+        self.durable("revoke an API key", revoke).await?;
+        self.empty_log().await;
+        Ok(())
     }
 
     async fn touch_api_key(&self, id: &KeyId, at: SystemTime) -> Result<(), StoreError> {
@@ -58,6 +60,9 @@ impl KeyStore for SqlStore {
             }
         };
         let gone: Vec<String> = self.write("remove ended keys", forget).await?;
+        if !gone.is_empty() {
+            self.empty_log().await;
+        }
         Ok(gone.into_iter().map(KeyId::new).collect())
     }
 }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use sqlx::{Pool, Row};
 
-use super::{Db, DbConnection, DbRow, SqlStore, co_use, parameters};
+use super::{Db, DbConnection, DbRow, SqlStore, co_use, count, parameters};
 use crate::adapters::store::encoding::{from_millis, odd, signed, to_json, to_millis};
 use crate::domain::access::api_key::KeyId;
 use crate::domain::access::principal::PrincipalId;
@@ -17,7 +17,7 @@ use crate::domain::learning::evidence::{Evidence, EvidenceKind, Minute};
 use crate::domain::learning::memory::RememberedMessage;
 use crate::domain::learning::scope::Scope;
 use crate::domain::learning::vector::MessageVector;
-use crate::service::ports::{CalledInChat, EarlierUse, FilledCall, Forgotten, LearnedUse, LearningStore, StoreError};
+use crate::service::ports::{CalledInChat, EarlierUse, FilledCall, Forgotten, LearnedUse, LearningStore, StoreError, StoredScope};
 
 const FORGET: &str = "forget what was learned";
 /// The ids of the newest messages under a condition, with a limit per caller and one in total.
@@ -62,6 +62,11 @@ const EARLIER: &str = evidence!(
     " LEFT JOIN selection_event ON selection_event.selection = substr(learned_message.id, 1, 36) AND selection_event.kind = 'offered'",
     "model <> $1 AND id NOT LIKE '%/%'"
 );
+
+/// How many messages and chats count for each scope. The words of arguments are no messages.
+const STORED_SCOPES: &str = "SELECT scope, CAST(sum(messages) AS bigint) AS messages, CAST(sum(chats) AS bigint) AS chats FROM (\
+    SELECT scope, count(*) AS messages, 0 AS chats FROM learned_message_scope WHERE message NOT LIKE '%/%' GROUP BY scope UNION ALL \
+    SELECT scope, 0 AS messages, count(*) AS chats FROM learned_chat_scope GROUP BY scope) AS counted GROUP BY scope ORDER BY scope";
 
 #[async_trait]
 impl LearningStore for SqlStore {
@@ -144,6 +149,30 @@ impl LearningStore for SqlStore {
         self.read("read what chats called", co_use::read(self.readers(), limits)).await
     }
 
+    async fn learned_scopes(&self) -> Result<Vec<StoredScope>, StoreError> {
+        let read = async {
+            let rows = sqlx::query(STORED_SCOPES).fetch_all(self.readers()).await?;
+            let mut scopes = Vec::with_capacity(rows.len());
+            for row in &rows {
+                // As when they are read, unknown ones are skipped.
+                if let Some(scope) = Scope::read(row.try_get("scope")?) {
+                    scopes.push(StoredScope { scope, messages: count(row, "messages")?, chats: count(row, "chats")? });
+                }
+            }
+            Ok(scopes)
+        };
+        self.read("read for whom something was learned", read).await
+    }
+
+    async fn has_learned_from(&self, caller: &PrincipalId) -> Result<bool, StoreError> {
+        let query = sqlx::query_scalar(
+            "SELECT count(*) FROM (SELECT 1 AS one FROM learned_message WHERE principal = $1 UNION ALL \
+             SELECT 1 FROM learned_chat WHERE principal = $1 UNION ALL SELECT 1 FROM learned_parameter WHERE principal = $1) AS found",
+        );
+        let found: i64 = self.read("read whether something was learned", query.bind(caller.as_str()).fetch_one(self.readers())).await?;
+        Ok(found > 0)
+    }
+
     async fn save_filled(&self, calls: &[FilledCall]) -> Result<(), StoreError> {
         self.write("save which parameters calls filled", || async move |writer: &mut DbConnection| parameters::save(writer, calls).await)
             .await
@@ -156,9 +185,9 @@ impl LearningStore for SqlStore {
     async fn forget_learned(&self, forgotten: &Forgotten) -> Result<u64, StoreError> {
         let forget_and_note = || {
             async move |writer: &mut DbConnection| {
-                let before = pieces(writer).await?;
+                let before = pieces(writer, forgotten).await?;
                 forget(writer, forgotten).await?;
-                let removed = before.saturating_sub(pieces(writer).await?);
+                let removed = before.saturating_sub(pieces(writer, forgotten).await?);
                 // Comes last, because other changes of the state wait from here on.
                 if let Some(what) = Noted::of(forgotten) {
                     self.note_forgotten(writer, &to_json(&what)?).await?;
@@ -166,10 +195,15 @@ impl LearningStore for SqlStore {
                 Ok(removed)
             }
         };
-        match forgotten {
-            Forgotten::Before(_) => self.write(FORGET, forget_and_note).await,
-            _ => self.durable(FORGET, forget_and_note).await,
+        let removed = match forgotten {
+            Forgotten::Before(_) => self.write(FORGET, forget_and_note).await?,
+            _ => self.durable(FORGET, forget_and_note).await?,
+        };
+        // Old messages are looked for often, and mostly there are none.
+        if removed > 0 || !matches!(forgotten, Forgotten::Before(_)) {
+            self.empty_log().await;
         }
+        Ok(removed)
     }
 
     async fn forget_again(&self, after: u64) -> Result<Vec<Forgotten>, StoreError> {
@@ -317,9 +351,18 @@ fn rivals(text: Option<&str>) -> Arc<[(ToolId, f32)]> {
     rivals.into_iter().map(|(server, tool, score)| (ToolId::new(server.as_str(), tool), score)).collect()
 }
 
-async fn pieces(writer: &mut DbConnection) -> Result<u64, sqlx::Error> {
-    let count: i64 = sqlx::query_scalar("SELECT count(*) FROM learned_message_evidence").fetch_one(writer).await?;
-    Ok(count.unsigned_abs())
+/// The number of what can be forgotten: for a scope, the messages and chats that count for it. Otherwise the evidence of messages, the
+/// tools that chats called, and the tools whose arguments were counted. The words of arguments count as a part of their message.
+async fn pieces(writer: &mut DbConnection, forgotten: &Forgotten) -> Result<u64, sqlx::Error> {
+    const OF_SCOPE: &str = "SELECT (SELECT count(*) FROM learned_message_scope WHERE scope = $1 AND message NOT LIKE '%/%') \
+                            + (SELECT count(*) FROM learned_chat_scope WHERE scope = $1)";
+    const OF_ALL: &str = "SELECT (SELECT count(*) FROM learned_message_evidence WHERE message NOT LIKE '%/%') \
+                          + (SELECT count(*) FROM learned_chat_tool) + (SELECT count(*) FROM learned_parameter WHERE parameter = $1)";
+    let counted: i64 = match forgotten {
+        Forgotten::Scope(scope) => sqlx::query_scalar(OF_SCOPE).bind(scope.to_string()).fetch_one(writer).await?,
+        _ => sqlx::query_scalar(OF_ALL).bind(parameters::CALLS).fetch_one(writer).await?,
+    };
+    Ok(counted.unsigned_abs())
 }
 
 pub(super) async fn remove_all(writer: &mut DbConnection, owner: &PrincipalId) -> Result<(), sqlx::Error> {

@@ -8,6 +8,7 @@
 //!   and for data whose loss costs only a warning (chats, events). `durable` is for data that people write or rely on: keys, the
 //!   policy, toolsets, tool overrides, approvals, secrets, sessions and their loaded groups, feedback. Both may run the work again
 //!   if another process was in the way.
+//! - `empty_log()`, which follows the deletion of a person's data.
 //! - `note_forgotten()` and `forgotten_elsewhere()`, for other services on the same database.
 //! - `snapshot`, `one_at_a_time`, `insert_numbered` and `text`; for a copy `importing()`, `continue_numbers()` and `unhurried`.
 //!

@@ -13,7 +13,7 @@ use crate::domain::learning::scope::Audience;
 use crate::service::ports::{FilledCall, Forgotten};
 
 /// The parameter that stands for the calls themselves.
-const CALLS: &str = "";
+pub(super) const CALLS: &str = "";
 /// Sums over callers, with a condition.
 macro_rules! sums {
     ($condition:literal) => {

@@ -69,7 +69,10 @@ impl SecretStore for SqlStore {
     }
 
     async fn remove_secrets(&self, owner: &PrincipalId) -> Result<u64, StoreError> {
-        self.durable("remove a caller's secrets", || async move |writer: &mut DbConnection| remove_all(writer, owner).await).await
+        let remove = || async move |writer: &mut DbConnection| remove_all(writer, owner).await;
+        let removed = self.durable("remove a caller's secrets", remove).await?;
+        self.empty_log().await;
+        Ok(removed)
     }
 }
 

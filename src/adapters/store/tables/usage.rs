@@ -98,7 +98,10 @@ impl UsageStore for SqlStore {
     }
 
     async fn forget_usage_of(&self, owner: &PrincipalId) -> Result<u64, StoreError> {
-        self.durable("delete a caller's usage", || async move |writer: &mut DbConnection| costs::delete_of(writer, owner).await).await
+        let delete = || async move |writer: &mut DbConnection| costs::delete_of(writer, owner).await;
+        let deleted = self.durable("delete a caller's usage", delete).await?;
+        self.empty_log().await;
+        Ok(deleted)
     }
 
     async fn conversation_figures(&self, wanted: &ConversationQuery) -> Result<ConversationReport, StoreError> {

@@ -73,14 +73,24 @@ pub(in crate::http::console) async fn change(state: web::Data<State>, caller: Ca
 
 /// The whole page. `done` says what was done, and `refused` why nothing is forgotten.
 async fn whole(visit: Visit<'_>, fields: &Fields, done: Markup, refused: Option<&Problem>) -> HttpResponse {
-    let (texts, known) = (visit.texts, visit.state.learning.scopes());
+    let texts = visit.texts;
+    let known = match visit.state.learning.scopes().await {
+        Ok(known) => known,
+        Err(error) => return visit.failed(&Problem::from(error)),
+    };
     let tried = Tried::read(&visit, fields).await;
     let is_off = visit.state.learning.mode() == LearningMode::Off;
     let body = html! {
         (done)
         (facts(&visit))
-        @if is_off { p.notice { (texts.learning_is_off) } }
-        @else {
+        @if is_off {
+            p.notice { (texts.learning_is_off) }
+            // What was learned before can be forgotten.
+            @if !known.is_empty() {
+                h2 { (texts.scopes) }
+                (scopes::list(&visit, &known, fields.number("offset")))
+            }
+        } @else {
             h2 { (texts.scopes) }
             (scopes::list(&visit, &known, fields.number("offset")))
             (scopes::last_replays(texts, &known))

@@ -34,6 +34,8 @@ pub(super) fn list(visit: &Visit<'_>, all: &[LearnedScope], offset: usize) -> Ma
         Head::Text(&texts.scope),
         Head::Number(&texts.messages),
         Head::Number(&texts.uses),
+        Head::Number(&texts.chats),
+        Head::Number(&texts.stored_messages),
         Head::Text(&texts.scope_counts),
         Head::Text(&texts.since),
         Head::Text(&texts.last_used),
@@ -61,6 +63,8 @@ fn row(visit: &Visit<'_>, known: &LearnedScope) -> Markup {
             th scope="row" { code { (short(&name, NAME)) } }
             td.number { (grouped(known.messages as u64)) }
             td.number { (grouped(known.uses as u64)) }
+            td.number { (grouped(known.chats as u64)) }
+            td.number { (grouped(known.stored as u64)) }
             td { (counts(texts, known.on)) }
             td { (moment(span.map(|(oldest, _)| oldest))) }
             td { (moment(span.map(|(_, newest)| newest))) }

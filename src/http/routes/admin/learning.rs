@@ -78,10 +78,15 @@ struct ScopeBody {
     scope: String,
     /// Number of remembered messages.
     messages: usize,
-    /// Number of pieces of evidence.
+    /// Number of pieces of their evidence.
     uses: usize,
+    /// Number of chats and sessions with calls. They teach which tools are called together.
+    chats: usize,
+    /// Number of stored messages. If learning is off or the embedding model has changed, they aren't remembered, but can be forgotten.
+    stored: usize,
     /// Whether these uses count. With `auto`, one caller's uses count if the last replay was clearly better with learning. Without a clear
-    /// result, they count if learning from them predicts the next uses better than no learning.
+    /// result, they count if learning from them predicts the next uses better than no learning. What only chats taught always counts,
+    /// unless learning is off.
     on: bool,
     /// The last replay since the start of the service, if any.
     last_replay: Option<LastReplayBody>,
@@ -150,7 +155,8 @@ struct EvidenceBody {
 
 #[derive(Serialize, ToSchema)]
 struct ForgottenBody {
-    /// Number of pieces of evidence.
+    /// Number of pieces of evidence: of messages, of tools that chats called, and of tools whose arguments were counted. For a scope, the
+    /// number of messages and chats that counted for it.
     removed: u64,
 }
 
@@ -284,10 +290,12 @@ pub async fn show_learning(state: web::Data<State>, _: Administrator, Query(quer
             Ok(HttpResponse::Ok().json(LearnedToolsBody { tools }))
         }
         LearningQuery { tool: None, message: None, principal: None } => {
-            let scopes = learning.scopes().into_iter().map(|known| ScopeBody {
+            let scopes = learning.scopes().await?.into_iter().map(|known| ScopeBody {
                 scope: known.scope.to_string(),
                 messages: known.messages,
                 uses: known.uses,
+                chats: known.chats,
+                stored: known.stored,
                 on: known.on,
                 last_replay: known.last_replay.map(|(at, replayed)| LastReplayBody {
                     at: time(at),

@@ -38,6 +38,16 @@ pub struct CalledInChat {
     pub at: SystemTime,
 }
 
+/// What is stored for a scope.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredScope {
+    pub scope: Scope,
+    /// Number of messages, of all models.
+    pub messages: u64,
+    /// Number of chats with calls.
+    pub chats: u64,
+}
+
 /// Evidence from a caller's message that another model embedded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EarlierUse {
@@ -121,14 +131,21 @@ pub trait LearningStore: Send + Sync {
     /// What chats called, newest chat first and each chat in the order of its calls: at most `chats` in total and `of_one` per caller.
     async fn called(&self, limits: (usize, usize)) -> Result<Vec<CalledInChat>, StoreError>;
 
+    /// The scopes for which something is stored, whatever the model, in the order of their names.
+    async fn learned_scopes(&self) -> Result<Vec<StoredScope>, StoreError>;
+
+    /// Whether something is stored that this caller taught.
+    async fn has_learned_from(&self, caller: &PrincipalId) -> Result<bool, StoreError>;
+
     /// Counts which parameters calls filled.
     async fn save_filled(&self, calls: &[FilledCall]) -> Result<(), StoreError>;
 
     /// Which parameters calls filled, over all callers: of one tool, or of all of them in the order of their ids.
     async fn filled(&self, tool: Option<&ToolId>) -> Result<Vec<FilledParameters>, StoreError>;
 
-    /// Deletes what was learned from messages, chats and arguments. Returns the number of pieces of evidence of messages. Durable, except for old
-    /// messages.
+    /// Deletes what was learned from messages, chats and arguments. Returns the number of pieces of evidence: those of messages, the tools
+    /// that chats called, and the tools whose arguments were counted. For a scope, returns the number of messages and chats that counted
+    /// for it. Durable, except for old messages.
     async fn forget_learned(&self, forgotten: &Forgotten) -> Result<u64, StoreError>;
 
     /// Deletes again what other services have forgotten with a later change than this one, and returns it in the order of the changes.

@@ -69,7 +69,7 @@ pub(crate) async fn what_was_learned_is_forgotten(store: &dyn Store) {
     assert_eq!(forget(Forgotten::Tool(ToolId::new("server", "two"))).await, 1);
     assert_eq!(forget(Forgotten::Caller(PrincipalId::new("user:a"))).await, 1);
     assert_eq!(forget(Forgotten::Before(Minute(25).time())).await, 1);
-    assert_eq!(forget(Forgotten::Scope(Scope::read("-/caller=user:c").unwrap())).await, 0, "it still counts for all");
+    assert_eq!(forget(Forgotten::Scope(Scope::read("-/caller=user:c").unwrap())).await, 1, "one message, which still counts for all");
     assert_eq!(store.learned(MODEL, (10, 10)).await.unwrap()[0].scopes[..], [Scope::read("-/all").unwrap()]);
     assert_eq!((forget(Forgotten::All).await, store.learned(MODEL, (10, 10)).await.unwrap().len()), (1, 0));
 }
@@ -105,16 +105,33 @@ pub(crate) async fn what_chats_called_is_forgotten(store: &dyn Store) {
         ["a", "b", "c"].map(|name| [called(name, &format!("user:{name}"), "one", 10), called(name, &format!("user:{name}"), "two", 11)]);
     store.save_called(&calls.concat()).await.unwrap();
     store.save_called(&[called("old", "user:d", "one", 1)]).await.unwrap();
+    // With what was counted as removed.
     let left = async |forgotten| {
-        store.forget_learned(&forgotten).await.unwrap();
-        chats(store, (10, 10)).await.len()
+        let removed = store.forget_learned(&forgotten).await.unwrap();
+        (chats(store, (10, 10)).await.len(), removed)
     };
-    assert_eq!(left(Forgotten::Before(Minute(5).time())).await, 6);
-    assert_eq!(left(Forgotten::Tool(ToolId::new("server", "two"))).await, 3);
-    assert_eq!(left(Forgotten::Caller(PrincipalId::new("user:a"))).await, 2);
-    assert_eq!(left(Forgotten::Scope(Scope::read("-/caller=user:b").unwrap())).await, 2, "it still counts for all");
-    assert_eq!(left(Forgotten::Scope(Scope::read("-/all").unwrap())).await, 1);
-    assert_eq!(left(Forgotten::All).await, 0);
+    assert_eq!(left(Forgotten::Before(Minute(5).time())).await, (6, 1));
+    assert_eq!(left(Forgotten::Tool(ToolId::new("server", "two"))).await, (3, 3));
+    assert_eq!(left(Forgotten::Caller(PrincipalId::new("user:a"))).await, (2, 1));
+    assert_eq!(left(Forgotten::Scope(Scope::read("-/caller=user:b").unwrap())).await, (2, 1), "it still counts for all");
+    assert_eq!(left(Forgotten::Scope(Scope::read("-/all").unwrap())).await, (1, 2));
+    assert_eq!(left(Forgotten::All).await, (0, 1));
+}
+
+/// Whatever taught them: messages of any model, or chats alone.
+pub(crate) async fn all_stored_scopes_are_known(store: &dyn Store) {
+    let of_words = used("a/server/one", "user:a", "one", EvidenceKind::Called, 11);
+    store.save_learned("old", &[used("a", "user:a", "one", EvidenceKind::Called, 10), of_words]).await.unwrap();
+    store.save_learned(MODEL, &[used("b", "user:a", "one", EvidenceKind::Called, 20)]).await.unwrap();
+    store.save_called(&[called("c", "user:b", "one", 10), called("c", "user:b", "two", 11)]).await.unwrap();
+    store.save_filled(&[filled("-", "user:c", &["to"], 10)]).await.unwrap();
+    let known = store.learned_scopes().await.unwrap();
+    let known: Vec<(String, u64, u64)> = known.into_iter().map(|one| (one.scope.to_string(), one.messages, one.chats)).collect();
+    let expected = [("-/all", 2, 1), ("-/caller=user:a", 2, 0), ("-/caller=user:b", 0, 1)];
+    assert_eq!(known, expected.map(|(scope, messages, chats)| (scope.to_owned(), messages, chats)));
+    for (caller, is_known) in [("user:a", true), ("user:b", true), ("user:c", true), ("user:d", false)] {
+        assert_eq!(store.has_learned_from(&PrincipalId::new(caller)).await.unwrap(), is_known, "{caller}");
+    }
 }
 
 fn filled(key: &str, person: &str, parameters: &[&str], minute: u32) -> FilledCall {

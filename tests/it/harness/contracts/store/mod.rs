@@ -49,7 +49,7 @@ macro_rules! store_contract {
                 what_is_stored_under_a_name_goes_with_its_key;
             learning:
                 what_was_learned_comes_back_by_model, what_was_learned_is_forgotten, what_chats_called_comes_back_in_order,
-                filled_parameters_are_counted_and_forgotten, messages_of_another_model_get_new_vectors,
+                filled_parameters_are_counted_and_forgotten, all_stored_scopes_are_known, messages_of_another_model_get_new_vectors,
                 what_chats_called_is_forgotten;
             listings:
                 listings_come_back_as_they_were, a_listing_replaces_the_one_before, lists_of_users_are_merged, a_removed_listing_is_gone,
