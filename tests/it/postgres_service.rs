@@ -199,6 +199,45 @@ async fn after_a_failover_that_loses_changes_the_state_is_that_of_the_new_server
     assert!(calls(&service, &next).await == StatusCode::OK && state(&service).await.0 >= before);
 }
 
+/// Regression test: a running service took over the empty state of another installation, and blocked tools could be called.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_state_of_another_installation_in_the_same_schema_is_not_taken_over() {
+    let name = schema();
+    let service = start(on(&name), None).await;
+    let (_, key) = create(&service, json!({"name": "kept"})).await;
+    assert_eq!(block(&service).await, StatusCode::OK);
+    let blocked = async || with_key(&service, Method::POST, "/one/fail", &key).json(&json!({})).send().await.unwrap().status();
+    assert_eq!(blocked().await, StatusCode::NOT_FOUND);
+    let before = state(&service).await.0;
+    let dump = format!("\"{name}_kept\"");
+    shared().run(&format!("ALTER SCHEMA \"{name}\" RENAME TO {dump}")).await;
+
+    // A service with a folder of its own creates the schema anew.
+    let other = start(on(&name), None).await;
+    create(&other, json!({"name": "theirs"})).await;
+    let ready = async || {
+        let (_, ready) = administer(&service, Method::GET, "/readyz", &Value::Null).await;
+        when(ready["store"].clone(), |store| store.to_string().contains("another installation"))
+    };
+    let store = eventually("the other installation is noticed", ready).await;
+    assert_eq!(store["state"], "failed", "{store}");
+    assert_eq!((blocked().await, calls(&service, &key).await), (StatusCode::NOT_FOUND, StatusCode::OK), "the old state applies");
+    assert_eq!(state(&service).await.0, before);
+    let (status, refused) = administer(&service, Method::POST, "/v1/admin/keys", &json!({"name": "lost"})).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "nothing is stored in the other installation: {refused}");
+    assert_eq!(names(&other).await, ["theirs"]);
+
+    other.stop().await;
+    shared().run(&format!("DROP SCHEMA \"{name}\" CASCADE; ALTER SCHEMA {dump} RENAME TO \"{name}\"")).await;
+    eventually("the own schema is used again", async || {
+        let (status, answer) = administer(&service, Method::POST, "/v1/admin/keys", &json!({"name": "after"})).await;
+        if status == StatusCode::CREATED { Ok(()) } else { Err(answer) }
+    })
+    .await;
+    assert_eq!((blocked().await, names(&service).await), (StatusCode::NOT_FOUND, vec!["kept".to_owned(), "after".to_owned()]));
+    service.stop().await;
+}
+
 /// A user switches the selection off in one service, and on again in the other.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_switch_of_a_user_applies_in_every_service() {

@@ -7,6 +7,9 @@
 //! **Other writers.** Transactions are `READ COMMITTED`. Whatever compares before it writes does both in one statement, or takes a
 //! lock ([`one_at_a_time`]). A transaction that the server aborts because of another one runs again.
 //!
+//! **Another installation.** If somebody replaces the schema by one of another installation, all operations fail as in an outage
+//! ([`changes`]), so that neither installation takes over anything from the other.
+//!
 //! **Outages.** Without a server, a pool of connections would keep every caller waiting for its time-out. So after the first
 //! failure, operations fail at once until the server responds again ([`outage`]).
 
@@ -75,6 +78,8 @@ pub struct PostgresStore {
     pool: PgPool,
     outage: Outage,
     changes: Changes,
+    /// The id of the installation that the schema had at the start.
+    installation: OnceLock<String>,
     election: Election,
     /// Distinguishes what this process has forgotten from what others have.
     service: String,
@@ -105,6 +110,7 @@ impl PostgresStore {
     fn over(settings: &PostgresSettings, (place, pool, listening): Opened) -> Self {
         Self {
             mark: OnceLock::new(),
+            installation: OnceLock::new(),
             outage: Outage::of(pool.clone()),
             election: Election::over(listening.clone(), place.schema.clone()),
             changes: Changes::over(listening),
@@ -143,6 +149,12 @@ impl PostgresStore {
     /// Fails at once during an outage, and notices its beginning.
     async fn reading<T>(&self, work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
         self.outage.check()?;
+        self.responding(work).await
+    }
+
+    /// Like [`Self::reading`], but also while the schema belongs to another installation.
+    async fn responding<T>(&self, work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
+        self.outage.check_server()?;
         let begun = Instant::now();
         let silent = || io::Error::new(io::ErrorKind::TimedOut, format!("no response within {} s", self.patience.as_secs()));
         let done = tokio::time::timeout(self.patience, work).await.unwrap_or_else(|_| Err(silent().into()));

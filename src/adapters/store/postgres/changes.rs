@@ -1,4 +1,7 @@
 //! Notifications of changes by other services: `NOTIFY`, which the triggers of the tables send with each commit.
+//!
+//! The numbers of changes are read together with the id of the installation. If somebody drops the schema while the service runs, another
+//! installation may create a new one, without this installation's keys and rules. Its state must not replace the one in memory.
 
 use std::io;
 use std::sync::OnceLock;
@@ -97,16 +100,46 @@ impl ChangeStore for PostgresStore {
     }
 
     async fn state_versions(&self) -> Result<StateVersions, StoreError> {
-        let query = sqlx::query("SELECT part, version FROM state_version");
+        let query = sqlx::query("SELECT part, version, (SELECT id FROM installation) AS installation FROM state_version");
         let rows = async { timeout(PATIENCE, query.fetch_all(self.readers())).await.unwrap_or(Err(sqlx::Error::PoolTimedOut)) };
-        let rows = self.reading(rows).await;
-        rows.and_then(|rows| read(&rows)).map_err(self.failed("read the numbers of changes"))
+        let versions = async {
+            let (versions, installation) = read(&self.responding(rows).await?)?;
+            self.check_owner(installation)?;
+            Ok(versions)
+        };
+        versions.await.map_err(self.failed("read the numbers of changes"))
     }
 }
 
-fn read(rows: &[PgRow]) -> Result<StateVersions, sqlx::Error> {
-    let mut versions = StateVersions::default();
+impl PostgresStore {
+    /// Fails if the schema has another id than the first one that was read. Then other operations fail too, until it has the id again.
+    fn check_owner(&self, installation: Option<String>) -> Result<(), sqlx::Error> {
+        let is_same = match (self.installation.get(), &installation) {
+            (Some(known), found) => found.as_ref() == Some(known),
+            (None, _) => true,
+        };
+        if let Some(id) = installation
+            && is_same
+        {
+            let _ = self.installation.set(id);
+        }
+        let schema = &self.place.schema;
+        let other = || {
+            format!(
+                "the schema {schema:?} was created anew, and belongs to another installation: restore the database of this installation, or \
+                 stop this service and choose its database in store.url and store.schema"
+            )
+        };
+        self.outage.note_owner((!is_same).then(other));
+        self.outage.check()
+    }
+}
+
+/// The numbers of the last changes, and the id of the installation.
+fn read(rows: &[PgRow]) -> Result<(StateVersions, Option<String>), sqlx::Error> {
+    let (mut versions, mut installation) = (StateVersions::default(), None);
     for row in rows {
+        installation = row.try_get("installation")?;
         let number: i64 = row.try_get("version")?;
         let number = u64::try_from(number).map_err(|_| odd("a negative number of a change"))?;
         match row.try_get("part")? {
@@ -115,5 +148,5 @@ fn read(rows: &[PgRow]) -> Result<StateVersions, sqlx::Error> {
             name => versions.parts.extend(StatePart::of_name(name).map(|part| (part, number))),
         }
     }
-    Ok(versions)
+    Ok((versions, installation))
 }

@@ -1,4 +1,4 @@
-//! Notices that the server doesn't respond, and that it responds again.
+//! Notices that the server doesn't respond, and that it responds again. Notices also that another installation has taken over the schema.
 
 use std::io;
 use std::sync::Arc;
@@ -15,6 +15,8 @@ const RETRY: Duration = Duration::from_millis(250);
 pub(super) struct Outage {
     pool: PgPool,
     state: Arc<Mutex<State>>,
+    /// Why the schema is not this service's any more.
+    other: Mutex<Option<String>>,
 }
 
 #[derive(Debug)]
@@ -33,15 +35,31 @@ impl State {
 
 impl Outage {
     pub(super) fn of(pool: PgPool) -> Self {
-        Self { pool, state: Arc::new(Mutex::new(State { reason: None, responded: Instant::now() })) }
+        Self { pool, state: Arc::new(Mutex::new(State { reason: None, responded: Instant::now() })), other: Mutex::default() }
+    }
+
+    /// Fails during an outage, and while the schema belongs to another installation: nothing of it may be read, and nothing written to it.
+    pub(super) fn check(&self) -> Result<(), sqlx::Error> {
+        self.check_server()?;
+        self.other.lock().clone().map_or(Ok(()), |reason| Err(away(reason)))
     }
 
     /// Fails during an outage.
-    pub(super) fn check(&self) -> Result<(), sqlx::Error> {
-        match &self.state.lock().reason {
-            None => Ok(()),
-            Some(reason) => Err(sqlx::Error::Io(io::Error::new(io::ErrorKind::NotConnected, reason.clone()))),
+    pub(super) fn check_server(&self) -> Result<(), sqlx::Error> {
+        self.state.lock().reason.clone().map_or(Ok(()), |reason| Err(away(reason)))
+    }
+
+    /// Notes whether the schema belongs to this installation, or why it doesn't. Logs a change once.
+    pub(super) fn note_owner(&self, other: Option<String>) {
+        let mut noted = self.other.lock();
+        match (&*noted, &other) {
+            (None, Some(reason)) => {
+                tracing::error!(reason, "this service keeps the keys and rules that it has in memory, and stores nothing");
+            }
+            (Some(_), None) => tracing::info!("the schema belongs to this installation again"),
+            _ => {}
         }
+        *noted = other;
     }
 
     /// Notes a response. Only a new connection ends an outage, because this response may be late.
@@ -78,6 +96,11 @@ impl Outage {
     }
 }
 
+/// The error of an operation that is not tried.
+fn away(reason: String) -> sqlx::Error {
+    sqlx::Error::Io(io::Error::new(io::ErrorKind::NotConnected, reason))
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Instant;
@@ -101,5 +124,16 @@ mod tests {
         outage.check().unwrap_err();
         outage.note_response();
         outage.check().unwrap_err();
+    }
+
+    #[tokio::test]
+    async fn nothing_is_read_from_the_schema_of_another_installation() {
+        let outage = Outage::of(PgPoolOptions::new().connect_lazy_with(PgConnectOptions::new_without_pgpass()));
+        outage.note_owner(Some("it belongs to another installation".to_owned()));
+        outage.note_response();
+        assert!(outage.check().unwrap_err().to_string().contains("another installation"));
+        outage.check_server().unwrap();
+        outage.note_owner(None);
+        outage.check().unwrap();
     }
 }
