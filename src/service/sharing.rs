@@ -3,7 +3,8 @@
 //! These are keys, rules, toolsets, overrides of tools, approvals, servers, callers' switches and administrators' search texts, which every
 //! service keeps in memory, and what was forgotten of what use has taught. A change has a number, and so has the state of this service: the
 //! number of the last change that it contains. A change that this service makes itself is acknowledged with a number that includes it. So
-//! whoever changes something can tell whether another service has the change already.
+//! whoever changes something can tell whether another service has the change already. A failover or a restored backup may lose changes, and
+//! their numbers are given again: so each change also has a random token, which is compared too.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +21,7 @@ use crate::service::catalog::enrich::admin::EnrichmentAdmin;
 use crate::service::catalog::rebuild::Rebuilds;
 use crate::service::catalog::tool_facts::ToolOverrides;
 use crate::service::learning::learn::Learning;
-use crate::service::ports::{ChangeStore, StatePart, StateVersions};
+use crate::service::ports::{Change, ChangeStore, StatePart, StateVersions};
 use crate::service::servers::Servers;
 use crate::service::supervision::joined;
 use crate::service::toolsets::toolsets::Toolsets;
@@ -109,14 +110,9 @@ impl SharedState {
     async fn take_over(&self) -> Result<(), PolicyError> {
         let mut known = self.known.lock().await;
         let current = self.store.state_versions().await?;
-        // After a failover that lost changes, the numbers are lower than before, and may have been given again.
-        let has_lost = current.latest < known.latest;
-        for (part, version) in &current.parts {
-            if has_lost || known.parts.get(part) != Some(version) {
-                let before = known.parts.get(part).copied().unwrap_or(*version);
-                self.refresh(*part, before).await?;
-                known.parts.insert(*part, *version);
-            }
+        for (part, change) in outdated(&known, &current) {
+            self.refresh(part, last_common(known.parts.get(&part).copied(), change)).await?;
+            known.parts.insert(part, change);
         }
         known.latest = current.latest;
         self.number.store(current.latest, Ordering::Release);
@@ -143,5 +139,56 @@ impl SharedState {
             }
         }
         Ok(())
+    }
+}
+
+/// The parts whose last change is not the one in memory. A lower number means that changes were lost: then all parts are read again.
+fn outdated(known: &StateVersions, current: &StateVersions) -> Vec<(StatePart, Change)> {
+    let has_lost = current.latest < known.latest;
+    let parts = current.parts.iter().map(|(part, change)| (*part, *change));
+    parts.filter(|(part, change)| has_lost || known.parts.get(part) != Some(change)).collect()
+}
+
+/// The number of a part's last change that memory and the store can have in common. The last one in the store is not in memory, even if
+/// memory has one with its number.
+fn last_common(known: Option<Change>, current: Change) -> u64 {
+    known.map_or(current.number, |known| if known == current { known.number } else { known.number.min(current.number.saturating_sub(1)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use uuid::Uuid;
+
+    use super::{Change, StatePart, StateVersions, last_common, outdated};
+
+    fn change(number: u64, token: u128) -> Change {
+        Change { number, token: Uuid::from_u128(token) }
+    }
+
+    fn versions(latest: u64, parts: [(StatePart, Change); 2]) -> StateVersions {
+        StateVersions { latest, parts: BTreeMap::from(parts) }
+    }
+
+    /// Regression test: after a failover, other changes had the same numbers, and were never taken over.
+    #[test]
+    fn another_change_with_the_same_number_is_taken_over() {
+        use StatePart::{Keys, Policy};
+        let known = versions(7, [(Keys, change(7, 1)), (Policy, change(5, 2))]);
+        let parts = |current: &StateVersions| outdated(&known, current).into_iter().map(|(part, _)| part).collect::<Vec<_>>();
+        assert_eq!(parts(&known), []);
+        assert_eq!(parts(&versions(8, [(Keys, change(8, 3)), (Policy, change(5, 2))])), [Keys]);
+        assert_eq!(parts(&versions(7, [(Keys, change(7, 3)), (Policy, change(5, 2))])), [Keys]);
+        assert_eq!(parts(&versions(6, [(Keys, change(6, 3)), (Policy, change(5, 2))])), [Keys, Policy]);
+        for (before, current, expected) in [
+            (None, change(9, 1), 9),
+            (Some(change(7, 1)), change(9, 2), 7),
+            (Some(change(7, 1)), change(7, 2), 6),
+            (Some(change(7, 1)), change(4, 2), 3),
+            (Some(change(7, 1)), change(7, 1), 7),
+        ] {
+            assert_eq!(last_common(before, current), expected, "{before:?} {current:?}");
+        }
     }
 }

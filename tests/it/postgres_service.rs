@@ -197,6 +197,17 @@ async fn after_a_failover_that_loses_changes_the_state_is_that_of_the_new_server
     // The next change gets the number of the lost one.
     let (_, next) = create(&service, json!({"name": "next"})).await;
     assert!(calls(&service, &next).await == StatusCode::OK && state(&service).await.0 >= before);
+    // Once more, and another change has had the number of the lost one meanwhile.
+    let number = state(&service).await.0;
+    shared()
+        .run(&format!(
+            "BEGIN; ALTER TABLE {table} DISABLE TRIGGER USER; DELETE FROM {table} WHERE name = 'next'; \
+             ALTER TABLE {table} ENABLE TRIGGER USER; \
+             UPDATE \"{name}\".state_version SET token = gen_random_uuid() WHERE part IN ('all', 'keys'); COMMIT"
+        ))
+        .await;
+    eventually("the key is unknown", async || calls(&service, &next).await == StatusCode::UNAUTHORIZED).await;
+    assert_eq!((state(&service).await.0, calls(&service, &kept).await), (number, StatusCode::OK));
 }
 
 /// Regression test: a running service took over the empty state of another installation, and blocked tools could be called.

@@ -12,10 +12,11 @@ use sqlx::Row;
 use sqlx::postgres::{PgListener, PgPool, PgRow};
 use tokio::sync::watch;
 use tokio::time::timeout;
+use uuid::Uuid;
 
 use super::PostgresStore;
 use crate::adapters::store::encoding::odd;
-use crate::service::ports::{ChangeStore, StatePart, StateVersions, StoreError};
+use crate::service::ports::{Change, ChangeStore, StatePart, StateVersions, StoreError};
 
 /// How long to wait until the next attempt to listen.
 const RETRY: Duration = Duration::from_secs(1);
@@ -100,7 +101,7 @@ impl ChangeStore for PostgresStore {
     }
 
     async fn state_versions(&self) -> Result<StateVersions, StoreError> {
-        let query = sqlx::query("SELECT part, version, (SELECT id FROM installation) AS installation FROM state_version");
+        let query = sqlx::query("SELECT part, version, token::text AS token, (SELECT id FROM installation) AS installation FROM state_version");
         let rows = async { timeout(PATIENCE, query.fetch_all(self.readers())).await.unwrap_or(Err(sqlx::Error::PoolTimedOut)) };
         let versions = async {
             let (versions, installation) = read(&self.responding(rows).await?)?;
@@ -145,7 +146,10 @@ fn read(rows: &[PgRow]) -> Result<(StateVersions, Option<String>), sqlx::Error> 
         match row.try_get("part")? {
             ALL => versions.latest = number,
             // A later version of the service may know further parts.
-            name => versions.parts.extend(StatePart::of_name(name).map(|part| (part, number))),
+            name => {
+                let token = Uuid::try_parse(row.try_get("token")?).map_err(|_| odd("a token of a change that is no UUID"))?;
+                versions.parts.extend(StatePart::of_name(name).map(|part| (part, Change { number, token })));
+            }
         }
     }
     Ok((versions, installation))

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use tokio::sync::watch;
+use uuid::Uuid;
 
 use super::StoreError;
 use crate::domain::text::named::named;
@@ -26,13 +27,21 @@ named! {
     }
 }
 
+/// A change of a part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    pub number: u64,
+    /// A random value. After a failover that lost changes, another change may have the same number.
+    pub token: Uuid,
+}
+
 /// The numbers of the last changes. Every change of a part gets the next number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StateVersions {
     /// The number of the last change of any part; 0 if there never was one.
     pub latest: u64,
-    /// The number of the last change of each part.
-    pub parts: BTreeMap<StatePart, u64>,
+    /// The last change of each part.
+    pub parts: BTreeMap<StatePart, Change>,
 }
 
 #[async_trait]
