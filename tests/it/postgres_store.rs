@@ -240,6 +240,13 @@ async fn what_prevents_the_start_is_explained() {
     let (is_lasting, text) = refused(&at(format!("{}?sslmode=require", server.url()))).await;
     assert!(is_lasting && text.contains("no encrypted connection"), "{text}");
 
+    for encoding in ["LATIN1", "SQL_ASCII"] {
+        let database = format!("{}_{name}", encoding.to_lowercase());
+        server.run(&format!("CREATE DATABASE {database} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")).await;
+        let (is_lasting, text) = refused(&at(server.url().replace("/postgres", &format!("/{database}")))).await;
+        assert!(is_lasting && text.contains(&format!("is encoded in {encoding}")) && text.contains("--encoding UTF8"), "{text}");
+    }
+
     server.run(&format!("CREATE ROLE \"weak_{name}\" LOGIN PASSWORD 'geheim'")).await;
     let (is_lasting, text) = refused(&at(server.url_of(&format!("weak_{name}:geheim"), "postgres"))).await;
     assert!(is_lasting && text.contains(&format!("CREATE SCHEMA \"{name}\"")), "{text}");

@@ -41,7 +41,7 @@ pub enum PostgresOpenError {
     Unreachable { place: Arc<PostgresPlace>, source: sqlx::Error },
     #[error("{place} refuses the user {user:?} ({source}): check the user and the password in store.url")]
     Refused { place: Arc<PostgresPlace>, user: String, source: sqlx::Error },
-    #[error("{place} does not exist: create it, for example with: createdb --owner {user} {database}")]
+    #[error("{place} does not exist: create it, for example with: createdb --encoding UTF8 --template template0 --locale C --owner {user} {database}")]
     NoDatabase { place: Arc<PostgresPlace>, user: String, database: String },
     #[error(
         "no encrypted connection to {place} ({source}): check the certificate of the server, sslrootcert=FILE and sslmode in \
@@ -50,6 +50,12 @@ pub enum PostgresOpenError {
     Tls { place: Arc<PostgresPlace>, source: sqlx::Error },
     #[error("{place} runs version {version}, but version {OLDEST} or later is needed: upgrade the server or use another one")]
     TooOld { place: Arc<PostgresPlace>, version: String },
+    /// Most texts could be stored, but not those with other characters, such as definitions of tools.
+    #[error(
+        "{place} is encoded in {encoding}; create it with: createdb --encoding UTF8 --template template0 --locale C --owner {user} \
+         {database} (another name, if you need the old database, which then also goes into store.url)"
+    )]
+    Encoding { place: Arc<PostgresPlace>, encoding: String, user: String, database: String },
     #[error(
         "{place} does not allow the user {user:?} to create or change the schema {schema:?} ({source}): let an administrator run CREATE \
          SCHEMA \"{schema}\" AUTHORIZATION \"{user}\""
@@ -97,6 +103,7 @@ impl PostgresOpenError {
             | Self::NoDatabase { .. }
             | Self::Tls { .. }
             | Self::TooOld { .. }
+            | Self::Encoding { .. }
             | Self::NoPermission { .. }
             | Self::Foreign { .. }
             | Self::Newer { .. }

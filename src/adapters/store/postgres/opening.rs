@@ -27,6 +27,8 @@ const GIVEN_BACK: Duration = Duration::from_secs(5);
 /// How long a transaction may wait for its next statement. Other services wait for its locks, and its own service may be gone without
 /// the server noticing.
 const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(5);
+/// The only encoding in which a database can store every text.
+const ENCODING: &str = "UTF8";
 /// The comment of the table `installation`, which distinguishes our schema from others.
 const OURS: &str = "toolsieve";
 
@@ -125,6 +127,10 @@ impl Opening {
         if number.parse::<u32>().is_ok_and(|number| number < OLDEST * 10_000) {
             let version = sqlx::query_scalar("SHOW server_version").fetch_one(&mut connection).await.map_err(failed)?;
             return Err(PostgresOpenError::TooOld { place, version });
+        }
+        let encoding: String = sqlx::query_scalar("SHOW server_encoding").fetch_one(&mut connection).await.map_err(failed)?;
+        if encoding != ENCODING {
+            return Err(PostgresOpenError::Encoding { user: place.user.clone(), database: place.database.clone(), place, encoding });
         }
         let wait = format!("SET statement_timeout = 0; SET lock_timeout = {}", MIGRATION_WAIT.as_millis());
         connection.execute(AssertSqlSafe(wait)).await.map_err(failed)?;

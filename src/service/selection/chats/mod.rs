@@ -337,4 +337,64 @@ mod tests {
             assert_eq!(*store.writes.lock(), expected, "{age:?}");
         }
     }
+
+    /// Takes all sets but those of one chat.
+    struct Refusing {
+        refused: &'static str,
+        sets: Mutex<HashMap<String, ChatSet>>,
+    }
+
+    impl Refusing {
+        fn save(&self, chats: &[(&ChatKey, &ChatSet)]) -> Result<(), StoreError> {
+            if chats.iter().any(|(key, _)| key.chat == self.refused) {
+                return Err(StoreError::Failed { action: "save a chat", source: "a character that it can't store".into() });
+            }
+            self.sets.lock().extend(chats.iter().map(|(key, set)| (key.chat.clone(), (*set).clone())));
+            Ok(())
+        }
+    }
+
+    #[async_trait]
+    impl ChatStore for Refusing {
+        async fn chat(&self, _: &ChatKey) -> Result<Option<StoredChat>, StoreError> {
+            Ok(None)
+        }
+
+        async fn save_chat(&self, key: &ChatKey, set: &ChatSet, version: u64) -> Result<Option<u64>, StoreError> {
+            self.save(&[(key, set)]).map(|()| Some(version + 1))
+        }
+
+        async fn save_chats(&self, chats: &[(ChatKey, StoredChat)]) -> Result<Vec<Option<u64>>, StoreError> {
+            self.save(&chats.iter().map(|(key, chat)| (key, &chat.set)).collect::<Vec<_>>())?;
+            Ok(chats.iter().map(|(_, chat)| Some(chat.version + 1)).collect())
+        }
+
+        async fn remove_chats(&self, _: &PrincipalId) -> Result<(), StoreError> {
+            unreachable!("nobody is forgotten")
+        }
+    }
+
+    /// Regression test: while one chat's set was retried, for up to a minute, no other one was written.
+    #[tokio::test(start_paused = true)]
+    async fn a_set_that_the_store_refuses_holds_up_no_other_one() {
+        let tools = [ToolId::new("s", "a")];
+        let store = Arc::new(Refusing { refused: "bad", sets: Mutex::default() });
+        let (chats, writer) = Chats::start(Arc::clone(&store) as Arc<dyn ChatStore>, CancellationToken::new());
+        let key = |chat: &str| ChatKey { principal: PrincipalId::new("user:anna"), chat: chat.to_owned() };
+        for chat in ["bad", "before"] {
+            chats.update(&key(chat), &tools, &[], 24).await;
+        }
+        // A retry fails, so that the next one comes later.
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        assert_eq!(store.sets.lock().len(), 1, "the first failure costs the other chat of its statement nothing");
+        for chat in ["bad", "after"] {
+            chats.update(&key(chat), &tools, &tools, 24).await;
+        }
+        // Longer than changes are collected, shorter than the pause before the next retry.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let mut stored: Vec<String> = store.sets.lock().keys().cloned().collect();
+        stored.sort_unstable();
+        assert_eq!(stored, ["after", "before"]);
+        writer.abort();
+    }
 }

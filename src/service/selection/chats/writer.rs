@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rand::seq::SliceRandom as _;
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -22,7 +23,7 @@ const ATTEMPTS: usize = 5;
 /// Pause before the first retry of sets that the store rejected. It doubles after each failure.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
-/// Number of failures after which the remaining sets are not tried until the next retry.
+/// Number of failures in a row after which the remaining sets are not tried until the next retry.
 const FAILURES: usize = 3;
 /// Maximum number of sets that wait for a retry.
 const WAITING: usize = 10_000;
@@ -39,11 +40,13 @@ pub(super) struct Writer {
     /// The pause between retries and its end. `None` if no chat's set is waiting for a retry.
     pause: Duration,
     retry: Option<Instant>,
+    /// Whether the store takes no sets at all, so that all changes wait for the retry.
+    is_failing: bool,
 }
 
 impl Writer {
     pub(super) fn new(store: Arc<dyn ChatStore>, owners: Owners, writing: Arc<Mutex<()>>) -> Self {
-        Self { store, owners, writing, waiting: HashMap::new(), pause: FIRST_PAUSE, retry: None }
+        Self { store, owners, writing, waiting: HashMap::new(), pause: FIRST_PAUSE, retry: None, is_failing: false }
     }
 
     pub(super) async fn run(mut self, mut queue: mpsc::Receiver<(ChatKey, Entry)>, stop: CancellationToken) {
@@ -79,10 +82,13 @@ impl Writer {
             }
             // Write a chat that changed several times only once, in its latest state.
             let changed: HashMap<ChatKey, Entry> = changed.drain(..).collect();
-            if self.retry.is_some() {
+            if self.is_failing {
                 self.wait(changed);
             } else {
-                self.save(changed).await;
+                // Only the chats that have failed wait.
+                let (failed, others) = changed.into_iter().partition(|(key, _)| self.waiting.contains_key(key));
+                self.wait(failed);
+                self.save(others).await;
             }
         }
     }
@@ -90,41 +96,55 @@ impl Writer {
     async fn retry(&mut self) {
         let waiting = std::mem::take(&mut self.waiting);
         self.retry = None;
-        self.save(waiting).await;
+        let was_failing = self.is_failing;
+        let is_away = self.save(waiting).await;
+        // What fails again says nothing about other chats.
+        self.is_failing &= was_failing || is_away;
     }
 
-    async fn save(&mut self, changed: HashMap<ChatKey, Entry>) {
+    /// Returns whether the store is away.
+    async fn save(&mut self, changed: HashMap<ChatKey, Entry>) -> bool {
         let _writing = Arc::clone(&self.writing).lock_owned().await;
         let mut failed = HashMap::new();
         let mut changed: Vec<(ChatKey, Entry)> = changed.into_iter().filter(|(key, _)| self.owners.keep(&key.principal)).collect();
         // In one order in all services, so that their statements don't wait for each other in a circle.
         changed.sort_unstable_by(|(one, _), (other, _)| (one.principal.as_str(), &one.chat).cmp(&(other.principal.as_str(), &other.chat)));
-        let mut is_away = false;
+        let (mut is_away, mut in_a_row) = (false, 0);
         for together in changed.chunks(TOGETHER) {
             let mut rest = together.to_vec();
             if !is_away {
                 match save_together(self.store.as_ref(), together).await {
                     Ok(others) => rest = others,
                     Err(StoreError::Away { .. }) => is_away = true,
-                    // One of them may be the reason.
-                    Err(StoreError::Failed { .. }) => {}
+                    // One of them may be the reason. The next attempts begin with others.
+                    Err(StoreError::Failed { .. }) => rest.shuffle(&mut rand::rng()),
                 }
             }
             for (key, entry) in rest {
                 // A single bad set must not block the others, and a failing store must not get thousands of attempts.
-                if is_away || failed.len() >= FAILURES || !save(self.store.as_ref(), &key, &entry).await {
+                if is_away || in_a_row >= FAILURES || !save(self.store.as_ref(), &key, &entry).await {
+                    in_a_row += 1;
                     failed.insert(key, entry);
+                } else {
+                    in_a_row = 0;
                 }
             }
         }
+        self.is_failing = is_away || in_a_row >= FAILURES;
         if failed.is_empty() {
-            self.pause = FIRST_PAUSE;
-            return;
+            if self.waiting.is_empty() {
+                self.pause = FIRST_PAUSE;
+            }
+            return false;
         }
-        tracing::warn!(chats = failed.len(), pause = ?self.pause, "the tools of some chats were not stored; the write is retried");
-        self.retry = Some(Instant::now() + self.pause);
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        // Sets that wait already keep their time.
+        if self.retry.is_none() {
+            tracing::warn!(chats = failed.len(), pause = ?self.pause, "the tools of some chats were not stored; the write is retried");
+            self.retry = Some(Instant::now() + self.pause);
+            self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        }
         self.wait(failed);
+        is_away
     }
 
     /// Queues sets for a retry. Drops those beyond the limit, whose stored versions then apply again.
