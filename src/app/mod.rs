@@ -290,10 +290,13 @@ impl Application {
         let llm_costs = LlmCosts::new(recorder.clone(), Arc::clone(&count_tokens));
         let (audit, auditing) = Audit::start(store.clone(), audit_spool, (start.store.audit_retention, leading.clone()), stop.clone());
         let (chats, chat_writing) = Chats::start(store.clone(), stop.clone());
-        let is_shared = store.changes().is_some();
         let of_revoked = Arc::clone(&keys);
         let chats = chats.without(move |owner| of_revoked.is_revoked(owner));
-        let chats = if is_shared { chats.with_patience(start.store.message_wait) } else { chats };
+        let chats = match &start.store.postgres {
+            // Half of the connections stay free for other operations.
+            Some(postgres) => chats.with_patience(start.store.message_wait, (postgres.max_connections as usize / 2).max(1)),
+            None => chats,
+        };
         let events = servers.events();
         let following = tokio::spawn(async move { refresh.follow(events).await });
         let (enrichment, enriching) =

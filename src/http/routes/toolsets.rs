@@ -95,6 +95,7 @@ described! {
         bound: usize,
         /// A suggestion for the model's next step.
         next: String,
+        warnings unless "Vec::is_empty": Vec<String>,
     }
 
     /// The toolsets and servers that can be loaded.

@@ -28,6 +28,9 @@ use crate::service::records::record::Recorder;
 use crate::service::selection::chats::{Chats, over_budget};
 use crate::service::selection::pinned::pinned;
 
+/// The warning of a response that doesn't wait for the store any longer.
+const NOT_STORED: &str = "the chat's tools are kept in memory only until the store answers again";
+
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
     /// Some names match no group; the text explains each problem.
@@ -130,6 +133,8 @@ pub(crate) struct UnloadAnswer {
     pub tools: Vec<String>,
     pub bound: usize,
     pub next: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// A group that can be loaded.
@@ -333,6 +338,7 @@ impl Loading {
             return Err(LoadError::Initial(group.to_string()));
         }
         let before = Self::names_with(&loaded, &view, here.address);
+        let mut warnings = Vec::new();
         let was_loaded = match &holder {
             LoadHolder::Session(session) => self.store.unload_session_group(&session.id, &group).await?,
             LoadHolder::Client(client) => {
@@ -343,7 +349,11 @@ impl Loading {
             }
             LoadHolder::Chat(key) => {
                 let tools: HashSet<ToolId> = group.members(catalog, visibility).into_iter().map(|tool| tool.id.clone()).collect();
-                self.chats.remove(key, &tools).await.ok_or(LoadError::Unavailable)?.1
+                let was_loaded = self.chats.remove(key, &tools).await.ok_or(LoadError::Unavailable)?.1;
+                if !self.chats.store_now(key).await {
+                    warnings.push(NOT_STORED.to_owned());
+                }
+                was_loaded
             }
         };
         if !was_loaded {
@@ -357,7 +367,7 @@ impl Loading {
             // The chat keeps what was offered to it, so the next selection would bring these tools back.
             let key = ChatKey::of(&here.caller.principal, chat);
             let tools = gone.iter().filter_map(|name| catalog.operation(name.as_str())).map(|tool| tool.id.clone()).collect();
-            if self.chats.remove(&key, &tools).await.is_none() {
+            if self.chats.remove(&key, &tools).await.is_none() || !self.chats.store_now(&key).await {
                 tracing::warn!("tools that a session has unloaded stay among the tools of its chat: the store does not answer");
             }
         }
@@ -366,6 +376,7 @@ impl Loading {
             tools: gone.into_iter().map(ToString::to_string).collect(),
             bound: after.len(),
             next: format!("They are not among your tools any more. {LoadToolset} brings them back."),
+            warnings,
         })
     }
 
@@ -394,7 +405,8 @@ impl Loading {
         let budget = settings.chat_budget;
         let tools: Vec<ToolId> = groups.iter().flat_map(|group| group.members(catalog, visibility)).map(|tool| tool.id.clone()).collect();
         let updated = self.chats.update(key, &tools, &[], budget).await;
-        let mut warnings: Vec<String> = updated.warning.into_iter().collect();
+        let is_stored = self.chats.store_now(key).await;
+        let mut warnings: Vec<String> = updated.warning.or_else(|| (!is_stored).then(|| NOT_STORED.to_owned())).into_iter().collect();
         if tools.len() > budget {
             warnings.push(format!(
                 "a chat keeps at most {budget} tools, and these are {}: the next message removes tools that were not called",

@@ -1,13 +1,14 @@
 //! A chat's set in memory, and how it follows the store.
 //!
-//! Reading never blocks a message for long: the read goes on in the background, and the set counts as unknown until then.
+//! Reading never blocks a message for long: the read goes on in the background, and the set counts as unknown until then. Only a limited
+//! number of reads run at once, so that a locked or slow table of sets leaves connections of the store for everything else.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
 use crate::domain::catalog::tool::ToolId;
@@ -98,11 +99,13 @@ pub(super) struct Speed {
     /// How long a message waits.
     patience: Duration,
     slow_until: Mutex<Option<Instant>>,
+    /// One permit per read that may run now.
+    places: Arc<Semaphore>,
 }
 
 impl Speed {
-    pub(super) fn of(patience: Duration) -> Self {
-        Self { patience, slow_until: Mutex::default() }
+    pub(super) fn of(patience: Duration, reads: usize) -> Self {
+        Self { patience, slow_until: Mutex::default(), places: Arc::new(Semaphore::new(reads)) }
     }
 
     /// How long a message waits now.
@@ -130,7 +133,7 @@ pub(super) async fn refresh(entry: &Entry, key: &ChatKey, store: &Arc<dyn ChatSt
             let (ended, reading) = watch::channel(());
             held.reading = Some(reading.clone());
             let (entry, generation) = (Arc::clone(entry), held.generation);
-            tokio::spawn(read(entry, key.clone(), Arc::clone(store), (Arc::clone(speed), generation), ended));
+            tokio::spawn(read(entry, key.clone(), Arc::clone(store), (Arc::clone(speed), patience, generation), ended));
             reading
         }
     };
@@ -142,7 +145,21 @@ pub(super) async fn refresh(entry: &Entry, key: &ChatKey, store: &Arc<dyn ChatSt
     entry.lock().is_known
 }
 
-async fn read(entry: Entry, key: ChatKey, store: Arc<dyn ChatStore>, (speed, generation): (Arc<Speed>, u64), ended: watch::Sender<()>) {
+async fn read(
+    entry: Entry,
+    key: ChatKey,
+    store: Arc<dyn ChatStore>,
+    (speed, patience, generation): (Arc<Speed>, Duration, u64),
+    ended: watch::Sender<()>,
+) {
+    // Whoever waits for a place waits for other reads. A message doesn't wait for longer than for its own.
+    let Ok(Ok(_place)) = timeout(patience, Arc::clone(&speed.places).acquire_owned()).await else {
+        if patience >= speed.patience {
+            speed.note(patience);
+        }
+        tracing::debug!(?patience, "a chat's tools could not be read: too many reads are waiting for the store");
+        return;
+    };
     let begun = Instant::now();
     match timeout(LOST, store.chat(&key)).await {
         Ok(Ok(stored)) => {

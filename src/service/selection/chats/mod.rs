@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use moka::future::Cache;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, Semaphore, mpsc};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -78,7 +78,7 @@ impl Chats {
         let writer = Writer::new(Arc::clone(&store), owners.clone(), Arc::clone(&writing));
         let task = tokio::spawn(writer.run(queue, stop));
         let held = Cache::builder().max_capacity(HELD).time_to_idle(IDLE).build();
-        (Self { store, owners, held, changed, writing, speed: Arc::new(Speed::of(PATIENCE)) }, task)
+        (Self { store, owners, held, changed, writing, speed: Arc::new(Speed::of(PATIENCE, Semaphore::MAX_PERMITS)) }, task)
     }
 
     /// Stores no sets of those owners for whom `is_over` returns true. A selection may still run while its key is revoked.
@@ -89,10 +89,10 @@ impl Chats {
         self
     }
 
-    /// Sets how long a message waits for the store.
+    /// Sets how long a message waits for the store, and how many sets may be read at once.
     #[must_use]
-    pub fn with_patience(self, patience: Duration) -> Self {
-        Self { speed: Arc::new(Speed::of(patience)), ..self }
+    pub fn with_patience(self, patience: Duration, reads: usize) -> Self {
+        Self { speed: Arc::new(Speed::of(patience, reads)), ..self }
     }
 
     /// Adds offered tools and marks called ones. `budget` is the maximum number of tools in the set.
@@ -169,6 +169,19 @@ impl Chats {
         Some((set, was_there))
     }
 
+    /// Writes a chat's changes now instead of soon, so that other services have them, and a killed one doesn't lose them. Returns whether
+    /// they are stored. If the store takes too long, they are written later.
+    pub async fn store_now(&self, key: &ChatKey) -> bool {
+        let Some(entry) = self.held.get(key).await else { return true };
+        let write = async {
+            // Like the writer, for whoever deletes the owner's sets.
+            let _writing = self.writing.lock().await;
+            let is_stored = !entry.lock().is_changed || !self.owners.keep(&key.principal);
+            is_stored || writer::save(self.store.as_ref(), key, &entry).await
+        };
+        timeout(PATIENCE, write).await.unwrap_or(false)
+    }
+
     /// Drops an owner's sets from memory and from the store. What is in memory now is never written again, and what comes later only if
     /// the owner's data may be stored.
     pub async fn forget(&self, owner: &PrincipalId) {
@@ -196,7 +209,7 @@ fn needed<'a>(set: &ChatSet, wanted: &Wanted<'a>) -> Cow<'a, [ToolId]> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
+    use std::collections::{HashMap, HashSet};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::{Duration, SystemTime};
@@ -395,6 +408,75 @@ mod tests {
         let mut stored: Vec<String> = store.sets.lock().keys().cloned().collect();
         stored.sort_unstable();
         assert_eq!(stored, ["after", "before"]);
+        writer.abort();
+    }
+
+    /// Regression test: a loaded toolset was lost if the service was killed right after the response.
+    #[tokio::test(start_paused = true)]
+    async fn a_set_is_stored_before_its_change_is_acknowledged() {
+        let tools = [ToolId::new("s", "a")];
+        let store = Arc::new(Refusing { refused: "bad", sets: Mutex::default() });
+        let (chats, writer) = Chats::start(Arc::clone(&store) as Arc<dyn ChatStore>, CancellationToken::new());
+        writer.abort();
+        let key = |chat: &str| ChatKey { principal: PrincipalId::new("user:anna"), chat: chat.to_owned() };
+        let good = key("good");
+        chats.update(&good, &tools, &[], 24).await;
+        assert!(chats.store_now(&good).await && store.sets.lock()["good"].contains(&tools[0]));
+        chats.remove(&good, &HashSet::from(tools.clone())).await.unwrap();
+        assert!(chats.store_now(&good).await && !store.sets.lock()["good"].contains(&tools[0]));
+        chats.update(&key("bad"), &tools, &[], 24).await;
+        assert!(!chats.store_now(&key("bad")).await);
+        // Another write takes too long.
+        chats.update(&good, &tools, &[], 24).await;
+        let writing = chats.writing.lock().await;
+        assert!(!chats.store_now(&good).await);
+        drop(writing);
+        assert!(chats.store_now(&good).await);
+    }
+
+    /// Its reads wait for a permit each.
+    struct Locked(Semaphore);
+
+    #[async_trait]
+    impl ChatStore for Locked {
+        async fn chat(&self, _: &ChatKey) -> Result<Option<StoredChat>, StoreError> {
+            self.0.acquire().await.unwrap().forget();
+            Ok(None)
+        }
+
+        async fn save_chat(&self, _: &ChatKey, _: &ChatSet, version: u64) -> Result<Option<u64>, StoreError> {
+            Ok(Some(version + 1))
+        }
+
+        async fn save_chats(&self, chats: &[(ChatKey, StoredChat)]) -> Result<Vec<Option<u64>>, StoreError> {
+            Ok(chats.iter().map(|(_, chat)| Some(chat.version + 1)).collect())
+        }
+
+        async fn remove_chats(&self, _: &PrincipalId) -> Result<(), StoreError> {
+            unreachable!("nobody is forgotten")
+        }
+    }
+
+    /// Regression test: with a locked table, the reads of chats occupied all connections of the store.
+    #[tokio::test(start_paused = true)]
+    async fn reads_that_wait_for_the_store_are_few() {
+        let store = Arc::new(Locked(Semaphore::new(0)));
+        let (chats, writer) = Chats::start(Arc::clone(&store) as Arc<dyn ChatStore>, CancellationToken::new());
+        let chats = chats.with_patience(Duration::from_millis(100), 3);
+        let key = |number: usize| ChatKey { principal: PrincipalId::new("user:anna"), chat: number.to_string() };
+        for number in 0..20 {
+            let updated = chats.update(&key(number), &[ToolId::new("s", "a")], &[], 24).await;
+            assert!(updated.warning.is_some_and(|warning| warning.contains("the store does not answer")), "{number}");
+        }
+        // Three reads run: whoever gets a permit ends, and the rest has ended without one.
+        store.0.add_permits(20);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(store.0.available_permits(), 17);
+        // Longer than the store counts as slow.
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        for number in 0..17 {
+            assert_eq!(chats.update(&key(number), &[ToolId::new("s", "a")], &[], 24).await.warning, None, "{number}");
+        }
         writer.abort();
     }
 }

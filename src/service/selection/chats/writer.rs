@@ -106,7 +106,11 @@ impl Writer {
     async fn save(&mut self, changed: HashMap<ChatKey, Entry>) -> bool {
         let _writing = Arc::clone(&self.writing).lock_owned().await;
         let mut failed = HashMap::new();
-        let mut changed: Vec<(ChatKey, Entry)> = changed.into_iter().filter(|(key, _)| self.owners.keep(&key.principal)).collect();
+        let mut changed: Vec<(ChatKey, Entry)> = changed
+            .into_iter()
+            // A change that was written at once is not written again.
+            .filter(|(key, entry)| self.owners.keep(&key.principal) && entry.lock().is_changed)
+            .collect();
         // In one order in all services, so that their statements don't wait for each other in a circle.
         changed.sort_unstable_by(|(one, _), (other, _)| (one.principal.as_str(), &one.chat).cmp(&(other.principal.as_str(), &other.chat)));
         let (mut is_away, mut in_a_row) = (false, 0);
@@ -193,7 +197,7 @@ async fn save_together(store: &dyn ChatStore, chats: &[(ChatKey, Entry)]) -> Res
 }
 
 /// Writes a set, merged with concurrent writes of other replicas. Returns whether it is stored.
-async fn save(store: &dyn ChatStore, key: &ChatKey, entry: &Entry) -> bool {
+pub(super) async fn save(store: &dyn ChatStore, key: &ChatKey, entry: &Entry) -> bool {
     let failed = |error| {
         tracing::warn!(error = %error, "a chat's tools were not stored");
         false
