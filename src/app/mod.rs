@@ -468,6 +468,7 @@ impl Application {
             enrichment: Arc::clone(&enrichment),
             learning: learning.clone(),
             rebuilds: rebuilds.clone(),
+            secrets: Arc::clone(&secrets),
         };
         let shared = Arc::new(SharedState::new(store.clone(), parts, versions));
         let sharing = follow_others(Arc::clone(&shared), stop.clone());

@@ -1,7 +1,7 @@
 //! Takes over what other services on the same store change.
 //!
 //! These are keys, rules, toolsets, overrides of tools, approvals, servers, callers' switches and administrators' search texts, which every
-//! service keeps in memory, and what was forgotten of what use has taught. A change has a number, and so has the state of this service: the
+//! service keeps in memory, callers' secrets, with which it has connections, and what was forgotten of what use has taught. A change has a number, and so has the state of this service: the
 //! number of the last change that it contains. A change that this service makes itself is acknowledged with a number that includes it. So
 //! whoever changes something can tell whether another service has the change already. A failover or a restored backup may lose changes, and
 //! their numbers are given again: so each change also has a random token, which is compared too.
@@ -15,6 +15,7 @@ use tokio::time::timeout;
 
 use crate::service::access::keys::Keys;
 use crate::service::access::policies::{Policies, PolicyError};
+use crate::service::access::secrets::Secrets;
 use crate::service::access::switches::Switches;
 use crate::service::catalog::definitions::Definitions;
 use crate::service::catalog::enrich::admin::EnrichmentAdmin;
@@ -43,6 +44,7 @@ pub(crate) struct SharedParts {
     pub enrichment: Arc<EnrichmentAdmin>,
     pub learning: Learning,
     pub rebuilds: Rebuilds,
+    pub secrets: Arc<Secrets>,
 }
 
 /// The number of the state, and how to renew it.
@@ -121,8 +123,19 @@ impl SharedState {
 
     /// `before` is the number of the part's last change in memory.
     async fn refresh(&self, part: StatePart, before: u64) -> Result<(), PolicyError> {
-        let SharedParts { keys, policies, toolsets, overrides, definitions, servers, switches, enrichment, learning, rebuilds } =
-            &self.parts;
+        let SharedParts {
+            keys,
+            policies,
+            toolsets,
+            overrides,
+            definitions,
+            servers,
+            switches,
+            enrichment,
+            learning,
+            rebuilds,
+            secrets,
+        } = &self.parts;
         match part {
             StatePart::Keys => keys.refresh().await?,
             StatePart::Policy => policies.refresh().await?,
@@ -132,6 +145,7 @@ impl SharedState {
             StatePart::Switches => switches.refresh().await?,
             StatePart::Enrichments => enrichment.publish(),
             StatePart::Learning => learning.refresh(before).await?,
+            StatePart::Secrets => secrets.refresh().await?,
             StatePart::Definitions => {
                 for server in definitions.refresh().await? {
                     rebuilds.of(&server).await;

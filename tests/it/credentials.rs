@@ -13,6 +13,7 @@ use toolsieve::service::catalog::reload::Trigger;
 
 use crate::harness::keys::{self, ADMIN, administer, create, with_key};
 use crate::harness::servers::http::HttpServer;
+use crate::harness::servers::postgres;
 use crate::harness::wait::eventually;
 use crate::harness::{Running, Start, example, stdio};
 
@@ -134,6 +135,42 @@ async fn each_user_has_a_process_with_their_own_secret() {
         let bytes = std::fs::read(folder.path().join("data").join(file)).unwrap_or_default();
         assert!(!bytes.windows(13).any(|part| part == b"anna-secret-2"), "{file}");
     }
+}
+
+/// Regression test: the processes of other services kept the former secret until they were idle for long.
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_with_a_former_secret_end_in_every_service() {
+    let (url, name): (&'static str, &'static str) = (postgres::shared().url().leak(), postgres::schema().leak());
+    let environment = [("TOOLSIEVE_SECRETS_KEY", KEY), ("DATABASE_URL", url), ("TOOLSIEVE_STORE__SCHEMA", name)];
+    let one = start(json!({"mine": personal(&[])}), None, &environment).await;
+    let two = start(json!({"mine": personal(&[])}), None, &environment).await;
+    one.settled().await;
+    two.settled().await;
+    give(&one, "anna", "mine/token", "anna-secret-1").await;
+    give(&one, "bob", "mine/token", "bob-secret-1").await;
+    let mut processes = Vec::new();
+    for user in ["anna", "bob"] {
+        let (status, process) = call(&two, user, "/mine/process").await;
+        assert_eq!(status, StatusCode::OK, "{process}");
+        processes.push(process["pid"].clone());
+    }
+    // The other service learns of it without a call.
+    give(&one, "anna", "mine/token", "anna-secret-2").await;
+    eventually("the process with the former secret ends", async || !is_there(&processes[0])).await;
+    assert!(is_there(&processes[1]), "others keep theirs");
+    assert_eq!(call(&two, "anna", "/mine/environment").await.1["TOKEN"], "anna-secret-2");
+    let removed = of(&one, "bob", Method::DELETE, "/v1/secrets/mine/token");
+    assert_eq!(answer(removed).await.0, StatusCode::NO_CONTENT);
+    eventually("the process with the removed secret ends", async || !is_there(&processes[1])).await;
+    assert_eq!(call(&two, "bob", "/mine/process").await.0, StatusCode::FORBIDDEN);
+
+    // Without a notification, a call finds the change.
+    let (_, before) = call(&two, "anna", "/mine/process").await;
+    postgres::shared().run(&format!("ALTER TABLE \"{name}\".secret DISABLE TRIGGER USER")).await;
+    give(&one, "anna", "mine/token", "anna-secret-3").await;
+    assert_eq!(call(&two, "anna", "/mine/environment").await.1["TOKEN"], "anna-secret-3");
+    eventually("the process with the former secret ends", async || !is_there(&before["pid"])).await;
+    drop((one, two));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -15,7 +15,7 @@ use crate::domain::access::template::FillError;
 use crate::domain::catalog::tool::ServerName;
 use crate::service::access::connections::ConnectionError;
 use crate::service::access::secrets::{Secrets, Taken};
-use crate::service::ports::{CallContext, CallError, Credentials, StoreError};
+use crate::service::ports::{CallContext, CallError, Credentials, Parting, StoreError};
 
 /// The reason why a server can't be called on behalf of a caller.
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +73,8 @@ fn problem_list(server: &ServerName, problems: &[CredentialProblem]) -> String {
     texts.join(". ")
 }
 
+type Opened = (BTreeMap<SecretName, SecretString>, Vec<CredentialProblem>, Option<Parting>);
+
 impl Secrets {
     /// Whether a server's calls need the caller's headers, because one of them contains a token to exchange.
     pub(crate) fn exchanges(&self, server: &ServerName) -> bool {
@@ -97,7 +99,12 @@ impl Secrets {
         if !taken.settings.templates.is_empty() && !caller.is_somebody() {
             return Err(CredentialError::Nobody(server.clone()));
         }
-        let (secrets, mut problems) = self.opened(&taken, caller, server).await?;
+        let (secrets, mut problems, parting) = self.opened(&taken, caller, server).await?;
+        if let Some(parting) = parting {
+            // Another service has changed them. Connections end that were opened before now, so these values are read once more.
+            self.servers.disconnect(&caller.id, Some(server), parting);
+            return Box::pin(self.credentials(caller, headers, server)).await;
+        }
         let mut values = BTreeMap::new();
         for (name, template) in &taken.settings.templates {
             match template.fill(taken.slot, caller, &secrets) {
@@ -152,18 +159,16 @@ impl Secrets {
         }
     }
 
-    async fn opened(
-        &self,
-        taken: &Taken,
-        caller: &Principal,
-        server: &ServerName,
-    ) -> Result<(BTreeMap<SecretName, SecretString>, Vec<CredentialProblem>), CredentialError> {
+    /// The values of the caller's secrets, and how connections must end that were opened with others.
+    async fn opened(&self, taken: &Taken, caller: &Principal, server: &ServerName) -> Result<Opened, CredentialError> {
         let (mut values, mut problems) = (BTreeMap::new(), Vec::new());
         if taken.secrets.is_empty() {
-            return Ok((values, problems));
+            return Ok((values, problems, None));
         }
         let keys = self.keys.as_ref().ok_or_else(|| CredentialError::NoKey(server.clone()))?;
-        for secret in self.store.secrets(&caller.id).await? {
+        let secrets = self.store.secrets(&caller.id).await?;
+        let parting = self.given.note(&caller.id, server, taken.stand(server, &secrets));
+        for secret in secrets {
             let name = secret.place.name.clone();
             if secret.place.server == *server && taken.secrets.contains(&name) {
                 match keys.open(&secret) {
@@ -172,6 +177,6 @@ impl Secrets {
                 }
             }
         }
-        Ok((values, problems))
+        Ok((values, problems, parting))
     }
 }

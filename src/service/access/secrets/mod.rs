@@ -1,8 +1,9 @@
 //! Callers' secrets for MCP servers: stores, lists and deletes them, and passes them to the server with a call.
 //!
 //! Only its server receives a value. A change is stored before it is acknowledged; from then on, connections with the former
-//! value accept no new calls.
+//! value accept no new calls. Other services on the store close theirs as soon as they learn of the change.
 
+mod given;
 mod credentials;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -14,6 +15,7 @@ use http::HeaderMap;
 use secrecy::SecretString;
 
 pub(crate) use self::credentials::CredentialError;
+use self::given::{Given, Stand};
 
 use crate::domain::access::principal::{Principal, PrincipalId};
 use crate::domain::access::secret::{NONCE_BYTES, SealError, SealedSecret, SecretKeys, SecretName, SecretOpenError, SecretPlace};
@@ -85,6 +87,7 @@ pub(crate) struct Secrets {
     /// The encryption keys; `None` if secrets can't be stored.
     keys: Option<SecretKeys>,
     taken: ArcSwap<HashMap<ServerName, Arc<Taken>>>,
+    given: Given,
 }
 
 impl Secrets {
@@ -95,7 +98,7 @@ impl Secrets {
         keys: Option<SecretKeys>,
         live: &LiveSettings,
     ) -> Self {
-        let secrets = Self { store, servers, connections, keys, taken: ArcSwap::default() };
+        let secrets = Self { store, servers, connections, keys, taken: ArcSwap::default(), given: Given::new() };
         secrets.configure(live);
         secrets
     }
@@ -169,7 +172,7 @@ impl Secrets {
         let place = SecretPlace { owner, server: server.clone(), name };
         let secret = keys.seal(place, value, rand::random::<[u8; NONCE_BYTES]>(), now)?;
         self.store.save_secret(&secret).await?;
-        self.servers.disconnect(&secret.place.owner, Some(server), Parting::AfterCalls);
+        self.end(&secret.place.owner, Some(server), Parting::AfterCalls);
         if let Ok(Some(credentials)) = self.credentials(caller, &HeaderMap::new(), server).await {
             self.servers.introduce(server, &secret.place.owner, credentials);
         }
@@ -184,8 +187,35 @@ impl Secrets {
         if !self.store.remove_secret(&place).await? {
             return Err(SecretError::NotFound);
         }
-        self.servers.disconnect(&place.owner, Some(server), Parting::AtOnce);
+        self.end(&place.owner, Some(server), Parting::AtOnce);
         Ok(())
+    }
+
+    /// Ends the connections whose secrets another service has changed or deleted.
+    ///
+    /// # Errors
+    /// The store fails. Some of the connections may have ended.
+    pub(in crate::service) async fn refresh(&self) -> Result<(), StoreError> {
+        let mut of_owner: Option<(PrincipalId, Vec<SealedSecret>)> = None;
+        for (owner, server) in self.given.all() {
+            let secrets = match of_owner.take() {
+                Some((same, secrets)) if same == owner => secrets,
+                _ => self.store.secrets(&owner).await?,
+            };
+            let taken = self.taken.load().get(&server).cloned();
+            let stand = taken.map_or_else(Stand::new, |taken| taken.stand(&server, &secrets));
+            if let Some(parting) = self.given.note(&owner, &server, stand) {
+                self.servers.disconnect(&owner, Some(&server), parting);
+            }
+            of_owner = Some((owner, secrets));
+        }
+        Ok(())
+    }
+
+    /// Ends an owner's connections to one server or to all.
+    fn end(&self, owner: &PrincipalId, server: Option<&ServerName>, parting: Parting) {
+        self.given.forget(owner, server);
+        self.servers.disconnect(owner, server, parting);
     }
 
     /// Deletes all secrets of an owner and ends the connections that use them. Returns the number of secrets.
@@ -197,7 +227,7 @@ impl Secrets {
 
     /// Ends the connections of an owner whose secrets were deleted.
     pub(crate) fn disconnect(&self, owner: &PrincipalId) {
-        self.servers.disconnect(owner, None, Parting::AtOnce);
+        self.end(owner, None, Parting::AtOnce);
     }
 
     /// Ends all sign-ins of an owner. Returns their number.
@@ -279,6 +309,14 @@ fn owner(caller: &Principal) -> Result<&PrincipalId, SecretError> {
 }
 
 impl Taken {
+    /// Which of these secrets the server gets, and when they were changed.
+    fn stand(&self, server: &ServerName, secrets: &[SealedSecret]) -> Stand {
+        let theirs = secrets.iter().filter(|secret| secret.place.server == *server && self.secrets.contains(&secret.place.name));
+        let mut stand: Stand = theirs.map(|secret| (secret.place.name.clone(), secret.updated_at)).collect();
+        stand.sort_unstable();
+        stand
+    }
+
     /// Validates the name of a secret that the server uses.
     fn name(&self, server: &ServerName, name: &str) -> Result<SecretName, SecretError> {
         let found = SecretName::new(name).filter(|name| self.secrets.contains(name));

@@ -24,6 +24,8 @@ named! {
         Enrichments = "enrichments",
         /// What services have forgotten of what use has taught.
         Learning = "learning",
+        /// Callers' secrets, with which servers may have been called.
+        Secrets = "secrets",
     }
 }
 
