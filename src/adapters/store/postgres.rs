@@ -157,7 +157,10 @@ impl PostgresStore {
         self.outage.check_server()?;
         let begun = Instant::now();
         let silent = || io::Error::new(io::ErrorKind::TimedOut, format!("no response within {} s", self.patience.as_secs()));
-        let done = tokio::time::timeout(self.patience, work).await.unwrap_or_else(|_| Err(silent().into()));
+        let mut done = tokio::time::timeout(self.patience, work).await.unwrap_or_else(|_| Err(silent().into()));
+        if let Err(error) = done {
+            done = Err(self.outage.reason(error, begun).await);
+        }
         match &done {
             Ok(_) => self.outage.note_response(),
             Err(error) if is_lost(error) => self.outage.begin(error, begun),

@@ -16,10 +16,12 @@ mod code {
     pub(super) const NO_PERMISSION: &str = "42501";
     pub(super) const LOCK_NOT_AVAILABLE: &str = "55P03";
     pub(super) const READ_ONLY: &str = "25006";
+    /// The server or the role has no connection left.
+    pub(super) const TOO_MANY_CONNECTIONS: &str = "53300";
     /// A transaction that failed because of others: serialization failure and deadlock.
     pub(super) const CONFLICT: [&str; 2] = ["40001", "40P01"];
     /// The server is stopping, has crashed, or does not accept connections yet; too many connections.
-    pub(super) const AWAY: [&str; 4] = ["57P01", "57P02", "57P03", "53300"];
+    pub(super) const AWAY: [&str; 4] = ["57P01", "57P02", "57P03", TOO_MANY_CONNECTIONS];
     /// The server can't do it at the moment: a statement or a wait for a lock took too long, the transaction was idle for too long, or
     /// the server is a standby or has no space left.
     pub(super) const PASSING: [&str; 7] = ["57014", LOCK_NOT_AVAILABLE, "25P03", READ_ONLY, "53000", "53100", "53200"];
@@ -31,6 +33,8 @@ mod code {
     pub(super) const CONNECTION_CLASS: &str = "08";
 }
 
+const MORE_CONNECTIONS: &str = "raise max_connections of PostgreSQL or lower store.max_connections";
+
 /// The reason why the database can't be used, with a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum PostgresOpenError {
@@ -39,6 +43,8 @@ pub enum PostgresOpenError {
     Address,
     #[error("{place} can't be reached ({source}): check the host and port in store.url, and that the server is running")]
     Unreachable { place: Arc<PostgresPlace>, source: sqlx::Error },
+    #[error("{place} has no connection left ({source}): {MORE_CONNECTIONS}")]
+    NoConnections { place: Arc<PostgresPlace>, source: sqlx::Error },
     #[error("{place} refuses the user {user:?} ({source}): check the user and the password in store.url")]
     Refused { place: Arc<PostgresPlace>, user: String, source: sqlx::Error },
     #[error("{place} does not exist: create it, for example with: createdb --encoding UTF8 --template template0 --locale C --owner {user} {database}")]
@@ -93,6 +99,7 @@ impl PostgresOpenError {
     pub fn is_lasting(&self) -> bool {
         match self {
             Self::Unreachable { .. }
+            | Self::NoConnections { .. }
             | Self::Busy { .. }
             | Self::Failed { .. }
             | Self::Migrate { .. }
@@ -122,6 +129,7 @@ impl PostgresOpenError {
             _ if is(code::NO_DATABASE) => Self::NoDatabase { user: place.user.clone(), database: place.database.clone(), place },
             _ if is(code::NO_PERMISSION) => Self::NoPermission { user: place.user.clone(), schema: place.schema.clone(), place, source },
             _ if is(code::READ_ONLY) => Self::ReadOnly { place },
+            _ if is(code::TOO_MANY_CONNECTIONS) => Self::NoConnections { place, source },
             sqlx::Error::Tls(_) => Self::Tls { place, source },
             sqlx::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => Self::Tls { place, source },
             sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut => Self::Unreachable { place, source },
@@ -151,7 +159,7 @@ impl PostgresOpenError {
 
 /// An error during use, with the place of the database.
 #[derive(Debug, thiserror::Error)]
-#[error("{place}: {source}")]
+#[error("{place}: {}", explained(source))]
 struct UseError {
     place: Arc<PostgresPlace>,
     source: sqlx::Error,
@@ -159,6 +167,15 @@ struct UseError {
 
 pub(super) fn during_use(place: &Arc<PostgresPlace>, source: sqlx::Error) -> Box<dyn Error + Send + Sync> {
     Box::new(UseError { place: Arc::clone(place), source })
+}
+
+/// The text of an error. If the server has no connection left, with a remedy.
+pub(super) fn explained(error: &sqlx::Error) -> String {
+    if code(error).as_deref() == Some(code::TOO_MANY_CONNECTIONS) {
+        format!("PostgreSQL has no connection left: {MORE_CONNECTIONS} ({error})")
+    } else {
+        error.to_string()
+    }
 }
 
 /// Whether a transaction failed only because of others, so that it may succeed when it runs again.

@@ -6,9 +6,15 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use sqlx::postgres::PgPool;
+use sqlx::{Connection as _, PgConnection};
+use tokio::time::timeout;
+
+use super::errors::explained;
 
 /// How often to try again during an outage.
 const RETRY: Duration = Duration::from_millis(250);
+/// How long a connection may take that is only to show why the pool has none.
+const ASKED: Duration = Duration::from_secs(2);
 
 /// Whether the server responds.
 #[derive(Debug)]
@@ -17,6 +23,8 @@ pub(super) struct Outage {
     state: Arc<Mutex<State>>,
     /// Why the schema is not this service's any more.
     other: Mutex<Option<String>>,
+    /// Held while the server is asked why it accepts no connection, so that not all callers ask.
+    asking: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -35,7 +43,7 @@ impl State {
 
 impl Outage {
     pub(super) fn of(pool: PgPool) -> Self {
-        Self { pool, state: Arc::new(Mutex::new(State { reason: None, responded: Instant::now() })), other: Mutex::default() }
+        Self { pool, state: Arc::new(Mutex::new(State { reason: None, responded: Instant::now() })), other: Mutex::default(), asking: tokio::sync::Mutex::default() }
     }
 
     /// Fails during an outage, and while the schema belongs to another installation: nothing of it may be read, and nothing written to it.
@@ -70,6 +78,21 @@ impl Outage {
         }
     }
 
+    /// Why the pool had no connection in time for an operation that had `begun`, as the server says. The pool itself tries again and again, and
+    /// keeps the reason to itself.
+    pub(super) async fn reason(&self, error: sqlx::Error, begun: Instant) -> sqlx::Error {
+        if !matches!(error, sqlx::Error::PoolTimedOut) {
+            return error;
+        }
+        let _asking = self.asking.lock().await;
+        let has_responded = self.state.lock().responded > begun;
+        match self.check_server() {
+            Ok(()) if has_responded => error,
+            Ok(()) => asked(&self.pool).await.unwrap_or(error),
+            Err(known) => known,
+        }
+    }
+
     /// Begins an outage, unless the server responded to another operation after this one had `begun`: then only the connection is
     /// lost. An outage ends as soon as the server accepts a connection, which a task of its own tries.
     pub(super) fn begin(&self, error: &sqlx::Error, begun: Instant) {
@@ -77,9 +100,10 @@ impl Outage {
         if state.reason.is_some() || state.responded > begun || self.pool.is_closed() {
             return;
         }
-        state.reason = Some(error.to_string());
+        let reason = explained(error);
+        state.reason = Some(reason.clone());
         drop(state);
-        tracing::warn!(%error, "the database server does not respond");
+        tracing::warn!(error = reason, "the database server does not respond");
         let (pool, state) = (self.pool.clone(), Arc::clone(&self.state));
         tokio::spawn(async move {
             // A connection from the pool is tested before it is handed out.
@@ -87,12 +111,27 @@ impl Outage {
                 if pool.is_closed() {
                     return;
                 }
-                state.lock().reason = Some(error.to_string());
+                let is_timeout = matches!(error, sqlx::Error::PoolTimedOut);
+                let error = if is_timeout { asked(&pool).await.unwrap_or(error) } else { error };
+                state.lock().reason = Some(explained(&error));
                 tokio::time::sleep(RETRY).await;
             }
             state.lock().note_response();
             tracing::info!("the database server responds again");
         });
+    }
+}
+
+/// The server's answer to a connection of its own; `None` if it accepts the connection, so that only the pool is to blame.
+async fn asked(pool: &PgPool) -> Option<sqlx::Error> {
+    let options = pool.connect_options();
+    match timeout(ASKED, PgConnection::connect_with(&options)).await {
+        Ok(Ok(connection)) => {
+            drop(connection);
+            None
+        }
+        Ok(Err(error)) => Some(error),
+        Err(_) => None,
     }
 }
 

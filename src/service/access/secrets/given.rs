@@ -47,7 +47,7 @@ impl Given {
     /// The owners and servers that are remembered, sorted.
     pub(super) fn all(&self) -> Vec<(PrincipalId, ServerName)> {
         let mut all: Vec<(PrincipalId, ServerName)> = self.0.iter().map(|(key, _)| (*key).clone()).collect();
-        all.sort_unstable_by(|one, other| (one.0.as_str(), one.1.as_str()).cmp(&(other.0.as_str(), other.1.as_str())));
+        all.sort_unstable();
         all
     }
 }
