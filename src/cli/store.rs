@@ -15,7 +15,7 @@ pub(super) enum Store {
     /// Copy everything to an empty store, and compare the copy with the original
     ///
     /// The settings name both: `store.data_dir` (--data-dir) and `store.url` (`DATABASE_URL`). Stop all services first. The original stays as
-    /// it is, and an interrupted copy leaves the target empty.
+    /// it is, and an interrupted copy leaves the target empty. Files behind signed links are not copied.
     Copy(Copying),
 }
 
@@ -49,6 +49,7 @@ impl Store {
         for (table, rows) in rows.iter().filter(|(_, rows)| *rows > 0) {
             let _ = write!(text, "\n{rows:>10}  {table}");
         }
+        text.push_str("\nFiles that tools returned are not copied: the links to them no longer work");
         print(&text)
     }
 }

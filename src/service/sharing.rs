@@ -123,19 +123,8 @@ impl SharedState {
 
     /// `before` is the number of the part's last change in memory.
     async fn refresh(&self, part: StatePart, before: u64) -> Result<(), PolicyError> {
-        let SharedParts {
-            keys,
-            policies,
-            toolsets,
-            overrides,
-            definitions,
-            servers,
-            switches,
-            enrichment,
-            learning,
-            rebuilds,
-            secrets,
-        } = &self.parts;
+        let SharedParts { keys, policies, toolsets, overrides, definitions, servers, switches, enrichment, learning, rebuilds, secrets } =
+            &self.parts;
         match part {
             StatePart::Keys => keys.refresh().await?,
             StatePart::Policy => policies.refresh().await?,

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use futures::future::join_all;
 use secrecy::SecretString;
+use sqlx::{Connection as _, PgConnection};
 use toolsieve::adapters::store::{OpenedStore, PostgresOpenError, PostgresStore, StoreCopyError, copy};
 use toolsieve::domain::access::principal::PrincipalId;
 use toolsieve::domain::access::tool_facts::ToolOverride;
@@ -15,8 +16,8 @@ use toolsieve::domain::toolsets::mode::{DefaultMode, Mode};
 use toolsieve::domain::toolsets::session::{ID_BYTES, Session, SessionContents, SessionId};
 use toolsieve::service::ports::{
     ChangeStore, ChatStore, ComputedStore, EnrichmentStore, EventStore, FeedbackStore, ListingStore, PolicyStore, SelectionEvent,
-    SelectionName, SessionCaps, SessionSaved, SessionStore, StatePart, StoreFailures, ToolOverrideStore, UpkeepStore, UsageQuery,
-    UsageStore,
+    SelectionName, SessionCaps, SessionSaved, SessionStore, StatePart, StoreError, StoreFailures, ToolOverrideStore, UpkeepStore,
+    UsageQuery, UsageStore,
 };
 use toolsieve::settings::PostgresSettings;
 use uuid::Uuid;
@@ -348,6 +349,33 @@ async fn lost_connections_are_replaced() {
     server.run(&format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'owner_{name}'")).await;
     eventually("the store responds again", async || store.listings().await.map(drop)).await;
     assert_eq!(store.listings().await.unwrap(), [listing("alpha", 1)]);
+}
+
+/// The pool tries again and again, and would report only that it has timed out.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_free_connections_is_named_as_the_reason() {
+    let (server, name) = (shared(), schema());
+    let role = format!("few_{name}");
+    server.run(&format!("CREATE ROLE {role} LOGIN PASSWORD 'pw' CONNECTION LIMIT 3; CREATE SCHEMA {name} AUTHORIZATION {role}")).await;
+    let url = server.url_of(&format!("{role}:pw"), "postgres");
+    let connect_timeout = Duration::from_secs(1);
+    let settings = PostgresSettings { url: SecretString::from(url.clone()), connect_timeout, ..server.settings(&name) };
+    let store = PostgresStore::open(&settings).await.unwrap();
+    let connect = || async { eventually("a connection", async || PgConnection::connect(&url).await).await };
+    let held = [connect().await, connect().await, connect().await];
+    let says = |text: &str| text.contains("PostgreSQL has no connection left") && text.contains("lower store.max_connections");
+    let text = |error: StoreError| std::error::Error::source(&error).unwrap().to_string();
+    // The first one is told, and those that come during the outage.
+    for _ in 0..2 {
+        let reason = text(store.listings().await.unwrap_err());
+        assert!(says(&reason), "{reason}");
+    }
+    let reason = text(store.check().await.unwrap_err());
+    assert!(says(&reason), "{reason}");
+    let (is_lasting, reason) = refused(&settings).await;
+    assert!(!is_lasting && reason.contains("has no connection left") && reason.contains("lower store.max_connections"), "{reason}");
+    drop(held);
+    eventually("the store responds again", async || store.check().await).await;
 }
 
 /// From a file to the database and on to another file: everything comes along, and new rows get new numbers.

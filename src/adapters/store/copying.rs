@@ -24,6 +24,9 @@ pub async fn copy(from: &OpenedStore, to: &OpenedStore) -> Result<Vec<(String, u
             (tables, sent, received)
         }
         (OpenedStore::Postgres(from), OpenedStore::Sqlite(to)) => {
+            if from.has_leader().await? {
+                return Err(StoreCopyError::InUse);
+            }
             let tables = from.tables().await?;
             let (sent, received) = tokio::join!(from.export(&tables, sender), to.import(&tables, receiver));
             (tables, sent, received)

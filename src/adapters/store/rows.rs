@@ -50,6 +50,10 @@ pub enum StoreCopyError {
     SameKind,
     #[error("the other side has failed")]
     Stopped,
+    #[error("a service is running on the database, and would go on writing to it: stop all services first")]
+    InUse,
+    #[error("the table {table} could not be stored: {source}")]
+    Table { table: String, source: sqlx::Error },
     #[error(transparent)]
     Database(#[from] sqlx::Error),
 }

@@ -101,7 +101,8 @@ impl ChangeStore for PostgresStore {
     }
 
     async fn state_versions(&self) -> Result<StateVersions, StoreError> {
-        let query = sqlx::query("SELECT part, version, token::text AS token, (SELECT id FROM installation) AS installation FROM state_version");
+        let query =
+            sqlx::query("SELECT part, version, token::text AS token, (SELECT id FROM installation) AS installation FROM state_version");
         let rows = async { timeout(PATIENCE, query.fetch_all(self.readers())).await.unwrap_or(Err(sqlx::Error::PoolTimedOut)) };
         let versions = async {
             let (versions, installation) = read(&self.responding(rows).await?)?;

@@ -47,7 +47,9 @@ pub enum PostgresOpenError {
     NoConnections { place: Arc<PostgresPlace>, source: sqlx::Error },
     #[error("{place} refuses the user {user:?} ({source}): check the user and the password in store.url")]
     Refused { place: Arc<PostgresPlace>, user: String, source: sqlx::Error },
-    #[error("{place} does not exist: create it, for example with: createdb --encoding UTF8 --template template0 --locale C --owner {user} {database}")]
+    #[error(
+        "{place} does not exist: create it, for example with: createdb --encoding UTF8 --template template0 --locale C --owner {user} {database}"
+    )]
     NoDatabase { place: Arc<PostgresPlace>, user: String, database: String },
     #[error(
         "no encrypted connection to {place} ({source}): check the certificate of the server, sslrootcert=FILE and sslmode in \

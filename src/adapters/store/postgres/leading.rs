@@ -87,6 +87,15 @@ async fn in_time<T>(work: impl Future<Output = Result<T, sqlx::Error>>) -> Resul
     timeout(PATIENCE, work).await.unwrap_or_else(|_| Err(silent()))
 }
 
+impl PostgresStore {
+    /// Whether a service leads. One of those that run always does, except for a second after the former leader has ended.
+    pub(in crate::adapters::store) async fn has_leader(&self) -> Result<bool, sqlx::Error> {
+        // The lock ends with the statement.
+        let lock = sqlx::query_scalar("SELECT NOT pg_try_advisory_xact_lock(hashtextextended('toolsieve.leader.' || $1, 0))");
+        lock.bind(&self.place.schema).fetch_one(&self.pool).await
+    }
+}
+
 impl LeaderStore for PostgresStore {
     fn leads(&self) -> watch::Receiver<bool> {
         self.election.leads()

@@ -43,7 +43,12 @@ impl State {
 
 impl Outage {
     pub(super) fn of(pool: PgPool) -> Self {
-        Self { pool, state: Arc::new(Mutex::new(State { reason: None, responded: Instant::now() })), other: Mutex::default(), asking: tokio::sync::Mutex::default() }
+        Self {
+            pool,
+            state: Arc::new(Mutex::new(State { reason: None, responded: Instant::now() })),
+            other: Mutex::default(),
+            asking: tokio::sync::Mutex::default(),
+        }
     }
 
     /// Fails during an outage, and while the schema belongs to another installation: nothing of it may be read, and nothing written to it.

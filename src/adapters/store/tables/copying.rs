@@ -49,7 +49,10 @@ impl SqlStore {
             }
             let expected = loop {
                 match from.recv().await {
-                    Some(Batch::Rows(rows)) => insert(&mut write, table, &rows).await?,
+                    Some(Batch::Rows(rows)) => {
+                        let failed = |source| StoreCopyError::Table { table: table.name.clone(), source };
+                        insert(&mut write, table, &rows).await.map_err(failed)?;
+                    }
                     Some(Batch::End(sum)) => break sum,
                     Some(Batch::Installation(_)) | None => return Err(StoreCopyError::Stopped),
                 }

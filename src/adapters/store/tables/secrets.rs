@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use sqlx::Row;
 
-use super::{DbConnection, DbRow, SqlStore, time};
+use super::{DbConnection, DbRow, SqlStore, text, time};
 use crate::adapters::store::encoding::{odd, signed, to_millis};
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::access::secret::{SealedSecret, SecretName, SecretPlace};
@@ -99,7 +99,7 @@ pub(super) async fn save(writer: &mut DbConnection, secret: &SealedSecret) -> Re
 pub(super) async fn remove(writer: &mut DbConnection, place: &SecretPlace) -> Result<bool, sqlx::Error> {
     let query = sqlx::query("DELETE FROM secret WHERE owner = $1 AND server = $2 AND name = $3")
         .bind(place.owner.as_str())
-        .bind(place.server.as_str())
+        .bind(text(place.server.as_str()))
         .bind(place.name.as_str());
     Ok(query.execute(writer).await?.rows_affected() > 0)
 }

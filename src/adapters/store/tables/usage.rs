@@ -192,7 +192,7 @@ fn select(what: &str, time: &str, wanted: &UsageQuery) -> QueryBuilder<Db> {
     }
     for (condition, value) in [(" AND server = ", &wanted.server), (" AND tool = ", &wanted.tool)] {
         if let Some(value) = value {
-            query.push(condition).push_bind(value.clone());
+            query.push(condition).push_bind(text(value).into_owned());
         }
     }
     query
