@@ -232,6 +232,15 @@ pub(in crate::http) fn limit(given: Option<usize>, default: usize, range: RangeI
     if range.contains(&limit) { Ok(limit) } else { Err(Problem::invalid("limit", format!("limit is {least} to {most}."))) }
 }
 
+/// Checks a name or an id that is stored or looked up. Databases store NUL differently, and no client sends control characters.
+///
+/// # Errors
+/// It contains a control character.
+pub(in crate::http) fn plain(parameter: &'static str, text: &str) -> Result<(), Problem> {
+    let is_plain = !text.contains(char::is_control);
+    if is_plain { Ok(()) } else { Err(Problem::invalid(parameter, format!("{parameter} contains a control character."))) }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}: {}", self.code.name(), self.detail)

@@ -432,6 +432,30 @@ async fn the_database_of_another_installation_is_refused() {
     start(on(&one), Some(folder)).await.stop().await;
 }
 
+/// Regression test: PostgreSQL's texts can't contain NUL, so such a request got 500, and such a chat was another one than in a file.
+#[tokio::test(flavor = "multi_thread")]
+async fn control_characters_in_names_are_refused() {
+    let service = start(on(&schema()), None).await;
+    for (method, path) in [
+        (Method::GET, "/v1/admin/usage?server=%00"),
+        (Method::GET, "/v1/admin/usage?tool=a%0Ab"),
+        (Method::GET, "/v1/admin/audit?principal=user:%00"),
+        (Method::DELETE, "/v1/admin/secrets/user:%00"),
+        (Method::DELETE, "/v1/admin/learning?principal=user:%00"),
+    ] {
+        let (status, answer) = administer(&service, method.clone(), path, &Value::Null).await;
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{method} {path}: {answer}");
+    }
+    for member in ["chat_id", "message_id", "model"] {
+        let message = json!({"messages": [{"role": "user", "content": "hello"}], member: "a\0b"});
+        let (status, answer) = service.post("/v1/filter", &message).await;
+        assert_eq!((status, &answer["parameter"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!(member)), "{answer}");
+    }
+    let search = json!({"queries": ["time"], "chat_id": "a\0b"});
+    assert_eq!(service.post("/v1/tools/search", &search).await.0, StatusCode::UNPROCESSABLE_ENTITY);
+    service.stop().await;
+}
+
 /// Commands read the tools from the database.
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_read_the_database() {
@@ -455,12 +479,16 @@ async fn an_installation_moves_to_the_database_and_back() {
     assert!(code == Some(2) && text.contains("DATABASE_URL"), "{code:?} {text}");
     let (code, text) = copying(&folder, "folder", "database");
     assert!(code == Some(0) && text.contains("api_key") && text.contains("compared"), "{code:?} {text}");
+    assert!(text.contains("links to them no longer work"), "{text}");
     let (code, text) = copying(&folder, "folder", "database");
     assert!(code == Some(2) && text.contains("not empty"), "{code:?} {text}");
 
     let service = start(on(&name), Some(folder)).await;
     assert_eq!((names(&service).await, calls(&service, &key).await), (vec!["moved".to_owned()], StatusCode::OK));
     create(&service, json!({"name": "later"})).await;
+    eventually("the service leads", async || administer(&service, Method::GET, "/readyz", &Value::Null).await.1["leader"] == true).await;
+    let (code, text) = copying(&tempfile::tempdir().unwrap(), "database", "folder");
+    assert!(code == Some(1) && text.contains("stop all services first"), "{code:?} {text}");
     let folder = service.stop().await;
     std::fs::remove_file(folder.path().join("data/toolsieve.db")).unwrap();
     let (code, text) = copying(&folder, "database", "folder");

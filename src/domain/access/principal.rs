@@ -50,7 +50,8 @@ impl PrincipalId {
     }
 
     fn is_of_somebody(text: &str) -> bool {
-        [USER, KEY].into_iter().filter_map(|kind| text.strip_prefix(kind)).any(|name| !name.is_empty())
+        let mut names = [USER, KEY].into_iter().filter_map(|kind| text.strip_prefix(kind));
+        names.any(|name| !name.is_empty() && !name.contains(char::is_control))
     }
 
     pub fn as_str(&self) -> &str {
@@ -278,7 +279,7 @@ mod tests {
     use std::borrow::Cow;
     use std::collections::BTreeSet;
 
-    use super::{GroupTable, Principal, User, caller_pattern, may_match_a_caller};
+    use super::{GroupTable, Principal, PrincipalId, User, caller_pattern, may_match_a_caller};
 
     /// Regression: a rule, a limit and a group that named an address in an id never applied if the id had a capital letter.
     #[test]
@@ -296,6 +297,16 @@ mod tests {
         assert_eq!(names(&by_email), ["user:U1", "user:bob@example.org"]);
         assert!(by_email.groups.contains("ops") && user("bob", None).groups.is_empty());
         assert_eq!((caller_pattern("user:*@Example.org"), caller_pattern("user:U1")), ("user:*@example.org".into(), "user:U1".into()));
+    }
+
+    #[test]
+    fn a_principal_has_no_control_characters() {
+        for text in ["user:u1", "key:ci", "admin"] {
+            assert!(PrincipalId::read(text).is_some(), "{text}");
+        }
+        for text in ["user:", "user:a\0b", "key:\n", "bob"] {
+            assert!(PrincipalId::read(text).is_none() && PrincipalId::of_owner(text).is_none(), "{text:?}");
+        }
     }
 
     #[test]

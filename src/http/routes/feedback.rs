@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::http::body::Body;
 use crate::http::caller::Caller;
-use crate::http::problem::{Answer, Code, Problem, read_json};
+use crate::http::problem::{Answer, Code, Problem, plain, read_json};
 use crate::http::state::State;
 use crate::service::ports::{SelectionName, Verdict};
 use crate::service::records::feedback::FeedbackError;
@@ -77,6 +77,9 @@ impl FeedbackBody {
         if let Some((parameter, _)) = [named_by, ("tool", &self.tool)].into_iter().find(|(_, id)| id.len() > MAX_ID_BYTES) {
             return Err(Problem::invalid(parameter, format!("selection_id, chat_id and tool have at most {MAX_ID_BYTES} bytes.")));
         }
+        let (parameter, id) = named_by;
+        plain(parameter, id)?;
+        plain("tool", &self.tool)?;
         Ok(named)
     }
 

@@ -23,7 +23,7 @@ use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::llm_keys;
 use crate::http::person::{self, MAX_BYTES};
-use crate::http::problem::{Answer, Code, Problem, limit, read_json};
+use crate::http::problem::{Answer, Code, Problem, limit, plain, read_json};
 use crate::http::query::Query;
 use crate::http::routes::execute::context;
 use crate::http::state::State;
@@ -513,6 +513,9 @@ impl FilterBody {
         for (parameter, id) in [("chat_id", &self.chat_id), ("message_id", &self.message_id), ("model", &self.model)] {
             if id.as_ref().is_some_and(|id| id.len() > MAX_BYTES) {
                 return Err(Problem::invalid(parameter, format!("chat_id, message_id and model have at most {MAX_BYTES} bytes.")));
+            }
+            if let Some(id) = id {
+                plain(parameter, id)?;
             }
         }
         limit(self.limit, 1, 1..=MAX_LIMIT)?;

@@ -11,7 +11,7 @@ use crate::http::caller::Caller;
 use crate::http::described::described;
 use crate::http::meta_tools::respond;
 use crate::http::place::RequestAddress;
-use crate::http::problem::{Answer, Problem, read_json};
+use crate::http::problem::{Answer, Problem, plain, read_json};
 use crate::http::routes::execute::{MAX_ID_BYTES, is_kept};
 use crate::http::routes::tools::OneOrMany;
 use crate::http::state::State;
@@ -248,6 +248,10 @@ fn named(mut names: Vec<String>, chat_id: Option<String>, parameter: &'static st
 pub(super) fn chat(id: Option<String>) -> Result<Option<String>, Problem> {
     match id {
         Some(id) if id.len() > MAX_ID_BYTES => Err(Problem::invalid("chat_id", format!("chat_id has at most {MAX_ID_BYTES} bytes."))),
-        id => Ok(id.filter(|id| !id.is_empty() && is_kept(id))),
+        Some(id) => {
+            plain("chat_id", &id)?;
+            Ok(Some(id).filter(|id| !id.is_empty() && is_kept(id)))
+        }
+        None => Ok(None),
     }
 }

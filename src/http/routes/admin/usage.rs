@@ -10,7 +10,7 @@ use super::costs::CostsBody;
 use super::{quantile_milliseconds, span, time, uncached};
 use crate::domain::records::usage::Latencies;
 use crate::http::caller::Administrator;
-use crate::http::problem::{Answer, Problem, limit};
+use crate::http::problem::{Answer, Problem, limit, plain};
 use crate::http::query::Query;
 use crate::http::state::State;
 use crate::service::ports::{DayUsage, MessageCounts, ToolCounts, ToolUsage, UsageQuery};
@@ -155,6 +155,9 @@ impl UsageParameters {
             Some(name) => UsageOrder::of_name(&name).ok_or_else(|| Problem::invalid("order", "order is called, offered or recovered."))?,
         };
         let Range { start: since, end: until } = span(self.since, self.until)?;
+        for (parameter, name) in [("server", &self.server), ("tool", &self.tool)] {
+            name.as_deref().map_or(Ok(()), |name| plain(parameter, name))?;
+        }
         Ok((UsageQuery { since, until, server: self.server, tool: self.tool }, order, limit))
     }
 }
