@@ -1,10 +1,11 @@
 //! Takes over what other services on the same store change.
 //!
 //! These are keys, rules, toolsets, overrides of tools, approvals, servers, callers' switches and administrators' search texts, which every
-//! service keeps in memory, callers' secrets, with which it has connections, and what was forgotten of what use has taught. A change has a number, and so has the state of this service: the
-//! number of the last change that it contains. A change that this service makes itself is acknowledged with a number that includes it. So
-//! whoever changes something can tell whether another service has the change already. A failover or a restored backup may lose changes, and
-//! their numbers are given again: so each change also has a random token, which is compared too.
+//! service keeps in memory, callers' secrets, with which it has connections, and what was forgotten of what use has taught. A change has a
+//! number, and so has the state of this service: the number of the last change that it contains. A change that this service makes itself is
+//! acknowledged with a number that includes it. So whoever changes something can tell whether another service has the change already. A
+//! failover or a restored backup may lose changes, and their numbers are given again: so each change also has a random token, which is
+//! compared too.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +23,7 @@ use crate::service::catalog::enrich::admin::EnrichmentAdmin;
 use crate::service::catalog::rebuild::Rebuilds;
 use crate::service::catalog::tool_facts::ToolOverrides;
 use crate::service::learning::learn::Learning;
-use crate::service::ports::{Change, ChangeStore, StatePart, StateVersions};
+use crate::service::ports::{ChangeStore, StateChange, StatePart, StateVersions};
 use crate::service::servers::Servers;
 use crate::service::supervision::joined;
 use crate::service::toolsets::toolsets::Toolsets;
@@ -146,7 +147,7 @@ impl SharedState {
 }
 
 /// The parts whose last change is not the one in memory. A lower number means that changes were lost: then all parts are read again.
-fn outdated(known: &StateVersions, current: &StateVersions) -> Vec<(StatePart, Change)> {
+fn outdated(known: &StateVersions, current: &StateVersions) -> Vec<(StatePart, StateChange)> {
     let has_lost = current.latest < known.latest;
     let parts = current.parts.iter().map(|(part, change)| (*part, *change));
     parts.filter(|(part, change)| has_lost || known.parts.get(part) != Some(change)).collect()
@@ -154,7 +155,7 @@ fn outdated(known: &StateVersions, current: &StateVersions) -> Vec<(StatePart, C
 
 /// The number of a part's last change that memory and the store can have in common. The last one in the store is not in memory, even if
 /// memory has one with its number.
-fn last_common(known: Option<Change>, current: Change) -> u64 {
+fn last_common(known: Option<StateChange>, current: StateChange) -> u64 {
     known.map_or(current.number, |known| if known == current { known.number } else { known.number.min(current.number.saturating_sub(1)) })
 }
 
@@ -164,13 +165,13 @@ mod tests {
 
     use uuid::Uuid;
 
-    use super::{Change, StatePart, StateVersions, last_common, outdated};
+    use super::{StateChange, StatePart, StateVersions, last_common, outdated};
 
-    fn change(number: u64, token: u128) -> Change {
-        Change { number, token: Uuid::from_u128(token) }
+    fn change(number: u64, token: u128) -> StateChange {
+        StateChange { number, token: Uuid::from_u128(token) }
     }
 
-    fn versions(latest: u64, parts: [(StatePart, Change); 2]) -> StateVersions {
+    fn versions(latest: u64, parts: [(StatePart, StateChange); 2]) -> StateVersions {
         StateVersions { latest, parts: BTreeMap::from(parts) }
     }
 

@@ -46,8 +46,8 @@ pub use self::store::{
     AuditStore, CLOCK_SKEW, CalledInChat, ChangeStore, ChatStore, ComputedStore, ConnectVisit, ConnectionStore, DefinitionStore,
     EarlierUse, EnrichmentStore, EventStore, FeedbackStore, FilledCall, Forgotten, KeyStore, LeaderStore, LearnedUse, LearningStore,
     ListingStore, Overwrites, PendingSignIn, PolicyStore, RateKey, RateReport, RateStore, SecretStore, ServerStore, SessionCaps,
-    SessionSaved, SessionStore, SharedRate, SharedRates, StatePart, StateVersions, Store, StoreError, StoreFailures, StoredChat,
-    StoredConnection, StoredDefinition, StoredPolicy, StoredScope, StoredSecret, StoredServer, StoredToolOverride, SwitchStore,
+    SessionSaved, SessionStore, SharedRate, SharedRates, StateChange, StatePart, StateVersions, Store, StoreError, StoreFailures,
+    StoredChat, StoredConnection, StoredDefinition, StoredPolicy, StoredScope, StoredSecret, StoredServer, StoredToolOverride, SwitchStore,
     ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore, VisitCaller,
 };
 pub use self::tracer::{Span, SpanKind, SpanValue, TraceContext, Tracer};

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::PostgresStore;
 use crate::adapters::store::encoding::odd;
-use crate::service::ports::{Change, ChangeStore, StatePart, StateVersions, StoreError};
+use crate::service::ports::{ChangeStore, StateChange, StatePart, StateVersions, StoreError};
 
 /// How long to wait until the next attempt to listen.
 const RETRY: Duration = Duration::from_secs(1);
@@ -128,8 +128,8 @@ impl PostgresStore {
         let schema = &self.place.schema;
         let other = || {
             format!(
-                "the schema {schema:?} was created anew, and belongs to another installation: restore the database of this installation, or \
-                 stop this service and choose its database in store.url and store.schema"
+                "the schema {schema:?} was created anew, and belongs to another installation: restore the database of this installation, \
+                 or stop this service and choose its database in store.url and store.schema"
             )
         };
         self.outage.note_owner((!is_same).then(other));
@@ -149,7 +149,7 @@ fn read(rows: &[PgRow]) -> Result<(StateVersions, Option<String>), sqlx::Error> 
             // A later version of the service may know further parts.
             name => {
                 let token = Uuid::try_parse(row.try_get("token")?).map_err(|_| odd("a token of a change that is no UUID"))?;
-                versions.parts.extend(StatePart::of_name(name).map(|part| (part, Change { number, token })));
+                versions.parts.extend(StatePart::of_name(name).map(|part| (part, StateChange { number, token })));
             }
         }
     }

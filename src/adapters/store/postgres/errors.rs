@@ -48,7 +48,8 @@ pub enum PostgresOpenError {
     #[error("{place} refuses the user {user:?} ({source}): check the user and the password in store.url")]
     Refused { place: Arc<PostgresPlace>, user: String, source: sqlx::Error },
     #[error(
-        "{place} does not exist: create it, for example with: createdb --encoding UTF8 --template template0 --locale C --owner {user} {database}"
+        "{place} does not exist: create it, for example with: createdb --encoding UTF8 --template template0 --locale C --owner {user} \
+         {database}"
     )]
     NoDatabase { place: Arc<PostgresPlace>, user: String, database: String },
     #[error(

@@ -83,8 +83,8 @@ impl Outage {
         }
     }
 
-    /// Why the pool had no connection in time for an operation that had `begun`, as the server says. The pool itself tries again and again, and
-    /// keeps the reason to itself.
+    /// Why the pool had no connection in time for an operation that had `begun`, as the server says. The pool itself tries again and again,
+    /// and doesn't report the reason.
     pub(super) async fn reason(&self, error: sqlx::Error, begun: Instant) -> sqlx::Error {
         if !matches!(error, sqlx::Error::PoolTimedOut) {
             return error;

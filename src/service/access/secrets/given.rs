@@ -53,7 +53,7 @@ impl Given {
 }
 
 /// A removed secret ends connections at once, a changed one after their calls.
-fn parting(before: &Stand, now: &Stand) -> Option<Parting> {
+fn parting(before: &[(SecretName, SystemTime)], now: &[(SecretName, SystemTime)]) -> Option<Parting> {
     if before == now {
         return None;
     }

@@ -31,7 +31,7 @@ named! {
 
 /// A change of a part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Change {
+pub struct StateChange {
     pub number: u64,
     /// A random value. After a failover that lost changes, another change may have the same number.
     pub token: Uuid,
@@ -43,7 +43,7 @@ pub struct StateVersions {
     /// The number of the last change of any part; 0 if there never was one.
     pub latest: u64,
     /// The last change of each part.
-    pub parts: BTreeMap<StatePart, Change>,
+    pub parts: BTreeMap<StatePart, StateChange>,
 }
 
 #[async_trait]

@@ -33,7 +33,7 @@ mod usage;
 use std::time::Duration;
 
 pub use self::audit::AuditStore;
-pub use self::changes::{Change, ChangeStore, StatePart, StateVersions};
+pub use self::changes::{ChangeStore, StateChange, StatePart, StateVersions};
 pub use self::chats::{ChatStore, StoredChat};
 pub use self::computed::ComputedStore;
 pub use self::connections::{ConnectVisit, ConnectionStore, PendingSignIn, StoredConnection, VisitCaller};
