@@ -27,26 +27,27 @@ pub(crate) async fn learn_again(
     stop: &CancellationToken,
 ) {
     let embed = |text: String| async move { retrieve.message_vector(&text).await };
-    let work = repeatedly(learning, embed, recoveries);
+    let work = repeatedly(learning, embed, recoveries, FIRST_PAUSE);
     if let Some(learned @ 1..) = stop.run_until_cancelled(work).await {
         tracing::info!(learned, "messages were embedded again, because the embedding model has changed");
     }
 }
 
-/// Returns the number of messages.
+/// Returns the number of messages. `first_pause` is how long to wait after a failure.
 async fn repeatedly<F: Future<Output = Result<Option<MessageVector>, EmbedError>>>(
     learning: &Learning,
     embed: impl Fn(String) -> F,
     recoveries: &mut Option<watch::Receiver<u64>>,
+    first_pause: Duration,
 ) -> usize {
-    let (mut learned, mut pause) = (0, FIRST_PAUSE);
+    let (mut learned, mut pause) = (0, first_pause);
     // How often each message failed. One that always fails must not stop the others.
     let mut failures: HashMap<Arc<str>, u32> = HashMap::new();
     loop {
         let before = learned;
         let Err(error) = once(learning, &embed, &mut failures, &mut learned).await else { return learned };
         if learned > before {
-            pause = FIRST_PAUSE;
+            pause = first_pause;
         }
         tracing::warn!(error, learned, pause = ?pause, "messages were not embedded again yet, so they teach nothing until that succeeds");
         let _ = tokio::time::timeout(pause, recovered(recoveries)).await;
@@ -97,13 +98,13 @@ mod tests {
 
     use tokio_util::sync::CancellationToken;
 
-    use super::{EmbedError, FIRST_PAUSE, MessageVector, repeatedly};
+    use super::{EmbedError, MessageVector, repeatedly};
     use crate::service::learning::learn::Learning;
     use crate::service::learning::together::tests::{Counting, settings};
     use crate::service::ports::LearningStore;
 
     /// Regression test: one failure of the embedder lost the messages until the next start.
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_failure_of_the_embedder_loses_no_message() {
         let store = Arc::new(Counting::with_earlier(&["one", "two", "bad", "three", "four"]));
         let (stop, kept) = (CancellationToken::new(), ("model", Duration::from_hours(24)));
@@ -119,11 +120,12 @@ mod tests {
                 Ok(MessageVector::of(&[1.0, 0.0]))
             })
         };
-        let begun = tokio::time::Instant::now();
-        let learned = repeatedly(&learning, embed, &mut None).await;
+        let begun = std::time::Instant::now();
+        let pause = Duration::from_millis(10);
+        let learned = repeatedly(&learning, embed, &mut None, pause).await;
         assert_eq!((learned, learning.messages()), (5, 5));
         assert!(store.replaced() > 1, "what was embedded before a failure is stored");
-        assert!(begun.elapsed() >= FIRST_PAUSE);
+        assert!(begun.elapsed() >= pause);
         stop.cancel();
         writing.await.unwrap();
     }
