@@ -388,7 +388,7 @@ mod tests {
     }
 
     /// Regression test: while one chat's set was retried, for up to a minute, no other one was written.
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_set_that_the_store_refuses_holds_up_no_other_one() {
         let tools = [ToolId::new("s", "a")];
         let store = Arc::new(Refusing { refused: "bad", sets: Mutex::default() });
@@ -412,7 +412,7 @@ mod tests {
     }
 
     /// Regression test: a loaded toolset was lost if the service was killed right after the response.
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_set_is_stored_before_its_change_is_acknowledged() {
         let tools = [ToolId::new("s", "a")];
         let store = Arc::new(Refusing { refused: "bad", sets: Mutex::default() });
@@ -458,7 +458,7 @@ mod tests {
     }
 
     /// Regression test: with a locked table, the reads of chats occupied all connections of the store.
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn reads_that_wait_for_the_store_are_few() {
         let store = Arc::new(Locked(Semaphore::new(0)));
         let (chats, writer) = Chats::start(Arc::clone(&store) as Arc<dyn ChatStore>, CancellationToken::new());
@@ -468,9 +468,9 @@ mod tests {
             let updated = chats.update(&key(number), &[ToolId::new("s", "a")], &[], 24).await;
             assert!(updated.warning.is_some_and(|warning| warning.contains("the store does not answer")), "{number}");
         }
-        // Three reads run: whoever gets a permit ends, and the rest has ended without one.
         store.0.add_permits(20);
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        // Three reads run: whoever gets a permit ends, and the rest has ended without one.
+        tokio::time::sleep(Duration::from_millis(50)).await;
         assert_eq!(store.0.available_permits(), 17);
         // Longer than the store counts as slow.
         tokio::time::sleep(Duration::from_secs(6)).await;
