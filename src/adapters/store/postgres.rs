@@ -33,6 +33,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use sqlx::postgres::{PgPool, PgRow};
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, QueryBuilder, Transaction};
+use tokio::time::error::Elapsed;
 use uuid::Uuid;
 
 use self::changes::Changes;
@@ -149,15 +150,23 @@ impl PostgresStore {
     /// Fails at once during an outage, and notices its beginning.
     async fn reading<T>(&self, work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
         self.outage.check()?;
-        self.responding(work).await
+        let begun = Instant::now();
+        let done = tokio::time::timeout(self.patience, work).await;
+        self.noted(done, begun).await
     }
 
     /// Like [`Self::reading`], but also while the schema belongs to another installation.
     async fn responding<T>(&self, work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
         self.outage.check_server()?;
         let begun = Instant::now();
+        let done = tokio::time::timeout(self.patience, work).await;
+        self.noted(done, begun).await
+    }
+
+    /// The result of an operation that had `begun`, after what it says about the server is noted.
+    async fn noted<T>(&self, done: Result<Result<T, sqlx::Error>, Elapsed>, begun: Instant) -> Result<T, sqlx::Error> {
         let silent = || io::Error::new(io::ErrorKind::TimedOut, format!("no response within {} s", self.patience.as_secs()));
-        let mut done = tokio::time::timeout(self.patience, work).await.unwrap_or_else(|_| Err(silent().into()));
+        let mut done = done.unwrap_or_else(|_| Err(silent().into()));
         if let Err(error) = done {
             done = Err(self.outage.reason(error, begun).await);
         }

@@ -130,7 +130,8 @@ impl Outage {
 /// The server's answer to a connection of its own; `None` if it accepts the connection, so that only the pool is to blame.
 async fn asked(pool: &PgPool) -> Option<sqlx::Error> {
     let options = pool.connect_options();
-    match timeout(ASKED, PgConnection::connect_with(&options)).await {
+    // On the heap: it is rare, and would make the future of every operation large.
+    match timeout(ASKED, Box::pin(PgConnection::connect_with(&options))).await {
         Ok(Ok(connection)) => {
             drop(connection);
             None
