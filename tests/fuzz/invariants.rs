@@ -14,7 +14,7 @@ use super::domain::catalog::schema::InputSchema;
 use super::domain::catalog::tool::{ServerName, Tool, ToolId};
 use super::domain::catalog::{catalog, hidden_text};
 use super::domain::execution::arguments::{ArgumentsValidator, ArgumentsVerdict, object};
-use super::domain::execution::outcome::{self, Part, TextLimit, ToolAnswer};
+use super::domain::execution::outcome::{self, Part, StructuredContent, TextLimit, ToolAnswer};
 use super::domain::text::json;
 use super::domain::text::json_text::JsonText;
 
@@ -59,8 +59,8 @@ pub(crate) fn tools(bytes: &[u8]) {
 /// A `tools/call` result: its body is JSON, also with a limit, and then of bounded size; an error is a bounded text.
 pub(crate) fn result(bytes: &[u8]) {
     let Ok(result) = serde_json::from_slice::<&RawValue>(bytes) else { return };
-    for declares_output in [false, true] {
-        let parts = match outcome::answer(result, declares_output) {
+    for returned in [StructuredContent::Preferred, StructuredContent::Added, StructuredContent::Fallback] {
+        let parts = match outcome::answer(result, returned) {
             ToolAnswer::Error(text) => {
                 assert!(outcome::is_error(result.get()));
                 assert!(!text.is_empty() && text.chars().count() <= MAX_ERROR_CHARACTERS);
@@ -71,13 +71,13 @@ pub(crate) fn result(bytes: &[u8]) {
         assert!(!outcome::is_error(result.get()) && !parts.is_empty());
         is_json(&outcome::body(parts, None));
         for bytes in [0, 7, 256] {
-            let (parts, images) = answered(result, declares_output);
+            let (parts, images) = answered(result, returned);
             let body = outcome::body(parts, Some(TextLimit { bytes, setting: "max_text_bytes" }));
             is_json(&body);
             // Text is cut before it is escaped, and each byte becomes at most six.
             assert!(body.len() <= 6 * bytes + images + NOTICE, "{} bytes of a limit of {bytes}", body.len());
         }
-        let (parts, _) = answered(result, declares_output);
+        let (parts, _) = answered(result, returned);
         is_json(&outcome::body(outcome::compact(parts), None));
     }
     let text = result.get();
@@ -164,10 +164,15 @@ fn is_plain(source: &Value) -> bool {
         && properties.values().all(|property| only(property, &OF_PROPERTY) && has_type(property))
 }
 
-/// The parts, and the size of the images among them, which are never cut.
-fn answered(result: &RawValue, declares_output: bool) -> (Vec<Part<'_>>, usize) {
-    let ToolAnswer::Result(parts) = outcome::answer(result, declares_output) else { return (Vec::new(), 0) };
-    let images = parts.iter().map(|part| if let Part::Image(text) = part { text.len() + 1 } else { 1 }).sum();
+/// The parts, and the size of the images and links among them, which are never cut.
+fn answered(result: &RawValue, returned: StructuredContent) -> (Vec<Part<'_>>, usize) {
+    let ToolAnswer::Result(parts) = outcome::answer(result, returned) else { return (Vec::new(), 0) };
+    let size = |part: &Part<'_>| match part {
+        Part::Image(text) => text.len() + 1,
+        Part::File(text) => text.len() + 1,
+        Part::Json(_) | Part::Binary(_) => 1,
+    };
+    let images = parts.iter().map(size).sum();
     (parts, images)
 }
 

@@ -275,7 +275,8 @@ async fn a_call_that_was_abandoned_in_the_queue_is_never_sent() {
     assert!(matches!(error, CallError::Timeout(_)), "{error:?}");
     let error = call("late", "{}".to_owned(), 200).await;
     assert!(matches!(error, CallError::Timeout(_)), "{error:?}");
-    let dropped = server.servers.call(&ToolId::new("test", "dropped"), raw("{}"), context());
+    let id = ToolId::new("test", "dropped");
+    let dropped = server.servers.call(&id, raw("{}"), context());
     assert!(timeout(Duration::from_millis(200), dropped).await.is_err());
     std::fs::write(go, "").unwrap();
     holding.await.unwrap().unwrap();
