@@ -598,12 +598,16 @@ def names_in(texts: Iterable[str]) -> set[str]:
     return {word for text in texts for word in re.findall(r"\w+", text[:INSTRUCTION_CHARACTERS]) if "_" in word}
 
 
-def system_prompts(messages: Sequence[Any], metadata: Mapping[str, Any]) -> list[str]:
-    """Return the system prompts, also that of a model, which Open WebUI adds after this hook."""
+def system_prompts(messages: Sequence[Any]) -> list[str]:
+    """Return the system prompts so far. With Open WebUI's own tool search, they name all tools that it withholds."""
     known = (message for message in messages if isinstance(message, Mapping) and message.get("role") == "system")
-    prompts = [text_of(message.get("content")) for message in known]
-    of_model = metadata.get("base_system_prompt")
-    return [*prompts, of_model] if isinstance(of_model, str) else prompts
+    return [text_of(message.get("content")) for message in known]
+
+
+def prompt_of_model(metadata: Mapping[str, Any]) -> str:
+    """Return the model's own system prompt, which Open WebUI adds after this hook."""
+    prompt = metadata.get("base_system_prompt")
+    return prompt if isinstance(prompt, str) else ""
 
 
 def last_message(messages: Sequence[Any]) -> str:
@@ -1611,12 +1615,12 @@ class Filter:
         question["tool_ids"] = list(metadata.get("tool_ids") or [])
         chosen_by_caller = function_name(body.get("tool_choice"))
         called = called_functions(remaining)
-        named = names_in(system_prompts(messages, metadata))
+        named = names_in([prompt_of_model(metadata)])
         stay = {
             *called,
             chosen_by_caller,
             *matching(judged, [*parse_list(valves.always_keep), *chosen_patterns(metadata)]),
-            *(named | names_in([last_message(messages)]) if judged else ()),
+            *(named | names_in([*system_prompts(messages), last_message(messages)]) if judged else ()),
         }
         definitions = [definition for name, definition in judged.items() if name not in stay]
         asked = {definition["name"] for definition in definitions}

@@ -92,7 +92,9 @@ fn fault(directive: &str) -> Option<Fault<'_>> {
     };
     match level {
         _ if !is_path(target) => Some(Fault::Form),
-        Some(level) if !is_level(level) => Some(if level.chars().all(is_letter) { Fault::Level(level) } else { Fault::Form }),
+        Some(level) if !is_level(level) => {
+            Some(if !level.is_empty() && level.chars().all(is_letter) { Fault::Level(level) } else { Fault::Form })
+        }
         _ => None,
     }
 }

@@ -103,7 +103,7 @@ fn wrong_use_is_code_2_before_any_service_is_asked() {
     };
     let (broken, list, empty) = (path("broken.json", "{"), path("list.json", "[]"), path("empty.json", "{}"));
     let servers = path("mcp.json", &json!({"mcpServers": {"one": stdio(&[])}}).to_string());
-    let cases: [&[&str]; 56] = [
+    let cases: [&[&str]; 55] = [
         &["keys", "list", "--url", "foo"],
         &["keys", "list", "--url", "ftp://127.0.0.1"],
         &["keys", "create", "ci", "--expires-in-days", "0"],
@@ -141,7 +141,6 @@ fn wrong_use_is_code_2_before_any_service_is_asked() {
         &["tools", "set", "a/b", "--pinned", "perhaps"],
         &["tools", "approve", "a/b"],
         &["tools", "--config", &servers, "--server", "two"],
-        &["tools", "--offline"],
         &["usage", "--days", "0"],
         &["usage", "--order", "nope"],
         &["report", "--json", "--html", "x.html"],

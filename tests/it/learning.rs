@@ -95,7 +95,7 @@ async fn a_short_follow_up_counts_for_the_message_before() {
 /// Regression: one call after a greeting brought ten unrelated tools into every new chat.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_that_fits_no_tool_gets_only_what_was_learned_for_it() {
-    let service = start(&[], None).await;
+    let service = start(&[("TOOLSIEVE_SELECTION__GATE", "true")], None).await;
     let anna = user("anna");
     let ours = async |chat: &str, message: &str| -> Vec<String> {
         let answer = select(&service, anna, Some(chat), message).await;

@@ -160,7 +160,6 @@ async fn parameters_that_nobody_can_read_are_said_to_be_invalid() {
         ("resources/unsubscribe", json!({"uri": 7}), "uri"),
         ("resources/read", json!({}), "uri"),
         ("prompts/get", json!({}), "name"),
-        ("tools/list", json!({"cursor": 7}), "cursor"),
         ("logging/setLevel", json!({"level": "loud"}), "warning"),
         ("subscriptions/listen", json!({}), "notifications"),
     ] {

@@ -211,7 +211,10 @@ impl Status {
     async fn store(&self) -> StoreState {
         match tokio::time::timeout(STORE_PATIENCE, self.store.check()).await {
             Ok(Ok(())) => self.writable_store().await,
-            Ok(Err(error)) => StoreState::Failed { error: error.to_string() },
+            Ok(Err(error)) => {
+                let reason = std::error::Error::source(&error).map_or_else(String::new, |reason| format!(": {reason}"));
+                StoreState::Failed { error: format!("{error}{reason}") }
+            }
             Err(_) => StoreState::Failed { error: format!("the store does not answer within {} s", STORE_PATIENCE.as_secs()) },
         }
     }

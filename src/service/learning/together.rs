@@ -103,7 +103,7 @@ impl Learning {
 pub(in crate::service) mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::time::Duration;
+    use std::time::{Duration, SystemTime};
 
     use async_trait::async_trait;
     use parking_lot::Mutex;
@@ -134,7 +134,7 @@ pub(in crate::service) mod tests {
     impl Counting {
         /// With messages of another model that have these texts.
         pub(in crate::service) fn with_earlier(texts: &[&str]) -> Self {
-            let evidence = Evidence { tool: ToolId::new("server", "tool"), kind: EvidenceKind::Called, at: Minute(1) };
+            let evidence = Evidence { tool: ToolId::new("server", "tool"), kind: EvidenceKind::Called, at: Minute::of(SystemTime::now()) };
             let earlier = |text: &&str| EarlierUse {
                 message: (*text).into(),
                 text: Some((*text).to_owned()),

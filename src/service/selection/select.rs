@@ -25,7 +25,7 @@ use crate::service::publishing::meta_tokens::MetaTokens;
 use crate::service::records::metrics::{SelectionFigures, SelectionKind};
 use crate::service::records::record::Recorder;
 use crate::service::selection::builtins::{BuiltinFamilies, BuiltinTexts};
-use crate::service::selection::chats::{Chats, over_budget};
+use crate::service::selection::chats::Chats;
 use crate::service::selection::choose::{ChatParameters, Choose, Chosen, Message};
 use crate::service::selection::compose::Composition;
 use crate::service::selection::explain::Trace;
@@ -257,8 +257,11 @@ impl Select {
         // Do not report tools that the caller may no longer see, or that stay anyway.
         let keeps_all = whole.is_some() || chosen.kind.keeps_all();
         let stays = |tool: &ToolId| keeps_all && offer.position(tool, &view.catalog).is_some();
-        let removed = updated.dropped.iter().filter(|tool| !stays(tool)).filter_map(|tool| view.tool(tool));
-        warnings.extend(over_budget(budget, removed.map(AsRef::as_ref)));
+        let dropped = updated.dropped.iter().filter(|tool| view.tool(tool).is_some() && !stays(tool));
+        let names: Vec<String> = dropped.map(ToString::to_string).collect();
+        if !names.is_empty() {
+            warnings.push(format!("over the chat's budget of {budget}, no longer offered: {}", names.join(", ")));
+        }
         (updated.set, warnings)
     }
 

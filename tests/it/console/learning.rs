@@ -70,8 +70,8 @@ async fn what_was_learned_is_shown_without_texts_and_replayed() {
     let page = browser.see(PAGE).await;
     page.is_small();
     let cells = row(&page, "-/caller=user:anna");
-    assert_eq!(cells[1..4], ["40", scope("-/caller=user:anna")["uses"].to_string().as_str(), "yes"], "{cells:?}");
-    assert_eq!((&cells[6], &cells[7]), (&before, &after), "{cells:?}");
+    assert_eq!(cells[1..6], ["40", scope("-/caller=user:anna")["uses"].to_string().as_str(), "40", "40", "yes"], "{cells:?}");
+    assert_eq!((&cells[8], &cells[9]), (&before, &after), "{cells:?}");
     assert!(page.text.contains("<polyline"), "the parts of the newer messages");
     assert!(page.text.contains("<svg role=\"img\"") && page.words().contains(&format!("{before} → {after}")), "{}", page.words());
     // The tool, with what both users taught, each use once.

@@ -228,7 +228,9 @@ mod tests {
 
     #[test]
     fn a_warning_names_the_first_removed_tools_as_callers_know_them() {
-        let tools: Vec<Tool> = (0..7).map(|at| tool(&ServerName::new("git"), &json!({ "name": format!("t{at}") })).unwrap()).collect();
+        let tools: Vec<Tool> = (0..7)
+            .map(|at| tool(&ServerName::new("git"), &json!({ "name": format!("t{at}"), "inputSchema": { "type": "object" } })).unwrap())
+            .collect();
         let named = |count: usize| over_budget(24, tools[..count].iter());
         assert_eq!(named(0), None);
         assert_eq!(named(1).unwrap(), "over the chat's budget of 24, no longer offered: git__t0");
@@ -369,8 +371,9 @@ mod tests {
 
     #[async_trait]
     impl ChatStore for Refusing {
-        async fn chat(&self, _: &ChatKey) -> Result<Option<StoredChat>, StoreError> {
-            Ok(None)
+        async fn chat(&self, key: &ChatKey) -> Result<Option<StoredChat>, StoreError> {
+            let set = self.sets.lock().get(&key.chat).cloned();
+            Ok(set.map(|set| StoredChat { set, version: 1, written_at: Some(SystemTime::now()) }))
         }
 
         async fn save_chat(&self, key: &ChatKey, set: &ChatSet, version: u64) -> Result<Option<u64>, StoreError> {
