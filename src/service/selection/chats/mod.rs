@@ -471,6 +471,8 @@ mod tests {
             let updated = chats.update(&key(number), &[ToolId::new("s", "a")], &[], 24).await;
             assert!(updated.warning.is_some_and(|warning| warning.contains("the store does not answer")), "{number}");
         }
+        // Longer than a read waits for its turn.
+        tokio::time::sleep(Duration::from_millis(300)).await;
         store.0.add_permits(20);
         // Three reads run: whoever gets a permit ends, and the rest has ended without one.
         tokio::time::sleep(Duration::from_millis(50)).await;
