@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use self::held::{Entry, Speed, refresh};
 use self::writer::{QUEUE, Writer};
 use crate::domain::access::principal::PrincipalId;
-use crate::domain::catalog::tool::{Tool, ToolId};
+use crate::domain::catalog::tool::ToolId;
 use crate::domain::selection::chat::{ChatKey, ChatSet, Wanted};
 use crate::service::ports::ChatStore;
 
@@ -35,15 +35,6 @@ pub struct Updated {
     /// Tools that were removed because the set exceeded its budget.
     pub dropped: Vec<ToolId>,
     pub warning: Option<String>,
-}
-
-/// The warning about tools that were removed because a chat's set exceeded its budget. It names the first few: a model reads it.
-pub(in crate::service) fn over_budget<'a>(budget: usize, removed: impl Iterator<Item = &'a Tool>) -> Option<String> {
-    const NAMED: usize = 5;
-    let names: Vec<&str> = removed.map(|tool| tool.operation_id.as_str()).collect();
-    let (named, others) = names.split_at(names.len().min(NAMED));
-    let more = if others.is_empty() { String::new() } else { format!(", and {} more", others.len()) };
-    (!names.is_empty()).then(|| format!("over the chat's budget of {budget}, no longer offered: {}{more}", named.join(", ")))
 }
 
 /// Tells whether an owner's data may no longer be stored.
@@ -216,27 +207,12 @@ mod tests {
 
     use async_trait::async_trait;
     use parking_lot::Mutex;
-    use serde_json::json;
     use tokio::sync::Semaphore;
     use tokio_util::sync::CancellationToken;
 
-    use super::{ChatKey, ChatStore, Chats, PrincipalId, Tool, ToolId, over_budget};
-    use crate::domain::catalog::catalog::tool;
-    use crate::domain::catalog::tool::ServerName;
+    use super::{ChatKey, ChatStore, Chats, PrincipalId, ToolId};
     use crate::domain::selection::chat::ChatSet;
     use crate::service::ports::{StoreError, StoredChat};
-
-    #[test]
-    fn a_warning_names_the_first_removed_tools_as_callers_know_them() {
-        let tools: Vec<Tool> = (0..7)
-            .map(|at| tool(&ServerName::new("git"), &json!({ "name": format!("t{at}"), "inputSchema": { "type": "object" } })).unwrap())
-            .collect();
-        let named = |count: usize| over_budget(24, tools[..count].iter());
-        assert_eq!(named(0), None);
-        assert_eq!(named(1).unwrap(), "over the chat's budget of 24, no longer offered: git__t0");
-        assert!(named(5).unwrap().ends_with("git__t3, git__t4"), "{:?}", named(5));
-        assert!(named(7).unwrap().ends_with("git__t3, git__t4, and 2 more"), "{:?}", named(7));
-    }
 
     /// Has one chat, and counts the writes.
     struct OneChat {
