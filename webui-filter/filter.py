@@ -1717,9 +1717,9 @@ class Filter:
     async def _has_missing(self, valves: FilterValves, registry: Body, metadata: Body, request: Any) -> bool:
         """Return whether the chat has the service's tools on, but Open WebUI could not read them."""
         chosen = [tool_id for tool_id in metadata.get("tool_ids") or [] if isinstance(tool_id, str)]
-        connections = await connections_of(valves, request)
         present = {entry.get("tool_id") for entry in registry.values() if isinstance(entry, dict)}
-        return any(tool_id in connections and tool_id not in present for tool_id in chosen)
+        missing = {tool_id for tool_id in chosen if tool_id not in present}
+        return bool(missing) and not missing.isdisjoint(await connections_of(valves, request))
 
     async def _unmatched(self, valves: FilterValves, registry: Body, request: Any) -> str | None:
         """
