@@ -20,6 +20,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::as_written::AsWritten;
+use super::message::has_sessions;
 use super::rounds;
 use super::sign_in;
 use super::subscriptions::Open;
@@ -283,7 +284,8 @@ impl ServerHandler for Handler {
             DESCRIBE_BATCH => params.get("names").and_then(Value::as_array).into_iter().flatten().filter_map(text).collect(),
             // The SDK treats malformed requests of known methods as custom requests.
             method => {
-                return Err(unreadable::of(method).unwrap_or_else(|| ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.to_owned(), None)));
+                let known = unreadable::of(method, !has_sessions(&self.caller.headers));
+                return Err(known.unwrap_or_else(|| ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.to_owned(), None)));
             }
         };
         if names.is_empty() || names.len() > MAX_DESCRIBED {

@@ -10,8 +10,14 @@ const INITIALIZE: &str =
 const COMPLETE: &str = "`ref` has the `type` \"ref/prompt\" and a `name`, or \"ref/resource\" and a `uri`; `argument` is an object with \
                         the texts `name` and `value`";
 
+/// What the newer protocol no longer has (MCP specification 2026-07-28, SEP-2575).
+const REMOVED: [&str; 5] = ["initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"];
+
 /// The error for a request of this method with malformed parameters. `None` if the service doesn't know the method.
-pub(super) fn of(method: &str) -> Option<ErrorData> {
+pub(super) fn of(method: &str, is_modern: bool) -> Option<ErrorData> {
+    if is_modern && REMOVED.contains(&method) {
+        return None;
+    }
     let (parameters, more) = match method {
         "initialize" => (INITIALIZE, ""),
         "tools/call" | "prompts/get" => ("`name` is a text, `arguments` is an object", ANSWERS),
@@ -31,7 +37,7 @@ pub(super) fn of(method: &str) -> Option<ErrorData> {
 mod tests {
     use rmcp::model::ErrorCode;
 
-    use super::of;
+    use super::{REMOVED, of};
 
     #[test]
     fn methods_that_exist_are_never_said_to_be_missing() {
@@ -53,9 +59,15 @@ mod tests {
             "subscriptions/listen",
         ];
         for method in known {
-            let error = of(method).unwrap();
+            let error = of(method, false).unwrap();
             assert!(error.code == ErrorCode::INVALID_PARAMS && error.message.contains(method), "{error:?}");
         }
-        assert!(of("tools/other").is_none());
+        assert!(of("tools/other", false).is_none());
+    }
+
+    #[test]
+    fn the_newer_protocol_lacks_what_it_removed() {
+        assert!(REMOVED.iter().all(|method| of(method, true).is_none() && of(method, false).is_some()));
+        assert!(of("tools/call", true).is_some());
     }
 }
