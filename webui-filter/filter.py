@@ -54,6 +54,8 @@ TURN = "toolsieve_turn"
 MARKED = 10
 SERVER_PREFIX = "server:"
 MCP_PREFIX = "server:mcp:"
+# The list of the tools that Open WebUI's own tool search withholds, in a system prompt.
+WITHHELD = re.compile(r"<available_tools>.*?(?:</available_tools>|\Z)", re.DOTALL)
 
 TURNS = 6
 PROMPT_CHARACTERS = 6000
@@ -479,13 +481,18 @@ def path_below(url: str, service: str) -> str | None:
     return path.removeprefix(ours.path) or "/"
 
 
-def connections_below(configured: Iterable[Any], service: str) -> dict[str, str]:
-    """Find the service's own tool servers in Open WebUI's configuration, in the format of the `connections` valve."""
+def connections_below(configured: Iterable[Any], service: str, key: str = "") -> dict[str, str]:
+    """
+    Find the service's own tool servers in Open WebUI's configuration, in the format of the `connections` valve.
+
+    With a key, omit those that have another one.
+    """
     found = {}
     for index, connection in enumerate(configured):
         if isinstance(connection, Mapping) and connection.get("type", "openapi") in ("openapi", "mcp"):
             path = path_below(document_url(connection), service)
-            if path is not None:
+            has_other_key = bool(key and connection.get("key")) and connection.get("key") != key
+            if path is not None and not has_other_key:
                 found[connection_id(connection, index)] = path
     return found
 
@@ -605,9 +612,13 @@ def system_prompts(messages: Sequence[Any]) -> list[str]:
 
 
 def prompt_of_model(metadata: Mapping[str, Any]) -> str:
-    """Return the model's own system prompt, which Open WebUI adds after this hook."""
+    """
+    Return the model's own system prompt, which Open WebUI adds after this hook, with that of the chat.
+
+    The latter may contain the list of Open WebUI's own tool search, which names all tools that it withholds.
+    """
     prompt = metadata.get("base_system_prompt")
-    return prompt if isinstance(prompt, str) else ""
+    return WITHHELD.sub("", prompt) if isinstance(prompt, str) else ""
 
 
 def last_message(messages: Sequence[Any]) -> str:
@@ -1329,9 +1340,14 @@ async def configured_connections(request: Any) -> list[Any]:
 
 
 async def connections_of(valves: FilterValves, request: Any) -> dict[str, str]:
-    """Return the service's tool ids: those in the valve, and those whose address in Open WebUI matches."""
+    """
+    Return the service's tool ids: those in the valve, and those whose address in Open WebUI matches.
+
+    Beside those in the valve, a connection with another key may have other tools, which the valve's key must not judge.
+    """
     named = parse_connections(valves.connections)
-    return {**connections_below(await configured_connections(request), valves.url), **named}
+    found = connections_below(await configured_connections(request), valves.url, valves.key if named else "")
+    return {**found, **named}
 
 
 async def usable_connections(connections: Mapping[str, str], user: Mapping[str, Any], request: Any) -> dict[str, str]:
@@ -1637,7 +1653,7 @@ class Filter:
         offered = {*turn.offered, *turn.bound}
         kept_by_us = [
             *kept_always([*turn.offered, *turn.bound], owned, parse_list(valves.always_keep)),
-            *(name for name in offered if name in named or owned[name] in named),
+            *(name for name in dict.fromkeys([*turn.offered, *turn.bound]) if name in named or owned[name] in named),
             *(name for name in called if name in offered),
             *([chosen_by_caller] if chosen_by_caller in offered else []),
         ]
@@ -1716,7 +1732,9 @@ class Filter:
 
     async def _has_missing(self, valves: FilterValves, registry: Body, metadata: Body, request: Any) -> bool:
         """Return whether the chat has the service's tools on, but Open WebUI could not read them."""
-        chosen = [tool_id for tool_id in metadata.get("tool_ids") or [] if isinstance(tool_id, str)]
+        # Functions of MCP servers don't say where they come from.
+        ids = [tool_id for tool_id in metadata.get("tool_ids") or [] if isinstance(tool_id, str)]
+        chosen = [tool_id for tool_id in ids if not tool_id.startswith(MCP_PREFIX)]
         present = {entry.get("tool_id") for entry in registry.values() if isinstance(entry, dict)}
         missing = {tool_id for tool_id in chosen if tool_id not in present}
         return bool(missing) and not missing.isdisjoint(await connections_of(valves, request))

@@ -185,14 +185,17 @@ class OpenWebUI:
         monkeypatch.setitem(sys.modules, module.__name__, module)
         return asked
 
-    def connect(self, tool_id: str, url: str, path: str = "openapi.json", grant: str = "*", **config: Any) -> None:
+    def connect(
+        self, tool_id: str, url: str, path: str = "openapi.json", grant: str = "*", key: str = "", **config: Any
+    ) -> None:
         grants = [{"principal_type": "user", "principal_id": grant, "permission": "read"}] if grant else []
         self.connections.append(
             {
                 "url": url,
                 "path": path,
-                "type": "openapi",
-                "info": {"id": tool_id.removeprefix("server:")},
+                "key": key,
+                "type": "mcp" if tool_id.startswith("server:mcp:") else "openapi",
+                "info": {"id": tool_id.removeprefix("server:").removeprefix("mcp:")},
                 "config": {"enable": True, "access_grants": grants, **config},
             }
         )

@@ -134,9 +134,11 @@ class TestOpenWebUIsOwnTools:
         """Open WebUI adds this prompt after the hook."""
         service.answer = lambda _: answer("find_tools")
         turn = OwnTools(plugin, service)
-        turn.metadata["base_system_prompt"] = "Always use `search_chats`, then git__log."
-        assert "search_chats" in (turn.names() or [])
-        assert service.questions[0]["keep"] == ["git__log"]
+        withheld = "<available_tools>\n- time__now: the time\n- view_note: a note\n</available_tools>"
+        turn.metadata["base_system_prompt"] = f"Always use `search_chats`,\n{withheld}\nthen git__log."
+        names = turn.names() or []
+        assert "search_chats" in names
+        assert service.questions[0]["keep"] == ["git__log"], "what Open WebUI's tool search lists is no wish"
 
     def test_what_the_chat_used_stays_where_it_is(self, plugin: ModuleType, service: Service) -> None:
         service.answer = lambda _: answer("time__now", "find_tools", *NOTES)

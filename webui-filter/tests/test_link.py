@@ -623,6 +623,13 @@ class TestUnmatched:
         assert turn.names() == [*OTHERS, "time__now"]
         assert wire.questions[0]["connections"] == {"server:sieve": "/", "server:toolsieve": "/"}
 
+    def test_a_connection_with_another_key_beside_those_in_the_valve_stays_whole(
+        self, plugin: ModuleType, wire: Wire, open_webui: OpenWebUI
+    ) -> None:
+        open_webui.connect("server:sieve", wire.url, key="another-key")
+        turn = self.turn(plugin, wire, connections={"server:toolsieve": "/"})
+        assert set(turn.names() or []) == {*OURS, *OTHERS}
+
     def test_a_valve_that_cannot_be_read_is_shown(self, plugin: ModuleType, wire: Wire) -> None:
         turn = self.turn(plugin, wire, connections="{'server:sieve': '/'}")
         assert turn.names() == [*OURS, *OTHERS]
@@ -638,6 +645,16 @@ class TestUnmatched:
         turn.body["tools"] = definitions("weather")
         assert turn.names() == ["weather"]
         assert [status["data"]["description"] for status in turn.statuses] == ["Toolsieve's tools are not available"]
+
+    def test_functions_of_an_mcp_connection_are_not_missing(
+        self, plugin: ModuleType, wire: Wire, open_webui: OpenWebUI
+    ) -> None:
+        """Open WebUI doesn't say from which MCP server a function is."""
+        open_webui.connect("server:mcp:sieve", f"{wire.url}/mcp", path="")
+        turn = self.turn(plugin, wire)
+        turn.metadata |= {"tools": registry(sieve_time__now=[""]), "tool_ids": ["server:mcp:sieve"]}
+        turn.body["tools"] = definitions("sieve_time__now")
+        assert (turn.names(), turn.statuses) == (["sieve_time__now"], [])
 
     def test_a_chat_without_our_tools_is_no_mistake(
         self, plugin: ModuleType, wire: Wire, open_webui: OpenWebUI, caplog: pytest.LogCaptureFixture
