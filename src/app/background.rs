@@ -23,6 +23,7 @@ use crate::service::cleaning::Cleaning;
 use crate::service::learning::learn::Learning;
 use crate::service::mcp::mcp_sessions::McpSessions;
 use crate::service::ports::{ComputedStore, recovered};
+use crate::service::records::record::Recorder;
 use crate::service::selection::learned_again;
 use crate::service::selection::retrieve::Retrieve;
 use crate::service::sharing::SharedState;
@@ -112,6 +113,14 @@ pub(super) fn follow_others(shared: Arc<SharedState>, stop: CancellationToken) -
     until(stop, async move {
         let mut part = Supervised::new("changes by other services");
         while part.panicked(shared.follow()).await {}
+    })
+}
+
+/// Learns what other services on the same store learn.
+pub(super) fn learn_from_others(recorder: Recorder, stop: CancellationToken) -> JoinHandle<()> {
+    until(stop, async move {
+        let mut part = Supervised::new("learning from other services");
+        while part.panicked(recorder.learn_from_others()).await {}
     })
 }
 

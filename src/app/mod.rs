@@ -23,8 +23,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use self::background::{
-    clean, end_sessions, export_spans, follow_changes, follow_others, follow_stops, keep_indexed, learn_again, list_shared, reseal,
-    share_limits, teach,
+    clean, end_sessions, export_spans, follow_changes, follow_others, follow_stops, keep_indexed, learn_again, learn_from_others,
+    list_shared, reseal, share_limits, teach,
 };
 pub(crate) use self::installation::check_installation;
 use self::listening::{admission, bind, listen, replica};
@@ -287,6 +287,7 @@ impl Application {
         let learning = learning.with_embedder(Arc::clone(&embedder));
         let replaying = learning.replay_nightly(stop.clone());
         let recorder = recorder.with_usage(Arc::clone(&usage_settings)).with_learning(learning.if_on());
+        let learning_from_others = learn_from_others(recorder.clone(), stop.clone());
         let llm_costs = LlmCosts::new(recorder.clone(), Arc::clone(&count_tokens));
         let (audit, auditing) = Audit::start(store.clone(), audit_spool, (start.store.audit_retention, leading.clone()), stop.clone());
         let (chats, chat_writing) = Chats::start(store.clone(), stop.clone());
@@ -596,6 +597,7 @@ impl Application {
                 enriching,
                 teaching,
                 learning_again,
+                learning_from_others,
                 exporting,
                 reloading,
                 watching,

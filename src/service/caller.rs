@@ -14,6 +14,8 @@ pub(crate) struct CallerContext {
     pub principal: Arc<Principal>,
     pub headers: Arc<http::HeaderMap>,
     pub chat: Option<String>,
+    /// The message of the chat that is being answered.
+    pub message: Option<String>,
     /// The address session or MCP session of the request.
     pub session: Option<Conversation>,
     pub selection: Option<String>,

@@ -52,7 +52,11 @@ fn check_toolsets(label: &str, (rule, place): (&Value, &Location), values: &Valu
         let Ok(pattern) = glob(text) else { continue };
         let pattern = PatternSet::new(&[pattern]);
         if !values.toolsets.iter().any(|(name, ..)| pattern.is_match(name)) {
-            let remedy = format!("add a section [toolsets.{text}], unless the toolset was created over the API");
+            let remedy = if text.contains(WILDCARDS) {
+                "define such a toolset, unless one was created over the API".to_owned()
+            } else {
+                format!("add a section [toolsets.{text}], unless the toolset was created over the API")
+            };
             findings.warning(place.clone(), format!("{label}the settings define no toolset `{text}`"), remedy);
         }
     }

@@ -6,7 +6,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::harness::callers::{self, select, user};
+use crate::harness::callers::{self, Who, found, select, user};
 use crate::harness::keys::{ADMIN, KEY, administer, create, with_key};
 use crate::harness::process::built::toolsieve;
 use crate::harness::process::{Service, write_config};
@@ -314,7 +314,9 @@ async fn what_a_user_taught_is_forgotten_in_every_service() {
     assert_eq!(administer(&two, Method::DELETE, &forget("nobody"), &Value::Null).await.0, StatusCode::OK);
     let number = state(&two).await.0;
     eventually("the change is in the other service", async || when(state(&one).await.0, |seen| *seen >= number)).await;
-    assert_eq!((scopes(&one).await, scopes(&two).await), (2, 2));
+    for service in [&one, &two] {
+        eventually("both users have taught both services", async || when(scopes(service).await, |number| *number == 3)).await;
+    }
     assert_eq!(administer(&two, Method::DELETE, "/v1/admin/learning?all=true", &Value::Null).await.0, StatusCode::OK);
     eventually("the other service has forgotten everything", async || when(scopes(&one).await, |number| *number == 0)).await;
     for service in [one, two] {
@@ -322,6 +324,45 @@ async fn what_a_user_taught_is_forgotten_in_every_service() {
         service.stop().await;
     }
     assert_eq!(scopes(&callers::start(&on(&name), None).await).await, 0, "nothing of it was stored");
+}
+
+/// A load balancer sends each request anywhere. The chat's first message was answered by the service that receives the call.
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_and_verdicts_teach_every_service_wherever_their_message_was_answered() {
+    let name = schema();
+    let (one, two) = (callers::start(&on(&name), None).await, callers::start(&on(&name), None).await);
+    let (message, alike) = ("please say the arguments again, those of order 7", "please say the arguments again, those of order 9");
+    let first = async |service: &Running, who| found(service, who, alike).await[0]["name"].as_str().unwrap().to_owned();
+    let plain = first(&one, user("newcomer")).await;
+    let other = if plain == "left__echo" { "right__echo" } else { "left__echo" };
+    let learned = async |who| {
+        for service in [&one, &two] {
+            eventually("both services have learned it", async || when(first(service, who).await, |first| *first == other)).await;
+        }
+    };
+    let ask = async |service: &Running, who: Who<'_>, id: &str, text: &str| -> Value {
+        let body = json!({"messages": [{"role": "user", "content": text}], "chat_id": "chat", "message_id": id});
+        who.request(service, "/v1/filter").json(&body).send().await.unwrap().json().await.unwrap()
+    };
+    let anna = user("anna");
+    ask(&two, anna, "m1", "send an email to Zoe").await;
+    ask(&one, anna, "m2", message).await;
+    let call = anna.request(&two, &format!("/{}", other.replace("__", "/"))).header("X-OpenWebUI-Chat-Id", "chat");
+    let called = call.header("X-OpenWebUI-Message-Id", "m2").json(&json!({"text": "a"})).send().await.unwrap();
+    assert_eq!(called.status(), StatusCode::OK);
+    learned(anna).await;
+    let about_mail = found(&two, anna, "send an email to Zoe").await;
+    assert_eq!(about_mail[0]["name"], "mail__send_email", "the message before has taught nothing");
+    let ben = user("ben");
+    let selected = ask(&one, ben, "m3", message).await;
+    let verdict = json!({"selection_id": selected["selection_id"], "tool": other, "verdict": "missing"});
+    eventually("the selection is stored", async || {
+        let given = ben.request(&two, "/v1/feedback").json(&verdict).send().await.unwrap().status();
+        when(given, |status| *status == StatusCode::OK)
+    })
+    .await;
+    learned(ben).await;
+    assert_eq!(first(&two, user("newcomer")).await, plain, "two people are not enough for everybody");
 }
 
 /// A service that does not know a key yet must not answer that there is none.

@@ -229,6 +229,8 @@ impl PostgresStore {
         let now = SystemTime::now();
         let old = now.checked_sub(FORGOTTEN_KEPT).unwrap_or(SystemTime::UNIX_EPOCH);
         sqlx::query("DELETE FROM learned_forgotten WHERE at < $1").bind(to_millis(old)).execute(&mut *writer).await?;
+        // Whoever could learn from it has mostly done so.
+        sqlx::query("DELETE FROM learned_unfollowed").execute(&mut *writer).await?;
         let query = sqlx::query("INSERT INTO learned_forgotten (service, what, at) VALUES ($1, $2, $3)");
         query.bind(&self.service).bind(what).bind(to_millis(now)).execute(writer).await.map(drop)
     }
@@ -237,6 +239,28 @@ impl PostgresStore {
     async fn forgotten_elsewhere(&self, writer: &mut PgConnection, after: u64) -> Result<Vec<String>, sqlx::Error> {
         let query = sqlx::query_scalar("SELECT what FROM learned_forgotten WHERE number > $1 AND service <> $2 ORDER BY number");
         query.bind(signed(after)).bind(&self.service).fetch_all(writer).await
+    }
+
+    /// Whether other services may use the store too.
+    const IS_SHARED: bool = true;
+
+    /// Notes for other services what only they can learn from. The time is the server's, because clocks of services may differ.
+    async fn note_unfollowed(&self, writer: &mut PgConnection, what: &str) -> Result<(), sqlx::Error> {
+        sqlx::query("DELETE FROM learned_unfollowed WHERE at < now() - interval '10 minutes'").execute(&mut *writer).await?;
+        let query = sqlx::query("INSERT INTO learned_unfollowed (service, what) VALUES ($1, $2)");
+        query.bind(&self.service).bind(what).execute(writer).await.map(drop)
+    }
+
+    /// What other services have noted in the last minute.
+    async fn unfollowed_elsewhere(&self) -> Result<Vec<(i64, String)>, sqlx::Error> {
+        let query = "SELECT number, what FROM learned_unfollowed WHERE at >= now() - interval '1 minute' AND service <> $1 \
+                     ORDER BY number LIMIT 4096";
+        sqlx::query_as(query).bind(&self.service).fetch_all(&self.pool).await
+    }
+
+    async fn remove_unfollowed(&self, writer: &mut PgConnection, numbers: &[i64]) -> Result<Vec<i64>, sqlx::Error> {
+        let query = sqlx::query_scalar("DELETE FROM learned_unfollowed WHERE number = ANY($1) RETURNING number");
+        query.bind(numbers).fetch_all(writer).await
     }
 
     fn available(&self, action: &'static str) -> Result<(), StoreError> {
@@ -280,7 +304,7 @@ impl PostgresStore {
         let rows: Vec<(String, String, String)> = sqlx::query_as(
             "SELECT table_name::text, column_name::text, data_type::text FROM information_schema.columns \
              WHERE table_schema = current_schema() AND table_name NOT IN ('installation', 'state_version', '_sqlx_migrations', \
-             'shared_rate', 'service', 'stored_file', 'link_key', 'learned_forgotten') \
+             'shared_rate', 'service', 'stored_file', 'link_key', 'learned_forgotten', 'learned_unfollowed') \
              ORDER BY table_name COLLATE \"C\", ordinal_position",
         )
         .fetch_all(&self.pool)

@@ -9,6 +9,7 @@
 //! connection has its own thread and page cache, so both numbers are small. If another process locks the file, connections wait
 //! for it.
 
+mod emptying;
 mod errors;
 mod file;
 mod space;
@@ -18,7 +19,7 @@ mod tables;
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -30,6 +31,7 @@ use sqlx::{ConnectOptions, Connection, QueryBuilder, Sqlite, SqliteConnection, T
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use self::emptying::Emptying;
 use self::errors::GoneError;
 use self::file::Identity;
 use self::tables::Failures;
@@ -74,6 +76,7 @@ pub struct SqliteStore {
     mark: OnceLock<AccessMark>,
     writer: SqlitePool,
     readers: SqlitePool,
+    emptying: Arc<Emptying>,
     failures: Failures,
 }
 
@@ -140,8 +143,9 @@ impl SqliteStore {
         if !belongs_to_us(&writer).await.map_err(opening)? {
             return Err(SqliteOpenError::Foreign { path: path.to_owned() });
         }
+        let emptying = Arc::new(Emptying::new(pool(1).connect_lazy_with(options.clone().busy_timeout(Duration::ZERO))));
         let readers = pool(READERS).connect_lazy_with(options.read_only(true));
-        Ok(Self { path: path.to_owned(), identity, mark: OnceLock::new(), writer, readers, failures: Failures::default() })
+        Ok(Self { path: path.to_owned(), identity, mark: OnceLock::new(), writer, readers, emptying, failures: Failures::default() })
     }
 
     async fn migrated(self) -> Result<Self, SqliteOpenError> {
@@ -172,6 +176,7 @@ impl SqliteStore {
     /// Waits for running statements, moves the write-ahead log into the file (checkpoint) and closes it. If this is not called,
     /// the next start does the checkpoint.
     pub async fn close(&self) {
+        self.emptying.close().await;
         self.readers.close().await;
         self.writer.close().await;
     }
@@ -226,16 +231,10 @@ impl SqliteStore {
         write.await.inspect_err(|_| self.failures.note_write())
     }
 
-    /// Empties the write-ahead log, which still contains what was deleted. A failure leaves it there until the log is next emptied: the
-    /// data itself is deleted.
+    /// Empties the write-ahead log, which still contains what was deleted. Waits for nobody: while others read or write, it is tried again
+    /// in the background.
     async fn empty_log(&self) {
-        let checkpoint = sqlx::query_as("PRAGMA wal_checkpoint(TRUNCATE)").fetch_one(&self.writer).await;
-        let reason = match checkpoint {
-            Ok((0, _, _)) => return,
-            Ok::<(i64, i64, i64), _>(_) => "a long read is running".to_owned(),
-            Err(error) => error.to_string(),
-        };
-        tracing::warn!(reason, "deleted data can be read from the database's write-ahead log until the service stops or deletes again");
+        self.emptying.empty().await;
     }
 
     /// Does nothing: there are no other services.
@@ -246,6 +245,24 @@ impl SqliteStore {
 
     #[expect(clippy::unused_async, reason = "PostgreSQL is asked")]
     async fn forgotten_elsewhere(&self, _: &mut SqliteConnection, _after: u64) -> Result<Vec<String>, sqlx::Error> {
+        Ok(Vec::new())
+    }
+
+    /// Whether other services may use the store too.
+    const IS_SHARED: bool = false;
+
+    #[expect(clippy::unused_async, reason = "PostgreSQL stores it")]
+    async fn note_unfollowed(&self, _: &mut SqliteConnection, _what: &str) -> Result<(), sqlx::Error> {
+        Ok(())
+    }
+
+    #[expect(clippy::unused_async, reason = "PostgreSQL is asked")]
+    async fn unfollowed_elsewhere(&self) -> Result<Vec<(i64, String)>, sqlx::Error> {
+        Ok(Vec::new())
+    }
+
+    #[expect(clippy::unused_async, reason = "PostgreSQL removes them")]
+    async fn remove_unfollowed(&self, _: &mut SqliteConnection, _numbers: &[i64]) -> Result<Vec<i64>, sqlx::Error> {
         Ok(Vec::new())
     }
 
@@ -391,6 +408,8 @@ async fn belongs_to_us(writer: &SqlitePool) -> Result<bool, sqlx::Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use crate::adapters::installation::InstallationFile;
     use crate::adapters::store::OpenedStore;
     use crate::domain::access::principal::PrincipalId;
@@ -431,6 +450,29 @@ mod tests {
         assert!(!found("message-anna") && found("message-ben-1"));
         assert_eq!(store.forget_learned(&Forgotten::All).await.unwrap(), 300);
         assert!(!found("message-ben"));
+    }
+
+    /// Regression test: a deletion waited for others' reads, and so did all writes after it.
+    #[tokio::test]
+    async fn a_long_read_delays_no_deletion() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("toolsieve.db");
+        let store = SqliteStore::open(&path).await.unwrap();
+        let log = || std::fs::metadata(folder.path().join("toolsieve.db-wal")).unwrap().len();
+        // As a backup does.
+        let mut read = store.readers.begin().await.unwrap();
+        sqlx::query("SELECT count(*) FROM learned_message").execute(&mut *read).await.unwrap();
+        let begun = Instant::now();
+        store.forget_learned(&Forgotten::All).await.unwrap();
+        assert!(begun.elapsed() < BUSY_TIMEOUT / 2 && log() > 0);
+        read.rollback().await.unwrap();
+        for _ in 0..100 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            if log() == 0 {
+                return store.close().await;
+            }
+        }
+        panic!("the log was not emptied after the read");
     }
 
     #[tokio::test]

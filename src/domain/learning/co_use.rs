@@ -176,6 +176,12 @@ impl CoUse {
         row.zip(self.tools.get_index_of(tool)).is_some_and(|(row, tool)| row.tools().any(|known| known as usize == tool))
     }
 
+    /// Whether a stored call is new. A chat that has called many tools remembers only the last ones, so nobody knows.
+    pub fn lacks(&self, chat: &str, tool: &ToolId) -> bool {
+        let row = self.places.get(&HASHES.hash_one(chat)).map(|place| &self.rows[*place as usize]);
+        !self.holds(chat, tool) && row.is_none_or(|row| row.tools().count() < TOOLS_OF_CHAT)
+    }
+
     fn placed(&mut self, id: u64, person: &Arc<str>, most_of_one: usize) -> usize {
         let person = self.people.add(person);
         let row = Chat { id, person: small(person), at: Minute(0), tools: [NONE; TOOLS_OF_CHAT] };

@@ -331,6 +331,12 @@ impl Memory {
         before - self.uses()
     }
 
+    /// Whether this evidence of a message, or newer evidence on the same aspect, is remembered.
+    pub fn knows(&self, message: &str, evidence: &Evidence) -> bool {
+        let tool = self.tools.get_index_of(&evidence.tool);
+        self.place_of(message).zip(tool).is_some_and(|(place, tool)| self.rows[place].knows(tool, evidence))
+    }
+
     /// Whether there is evidence on a tool from this message.
     pub fn holds(&self, message: &str, tool: &ToolId) -> bool {
         let evidence = self.place_of(message).map(|place| &self.rows[place].evidence);

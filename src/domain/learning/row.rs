@@ -67,14 +67,27 @@ impl Row {
         self.evidence.iter().filter(counts).map(|known| known.kind.weight()).sum::<f32>().clamp(-1.0, 1.5)
     }
 
+    /// Whether it teaches nothing new about a tool.
+    pub(super) fn knows(&self, tool: usize, evidence: &Evidence) -> bool {
+        let is_known = |known: &&Known| {
+            let is_same = known.kind == evidence.kind && known.at == evidence.at;
+            known.tool() == tool && known.kind.aspect() == evidence.kind.aspect() && (is_same || known.at > evidence.at)
+        };
+        self.evidence.iter().any(|known| is_known(&known)) || self.was_called(tool, evidence)
+    }
+
+    /// Whether the tool was called although it was passed over. If a message led to calls of several tools, none of them was passed over.
+    fn was_called(&self, tool: usize, evidence: &Evidence) -> bool {
+        let has_helped = |known: &Known| known.tool() == tool && helped(known.kind);
+        evidence.kind == EvidenceKind::PassedOver && self.evidence.iter().any(has_helped)
+    }
+
     pub(super) fn learn(&mut self, tool: usize, evidence: &Evidence) {
         self.at = self.at.max(evidence.at);
-        let helped = |kind: EvidenceKind| kind.aspect() == Aspect::Call && kind.weight() > 0.0;
-        let of_tool = |known: &Known| known.tool() == tool;
-        // If a message led to calls of several tools, none of them was passed over.
-        if evidence.kind == EvidenceKind::PassedOver && self.evidence.iter().any(|known| of_tool(known) && helped(known.kind)) {
+        if self.was_called(tool, evidence) {
             return;
         }
+        let of_tool = |known: &Known| known.tool() == tool;
         let is_replaced =
             |kind: EvidenceKind| kind.aspect() == evidence.kind.aspect() || (kind == EvidenceKind::PassedOver && helped(evidence.kind));
         let kept = self.evidence.iter().filter(|known| !of_tool(known) || !is_replaced(known.kind)).copied();
@@ -94,6 +107,11 @@ impl Known {
     pub(super) fn of(self, tools: &IndexSet<ToolId>) -> Evidence {
         Evidence { tool: tools[self.tool()].clone(), kind: self.kind, at: self.at }
     }
+}
+
+/// Whether it says that a call had success.
+fn helped(kind: EvidenceKind) -> bool {
+    kind.aspect() == Aspect::Call && kind.weight() > 0.0
 }
 
 /// A place or a number as stored in a row. It always fits, because memory holds far fewer messages, people and tools.

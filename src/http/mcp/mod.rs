@@ -56,7 +56,7 @@ use crate::http::place::RequestAddress;
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
 use crate::http::routes::documents::{check_server, mode};
-use crate::http::routes::execute::{context, headers};
+use crate::http::routes::execute::{MESSAGE_ID, context, headers};
 use crate::http::state::State;
 use crate::service::caller;
 use crate::service::mcp::mcp_sessions::{McpEndpoint, McpSession};
@@ -65,8 +65,6 @@ use crate::service::spans;
 const SESSION: &str = "mcp-session-id";
 const JSON: &str = "application/json";
 const INTERNAL_ERROR: i64 = -32603;
-/// The header with the id of the message that Open WebUI is about to answer.
-const MESSAGE_ID: &str = "x-openwebui-message-id";
 /// Maximum number of queued messages from a server to the client during a call.
 const MESSAGE_QUEUE: usize = 16;
 

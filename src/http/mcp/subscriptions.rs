@@ -47,9 +47,12 @@ impl Handler {
     /// Handles `resources/unsubscribe`. It also succeeds if there is no such subscription.
     pub(super) async fn unfollow(&self, uri: &str) -> Result<(), ErrorData> {
         let unknown = || unknown_resource(uri, RESOURCE_NOT_FOUND);
-        let session = self.own_session()?;
+        // Even if by now several servers list this URI, or none.
+        if self.own_session()?.unfollow(uri) {
+            return Ok(());
+        }
         let (server, _) = self.server_of_resource(uri).await.ok_or_else(unknown)?;
-        let unsubscribed = self.state.subscriptions.unsubscribe(session, &server, uri, &self.passthrough_caller()).await;
+        let unsubscribed = self.state.subscriptions.unsubscribe(&server, &self.passthrough_caller()).await;
         unsubscribed.map_err(|error| error_data(error, unknown))
     }
 

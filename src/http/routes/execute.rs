@@ -25,6 +25,8 @@ use crate::service::execution::execute::Executed;
 /// Maximum length of the id of a chat or a selection.
 pub(in crate::http) const MAX_ID_BYTES: usize = 256;
 /// The response header that lists repaired arguments, by JSON Pointer.
+/// The header with the id of the message that Open WebUI is about to answer.
+pub(in crate::http) const MESSAGE_ID: &str = "x-openwebui-message-id";
 const REPAIRS: HeaderName = HeaderName::from_static("x-toolsieve-repairs");
 const MAX_HEADER_BYTES: usize = 2_000;
 
@@ -135,6 +137,7 @@ pub fn context(caller: &Caller, request: &HttpRequest) -> caller::CallerContext 
         principal: Arc::clone(&caller.0),
         headers: Arc::new(http::HeaderMap::new()),
         chat: header(&["x-openwebui-chat-id", "x-session-id"]).filter(|id| is_kept(id)),
+        message: header(&[MESSAGE_ID]),
         session: session(request),
         selection: header(&["x-toolsieve-selection-id"]),
     }

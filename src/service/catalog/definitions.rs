@@ -190,7 +190,7 @@ impl Definitions {
             self.state.write().present.remove(server);
             return;
         }
-        self.note(server, tools, Kind::Tools).await;
+        self.note(server, (tools, true), Kind::Tools).await;
     }
 
     /// Compares a server's own definition.
@@ -199,16 +199,18 @@ impl Definitions {
             return;
         }
         let raw = json!({"title": listing.title, "program": listing.program, "instructions": listing.instructions});
-        self.note(&listing.server, &[Seen::part(SERVER_KEY, &raw)], Kind::Server).await;
+        self.note(&listing.server, (&[Seen::part(SERVER_KEY, &raw)], true), Kind::Server).await;
     }
 
-    /// Compares a server's prompts.
-    pub async fn observe_prompts(&self, server: &ServerName, prompts: &[Value]) {
-        if self.state.read().settings.changes == DefinitionChanges::Off {
+    /// Compares a server's prompts. `is_whole`: whether the list has all of them. An incomplete first list is ignored: the rest would later
+    /// count as added.
+    pub async fn observe_prompts(&self, server: &ServerName, prompts: &[Value], is_whole: bool) {
+        let is_first = || self.state.read().is_first(server, Kind::Prompts);
+        if self.state.read().settings.changes == DefinitionChanges::Off || (!is_whole && is_first()) {
             return;
         }
         let seen = prompts.iter().filter_map(|raw| Some(Seen::part(prompt_key(raw.get("name")?.as_str()?), raw)));
-        self.note(server, &seen.collect::<Vec<_>>(), Kind::Prompts).await;
+        self.note(server, (&seen.collect::<Vec<_>>(), is_whole), Kind::Prompts).await;
     }
 
     /// Whether definitions can be withheld.
@@ -229,8 +231,8 @@ impl Definitions {
         found == Some(DefinitionState::Withheld)
     }
 
-    /// Compares the complete current list of one kind.
-    async fn note(&self, server: &ServerName, seen: &[Seen], kind: Kind) {
+    /// Compares the current list of one kind. What it lacks isn't there any more if it is whole.
+    async fn note(&self, server: &ServerName, (seen, is_whole): (&[Seen], bool), kind: Kind) {
         let news = self.news(server, seen, kind);
         if let Err(error) = self.store.add_definitions(&news.added).await {
             tracing::warn!(%server, %error, "new definitions were not stored; they count as known until a restart");
@@ -264,10 +266,12 @@ impl Definitions {
         if present.beyond.is_empty() && !news.beyond.is_empty() {
             tracing::warn!(%server, most = MOST_KNOWN, "a server has listed too many names: further ones are not remembered");
         }
-        present.beyond.retain(|key| !kind.has(key));
+        if is_whole {
+            present.beyond.retain(|key| !kind.has(key));
+            present.fingerprints.retain(|key, _| !kind.has(key));
+            present.parts.retain(|key, _| !kind.has(key));
+        }
         present.beyond.extend(news.beyond);
-        present.fingerprints.retain(|key, _| !kind.has(key));
-        present.parts.retain(|key, _| !kind.has(key));
         for seen in seen {
             present.fingerprints.insert(Arc::clone(&seen.key), seen.fingerprint);
             if seen.key.starts_with(NO_TOOL) {

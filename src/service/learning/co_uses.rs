@@ -37,6 +37,13 @@ impl CoUses {
         }
     }
 
+    /// Adds a stored call where it is new.
+    pub(super) fn add_new(&self, call: &CalledInChat) {
+        let is_new = |scope: &&Scope| self.of(scope).is_none_or(|memory| memory.read().lacks(&call.chat, &call.tool));
+        let scopes: Arc<[Scope]> = call.scopes.iter().filter(is_new).cloned().collect();
+        self.add(&CalledInChat { scopes, ..call.clone() });
+    }
+
     /// Adds stored calls, newest chat first. Old chats that don't fit are left out.
     pub(super) fn load(&self, newest_first: &[CalledInChat]) {
         for call in newest_first {

@@ -138,7 +138,7 @@ impl Learning {
         let forgettings = Forgettings::default();
         let model: Arc<str> = model.into();
         if settings.mode != LearningMode::Off {
-            match store.learned(&model, (MOST_READ, MOST)).await {
+            match store.learned(&model, SystemTime::UNIX_EPOCH, (MOST_READ, MOST)).await {
                 Ok(uses) => {
                     memories.load(&uses);
                     memories.refit(|memory| memory.rows() <= FITTED_AT_START);
@@ -147,7 +147,7 @@ impl Learning {
                 }
                 Err(error) => tracing::warn!(%error, "what was learned can't be read; learning starts anew"),
             }
-            match store.called((MOST_CHATS_IN_MEMORY, MOST_CHATS)).await {
+            match store.called(SystemTime::UNIX_EPOCH, (MOST_CHATS_IN_MEMORY, MOST_CHATS)).await {
                 Ok(calls) => co_uses.load(&calls),
                 Err(error) => tracing::warn!(%error, "which tools chats called can't be read; this is learned anew"),
             }
@@ -194,21 +194,29 @@ impl Learning {
 
     /// Learns from a finished call after a message, for the caller or the user of the chat.
     pub(crate) fn learn_call(&self, caller: &Principal, message: &OpenMessage, used: &Used<'_>) {
+        self.learn_used((&caller.id, &Scope::of(caller)), message, used);
+    }
+
+    /// Learns from a finished call, or from a verdict, for a caller with these scopes.
+    pub(super) fn learn_used(&self, caller: (&PrincipalId, &[Scope]), message: &OpenMessage, used: &Used<'_>) {
         let Used { tool, kind, first } = *used;
-        self.learn(caller, message, tool.clone(), kind);
+        self.learn_for(caller, message, tool.clone(), kind);
         if let Some(first) = first.filter(|first| *first != tool && matches!(kind, EvidenceKind::Called | EvidenceKind::Found)) {
-            self.learn(caller, message, first.clone(), EvidenceKind::PassedOver);
+            self.learn_for(caller, message, first.clone(), EvidenceKind::PassedOver);
         }
     }
 
     /// Learns from what happened to a tool after a message. What was forgotten since the message isn't learned again.
     pub(in crate::service) fn learn(&self, principal: &Principal, message: &OpenMessage, tool: ToolId, kind: EvidenceKind) {
-        let scopes = Scope::of(principal);
+        self.learn_for((&principal.id, &Scope::of(principal)), message, tool, kind);
+    }
+
+    /// Learns for a caller with these scopes.
+    pub(super) fn learn_for(&self, (caller, scopes): (&PrincipalId, &[Scope]), message: &OpenMessage, tool: ToolId, kind: EvidenceKind) {
         let Some(own) = scopes.first() else { return };
         let (since, message) = (message.since, message.of(own));
         let evidence = Evidence { tool, kind, at: Minute::of(SystemTime::now()) };
-        let person = principal.id.as_str().into();
-        let one = LearnedUse { message, principal: person, scopes: scopes.into(), evidence };
+        let one = LearnedUse { message, principal: caller.as_str().into(), scopes: scopes.into(), evidence };
         let lesson = Lesson { person: &one.principal, scopes: &one.scopes, tool: &one.evidence.tool, at: one.evidence.at };
         if self.forgettings.unless_forgotten(since, lesson, || self.memories.add(&one)).is_some() {
             self.queue.push(Taught::Use(one));

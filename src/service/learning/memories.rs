@@ -52,6 +52,17 @@ impl Memories {
         }
     }
 
+    /// Adds evidence unless it is known. Returns whether something was new.
+    pub(super) fn add_new(&self, one: &LearnedUse) -> bool {
+        let is_new = |scope: &Scope| self.shard(scope).read().get(scope).is_none_or(|memory| !memory.knows(&one.message.id, &one.evidence));
+        let scopes: Arc<[Scope]> = one.scopes.iter().filter(|scope| is_new(scope)).cloned().collect();
+        let has_new = !scopes.is_empty();
+        if has_new {
+            self.add(&LearnedUse { scopes, ..one.clone() });
+        }
+        has_new
+    }
+
     fn of<'a>(shard: &'a mut HashMap<Scope, Memory>, scope: &Scope) -> &'a mut Memory {
         shard.entry(scope.clone()).or_insert_with(|| if scope.is_own() { Memory::of_one() } else { Memory::default() })
     }

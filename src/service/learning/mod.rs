@@ -3,6 +3,7 @@
 mod call_words;
 mod co_uses;
 mod earlier_uses;
+pub(in crate::service) mod elsewhere;
 mod forgettings;
 mod memories;
 mod qualities;

@@ -168,7 +168,7 @@ pub(in crate::service) mod tests {
         async fn save_learned(&self, _: &str, _: &[LearnedUse]) -> Result<(), StoreError> {
             Ok(())
         }
-        async fn learned(&self, _: &str, _: (usize, usize)) -> Result<Vec<LearnedUse>, StoreError> {
+        async fn learned(&self, _: &str, _: SystemTime, _: (usize, usize)) -> Result<Vec<LearnedUse>, StoreError> {
             Ok(Vec::new())
         }
         async fn learned_earlier(&self, _: &str, _: (usize, usize)) -> Result<Vec<EarlierUse>, StoreError> {
@@ -183,7 +183,7 @@ pub(in crate::service) mod tests {
             self.calls.lock().0 += calls.len();
             Ok(())
         }
-        async fn called(&self, _: (usize, usize)) -> Result<Vec<CalledInChat>, StoreError> {
+        async fn called(&self, _: SystemTime, _: (usize, usize)) -> Result<Vec<CalledInChat>, StoreError> {
             Ok(Vec::new())
         }
         async fn learned_scopes(&self) -> Result<Vec<StoredScope>, StoreError> {

@@ -8,7 +8,7 @@ use crate::domain::learning::memory::Memory;
 use crate::service::learning::co_uses::CoUses;
 use crate::service::learning::forgettings::Forgettings;
 use crate::service::learning::memories::Memories;
-use crate::service::ports::{CalledInChat, FilledCall, Forgotten, LearnedUse, LearningStore, StoreError};
+use crate::service::ports::{CalledInChat, FilledCall, Forgotten, LearnedUse, LearningStore, StoreError, Unfollowed};
 use crate::service::write_behind::BatchWriter;
 
 /// Maximum number of vectors in memory, of messages and of the words of calls, counted once per scope: about 60 MiB with 384 dimensions.
@@ -23,6 +23,8 @@ pub(super) enum Taught {
     Called(CalledInChat),
     /// With the number of forgettings before it.
     Filled(u64, FilledCall),
+    /// What only another service may learn from.
+    Unfollowed(Unfollowed),
 }
 
 /// Stores what is learned, and keeps memory within its bounds.
@@ -51,13 +53,14 @@ impl BatchWriter for Writer {
 
     async fn save(&self, batch: &[Taught]) -> Result<(), Option<StoreError>> {
         let _writing = self.writing.lock().await;
-        let (mut uses, mut calls, mut filled) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut uses, mut calls, mut filled, mut unfollowed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let forgotten = self.forgettings.count();
         for taught in batch {
             match taught {
                 Taught::Use(one) => uses.push(LearnedUse { scopes: self.memories.holding(one), ..one.clone() }),
                 Taught::Called(call) => calls.push(CalledInChat { scopes: self.co_uses.holding(call), ..call.clone() }),
                 Taught::Filled(before, call) => filled.extend((*before == forgotten).then(|| call.clone())),
+                Taught::Unfollowed(one) => unfollowed.push(one.clone()),
             }
         }
         uses.retain(|one| !one.scopes.is_empty());
@@ -69,12 +72,10 @@ impl BatchWriter for Writer {
         if saved.is_ok() && !filled.is_empty() {
             saved = self.store.save_filled(&filled).await;
         }
-        if self.memories.rows() > MOST_IN_MEMORY {
-            self.memories.shrink_to(MOST_IN_MEMORY);
+        if saved.is_ok() && !unfollowed.is_empty() {
+            saved = self.store.save_unfollowed(&unfollowed).await;
         }
-        if self.co_uses.chats() > MOST_CHATS_IN_MEMORY {
-            self.co_uses.shrink_to(MOST_CHATS_IN_MEMORY);
-        }
+        keep_within_bounds(&self.memories, &self.co_uses);
         let memories = Arc::clone(&self.memories);
         let _ = tokio::task::spawn_blocking(move || memories.refit(Memory::is_due)).await;
         saved.map_err(Some)
@@ -92,5 +93,15 @@ impl BatchWriter for Writer {
             Ok(uses) => tracing::info!(uses, "what was learned before the retention was removed"),
             Err(error) => tracing::warn!(%error, "what was learned before the retention was not removed"),
         }
+    }
+}
+
+/// Forgets in memory what was used least recently, if it is too much.
+pub(super) fn keep_within_bounds(memories: &Memories, co_uses: &CoUses) {
+    if memories.rows() > MOST_IN_MEMORY {
+        memories.shrink_to(MOST_IN_MEMORY);
+    }
+    if co_uses.chats() > MOST_CHATS_IN_MEMORY {
+        co_uses.shrink_to(MOST_CHATS_IN_MEMORY);
     }
 }

@@ -220,7 +220,9 @@ impl McpSessions {
             let loaded = match self.loaded(session).await {
                 Ok(loaded) => loaded,
                 Err(error) => {
-                    tracing::warn!(%error, "loaded tools could not be read, so their client is not told of changes");
+                    // A client that asks in vain loses less than one that isn't told.
+                    tracing::warn!(%error, "loaded tools could not be read, so their client is told of changes in any case");
+                    session.notify_list_changed();
                     return;
                 }
             };

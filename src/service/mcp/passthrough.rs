@@ -103,7 +103,7 @@ pub(crate) struct Passthrough {
     secrets: Arc<Secrets>,
     limits: Arc<Limits>,
     /// Cached lists: those of servers that return the same list to every caller, and for quarantine the prompts that others list.
-    lists: Cache<ListKey, Arc<Vec<Value>>>,
+    lists: Cache<ListKey, Listed>,
     /// Number of invalidations per list.
     forgotten: Mutex<HashMap<(ServerName, PassthroughKind), u64>>,
     /// Original names of entries with hidden characters, by their names without these characters.
@@ -111,6 +111,14 @@ pub(crate) struct Passthrough {
     audit: Audit,
     /// Compares prompts with approved ones.
     definitions: Arc<Definitions>,
+}
+
+/// What a server lists.
+#[derive(Clone)]
+struct Listed {
+    entries: Arc<Vec<Value>>,
+    /// Whether the server has more entries.
+    is_cut: bool,
 }
 
 impl Passthrough {
@@ -209,7 +217,7 @@ impl Passthrough {
                 let error = if let PassError::Call(error) = error { error.without_words() } else { error.to_string() };
                 tracing::info!(%server, method = what.method(), error, "server left out of a list");
             }
-            (server, entries.unwrap_or_default())
+            (server, entries.map(|listed| listed.entries).unwrap_or_default())
         });
         let listed = join_all(listed).await;
         listed.into_iter().map(|(server, entries)| self.without_withheld(server, what, entries)).collect()
@@ -242,11 +250,13 @@ impl Passthrough {
         // Another caller's list may lack the prompt, or have another definition of it.
         let is_meant = |entry: &&Value| entry.get("name").and_then(Value::as_str) == Some(name);
         let mut prompts = self.list_one(server, PassthroughKind::Prompts, caller, Freshness::ForQuarantine).await?;
-        if !prompts.iter().any(|entry| is_meant(&entry)) {
+        if !prompts.entries.iter().any(|entry| is_meant(&entry)) {
             // It may be newer than the list.
             prompts = self.list_one(server, PassthroughKind::Prompts, caller, Freshness::ForCaller).await?;
         }
-        Ok(self.definitions.withholds_prompt(server, name, prompts.iter().find(is_meant)))
+        let found = prompts.entries.iter().find(is_meant);
+        // Nobody knows the present definition of a prompt that an incomplete list lacks.
+        Ok((prompts.is_cut && found.is_none()) || self.definitions.withholds_prompt(server, name, found))
     }
 
     async fn list_one(
@@ -255,7 +265,7 @@ impl Passthrough {
         what: PassthroughKind,
         caller: &CallerContext,
         freshness: Freshness,
-    ) -> Result<Arc<Vec<Value>>, PassError> {
+    ) -> Result<Listed, PassError> {
         let credentials = self.secrets.credentials(&caller.principal, &caller.headers, server).await?;
         let forwards_headers = self.servers.forwards_headers(server);
         let of = credentials.as_ref().map(|credentials| (caller.principal.id.clone(), credentials.fingerprint()));
@@ -297,14 +307,14 @@ impl Passthrough {
         }
         self.note_spelling(&place, member_of_name(what), &entries);
         if what == PassthroughKind::Prompts {
-            self.definitions.observe_prompts(server, &entries).await;
+            self.definitions.observe_prompts(server, &entries, cut.is_none()).await;
         }
-        let entries = Arc::new(entries);
+        let listed = Listed { entries: Arc::new(entries), is_cut: cut.is_some() };
         let is_for_quarantine = what == PassthroughKind::Prompts && !forwards_headers && self.definitions.withholds();
         if is_shared || is_for_quarantine {
-            self.lists.insert(key, Arc::clone(&entries)).await;
+            self.lists.insert(key, listed.clone()).await;
         }
-        Ok(entries)
+        Ok(listed)
     }
 
     fn note_spelling(&self, key: &(ServerName, PassthroughKind), member: &str, entries: &[Value]) {

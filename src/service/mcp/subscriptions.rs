@@ -176,21 +176,16 @@ impl Subscriptions {
     ///
     /// # Errors
     /// [`PassError::NotFound`] if the caller can't see the server. Even then the subscription ends.
-    pub(crate) async fn unsubscribe(
-        &self,
-        session: &McpSession,
-        server: &ServerName,
-        client_uri: &str,
-        from: &PassthroughCaller,
-    ) -> Result<(), PassError> {
-        session.unfollow(client_uri);
+    pub(crate) async fn unsubscribe(&self, server: &ServerName, from: &PassthroughCaller) -> Result<(), PassError> {
         self.passthrough.enter(server, from).await.map(drop)
     }
 
     /// Notifies a client if its prompts or resources come from a different set of servers than at the last check. The first check
     /// only records the initial state.
     pub(crate) async fn notify_if_changed(&self, session: &McpSession) {
-        session.notify_offered(self.offered(session).await);
+        if let Some(offered) = self.offered(session).await {
+            session.notify_offered(offered);
+        }
     }
 
     /// Like [`Self::notify_if_changed`], for the active clients of an address into whose session something was loaded.
@@ -394,10 +389,10 @@ impl Subscriptions {
         }
     }
 
-    /// Hashes of the sets of servers whose prompts and resources a client sees.
-    async fn offered(&self, session: &McpSession) -> (u64, u64) {
+    /// Hashes of the sets of servers whose prompts and resources a client sees. `None` if nobody knows what is loaded at its address.
+    async fn offered(&self, session: &McpSession) -> Option<(u64, u64)> {
         let endpoint = session.endpoint();
-        let address = self.loading.extended_address(&endpoint.address).await;
+        let address = self.loading.known_address(&endpoint.address).await?;
         let servers = self.passthrough.servers_for(&session.viewer(), &address, endpoint.server.as_ref());
         let (mut prompts, mut resources) = (self.hasher.build_hasher(), self.hasher.build_hasher());
         for server in &servers {
@@ -409,7 +404,7 @@ impl Subscriptions {
                 server.hash(&mut resources);
             }
         }
-        (prompts.finish(), resources.finish())
+        Some((prompts.finish(), resources.finish()))
     }
 }
 

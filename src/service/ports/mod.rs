@@ -44,11 +44,11 @@ pub use self::servers::{
 pub use self::spool::{Spool, SpoolError, SpoolSegment, SpoolState};
 pub use self::store::{
     AuditStore, CLOCK_SKEW, CalledInChat, ChangeStore, ChatStore, ComputedStore, ConnectVisit, ConnectionStore, DefinitionStore,
-    EarlierUse, EnrichmentStore, EventStore, FeedbackStore, FilledCall, Forgotten, KeyStore, LeaderStore, LearnedUse, LearningStore,
-    ListingStore, Overwrites, PendingSignIn, PolicyStore, RateKey, RateReport, RateStore, SecretStore, ServerStore, SessionCaps,
-    SessionSaved, SessionStore, SharedRate, SharedRates, StateChange, StatePart, StateVersions, Store, StoreError, StoreFailures,
-    StoredChat, StoredConnection, StoredDefinition, StoredPolicy, StoredScope, StoredSecret, StoredServer, StoredToolOverride, SwitchStore,
-    ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore, VisitCaller,
+    EarlierUse, EnrichmentStore, EventStore, FeedbackStore, FilledCall, FollowedName, Forgotten, KeyStore, LeaderStore, LearnedUse,
+    LearningStore, ListingStore, Overwrites, PendingSignIn, PolicyStore, RateKey, RateReport, RateStore, SecretStore, ServerStore,
+    SessionCaps, SessionSaved, SessionStore, SharedRate, SharedRates, StateChange, StatePart, StateVersions, Store, StoreError,
+    StoreFailures, StoredChat, StoredConnection, StoredDefinition, StoredPolicy, StoredScope, StoredSecret, StoredServer,
+    StoredToolOverride, SwitchStore, ToolOverrideStore, ToolsetStore, Unfollowed, UpkeepStore, UsageStore, VisitCaller,
 };
 pub use self::tracer::{Span, SpanKind, SpanValue, TraceContext, Tracer};
 pub use crate::domain::catalog::catalog::{ServerListing, SkippedTool};

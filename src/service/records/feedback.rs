@@ -53,7 +53,7 @@ impl Feedback {
         };
         self.store.save_feedback(&feedback).await?;
         self.recorder.meters().feedback(verdict);
-        self.recorder.learn_verdict(&caller, &feedback.tool, verdict);
+        self.recorder.learn_verdict(&caller, &selection, (&feedback.tool, verdict));
         Ok(selection)
     }
 
@@ -81,5 +81,5 @@ fn named_by(named: &SelectionName, principal: &Arc<Principal>) -> CallerContext 
         SelectionName::Id(id) => (Some(id.clone()), None),
         SelectionName::Chat(chat) => (None, Some(chat.clone())),
     };
-    CallerContext { principal: Arc::clone(principal), headers: Arc::default(), chat, session: None, selection }
+    CallerContext { principal: Arc::clone(principal), headers: Arc::default(), chat, message: None, session: None, selection }
 }

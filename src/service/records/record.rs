@@ -1,5 +1,6 @@
 //! Records events, written behind, and links each to the preceding selection.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -14,6 +15,7 @@ use crate::domain::catalog::tool::{Tool, ToolId};
 use crate::domain::learning::arguments::CallArguments;
 use crate::domain::learning::evidence::EvidenceKind;
 use crate::domain::learning::memory::RememberedMessage;
+use crate::domain::learning::scope::Scope;
 use crate::domain::learning::vector::MessageVector;
 use crate::domain::records::conversation::Conversation;
 use crate::service::caller::CallerContext;
@@ -21,9 +23,10 @@ use crate::service::leading::Leading;
 use crate::service::learning::learn::{Learning, Used};
 use crate::service::learning::open_message::OpenMessage;
 use crate::service::ports::{
-    Attribution, CallOutcome, EventMessage, EventStore, SelectionEvent, SelectionEventKind, Spool, SpoolState, StoreError, Verdict,
+    Attribution, CallOutcome, EventMessage, EventStore, FollowedName, SelectionEvent, SelectionEventKind, Spool, SpoolState, StoreError,
+    Unfollowed, Verdict,
 };
-use crate::service::records::last_selections::{LastSelection, LastSelections, Lesson, key_of};
+use crate::service::records::last_selections::{LastSelection, LastSelections, Lesson, Place, key_of};
 use crate::service::records::metrics::{Meters, SearchKind};
 use crate::service::records::spooled_events;
 use crate::service::records::spooling::{Kind, SaveBatch, Spooling};
@@ -66,6 +69,8 @@ type SearchKey = (Option<KeyId>, PrincipalId, Conversation);
 
 /// Maximum number of remembered searches.
 const SEARCHES: u64 = 10_000;
+/// How often to learn from other services.
+const OTHERS: Duration = Duration::from_secs(5);
 /// How long a call may follow a search.
 const SEARCH_IDLE: Duration = Duration::from_hours(2);
 
@@ -134,17 +139,23 @@ impl Recorder {
     }
 
     /// Records a selection, so that later events can refer to it.
-    pub(in crate::service) fn record_selection(&self, mut event: SelectionEvent, principal: &Principal, lesson: Lesson) {
+    pub(in crate::service) fn record_selection(
+        &self,
+        mut event: SelectionEvent,
+        principal: &Principal,
+        (message, lesson): (Option<&str>, Lesson),
+    ) {
         if let (Some(id), SelectionEventKind::Offered { tools, .. }) = (&event.selection, &mut event.kind) {
             *tools = self.last.shared(std::mem::take(tools));
-            self.last.remember(principal, id, event.chat.as_deref(), (tools, lesson));
+            self.last.remember(principal, id, Place::of(event.chat.as_deref(), message).as_ref(), (tools, lesson));
         }
         self.record(event);
     }
 
-    /// The selection that precedes an event: the one that the caller identifies, otherwise the last one of its chat.
+    /// The selection that precedes an event: the one that the caller identifies, otherwise the last one of its message or chat.
     pub(super) fn followed(&self, caller: &CallerContext) -> Option<Arc<LastSelection>> {
-        self.last.of(&caller.principal, caller.selection.as_deref(), caller.chat.as_deref())
+        let place = Place::of(caller.chat.as_deref(), caller.message.as_deref());
+        self.last.of(&caller.principal, caller.selection.as_deref(), place.as_ref())
     }
 
     /// Whether calls teach something.
@@ -167,7 +178,7 @@ impl Recorder {
     ) -> Lesson {
         let Some(learning) = &self.learning else { return Lesson::default() };
         let message = if leans {
-            self.last.of(principal, None, chat).and_then(|before| before.lesson.message.clone())
+            self.last.of(principal, None, Place::of(chat, None).as_ref()).and_then(|before| before.lesson.message.clone())
         } else {
             vector.and_then(MessageVector::of).map(|vector| learning.open(principal, RememberedMessage { id: id.into(), vector, rivals }))
         };
@@ -241,14 +252,19 @@ impl Recorder {
         let of_search = || self.last_search(caller);
         let of_selection = followed.and_then(|selection| selection.lesson.message.clone());
         let is_of_search = of_selection.is_none();
-        let Some(mut message) = of_selection.or_else(of_search) else { return };
         let kind = match outcome {
-            CallOutcome::Success if followed.is_some_and(|selection| selection.offered(tool)) => EvidenceKind::Called,
-            CallOutcome::Success => EvidenceKind::Found,
+            CallOutcome::Success => EvidenceKind::Called,
             CallOutcome::Rejected => EvidenceKind::Invalid,
             CallOutcome::ToolError => EvidenceKind::Failed,
             CallOutcome::Failed | CallOutcome::Cancelled | CallOutcome::Limited | CallOutcome::InputRequired => return,
         };
+        let Some(mut message) = of_selection.or_else(of_search) else {
+            if let Some(name) = followed.is_none().then(|| followed_name(caller)).flatten() {
+                learning.leave(&caller.principal, name, tool.clone(), kind);
+            }
+            return;
+        };
+        let kind = kind_of(kind, tool, followed);
         // Without a chat, nobody knows which of several calls belong to the message.
         if caller.chat.is_none() {
             message.message.rivals = [].into();
@@ -262,17 +278,67 @@ impl Recorder {
         }
     }
 
-    /// Learns from a caller's verdict. Verdicts on selections that are no longer in memory teach nothing.
-    pub(super) fn learn_verdict(&self, caller: &CallerContext, tool: &ToolId, verdict: Verdict) {
-        let followed = self.followed(caller);
-        let message = followed.as_ref().and_then(|selection| selection.lesson.message.clone());
-        let (Some(learning), Some(message)) = (&self.learning, message) else { return };
+    /// Learns from a caller's verdict on a selection. Selections that no service has in memory teach nothing.
+    pub(super) fn learn_verdict(&self, caller: &CallerContext, selection: &str, (tool, verdict): (&ToolId, Verdict)) {
+        let Some(learning) = &self.learning else { return };
         let kind = match verdict {
             Verdict::Helpful => EvidenceKind::Helpful,
             Verdict::Wrong => EvidenceKind::Wrong,
             Verdict::Missing => EvidenceKind::Missing,
         };
-        learning.learn(person(caller, followed.as_deref()), &message, tool.clone(), kind);
+        let Some(followed) = self.followed(caller) else {
+            return learning.leave(&caller.principal, FollowedName::Selection(selection.to_owned()), tool.clone(), kind);
+        };
+        if let Some(message) = &followed.lesson.message {
+            learning.learn(person(caller, Some(&followed)), message, tool.clone(), kind);
+        }
+    }
+
+    /// Learns what other services on the same store learn, until somebody stops waiting for it. Returns at once if there can't be any.
+    pub(crate) async fn learn_from_others(&self) {
+        let Some(learning) = self.learning.as_ref().filter(|learning| learning.is_shared()) else { return };
+        let (mut taken_over, mut has_failed) = (SystemTime::now(), false);
+        loop {
+            tokio::time::sleep(OTHERS).await;
+            let begun = SystemTime::now();
+            let done = async {
+                self.learn_left(learning).await?;
+                learning.take_over(taken_over).await
+            };
+            match done.await {
+                Ok(()) => {
+                    taken_over = begun;
+                    has_failed = false;
+                }
+                Err(error) if has_failed => tracing::debug!(%error, "still nothing is learned from other services"),
+                Err(error) => {
+                    has_failed = true;
+                    tracing::warn!(%error, "until the store can be read again, nothing is learned from other services");
+                }
+            }
+        }
+    }
+
+    /// Learns from calls and verdicts at other services on selections of this one.
+    async fn learn_left(&self, learning: &Learning) -> Result<(), StoreError> {
+        let mut mine: HashMap<i64, (Unfollowed, Arc<LastSelection>)> = HashMap::new();
+        for (number, left) in learning.left().await? {
+            if let Some(selection) = self.last.left(&left).filter(|selection| selection.lesson.message.is_some()) {
+                mine.insert(number, (left, selection));
+            }
+        }
+        let numbers: Vec<i64> = mine.keys().copied().collect();
+        for number in learning.take_left(&numbers).await? {
+            let Some((left, selection)) = mine.remove(&number) else { continue };
+            let Some(message) = &selection.lesson.message else { continue };
+            let used =
+                Used { tool: &left.tool, kind: kind_of(left.kind, &left.tool, Some(&selection)), first: selection.lesson.first.as_ref() };
+            match selection.user.as_deref().filter(|_| left.vouches) {
+                Some(user) => learning.learn_left((&user.id, &Scope::of(user)), message, &used),
+                None => learning.learn_left((&left.principal, &left.scopes), message, &used),
+            }
+        }
+        Ok(())
     }
 
     /// Records that a conversation loaded, unloaded or listed tools. Does nothing without a conversation.
@@ -326,6 +392,18 @@ impl Recorder {
         let end = text.char_indices().nth(MAX_TEXT_CHARACTERS).map_or(text.len(), |(at, _)| at);
         EventMessage { text: self.keeps_text.then(|| text[..end].to_owned()) }
     }
+}
+
+/// What a caller follows, for other services.
+fn followed_name(caller: &CallerContext) -> Option<FollowedName> {
+    let by_message = || Some(FollowedName::Message(caller.chat.clone()?, caller.message.clone()?));
+    caller.selection.clone().map(FollowedName::Selection).or_else(by_message)
+}
+
+/// What a call says about a tool after a selection.
+fn kind_of(kind: EvidenceKind, tool: &ToolId, followed: Option<&LastSelection>) -> EvidenceKind {
+    let was_offered = followed.is_some_and(|selection| selection.offered(tool));
+    if kind == EvidenceKind::Called && !was_offered { EvidenceKind::Found } else { kind }
 }
 
 fn search_key(principal: &Principal, conversation: Conversation) -> SearchKey {

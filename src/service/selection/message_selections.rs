@@ -8,18 +8,21 @@ use std::time::Duration;
 
 use moka::sync::Cache;
 
+use crate::domain::access::api_key::KeyId;
 use crate::domain::access::principal::{Principal, PrincipalId};
+use crate::service::records::last_selections::key_of;
 
 /// Maximum number of messages. While one is answered, a call may wait for a person's approval, after which tools are listed
 /// again.
 const HELD: u64 = 10_000;
 const IDLE: Duration = Duration::from_hours(1);
 
+/// Everything belongs to a key, by its id if it has one.
 #[derive(PartialEq, Eq, Hash)]
 enum Key {
-    Message(PrincipalId, Box<str>),
+    Message(Option<KeyId>, PrincipalId, Box<str>),
     /// A message, for a selection by a key that may act for users. The signed user is known only when the tools are listed.
-    TrustedMessage(Box<str>),
+    TrustedMessage(Option<KeyId>, Box<str>),
 }
 
 pub(crate) struct MessageSelections(Cache<Key, Arc<[String]>>);
@@ -35,22 +38,24 @@ impl MessageSelections {
     pub(crate) fn remember(&self, principal: &Principal, message: &str, names: impl IntoIterator<Item = String>) {
         let names: Arc<[String]> = names.into_iter().collect();
         if principal.vouches {
-            self.0.insert(Key::TrustedMessage(message.into()), Arc::clone(&names));
+            self.0.insert(Key::TrustedMessage(key_of(principal), message.into()), Arc::clone(&names));
         }
-        self.0.insert(Key::Message(principal.id.clone(), message.into()), names);
+        self.0.insert(Key::Message(key_of(principal), principal.id.clone(), message.into()), names);
     }
 
     /// The selection for this message, if any. Does not check whether the caller may see the tools.
     pub(crate) fn of(&self, principal: &Principal, message: &str) -> Option<Arc<[String]>> {
-        let own = self.0.get(&Key::Message(principal.id.clone(), message.into()));
-        own.or_else(|| self.0.get(&Key::TrustedMessage(message.into())))
+        let own = self.0.get(&Key::Message(key_of(principal), principal.id.clone(), message.into()));
+        own.or_else(|| self.0.get(&Key::TrustedMessage(key_of(principal), message.into())))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::MessageSelections;
+    use crate::domain::access::api_key::{KeyId, Presented};
     use crate::domain::access::principal::{Principal, PrincipalId};
+    use crate::domain::text::canonical::Fingerprint;
 
     fn principal(id: &str, vouches: bool) -> Principal {
         Principal { id: PrincipalId::new(id), vouches, ..Principal::service_key() }
@@ -66,5 +71,8 @@ mod tests {
         assert_eq!(selections.of(&principal("user:anna", false), "m2"), None);
         selections.remember(&principal("key:webui", true), "m3", names());
         assert!(selections.of(&principal("user:anna", false), "m3").is_some(), "who comes signed is not known to the key");
+        let key = Presented { id: KeyId::new("other"), hash: Fingerprint::of_text("other") };
+        let of_others = Principal { key: Some(key), ..principal("user:anna", false) };
+        assert!(["m1", "m3"].iter().all(|message| selections.of(&of_others, message).is_none()), "another key's user is somebody else");
     }
 }

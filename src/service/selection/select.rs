@@ -305,7 +305,7 @@ impl Select {
         let tools = view.catalog.tools();
         let rivals = chosen.plain.iter().map(|&(position, score)| (tools[position as usize].id.clone(), score)).collect();
         let lesson = self.recorder.lesson(of_chat, (id, chosen.vector.as_deref(), chosen.leans), (first, rivals));
-        self.recorder.record_selection(event, principal, lesson);
+        self.recorder.record_selection(event, principal, (request.message.as_deref(), lesson));
     }
 }
 

@@ -240,12 +240,17 @@ impl Loading {
 
     /// The address, with the groups that are loaded into its session. If these are unreadable, it stays as it is.
     pub(crate) async fn extended_address(&self, address: &Arc<Address>) -> Arc<Address> {
-        let Address::Session(session) = &**address else { return Arc::clone(address) };
+        self.known_address(address).await.unwrap_or_else(|| Arc::clone(address))
+    }
+
+    /// The address, with the groups that are loaded into its session. `None` if these are unreadable.
+    pub(crate) async fn known_address(&self, address: &Arc<Address>) -> Option<Arc<Address>> {
+        let Address::Session(session) = &**address else { return Some(Arc::clone(address)) };
         match self.extended(Arc::clone(session)).await {
-            Ok(extended) => Arc::new(Address::Session(extended)),
+            Ok(extended) => Some(Arc::new(Address::Session(extended))),
             Err(error) => {
                 tracing::warn!(%error, "loaded groups could not be read, and their prompts and resources are not listed");
-                Arc::clone(address)
+                None
             }
         }
     }
@@ -406,7 +411,7 @@ impl Loading {
         let tools: Vec<ToolId> = groups.iter().flat_map(|group| group.members(catalog, visibility)).map(|tool| tool.id.clone()).collect();
         let updated = self.chats.update(key, &tools, &[], budget).await;
         let is_stored = self.chats.store_now(key).await;
-        let mut warnings: Vec<String> = updated.warning.or_else(|| (!is_stored).then(|| NOT_STORED.to_owned())).into_iter().collect();
+        let mut warnings: Vec<String> = if is_stored { Vec::new() } else { vec![updated.warning.unwrap_or_else(|| NOT_STORED.to_owned())] };
         if tools.len() > budget {
             warnings.push(format!(
                 "a chat keeps at most {budget} tools, and these are {}: the next message removes tools that were not called",

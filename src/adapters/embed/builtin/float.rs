@@ -45,6 +45,7 @@ impl<'a> Factors<'a> {
         std::array::from_fn(|row| &self.left[row * self.left_stride..][..self.depth])
     }
 
+    #[cfg(target_arch = "x86_64")]
     /// `right` up to its last row, from which only the first 16 values are left. Panics if it is shorter.
     #[inline(always)]
     pub(super) fn columns(self) -> &'a [f32] {

@@ -172,6 +172,9 @@ impl Link {
                     && (*sent || self.wire == Wire::Stdio)
                 {
                     *sent = !ticket.withdraw().await;
+                } else if error.is_of_proxy() && ticket.withdraw().await {
+                    // The proxy has refused a new session, not the call: the server had refused that before.
+                    error = LinkError::Closed { reason: error.to_string().into(), sent: false };
                 }
                 Err(error)
             }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use sqlx::{Pool, Row};
 
@@ -15,7 +16,8 @@ use crate::service::ports::{CalledInChat, Forgotten};
 /// The ids of the newest chats, with a limit per caller and one in total.
 macro_rules! newest {
     () => {
-        "SELECT id FROM (SELECT id, at, row_number() OVER (PARTITION BY principal ORDER BY at DESC, id) AS place FROM learned_chat) AS placed \
+        "SELECT id FROM (SELECT id, at, row_number() OVER (PARTITION BY principal ORDER BY at DESC, id) AS place FROM learned_chat \
+         WHERE at >= $3) AS placed \
          WHERE place <= $1 ORDER BY at DESC, id LIMIT $2"
     };
 }
@@ -48,9 +50,10 @@ pub(super) async fn save(writer: &mut DbConnection, call: &CalledInChat) -> Resu
 }
 
 /// Newest chat first, each in the order of its calls.
-pub(super) async fn read(readers: &Pool<Db>, (chats, of_one): (usize, usize)) -> Result<Vec<CalledInChat>, sqlx::Error> {
-    let scopes = scopes(&sqlx::query(SCOPES).bind(signed(of_one)).bind(signed(chats)).fetch_all(readers).await?, "chat")?;
-    let rows = sqlx::query(TOOLS).bind(signed(of_one)).bind(signed(chats)).fetch_all(readers).await?;
+pub(super) async fn read(readers: &Pool<Db>, since: SystemTime, (chats, of_one): (usize, usize)) -> Result<Vec<CalledInChat>, sqlx::Error> {
+    let newest = |statement: &'static str| sqlx::query(statement).bind(signed(of_one)).bind(signed(chats)).bind(to_millis(since));
+    let scopes = scopes(&newest(SCOPES).fetch_all(readers).await?, "chat")?;
+    let rows = newest(TOOLS).fetch_all(readers).await?;
     let called = |row: &DbRow| -> Result<CalledInChat, sqlx::Error> {
         let id: String = row.try_get("id")?;
         Ok(CalledInChat {

@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use sqlx::{Pool, Row};
+use sqlx::query::Query;
+use sqlx::{Database, Pool, Row};
 
 use super::{Db, DbConnection, DbRow, SqlStore, co_use, count, parameters};
 use crate::adapters::store::encoding::{from_millis, odd, signed, to_json, to_millis};
@@ -17,7 +19,9 @@ use crate::domain::learning::evidence::{Evidence, EvidenceKind, Minute};
 use crate::domain::learning::memory::RememberedMessage;
 use crate::domain::learning::scope::Scope;
 use crate::domain::learning::vector::MessageVector;
-use crate::service::ports::{CalledInChat, EarlierUse, FilledCall, Forgotten, LearnedUse, LearningStore, StoreError, StoredScope};
+use crate::service::ports::{
+    CalledInChat, EarlierUse, FilledCall, FollowedName, Forgotten, LearnedUse, LearningStore, StoreError, StoredScope, Unfollowed,
+};
 
 const FORGET: &str = "forget what was learned";
 /// The ids of the newest messages under a condition, with a limit per caller and one in total.
@@ -52,15 +56,15 @@ macro_rules! evidence {
         )
     };
 }
-const SCOPES: &str = scopes!("model = $1");
-const EVIDENCE: &str = evidence!("vector, rivals", "", "model = $1");
+const SCOPES: &str = scopes!("model = $1 AND at >= $4");
+const EVIDENCE: &str = evidence!("vector, rivals", "", "model = $1 AND at >= $4");
 // A message of another model, and not the words of arguments, whose ids contain slashes. Selections have ids of 36 characters. After them,
 // there may be a hash of a caller other than the one who selected.
-const EARLIER_SCOPES: &str = scopes!("model <> $1 AND id NOT LIKE '%/%'");
+const EARLIER_SCOPES: &str = scopes!("model <> $1 AND at >= $4 AND id NOT LIKE '%/%'");
 const EARLIER: &str = evidence!(
     "selection_event.message AS text",
     " LEFT JOIN selection_event ON selection_event.selection = substr(learned_message.id, 1, 36) AND selection_event.kind = 'offered'",
-    "model <> $1 AND id NOT LIKE '%/%'"
+    "model <> $1 AND at >= $4 AND id NOT LIKE '%/%'"
 );
 
 /// How many messages and chats count for each scope. The words of arguments are no messages.
@@ -82,10 +86,10 @@ impl LearningStore for SqlStore {
         self.write("save what was learned", save).await
     }
 
-    async fn learned(&self, model: &str, (messages, of_one): (usize, usize)) -> Result<Vec<LearnedUse>, StoreError> {
+    async fn learned(&self, model: &str, since: SystemTime, limits: (usize, usize)) -> Result<Vec<LearnedUse>, StoreError> {
         let read = async {
-            let scopes = scopes(self.readers(), SCOPES, model, (messages, of_one)).await?;
-            let rows = sqlx::query(EVIDENCE).bind(model).bind(signed(of_one)).bind(signed(messages)).fetch_all(self.readers()).await?;
+            let scopes = scopes(self.readers(), SCOPES, (model, since), limits).await?;
+            let rows = newest(EVIDENCE, (model, since), limits).fetch_all(self.readers()).await?;
             let used = |row: &DbRow| -> Result<LearnedUse, sqlx::Error> {
                 let id: String = row.try_get("id")?;
                 let vector = MessageVector::from_bytes(row.try_get("vector")?).ok_or_else(|| odd("an unknown vector"))?;
@@ -101,10 +105,11 @@ impl LearningStore for SqlStore {
         self.read("read what was learned", read).await
     }
 
-    async fn learned_earlier(&self, model: &str, (messages, of_one): (usize, usize)) -> Result<Vec<EarlierUse>, StoreError> {
+    async fn learned_earlier(&self, model: &str, limits: (usize, usize)) -> Result<Vec<EarlierUse>, StoreError> {
         let read = async {
-            let scopes = scopes(self.readers(), EARLIER_SCOPES, model, (messages, of_one)).await?;
-            let rows = sqlx::query(EARLIER).bind(model).bind(signed(of_one)).bind(signed(messages)).fetch_all(self.readers()).await?;
+            let always = (model, SystemTime::UNIX_EPOCH);
+            let scopes = scopes(self.readers(), EARLIER_SCOPES, always, limits).await?;
+            let rows = newest(EARLIER, always, limits).fetch_all(self.readers()).await?;
             let used = |row: &DbRow| -> Result<EarlierUse, sqlx::Error> {
                 let id: String = row.try_get("id")?;
                 Ok(EarlierUse {
@@ -145,8 +150,8 @@ impl LearningStore for SqlStore {
         self.write("save what chats called", save).await
     }
 
-    async fn called(&self, limits: (usize, usize)) -> Result<Vec<CalledInChat>, StoreError> {
-        self.read("read what chats called", co_use::read(self.readers(), limits)).await
+    async fn called(&self, since: SystemTime, limits: (usize, usize)) -> Result<Vec<CalledInChat>, StoreError> {
+        self.read("read what chats called", co_use::read(self.readers(), since, limits)).await
     }
 
     async fn learned_scopes(&self) -> Result<Vec<StoredScope>, StoreError> {
@@ -222,6 +227,92 @@ impl LearningStore for SqlStore {
         };
         self.durable(FORGET, forget_again).await
     }
+
+    fn is_shared(&self) -> bool {
+        Self::IS_SHARED
+    }
+
+    async fn save_unfollowed(&self, unfollowed: &[Unfollowed]) -> Result<(), StoreError> {
+        if !Self::IS_SHARED {
+            return Ok(());
+        }
+        let save = || {
+            async move |writer: &mut DbConnection| {
+                for one in unfollowed {
+                    self.note_unfollowed(writer, &to_json(&NotedUnfollowed::of(one))?).await?;
+                }
+                Ok(())
+            }
+        };
+        self.write("save what another service may learn", save).await
+    }
+
+    async fn unfollowed(&self) -> Result<Vec<(i64, Unfollowed)>, StoreError> {
+        let found = self.read("read what this service may learn", self.unfollowed_elsewhere()).await?;
+        // A later version of the service may note other things.
+        let known = |(number, what): (i64, String)| Some((number, serde_json::from_str::<NotedUnfollowed>(&what).ok()?.unfollowed()?));
+        Ok(found.into_iter().filter_map(known).collect())
+    }
+
+    async fn take_unfollowed(&self, numbers: &[i64]) -> Result<Vec<i64>, StoreError> {
+        if !Self::IS_SHARED || numbers.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.write("take what this service learns", || async move |writer: &mut DbConnection| self.remove_unfollowed(writer, numbers).await)
+            .await
+    }
+}
+
+/// What another service may learn from, as it reads it.
+#[derive(Serialize, Deserialize)]
+struct NotedUnfollowed {
+    key: Option<String>,
+    principal: String,
+    vouches: bool,
+    scopes: Vec<String>,
+    followed: NotedName,
+    tool: (String, String),
+    kind: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum NotedName {
+    Selection(String),
+    Message(String, String),
+}
+
+impl NotedUnfollowed {
+    fn of(unfollowed: &Unfollowed) -> Self {
+        let Unfollowed { key, principal, vouches, scopes, followed, tool, kind } = unfollowed;
+        Self {
+            key: key.as_ref().map(|key| key.as_str().to_owned()),
+            principal: principal.as_str().to_owned(),
+            vouches: *vouches,
+            scopes: scopes.iter().map(ToString::to_string).collect(),
+            followed: match followed.clone() {
+                FollowedName::Selection(id) => NotedName::Selection(id),
+                FollowedName::Message(chat, message) => NotedName::Message(chat, message),
+            },
+            tool: (tool.server.as_str().to_owned(), tool.name.to_string()),
+            kind: kind.name().to_owned(),
+        }
+    }
+
+    fn unfollowed(self) -> Option<Unfollowed> {
+        Some(Unfollowed {
+            key: self.key.map(KeyId::new),
+            principal: PrincipalId::new(self.principal),
+            vouches: self.vouches,
+            scopes: self.scopes.iter().map(|scope| Scope::read(scope)).collect::<Option<_>>()?,
+            followed: match self.followed {
+                NotedName::Selection(id) => FollowedName::Selection(id),
+                NotedName::Message(chat, message) => FollowedName::Message(chat, message),
+            },
+            tool: ToolId::new(self.tool.0.as_str(), self.tool.1),
+            kind: EvidenceKind::of_name(&self.kind)?,
+        })
+    }
 }
 
 /// What was forgotten, as other services read it.
@@ -293,11 +384,19 @@ async fn forget(writer: &mut DbConnection, forgotten: &Forgotten) -> Result<(), 
 async fn scopes(
     readers: &Pool<Db>,
     statement: &'static str,
-    model: &str,
-    (messages, of_one): (usize, usize),
+    of: (&str, SystemTime),
+    limits: (usize, usize),
 ) -> Result<HashMap<String, Arc<[Scope]>>, sqlx::Error> {
-    let rows = sqlx::query(statement).bind(model).bind(signed(of_one)).bind(signed(messages)).fetch_all(readers).await?;
-    co_use::scopes(&rows, "message")
+    co_use::scopes(&newest(statement, of, limits).fetch_all(readers).await?, "message")
+}
+
+/// A statement about the newest messages since a time: at most `messages` in total and `of_one` per caller.
+fn newest<'a>(
+    statement: &'static str,
+    (model, since): (&'a str, SystemTime),
+    (messages, of_one): (usize, usize),
+) -> Query<'a, Db, <Db as Database>::Arguments> {
+    sqlx::query(statement).bind(model).bind(signed(of_one)).bind(signed(messages)).bind(to_millis(since))
 }
 
 fn evidence(row: &DbRow) -> Result<Evidence, sqlx::Error> {

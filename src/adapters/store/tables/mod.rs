@@ -9,7 +9,8 @@
 //!   policy, toolsets, tool overrides, approvals, secrets, sessions and their loaded groups, feedback. Both may run the work again
 //!   if another process was in the way.
 //! - `empty_log()`, which follows the deletion of a person's data.
-//! - `note_forgotten()` and `forgotten_elsewhere()`, for other services on the same database.
+//! - `note_forgotten()`, `forgotten_elsewhere()`, `note_unfollowed()`, `unfollowed_elsewhere()` and `remove_unfollowed()`, for other services
+//!   on the same database.
 //! - `snapshot`, `one_at_a_time`, `insert_numbered` and `text`; for a copy `importing()`, `continue_numbers()` and `unhurried`.
 //!
 //! Statements number their parameters (`$1`), which both databases understand. They leave nothing to the database's order of rows

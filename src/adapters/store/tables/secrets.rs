@@ -1,14 +1,17 @@
 //! Stores the encrypted secrets of users.
 
 use async_trait::async_trait;
-use sqlx::Row;
+use sqlx::{QueryBuilder, Row};
 
-use super::{DbConnection, DbRow, SqlStore, text, time};
+use super::{Db, DbConnection, DbRow, SqlStore, text, time};
 use crate::adapters::store::encoding::{odd, signed, to_millis};
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::access::secret::{SealedSecret, SecretName, SecretPlace};
 use crate::domain::catalog::tool::ServerName;
 use crate::service::ports::{SecretStore, StoreError, StoredSecret};
+
+/// Maximum number of owners per query.
+const OWNERS: usize = 1_000;
 
 #[async_trait]
 impl SecretStore for SqlStore {
@@ -16,6 +19,22 @@ impl SecretStore for SqlStore {
         let query = "SELECT owner, server, name, key_id, nonce, sealed, updated_at FROM secret WHERE owner = $1 ORDER BY server, name";
         let query = sqlx::query(query).bind(owner.as_str());
         self.read_all("read a caller's secrets", query.fetch_all(self.readers()), |row| read(&row)).await
+    }
+
+    async fn secrets_of(&self, owners: &[PrincipalId]) -> Result<Vec<StoredSecret>, StoreError> {
+        let mut found = Vec::new();
+        for some in owners.chunks(OWNERS) {
+            let mut query = QueryBuilder::<Db>::new("SELECT owner, server, name, updated_at FROM secret WHERE owner IN (");
+            let mut separated = query.separated(", ");
+            for owner in some {
+                separated.push_bind(owner.as_str());
+            }
+            query.push(") ORDER BY owner, server, name");
+            // The statement depends on the number of owners.
+            let rows = query.build().persistent(false).fetch_all(self.readers());
+            found.extend(self.read_all("read which secrets callers have", rows, stored).await?);
+        }
+        Ok(found)
     }
 
     async fn stored_secrets(&self, offset: usize, limit: usize) -> Result<(Vec<StoredSecret>, u64), StoreError> {
@@ -27,7 +46,6 @@ impl SecretStore for SqlStore {
         );
         let part = part.bind(signed(limit)).bind(signed(offset));
         let count = sqlx::query_scalar::<_, i64>("SELECT count(*) FROM secret WHERE owner LIKE 'user:%' OR owner LIKE 'key:%'");
-        let stored = |row: DbRow| Ok(StoredSecret { place: place(&row)?, updated_at: time(&row, "updated_at")? });
         let part = self.read_all(ACTION, part.fetch_all(self.readers()), stored).await?;
         let total = self.read(ACTION, count.fetch_one(self.readers())).await?;
         Ok((part, u64::try_from(total).unwrap_or_default()))
@@ -106,6 +124,11 @@ pub(super) async fn remove(writer: &mut DbConnection, place: &SecretPlace) -> Re
 
 pub(super) async fn remove_all(writer: &mut DbConnection, owner: &PrincipalId) -> Result<u64, sqlx::Error> {
     Ok(sqlx::query("DELETE FROM secret WHERE owner = $1").bind(owner.as_str()).execute(writer).await?.rows_affected())
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the form in which rows are read")]
+fn stored(row: DbRow) -> Result<StoredSecret, sqlx::Error> {
+    Ok(StoredSecret { place: place(&row)?, updated_at: time(&row, "updated_at")? })
 }
 
 fn place(row: &DbRow) -> Result<SecretPlace, sqlx::Error> {

@@ -43,7 +43,7 @@ pub enum Part<'a> {
     Image(String),
     /// A file. Callers replace it with a description.
     Binary(Binary),
-    /// The description of a file, or a link to a resource, as JSON text. It is never truncated.
+    /// The description of a file, or a link to a resource, as JSON text. It is never truncated, but dropped if there are too many.
     File(Cow<'a, str>),
 }
 

@@ -3,6 +3,9 @@
 use crate::domain::execution::outcome::Part;
 use crate::domain::text::json::{self, quoted};
 
+/// The first files and links of a result are never dropped.
+const FIRST_FILES: usize = 10;
+
 /// The maximum size of a result's text, and the name of the setting.
 #[derive(Clone, Copy, Debug)]
 pub struct TextLimit<'a> {
@@ -12,8 +15,31 @@ pub struct TextLimit<'a> {
 }
 
 impl TextLimit<'_> {
-    /// Truncates the part that exceeds the limit and drops later texts. Images, and descriptions of files, stay.
-    pub(super) fn apply<'p>(&self, parts: Vec<Part<'p>>) -> Vec<Part<'p>> {
+    /// Truncates the part that exceeds the limit and drops later texts. Images stay. Descriptions of files and links are dropped as a whole
+    /// where they are too long together.
+    pub(super) fn apply<'p>(&self, mut parts: Vec<Part<'p>>) -> Vec<Part<'p>> {
+        let dropped = self.drop_files(&mut parts);
+        let mut parts = self.cut_texts(parts);
+        if dropped > 0 {
+            parts.push(Part::Json(quoted(&self.notice_of_files(dropped)).into()));
+        }
+        parts
+    }
+
+    /// Returns the number of dropped descriptions.
+    fn drop_files(&self, parts: &mut Vec<Part<'_>>) -> usize {
+        let before = parts.len();
+        let (mut files, mut bytes) = (0, 0);
+        parts.retain(|part| {
+            let Part::File(text) = part else { return true };
+            files += 1;
+            bytes += text.len();
+            files <= FIRST_FILES || bytes <= self.bytes
+        });
+        before - parts.len()
+    }
+
+    fn cut_texts<'p>(&self, parts: Vec<Part<'p>>) -> Vec<Part<'p>> {
         let written: usize = parts.iter().map(|part| if let Part::Json(text) = part { text.len() } else { 0 }).sum();
         if written <= self.bytes {
             return parts;
@@ -47,6 +73,14 @@ impl TextLimit<'_> {
             out.push(Part::Json(quoted(&self.notice(kept, total)).into()));
         }
         out
+    }
+
+    fn notice_of_files(&self, dropped: usize) -> String {
+        format!(
+            "[Cut by Toolsieve: {dropped} files and links are left out, the limit is {} bytes ({}). For less, ask the tool for a part: a \
+             filter, a range, a page. For more, an administrator can raise the limit.]",
+            self.bytes, self.setting
+        )
     }
 
     fn notice(&self, kept: usize, total: usize) -> String {

@@ -167,7 +167,9 @@ impl Secrets {
         }
         let keys = self.keys.as_ref().ok_or_else(|| CredentialError::NoKey(server.clone()))?;
         let secrets = self.store.secrets(&caller.id).await?;
-        let parting = self.given.note(&caller.id, server, taken.stand(server, &secrets));
+        let of_server = secrets.iter().filter(|secret| secret.place.server == *server);
+        let stand = taken.stand(of_server.map(|secret| (secret.place.name.clone(), secret.updated_at)));
+        let parting = self.given.note_call(&caller.id, server, stand);
         for secret in secrets {
             let name = secret.place.name.clone();
             if secret.place.server == *server && taken.secrets.contains(&name) {

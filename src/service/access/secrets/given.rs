@@ -36,6 +36,16 @@ impl Given {
         parting
     }
 
+    /// The same for what a call has read. What is older than what is known was read before it, and changes nothing.
+    pub(super) fn note_call(&self, owner: &PrincipalId, server: &ServerName, read: Stand) -> Option<Parting> {
+        let newest = |stand: &Stand| stand.iter().map(|(_, at)| *at).max();
+        let known = self.0.get(&(owner.clone(), server.clone()));
+        if known.is_some_and(|known| newest(&known) > newest(&read)) {
+            return None;
+        }
+        self.note(owner, server, read)
+    }
+
     /// Forgets what one server or all got, because their connections end anyway.
     pub(super) fn forget(&self, owner: &PrincipalId, server: Option<&ServerName>) {
         match server {
@@ -84,6 +94,10 @@ mod tests {
             assert!(given.note(&owner, &server, now.clone()) == expected, "{now:?}");
         }
         assert_eq!(given.all(), [(owner.clone(), server.clone())]);
+        // Two calls have read the store, one of them before a secret was added. Their order says nothing.
+        given.note_call(&owner, &server, stand(&[("other", 3), ("token", 2)]));
+        assert!(given.note_call(&owner, &server, stand(&[("token", 2)])).is_none());
+        assert!(given.note_call(&owner, &server, stand(&[("other", 3), ("token", 2)])).is_none());
         given.note(&owner, &server, stand(&[("token", 1)]));
         given.forget(&owner, None);
         assert!(given.all().is_empty() && given.note(&owner, &server, stand(&[("token", 2)])).is_none());

@@ -196,18 +196,20 @@ impl Secrets {
     /// # Errors
     /// The store fails. Some of the connections may have ended.
     pub(in crate::service) async fn refresh(&self) -> Result<(), StoreError> {
-        let mut of_owner: Option<(PrincipalId, Vec<SealedSecret>)> = None;
-        for (owner, server) in self.given.all() {
-            let secrets = match of_owner.take() {
-                Some((same, secrets)) if same == owner => secrets,
-                _ => self.store.secrets(&owner).await?,
-            };
+        let given = self.given.all();
+        let mut owners: Vec<PrincipalId> = given.iter().map(|(owner, _)| owner.clone()).collect();
+        owners.dedup();
+        let mut stands: HashMap<(PrincipalId, ServerName), Stand> = HashMap::new();
+        for StoredSecret { place: SecretPlace { owner, server, name }, updated_at } in self.store.secrets_of(&owners).await? {
+            stands.entry((owner, server)).or_default().push((name, updated_at));
+        }
+        for (owner, server) in given {
             let taken = self.taken.load().get(&server).cloned();
-            let stand = taken.map_or_else(Stand::new, |taken| taken.stand(&server, &secrets));
+            let stored = stands.remove(&(owner.clone(), server.clone())).unwrap_or_default();
+            let stand = taken.map_or_else(Stand::new, |taken| taken.stand(stored));
             if let Some(parting) = self.given.note(&owner, &server, stand) {
                 self.servers.disconnect(&owner, Some(&server), parting);
             }
-            of_owner = Some((owner, secrets));
         }
         Ok(())
     }
@@ -309,10 +311,9 @@ fn owner(caller: &Principal) -> Result<&PrincipalId, SecretError> {
 }
 
 impl Taken {
-    /// Which of these secrets the server gets, and when they were changed.
-    fn stand(&self, server: &ServerName, secrets: &[SealedSecret]) -> Stand {
-        let theirs = secrets.iter().filter(|secret| secret.place.server == *server && self.secrets.contains(&secret.place.name));
-        let mut stand: Stand = theirs.map(|secret| (secret.place.name.clone(), secret.updated_at)).collect();
+    /// Which of a caller's secrets for the server it gets, and when they were changed.
+    fn stand(&self, stored: impl IntoIterator<Item = (SecretName, SystemTime)>) -> Stand {
+        let mut stand: Stand = stored.into_iter().filter(|(name, _)| self.secrets.contains(name)).collect();
         stand.sort_unstable();
         stand
     }

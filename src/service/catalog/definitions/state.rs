@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ahash::RandomState;
 use serde_json::Value;
 
-use super::DefinitionState;
+use super::{DefinitionState, Kind};
 use crate::domain::access::management::ManagedInFile;
 use crate::domain::catalog::definition::{NO_TOOL, SERVER_KEY, prompt_of, skeleton};
 use crate::domain::catalog::hidden_text::visible;
@@ -128,6 +128,12 @@ impl State {
     }
 
     /// The fingerprint of the definition that the server lists now.
+    /// Whether the server has not yet listed anything of a kind.
+    pub(super) fn is_first(&self, server: &ServerName, kind: Kind) -> bool {
+        let known = self.known.get(server);
+        !known.is_some_and(|known| known.keys().any(|key| kind.has(key)) || kind.listed().is_some_and(|key| known.contains_key(key)))
+    }
+
     pub(super) fn listed(&self, tool: &ToolId) -> Option<Fingerprint> {
         self.present.get(&tool.server)?.fingerprints.get(&tool.name).copied()
     }

@@ -323,10 +323,10 @@ impl McpSession {
         Ok(())
     }
 
-    /// Ends the subscription to the resource that the client knows by this URI.
-    pub(in crate::service) fn unfollow(&self, uri: &str) {
+    /// Ends the subscription to the resource that the client knows by this URI. Returns whether there was one.
+    pub(crate) fn unfollow(&self, uri: &str) -> bool {
         let ended = self.state.lock().followed.remove(uri);
-        drop(ended);
+        ended.is_some()
     }
 
     pub(crate) fn follows(&self, uri: &str) -> bool {

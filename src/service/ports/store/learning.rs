@@ -10,7 +10,7 @@ use crate::domain::access::api_key::KeyId;
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::learning::arguments::FilledParameters;
-use crate::domain::learning::evidence::{Evidence, Minute};
+use crate::domain::learning::evidence::{Evidence, EvidenceKind, Minute};
 use crate::domain::learning::memory::RememberedMessage;
 use crate::domain::learning::scope::Scope;
 use crate::domain::learning::vector::MessageVector;
@@ -72,6 +72,30 @@ pub struct FilledCall {
     pub at: SystemTime,
 }
 
+/// A call or a verdict whose selection its service doesn't know: another service on the same store may have selected.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unfollowed {
+    /// The caller: the id of its key, its own id, and whether it may act for users.
+    pub key: Option<KeyId>,
+    pub principal: PrincipalId,
+    pub vouches: bool,
+    /// For whom the evidence counts.
+    pub scopes: Arc<[Scope]>,
+    pub followed: FollowedName,
+    pub tool: ToolId,
+    /// For a call with success always [`EvidenceKind::Called`].
+    pub kind: EvidenceKind,
+}
+
+/// How a call or a verdict names its selection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FollowedName {
+    /// By its id.
+    Selection(String),
+    /// By the ids of the chat and the message.
+    Message(String, String),
+}
+
 /// What to forget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Forgotten {
@@ -115,8 +139,9 @@ pub trait LearningStore: Send + Sync {
     /// Stores evidence. Replaces earlier evidence on the same aspect of a tool for the same message.
     async fn save_learned(&self, model: &str, uses: &[LearnedUse]) -> Result<(), StoreError>;
 
-    /// The evidence of messages with vectors of this model, newest message first: at most `messages` in total and `of_one` per caller.
-    async fn learned(&self, model: &str, (messages, of_one): (usize, usize)) -> Result<Vec<LearnedUse>, StoreError>;
+    /// The evidence of messages with vectors of this model and with some evidence since a time, newest message first: at most `messages` in
+    /// total and `of_one` per caller.
+    async fn learned(&self, model: &str, since: SystemTime, (messages, of_one): (usize, usize)) -> Result<Vec<LearnedUse>, StoreError>;
 
     /// The evidence of messages with vectors of other models, newest message first, with limits as [`Self::learned`]. Without what the
     /// words of arguments taught.
@@ -128,8 +153,9 @@ pub trait LearningStore: Send + Sync {
     /// Stores what chats called. A later call of the same tool in a chat changes only the time of the chat.
     async fn save_called(&self, calls: &[CalledInChat]) -> Result<(), StoreError>;
 
-    /// What chats called, newest chat first and each chat in the order of its calls: at most `chats` in total and `of_one` per caller.
-    async fn called(&self, limits: (usize, usize)) -> Result<Vec<CalledInChat>, StoreError>;
+    /// What chats with a call since a time called, newest chat first and each chat in the order of its calls: at most `chats` in total and
+    /// `of_one` per caller.
+    async fn called(&self, since: SystemTime, limits: (usize, usize)) -> Result<Vec<CalledInChat>, StoreError>;
 
     /// The scopes for which something is stored, whatever the model, in the order of their names.
     async fn learned_scopes(&self) -> Result<Vec<StoredScope>, StoreError>;
@@ -151,4 +177,24 @@ pub trait LearningStore: Send + Sync {
     /// Deletes again what other services have forgotten with a later change than this one, and returns it in the order of the changes.
     /// Without old messages, which each service forgets by itself.
     async fn forget_again(&self, after: u64) -> Result<Vec<Forgotten>, StoreError>;
+
+    /// Whether other services may learn with this store too.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// Stores for some minutes what only other services can learn from. Does nothing if there can't be any.
+    async fn save_unfollowed(&self, _unfollowed: &[Unfollowed]) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// What other services have stored last, with its numbers.
+    async fn unfollowed(&self) -> Result<Vec<(i64, Unfollowed)>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    /// Removes what this service learns from. Returns the numbers that no other service had removed before.
+    async fn take_unfollowed(&self, _numbers: &[i64]) -> Result<Vec<i64>, StoreError> {
+        Ok(Vec::new())
+    }
 }

@@ -43,7 +43,9 @@ pub use self::events::EventStore;
 pub use self::feedback::FeedbackStore;
 pub use self::keys::KeyStore;
 pub use self::leading::LeaderStore;
-pub use self::learning::{CalledInChat, EarlierUse, FilledCall, Forgotten, LearnedUse, LearningStore, StoredScope};
+pub use self::learning::{
+    CalledInChat, EarlierUse, FilledCall, FollowedName, Forgotten, LearnedUse, LearningStore, StoredScope, Unfollowed,
+};
 pub use self::listings::ListingStore;
 pub use self::policy::{PolicyStore, StoredPolicy};
 pub use self::rates::{RateKey, RateReport, RateStore, SharedRate, SharedRates};

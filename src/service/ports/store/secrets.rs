@@ -20,6 +20,9 @@ pub trait SecretStore: Send + Sync {
     /// All secrets of one owner.
     async fn secrets(&self, owner: &PrincipalId) -> Result<Vec<SealedSecret>, StoreError>;
 
+    /// The secrets of these owners, without their values, sorted by owner, server and name.
+    async fn secrets_of(&self, owners: &[PrincipalId]) -> Result<Vec<StoredSecret>, StoreError>;
+
     /// A part of the secrets of all users and keys, sorted by owner, server and name, and their whole number.
     async fn stored_secrets(&self, offset: usize, limit: usize) -> Result<(Vec<StoredSecret>, u64), StoreError>;
 

@@ -164,11 +164,14 @@ impl Chats {
     /// they are stored. If the store takes too long, they are written later.
     pub async fn store_now(&self, key: &ChatKey) -> bool {
         let Some(entry) = self.held.get(key).await else { return true };
+        let is_settled = || !entry.lock().is_changed || !self.owners.keep(&key.principal);
+        if is_settled() {
+            return true;
+        }
         let write = async {
             // Like the writer, for whoever deletes the owner's sets.
             let _writing = self.writing.lock().await;
-            let is_stored = !entry.lock().is_changed || !self.owners.keep(&key.principal);
-            is_stored || writer::save(self.store.as_ref(), key, &entry).await
+            is_settled() || writer::save(self.store.as_ref(), key, &entry).await
         };
         timeout(PATIENCE, write).await.unwrap_or(false)
     }

@@ -60,13 +60,14 @@ impl Writer {
         loop {
             tokio::select! {
                 biased;
-                count = queue.recv_many(&mut changed, QUEUE) => if count == 0 {
-                    return self.retry().await;
-                },
+                // First, because the queue may never be empty.
                 () = until(self.retry) => {
                     self.retry().await;
                     continue;
                 }
+                count = queue.recv_many(&mut changed, QUEUE) => if count == 0 {
+                    return self.retry().await;
+                },
                 () = stop.cancelled(), if !is_closed => {
                     queue.close();
                     is_closed = true;
@@ -113,7 +114,7 @@ impl Writer {
             .collect();
         // In one order in all services, so that their statements don't wait for each other in a circle.
         changed.sort_unstable_by(|(one, _), (other, _)| (one.principal.as_str(), &one.chat).cmp(&(other.principal.as_str(), &other.chat)));
-        let (mut is_away, mut in_a_row) = (false, 0);
+        let (mut is_away, mut in_a_row, was_failing) = (false, 0, self.is_failing);
         for together in changed.chunks(TOGETHER) {
             let mut rest = together.to_vec();
             if !is_away {
@@ -141,8 +142,11 @@ impl Writer {
             }
             return false;
         }
-        // Sets that wait already keep their time.
-        if self.retry.is_none() {
+        // Sets that wait already keep their time. That of a store that is away begins anew.
+        if is_away || self.retry.is_none() {
+            if is_away && !was_failing {
+                self.pause = FIRST_PAUSE;
+            }
             tracing::warn!(chats = failed.len(), pause = ?self.pause, "the tools of some chats were not stored; the write is retried");
             self.retry = Some(Instant::now() + self.pause);
             self.pause = (self.pause * 2).min(LONGEST_PAUSE);

@@ -1,6 +1,7 @@
 //! What use has taught.
 
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 use toolsieve::domain::access::api_key::KeyId;
 use toolsieve::domain::access::principal::PrincipalId;
@@ -39,14 +40,20 @@ pub(crate) async fn what_was_learned_comes_back_by_model(store: &dyn Store) {
         }
         uses
     };
-    assert_eq!(sorted(store.learned(MODEL, (10, 10)).await.unwrap()), sorted(vec![new.clone(), old]));
+    assert_eq!(sorted(store.learned(MODEL, UNIX_EPOCH, (10, 10)).await.unwrap()), sorted(vec![new.clone(), old]));
+    let since = store.learned(MODEL, Minute(20).time(), (10, 10)).await.unwrap();
+    assert_eq!(sorted(since), sorted(vec![new.clone()]), "what is as old as that, or newer");
     let later = used("a", "user:a", "two", EvidenceKind::Helpful, 30);
     store.save_learned(MODEL, std::slice::from_ref(&later)).await.unwrap();
-    assert_eq!(sorted(store.learned(MODEL, (1, 10)).await.unwrap()), sorted(vec![later]), "the newest verdict of the newest message");
+    assert_eq!(
+        sorted(store.learned(MODEL, UNIX_EPOCH, (1, 10)).await.unwrap()),
+        sorted(vec![later]),
+        "the newest verdict of the newest message"
+    );
     let by_one: Vec<LearnedUse> =
         (100..110).map(|minute| used(&format!("flood{minute}"), "user:f", "one", EvidenceKind::Called, minute)).collect();
     store.save_learned(MODEL, &by_one).await.unwrap();
-    let kept = store.learned(MODEL, (3, 2)).await.unwrap();
+    let kept = store.learned(MODEL, UNIX_EPOCH, (3, 2)).await.unwrap();
     let kept: Vec<&str> = kept.iter().map(|one| &*one.message.id).collect();
     assert_eq!(kept, ["flood109", "flood108", "a"], "a flood by one caller displaces nobody");
     // Versions before 0.2 could store a group without a name, which nothing reads.
@@ -54,7 +61,7 @@ pub(crate) async fn what_was_learned_comes_back_by_model(store: &dyn Store) {
     let one = used("d", "user:d", "one", EvidenceKind::Called, 200);
     let scopes: Vec<Scope> = one.scopes.iter().cloned().chain([nameless]).collect();
     store.save_learned(MODEL, &[LearnedUse { scopes: scopes.into(), ..one.clone() }]).await.unwrap();
-    assert_eq!(sorted(store.learned(MODEL, (1, 10)).await.unwrap()), sorted(vec![one]), "an unknown scope costs nothing else");
+    assert_eq!(sorted(store.learned(MODEL, UNIX_EPOCH, (1, 10)).await.unwrap()), sorted(vec![one]), "an unknown scope costs nothing else");
 }
 
 pub(crate) async fn what_was_learned_is_forgotten(store: &dyn Store) {
@@ -70,8 +77,8 @@ pub(crate) async fn what_was_learned_is_forgotten(store: &dyn Store) {
     assert_eq!(forget(Forgotten::Caller(PrincipalId::new("user:a"))).await, 1);
     assert_eq!(forget(Forgotten::Before(Minute(25).time())).await, 1);
     assert_eq!(forget(Forgotten::Scope(Scope::read("-/caller=user:c").unwrap())).await, 1, "one message, which still counts for all");
-    assert_eq!(store.learned(MODEL, (10, 10)).await.unwrap()[0].scopes[..], [Scope::read("-/all").unwrap()]);
-    assert_eq!((forget(Forgotten::All).await, store.learned(MODEL, (10, 10)).await.unwrap().len()), (1, 0));
+    assert_eq!(store.learned(MODEL, UNIX_EPOCH, (10, 10)).await.unwrap()[0].scopes[..], [Scope::read("-/all").unwrap()]);
+    assert_eq!((forget(Forgotten::All).await, store.learned(MODEL, UNIX_EPOCH, (10, 10)).await.unwrap().len()), (1, 0));
 }
 
 fn called(chat: &str, principal: &str, tool: &str, minute: u32) -> CalledInChat {
@@ -83,7 +90,7 @@ fn called(chat: &str, principal: &str, tool: &str, minute: u32) -> CalledInChat 
 
 /// The chats and tools that come back, in their order.
 async fn chats(store: &dyn Store, limits: (usize, usize)) -> Vec<(String, String)> {
-    let calls = store.called(limits).await.unwrap();
+    let calls = store.called(UNIX_EPOCH, limits).await.unwrap();
     calls.into_iter().map(|call| (call.chat.to_string(), call.tool.name.to_string())).collect()
 }
 
@@ -94,7 +101,8 @@ pub(crate) async fn what_chats_called_comes_back_in_order(store: &dyn Store) {
     assert_eq!(chats(store, (10, 10)).await, known(&[("a", "two"), ("a", "one"), ("b", "one")]));
     store.save_called(&[called("b", "user:b", "one", 20)]).await.unwrap();
     assert_eq!(chats(store, (10, 10)).await, known(&[("b", "one"), ("a", "two"), ("a", "one")]), "a later call of the same tool");
-    assert_eq!(store.called((1, 10)).await.unwrap(), [called("b", "user:b", "one", 20)]);
+    assert_eq!(store.called(UNIX_EPOCH, (1, 10)).await.unwrap(), [called("b", "user:b", "one", 20)]);
+    assert_eq!(store.called(Minute(20).time(), (10, 10)).await.unwrap(), [called("b", "user:b", "one", 20)], "since then");
     let flood: Vec<CalledInChat> = (100..110).map(|minute| called(&format!("x{minute}"), "user:f", "one", minute)).collect();
     store.save_called(&flood).await.unwrap();
     assert_eq!(chats(store, (3, 2)).await, known(&[("x109", "one"), ("x108", "one"), ("b", "one")]));
@@ -187,7 +195,7 @@ pub(crate) async fn messages_of_another_model_get_new_vectors(store: &dyn Store)
     let vector = MessageVector::of(&[0.0, 1.0]).unwrap();
     store.replace_vectors(MODEL, &[("a".into(), vector.clone()), ("none".into(), vector.clone())]).await.unwrap();
     assert_eq!(store.learned_earlier(MODEL, (10, 10)).await.unwrap(), []);
-    let known = store.learned(MODEL, (10, 10)).await.unwrap();
+    let known = store.learned(MODEL, UNIX_EPOCH, (10, 10)).await.unwrap();
     let again = known.iter().find(|one| &*one.message.id == "a").unwrap();
     assert_eq!((known.len(), &again.message.vector, again.message.rivals.len()), (2, &vector, 0));
 }
