@@ -13,6 +13,7 @@ use crate::domain::catalog::definition;
 use crate::domain::catalog::hidden_text::{self, Cleaned, HiddenText};
 use crate::domain::catalog::hints::ToolHints;
 use crate::domain::catalog::naming::OperationId;
+use crate::domain::catalog::products::Products;
 use crate::domain::catalog::schema::{self, InputSchema};
 use crate::domain::catalog::shape::Shaped;
 use crate::domain::catalog::texts::{NearDuplicates, Vocabulary};
@@ -137,6 +138,8 @@ pub struct TextFacts {
     pub vocabulary: Vocabulary,
     /// Groups of near duplicates, by position in the catalog.
     pub near_duplicates: NearDuplicates,
+    /// Servers, by position in the catalog, by the names of their products.
+    pub products: Products,
 }
 
 impl Catalog {
@@ -187,7 +190,12 @@ impl Catalog {
     pub fn learn_texts(&self, analyzer: &Analyzer) {
         self.texts.get_or_init(|| {
             let texts = || self.tools.iter().map(|tool| tool.text());
-            TextFacts { vocabulary: Vocabulary::of(analyzer, texts()), near_duplicates: NearDuplicates::of(analyzer, texts()) }
+            let servers = self.servers.iter().map(|server| (server.name.as_str(), server.tools.iter().map(|tool| &*tool.id.name)));
+            TextFacts {
+                vocabulary: Vocabulary::of(analyzer, texts()),
+                near_duplicates: NearDuplicates::of(analyzer, texts()),
+                products: Products::of(servers),
+            }
         });
     }
 

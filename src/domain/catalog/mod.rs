@@ -7,6 +7,7 @@ pub mod hidden_text;
 pub(crate) mod hints;
 pub mod naming;
 pub mod overlay;
+pub(crate) mod products;
 pub mod schema;
 pub mod server_entry;
 pub mod shape;

@@ -462,6 +462,7 @@ fn decider(texts: &Texts, rule: GateRule) -> &str {
         GateRule::Partial => &texts.by_partial,
         GateRule::NoTools => &texts.by_no_tools,
         GateRule::Learned => &texts.by_learned,
+        GateRule::Named => &texts.by_named,
         GateRule::Off => &texts.by_off,
     }
 }

@@ -139,7 +139,7 @@ impl Find {
             queries.extend(request.intent.clone());
         }
         let list = if is_meant.is_some() { LONGEST_LIST } else { request.limit };
-        let Merged { mut ranked, has_failed, weak_cosine, vector, warnings: of_search } =
+        let Merged { mut ranked, firsts, has_failed, weak_cosine, vector, warnings: of_search } =
             self.retrieve.merged(&queries, &view, &here.caller.principal, list).await;
         warnings.extend(of_search);
         let connections = self.retrieve.connection_states(&here.caller.principal).await;
@@ -162,7 +162,9 @@ impl Find {
         // A tool that matches the intent shares a word with the request too.
         let shares_word = |tool: &Ranked<u32>| shares_word(tool) || is_meant.as_ref().is_some_and(|meant| meant[tool.key as usize]);
         let is_nothing = ranked.iter().all(|tool| is_weak(tool) && !shares_word(tool));
-        order.truncate(if is_nothing { 0 } else { request.limit });
+        // The scores of different queries say little about each other, so each query keeps its best tool.
+        let is_first = |place: &usize| is_meant.is_none() && firsts.contains(&ranked[*place].key) && !is_weak(&ranked[*place]);
+        keep_first(&mut order, if is_nothing { 0 } else { request.limit }, is_first);
         let shown: HashSet<usize> = order.iter().copied().collect();
 
         let now = if here.can_load { self.loading.now(here).await } else { None };
@@ -193,6 +195,17 @@ impl Find {
         self.recorder.searched(SearchKind::FindTools, here.caller, (message, vector), to_load().map(|tool| tool.id.clone()).collect());
         Ok(Found { tools, toolsets: toolsets.unwrap_or_default(), unknown_servers, next, warnings })
     }
+}
+
+/// Keeps this many, among them those that come first, in their order.
+fn keep_first(order: &mut Vec<usize>, limit: usize, is_first: impl Fn(&usize) -> bool) {
+    let mut room = limit.saturating_sub(order.iter().filter(|place| is_first(place)).count());
+    order.retain(|place| {
+        let fits = is_first(place) || room > 0;
+        room -= usize::from(fits && !is_first(place));
+        fits
+    });
+    order.truncate(limit);
 }
 
 /// The view of a search, which covers only the named servers, and the names of servers of which the caller sees no tool. For

@@ -3,7 +3,7 @@
 mod additions;
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -16,7 +16,7 @@ use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::{Tool, ToolId};
 use crate::domain::selection::relevance::{
     CutCandidate, CutParameters, CutReason, GAP, GAP_OF_PARTS, GateRule, PREFERENCE, PREFERENCE_IN_CONTEXT, QueryPlan, Ranked, Role, cut,
-    cut_noting, gap_at, prefer, readable_score,
+    cut_noting, gap_at, prefer, raise, readable_score,
 };
 use crate::domain::selection::selection::Reason;
 use crate::service::catalog::current::View;
@@ -31,6 +31,8 @@ use crate::service::selection::retrieve::{Ranking, Retrieve, without_gate};
 
 /// Maximum number of candidates per index query, however few tools are offered.
 const LONGEST_LIST: usize = 1_000;
+/// Maximum number of tools that a message may name.
+const MOST_NAMED: usize = 8;
 
 /// Determines when a message changes a chat's tools, and which extra tools it then adds for later turns.
 ///
@@ -44,6 +46,10 @@ pub(super) struct ChatParameters {
     pub(super) as_good_in_context: f32,
     /// Score distance by the message alone, for such a message. Beyond it, a tool only matches earlier turns.
     pub(super) as_good_alone: f32,
+    /// Score distance from the best tool within which the tools of products that the message names replace all others.
+    pub(super) as_good_named: f32,
+    /// What is added to their scores if the message depends on earlier turns.
+    pub(super) named: f32,
     /// Maximum number of tools of the best tool's server, including extra tools.
     pub(super) of_server: usize,
     /// Share of the places that is reserved for extra tools, unless the message may need several tools.
@@ -52,7 +58,7 @@ pub(super) struct ChatParameters {
 
 impl Default for ChatParameters {
     fn default() -> Self {
-        Self { as_good: 0.3, as_good_in_context: 0.8, as_good_alone: 1.5, of_server: 8, places: 0.4 }
+        Self { as_good: 0.3, as_good_in_context: 0.8, as_good_alone: 1.5, as_good_named: 1.0, named: 0.5, of_server: 8, places: 0.4 }
     }
 }
 
@@ -123,19 +129,23 @@ impl Choose {
         if plan.is_empty() || (offer.ours.is_empty() && offer.judged.is_empty()) {
             return Chosen::nothing();
         }
-        let mut ranking = self.rank(message, &plan).await;
+        let named = catalog.texts().map(|texts| texts.products.named_in(plan.whole())).unwrap_or_default();
+        let mut ranking = self.rank(message, &plan, &named).await;
         let tools = offer.ours.len() + offer.judged.len();
         let verdict = settings.gate.then(|| self.retrieve.verdict(&ranking, tools)).flatten();
         let is_closed = verdict.is_some_and(|verdict| !verdict.needs_tool);
         // Nobody wants the tool of an earlier "Good morning!" again.
         let is_polite = verdict.is_some_and(|verdict| verdict.by == GateRule::Courtesy);
         let is_learned = is_closed && !is_polite && !ranking.learned.needed.is_empty();
-        let needs_tool = !is_closed || is_learned;
+        let named_tools = name_first(message, &plan, &mut ranking);
+        let is_named = is_closed && !named_tools.is_empty();
+        let needs_tool = !is_closed || is_learned || is_named;
         if let Some(trace) = message.trace {
-            let gate = match (settings.gate, is_learned) {
-                (false, _) => without_gate(GateRule::Off),
-                (true, true) => without_gate(GateRule::Learned),
-                (true, false) => self.retrieve.explain_gate(&ranking, tools),
+            let gate = match (settings.gate, is_named, is_learned) {
+                (false, ..) => without_gate(GateRule::Off),
+                (true, true, _) => without_gate(GateRule::Named),
+                (true, false, true) => without_gate(GateRule::Learned),
+                (true, false, false) => self.retrieve.explain_gate(&ranking, tools),
             };
             trace.lock().ranked(&ranking.ranked, &ranking.learned, &offer.judged, gate);
         }
@@ -148,18 +158,18 @@ impl Choose {
             vector: ranking.vector.clone(),
             leans: ranking.in_context.is_some(),
             needs_tool,
-            one_of: self.about_as_good(&ranking, catalog),
+            one_of: self.about_as_good(&ranking, catalog, &named),
             is_partial: ranking.is_partial,
             message: ranking.message.clone(),
             warnings: ranking.warnings.clone(),
             not_judged: ranking.not_judged.iter().filter_map(|&place| Some(offer.judged.get(place)?.name.clone())).collect(),
             ..Chosen::nothing()
         };
-        if is_learned {
+        if is_learned || is_named {
             // The message itself fits no tool, so its other ranks say nothing.
             let Ranking { ranked, learned, .. } = &mut ranking;
-            ranked.retain(|ranked| learned.needed.contains(&ranked.key));
-            chosen.one_of = self.about_as_good(&ranking, catalog);
+            ranked.retain(|ranked| (is_learned && learned.needed.contains(&ranked.key)) || named_tools.contains(&ranked.key));
+            chosen.one_of = self.about_as_good(&ranking, catalog, &named);
         }
         if !needs_tool {
             if chosen.kind == SelectionKind::Chosen {
@@ -194,6 +204,8 @@ impl Choose {
                 chosen.warnings.push(warning);
             }
         }
+        let named_tools: Vec<u32> = named_tools.into_iter().filter(|tool| chosen.tools.contains(tool)).collect();
+        chosen.all_of.extend(named_tools);
         chosen
     }
 
@@ -209,7 +221,7 @@ impl Choose {
 
     /// Ranks the offered tools. Among near ties, servers that the chat has called come first. Calls since the message don't count, so that
     /// all model calls of a turn get the same ranking.
-    async fn rank(&self, message: &Message<'_>, plan: &QueryPlan) -> Ranking {
+    async fn rank(&self, message: &Message<'_>, plan: &QueryPlan, named: &BTreeSet<u32>) -> Ranking {
         let Message { request, view, offer, .. } = *message;
         let View { catalog, settings, .. } = view;
         let (narrowed, in_scope) = narrowed(view, offer);
@@ -223,7 +235,11 @@ impl Choose {
         }
         self.retrieve.apply_learning(&mut ranking, &narrowed, message.principal, |key| offer.has(key));
         let used = request.called_earlier().filter_map(|name| catalog.server_of(catalog.position(&view.operation(name)?.id)?));
-        let used: HashSet<u32> = used.collect();
+        let used: HashSet<u32> = used.filter(|server| named.is_empty() || named.contains(server)).collect();
+        // Earlier turns raise the tools of the products that they name.
+        if !named.is_empty() && ranking.in_context.is_some() {
+            prefer(&mut ranking.ranked, self.of_chats.named, |key| catalog.server_of(key).is_some_and(|server| named.contains(&server)));
+        }
         if !used.is_empty() {
             let preference = if ranking.in_context.is_some() { PREFERENCE_IN_CONTEXT } else { PREFERENCE };
             prefer(&mut ranking.ranked, preference, |key| catalog.server_of(key).is_some_and(|server| used.contains(&server)));
@@ -283,19 +299,44 @@ impl Choose {
     /// Tools that match about as well as the best one. If the best one's server is up, unavailable tools do not count.
     ///
     /// If the message depends on earlier turns, these turns raise the scores of the tools that served them. So for a message that is
-    /// clearly about something else, such a tool does not count.
-    fn about_as_good(&self, ranking: &Ranking, catalog: &Catalog) -> Vec<u32> {
-        let ChatParameters { as_good, as_good_in_context, as_good_alone, .. } = self.of_chats;
+    /// clearly about something else, such a tool does not count. Nor does one of another product than those that the message names
+    /// (`named`: their servers), if these have a tool that matches nearly as well.
+    fn about_as_good(&self, ranking: &Ranking, catalog: &Catalog, named: &BTreeSet<u32>) -> Vec<u32> {
+        let ChatParameters { as_good, as_good_in_context, as_good_alone, as_good_named, .. } = self.of_chats;
         let (as_good, as_good_alone) =
             if ranking.in_context.is_some() { (as_good_in_context, as_good_alone) } else { (as_good, f32::INFINITY) };
-        let mut ours = ranking.ranked.iter().filter(|ranked| (ranked.key as usize) < catalog.tools().len()).peekable();
-        let Some(&best) = ours.peek() else { return Vec::new() };
+        let is_named = |ranked: &&Ranked<u32>| catalog.server_of(ranked.key).is_some_and(|server| named.contains(&server));
+        let ours = || ranking.ranked.iter().filter(|ranked| (ranked.key as usize) < catalog.tools().len());
+        let Some(best_of_all) = ours().next() else { return Vec::new() };
+        let best_named = ours().find(is_named).filter(|ranked| ranked.fused >= best_of_all.fused - as_good_named);
+        let best = best_named.unwrap_or(best_of_all);
+        let ours = ours().filter(|ranked| best_named.is_none() || is_named(ranked)).skip_while(|ranked| ranked.key != best.key);
         let is_down = |key| catalog.server_of(key).is_some_and(|server| ranking.is_down(server));
         let all_count = is_down(best.key);
         let near = ours.take_while(|ranked| ranked.fused >= best.fused - as_good);
         let near = near.filter(|ranked| ranked.alone >= best.alone - as_good_alone);
         near.filter(|ranked| all_count || !is_down(ranked.key)).map(|ranked| ranked.key).collect()
     }
+}
+
+/// Puts the offered tools first whose published names the message contains. Returns them.
+fn name_first(message: &Message<'_>, plan: &QueryPlan, ranking: &mut Ranking) -> Vec<u32> {
+    let Message { view, offer, .. } = *message;
+    let mut named = Vec::new();
+    for word in words_of_names(plan.whole()) {
+        let tool = view.operation(word).and_then(|tool| view.catalog.position(&tool.id));
+        if let Some(tool) = tool.filter(|tool| offer.has(*tool) && !named.contains(tool) && named.len() < MOST_NAMED) {
+            named.push(tool);
+        }
+    }
+    raise(&mut ranking.ranked, &named);
+    named
+}
+
+/// Words of a text that may be names of functions.
+fn words_of_names(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|character: char| !(character.is_ascii_alphanumeric() || matches!(character, '_' | '-' | '.')));
+    words.map(|word| word.trim_matches(['-', '.'])).filter(|word| word.contains('_'))
 }
 
 /// The properties of a ranked tool that affect the cut.

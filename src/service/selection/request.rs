@@ -59,8 +59,17 @@ pub struct SelectRequest {
 impl SelectRequest {
     /// Names of the functions that were called before the user's last message.
     pub(super) fn called_earlier(&self) -> impl Iterator<Item = &str> {
-        let last = self.turns.iter().rposition(|turn| turn.role == Role::User).unwrap_or(0);
-        self.turns[..last].iter().flat_map(|turn| turn.called.iter().map(String::as_str))
+        self.turns[..self.last()].iter().flat_map(|turn| turn.called.iter().map(String::as_str))
+    }
+
+    /// Names of the functions that were called since then.
+    pub(super) fn called_now(&self) -> impl Iterator<Item = &str> {
+        self.turns[self.last()..].iter().flat_map(|turn| turn.called.iter().map(String::as_str))
+    }
+
+    /// The place of the user's last message.
+    fn last(&self) -> usize {
+        self.turns.iter().rposition(|turn| turn.role == Role::User).unwrap_or(0)
     }
 }
 

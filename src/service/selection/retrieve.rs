@@ -23,7 +23,7 @@ use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::learning::boost::Learned;
 use crate::domain::learning::vector::MessageVector;
 use crate::domain::selection::relevance::{
-    Candidates, FusionParameters, Gate, LexicalModel, QueryPlan, Ranked, SparseVector, living_first, z_scores,
+    Candidates, FusionParameters, Gate, LexicalModel, QueryPlan, Ranked, SparseVector, living_first, raise, z_scores,
 };
 use crate::domain::text::language::Language;
 use crate::service::access::connections::Connections;
@@ -62,6 +62,8 @@ pub struct Retrieve {
 pub struct Merged {
     /// All tools that the caller sees, best first, each with its best scores of all queries. Keys are positions in the catalog.
     pub ranked: Vec<Ranked<u32>>,
+    /// The best tool of each query.
+    pub firsts: Vec<u32>,
     /// Whether the index failed, so that the ranking says nothing about the tools.
     pub has_failed: bool,
     /// The cosine below which a tool is weak, by the query that most needs a tool.
@@ -393,6 +395,8 @@ impl Retrieve {
             let weak = self.weak_cosine(&ranking, catalog.tools().len());
             merged.weak_cosine = merged.weak_cosine.into_iter().chain(weak).reduce(f32::min);
             merged.warnings.extend(ranking.warnings);
+            raise(&mut ranking.ranked, &called(query, view));
+            merged.firsts.extend(ranking.ranked.first().map(|first| first.key));
             for ranked in ranking.ranked {
                 best.entry(ranked.key).and_modify(|known| known.raise(&ranked)).or_insert(ranked);
             }
@@ -415,6 +419,24 @@ impl Retrieve {
         merged.ranked = found;
         merged
     }
+}
+
+/// Maximum number of tools that a query may name.
+const MOST_CALLED: usize = 8;
+
+/// The tools that the query is the name of: the published one, or those with this name of their own.
+fn called(query: &str, view: &View) -> Vec<u32> {
+    let name = query.trim();
+    if name.is_empty() || name.contains(char::is_whitespace) {
+        return Vec::new();
+    }
+    let View { catalog, .. } = view;
+    if let Some(position) = view.operation(name).and_then(|tool| catalog.position(&tool.id)) {
+        return vec![position];
+    }
+    let visible = view.visible();
+    let is_called = |position: &&u32| catalog.tools()[**position as usize].id.name.eq_ignore_ascii_case(name);
+    visible.positions().iter().filter(is_called).take(MOST_CALLED).copied().collect()
 }
 
 /// Adds the candidates from the index. If few tools have vectors, ignores cosines.

@@ -116,7 +116,7 @@ impl Select {
         let started = Instant::now();
         let mut offer = Offer::of(&request, &self.current, principal, view);
         let mut warnings = std::mem::take(&mut offer.warnings);
-        let called = called(&request, &offer, view);
+        let called = called(request.turns.iter().flat_map(|turn| turn.called.iter().map(String::as_str)), &offer, view);
         let message = Message { request: &request, principal, view, offer: &offer, called: &called, trace };
 
         let is_small = is_small(&message);
@@ -244,9 +244,15 @@ impl Select {
         let budget = view.settings.chat_budget;
         let Some(chat) = &request.chat else {
             let mut set = ChatSet::default();
-            set.update(&new, called, budget);
+            // What was called for this message comes last, where it doesn't move the others.
+            let (earlier, now) = called.split_at(called.len() - self::called(request.called_now(), offer, view).len());
+            set.update(&[], earlier, budget);
+            set.update(&new, &[], usize::MAX);
+            set.update(&[], now, usize::MAX);
             return (set, Vec::new());
         };
+        // While a message is being answered, tools are only added. The next one makes room.
+        let budget = if request.called_now().next().is_some() { usize::MAX } else { budget };
         let key = ChatKey::of(principal, chat);
         let wanted = Wanted { offered: &new, one_of: &one_of, all_of: &all_of };
         let updated = match trace {
@@ -362,9 +368,8 @@ fn is_small(message: &Message<'_>) -> bool {
         })
 }
 
-/// Tools that the conversation called, in order of the calls. This is also the order in which they stay.
-fn called(request: &SelectRequest, offer: &Offer, view: &View) -> Vec<ToolId> {
-    let names = request.turns.iter().flat_map(|turn| turn.called.iter().map(String::as_str));
+/// Tools that these functions are, in order of the calls. This is also the order in which they stay.
+fn called<'a>(names: impl Iterator<Item = &'a str>, offer: &Offer, view: &View) -> Vec<ToolId> {
     let runs_found = offer.meta.contains(&MetaTool::RunTool);
     let called = names.filter_map(|name| {
         // After a search, `run_tool` is needed to run the found tools. From now on, this is its position.

@@ -173,9 +173,9 @@ fn labels<'a>(texts: impl Iterator<Item = &'a str>, most: usize) -> Vec<String> 
     labels
 }
 
-/// Replaces line breaks and control characters, and collapses whitespace.
+/// Replaces line breaks and control characters, removes hidden ones, and collapses whitespace.
 fn one_line(text: &str) -> String {
-    let plain: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    let plain: String = hidden_text::clean_text("", text).0.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
     plain.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 

@@ -298,11 +298,28 @@ pub const PREFERENCE: f32 = 0.05;
 /// is offered equally often. In longer chats, more than .25 offers it less often.)
 pub const PREFERENCE_IN_CONTEXT: f32 = 0.25;
 
+/// By how much a tool that is called by its name is above the next one.
+const ABOVE: f32 = 0.01;
+
 /// Adds `preference` to the scores of preferred candidates, which puts them first in near ties.
 pub fn prefer<K: Copy + Ord>(ranked: &mut [Ranked<K>], preference: f32, is_preferred: impl Fn(K) -> bool) {
     for candidate in ranked.iter_mut() {
         if is_preferred(candidate.key) {
             candidate.fused += preference;
+        }
+    }
+    sort(ranked);
+}
+
+/// Puts these keys first, in their order, even if they are no candidates yet.
+pub fn raise<K: Copy + Ord + Default>(ranked: &mut Vec<Ranked<K>>, keys: &[K]) {
+    let top = ranked.iter().map(|ranked| ranked.fused).fold(0.0, f32::max);
+    for (after, &key) in keys.iter().rev().enumerate() {
+        let fused = top + ABOVE * (after + 1) as f32;
+        match ranked.iter_mut().find(|ranked| ranked.key == key) {
+            Some(candidate) => candidate.fused = fused,
+            // It shares its name with the query.
+            None => ranked.push(Ranked { key, fused, lexical: 1.0, lexical_alone: 1.0, ..Ranked::default() }),
         }
     }
     sort(ranked);

@@ -163,6 +163,8 @@ named! {
         Partial = "partial",
         /// What was learned: similar messages needed a tool.
         Learned = "learned",
+        /// The message contains the name of a tool.
+        Named = "named",
         /// Nothing: the gate is switched off (`selection.gate`).
         Off = "off",
     }

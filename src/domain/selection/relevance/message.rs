@@ -36,6 +36,8 @@ pub(crate) const MESSAGE_CHARACTERS: usize = 800;
 /// Maximum number of characters per run without whitespace, such as encoded data or tokens.
 pub(crate) const WORD_CHARACTERS: usize = 120;
 
+/// Minimum number of letters of a text in capitals, which is not just an abbreviation.
+const FEWEST_CAPITALS: usize = 6;
 /// Maximum number of words of a message that is always searched with earlier turns.
 pub(crate) const FEW_WORDS: usize = 6;
 /// Maximum number of words of a message with a reference ("it", "that") that is searched with earlier turns.
@@ -161,7 +163,7 @@ fn leans_on_context(message: &str) -> bool {
 }
 
 /// Removes pastes from a message: drops fenced blocks and lines of logs, code and data (unless nothing else remains) and blank lines, shortens unbroken runs, and
-/// cuts the middle of a very long text. Keeps line breaks, because they separate sentences.
+/// cuts the middle of a very long text. Keeps line breaks, because they separate sentences. A text in capitals gets small letters.
 pub(crate) fn normalise(message: &str) -> String {
     normalise_to(message, MESSAGE_CHARACTERS)
 }
@@ -169,7 +171,22 @@ pub(crate) fn normalise(message: &str) -> String {
 fn normalise_to(message: &str, most: usize) -> String {
     let unfenced = without_blocks(message);
     let lines = if unfenced.iter().any(|line| line.chars().any(char::is_alphanumeric)) { unfenced } else { message.lines().collect() };
-    shorten(without_pastes(&lines), most)
+    calm(shorten(without_pastes(&lines), most))
+}
+
+/// A text in capitals alone in small letters, because the encoder and the gate know few words in capitals.
+fn calm(text: String) -> String {
+    let capitals = text.chars().filter(|letter| letter.is_uppercase()).count();
+    if capitals < FEWEST_CAPITALS || text.chars().any(char::is_lowercase) {
+        return text;
+    }
+    let is_turkish = text.contains(['İ', 'Ğ', 'Ş']);
+    let lowered = |letter: char| match letter {
+        'İ' => "i".to_owned(),
+        'I' if is_turkish => "ı".to_owned(),
+        letter => letter.to_lowercase().collect(),
+    };
+    text.chars().map(lowered).collect()
 }
 
 /// The lines without those that `pasted` recognises, unless fewer than [`SHORTEST_SENTENCE_WORDS`] words remain.
