@@ -8,16 +8,19 @@ use futures::future::join_all;
 use secrecy::SecretString;
 use sqlx::{Connection as _, PgConnection};
 use toolsieve::adapters::store::{OpenedStore, PostgresOpenError, PostgresStore, StoreCopyError, copy};
+use toolsieve::domain::access::api_key::KeyId;
 use toolsieve::domain::access::principal::PrincipalId;
 use toolsieve::domain::access::tool_facts::ToolOverride;
 use toolsieve::domain::catalog::tool::ToolId;
+use toolsieve::domain::learning::evidence::EvidenceKind;
+use toolsieve::domain::learning::scope::Scope;
 use toolsieve::domain::selection::enrichment::{Author, Enrichment, Written};
 use toolsieve::domain::toolsets::mode::{DefaultMode, Mode};
 use toolsieve::domain::toolsets::session::{ID_BYTES, Session, SessionContents, SessionId};
 use toolsieve::service::ports::{
-    ChangeStore, ChatStore, ComputedStore, EnrichmentStore, EventStore, FeedbackStore, ListingStore, PolicyStore, SelectionEvent,
-    SelectionName, SessionCaps, SessionSaved, SessionStore, StatePart, StoreError, StoreFailures, ToolOverrideStore, UpkeepStore,
-    UsageQuery, UsageStore,
+    ChangeStore, ChatStore, ComputedStore, EnrichmentStore, EventStore, FeedbackStore, FollowedName, Forgotten, LearningStore,
+    ListingStore, PolicyStore, SelectionEvent, SelectionName, SessionCaps, SessionSaved, SessionStore, StatePart, StoreError,
+    StoreFailures, ToolOverrideStore, Unfollowed, UpkeepStore, UsageQuery, UsageStore,
 };
 use toolsieve::settings::PostgresSettings;
 use uuid::Uuid;
@@ -140,6 +143,30 @@ async fn only_search_texts_of_administrators_count_as_changes() {
     assert_eq!(number().await, Some(2), "that it is in use");
     assert!(store.remove_enrichment(&text(1), &Author::Admin).await.unwrap());
     assert_eq!(number().await, Some(3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_another_service_may_learn_is_learned_by_one() {
+    let [one, two] = two_stores().await;
+    let call = |followed| Unfollowed {
+        key: Some(KeyId::new("webui")),
+        principal: PrincipalId::new("user:anna"),
+        vouches: false,
+        scopes: [Scope::read("webui/caller=user:anna").unwrap(), Scope::read("webui/all").unwrap()].into(),
+        followed,
+        tool: ToolId::new("mail", "send"),
+        kind: EvidenceKind::Called,
+    };
+    let calls = [call(FollowedName::Message("chat".into(), "message".into())), call(FollowedName::Selection("selection".into()))];
+    one.save_unfollowed(&calls).await.unwrap();
+    assert!(one.unfollowed().await.unwrap().is_empty(), "whoever has left it can't learn from it");
+    let (numbers, left): (Vec<i64>, Vec<Unfollowed>) = two.unfollowed().await.unwrap().into_iter().unzip();
+    assert_eq!(left, calls);
+    assert_eq!(two.take_unfollowed(&numbers[..1]).await.unwrap(), numbers[..1]);
+    assert_eq!(two.take_unfollowed(&numbers).await.unwrap(), numbers[1..], "the first one is taken already");
+    one.save_unfollowed(&calls).await.unwrap();
+    one.forget_learned(&Forgotten::Caller(PrincipalId::new("user:anna"))).await.unwrap();
+    assert!(two.unfollowed().await.unwrap().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]

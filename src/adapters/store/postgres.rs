@@ -246,14 +246,14 @@ impl PostgresStore {
 
     /// Notes for other services what only they can learn from. The time is the server's, because clocks of services may differ.
     async fn note_unfollowed(&self, writer: &mut PgConnection, what: &str) -> Result<(), sqlx::Error> {
-        sqlx::query("DELETE FROM learned_unfollowed WHERE at < now() - interval '10 minutes'").execute(&mut *writer).await?;
         let query = sqlx::query("INSERT INTO learned_unfollowed (service, what) VALUES ($1, $2)");
         query.bind(&self.service).bind(what).execute(writer).await.map(drop)
     }
 
-    /// What other services have noted in the last minute.
+    /// What other services have noted in the last minute. Deletes what is old.
     async fn unfollowed_elsewhere(&self) -> Result<Vec<(i64, String)>, sqlx::Error> {
-        let query = "SELECT number, what FROM learned_unfollowed WHERE at >= now() - interval '1 minute' AND service <> $1 \
+        let query = "WITH old AS (DELETE FROM learned_unfollowed WHERE at < now() - interval '10 minutes') \
+                     SELECT number, what FROM learned_unfollowed WHERE at >= now() - interval '1 minute' AND service <> $1 \
                      ORDER BY number LIMIT 4096";
         sqlx::query_as(query).bind(&self.service).fetch_all(&self.pool).await
     }
