@@ -175,8 +175,9 @@ fn labels<'a>(texts: impl Iterator<Item = &'a str>, most: usize) -> Vec<String> 
 
 /// Replaces line breaks and control characters, removes hidden ones, and collapses whitespace.
 fn one_line(text: &str) -> String {
-    let plain: String = hidden_text::clean_text("", text).0.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
-    plain.split_whitespace().collect::<Vec<_>>().join(" ")
+    let is_break = |letter: char| letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}');
+    let plain: String = text.chars().map(|letter| if is_break(letter) { ' ' } else { letter }).collect();
+    hidden_text::clean_text("", &plain).0.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// The first `characters` characters.
