@@ -51,10 +51,10 @@ pub(super) enum OpenWebUi {
 pub(super) struct Install {
     #[command(flatten)]
     access: Access,
-    /// Address at which Open WebUI reaches Toolsieve [default: the address already registered, or http://127.0.0.1:8000]
+    /// Address at which Open WebUI reaches Toolsieve [default: the registered address, or port 8000 of this machine]
     #[arg(long, value_name = "URL")]
     toolsieve_url: Option<String>,
-    /// API key of Toolsieve, if it requires one; an empty text removes the key [default: the key already registered]
+    /// API key of Toolsieve, if it requires one; an empty text removes the key [default: the registered key]
     #[arg(short = 'k', long, value_name = "KEY", env = "TOOLSIEVE_API_KEY", hide_env_values = true)]
     key: Option<SecretString>,
     /// Also register this toolset as a separate tool server; may be repeated
